@@ -1,0 +1,74 @@
+"""Every API that kwire serves: its versions and its handler, in one table.
+
+ApiVersions answers from this table, the connection dispatches by it, and the README's list is checked against it.
+A handler's module and its messages are imported when the API is first asked for, so that a broker that is only
+produced to never loads the group messages.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
+
+import attrs
+from kwire_protocol.messages import APIS as MESSAGES
+
+if TYPE_CHECKING:
+    from kwire.broker import Broker
+    from kwire.context import Context
+
+Handler = Callable[["Broker", Any, "Context"], Awaitable[Any]]
+
+
+@attrs.define(eq=False)
+class Api:
+    """One API: `versions` is what kwire serves, which may be less than what kwire_protocol can decode."""
+
+    key: int
+    name: str
+    versions: range
+    read: Callable[..., Any] | None = None
+    handle: Handler | None = None
+
+    def load(self) -> None:
+        """Imports the messages and the handler; called by the connection before the first request is decoded."""
+        self.read = MESSAGES[self.key].request_class.read
+        self.handle = import_module(f"kwire.handlers.{self.name}").handle
+
+
+def _api(key: int, name: str, first: int, last: int) -> tuple[int, Api]:
+    return key, Api(key, name, range(first, last + 1))
+
+
+APIS: dict[int, Api] = dict(
+    (
+        _api(0, "produce", 3, 13),
+        _api(1, "fetch", 4, 18),
+        _api(2, "list_offsets", 1, 11),
+        _api(3, "metadata", 0, 13),
+        _api(8, "offset_commit", 2, 10),
+        _api(9, "offset_fetch", 1, 10),
+        _api(10, "find_coordinator", 0, 6),
+        _api(11, "join_group", 0, 9),
+        _api(12, "heartbeat", 0, 4),
+        _api(13, "leave_group", 0, 5),
+        _api(14, "sync_group", 0, 5),
+        _api(15, "describe_groups", 0, 6),
+        _api(16, "list_groups", 0, 5),
+        _api(18, "api_versions", 0, 5),
+        _api(19, "create_topics", 2, 7),
+        _api(20, "delete_topics", 1, 6),
+        _api(21, "delete_records", 0, 2),
+        _api(22, "init_producer_id", 0, 5),
+        _api(23, "offset_for_leader_epoch", 2, 4),
+        _api(32, "describe_configs", 1, 4),
+        _api(33, "alter_configs", 0, 2),
+        _api(37, "create_partitions", 0, 3),
+        _api(42, "delete_groups", 0, 3),
+        _api(44, "incremental_alter_configs", 0, 1),
+        _api(47, "offset_delete", 0, 0),
+        _api(60, "describe_cluster", 0, 2),
+        _api(75, "describe_topic_partitions", 0, 0),
+    )
+)
