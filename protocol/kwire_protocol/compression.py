@@ -1,0 +1,249 @@
+"""The codecs of record batches, with a cap on what may come out.
+
+A few bytes can claim or become gigabytes, so nothing here allocates by a claimed length before the claim is held
+against the cap, and streams are taken in pieces that double, so that memory follows what really came out.
+
+What a payload may be follows Kafka's Java readers:
+
+* gzip: one or more members; bytes behind the last member that begin no member are ignored.
+* snappy: blocks in the framing of xerial's snappy-java (which Java, and most clients, write), or one raw block (which
+  others write). Told apart by the first eight bytes.
+* lz4: one frame; what follows it is ignored. Written with independent blocks: Kafka's Java reader refuses linked ones.
+* zstd: one or more frames, with or without the content's size in the header.
+
+The libraries load when their codec is first met: most brokers meet one or none of them.
+"""
+
+from __future__ import annotations
+
+import zlib
+from typing import TYPE_CHECKING, Any, Final
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    Buffer = bytes | bytearray | memoryview
+
+NONE: Final = 0
+GZIP: Final = 1
+SNAPPY: Final = 2
+LZ4: Final = 3
+ZSTD: Final = 4
+CODEC_NAMES: Final = ("none", "gzip", "snappy", "lz4", "zstd")
+
+_FIRST_PIECE_BYTES = 64 * 1024
+_LARGEST_PIECE_BYTES = 4 * 1024 * 1024
+
+# snappy-java's stream: this magic, then its version and the lowest version able to read it, both big-endian 1.
+XERIAL_MAGIC: Final = b"\x82SNAPPY\x00"
+_XERIAL_HEADER = XERIAL_MAGIC + b"\x00\x00\x00\x01\x00\x00\x00\x01"
+_XERIAL_BLOCK_BYTES = 32 * 1024
+# The densest element of a snappy block makes 64 bytes of 3, so a larger claim is a lie.
+_SNAPPY_MOST_BYTES_PER_BYTE = 22
+
+# libzstd's own default, and what level 22 asks of its reader (128 MiB); more is refused.
+_ZSTD_MOST_WINDOW_BYTES = 1 << 27
+
+
+class CorruptData(Exception):  # noqa: N818
+    """The bytes are not what their codec writes, or are cut short."""
+
+
+class DecompressionTooLarge(Exception):  # noqa: N818
+    """More would come out than the caller allows."""
+
+    def __init__(self, max_bytes: int) -> None:
+        super().__init__(f"the content is larger than {max_bytes} bytes")
+
+
+class UnknownCodec(Exception):  # noqa: N818
+    """A codec number that Kafka has not given out (5 to 7 in a batch's attributes)."""
+
+    def __init__(self, codec: int) -> None:
+        super().__init__(f"unknown compression type {codec}")
+
+
+def decompress(codec: int, data: Buffer, max_bytes: int) -> bytes:
+    """The content of `data`.
+
+    Raises DecompressionTooLarge if it is longer than `max_bytes`, CorruptData if it is no such stream, UnknownCodec.
+    """
+    match codec:
+        case 0:
+            if len(data) > max_bytes:
+                raise DecompressionTooLarge(max_bytes)
+            return bytes(data)
+        case 1:
+            return _gunzip(data, max_bytes)
+        case 2:
+            return _unsnappy(data, max_bytes)
+        case 3:
+            return _unlz4(data, max_bytes)
+        case 4:
+            return _unzstd(data, max_bytes)
+        case _:
+            raise UnknownCodec(codec)
+
+
+def compress(codec: int, data: Buffer, level: int | None = None) -> bytes:
+    """`data` as Kafka's own producer would frame it; `level` as the codec numbers it (snappy has none)."""
+    match codec:
+        case 0:
+            return bytes(data)
+        case 1:
+            deflater = zlib.compressobj(-1 if level is None else level, zlib.DEFLATED, 16 + zlib.MAX_WBITS)
+            return deflater.compress(data) + deflater.flush()
+        case 2:
+            return _snappy(data)
+        case 3:
+            import lz4.frame  # type: ignore[import-untyped]
+
+            return bytes(
+                lz4.frame.compress(
+                    bytes(data),
+                    compression_level=0 if level is None else level,
+                    block_size=lz4.frame.BLOCKSIZE_MAX64KB,
+                    block_linked=False,
+                    store_size=False,
+                )
+            )
+        case 4:
+            import zstandard
+
+            return zstandard.ZstdCompressor(level=3 if level is None else level).compress(data)
+        case _:
+            raise UnknownCodec(codec)
+
+
+def _gunzip(data: Buffer, max_bytes: int) -> bytes:
+    pieces: list[bytes] = []
+    room = max_bytes
+    rest: Buffer = data
+    while True:
+        inflater = zlib.decompressobj(16 + zlib.MAX_WBITS)
+        try:
+            piece = inflater.decompress(rest, room + 1)
+        except zlib.error as error:
+            if pieces and rest[:2] != b"\x1f\x8b":
+                break
+            raise CorruptData(str(error)) from None
+        if len(piece) > room:
+            raise DecompressionTooLarge(max_bytes)
+        if not inflater.eof:
+            raise CorruptData("the gzip stream is cut short")
+        pieces.append(piece)
+        room -= len(piece)
+        rest = inflater.unused_data
+        if not rest:
+            break
+    return pieces[0] if len(pieces) == 1 else b"".join(pieces)
+
+
+def _snappy(data: Buffer) -> bytes:
+    import cramjam
+
+    view = memoryview(data)
+    out = bytearray(_XERIAL_HEADER)
+    for start in range(0, len(view), _XERIAL_BLOCK_BYTES):
+        block = bytes(cramjam.snappy.compress_raw(view[start : start + _XERIAL_BLOCK_BYTES]))
+        out += len(block).to_bytes(4, "big")
+        out += block
+    return bytes(out)
+
+
+def _unsnappy(data: Buffer, max_bytes: int) -> bytes:
+    view = memoryview(data)
+    if bytes(view[:8]) != XERIAL_MAGIC:
+        return _unsnappy_block(view, max_bytes, max_bytes)
+    pieces: list[bytes] = []
+    room = max_bytes
+    pos = len(_XERIAL_HEADER)
+    end = len(view)
+    if end < pos:
+        raise CorruptData("the snappy header is cut short")
+    while pos < end:
+        if bytes(view[pos : pos + 8]) == XERIAL_MAGIC:  # streams one after another
+            pos += len(_XERIAL_HEADER)
+            if pos > end:
+                raise CorruptData("the snappy header is cut short")
+            continue
+        block_end = pos + 4 + int.from_bytes(view[pos : pos + 4], "big")
+        if pos + 4 > end or block_end > end:
+            raise CorruptData("a snappy block is cut short")
+        piece = _unsnappy_block(view[pos + 4 : block_end], room, max_bytes)
+        pieces.append(piece)
+        room -= len(piece)
+        pos = block_end
+    return b"".join(pieces)
+
+
+def _unsnappy_block(block: memoryview, room: int, max_bytes: int) -> bytes:
+    import cramjam
+
+    size = shift = 0
+    for byte in block[:5]:
+        size |= (byte & 0x7F) << shift
+        if byte < 0x80:
+            break
+        shift += 7
+    else:
+        raise CorruptData("a snappy block begins with no length")
+    if size > room:
+        raise DecompressionTooLarge(max_bytes)
+    if size > _SNAPPY_MOST_BYTES_PER_BYTE * len(block):
+        raise CorruptData(f"a snappy block of {len(block)} bytes claims {size}")
+    try:
+        return bytes(cramjam.snappy.decompress_raw(block))
+    except cramjam.DecompressionError as error:
+        raise CorruptData(str(error)) from None
+
+
+def _unlz4(data: Buffer, max_bytes: int) -> bytes:
+    import lz4.frame  # type: ignore[import-untyped]
+
+    decompressor = lz4.frame.LZ4FrameDecompressor()
+    first: list[Buffer] = [data]
+
+    def take(size: int) -> bytes:
+        try:
+            piece: bytes = decompressor.decompress(first.pop() if first else b"", max_length=size)
+        except (RuntimeError, EOFError, ValueError) as error:
+            raise CorruptData(str(error)) from None
+        if not piece and not decompressor.eof:
+            raise CorruptData("the lz4 frame is cut short")
+        return piece
+
+    return _take_all(take, max_bytes, lambda: decompressor.eof)
+
+
+def _unzstd(data: Buffer, max_bytes: int) -> bytes:
+    import zstandard
+
+    decompressor = zstandard.ZstdDecompressor(max_window_size=_ZSTD_MOST_WINDOW_BYTES)
+    reader: Any = decompressor.stream_reader(data, read_across_frames=True)
+
+    def take(size: int) -> bytes:
+        try:
+            piece: bytes = reader.read(size)
+        except zstandard.ZstdError as error:
+            raise CorruptData(str(error)) from None
+        return piece
+
+    return _take_all(take, max_bytes, lambda: False)
+
+
+def _take_all(take: Callable[[int], bytes], max_bytes: int, finished: Callable[[], bool]) -> bytes:
+    """Collects what `take(size)` gives, in pieces that double, until it gives nothing or has finished."""
+    pieces: list[bytes] = []
+    room = max_bytes
+    size = _FIRST_PIECE_BYTES
+    while not finished():
+        piece = take(min(size, room + 1))
+        if not piece:
+            break
+        if len(piece) > room:
+            raise DecompressionTooLarge(max_bytes)
+        pieces.append(piece)
+        room -= len(piece)
+        size = min(2 * size, _LARGEST_PIECE_BYTES)
+    return pieces[0] if len(pieces) == 1 else b"".join(pieces)

@@ -1,0 +1,221 @@
+"""The 61 bytes in front of a batch of records (magic 2), and the checks and patches that need no more than them.
+
+    at  size  field                     at  size  field
+     0   8    base offset               21   2    attributes
+     8   4    batch length (what        23   4    last offset delta
+              follows it: size - 12)    27   8    base timestamp
+    12   4    partition leader epoch    35   8    max timestamp
+    16   1    magic                     43   8    producer id
+    17   4    CRC-32C of byte 21        51   2    producer epoch
+              to the end                53   4    base sequence
+                                        57   4    records count
+
+Everything is big-endian and signed but the CRC. A broker owns the first 17 bytes, which the CRC leaves out for that
+reason: it gives a batch its offset and epoch by patching them where they lie. Attributes: bits 0-2 codec, 3 log-append time,
+4 transactional, 5 control, 6 the base timestamp is the delete horizon (KIP-534).
+"""
+
+from __future__ import annotations
+
+import struct
+from typing import TYPE_CHECKING, Final, NamedTuple, NoReturn
+
+from crc32c import crc32c
+
+from kwire_protocol.batch_errors import CorruptBatch, ErrorCode, InvalidBatch
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    Buffer = bytes | bytearray | memoryview
+
+BATCH_HEADER_SIZE: Final = 61
+LENGTH_OVERHEAD: Final = 12
+"""A batch's size in bytes is its `batch_length` and these."""
+MAGIC_POSITION: Final = 16
+CRC_POSITION: Final = 17
+ATTRIBUTES_POSITION: Final = 21
+
+CODEC_MASK: Final = 0x07
+LOG_APPEND_TIME_FLAG: Final = 0x08
+TRANSACTIONAL_FLAG: Final = 0x10
+CONTROL_FLAG: Final = 0x20
+DELETE_HORIZON_FLAG: Final = 0x40
+
+CREATE_TIME: Final = 0
+LOG_APPEND_TIME: Final = 1
+
+NO_TIMESTAMP: Final = -1
+NO_PRODUCER_ID: Final = -1
+NO_PRODUCER_EPOCH: Final = -1
+NO_SEQUENCE: Final = -1
+NO_LEADER_EPOCH: Final = -1
+
+_SEQUENCES = 1 << 31
+
+HEADER: Final = struct.Struct(">qiibIhiqqqhii")
+_OFFSET = struct.Struct(">q")
+_LEADER_EPOCH = struct.Struct(">i")
+_CRC = struct.Struct(">I")
+_ATTRIBUTES = struct.Struct(">h")
+_TIMESTAMP = struct.Struct(">q")
+_LEAST_LENGTH = BATCH_HEADER_SIZE - LENGTH_OVERHEAD
+
+_unpack_header = HEADER.unpack_from
+_new_tuple = tuple.__new__
+
+
+class BatchHeader(NamedTuple):
+    """The fields as they stand in the bytes; nothing but magic and the least length is checked by reading them."""
+
+    base_offset: int
+    batch_length: int
+    partition_leader_epoch: int
+    magic: int
+    crc: int
+    attributes: int
+    last_offset_delta: int
+    base_timestamp: int
+    max_timestamp: int
+    producer_id: int
+    producer_epoch: int
+    base_sequence: int
+    records_count: int
+
+    @property
+    def size_in_bytes(self) -> int:
+        return self.batch_length + LENGTH_OVERHEAD
+
+    @property
+    def last_offset(self) -> int:
+        return self.base_offset + self.last_offset_delta
+
+    @property
+    def next_offset(self) -> int:
+        return self.base_offset + self.last_offset_delta + 1
+
+    @property
+    def compression(self) -> int:
+        """The codec's number, see `compression.py`; 5 to 7 are unknown ones."""
+        return self.attributes & CODEC_MASK
+
+    @property
+    def timestamp_type(self) -> int:
+        """CREATE_TIME or LOG_APPEND_TIME; under the latter every record has the batch's max timestamp."""
+        return (self.attributes & LOG_APPEND_TIME_FLAG) >> 3
+
+    @property
+    def is_transactional(self) -> bool:
+        return self.attributes & TRANSACTIONAL_FLAG != 0
+
+    @property
+    def is_control(self) -> bool:
+        return self.attributes & CONTROL_FLAG != 0
+
+    @property
+    def has_producer_id(self) -> bool:
+        return self.producer_id > NO_PRODUCER_ID
+
+    @property
+    def last_sequence(self) -> int:
+        """-1 without sequences; sequences go round to 0 after 2^31 - 1."""
+        if self.base_sequence == NO_SEQUENCE:
+            return NO_SEQUENCE
+        return (self.base_sequence + self.last_offset_delta) % _SEQUENCES
+
+    @property
+    def delete_horizon_ms(self) -> int | None:
+        """When compaction may drop this batch's tombstones; kept in the base timestamp's place."""
+        return self.base_timestamp if self.attributes & DELETE_HORIZON_FLAG else None
+
+
+def read_header(buf: Buffer, pos: int = 0) -> BatchHeader:
+    """The header of the batch at `pos`; whether the rest of the batch is there is `check_batch`'s question.
+
+    Raises CorruptBatch if 61 bytes are not there, the length is too small for a header or the magic is unknown, and
+    InvalidBatch(INVALID_RECORD) for the message formats of before Kafka 0.11 (magic 0 and 1).
+    """
+    try:
+        fields = _unpack_header(buf, pos)
+    except struct.error:
+        _refuse_header(buf, pos)
+    if fields[3] != 2 or fields[1] < _LEAST_LENGTH:
+        _refuse_header(buf, pos)
+    return _new_tuple(BatchHeader, fields)
+
+
+def _refuse_header(buf: Buffer, pos: int) -> NoReturn:
+    there = len(buf) - pos
+    if there > MAGIC_POSITION:
+        magic = int.from_bytes(buf[pos + MAGIC_POSITION : pos + MAGIC_POSITION + 1], "big", signed=True)
+        if 0 <= magic < 2:
+            raise InvalidBatch(ErrorCode.INVALID_RECORD, f"message format {magic} is no longer served, only 2 is")
+        if magic != 2:
+            raise CorruptBatch(f"unknown magic {magic}")
+    if there < BATCH_HEADER_SIZE:
+        raise CorruptBatch(f"{there} bytes are too few for a batch header")
+    length = int.from_bytes(buf[pos + 8 : pos + 12], "big", signed=True)
+    raise CorruptBatch(f"batch length {length} is less than a header takes ({_LEAST_LENGTH})")
+
+
+def check_batch(buf: Buffer, header: BatchHeader, pos: int = 0) -> None:
+    """Raises unless the bytes at `pos` are a whole batch as its writer meant it: length, CRC-32C, counts.
+
+    This is all that can be asked of a batch in a log (compaction leaves fewer records than offsets, or none); what a
+    producer's batch must fulfil besides is in `record_validation.py`. Raises CorruptBatch, or
+    InvalidBatch(INVALID_RECORD) for negative counts. Codec and records are not looked at.
+    """
+    end = pos + header[1] + 12
+    if end > len(buf):
+        raise CorruptBatch(f"the batch has {header[1] + 12} bytes by its length, {len(buf) - pos} are there")
+    if crc32c(buf[pos + 21 : end]) != header[4]:
+        raise CorruptBatch(f"the stored CRC is {header[4]}, the bytes' is {crc32c(buf[pos + 21 : end])}")
+    if header[12] < 0 or header[6] < 0:
+        raise InvalidBatch(
+            ErrorCode.INVALID_RECORD, f"negative records count {header[12]} or last offset delta {header[6]}"
+        )
+
+
+def iter_headers(buf: Buffer) -> Iterator[tuple[int, BatchHeader]]:
+    """Position and header of every whole batch; stops in front of one that is cut short.
+
+    Raises as `read_header` does when what stands there cannot be a batch. Nothing is checked by CRC.
+    """
+    pos = 0
+    end = len(buf)
+    while end - pos > MAGIC_POSITION:
+        if end - pos < BATCH_HEADER_SIZE:
+            if pos + LENGTH_OVERHEAD + int.from_bytes(buf[pos + 8 : pos + 12], "big", signed=True) > end:
+                return
+            _refuse_header(buf, pos)
+        header = read_header(buf, pos)
+        following = pos + header.size_in_bytes
+        if following > end:
+            return
+        yield pos, header
+        pos = following
+
+
+def assign(buf: bytearray | memoryview, pos: int, base_offset: int, leader_epoch: int) -> None:
+    """Gives the batch at `pos` its place in the log, in the received bytes; the CRC does not cover these fields."""
+    _OFFSET.pack_into(buf, pos, base_offset)
+    _LEADER_EPOCH.pack_into(buf, pos + 12, leader_epoch)
+
+
+def set_log_append_time(buf: bytearray | memoryview, pos: int, timestamp_ms: int) -> None:
+    """Marks the batch at `pos` as stamped by the broker and computes its CRC again; the records stay as they are."""
+    attributes = _ATTRIBUTES.unpack_from(buf, pos + 21)[0] | LOG_APPEND_TIME_FLAG
+    _TIMESTAMP.pack_into(buf, pos + 35, timestamp_ms)
+    _set_attributes(buf, pos, attributes)
+
+
+def set_create_time(buf: bytearray | memoryview, pos: int) -> None:
+    """Takes the log-append mark off the batch at `pos`, as a topic of create time does, and computes its CRC anew."""
+    _set_attributes(buf, pos, _ATTRIBUTES.unpack_from(buf, pos + 21)[0] & ~LOG_APPEND_TIME_FLAG)
+
+
+def _set_attributes(buf: bytearray | memoryview, pos: int, attributes: int) -> None:
+    _ATTRIBUTES.pack_into(buf, pos + 21, attributes)
+    size = LENGTH_OVERHEAD + int.from_bytes(buf[pos + 8 : pos + 12], "big", signed=True)
+    with memoryview(buf) as view:
+        _CRC.pack_into(buf, pos + 17, crc32c(view[pos + 21 : pos + size]))

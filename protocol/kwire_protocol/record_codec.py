@@ -1,0 +1,280 @@
+"""Records inside a batch: read one after another, and written into new batches.
+
+A record, every number but the attributes a zigzag varint:
+
+    length | attributes (1 byte, 0) | timestamp delta | offset delta | key length, key | value length, value
+           | headers count, then for each: key length, key (UTF-8), value length, value
+
+A length of -1 is null; `length` counts what follows it. The deltas are against the batch's base timestamp and base
+offset. Only what follows the batch header is compressed, and all of it together.
+
+Nothing on the way of a Produce or Fetch comes here. Reading copies keys and values out: a Record outlives the buffer.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, NamedTuple, NoReturn
+
+from crc32c import crc32c
+
+from kwire_protocol.batch_errors import CorruptBatch, ErrorCode, InvalidBatch
+from kwire_protocol.compression import NONE, CorruptData, DecompressionTooLarge, UnknownCodec, compress, decompress
+from kwire_protocol.record_batch import (
+    BATCH_HEADER_SIZE,
+    CONTROL_FLAG,
+    CREATE_TIME,
+    DELETE_HORIZON_FLAG,
+    HEADER,
+    LENGTH_OVERHEAD,
+    LOG_APPEND_TIME_FLAG,
+    NO_LEADER_EPOCH,
+    NO_PRODUCER_EPOCH,
+    NO_PRODUCER_ID,
+    NO_SEQUENCE,
+    NO_TIMESTAMP,
+    TRANSACTIONAL_FLAG,
+    BatchHeader,
+    read_header,
+)
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator, Sequence
+
+    Buffer = bytes | bytearray | memoryview
+
+DEFAULT_MAX_DECOMPRESSED_BYTES = 128 * 1024 * 1024
+"""What a reader takes who names no cap; Kafka knows none."""
+
+_LEAST_RECORD_BYTES = 7  # length, attributes, two deltas, two null lengths, no headers
+_LEAST_HEADER_BYTES = 2
+
+
+class Record(NamedTuple):
+    """One record. `timestamp` is in ms since the epoch, -1 for none. Header keys are text on the wire."""
+
+    offset: int = 0
+    timestamp: int = NO_TIMESTAMP
+    key: bytes | None = None
+    value: bytes | None = None
+    headers: Sequence[tuple[str, bytes | None]] = ()
+
+
+def batch_content(
+    buf: Buffer, pos: int, header: BatchHeader, max_decompressed_bytes: int = DEFAULT_MAX_DECOMPRESSED_BYTES
+) -> bytes:
+    """The records' bytes of the batch at `pos`, decompressed.
+
+    Raises InvalidBatch: CORRUPT_MESSAGE if the batch is cut short or its content is no stream of its codec,
+    UNSUPPORTED_COMPRESSION_TYPE for a codec unknown, MESSAGE_TOO_LARGE beyond the cap.
+    """
+    end = pos + header.size_in_bytes
+    if end > len(buf):
+        raise CorruptBatch(f"the batch has {header.size_in_bytes} bytes by its length, {len(buf) - pos} are there")
+    content = memoryview(buf)[pos + BATCH_HEADER_SIZE : end]
+    codec = header.compression
+    if codec == NONE:
+        return bytes(content)
+    try:
+        return decompress(codec, content, max_decompressed_bytes)
+    except CorruptData as error:
+        raise CorruptBatch(f"the records cannot be decompressed: {error}") from None
+    except DecompressionTooLarge as error:
+        raise InvalidBatch(ErrorCode.MESSAGE_TOO_LARGE, f"decompressed, {error}") from None
+    except UnknownCodec as error:
+        raise InvalidBatch(ErrorCode.UNSUPPORTED_COMPRESSION_TYPE, str(error)) from None
+
+
+def iter_records(
+    buf: Buffer, pos: int = 0, *, max_decompressed_bytes: int = DEFAULT_MAX_DECOMPRESSED_BYTES
+) -> Iterator[Record]:
+    """The records of the batch at `pos`, with absolute offsets and the timestamps that a consumer would see.
+
+    Raises InvalidBatch as `read_header` and `batch_content` do, and INVALID_RECORD when a record's own lengths lie or
+    the batch holds more or fewer records than it says.
+    """
+    header = read_header(buf, pos)
+    return decode_records(batch_content(buf, pos, header, max_decompressed_bytes), header)
+
+
+def decode_records(content: bytes, header: BatchHeader) -> Iterator[Record]:
+    """The records in `content`, which is decompressed already."""
+    count = header.records_count
+    end = len(content)
+    if count < 0 or count * _LEAST_RECORD_BYTES > end:
+        _invalid(f"{count} records in {end} bytes")
+    base_offset = header.base_offset
+    base_timestamp = header.base_timestamp
+    append_time = header.max_timestamp if header.timestamp_type else None
+    pos = 0
+    for _ in range(count):
+        try:
+            length, pos = read_varint(content, pos)
+            record_end = pos + length
+            if length < _LEAST_RECORD_BYTES - 1 or record_end > end:
+                _invalid(f"a record of {length} bytes where {end - pos} are left")
+            timestamp_delta, pos = read_varlong(content, pos + 1)
+            offset_delta, pos = read_varint(content, pos)
+            key, pos = _read_bytes(content, pos, record_end)
+            value, pos = _read_bytes(content, pos, record_end)
+            headers_count, pos = read_varint(content, pos)
+            headers: list[tuple[str, bytes | None]] = []
+            if headers_count:
+                if headers_count < 0 or headers_count * _LEAST_HEADER_BYTES > record_end - pos:
+                    _invalid(f"{headers_count} headers in {record_end - pos} bytes")
+                for _ in range(headers_count):
+                    name, pos = _read_bytes(content, pos, record_end)
+                    if name is None:
+                        _invalid("a header without a key")
+                    header_value, pos = _read_bytes(content, pos, record_end)
+                    headers.append((name.decode("utf-8", "surrogateescape"), header_value))
+        except IndexError:
+            _invalid("the last record is cut short")
+        if pos != record_end:
+            _invalid(f"a record's length is wrong by {pos - record_end} bytes")
+        timestamp = base_timestamp + timestamp_delta if append_time is None else append_time
+        yield Record(base_offset + offset_delta, timestamp, key, value, headers)
+    if pos != end:
+        _invalid(f"{end - pos} bytes behind the last record")
+
+
+def _invalid(message: str) -> NoReturn:
+    raise InvalidBatch(ErrorCode.INVALID_RECORD, message)
+
+
+def read_varint(buf: bytes, pos: int) -> tuple[int, int]:
+    """A zigzag varint of 32 bits and the position behind it. IndexError at the end of the buffer."""
+    byte = buf[pos]
+    if byte < 0x80:
+        return (byte >> 1) ^ -(byte & 1), pos + 1
+    return _read_long_varint(buf, pos, 32)
+
+
+def read_varlong(buf: bytes, pos: int) -> tuple[int, int]:
+    """A zigzag varint of 64 bits and the position behind it. IndexError at the end of the buffer."""
+    byte = buf[pos]
+    if byte < 0x80:
+        return (byte >> 1) ^ -(byte & 1), pos + 1
+    return _read_long_varint(buf, pos, 64)
+
+
+def _read_long_varint(buf: bytes, pos: int, bits: int) -> tuple[int, int]:
+    value = shift = 0
+    while True:
+        byte = buf[pos]
+        pos += 1
+        value |= (byte & 0x7F) << shift
+        if byte < 0x80:
+            break
+        shift += 7
+        if shift >= bits:
+            _invalid(f"a number of more than {bits} bits")
+    value &= (1 << bits) - 1  # the last byte has more bits than are left; Java drops them too
+    return (value >> 1) ^ -(value & 1), pos
+
+
+def _read_bytes(buf: bytes, pos: int, end: int) -> tuple[bytes | None, int]:
+    size, pos = read_varint(buf, pos)
+    if size < 0:
+        return None, pos
+    following = pos + size
+    if following > end:
+        _invalid(f"a field of {size} bytes where {end - pos} are left")
+    return buf[pos:following], following
+
+
+def write_varint(out: bytearray, value: int) -> None:
+    """Appends `value` as a zigzag varint (of up to 64 bits)."""
+    value = (value << 1) ^ (value >> 63)
+    while value > 0x7F:
+        out.append(value & 0x7F | 0x80)
+        value >>= 7
+    out.append(value)
+
+
+def _write_bytes(out: bytearray, value: bytes | None) -> None:
+    if value is None:
+        out.append(1)
+    else:
+        write_varint(out, len(value))
+        out += value
+
+
+def build_batch(
+    records: Iterable[Record],
+    *,
+    base_offset: int = 0,
+    compression: int = NONE,
+    compression_level: int | None = None,
+    producer_id: int = NO_PRODUCER_ID,
+    producer_epoch: int = NO_PRODUCER_EPOCH,
+    base_sequence: int = NO_SEQUENCE,
+    leader_epoch: int = NO_LEADER_EPOCH,
+    transactional: bool = False,
+    control: bool = False,
+    timestamp_type: int = CREATE_TIME,
+    log_append_time: int | None = None,
+    keep_offsets: bool = False,
+    last_offset_delta: int | None = None,
+    delete_horizon_ms: int | None = None,
+) -> bytes:
+    """A batch of `records`, as Kafka's own builder makes it.
+
+    Records are numbered from `base_offset` on, whatever their `offset` says, unless `keep_offsets` is set (what
+    compaction leaves has holes, and a `last_offset_delta` of its own, even without any records). With the log-append
+    timestamp type, `log_append_time` is what every reader will see.
+    """
+    content = bytearray()
+    base_timestamp = delete_horizon_ms
+    max_timestamp = NO_TIMESTAMP
+    count = offset_delta = 0
+    for record in records:
+        offset_delta = record.offset - base_offset if keep_offsets else count
+        timestamp = record.timestamp
+        if base_timestamp is None:
+            base_timestamp = timestamp
+        max_timestamp = max(max_timestamp, timestamp)
+        body = bytearray(1)
+        write_varint(body, timestamp - base_timestamp)
+        write_varint(body, offset_delta)
+        _write_bytes(body, record.key)
+        _write_bytes(body, record.value)
+        write_varint(body, len(record.headers))
+        for name, value in record.headers:
+            _write_bytes(body, name.encode("utf-8", "surrogateescape"))
+            _write_bytes(body, value)
+        write_varint(content, len(body))
+        content += body
+        count += 1
+    attributes = compression
+    if timestamp_type != CREATE_TIME:
+        attributes |= LOG_APPEND_TIME_FLAG
+        if log_append_time is not None:
+            max_timestamp = log_append_time
+    if transactional:
+        attributes |= TRANSACTIONAL_FLAG
+    if control:
+        attributes |= CONTROL_FLAG
+    if delete_horizon_ms is not None:
+        attributes |= DELETE_HORIZON_FLAG
+    payload = compress(compression, content, compression_level)
+    out = bytearray(BATCH_HEADER_SIZE + len(payload))
+    out[BATCH_HEADER_SIZE:] = payload
+    HEADER.pack_into(
+        out,
+        0,
+        base_offset,
+        len(out) - LENGTH_OVERHEAD,
+        leader_epoch,
+        2,
+        0,
+        attributes,
+        offset_delta if last_offset_delta is None else last_offset_delta,
+        NO_TIMESTAMP if base_timestamp is None else base_timestamp,
+        max_timestamp,
+        producer_id,
+        producer_epoch,
+        base_sequence,
+        count,
+    )
+    out[17:21] = crc32c(memoryview(out)[21:]).to_bytes(4, "big")
+    return bytes(out)

@@ -1,0 +1,75 @@
+"""Record batches: the one module to import, for the parts that make it up.
+
+* `record_batch.py`: the header, the check of a batch's wholeness, patches in place
+* `record_validation.py`: what a producer's batch must fulfil
+* `record_codec.py`: records inside a batch, reading and building
+* `record_search.py`: finding a record by time
+* `control_records.py`: the records that brokers write for themselves
+
+The bytes are in protocol/README.md.
+"""
+
+from __future__ import annotations
+
+from kwire_protocol.batch_errors import CorruptBatch, InvalidBatch
+from kwire_protocol.record_batch import (
+    BATCH_HEADER_SIZE,
+    CREATE_TIME,
+    LENGTH_OVERHEAD,
+    LOG_APPEND_TIME,
+    NO_LEADER_EPOCH,
+    NO_PRODUCER_EPOCH,
+    NO_PRODUCER_ID,
+    NO_SEQUENCE,
+    NO_TIMESTAMP,
+    BatchHeader,
+    assign,
+    check_batch,
+    iter_headers,
+    read_header,
+    set_create_time,
+    set_log_append_time,
+)
+from kwire_protocol.record_codec import (
+    DEFAULT_MAX_DECOMPRESSED_BYTES,
+    Record,
+    batch_content,
+    build_batch,
+    decode_records,
+    iter_records,
+)
+from kwire_protocol.record_search import first_record_at_or_after, max_timestamp_record
+from kwire_protocol.record_validation import RecordError, check_client_batch, read_produced_batch, validate_records
+
+__all__ = [
+    "BATCH_HEADER_SIZE",
+    "CREATE_TIME",
+    "DEFAULT_MAX_DECOMPRESSED_BYTES",
+    "LENGTH_OVERHEAD",
+    "LOG_APPEND_TIME",
+    "NO_LEADER_EPOCH",
+    "NO_PRODUCER_EPOCH",
+    "NO_PRODUCER_ID",
+    "NO_SEQUENCE",
+    "NO_TIMESTAMP",
+    "BatchHeader",
+    "CorruptBatch",
+    "InvalidBatch",
+    "Record",
+    "RecordError",
+    "assign",
+    "batch_content",
+    "build_batch",
+    "check_batch",
+    "check_client_batch",
+    "decode_records",
+    "first_record_at_or_after",
+    "iter_headers",
+    "iter_records",
+    "max_timestamp_record",
+    "read_header",
+    "read_produced_batch",
+    "set_create_time",
+    "set_log_append_time",
+    "validate_records",
+]
