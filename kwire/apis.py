@@ -18,7 +18,18 @@ if TYPE_CHECKING:
     from kwire.broker import Broker
     from kwire.context import Context
 
+API_VERSIONS = 18
+
 Handler = Callable[["Broker", Any, "Context"], Awaitable[Any]]
+
+
+class UnsupportedRequest(Exception):
+    """An API or a version that kwire does not serve: like Kafka, the connection closes."""
+
+    def __init__(self, key: int, version: int) -> None:
+        known = MESSAGES.get(key)
+        name = known.name if known else f"API key {key}"
+        super().__init__(f"{name} version {version} is not served")
 
 
 @attrs.define(eq=False)

@@ -39,8 +39,8 @@ class Parking(Protocol):
 
 
 class ParkedRequest(Wakeable, Protocol):
-    async def wait(self, timeout_s: float) -> None:
-        """Returns when woken, when `timeout_s` is over, or when the peer sends its next request or hangs up."""
+    async def wait(self, timeout_s: float) -> bool:
+        """True when woken; False when `timeout_s` is over, or when the peer sends its next request or hangs up."""
         ...
 
 

@@ -1,15 +1,11 @@
-"""Waiting, and nothing else: the two ways in which a request may be parked.
+"""Waiting for one value: how a request waits for what another request, or a deadline, brings about.
 
-* `Slot`: one value for one waiter (a JoinGroup waits for its rebalance).
-* `ReadableWait`: a fetch with nothing to return waits for an append, for its deadline, or for the *next request on
-  the same connection*. The Java consumer pipelines its next fetch in front of its ListOffsets; answering the parked
-  fetch at once, empty, spares Spark's micro-batches the whole fetch.max.wait.ms. It is one trio task throughout:
-  what wakes it cancels the scope around its `wait_readable`.
+A JoinGroup waits in a `Slot` for its rebalance. Fetches do not come here: they wait on their socket as well (see
+`kwire.connection.ParkedFetch`).
 """
 
 from __future__ import annotations
 
-import socket
 from typing import Generic, TypeVar, cast
 
 import trio
@@ -50,26 +46,3 @@ class Slot(Generic[T]):
 
             await trio.lowlevel.wait_task_rescheduled(abort)
         return cast(T, self._value)
-
-
-class ReadableWait:
-    """Parks the calling task until `sock` is readable, `wake()` is called or the time is over."""
-
-    __slots__ = ("_scope", "_sock", "_woken")
-
-    def __init__(self, sock: socket.socket) -> None:
-        self._sock = sock
-        self._scope: trio.CancelScope | None = None
-        self._woken = False
-
-    def wake(self) -> None:
-        self._woken = True
-        if self._scope is not None:
-            self._scope.cancel()
-
-    async def wait(self, timeout_s: float) -> None:
-        if self._woken:
-            return
-        with trio.move_on_after(timeout_s) as self._scope:
-            await trio.lowlevel.wait_readable(self._sock)
-        self._scope = None

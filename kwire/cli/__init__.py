@@ -1,0 +1,20 @@
+"""The `kwire` command. Each subcommand lives in a file of its own and imports what it needs when it runs."""
+
+from __future__ import annotations
+
+import click
+
+import kwire
+from kwire.cli.serve import serve
+
+
+@click.group(context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100})
+@click.version_option(kwire.__version__, prog_name="kwire", message="%(prog)s %(version)s")
+def main() -> None:
+    """kwire: a Kafka broker without a JVM.
+
+    It speaks Kafka's protocol and keeps Kafka's bytes on disk, so every Kafka client works with it unchanged.
+    """
+
+
+main.add_command(serve)

@@ -1,0 +1,270 @@
+"""One client connection: bytes from the socket to frames, frames to handlers, replies back to the socket.
+
+One trio task, from accept to close. Requests are answered in order. Frames that arrived together are handled together
+and their replies leave in one send, so a task switch and a system call are shared by all of them:
+
+    recv_into -> FrameBuffer -> header -> apis.APIS -> read -> handler -> write -> send / sendfile
+
+A reply is a list of pieces: bytes, and regions of segment files that go out by sendfile without passing through
+Python. What the peer does wrong (`ProtocolError`) closes this connection with one log line; a bug in a handler closes
+it with a traceback in the log; neither touches anybody else. This is the one place where `except Exception` stands.
+"""
+
+from __future__ import annotations
+
+import logging
+import os
+import socket
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any, TypeVar
+
+import trio
+from kwire_protocol.errors import ErrorCode
+from kwire_protocol.frames import FrameBuffer
+from kwire_protocol.headers import read_request_header, write_response_header
+from kwire_protocol.messages.api_versions import ApiVersionsResponse
+from kwire_protocol.wire import ProtocolError, Reader, Region, Writer
+
+from kwire.apis import APIS, API_VERSIONS, UnsupportedRequest
+from kwire.context import Context, Slot
+from kwire.handlers.api_versions import served_versions
+from kwire.handlers.produce import UnacknowledgedProduceFailed
+
+if TYPE_CHECKING:
+    from kwire.broker import Broker
+
+log = logging.getLogger(__name__)
+T = TypeVar("T")
+
+MAX_FRAMES_PER_TURN = 64
+"""A connection that floods us with small requests lets the others have a turn after so many."""
+
+MAX_PENDING_REPLY_BYTES = 1 << 20
+"""Replies are sent, and their reader waited for, before more than this is held for one connection."""
+
+COPY_CHUNK_BYTES = 256 * 1024
+"""Regions that are not files (the in-memory disk) are copied to the socket in pieces of this size."""
+
+Piece = bytes | bytearray | memoryview | Region
+
+
+class PeerLost(Exception):
+    """The connection ended while something was being sent or read; nothing to say to anybody."""
+
+
+class ParkedFetch:
+    """Parks a request until something wakes it, its time is over or its socket has something to read.
+
+    The last matters: the Java consumer pipelines its next fetch in front of its ListOffsets, and answering the fetch
+    at once, empty, spares Spark's micro-batches the whole of fetch.max.wait.ms. It is the connection's own task that
+    waits; waking it cancels the scope around `wait_readable`.
+    """
+
+    __slots__ = ("_connection", "_scope", "_woken")
+
+    def __init__(self, connection: Connection) -> None:
+        self._connection = connection
+        self._scope: trio.CancelScope | None = None
+        self._woken = False
+
+    def wake(self) -> None:
+        self._woken = True
+        if self._scope is not None:
+            self._scope.cancel()
+
+    async def wait(self, timeout_s: float) -> bool:
+        connection = self._connection
+        await connection.flush()
+        if self._woken or timeout_s <= 0 or connection.has_unread_bytes:
+            return self._woken
+        with trio.CancelScope(deadline=trio.current_time() + timeout_s) as self._scope:
+            await trio.lowlevel.wait_readable(connection.sock)
+        self._scope = None
+        return self._woken
+
+
+class Connection:
+    """Serves one socket, which must be non-blocking and connected."""
+
+    def __init__(self, broker: Broker, sock: socket.socket, *, listener_name: str, max_request_bytes: int) -> None:
+        self.sock = sock
+        self._broker = broker
+        self._frames = FrameBuffer(max_request_bytes)
+        self._out: list[Piece] = []
+        self._out_bytes = 0
+        self._scope = trio.CancelScope()
+        peer, local = sock.getpeername(), sock.getsockname()
+        self.name = f"{peer[0]}:{peer[1]}"
+        self.last_active = trio.current_time()
+        self._context = Context(
+            parking=self,
+            client_host=peer[0],
+            local_host=local[0],
+            local_port=local[1],
+            listener_name=listener_name,
+        )
+
+    # Parking, for the handlers.
+
+    def waiter(self) -> ParkedFetch:
+        return ParkedFetch(self)
+
+    async def wait_for(self, slot: Slot[T]) -> T:
+        await self.flush()
+        return await slot.get()
+
+    @property
+    def has_unread_bytes(self) -> bool:
+        return self._frames.pending > 0
+
+    def close_idle(self) -> None:
+        """Ends the connection from another task, as after connections.max.idle.ms."""
+        log.info("closing the connection from %s: idle for connections.max.idle.ms", self.name)
+        self._scope.cancel()
+
+    async def run(self) -> None:
+        """Serves until the peer hangs up, breaks the protocol or the task is cancelled; closes the socket."""
+        try:
+            with self._scope:
+                await self._serve()
+        except PeerLost:
+            pass
+        except (ProtocolError, UnsupportedRequest, UnacknowledgedProduceFailed) as error:
+            log.warning("closing the connection from %s (client id %a): %s", self.name, self._context.client_id, error)
+        except Exception:
+            log.exception(
+                "a bug in kwire: closing the connection from %s (client id %a) after api key %d version %d",
+                self.name,
+                self._context.client_id,
+                self._context.api_key,
+                self._context.api_version,
+            )
+        finally:
+            trio.lowlevel.notify_closing(self.sock)
+            self.sock.close()
+
+    async def _serve(self) -> None:
+        frames = self._frames
+        while True:
+            await self._receive()
+            frames_this_turn = 0
+            while (frame := frames.next_frame()) is not None:
+                await self._answer(frame)
+                frames_this_turn += 1
+                if self._out_bytes > MAX_PENDING_REPLY_BYTES or frames_this_turn == MAX_FRAMES_PER_TURN:
+                    await self.flush()
+                if frames_this_turn == MAX_FRAMES_PER_TURN:
+                    frames_this_turn = 0
+                    await trio.lowlevel.checkpoint()
+            await self.flush()
+
+    async def _receive(self) -> None:
+        sock, frames = self.sock, self._frames
+        # Waiting first gives every other connection its turn between two receives of a busy one.
+        await trio.lowlevel.wait_readable(sock)
+        try:
+            count = sock.recv_into(frames.writable())
+        except BlockingIOError:
+            return
+        except OSError as error:
+            raise PeerLost from error
+        if count == 0:
+            raise PeerLost
+        self.last_active = trio.current_time()
+        frames.received(count)
+
+    async def _answer(self, frame: memoryview) -> None:
+        reader = Reader(frame)
+        header = read_request_header(reader)
+        key, version = header.api_key, header.api_version
+        context = self._context
+        context.api_key, context.api_version, context.client_id = key, version, header.client_id
+        api = APIS.get(key)
+        if api is None or version not in api.versions:
+            if key != API_VERSIONS:
+                raise UnsupportedRequest(key, version)
+            self._reply(key, 0, header.correlation_id, self._unsupported_api_versions())
+            return
+        if api.handle is None:
+            api.load()
+        assert api.read is not None
+        assert api.handle is not None
+        response = await api.handle(self._broker, api.read(reader, version), context)
+        if response is not None:
+            self._reply(key, version, header.correlation_id, response)
+
+    @staticmethod
+    def _unsupported_api_versions() -> ApiVersionsResponse:
+        return ApiVersionsResponse(error_code=ErrorCode.UNSUPPORTED_VERSION, api_keys=served_versions())
+
+    def _reply(self, key: int, version: int, correlation_id: int, response: Any) -> None:
+        writer = Writer()
+        write_response_header(writer, key, version, correlation_id)
+        response.write(writer, version)
+        pieces, size = writer.frame()
+        self._out += pieces
+        self._out_bytes += size
+
+    async def flush(self) -> None:
+        """Sends the replies that are ready and waits until the socket has taken them."""
+        if not self._out:
+            return
+        pieces, self._out, self._out_bytes = self._out, [], 0
+        if len(pieces) == 1 and isinstance(pieces[0], bytes):
+            await self._send(pieces[0], 0)
+            return
+        run: list[bytes | bytearray | memoryview] = []
+        for piece in pieces:
+            if isinstance(piece, (bytes, bytearray, memoryview)):
+                run.append(piece)
+                continue
+            if run:
+                # More follows: the kernel may put the reply's head and its records into one segment.
+                await self._send(_joined(run), socket.MSG_MORE)
+                run = []
+            await self._send_region(piece)
+        if run:
+            await self._send(_joined(run), 0)
+
+    async def _send(self, data: bytes | bytearray | memoryview, flags: int) -> None:
+        try:
+            sent = self.sock.send(data, flags)
+        except BlockingIOError:
+            sent = 0
+        except OSError as error:
+            raise PeerLost from error
+        if sent == len(data):
+            return
+        rest = memoryview(data)[sent:]
+        while rest:
+            await trio.lowlevel.wait_writable(self.sock)
+            try:
+                rest = rest[self.sock.send(rest, flags) :]
+            except BlockingIOError:
+                continue
+            except OSError as error:
+                raise PeerLost from error
+
+    async def _send_region(self, region: Region) -> None:
+        descriptor = region.fileno()
+        if descriptor is None:
+            for start in range(0, region.size, COPY_CHUNK_BYTES):
+                await self._send(region.read(start, min(COPY_CHUNK_BYTES, region.size - start)), 0)
+            return
+        position, left = region.position, region.size
+        while left:
+            try:
+                sent = os.sendfile(self.sock.fileno(), descriptor, position, left)
+            except BlockingIOError:
+                await trio.lowlevel.wait_writable(self.sock)
+                continue
+            except OSError as error:
+                raise PeerLost from error
+            if sent == 0:
+                raise PeerLost("the segment is shorter than the reply that names it")
+            position += sent
+            left -= sent
+
+
+def _joined(run: Sequence[bytes | bytearray | memoryview]) -> bytes | bytearray | memoryview:
+    return run[0] if len(run) == 1 else b"".join(run)

@@ -1,0 +1,70 @@
+"""ApiVersions: v0-5.
+
+* v1: throttle_time_ms
+* v3: flexible; the client's software name and version; features (KIP-584)
+* v4: features whose lowest version is 0 may be listed (KAFKA-17011)
+* v5: cluster_id and node_id of the broker the client thinks it reached (KIP-1242)
+
+A version that we do not know never gets here: the connection answers it in v0 with UNSUPPORTED_VERSION and the list,
+so that a newer client can step down.
+"""
+
+from __future__ import annotations
+
+import re
+from typing import TYPE_CHECKING
+
+from kwire_protocol.errors import ErrorCode
+from kwire_protocol.messages.api_versions import (
+    ApiVersion,
+    ApiVersionsRequest,
+    ApiVersionsResponse,
+    FinalizedFeatureKey,
+    SupportedFeatureKey,
+)
+
+from kwire.apis import APIS
+
+if TYPE_CHECKING:
+    from kwire.broker import Broker
+    from kwire.context import Context
+
+PRODUCE = 0
+FIRST_VERSION_WITH_SOFTWARE_NAME = 3
+SOFTWARE_NAME = re.compile(r"[a-zA-Z0-9](?:[a-zA-Z0-9\-.]*[a-zA-Z0-9])?")
+
+
+def served_versions() -> list[ApiVersion]:
+    """What the table of APIs serves. Produce is listed from 0, though 0 to 2 are refused, as Kafka does
+    (KAFKA-18659: librdkafka reads a missing v0 as a broker without compression)."""
+    return [
+        ApiVersion(api.key, 0 if api.key == PRODUCE else api.versions.start, api.versions.stop - 1)
+        for api in APIS.values()
+    ]
+
+
+async def handle(broker: Broker, request: ApiVersionsRequest, context: Context) -> ApiVersionsResponse:
+    version = context.api_version
+    if version >= FIRST_VERSION_WITH_SOFTWARE_NAME and not (
+        SOFTWARE_NAME.fullmatch(request.client_software_name) and SOFTWARE_NAME.fullmatch(request.client_software_version)
+    ):
+        return ApiVersionsResponse(error_code=ErrorCode.INVALID_REQUEST)
+    if _is_another_broker(broker, request):
+        return ApiVersionsResponse(error_code=ErrorCode.REBOOTSTRAP_REQUIRED)
+    image = broker.metadata.image
+    return ApiVersionsResponse(
+        api_keys=served_versions(),
+        supported_features=[
+            SupportedFeatureKey(name, lowest, highest)
+            for name, (lowest, highest) in broker.metadata.supported_features.items()
+            if version > FIRST_VERSION_WITH_SOFTWARE_NAME or lowest > 0
+        ],
+        finalized_features_epoch=image.offset,
+        finalized_features=[FinalizedFeatureKey(name, level, level) for name, level in image.features.items()],
+    )
+
+
+def _is_another_broker(broker: Broker, request: ApiVersionsRequest) -> bool:
+    return (request.cluster_id is not None and request.cluster_id != broker.metadata.cluster_id) or (
+        request.node_id != -1 and request.node_id != broker.config.node_id
+    )

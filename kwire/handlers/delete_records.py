@@ -1,0 +1,47 @@
+"""DeleteRecords: v0-2.
+
+* v2: flexible
+
+An offset of -1 means the high watermark. The answer's low watermark is the new log start.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from kwire_protocol.errors import ErrorCode
+from kwire_protocol.kafka_error import KafkaError
+from kwire_protocol.messages.delete_records import (
+    DeleteRecordsPartition,
+    DeleteRecordsPartitionResult,
+    DeleteRecordsRequest,
+    DeleteRecordsResponse,
+    DeleteRecordsTopicResult,
+)
+from kwire_protocol.wire import NULL_UUID
+
+if TYPE_CHECKING:
+    from kwire.broker import Broker
+    from kwire.context import Context
+
+UNKNOWN = -1
+
+
+async def handle(broker: Broker, request: DeleteRecordsRequest, context: Context) -> DeleteRecordsResponse:
+    return DeleteRecordsResponse(
+        topics=[
+            DeleteRecordsTopicResult(topic.name, [_delete(broker, topic.name, wanted) for wanted in topic.partitions])
+            for topic in request.topics
+        ]
+    )
+
+
+def _delete(broker: Broker, topic: str, wanted: DeleteRecordsPartition) -> DeleteRecordsPartitionResult:
+    try:
+        partition = broker.partitions.find((topic, NULL_UUID), wanted.partition_index)
+        if partition.is_internal:
+            raise KafkaError(ErrorCode.INVALID_TOPIC_EXCEPTION)
+        low_watermark = partition.delete_records_before(wanted.offset)
+    except KafkaError as error:
+        return DeleteRecordsPartitionResult(wanted.partition_index, UNKNOWN, error.code)
+    return DeleteRecordsPartitionResult(wanted.partition_index, low_watermark, 0)

@@ -1,0 +1,102 @@
+"""Fetch: v4-18.
+
+* v4: isolation_level, last_stable_offset, aborted_transactions
+* v5: log_start_offset
+* v7: incremental sessions (KIP-227), see `kwire.fetch_sessions`
+* v9: current_leader_epoch (KIP-320)
+* v10: zstd may be returned
+* v11: rack_id, preferred_read_replica (KIP-392)
+* v12: flexible; last_fetched_epoch, diverging_epoch (KIP-595)
+* v13: topic ids instead of names (KIP-516)
+* v15: replica_state (KIP-903)
+* v16: node_endpoints (KIP-951)
+* v17: replica_directory_id (KIP-853)
+* v18: the replica's high_watermark (KIP-1166)
+
+Answers name ranges of segment files; the connection sends them from the page cache. Whole batches only. A fetch that
+finds less than min_bytes parks on its partitions and is woken by an append, its deadline or the connection.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from kwire_protocol.errors import ErrorCode
+from kwire_protocol.kafka_error import KafkaError
+from kwire_protocol.messages.fetch import FetchRequest, FetchResponse, NodeEndpoint
+
+from kwire.fetch_reading import CONSUMER, FetchLimits, FetchResult, read_partitions, to_response
+from kwire.fetch_sessions import FetchContext, FollowedPartition
+from kwire.handlers.leaders import node_endpoints
+
+if TYPE_CHECKING:
+    from kwire.broker import Broker
+    from kwire.context import Context, ParkedRequest
+
+READ_COMMITTED = 1
+
+
+async def handle(broker: Broker, request: FetchRequest, context: Context) -> FetchResponse:
+    try:
+        fetch = _begin(broker, request)
+    except KafkaError as error:
+        return FetchResponse(error_code=error.code)
+    replica_id = request.replica_state.replica_id if context.api_version >= 15 else request.replica_id
+    limits = FetchLimits(
+        version=context.api_version,
+        max_bytes=min(request.max_bytes, broker.config.fetch_max_bytes),
+        committed=request.isolation_level == READ_COMMITTED,
+        replica_id=replica_id if replica_id >= 0 else CONSUMER,
+    )
+    result = read_partitions(broker.partitions, fetch.partitions, limits)
+    if result.size < request.min_bytes and request.max_wait_ms > 0 and fetch.partitions and not result.has_errors:
+        result = await _wait_for_data(broker, request, context, fetch, limits, result)
+    response = to_response(fetch, result)
+    if result.leader_moved:
+        response.node_endpoints = node_endpoints(broker, context, NodeEndpoint)
+    return response
+
+
+def _begin(broker: Broker, request: FetchRequest) -> FetchContext:
+    wanted = [
+        FollowedPartition(
+            (topic.topic, topic.topic_id),
+            partition.partition,
+            partition.fetch_offset,
+            partition.partition_max_bytes,
+            partition.current_leader_epoch,
+            partition.last_fetched_epoch,
+        )
+        for topic in request.topics
+        for partition in topic.partitions
+    ]
+    forgotten = [
+        ((topic.topic, topic.topic_id), index) for topic in request.forgotten_topics_data for index in topic.partitions
+    ]
+    return broker.fetch_sessions.begin(
+        request.session_id, request.session_epoch, wanted, forgotten, now_ms=broker.clock.now_ms()
+    )
+
+
+async def _wait_for_data(
+    broker: Broker,
+    request: FetchRequest,
+    context: Context,
+    fetch: FetchContext,
+    limits: FetchLimits,
+    result: FetchResult,
+) -> FetchResult:
+    deadline_ms = broker.clock.now_ms() + request.max_wait_ms
+    partitions = [partition for _, partition in result.found]
+    while True:
+        waiter: ParkedRequest = context.parking.waiter()
+        for partition in partitions:
+            partition.waiters.add(waiter)
+        try:
+            woken = await waiter.wait((deadline_ms - broker.clock.now_ms()) / 1000)
+        finally:
+            for partition in partitions:
+                partition.waiters.discard(waiter)
+        result = read_partitions(broker.partitions, fetch.partitions, limits)
+        if not woken or result.size >= request.min_bytes or result.has_errors:
+            return result

@@ -1,0 +1,58 @@
+"""FindCoordinator: v0-6.
+
+* v1: key_type (0 group, 1 transaction, 2 share group), error_message
+* v3: flexible
+* v4: several keys in one request (KIP-699)
+* v5: TRANSACTION_ABORTABLE may be returned (KIP-890)
+* v6: share groups (KIP-932)
+
+The first look-up for a group creates `__consumer_offsets`.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from kwire_protocol.errors import ErrorCode
+from kwire_protocol.kafka_error import KafkaError
+from kwire_protocol.messages.find_coordinator import Coordinator, FindCoordinatorRequest, FindCoordinatorResponse
+
+if TYPE_CHECKING:
+    from kwire.broker import Broker
+    from kwire.context import Context
+
+FIRST_VERSION_WITH_KEYS = 4
+GROUP = 0
+TRANSACTION = 1
+NO_NODE = -1
+
+
+async def handle(broker: Broker, request: FindCoordinatorRequest, context: Context) -> FindCoordinatorResponse:
+    if context.api_version >= FIRST_VERSION_WITH_KEYS:
+        return FindCoordinatorResponse(
+            coordinators=[_find(broker, context, request.key_type, key) for key in request.coordinator_keys]
+        )
+    found = _find(broker, context, request.key_type, request.key)
+    return FindCoordinatorResponse(
+        error_code=found.error_code,
+        error_message=found.error_message,
+        node_id=found.node_id,
+        host=found.host,
+        port=found.port,
+    )
+
+
+def _find(broker: Broker, context: Context, key_type: int, key: str) -> Coordinator:
+    try:
+        if key_type == GROUP:
+            node_id = broker.groups.coordinator_of(key)
+        elif key_type == TRANSACTION:
+            raise KafkaError(ErrorCode.UNSUPPORTED_VERSION, "this broker does not serve transactions")
+        else:
+            raise KafkaError(ErrorCode.INVALID_REQUEST, f"there are no coordinators of type {key_type}")
+        node = next((node for node in broker.endpoints(context) if node.node_id == node_id), None)
+        if node is None:
+            raise KafkaError(ErrorCode.COORDINATOR_NOT_AVAILABLE)
+    except KafkaError as error:
+        return Coordinator(key, NO_NODE, "", -1, error.code, error.message)
+    return Coordinator(key, node.node_id, node.host, node.port, 0, None)

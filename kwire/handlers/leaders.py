@@ -1,0 +1,17 @@
+"""What an answer says when the partition is led elsewhere (KIP-951): shared by Produce and Fetch."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import TYPE_CHECKING, TypeVar
+
+if TYPE_CHECKING:
+    from kwire.broker import Broker
+    from kwire.context import Context
+
+E = TypeVar("E")
+
+
+def node_endpoints(broker: Broker, context: Context, endpoint: Callable[[int, str, int, str | None], E]) -> list[E]:
+    """The addresses of all brokers, as `endpoint(node_id, host, port, rack)` of the message at hand."""
+    return [endpoint(node.node_id, node.host, node.port, node.rack) for node in broker.endpoints(context)]

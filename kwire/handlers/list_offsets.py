@@ -1,0 +1,101 @@
+"""ListOffsets: v1-11.
+
+* v2: isolation_level
+* v4: current_leader_epoch, leader_epoch (KIP-320)
+* v6: flexible
+* v7: -3, the record with the largest timestamp (KIP-734)
+* v8: -4, the earliest local offset (KIP-405)
+* v9: -5, the latest tiered offset (KIP-1005)
+* v10: timeout_ms, for look-ups in remote storage (KIP-1075)
+* v11: -6, the earliest offset that waits for upload (KIP-1023)
+
+Spark asks -2 and -1 after every poll, so these two touch nothing but integers.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from typing import TYPE_CHECKING
+
+from kwire_protocol.errors import ErrorCode
+from kwire_protocol.kafka_error import KafkaError
+from kwire_protocol.messages.list_offsets import (
+    ListOffsetsPartition,
+    ListOffsetsPartitionResponse,
+    ListOffsetsRequest,
+    ListOffsetsResponse,
+    ListOffsetsTopicResponse,
+)
+from kwire_protocol.wire import NULL_UUID
+
+if TYPE_CHECKING:
+    from kwire.broker import Broker
+    from kwire.context import Context
+    from kwire.partition import Partition
+
+LATEST = -1
+EARLIEST = -2
+MAX_TIMESTAMP = -3
+EARLIEST_LOCAL = -4
+LATEST_TIERED = -5
+EARLIEST_PENDING_UPLOAD = -6
+FIRST_VERSION_OF = {MAX_TIMESTAMP: 7, EARLIEST_LOCAL: 8, LATEST_TIERED: 9, EARLIEST_PENDING_UPLOAD: 11}
+READ_COMMITTED = 1
+CONSUMER = -1
+
+
+async def handle(broker: Broker, request: ListOffsetsRequest, context: Context) -> ListOffsetsResponse:
+    asked_twice = _asked_twice(request)
+    response = ListOffsetsResponse()
+    for topic in request.topics:
+        key = (topic.name, NULL_UUID)
+        answers = []
+        for wanted in topic.partitions:
+            index = wanted.partition_index
+            try:
+                if (topic.name, index) in asked_twice:
+                    raise KafkaError(ErrorCode.INVALID_REQUEST)
+                partition = broker.partitions.find(key, index)
+                answers.append(_look_up(partition, wanted, request, context.api_version))
+            except KafkaError as error:
+                answers.append(ListOffsetsPartitionResponse(index, error.code))
+        response.topics.append(ListOffsetsTopicResponse(topic.name, answers))
+    return response
+
+
+def _asked_twice(request: ListOffsetsRequest) -> set[tuple[str, int]]:
+    if len(request.topics) == 1 and len(request.topics[0].partitions) == 1:
+        return set()
+    counts = Counter((topic.name, p.partition_index) for topic in request.topics for p in topic.partitions)
+    return {key for key, count in counts.items() if count > 1}
+
+
+def _look_up(
+    partition: Partition, wanted: ListOffsetsPartition, request: ListOffsetsRequest, version: int
+) -> ListOffsetsPartitionResponse:
+    partition.check_leader(wanted.current_leader_epoch)
+    index, timestamp = wanted.partition_index, wanted.timestamp
+    log = partition.log
+    if request.replica_id != CONSUMER:
+        bound = partition.log_end_offset
+    elif request.isolation_level == READ_COMMITTED:
+        bound = partition.last_stable_offset
+    else:
+        bound = partition.high_watermark
+    if timestamp == LATEST:
+        return ListOffsetsPartitionResponse(index, 0, -1, bound, partition.leader_epoch)
+    if timestamp in (EARLIEST, EARLIEST_LOCAL):
+        start = log.log_start_offset
+        return ListOffsetsPartitionResponse(index, 0, -1, start, log.epoch_at(start, partition.leader_epoch))
+    if timestamp < EARLIEST_PENDING_UPLOAD or version < FIRST_VERSION_OF.get(timestamp, 0):
+        raise KafkaError(ErrorCode.UNSUPPORTED_VERSION)
+    if timestamp in (LATEST_TIERED, EARLIEST_PENDING_UPLOAD):
+        # Nothing is tiered, so there is no such offset; Kafka answers the same without remote storage.
+        return ListOffsetsPartitionResponse(index)
+    if timestamp == MAX_TIMESTAMP:
+        found = log.max_timestamp_offset(max_offset=bound)
+    else:
+        found = log.offset_for_timestamp(timestamp, max_offset=bound)
+    if found is None:
+        return ListOffsetsPartitionResponse(index)
+    return ListOffsetsPartitionResponse(index, 0, found.timestamp, found.offset, found.leader_epoch)

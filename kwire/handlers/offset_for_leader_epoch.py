@@ -1,0 +1,49 @@
+"""OffsetForLeaderEpoch: v2-4.
+
+* v2: current_leader_epoch, leader_epoch in the answer (KIP-320)
+* v3: replica_id
+* v4: flexible
+
+Answers where a leader epoch ended, by which a reader finds out whether the log was truncated behind its back.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from kwire_protocol.kafka_error import KafkaError
+from kwire_protocol.messages.offset_for_leader_epoch import (
+    EpochEndOffset,
+    OffsetForLeaderEpochRequest,
+    OffsetForLeaderEpochResponse,
+    OffsetForLeaderPartition,
+    OffsetForLeaderTopicResult,
+)
+from kwire_protocol.wire import NULL_UUID
+
+if TYPE_CHECKING:
+    from kwire.broker import Broker
+    from kwire.context import Context
+
+
+async def handle(
+    broker: Broker,
+    request: OffsetForLeaderEpochRequest,
+    context: Context,
+) -> OffsetForLeaderEpochResponse:
+    return OffsetForLeaderEpochResponse(
+        topics=[
+            OffsetForLeaderTopicResult(topic.topic, [_end(broker, topic.topic, wanted) for wanted in topic.partitions])
+            for topic in request.topics
+        ]
+    )
+
+
+def _end(broker: Broker, topic: str, wanted: OffsetForLeaderPartition) -> EpochEndOffset:
+    try:
+        partition = broker.partitions.find((topic, NULL_UUID), wanted.partition)
+        partition.check_leader(wanted.current_leader_epoch)
+        epoch, end_offset = partition.log.end_offset_for_epoch(wanted.leader_epoch)
+    except KafkaError as error:
+        return EpochEndOffset(error.code, wanted.partition)
+    return EpochEndOffset(0, wanted.partition, epoch, end_offset)

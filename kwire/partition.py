@@ -1,0 +1,161 @@
+"""One partition as its leader sees it: a log, a leader epoch, replicas, and how far the replicas agree.
+
+`log_start <= last_stable <= high_watermark <= log_end` holds after every change. Embedded there is one replica, so the
+high watermark follows the log's end at once; nothing outside this file may rely on that. Whoever waits for new data
+registers a `Wakeable` in `waiters`; the append that moves the high watermark wakes it.
+
+Synchronous and free of trio: appends go to the page cache (see ARCHITECTURE.md), so there is nothing to await.
+"""
+
+from __future__ import annotations
+
+import attrs
+from kwire_protocol.errors import ErrorCode
+from kwire_protocol.kafka_error import KafkaError
+from kwire_protocol.wire import Uuid
+from kwire_storage.log import AppendResult, Log, LogSlice
+
+from kwire.context import Wakeable
+from kwire.produce_validation import CheckedBatches, TopicRules
+
+NO_EPOCH = -1
+INTERNAL_TOPICS = frozenset({"__consumer_offsets", "__transaction_state"})
+"""Topics that the broker itself writes; clients may read them."""
+
+_LEADER_ERRORS = frozenset({ErrorCode.NOT_LEADER_OR_FOLLOWER, ErrorCode.FENCED_LEADER_EPOCH})
+
+
+def is_leader_error(code: int) -> bool:
+    """Whether a client should look for the partition's leader again."""
+    return code in _LEADER_ERRORS
+
+
+@attrs.define(eq=False)
+class Partition:
+    """The leader's side of one topic partition.
+
+    `isr` are node ids; this node is always among them while it leads.
+    """
+
+    topic: str
+    topic_id: Uuid
+    index: int
+    log: Log
+    node_id: int
+    rules: TopicRules
+    leader_id: int = -1
+    leader_epoch: int = 0
+    replicas: list[int] = attrs.field(factory=list)
+    isr: list[int] = attrs.field(factory=list)
+    high_watermark: int = 0
+    waiters: set[Wakeable] = attrs.field(factory=set)
+    closed: bool = False
+    """Set when the topic is deleted: a parked fetch that wakes must not read on."""
+
+    @property
+    def is_internal(self) -> bool:
+        return self.topic in INTERNAL_TOPICS
+
+    @property
+    def log_start_offset(self) -> int:
+        return self.log.log_start_offset
+
+    @property
+    def log_end_offset(self) -> int:
+        return self.log.log_end_offset
+
+    @property
+    def last_stable_offset(self) -> int:
+        """Below it every transaction is decided (Kafka's LSO); the bound of read_committed."""
+        first_open = self.log.producers.first_undecided_offset
+        return self.high_watermark if first_open is None else min(first_open, self.high_watermark)
+
+    def check_leader(self, current_leader_epoch: int = NO_EPOCH) -> None:
+        """Raises NOT_LEADER_OR_FOLLOWER, FENCED_LEADER_EPOCH or UNKNOWN_LEADER_EPOCH (KIP-320)."""
+        if self.leader_id != self.node_id or self.closed:
+            raise KafkaError(ErrorCode.NOT_LEADER_OR_FOLLOWER)
+        if current_leader_epoch != NO_EPOCH and current_leader_epoch != self.leader_epoch:
+            if current_leader_epoch < self.leader_epoch:
+                raise KafkaError(ErrorCode.FENCED_LEADER_EPOCH)
+            raise KafkaError(ErrorCode.UNKNOWN_LEADER_EPOCH)
+
+    def append(self, checked: CheckedBatches, *, acks: int, now_ms: int) -> AppendResult:
+        """Appends what a client sent, or answers a producer's repeated batch with its first offset.
+
+        Raises KafkaError: NOT_LEADER_OR_FOLLOWER, NOT_ENOUGH_REPLICAS, OUT_OF_ORDER_SEQUENCE_NUMBER,
+        INVALID_PRODUCER_EPOCH, UNKNOWN_PRODUCER_ID, KAFKA_STORAGE_ERROR.
+        """
+        self.check_leader()
+        if acks == -1 and len(self.isr) < self.rules.min_insync_replicas:
+            raise KafkaError(
+                ErrorCode.NOT_ENOUGH_REPLICAS,
+                f"{self.topic}-{self.index} has {len(self.isr)} replicas in sync, "
+                f"min.insync.replicas asks for {self.rules.min_insync_replicas}",
+            )
+        header = checked.header
+        if header.producer_id >= 0:
+            duplicate = self.log.producers.check(header, now_ms=now_ms)
+            if duplicate is not None:
+                return AppendResult(duplicate, duplicate + header.last_offset_delta, -1)
+        return self.append_checked(checked, now_ms=now_ms)
+
+    def append_checked(self, checked: CheckedBatches, *, now_ms: int) -> AppendResult:
+        """Appends without asking about producers and replicas: what the broker itself writes."""
+        result = self.log.append(
+            checked.buffer, [(checked.position, checked.header)], leader_epoch=self.leader_epoch, now_ms=now_ms
+        )
+        self._advance_high_watermark()
+        return result
+
+    def read(self, offset: int, *, max_bytes: int, committed: bool, min_one_batch: bool) -> LogSlice:
+        """Whole batches from the one that holds `offset`; raises KafkaError(OFFSET_OUT_OF_RANGE)."""
+        self.check_offset(offset)
+        bound = self.last_stable_offset if committed else self.high_watermark
+        return self.log.read(offset, max_bytes=max_bytes, max_offset=bound, min_one_batch=min_one_batch)
+
+    def check_offset(self, offset: int) -> None:
+        """Raises KafkaError(OFFSET_OUT_OF_RANGE) where nothing can be read, now or after the next append."""
+        if not self.log.log_start_offset <= offset <= self.high_watermark:
+            raise KafkaError(ErrorCode.OFFSET_OUT_OF_RANGE)
+
+    def delete_records_before(self, offset: int) -> int:
+        """DeleteRecords: moves the log start up to `offset` (-1: the high watermark). Returns the low watermark.
+
+        Raises KafkaError: OFFSET_OUT_OF_RANGE, POLICY_VIOLATION (cleanup.policy lacks delete).
+        """
+        self.check_leader()
+        if not self.rules.deletable:
+            raise KafkaError(ErrorCode.POLICY_VIOLATION)
+        target = self.high_watermark if offset == -1 else offset
+        if target < 0 or target > self.high_watermark:
+            raise KafkaError(ErrorCode.OFFSET_OUT_OF_RANGE)
+        if target > self.log.log_start_offset:
+            self.log.advance_log_start(target)
+        return self.log.log_start_offset
+
+    def close(self) -> None:
+        """The partition is gone from this node: whoever waits on it learns it now."""
+        self.closed = True
+        self._wake()
+
+    def lead(self, *, leader_id: int, leader_epoch: int, replicas: list[int], isr: list[int]) -> None:
+        """Takes over what the metadata log says of this partition."""
+        changed = leader_epoch != self.leader_epoch or leader_id != self.leader_id
+        self.leader_id, self.leader_epoch = leader_id, leader_epoch
+        self.replicas, self.isr = list(replicas), list(isr)
+        if changed:
+            self._wake()
+        self._advance_high_watermark()
+
+    def _advance_high_watermark(self) -> None:
+        # With replication this becomes the lowest log end of the ISR; alone, the leader is the whole ISR.
+        if self.isr != [self.node_id]:
+            return
+        self.high_watermark = self.log.log_end_offset
+        assert self.log.log_start_offset <= self.high_watermark
+        if self.waiters:
+            self._wake()
+
+    def _wake(self) -> None:
+        for waiter in tuple(self.waiters):
+            waiter.wake()

@@ -1,0 +1,106 @@
+"""Putting a broker together and keeping it going: what `kwire serve` and `kwire.testing` have in common.
+
+    disk -> broker (replays its logs) -> listeners -> server, until somebody cancels it -> broker.close
+
+The broker is closed last and always, so that the next start finds checkpoints and the clean-shutdown mark.
+"""
+
+from __future__ import annotations
+
+import ipaddress
+import logging
+import signal
+from collections.abc import AsyncIterator, Callable
+
+import trio
+from kwire_storage.data_folder import DataFolderLocked
+from kwire_storage.errors import StorageError
+from kwire_storage.files import Disk, RealDisk
+
+import kwire
+from kwire.broker import Broker
+from kwire.clock import Clock, SystemClock
+from kwire.config import ServerConfig
+from kwire.server import BoundListener, Server, bind
+
+log = logging.getLogger(__name__)
+
+
+class StartError(Exception):
+    """The broker cannot start; the text says why and what to do."""
+
+
+def open_broker(config: ServerConfig, disk: Disk, clock: Clock) -> Broker:
+    """Opens the data on `disk`. Raises StartError."""
+    try:
+        return Broker.open(config, disk, clock)
+    except DataFolderLocked as error:
+        raise StartError(
+            f"another broker is using the data folder {config.log_dir}: stop it, or choose another folder with --data-dir"
+        ) from error
+    except (StorageError, OSError) as error:
+        raise StartError(f"cannot open the data folder {config.log_dir}: {error}") from error
+
+
+def bind_all(config: ServerConfig) -> list[BoundListener]:
+    """Binds every listener, or none. Raises StartError."""
+    bound: list[BoundListener] = []
+    try:
+        for listener in config.listeners:
+            bound.append(bind(listener, backlog=config.socket_listen_backlog_size))
+    except OSError as error:
+        for listener in bound:
+            listener.sock.close()
+        raise StartError(f"{error.strerror or error}; is another broker running there?") from error
+    return bound
+
+
+async def serve(
+    broker: Broker, listeners: list[BoundListener], *, on_ready: Callable[[trio.CancelScope], None]
+) -> None:
+    """Serves until the cancel scope given to `on_ready` is cancelled, then closes the broker."""
+    try:
+        with trio.CancelScope() as scope:
+            await Server(broker, listeners).serve(on_ready=lambda: on_ready(scope))
+    finally:
+        broker.close()
+
+
+def run_until_signalled(config: ServerConfig, *, announce: Callable[[str], None]) -> None:
+    """Runs a broker on the real disk until SIGINT or SIGTERM. `announce` gets the start-up line. Raises StartError."""
+    broker = open_broker(config, RealDisk(config.log_dir), SystemClock())
+    try:
+        listeners = bind_all(config)
+    except StartError:
+        broker.close()
+        raise
+    for listener in listeners:
+        if not ipaddress.ip_address(listener.host.partition("%")[0]).is_loopback:
+            log.warning(
+                "listening on %s without authentication: whoever reaches this address can read and change everything",
+                listener.address,
+            )
+
+    async def main() -> None:
+        with trio.open_signal_receiver(signal.SIGINT, signal.SIGTERM) as signals:
+            async with trio.open_nursery() as nursery:
+
+                def on_ready(scope: trio.CancelScope) -> None:
+                    nursery.start_soon(_stop_on_signal, signals, scope)
+                    addresses = ", ".join(listener.address for listener in listeners)
+                    announce(
+                        f"kwire {kwire.__version__} listening on {addresses} (node {config.node_id}, "
+                        f"cluster {broker.metadata.cluster_id}, data in {config.log_dir})"
+                    )
+
+                await serve(broker, listeners, on_ready=on_ready)
+                nursery.cancel_scope.cancel()
+
+    trio.run(main)
+    log.info("stopped")
+
+
+async def _stop_on_signal(signals: AsyncIterator[int], scope: trio.CancelScope) -> None:
+    async for number in signals:
+        log.info("stopping: received %s", signal.Signals(number).name)
+        scope.cancel()

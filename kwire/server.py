@@ -1,0 +1,137 @@
+"""Listening sockets, and a task for each connection they accept.
+
+`serve` runs until it is cancelled. A connection that says nothing for connections.max.idle.ms is closed by one reaper
+task, which sleeps until the earliest moment at which that could be true: a thousand idle connections cost nothing.
+"""
+
+from __future__ import annotations
+
+import errno
+import logging
+import socket
+from collections.abc import Callable
+
+import attrs
+import trio
+
+from kwire.broker import Broker
+from kwire.config import Listener
+from kwire.connection import Connection
+
+log = logging.getLogger(__name__)
+
+ACCEPTS_PER_TURN = 64
+"""A storm of connections lets those that are already there have a turn after so many."""
+
+RETRY_ACCEPT_S = 0.1
+"""Out of file descriptors: what is connected goes on, and accepting is tried again after this."""
+
+_PASSING_ACCEPT_ERRNOS = frozenset({errno.EMFILE, errno.ENFILE, errno.ENOBUFS, errno.ENOMEM})
+
+
+@attrs.frozen
+class BoundListener:
+    """A listener and the socket it was bound to; `port` is the real one where 0 was asked for."""
+
+    name: str
+    host: str
+    port: int
+    sock: socket.socket
+
+    @property
+    def address(self) -> str:
+        return f"[{self.host}]:{self.port}" if ":" in self.host else f"{self.host}:{self.port}"
+
+
+def bind(listener: Listener, *, backlog: int) -> BoundListener:
+    """Binds and listens. Raises OSError with the address in its message."""
+    host = listener.host or "0.0.0.0"
+    family, kind, proto, _, address = socket.getaddrinfo(host, listener.port, type=socket.SOCK_STREAM)[0]
+    sock = socket.socket(family, kind, proto)
+    try:
+        sock.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        sock.setblocking(False)
+        sock.bind(address)
+        sock.listen(backlog)
+    except OSError as error:
+        sock.close()
+        raise OSError(error.errno, f"cannot listen on {host}:{listener.port}: {error.strerror}") from error
+    bound = sock.getsockname()
+    return BoundListener(listener.name, bound[0], bound[1], sock)
+
+
+@attrs.define(eq=False)
+class Server:
+    """Accepts and serves connections for one broker."""
+
+    broker: Broker
+    listeners: list[BoundListener]
+    connections: set[Connection] = attrs.field(factory=set)
+    _connected: trio.Event = attrs.field(factory=trio.Event)
+
+    async def serve(self, *, on_ready: Callable[[], None] = lambda: None) -> None:
+        """Serves until cancelled; then closes the listeners and drops the connections."""
+        try:
+            async with trio.open_nursery() as nursery:
+                nursery.start_soon(self.broker.run_services)
+                for listener in self.listeners:
+                    nursery.start_soon(self._accept, listener, nursery)
+                nursery.start_soon(self._reap_idle)
+                on_ready()
+        finally:
+            for listener in self.listeners:
+                listener.sock.close()
+
+    async def _accept(self, listener: BoundListener, nursery: trio.Nursery) -> None:
+        while True:
+            await trio.lowlevel.wait_readable(listener.sock)
+            for _ in range(ACCEPTS_PER_TURN):
+                try:
+                    sock, _ = listener.sock.accept()
+                except BlockingIOError:
+                    break
+                except OSError as error:
+                    if error.errno in _PASSING_ACCEPT_ERRNOS:
+                        log.error("cannot accept connections on %s: %s", listener.address, error.strerror)
+                        await trio.sleep(RETRY_ACCEPT_S)
+                    # Anything else is a connection that was gone before we took it.
+                    break
+                self._start(sock, listener, nursery)
+
+    def _start(self, sock: socket.socket, listener: BoundListener, nursery: trio.Nursery) -> None:
+        try:
+            sock.setblocking(False)
+            sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+            connection = Connection(
+                self.broker,
+                sock,
+                listener_name=listener.name,
+                max_request_bytes=self.broker.config.socket_request_max_bytes,
+            )
+        except OSError:
+            sock.close()  # the peer is gone already
+            return
+        nursery.start_soon(self._run, connection)
+
+    async def _run(self, connection: Connection) -> None:
+        self.connections.add(connection)
+        self._connected.set()
+        try:
+            await connection.run()
+        finally:
+            self.connections.discard(connection)
+
+    async def _reap_idle(self) -> None:
+        max_idle_s = self.broker.config.connections_max_idle_ms / 1000
+        if max_idle_s < 0:
+            return
+        while True:
+            if not self.connections:
+                self._connected = trio.Event()
+                await self._connected.wait()
+            oldest = min((connection.last_active for connection in self.connections), default=trio.current_time())
+            await trio.sleep_until(oldest + max_idle_s)
+            now = trio.current_time()
+            for connection in list(self.connections):
+                if now - connection.last_active >= max_idle_s:
+                    connection.close_idle()

@@ -1,0 +1,154 @@
+"""The in-process broker of `kwire.testing`: a thread that runs trio, and a handle on it."""
+
+from __future__ import annotations
+
+import tempfile
+import threading
+from collections.abc import Mapping
+from pathlib import Path
+from types import TracebackType
+
+import attrs
+import trio
+from kwire_storage.files import Disk, RealDisk
+from kwire_storage.memory_disk import MemoryDisk
+
+from kwire.clock import SystemClock
+from kwire.config import load_config
+from kwire.running import bind_all, open_broker, serve
+
+START_TIMEOUT_S = 30.0
+STOP_TIMEOUT_S = 30.0
+
+
+@attrs.define(eq=False)
+class Broker:
+    """A broker on a free port of 127.0.0.1, in a thread.
+
+    data_dir: a folder that holds the data and is kept; a later Broker on it finds everything again.
+    on_disk: without a data_dir, a temporary folder instead of memory; removed at the end.
+    settings: Kafka's broker settings, such as {"num.partitions": "3"}.
+    port: 0 takes a free one.
+
+    Raises kwire.running.StartError or kwire.config.ConfigError from `start` when the broker cannot start.
+    """
+
+    data_dir: Path | str | None = None
+    on_disk: bool = False
+    settings: Mapping[str, str] = attrs.field(factory=dict)
+    port: int = 0
+    host: str = "127.0.0.1"
+    _thread: threading.Thread | None = attrs.field(default=None, init=False)
+    _running: _Running | None = attrs.field(default=None, init=False)
+    _temporary: tempfile.TemporaryDirectory[str] | None = attrs.field(default=None, init=False)
+
+    @property
+    def address(self) -> str:
+        """`host:port`, for a client's bootstrap.servers."""
+        return f"{self.host}:{self.port}"
+
+    def start(self) -> Broker:
+        """Starts the broker; it answers when this returns."""
+        assert self._thread is None, "the broker is running"
+        started = _Started()
+        self._thread = threading.Thread(
+            target=self._run, args=(self._open_disk(), started), name=f"kwire {self.host}", daemon=True
+        )
+        self._thread.start()
+        if not started.event.wait(START_TIMEOUT_S):
+            raise TimeoutError(f"the broker did not start within {START_TIMEOUT_S:.0f} s")
+        if started.error is not None:
+            self._thread.join()
+            self._thread = None
+            self._remove_temporary()
+            raise started.error
+        assert started.running is not None
+        self._running = started.running
+        self.port = started.running.port
+        return self
+
+    def stop(self) -> None:
+        """Stops the broker as SIGTERM would. Raises what made it end, if it ended by itself."""
+        thread, running = self._thread, self._running
+        if thread is None or running is None:
+            return
+        running.cancel()
+        thread.join(STOP_TIMEOUT_S)
+        if thread.is_alive():
+            raise TimeoutError(f"the broker did not stop within {STOP_TIMEOUT_S:.0f} s")
+        self._thread = self._running = None
+        self._remove_temporary()
+        if running.error is not None:
+            raise running.error
+
+    def __enter__(self) -> Broker:
+        return self.start()
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
+    ) -> None:
+        self.stop()
+
+    def _open_disk(self) -> Disk:
+        if self.data_dir is not None:
+            return RealDisk(str(self.data_dir))
+        if self.on_disk:
+            self._temporary = tempfile.TemporaryDirectory(prefix="kwire-")
+            return RealDisk(self._temporary.name)
+        return MemoryDisk()
+
+    def _remove_temporary(self) -> None:
+        if self._temporary is not None:
+            self._temporary.cleanup()
+            self._temporary = None
+
+    def _run(self, disk: Disk, started: _Started) -> None:
+        try:
+            config = load_config(
+                "",
+                settings=[f"{name}={value}" for name, value in self.settings.items()],
+                listen=[f"{self.host}:{self.port}"],
+                data_dir=None if self.data_dir is None else str(self.data_dir),
+            )
+            broker = open_broker(config, disk, SystemClock())
+            try:
+                listeners = bind_all(config)
+            except BaseException:
+                broker.close()
+                raise
+
+            def on_ready(scope: trio.CancelScope) -> None:
+                started.running = _Running(listeners[0].port, trio.lowlevel.current_trio_token(), scope)
+                started.event.set()
+
+            async def main() -> None:
+                await serve(broker, listeners, on_ready=on_ready)
+
+            trio.run(main)
+        except BaseException as error:
+            if started.running is None:
+                started.error = error
+                started.event.set()
+            else:
+                started.running.error = error
+
+
+@attrs.define(eq=False)
+class _Running:
+    port: int
+    token: trio.lowlevel.TrioToken
+    scope: trio.CancelScope
+    error: BaseException | None = None
+
+    def cancel(self) -> None:
+        try:
+            self.token.run_sync_soon(self.scope.cancel)
+        except trio.RunFinishedError:
+            pass  # it ended by itself; stop() tells why
+
+
+@attrs.define(eq=False)
+class _Started:
+    event: threading.Event = attrs.field(factory=threading.Event)
+    running: _Running | None = None
+    error: BaseException | None = None
