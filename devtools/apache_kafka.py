@@ -1,0 +1,292 @@
+"""Apache Kafka itself, from its jars: a broker to compare kwire with, and its command line tools.
+
+    with ApacheKafka(settings={"group.initial.rebalance.delay.ms": "0"}) as kafka:
+        run_tool("org.apache.kafka.tools.TopicCommand", "--bootstrap-server", kafka.bootstrap, "--list")
+
+One process is broker and controller, as in Kafka's own quick start. Its settings are Kafka's defaults, except that
+internal topics have one replica, since there is one broker. A fresh data folder is a copy of one that Kafka's
+StorageTool formatted once, which spares every start a second Java process.
+
+After `kill()` it comes back only when the session of its former self is over: a test that does so shortens
+`broker.session.timeout.ms` (9 s) and `broker.heartbeat.interval.ms` (2 s).
+"""
+
+from __future__ import annotations
+
+import atexit
+import hashlib
+import os
+import shutil
+import signal
+import subprocess
+import tempfile
+import time
+from collections.abc import Mapping
+from pathlib import Path
+from types import TracebackType
+from typing import Self
+
+from devtools.jars import classpath
+from devtools.java import java, java_environment
+from devtools.places import CACHE, exclusive
+from devtools.ports import LOOPBACK, free_port
+
+VERSION = "4.3.1"
+START_SECONDS = 90.0
+STOP_SECONDS = 30.0
+
+_HERE = Path(__file__).parent
+_UP = "Kafka Server started"
+_TAKEN = "Address already in use"
+_CLUSTER_ID = "a3dpcmUtY29tcGF0LXRlcw"
+# Quick to start rather than quick for ever; benchmarks pass their own.
+_BROKER_JVM = ("-Xms128m", "-Xmx768m", "-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1", "-XX:-UsePerfData")
+_TOOL_JVM = ("-Xmx256m", "-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1", "-XX:-UsePerfData")
+
+Setting = str | int | bool
+
+
+class ApacheKafkaError(Exception):
+    """It did not start, stop or answer as it should; the message holds the end of its log."""
+
+
+class ApacheKafka:
+    """One Apache Kafka in a process of its own, on loopback.
+
+    `bootstrap` stays the same over `restart()`. Without `folder` everything lies in a temporary folder that goes away
+    with `close()`; with one, it stays, and a later instance continues on it.
+    """
+
+    def __init__(
+        self,
+        version: str = VERSION,
+        settings: Mapping[str, Setting] | None = None,
+        *,
+        folder: Path | None = None,
+        jvm_options: tuple[str, ...] = _BROKER_JVM,
+    ) -> None:
+        self.version = version
+        self.settings = {name: _text(value) for name, value in (settings or {}).items()}
+        self.jvm_options = jvm_options
+        self.folder = folder or Path(tempfile.mkdtemp(prefix="apache-kafka-"))
+        self.data_dir = self.folder / "data"
+        self.log_file = self.folder / "kafka.log"
+        self.port = 0
+        self._controller_port = 0
+        self._keep_folder = folder is not None
+        self._process: subprocess.Popen[bytes] | None = None
+
+    @property
+    def bootstrap(self) -> str:
+        return f"{LOOPBACK}:{self.port}"
+
+    @property
+    def pid(self) -> int:
+        if self._process is None:
+            raise ApacheKafkaError("not running")
+        return self._process.pid
+
+    @property
+    def running(self) -> bool:
+        return self._process is not None and self._process.poll() is None
+
+    def __enter__(self) -> Self:
+        self.start()
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
+
+    def start(self) -> None:
+        """Starts and waits until requests are served. The first start chooses the ports and formats the folder."""
+        if self.running:
+            raise ApacheKafkaError("runs already")
+        atexit.register(self.close)
+        ports_are_fixed = self.port != 0
+        for _ in range(3):
+            if not ports_are_fixed:
+                self.port, self._controller_port = free_port(), free_port()
+            self._lay_out_folder()
+            self._launch()
+            if self._wait_until_up():
+                return
+            if ports_are_fixed or _TAKEN not in self._log():
+                break
+        raise ApacheKafkaError(f"Apache Kafka {self.version} did not start:\n{self._log()[-4000:]}")
+
+    def stop(self) -> None:
+        """Stops in good order (SIGTERM)."""
+        self._end(signal.SIGTERM)
+
+    def kill(self) -> None:
+        """Pulls the plug (SIGKILL)."""
+        self._end(signal.SIGKILL)
+
+    def restart(self, settings: Mapping[str, Setting] | None = None) -> None:
+        """Stops if it still runs, and starts on the same data and address; `settings` change or add to the old ones."""
+        if self.running:
+            self.stop()
+        self.settings.update({name: _text(value) for name, value in (settings or {}).items()})
+        self.start()
+
+    def close(self) -> None:
+        """Kills it and, unless the folder was given, removes everything it wrote."""
+        atexit.unregister(self.close)
+        self.kill()
+        if not self._keep_folder:
+            shutil.rmtree(self.folder, ignore_errors=True)
+
+    def _end(self, how: signal.Signals) -> None:
+        process, self._process = self._process, None
+        if process is None:
+            return
+        process.send_signal(how)
+        try:
+            process.wait(STOP_SECONDS)
+        except subprocess.TimeoutExpired:
+            process.kill()
+            process.wait()
+            raise ApacheKafkaError(f"did not stop within {STOP_SECONDS} s:\n{self._log()[-4000:]}") from None
+
+    def _lay_out_folder(self) -> None:
+        self.folder.mkdir(parents=True, exist_ok=True)
+        properties = self._properties()
+        _write_properties(self.folder / "server.properties", properties)
+        if not self.data_dir.exists():
+            shutil.copytree(_formatted_folder(self.version, properties["node.id"]), self.data_dir)
+
+    def _properties(self) -> dict[str, str]:
+        node_id = self.settings.get("node.id", "1")
+        controller = f"{LOOPBACK}:{self._controller_port}"
+        return {
+            "process.roles": "broker,controller",
+            "node.id": node_id,
+            "listeners": f"PLAINTEXT://{self.bootstrap},CONTROLLER://{controller}",
+            "controller.listener.names": "CONTROLLER",
+            "controller.quorum.voters": f"{node_id}@{controller}",
+            "log.dirs": str(self.data_dir),
+            "offsets.topic.replication.factor": "1",
+            "transaction.state.log.replication.factor": "1",
+            "transaction.state.log.min.isr": "1",
+            "share.coordinator.state.topic.replication.factor": "1",
+            "share.coordinator.state.topic.min.isr": "1",
+        } | self.settings
+
+    def _launch(self) -> None:
+        self.log_file.unlink(missing_ok=True)
+        command = [str(java()), *self.jvm_options, f"-Dkwire.log={self.log_file}"]
+        command += [f"-Dlog4j2.configurationFile={_HERE / 'log4j2-broker.properties'}"]
+        command += ["kafka.Kafka", str(self.folder / "server.properties")]
+        with (self.folder / "kafka.out").open("wb") as output:
+            # A session of its own: Ctrl-C at the terminal is for whoever started us, who then stops it.
+            self._process = subprocess.Popen(
+                command,
+                stdin=subprocess.DEVNULL,
+                stdout=output,
+                stderr=output,
+                cwd=self.folder,
+                env=_environment(self.version),
+                start_new_session=True,
+            )
+
+    def _wait_until_up(self) -> bool:
+        deadline = time.monotonic() + START_SECONDS
+        while self.running and time.monotonic() < deadline:
+            if _UP in self._log():
+                return True
+            time.sleep(0.05)
+        self.kill()
+        return False
+
+    def _log(self) -> str:
+        """What it said: its log, then its output, where the reason of an early death stands."""
+        files = (self.log_file, self.folder / "kafka.out")
+        return "".join(file.read_text(encoding="utf-8", errors="replace") for file in files if file.exists())
+
+
+def run_tool(
+    main_class: str,
+    *arguments: str | Path,
+    input: str | None = None,  # noqa: A002 - as in subprocess.run
+    timeout: float = 120.0,
+    check: bool = True,
+    version: str = VERSION,
+) -> subprocess.CompletedProcess[str]:
+    """Runs one of Kafka's tools to its end, e.g. `org.apache.kafka.tools.TopicCommand`.
+
+    With `check`, a tool that fails raises ApacheKafkaError with what it said.
+    """
+    done = subprocess.run(
+        _tool_command(main_class, arguments),
+        input=input,
+        capture_output=True,
+        text=True,
+        timeout=timeout,
+        check=False,
+        env=_environment(version),
+    )
+    if check and done.returncode != 0:
+        raise ApacheKafkaError(f"{main_class} ended with {done.returncode}:\n{done.stdout}{done.stderr}")
+    return done
+
+
+def start_tool(main_class: str, *arguments: str | Path, version: str = VERSION) -> subprocess.Popen[str]:
+    """Starts one of Kafka's tools with pipes to all its streams; the caller ends it."""
+    return subprocess.Popen(
+        _tool_command(main_class, arguments),
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+        env=_environment(version),
+    )
+
+
+def dump_log(path: Path, *options: str) -> str:
+    """What Kafka's DumpLogSegments says of a log or index file; `options` such as "--deep-iteration".
+
+    Complaints of the tool (it ends with 0 whatever it finds) are in the text.
+    """
+    done = run_tool("org.apache.kafka.tools.DumpLogSegments", "--files", path, *options)
+    return done.stdout + done.stderr
+
+
+def _tool_command(main_class: str, arguments: tuple[str | Path, ...]) -> list[str]:
+    log4j = f"-Dlog4j2.configurationFile={_HERE / 'log4j2-tool.properties'}"
+    return [str(java()), *_TOOL_JVM, log4j, main_class, *map(str, arguments)]
+
+
+def _environment(version: str) -> dict[str, str]:
+    # The class path travels here, so that a failed command's line stays readable.
+    return java_environment() | {"CLASSPATH": classpath(f"kafka-{version}")}
+
+
+def _text(value: Setting) -> str:
+    return str(value).lower() if isinstance(value, bool) else str(value)
+
+
+def _write_properties(path: Path, properties: Mapping[str, str]) -> None:
+    path.write_text("".join(f"{name}={value}\n" for name, value in properties.items()), encoding="utf-8")
+
+
+def _formatted_folder(version: str, node_id: str) -> Path:
+    """An empty data folder as StorageTool leaves it, made once."""
+    key = hashlib.sha256(f"{version}/{node_id}/{_CLUSTER_ID}".encode()).hexdigest()[:12]
+    template = CACHE / "formatted" / key
+    with exclusive("formatted"):
+        if not template.exists():
+            template.parent.mkdir(parents=True, exist_ok=True)
+            with tempfile.TemporaryDirectory(dir=template.parent) as folder:
+                data, properties = Path(folder, "data"), Path(folder, "server.properties")
+                controller = f"{LOOPBACK}:{free_port()}"
+                fixed = {"process.roles": "broker,controller", "node.id": node_id, "log.dirs": str(data)}
+                fixed |= {"listeners": f"PLAINTEXT://{LOOPBACK}:{free_port()},CONTROLLER://{controller}"}
+                fixed |= {"controller.listener.names": "CONTROLLER"}
+                fixed |= {"controller.quorum.voters": f"{node_id}@{controller}"}
+                _write_properties(properties, fixed)
+                tool = "kafka.tools.StorageTool"
+                run_tool(tool, "format", "-t", _CLUSTER_ID, "-c", properties, version=version)
+                os.rename(data, template)  # noqa: PTH104 - the folder must not be moved into another
+    return template

@@ -1,0 +1,280 @@
+"""Java archives by name of set, each file checked against `requirements/jars.txt`.
+
+`requirements/jars.in` names the sets and what they are made from; `python -m devtools.jars lock` resolves them with
+all that they depend on and writes every file's coordinates and SHA-256 into `requirements/jars.txt`.
+`python -m devtools.jars fetch` gets whatever is not there yet, which `jars()` also does by itself.
+
+Ivy does the resolving. It comes with pyspark and knows where Maven's central repository is, so that no address stands
+in our files. A fetch gets exactly the files of the lock, without asking for descriptors, into a temporary folder; a
+file moves into the store only when its hash is right. The store is checked again at the first use in each process.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import re
+import shutil
+import subprocess
+import sys
+import tempfile
+import urllib.parse
+import urllib.request
+from collections.abc import Sequence
+from functools import cache
+from importlib.util import find_spec
+from pathlib import Path
+
+import attrs
+
+from devtools.java import java
+from devtools.places import CACHE, REPOSITORY, exclusive
+
+ROOTS = REPOSITORY / "requirements" / "jars.in"
+LOCK = REPOSITORY / "requirements" / "jars.txt"
+STORE = CACHE / "jars"
+
+_PATTERN = "[organisation]/[artifact]/[revision]/[artifact]-[revision](-[classifier]).[ext]"
+_SETTINGS = """\
+<ivysettings>
+  <settings defaultResolver="central"/>
+  <resolvers><ibiblio name="central" m2compatible="true" usepoms="{descriptors}"/></resolvers>
+</ivysettings>
+"""
+_MODULE = """\
+<ivy-module version="2.0">
+  <info organisation="kwire" module="jars"/>
+  <configurations><conf name="default"/></configurations>
+  <dependencies>
+{dependencies}
+    {conflicts}
+  </dependencies>
+</ivy-module>
+"""
+_DEPENDENCY = '    <dependency org="{0}" name="{1}" rev="{2}" conf="default->default" transitive="{3}"/>'
+_KEEP_ALL = '<conflict manager="all"/>'
+_ATTEMPTS = 3
+
+
+class JarError(Exception):
+    """A set that nobody knows, a file that cannot be had, or one that is not what the lock says."""
+
+
+@attrs.frozen
+class Coordinates:
+    group: str
+    artifact: str
+    version: str
+
+    @classmethod
+    def parse(cls, text: str) -> Coordinates:
+        parts = text.split(":")
+        if len(parts) != 3:
+            raise JarError(f"not group:artifact:version: {text!r}")
+        return cls(*parts)
+
+    @property
+    def path(self) -> Path:
+        """Where the file lies below a store."""
+        return Path(self.group, self.artifact, self.version, f"{self.artifact}-{self.version}.jar")
+
+    def __str__(self) -> str:
+        return f"{self.group}:{self.artifact}:{self.version}"
+
+
+@attrs.frozen
+class Locked:
+    coordinates: Coordinates
+    sha256: str
+
+
+@cache
+def jars(name: str) -> tuple[Path, ...]:
+    """The files of a set, fetched if need be and checked."""
+    return tuple(_ensure(_locked(name)))
+
+
+def classpath(*names: str) -> str:
+    """One or several sets as a Java class path."""
+    return os.pathsep.join(str(path) for name in names for path in jars(name))
+
+
+def fetch_all() -> None:
+    """Gets the files of every set in one go."""
+    _ensure(list({entry for entries in _read_lock().values() for entry in entries}))
+
+
+def compile_java(source: Path, classpath: str = "") -> Path:
+    """Compiles one Java file, or a folder of them, and returns the folder of classes; compiled once per content."""
+    files = sorted(source.rglob("*.java")) if source.is_dir() else [source]
+    digest = hashlib.sha256(classpath.encode())
+    for file in files:
+        digest.update(file.name.encode() + b"\0" + file.read_bytes())
+    target = CACHE / "classes" / f"{source.stem}-{digest.hexdigest()[:16]}"
+    with exclusive("classes"):
+        if not target.exists():
+            target.parent.mkdir(parents=True, exist_ok=True)
+            with tempfile.TemporaryDirectory(dir=target.parent) as folder:
+                output = Path(folder, "classes")
+                command: list[str | Path] = [
+                    java(),
+                    "-jar",
+                    *jars("ecj"),
+                    "-source",
+                    "17",
+                    "-target",
+                    "17",
+                    "-encoding",
+                    "UTF-8",
+                ]
+                command += ["-proc:none", "-nowarn", "-cp", classpath or folder, "-d", output, *files]
+                done = subprocess.run(command, capture_output=True, text=True, check=False)
+                if done.returncode != 0:
+                    raise JarError(f"{source} does not compile:\n{done.stdout}{done.stderr}")
+                output.rename(target)
+    return target
+
+
+def _locked(name: str) -> list[Locked]:
+    sets = _read_lock()
+    if name not in sets:
+        raise JarError(f"no set {name!r} in {LOCK.name}; there are {', '.join(sets)}")
+    return sets[name]
+
+
+def _sections(path: Path) -> dict[str, list[str]]:
+    sections: dict[str, list[str]] = {}
+    current: list[str] = []
+    for raw in path.read_text(encoding="utf-8").splitlines():
+        line = raw.partition("#")[0].strip()
+        if header := re.fullmatch(r"\[(.+)\]", line):
+            current = sections.setdefault(header[1], [])
+        elif line:
+            current.append(line)
+    return sections
+
+
+def _read_lock() -> dict[str, list[Locked]]:
+    sets: dict[str, list[Locked]] = {}
+    for name, lines in _sections(LOCK).items():
+        sets[name] = []
+        for line in lines:
+            coordinates, _, digest = line.partition(" sha256:")
+            sets[name].append(Locked(Coordinates.parse(coordinates), digest))
+    return sets
+
+
+def _ensure(wanted: Sequence[Locked]) -> list[Path]:
+    if _missing(wanted):
+        with exclusive("jars"):
+            missing = _missing(wanted)  # another process may have fetched them while we waited
+            if missing:
+                _fetch(missing)
+    return [STORE / entry.coordinates.path for entry in wanted]
+
+
+def _missing(wanted: Sequence[Locked]) -> list[Locked]:
+    return [entry for entry in wanted if _sha256(STORE / entry.coordinates.path) != entry.sha256]
+
+
+def _sha256(path: Path) -> str | None:
+    try:
+        with path.open("rb") as handle:
+            return hashlib.file_digest(handle, "sha256").hexdigest()
+    except FileNotFoundError:
+        return None
+
+
+def _fetch(missing: Sequence[Locked]) -> None:
+    STORE.mkdir(parents=True, exist_ok=True)
+    with tempfile.TemporaryDirectory(dir=STORE, prefix="fetch-") as folder:
+        _run_ivy(Path(folder), [entry.coordinates for entry in missing], transitive=False)
+        for entry in missing:
+            path = entry.coordinates.path
+            fetched = Path(folder, "files", path)
+            got = _sha256(fetched)
+            if got is None:
+                raise JarError(f"{entry.coordinates} was not found")
+            if got != entry.sha256:
+                raise JarError(f"{entry.coordinates} is not what {LOCK.name} locked: its SHA-256 is {got}")
+            (STORE / path).parent.mkdir(parents=True, exist_ok=True)
+            fetched.replace(STORE / path)
+
+
+def _run_ivy(folder: Path, wanted: Sequence[Coordinates], *, transitive: bool) -> None:
+    """Resolves into `folder`/files. Without `transitive` the files are taken as named, without their descriptors."""
+    follow = str(transitive).lower()
+    dependencies = "\n".join(_DEPENDENCY.format(c.group, c.artifact, c.version, follow) for c in wanted)
+    settings, module = folder / "ivysettings.xml", folder / "ivy.xml"
+    settings.write_text(_SETTINGS.format(descriptors=follow))
+    module.write_text(_MODULE.format(dependencies=dependencies, conflicts="" if transitive else _KEEP_ALL))
+    command: list[str | Path] = [java(), *_proxy_options(), f"-Divy.home={folder}", f"-Duser.home={folder}"]
+    command += ["-jar", _ivy(), "-settings", settings, "-ivy", module, "-cache", folder / "cache", "-error"]
+    command += ["-confs", "default", "-retrieve", f"{folder}/files/{_PATTERN}"]
+    for attempt in range(1, _ATTEMPTS + 1):  # what one attempt got, the next finds in its cache
+        done = subprocess.run(command, capture_output=True, text=True, check=False)
+        if done.returncode == 0:
+            return
+        if attempt == _ATTEMPTS:
+            raise JarError(f"Ivy could not resolve {', '.join(map(str, wanted))}:\n{done.stdout}{done.stderr}")
+
+
+def _pyspark_jars() -> Path:
+    spec = find_spec("pyspark")
+    if spec is None or spec.origin is None:
+        raise JarError("pyspark is not installed, and Ivy comes with it")
+    return Path(spec.origin).parent / "jars"
+
+
+def _ivy() -> Path:
+    found = sorted(_pyspark_jars().glob("ivy-*.jar"))
+    if not found:
+        raise JarError("pyspark came without its Ivy")
+    return found[-1]
+
+
+def _proxy_options() -> list[str]:
+    """Java does not read HTTPS_PROXY and its like; Python does."""
+    options = []
+    for scheme, address in urllib.request.getproxies().items():
+        proxy = urllib.parse.urlsplit(address)
+        if scheme in ("http", "https") and proxy.hostname:
+            options += [f"-D{scheme}.proxyHost={proxy.hostname}", f"-D{scheme}.proxyPort={proxy.port or 80}"]
+    return options
+
+
+def write_lock() -> None:
+    """Resolves every set of jars.in anew and writes jars.txt; the files land in the store on the way."""
+    shipped = {re.sub(r"-\d[^-]*\.jar$", "", path.name) for path in _pyspark_jars().glob("*.jar")}
+    lines = ["# Written by `python -m devtools.jars lock` from jars.in."]
+    for name, roots in _sections(ROOTS).items():
+        without = shipped if "without pyspark" in roots else set()
+        wanted = [Coordinates.parse(root) for root in roots if not root.startswith("without ")]
+        lines += ["", f"[{name}]"]
+        STORE.mkdir(parents=True, exist_ok=True)
+        with exclusive("jars"), tempfile.TemporaryDirectory(dir=STORE, prefix="lock-") as folder:
+            _run_ivy(Path(folder), wanted, transitive=True)
+            files = Path(folder, "files")
+            for found in sorted(files.rglob("*.jar")):
+                group, artifact, version, _ = found.relative_to(files).parts
+                coordinates = Coordinates(group, artifact, version)
+                if coordinates.path != found.relative_to(files):
+                    raise JarError(f"{found.name} has a classifier; the lock has no place for one")
+                if artifact in without:
+                    continue
+                lines.append(f"{coordinates} sha256:{_sha256(found)}")
+                (STORE / coordinates.path).parent.mkdir(parents=True, exist_ok=True)
+                shutil.move(found, STORE / coordinates.path)
+    LOCK.write_text("\n".join(lines) + "\n", encoding="utf-8")
+
+
+if __name__ == "__main__":
+    match sys.argv[1:]:
+        case ["lock"]:
+            write_lock()
+        case ["fetch"]:
+            fetch_all()
+        case ["path", *names]:
+            print(classpath(*names))
+        case _:
+            sys.exit("usage: python -m devtools.jars lock | fetch | path SET...")
