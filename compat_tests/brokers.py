@@ -1,0 +1,201 @@
+"""The brokers that the tests run against, and how each is started, stopped and killed.
+
+`KWIRE_COMPAT` chooses:
+
+* `kwire` (the default): the shared broker is `kwire.testing.Broker`, in a thread of this process, as users of that package have
+  it. The restartable one is a `kwire serve` process, since only a process can be killed.
+* `serve`: both are `kwire serve` processes. Quicker where a client written in Python would share the interpreter with the broker.
+* `kafka`: both are Apache Kafka, of the version that devtools names, from its jars.
+
+All get the same settings, so that a test says what Kafka does and not what one of them was told to do.
+"""
+
+from __future__ import annotations
+
+import os
+import shutil
+import signal
+import subprocess
+import sysconfig
+import tempfile
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Protocol
+
+from devtools.ports import free_port
+
+from .waiting import eventually
+
+KIND = os.environ.get("KWIRE_COMPAT", "kwire")
+KINDS = ("kwire", "serve", "kafka")
+
+SETTINGS = {
+    "group.initial.rebalance.delay.ms": "0",
+    "group.min.session.timeout.ms": "500",
+    "offsets.topic.num.partitions": "4",
+}
+# Apache Kafka waits for the broker's session to end before it lets a killed broker in again; 9 s by default.
+_ONLY_FOR_KAFKA = {"broker.session.timeout.ms": "1500", "broker.heartbeat.interval.ms": "250"}
+
+_STOP_WITHIN_S = 30.0
+
+
+class Broker(Protocol):
+    """A running broker."""
+
+    @property
+    def bootstrap(self) -> str:
+        """`host:port`."""
+
+    @property
+    def data_dir(self) -> Path: ...
+
+    @property
+    def settings(self) -> dict[str, str]:
+        """What it was started with beside its defaults."""
+
+
+class RestartableBroker(Broker, Protocol):
+    """A broker that comes back on the same port with the same data folder."""
+
+    def restart(self) -> None:
+        """Stops it with SIGTERM, and starts it."""
+
+    def kill(self) -> None:
+        """Ends it with SIGKILL."""
+
+    def start(self) -> None:
+        """Starts it again after `kill`."""
+
+    def kill_and_restart(self) -> None: ...
+
+
+class KwireServe:
+    """A `kwire serve` process."""
+
+    def __init__(self, root: Path, settings: dict[str, str]) -> None:
+        self.settings = settings
+        self.data_dir = root / "data"
+        self._log = root / "kwire.log"
+        self._port = free_port()
+        self._process: subprocess.Popen[bytes] | None = None
+
+    @property
+    def bootstrap(self) -> str:
+        return f"127.0.0.1:{self._port}"
+
+    def start(self) -> None:
+        command = [str(Path(sysconfig.get_path("scripts"), "kwire")), "serve", "--listen", self.bootstrap]
+        command += ["--data-dir", str(self.data_dir)]
+        for name, value in self.settings.items():
+            command += ["--set", f"{name}={value}"]
+        said_before = self._log.stat().st_size if self._log.exists() else 0
+        with self._log.open("ab") as log:
+            process = subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=log, stderr=log)
+        self._process = process
+
+        def listening() -> bool:
+            said = self._log.read_bytes()[said_before:]
+            assert process.poll() is None, f"kwire serve ended: {said[-2000:].decode(errors='replace')}"
+            return f"listening on {self.bootstrap}".encode() in said
+
+        eventually(listening, "kwire serve says that it is listening")
+
+    def stop(self) -> None:
+        self._end_with(signal.SIGTERM)
+
+    def kill(self) -> None:
+        self._end_with(signal.SIGKILL)
+
+    def restart(self) -> None:
+        self.stop()
+        self.start()
+
+    def kill_and_restart(self) -> None:
+        self.kill()
+        self.start()
+
+    def _end_with(self, how: signal.Signals) -> None:
+        process, self._process = self._process, None
+        if process is None:
+            return
+        process.send_signal(how)
+        try:
+            process.wait(_STOP_WITHIN_S)
+        except subprocess.TimeoutExpired:
+            process.kill()
+            process.wait()
+            raise AssertionError(f"kwire serve did not end within {_STOP_WITHIN_S} s of {how.name}") from None
+
+
+class _Kafka:
+    """Apache Kafka, as devtools starts it."""
+
+    def __init__(self, settings: dict[str, str]) -> None:
+        from devtools.apache_kafka import ApacheKafka
+
+        self.settings = settings
+        self._kafka = ApacheKafka(settings={**settings, **_ONLY_FOR_KAFKA})
+
+    @property
+    def bootstrap(self) -> str:
+        return self._kafka.bootstrap
+
+    @property
+    def data_dir(self) -> Path:
+        return self._kafka.data_dir
+
+    def restart(self) -> None:
+        self._kafka.restart()
+
+    def kill(self) -> None:
+        self._kafka.kill()
+
+    def start(self) -> None:
+        self._kafka.start()
+
+    def kill_and_restart(self) -> None:
+        self.kill()
+        self.start()
+
+    def __enter__(self) -> _Kafka:
+        self._kafka.__enter__()
+        return self
+
+    def __exit__(self, *about: object) -> None:
+        self._kafka.__exit__(None, None, None)
+
+
+@contextmanager
+def shared_broker() -> Iterator[Broker]:
+    """The broker that all tests share that do not stop it."""
+    if KIND == "kwire":
+        with _in_a_thread() as broker:
+            yield broker
+    else:
+        with restartable_broker() as broker:
+            yield broker
+
+
+@contextmanager
+def restartable_broker() -> Iterator[RestartableBroker]:
+    if KIND == "kafka":
+        with _Kafka(dict(SETTINGS)) as kafka:
+            yield kafka
+        return
+    root = Path(tempfile.mkdtemp(prefix="kwire-compat-"))
+    broker = KwireServe(root, dict(SETTINGS))
+    try:
+        broker.start()
+        yield broker
+        broker.stop()
+    finally:
+        broker.kill()
+        shutil.rmtree(root)
+
+
+@contextmanager
+def _in_a_thread() -> Iterator[Broker]:
+    raise NotImplementedError  # until kwire.testing is there
+    yield

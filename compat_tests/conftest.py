@@ -1,0 +1,79 @@
+"""Fixtures: the broker, and names that no other test uses."""
+
+from __future__ import annotations
+
+import itertools
+import re
+from collections.abc import Callable, Iterator
+
+import pytest
+
+from . import brokers, topics
+
+# Warnings are errors here; these are about the clients' own code, which is not ours to change.
+_WARNINGS_OF_THE_CLIENTS = (
+    "read_text is deprecated:DeprecationWarning:kafka.protocol.schemas.load_json",
+    "open_text is deprecated:DeprecationWarning:importlib.resources._legacy",
+)
+
+_numbers = itertools.count(1)
+
+
+def pytest_report_header() -> str:
+    return f"compat tests against: {brokers.KIND} (KWIRE_COMPAT)"
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    for warning in _WARNINGS_OF_THE_CLIENTS:
+        config.addinivalue_line("filterwarnings", f"ignore:{warning}")
+    if brokers.KIND not in brokers.KINDS:
+        raise pytest.UsageError(f"KWIRE_COMPAT is {brokers.KIND!r}; it must be one of {', '.join(brokers.KINDS)}")
+
+
+@pytest.fixture(scope="session")
+def broker() -> Iterator[brokers.Broker]:
+    """The broker under test. Shared: a test uses topics and groups of its own, and leaves the broker as it found it."""
+    with brokers.shared_broker() as running:
+        yield running
+
+
+@pytest.fixture(scope="session")
+def restartable_broker() -> Iterator[brokers.RestartableBroker]:
+    """A broker to restart and to kill. A test leaves it running."""
+    with brokers.restartable_broker() as running:
+        yield running
+
+
+@pytest.fixture
+def unique(request: pytest.FixtureRequest) -> Callable[[str], str]:
+    """Makes a name for a topic or a group that no other test has."""
+    test = re.sub(r"[^a-z0-9_]", "", str(request.node.originalname))[:80]
+
+    def name(what: str) -> str:
+        return f"{test}-{what}-{next(_numbers)}"
+
+    return name
+
+
+@pytest.fixture
+def new_topic(broker: brokers.Broker, unique: Callable[[str], str]) -> Callable[..., str]:
+    """Creates a topic on the shared broker: `new_topic(partitions=3, config={"cleanup.policy": "compact"})`."""
+
+    def create(*, partitions: int = 1, config: dict[str, str] | None = None) -> str:
+        name = unique("topic")
+        topics.create(broker.bootstrap, name, partitions=partitions, config=config)
+        return name
+
+    return create
+
+
+@pytest.fixture
+def topic(new_topic: Callable[..., str]) -> str:
+    """A topic of one partition."""
+    return new_topic()
+
+
+@pytest.fixture
+def group(unique: Callable[[str], str]) -> str:
+    """The name of a group that nobody has used."""
+    return unique("group")

@@ -1,0 +1,40 @@
+"""Making and removing topics for tests that are about something else."""
+
+from __future__ import annotations
+
+import functools
+import logging
+
+from confluent_kafka.admin import AdminClient, NewTopic
+
+from .waiting import eventually
+
+_REQUEST_TIMEOUT_S = 20.0
+
+
+@functools.cache
+def admin(bootstrap: str) -> AdminClient:
+    # librdkafka logs that a broker went away; in tests that stop it that is no news.
+    quiet = logging.getLogger("compat_tests.admin")
+    quiet.setLevel(logging.CRITICAL)
+    return AdminClient({"bootstrap.servers": bootstrap, "reconnect.backoff.max.ms": 500}, logger=quiet)
+
+
+def create(bootstrap: str, name: str, *, partitions: int = 1, config: dict[str, str] | None = None) -> None:
+    """Creates a topic, and returns when the broker leads all of its partitions (Apache Kafka answers before it does)."""
+    client = admin(bootstrap)
+    new = NewTopic(name, num_partitions=partitions, replication_factor=1, config=config or {})
+    client.create_topics([new], request_timeout=_REQUEST_TIMEOUT_S)[name].result()
+    eventually(lambda: _led(client, name) == partitions, f"{name} has {partitions} partitions")
+
+
+def delete(bootstrap: str, name: str) -> None:
+    """Deletes a topic, and returns when the broker no longer knows it."""
+    client = admin(bootstrap)
+    client.delete_topics([name], request_timeout=_REQUEST_TIMEOUT_S)[name].result()
+    eventually(lambda: name not in client.list_topics(timeout=_REQUEST_TIMEOUT_S).topics, f"{name} is gone")
+
+
+def _led(client: AdminClient, name: str) -> int:
+    found = client.list_topics(timeout=_REQUEST_TIMEOUT_S).topics.get(name)
+    return sum(partition.leader >= 0 for partition in found.partitions.values()) if found else 0
