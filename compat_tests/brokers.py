@@ -2,9 +2,10 @@
 
 `KWIRE_COMPAT` chooses:
 
-* `kwire` (the default): the shared broker is `kwire.testing.Broker`, in a thread of this process, as users of that package have
-  it. The restartable one is a `kwire serve` process, since only a process can be killed.
-* `serve`: both are `kwire serve` processes. Quicker where a client written in Python would share the interpreter with the broker.
+* `kwire` (the default): the shared broker is `kwire.testing.Broker`, in a thread of this process, as users of that
+  package have it. The restartable one is a `kwire serve` process, since only a process can be killed.
+* `serve`: both are `kwire serve` processes. Quicker where a client written in Python would share the interpreter
+  with the broker.
 * `kafka`: both are Apache Kafka, of the version that devtools names, from its jars.
 
 All get the same settings, so that a test says what Kafka does and not what one of them was told to do.

@@ -1,4 +1,4 @@
-"""Producing with kafka-python: what is sent comes back as it was, and what cannot be taken is refused with Kafka's errors."""
+"""Producing with kafka-python: what is sent comes back as it was, what cannot be taken gets Kafka's errors."""
 
 from __future__ import annotations
 
