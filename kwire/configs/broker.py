@@ -1,0 +1,62 @@
+"""Every broker configuration: Kafka's, by subject, and kwire's own.
+
+Together they are some 360 names, so the ones without effect are only loaded when a name asks for them: a broker that
+starts with a few settings and is never asked to describe itself does without.
+"""
+
+from __future__ import annotations
+
+from functools import cache
+from typing import Final
+
+from kwire.configs.broker_coordinators import COORDINATOR_CONFIGS
+from kwire.configs.broker_log_defaults import LOG_DEFAULT_CONFIGS
+from kwire.configs.broker_server import SERVER_CONFIGS
+from kwire.configs.definition import ConfigDefinition, Definitions, table
+from kwire.configs.rows import STRING, row
+from kwire.configs.validators import NonEmptyText
+
+KWIRE_CONFIGS: Final = table(
+    row(
+        "kwire.cluster.id",
+        STRING,
+        None,
+        NonEmptyText(),
+        "The id of the cluster, written down at the first start; a random one if not set.",
+    ),
+)
+
+HONOURED_CONFIGS: Final[Definitions] = {
+    **SERVER_CONFIGS,
+    **COORDINATOR_CONFIGS,
+    **LOG_DEFAULT_CONFIGS,
+    **KWIRE_CONFIGS,
+}
+
+
+@cache
+def broker_configs() -> Definitions:
+    """All of them, by name."""
+    from kwire.configs.broker_without_effect import CONFIGS_WITHOUT_EFFECT
+
+    return {**HONOURED_CONFIGS, **CONFIGS_WITHOUT_EFFECT}
+
+
+def broker_config(name: str) -> ConfigDefinition | None:
+    return HONOURED_CONFIGS.get(name) or broker_configs().get(name)
+
+
+SYNONYMS: Final[tuple[tuple[str, ...], ...]] = (
+    ("log.roll.ms", "log.roll.hours"),
+    ("log.roll.jitter.ms", "log.roll.jitter.hours"),
+    ("log.flush.interval.ms", "log.flush.scheduler.interval.ms"),
+    ("log.retention.ms", "log.retention.minutes", "log.retention.hours"),
+)
+
+
+def synonyms(name: str) -> tuple[str, ...]:
+    """The names that set the same thing as `name`, the strongest first; as Kafka's brokerConfigSynonyms."""
+    for family in SYNONYMS:
+        if name in family:
+            return family
+    return (name,)

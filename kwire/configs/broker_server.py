@@ -1,0 +1,153 @@
+"""The broker configurations of the server itself: addresses, connections, folders, topics, housekeeping."""
+
+from __future__ import annotations
+
+from typing import Final
+
+from kwire.configs.definition import table
+from kwire.configs.rows import BOOLEAN, CLUSTER_WIDE, INT, LIST, LONG, MAX_INT, STRING, row
+from kwire.configs.validators import ListOf, Range
+
+SERVER_CONFIGS: Final = table(
+    row(
+        "advertised.listeners",
+        LIST,
+        None,
+        ListOf(),
+        "The addresses that clients are told to use; without it each client is told the one it dialled.",
+    ),
+    row("auto.create.topics.enable", BOOLEAN, True, None, "Whether a producer that names an unknown topic creates it."),
+    row("broker.id", INT, -1, None, "An older name of node.id."),
+    row("broker.rack", STRING, None, None, "The rack that this broker says it stands in."),
+    row("connections.max.idle.ms", LONG, 600_000, None, "A connection that is silent for this long is closed."),
+    row(
+        "controller.listener.names",
+        LIST,
+        (),
+        ListOf(),
+        "Listeners of a Kafka controller; kwire needs none and does not open them.",
+    ),
+    row(
+        "default.replication.factor",
+        INT,
+        1,
+        None,
+        "Replicas of a topic that does not say how many; never more than there are brokers.",
+    ),
+    row("delete.topic.enable", BOOLEAN, True, None, "Whether topics may be deleted."),
+    row(
+        "fetch.max.bytes",
+        INT,
+        57_671_680,
+        Range(1024),
+        "The most bytes that one fetch is answered with, whatever the client asks for.",
+    ),
+    row("inter.broker.listener.name", STRING, None, None, "The listener that brokers use among themselves."),
+    row(
+        "listener.security.protocol.map",
+        STRING,
+        "SASL_SSL:SASL_SSL,PLAINTEXT:PLAINTEXT,SSL:SSL,SASL_PLAINTEXT:SASL_PLAINTEXT",
+        None,
+        "Which security protocol each listener name stands for.",
+    ),
+    row(
+        "listeners",
+        LIST,
+        ("PLAINTEXT://127.0.0.1:9092",),
+        ListOf(),
+        "The addresses the broker listens on: name://host:port, several separated by commas; port 0 takes a free one.",
+    ),
+    row(
+        "log.cleaner.backoff.ms",
+        LONG,
+        15000,
+        Range(0),
+        "How long the cleaner sleeps when there is nothing to clean.",
+        CLUSTER_WIDE,
+    ),
+    row("log.cleaner.enable", BOOLEAN, True, None, "Whether compacted topics are compacted."),
+    row("log.cleaner.threads", INT, 1, Range(0), "How many logs are compacted at once.", CLUSTER_WIDE),
+    row("log.dir", LIST, ("./data",), ListOf(), "The data folder; log.dirs wins over it."),
+    row("log.dirs", LIST, None, ListOf(), "The data folders."),
+    row(
+        "log.flush.offset.checkpoint.interval.ms",
+        INT,
+        60000,
+        Range(0),
+        "How often the point up to which logs are flushed is written down.",
+    ),
+    row(
+        "log.flush.start.offset.checkpoint.interval.ms",
+        INT,
+        60000,
+        Range(0),
+        "How often the logs' start offsets are written down.",
+    ),
+    row(
+        "log.retention.check.interval.ms",
+        LONG,
+        300_000,
+        Range(1),
+        "How often the logs are searched for segments to delete.",
+    ),
+    row("max.connections", INT, MAX_INT, Range(0), "The most connections the broker holds open.", CLUSTER_WIDE),
+    row("max.connections.per.ip", INT, MAX_INT, Range(0), "The most connections from one address.", CLUSTER_WIDE),
+    row(
+        "max.incremental.fetch.session.cache.slots",
+        INT,
+        1000,
+        Range(0),
+        "The most fetch sessions (KIP-227) remembered.",
+    ),
+    row(
+        "max.request.partition.size.limit",
+        INT,
+        2000,
+        Range(1),
+        "The most partitions that one DescribeTopicPartitions answer lists.",
+    ),
+    row("metadata.log.dir", STRING, None, None, "The folder of the metadata log; the first data folder if not set."),
+    row("node.id", INT, 1, Range(0), "This broker's number in its cluster."),
+    row("num.partitions", INT, 1, Range(1), "Partitions of a topic that does not say how many."),
+    row(
+        "num.recovery.threads.per.data.dir",
+        INT,
+        2,
+        Range(1),
+        "How many logs of one folder are recovered at once after a crash.",
+        CLUSTER_WIDE,
+    ),
+    row(
+        "process.roles",
+        LIST,
+        ("broker", "controller"),
+        ListOf(("broker", "controller")),
+        "What this process is: kwire is broker and controller in one.",
+    ),
+    row(
+        "queued.max.request.bytes",
+        LONG,
+        -1,
+        None,
+        "The most bytes of requests waiting to be handled; -1 sets no limit.",
+    ),
+    row(
+        "replica.high.watermark.checkpoint.interval.ms",
+        LONG,
+        5000,
+        None,
+        "How often the high watermarks are written down.",
+    ),
+    row("replica.lag.time.max.ms", LONG, 30000, None, "A follower that lags this long leaves the in-sync replicas."),
+    row("request.timeout.ms", INT, 30000, None, "How long a request that needs other brokers waits for them."),
+    row("socket.listen.backlog.size", INT, 50, Range(1), "How many connections may wait to be accepted."),
+    row("socket.receive.buffer.bytes", INT, 102_400, None, "The sockets' receive buffer; -1 leaves it to the system."),
+    row(
+        "socket.request.max.bytes",
+        INT,
+        104_857_600,
+        Range(1),
+        "The largest request taken; a larger one closes its connection.",
+    ),
+    row("socket.send.buffer.bytes", INT, 102_400, None, "The sockets' send buffer; -1 leaves it to the system."),
+)
