@@ -1,0 +1,98 @@
+# Everything sets itself up: Python 3.11 or newer (with venv) and make are all it takes. See CONTRIBUTING.md.
+#   make PYTHON=/path/to/python ...   chooses the Python that .venv is made with
+#   make serve ARGS="--set num.partitions=6"; make test ARGS="-k heartbeat"
+
+PYTHONS = $(or $(PYTHON),python3.13 python3.12 python3.11 python3)
+BIN = .venv/bin
+COMPAT2 = .cache/kafka-python-2
+ARGS ?=
+
+# uv takes its certificates from the system, its interpreter from .venv and, since it reads none of pip's settings, the
+# index from pip where pip was given one.
+UV = index="$${UV_DEFAULT_INDEX:-$${PIP_INDEX_URL:-$$($(BIN)/python -m pip config get global.index-url 2>/dev/null)}}"; \
+	if [ -n "$$index" ]; then export UV_DEFAULT_INDEX="$$index"; fi; \
+	UV_SYSTEM_CERTS=1 UV_PYTHON_DOWNLOADS=never $(BIN)/uv --quiet
+INSTALL = $(UV) pip install --python $(BIN)/python
+LOCK = $(UV) pip compile --python $(BIN)/python --universal --python-version 3.11 --generate-hashes \
+	--no-emit-index-url --custom-compile-command "make lock" $(UPGRADE)
+
+.PHONY: help serve test check format demo compat-kafka lock clean
+
+help: ## Shows this list
+	@sed -n 's/^\([a-z-]*\):.* ## \(.*\)/\1|\2/p' $(MAKEFILE_LIST) | awk -F'|' '{printf "make %-14s %s\n", $$1, $$2}'
+
+serve: .venv/runtime.stamp ## The broker on 127.0.0.1:9092, its data in ./data
+	@exec $(BIN)/kwire serve --listen 127.0.0.1:9092 --data-dir data $(ARGS)
+
+test: .venv/dev.stamp .cache/jars.stamp $(COMPAT2).stamp ## Every test, Spark's included
+	$(BIN)/python -m pytest $(ARGS)
+	PYTHONPATH=$(COMPAT2) $(BIN)/python -m pytest compat_tests/test_kafka_python*.py $(ARGS)
+
+compat-kafka: .venv/dev.stamp .cache/jars.stamp $(COMPAT2).stamp ## The compat tests against Apache Kafka instead of kwire
+	KWIRE_COMPAT=kafka $(BIN)/python -m pytest compat_tests $(ARGS)
+	KWIRE_COMPAT=kafka PYTHONPATH=$(COMPAT2) $(BIN)/python -m pytest compat_tests/test_kafka_python*.py $(ARGS)
+
+check: .venv/dev.stamp ## Style, types, arrows between packages, fresh generated code, rules of the source
+	$(BIN)/ruff check
+	$(BIN)/ruff format --check
+	$(BIN)/mypy
+	$(BIN)/lint-imports
+	$(BIN)/python protocol/codegen --check
+	$(BIN)/python -m pytest -q devtools/tests/test_source_rules.py
+
+format: .venv/dev.stamp ## Formats, and repairs what ruff can
+	$(BIN)/ruff format
+	$(BIN)/ruff check --fix
+
+demo: .venv/dev.stamp .cache/jars.stamp ## A broker, three clients, a table of what happened
+	@$(BIN)/python -m devtools.demo $(ARGS)
+
+lock: .venv/uv.stamp ## Pins requirements/*.in anew (UPGRADE=--upgrade takes newer versions)
+	@$(LOCK) requirements/uv.in -o requirements/uv.txt
+	@$(LOCK) requirements/dev.in -o requirements/dev.txt
+	@$(LOCK) requirements/runtime.in -c requirements/dev.txt -o requirements/runtime.txt
+	@$(LOCK) requirements/build.in -c requirements/dev.txt -o requirements/build.txt
+	@$(LOCK) requirements/kafka-python-2.in -o requirements/kafka-python-2.txt
+
+clean: ## Removes all that these commands made, except ./data
+	rm -rf .venv .cache .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache build dist spark-warehouse
+	find . -name __pycache__ -type d -prune -exec rm -rf {} +
+
+# A stamp is newer than what it was made from, so that the second run of anything has nothing to do.
+
+.venv/pyvenv.cfg:
+	@for python in $(PYTHONS); do \
+		if $$python -c 'import ensurepip, sys, venv; sys.exit(sys.version_info < (3, 11))' 2>/dev/null; then \
+			echo "making .venv with $$($$python -c 'import sys; print(sys.executable, sys.version.split()[0])')"; \
+			$$python -m venv .venv || { rm -rf .venv; exit 1; }; \
+			exit 0; \
+		fi; \
+	done; \
+	echo "kwire needs Python 3.11 or newer with its venv module; none of these is one: $(PYTHONS)." >&2; \
+	echo "Install one (on Debian and Ubuntu: python3 and python3-venv), or name it: make PYTHON=/path/to/python" >&2; \
+	exit 1
+
+.venv/uv.stamp: requirements/uv.txt | .venv/pyvenv.cfg
+	@$(BIN)/python -m pip install --quiet --disable-pip-version-check --require-hashes -r requirements/uv.txt
+	@touch $@
+
+.venv/runtime.stamp: requirements/runtime.txt requirements/build.txt pyproject.toml .venv/uv.stamp
+	@echo "installing kwire and what it needs to run"
+	@$(INSTALL) --require-hashes -r requirements/runtime.txt -r requirements/build.txt
+	@$(INSTALL) --no-deps --no-build-isolation --editable .
+	@touch $@
+
+.venv/dev.stamp: requirements/dev.txt .venv/runtime.stamp
+	@echo "installing what the tests and checks need"
+	@$(INSTALL) --require-hashes -r requirements/dev.txt
+	@touch $@
+
+.cache/jars.stamp: requirements/jars.txt .venv/dev.stamp
+	@echo "fetching Apache Kafka and Spark's connector"
+	@$(BIN)/python -m devtools.jars fetch
+	@touch $@
+
+$(COMPAT2).stamp: requirements/kafka-python-2.txt .venv/uv.stamp
+	@rm -rf $(COMPAT2) && mkdir -p .cache
+	@$(INSTALL) --require-hashes --no-deps --target $(COMPAT2) -r requirements/kafka-python-2.txt
+	@touch $@
