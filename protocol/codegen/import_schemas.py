@@ -1,0 +1,182 @@
+"""Makes schemas/ from Kafka's jars: facts only, one compact file per message.
+
+Kafka keeps its message definitions as JSON with // comments inside its jars. What a codec needs of them are facts:
+names, types, versions, tags, defaults. The prose stays where it is. The error codes come from Kafka's own `Errors`
+enum, printed by DumpErrors.java.
+
+    python -m codegen.import_schemas --kafka-version 4.4.0 --jars FOLDER
+
+FOLDER holds kafka-clients, kafka-metadata, kafka-group-coordinator, kafka-transaction-coordinator, kafka-share-
+coordinator, kafka-storage, kafka-raft of that version, and slf4j-api (Errors logs). `java` must be on the PATH."""
+
+from __future__ import annotations
+
+import argparse
+import json
+import re
+import shutil
+import subprocess
+import zipfile
+from pathlib import Path
+from typing import Any
+
+SCHEMAS = Path(__file__).parent.parent / "schemas"
+JARS = (
+    "kafka-clients",
+    "kafka-metadata",
+    "kafka-group-coordinator",
+    "kafka-transaction-coordinator",
+    "kafka-share-coordinator",
+    "kafka-storage",
+    "kafka-raft",
+)
+MESSAGE_KEYS = ("name", "type", "apiKey", "validVersions", "flexibleVersions", "listeners", "latestVersionUnstable")
+FIELD_KEYS = (
+    "name",
+    "type",
+    "versions",
+    "nullableVersions",
+    "tag",
+    "taggedVersions",
+    "default",
+    "ignorable",
+    "mapKey",
+    "entityType",
+    "zeroCopy",
+)
+
+# The module of kwire_protocol.internal (and folder of schemas/internal) that each record belongs to.
+INTERNAL_MODULES: tuple[tuple[str, str], ...] = (
+    (r"(Legacy)?OffsetCommit(Key|Value)|GroupMetadata(Key|Value)", "consumer_offsets"),
+    (r"ConsumerGroup\w+(Key|Value)", "consumer_group"),
+    (r"ShareGroup\w+(Key|Value)", "share_group"),
+    (r"StreamsGroup\w+(Key|Value)", "streams_group"),
+    (r"TransactionLog(Key|Value)", "transaction_state"),
+    (r"Share(Snapshot|Update)(Key|Value)", "share_group_state"),
+    (r"(Topic|RemoveTopic|Partition|PartitionChange|ClearElr)Record", "metadata_topics"),
+    (
+        r"(Unr|R)egister(Broker|Controller)Record|(Unf|F)enceBrokerRecord|BrokerRegistrationChangeRecord",
+        "metadata_brokers",
+    ),
+    (r"(Config|ClientQuota|FeatureLevel|ProducerIds)Record", "metadata_configs"),
+    (r"(Remove)?(AccessControlEntry|DelegationToken|UserScramCredential)Record", "metadata_security"),
+    (r"(NoOp|BeginTransaction|EndTransaction|AbortTransaction|ZkMigrationState)Record", "metadata_log"),
+    (
+        r"ControlRecordTypeSchema|EndTxnMarker|LeaderChangeMessage|Snapshot(Header|Footer)Record|KRaftVersionRecord|VotersRecord",
+        "control_records",
+    ),
+    (r"ConsumerProtocol(Subscription|Assignment)", "consumer_protocol"),
+    (r"Remote\w+Record", "remote_log_metadata"),
+    (r"ProducerSnapshot", "producer_snapshot"),
+    (r"AbortedTxn", "transaction_index"),
+    (r"QuorumStateData", "quorum_state"),
+    (r"DefaultPrincipalData", "principal"),
+)
+
+
+def strip_comments(text: str) -> str:
+    """Removes // comments, leaving those two characters alone inside strings."""
+    return re.sub(r'("(?:\\.|[^"\\])*")|//[^\n]*', lambda match: match.group(1) or "", text)
+
+
+def default_value(kind: str, default: Any) -> Any:
+    """Kafka writes most defaults as text; a schema holds the value itself."""
+    if default is None or default == "null":
+        return None
+    if kind == "bool":
+        return str(default).lower() == "true"
+    if kind in {"string", "bytes"}:
+        return default
+    return int(str(default), 0)
+
+
+def field_facts(field: dict[str, Any]) -> dict[str, Any]:
+    facts = {key: field[key] for key in FIELD_KEYS if key in field}
+    facts.setdefault("versions", field.get("taggedVersions"))
+    if "default" in facts:
+        facts["default"] = default_value(field["type"], facts["default"])
+    if field.get("flexibleVersions"):
+        raise ValueError(f"field {field['name']} has flexibleVersions of its own, which the generator does not know")
+    facts = {key: facts[key] for key in FIELD_KEYS if key in facts}
+    if field.get("fields"):
+        facts["fields"] = [field_facts(each) for each in field["fields"]]
+    return facts
+
+
+def message_facts(message: dict[str, Any]) -> dict[str, Any]:
+    facts = {key: message[key] for key in MESSAGE_KEYS if key in message}
+    facts["fields"] = [field_facts(each) for each in message["fields"]]
+    if message.get("commonStructs"):
+        facts["commonStructs"] = [
+            {"name": each["name"], "versions": each["versions"], "fields": [field_facts(f) for f in each["fields"]]}
+            for each in message["commonStructs"]
+        ]
+    return facts
+
+
+def compact_json(facts: dict[str, Any], indent: str = "") -> str:
+    """One line for the scalars of an object, then one line for each of its fields."""
+    lists = {key: value for key, value in facts.items() if key in {"fields", "commonStructs"}}
+    scalars = ", ".join(f"{json.dumps(key)}: {json.dumps(value)}" for key, value in facts.items() if key not in lists)
+    if not lists:
+        return f"{indent}{{{scalars}}}"
+    parts = []
+    for key, values in lists.items():
+        inner = ",\n".join(compact_json(value, indent + "  ") for value in values)
+        parts.append(f'"{key}": [\n{inner}\n{indent}]' if values else f'"{key}": []')
+    return f"{indent}{{{scalars}, {', '.join(parts)}}}"
+
+
+def folder_of(message: dict[str, Any]) -> Path:
+    if message["type"] in {"request", "response"}:
+        return SCHEMAS / "messages"
+    for pattern, module in INTERNAL_MODULES:
+        if re.fullmatch(pattern, message["name"]):
+            return SCHEMAS / "internal" / module
+    raise ValueError(f"no module is named for {message['name']}")
+
+
+def import_messages(jar: Path) -> list[str]:
+    names = []
+    with zipfile.ZipFile(jar) as archive:
+        for entry in sorted(archive.namelist()):
+            if not re.fullmatch(r"(common/)?(message|metadata)/\w+\.json", entry):
+                continue
+            message = json.loads(strip_comments(archive.read(entry).decode()))
+            # Headers are written by hand (headers.py); messages without versions are gone from Kafka.
+            if message["type"] == "header" or message["validVersions"] == "none":
+                continue
+            folder = folder_of(message)
+            folder.mkdir(parents=True, exist_ok=True)
+            (folder / f"{message['name']}.json").write_text(compact_json(message_facts(message)) + "\n")
+            names.append(message["name"])
+    return names
+
+
+def import_errors(jars: Path) -> None:
+    source = Path(__file__).parent / "DumpErrors.java"
+    command = ["java", "-cp", f"{jars}/*", str(source)]
+    lines = subprocess.run(command, check=True, capture_output=True, text=True).stdout.splitlines()
+    errors = [
+        {"code": int(code), "name": name, "retriable": retriable == "true"}
+        for code, name, retriable in map(str.split, lines)
+    ]
+    text = ",\n".join("  " + json.dumps(error) for error in errors)
+    (SCHEMAS / "errors.json").write_text(f"[\n{text}\n]\n")
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--kafka-version", required=True)
+    parser.add_argument("--jars", required=True, type=Path)
+    options = parser.parse_args()
+    shutil.rmtree(SCHEMAS / "messages", ignore_errors=True)
+    shutil.rmtree(SCHEMAS / "internal", ignore_errors=True)
+    names = [name for jar in JARS for name in import_messages(options.jars / f"{jar}-{options.kafka_version}.jar")]
+    import_errors(options.jars)
+    (SCHEMAS / "KAFKA_VERSION").write_text(options.kafka_version + "\n")
+    print(f"{len(names)} messages of Kafka {options.kafka_version}")
+
+
+if __name__ == "__main__":
+    main()
