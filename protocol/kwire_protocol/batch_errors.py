@@ -1,25 +1,18 @@
-"""What can be wrong with a record batch, said with the error code that Kafka gives a producer for it."""
+"""What can be wrong with a record batch, said with the error code that a producer is to get for it."""
 
 from __future__ import annotations
 
-from enum import IntEnum
+from kwire_protocol.errors import ErrorCode
+from kwire_protocol.kafka_error import KafkaError
 
 
-class ErrorCode(IntEnum):
-    MESSAGE_TOO_LARGE = 10
-    CORRUPT_MESSAGE = 2
-    INVALID_TIMESTAMP = 32
-    UNSUPPORTED_COMPRESSION_TYPE = 76
-    INVALID_RECORD = 87
-
-
-class InvalidBatch(Exception):  # noqa: N818
+class InvalidBatch(KafkaError):
     """A batch, or a record in it, that must not be stored or cannot be read."""
 
+    message: str
+
     def __init__(self, code: ErrorCode, message: str) -> None:
-        super().__init__(message)
-        self.code = code
-        self.message = message
+        super().__init__(code, message)
 
 
 class CorruptBatch(InvalidBatch):

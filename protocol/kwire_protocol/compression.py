@@ -9,7 +9,7 @@ What a payload may be follows Kafka's Java readers:
 * snappy: blocks in the framing of xerial's snappy-java (which Java, and most clients, write), or one raw block (which
   others write). Told apart by the first eight bytes.
 * lz4: one frame; what follows it is ignored. Written with independent blocks: Kafka's Java reader refuses linked ones.
-* zstd: one or more frames, with or without the content's size in the header.
+* zstd: one or more frames, with or without the content's size in the header, and skippable ones.
 
 The libraries load when their codec is first met: most brokers meet one or none of them.
 """
@@ -31,6 +31,8 @@ LZ4: Final = 3
 ZSTD: Final = 4
 CODEC_NAMES: Final = ("none", "gzip", "snappy", "lz4", "zstd")
 
+_GZIP_MAGIC = b"\x1f\x8b\x08"  # and its only method, deflate
+
 _FIRST_PIECE_BYTES = 64 * 1024
 _LARGEST_PIECE_BYTES = 4 * 1024 * 1024
 
@@ -43,20 +45,23 @@ _SNAPPY_MOST_BYTES_PER_BYTE = 22
 
 # libzstd's own default, and what level 22 asks of its reader (128 MiB); more is refused.
 _ZSTD_MOST_WINDOW_BYTES = 1 << 27
+_ZSTD_MAGIC = 0xFD2FB528
+_ZSTD_SKIPPABLE_MAGIC = 0x184D2A50
+_ZSTD_RUN = 0b010  # a block of one byte and how often it comes
 
 
-class CorruptData(Exception):  # noqa: N818
+class CorruptData(Exception):
     """The bytes are not what their codec writes, or are cut short."""
 
 
-class DecompressionTooLarge(Exception):  # noqa: N818
+class DecompressionTooLarge(Exception):
     """More would come out than the caller allows."""
 
     def __init__(self, max_bytes: int) -> None:
         super().__init__(f"the content is larger than {max_bytes} bytes")
 
 
-class UnknownCodec(Exception):  # noqa: N818
+class UnknownCodec(Exception):
     """A codec number that Kafka has not given out (5 to 7 in a batch's attributes)."""
 
     def __init__(self, codec: int) -> None:
@@ -124,8 +129,6 @@ def _gunzip(data: Buffer, max_bytes: int) -> bytes:
         try:
             piece = inflater.decompress(rest, room + 1)
         except zlib.error as error:
-            if pieces and rest[:2] != b"\x1f\x8b":
-                break
             raise CorruptData(str(error)) from None
         if len(piece) > room:
             raise DecompressionTooLarge(max_bytes)
@@ -134,7 +137,7 @@ def _gunzip(data: Buffer, max_bytes: int) -> bytes:
         pieces.append(piece)
         room -= len(piece)
         rest = inflater.unused_data
-        if not rest:
+        if rest[:3] != _GZIP_MAGIC:
             break
     return pieces[0] if len(pieces) == 1 else b"".join(pieces)
 
@@ -199,7 +202,7 @@ def _unsnappy_block(block: memoryview, room: int, max_bytes: int) -> bytes:
 
 
 def _unlz4(data: Buffer, max_bytes: int) -> bytes:
-    import lz4.frame  # type: ignore[import-untyped]
+    import lz4.frame
 
     decompressor = lz4.frame.LZ4FrameDecompressor()
     first: list[Buffer] = [data]
@@ -219,6 +222,8 @@ def _unlz4(data: Buffer, max_bytes: int) -> bytes:
 def _unzstd(data: Buffer, max_bytes: int) -> bytes:
     import zstandard
 
+    # zstandard's reader takes the end of its input for the end of the content, even in the middle of a frame.
+    _check_zstd_frames(memoryview(data))
     decompressor = zstandard.ZstdDecompressor(max_window_size=_ZSTD_MOST_WINDOW_BYTES)
     reader: Any = decompressor.stream_reader(data, read_across_frames=True)
 
@@ -230,6 +235,35 @@ def _unzstd(data: Buffer, max_bytes: int) -> bytes:
         return piece
 
     return _take_all(take, max_bytes, lambda: False)
+
+
+def _check_zstd_frames(data: memoryview) -> None:
+    """Raises unless `data` is whole frames (RFC 8878), by their headers and blocks' lengths."""
+    pos = 0
+    end = len(data)
+    while True:
+        magic = int.from_bytes(data[pos : pos + 4], "little")
+        if magic & ~0xF == _ZSTD_SKIPPABLE_MAGIC:
+            pos += 8 + int.from_bytes(data[pos + 4 : pos + 8], "little")
+        elif magic == _ZSTD_MAGIC and pos + 4 < end:
+            descriptor = data[pos + 4]
+            single_segment = descriptor >> 5 & 1
+            content_size = (single_segment, 2, 4, 8)[descriptor >> 6]
+            pos += 6 - single_segment + (0, 1, 2, 4)[descriptor & 3] + content_size
+            last = 0
+            while not last:
+                block = int.from_bytes(data[pos : pos + 3], "little")
+                last = block & 1
+                pos += 4 if block & 0b110 == _ZSTD_RUN else 3 + (block >> 3)
+                if pos > end:
+                    raise CorruptData("the zstd frame is cut short")
+            pos += descriptor & 4  # the checksum
+        else:
+            raise CorruptData(f"no zstd frame begins with {magic:#x}")
+        if pos == end:
+            return
+        if pos > end:
+            raise CorruptData("the zstd frame is cut short")
 
 
 def _take_all(take: Callable[[int], bytes], max_bytes: int, finished: Callable[[], bool]) -> bytes:

@@ -11,8 +11,8 @@
                                         57   4    records count
 
 Everything is big-endian and signed but the CRC. A broker owns the first 17 bytes, which the CRC leaves out for that
-reason: it gives a batch its offset and epoch by patching them where they lie. Attributes: bits 0-2 codec, 3 log-append time,
-4 transactional, 5 control, 6 the base timestamp is the delete horizon (KIP-534).
+reason: it gives a batch its offset and epoch by patching them where they lie. Attributes: bits 0-2 codec,
+3 log-append time, 4 transactional, 5 control, 6 the base timestamp is the delete horizon (KIP-534).
 """
 
 from __future__ import annotations
@@ -22,7 +22,8 @@ from typing import TYPE_CHECKING, Final, NamedTuple, NoReturn
 
 from crc32c import crc32c
 
-from kwire_protocol.batch_errors import CorruptBatch, ErrorCode, InvalidBatch
+from kwire_protocol.batch_errors import CorruptBatch, InvalidBatch
+from kwire_protocol.errors import ErrorCode
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

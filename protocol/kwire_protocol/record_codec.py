@@ -17,8 +17,9 @@ from typing import TYPE_CHECKING, NamedTuple, NoReturn
 
 from crc32c import crc32c
 
-from kwire_protocol.batch_errors import CorruptBatch, ErrorCode, InvalidBatch
+from kwire_protocol.batch_errors import CorruptBatch, InvalidBatch
 from kwire_protocol.compression import NONE, CorruptData, DecompressionTooLarge, UnknownCodec, compress, decompress
+from kwire_protocol.errors import ErrorCode
 from kwire_protocol.record_batch import (
     BATCH_HEADER_SIZE,
     CONTROL_FLAG,
@@ -45,12 +46,12 @@ if TYPE_CHECKING:
 DEFAULT_MAX_DECOMPRESSED_BYTES = 128 * 1024 * 1024
 """What a reader takes who names no cap; Kafka knows none."""
 
-_LEAST_RECORD_BYTES = 7  # length, attributes, two deltas, two null lengths, no headers
+LEAST_RECORD_BYTES = 7  # length, attributes, two deltas, two null lengths, no headers
 _LEAST_HEADER_BYTES = 2
 
 
 class Record(NamedTuple):
-    """One record. `timestamp` is in ms since the epoch, -1 for none. Header keys are text on the wire."""
+    """One record. `timestamp` is in ms since the epoch, -1 for none; headers come out as a tuple."""
 
     offset: int = 0
     timestamp: int = NO_TIMESTAMP
@@ -64,8 +65,8 @@ def batch_content(
 ) -> bytes:
     """The records' bytes of the batch at `pos`, decompressed.
 
-    Raises InvalidBatch: CORRUPT_MESSAGE if the batch is cut short or its content is no stream of its codec,
-    UNSUPPORTED_COMPRESSION_TYPE for a codec unknown, MESSAGE_TOO_LARGE beyond the cap.
+    Raises InvalidBatch: CORRUPT_MESSAGE if the batch is cut short, INVALID_RECORD if its content is no stream of its
+    codec, UNSUPPORTED_COMPRESSION_TYPE for an unknown codec, MESSAGE_TOO_LARGE beyond the cap.
     """
     end = pos + header.size_in_bytes
     if end > len(buf):
@@ -77,7 +78,8 @@ def batch_content(
     try:
         return decompress(codec, content, max_decompressed_bytes)
     except CorruptData as error:
-        raise CorruptBatch(f"the records cannot be decompressed: {error}") from None
+        # The CRC was right, so these are the producer's bytes: INVALID_RECORD, which it does not try again.
+        raise InvalidBatch(ErrorCode.INVALID_RECORD, f"the records cannot be decompressed: {error}") from None
     except DecompressionTooLarge as error:
         raise InvalidBatch(ErrorCode.MESSAGE_TOO_LARGE, f"decompressed, {error}") from None
     except UnknownCodec as error:
@@ -100,7 +102,7 @@ def decode_records(content: bytes, header: BatchHeader) -> Iterator[Record]:
     """The records in `content`, which is decompressed already."""
     count = header.records_count
     end = len(content)
-    if count < 0 or count * _LEAST_RECORD_BYTES > end:
+    if count < 0 or count * LEAST_RECORD_BYTES > end:
         _invalid(f"{count} records in {end} bytes")
     base_offset = header.base_offset
     base_timestamp = header.base_timestamp
@@ -110,23 +112,16 @@ def decode_records(content: bytes, header: BatchHeader) -> Iterator[Record]:
         try:
             length, pos = read_varint(content, pos)
             record_end = pos + length
-            if length < _LEAST_RECORD_BYTES - 1 or record_end > end:
+            if length < LEAST_RECORD_BYTES - 1 or record_end > end:
                 _invalid(f"a record of {length} bytes where {end - pos} are left")
             timestamp_delta, pos = read_varlong(content, pos + 1)
             offset_delta, pos = read_varint(content, pos)
             key, pos = _read_bytes(content, pos, record_end)
             value, pos = _read_bytes(content, pos, record_end)
             headers_count, pos = read_varint(content, pos)
-            headers: list[tuple[str, bytes | None]] = []
+            headers: Sequence[tuple[str, bytes | None]] = ()
             if headers_count:
-                if headers_count < 0 or headers_count * _LEAST_HEADER_BYTES > record_end - pos:
-                    _invalid(f"{headers_count} headers in {record_end - pos} bytes")
-                for _ in range(headers_count):
-                    name, pos = _read_bytes(content, pos, record_end)
-                    if name is None:
-                        _invalid("a header without a key")
-                    header_value, pos = _read_bytes(content, pos, record_end)
-                    headers.append((name.decode("utf-8", "surrogateescape"), header_value))
+                headers, pos = _read_headers(content, pos, record_end, headers_count)
         except IndexError:
             _invalid("the last record is cut short")
         if pos != record_end:
@@ -135,6 +130,22 @@ def decode_records(content: bytes, header: BatchHeader) -> Iterator[Record]:
         yield Record(base_offset + offset_delta, timestamp, key, value, headers)
     if pos != end:
         _invalid(f"{end - pos} bytes behind the last record")
+
+
+def _read_headers(
+    content: bytes, pos: int, record_end: int, count: int
+) -> tuple[tuple[tuple[str, bytes | None], ...], int]:
+    if count < 0 or count * _LEAST_HEADER_BYTES > record_end - pos:
+        _invalid(f"{count} headers in {record_end - pos} bytes")
+    headers: list[tuple[str, bytes | None]] = []
+    for _ in range(count):
+        name, pos = _read_bytes(content, pos, record_end)
+        if name is None:
+            _invalid("a header without a name")
+        value, pos = _read_bytes(content, pos, record_end)
+        # What is no UTF-8 must still come out as it went in, when compaction writes it again.
+        headers.append((name.decode("utf-8", "surrogateescape"), value))
+    return tuple(headers), pos
 
 
 def _invalid(message: str) -> NoReturn:

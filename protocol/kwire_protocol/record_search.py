@@ -34,14 +34,7 @@ def first_record_at_or_after(
 def max_timestamp_record(
     buf: Buffer, pos: int, header: BatchHeader, max_bytes: int = DEFAULT_MAX_DECOMPRESSED_BYTES
 ) -> tuple[int, int] | None:
-    """Offset and timestamp of the newest record, the first of equals; None in a batch without records.
-
-    Under log-append time all are equal and Kafka names the last one.
-    """
-    if header.records_count == 0:
-        return None
-    if header.timestamp_type:
-        return header.last_offset, header.max_timestamp
+    """Offset and timestamp of the newest record, the first of equals; None in a batch without records."""
     best: tuple[int, int] | None = None
     for record in decode_records(batch_content(buf, pos, header, max_bytes), header):
         if best is None or record.timestamp > best[1]:

@@ -1,24 +1,47 @@
 """What a batch must fulfil to be taken from a producer, beyond being whole (`record_batch.check_batch`).
 
 Two depths. `read_produced_batch` looks at the header and the CRC only and is what every Produce pays.
-`validate_records` decodes the records and is for the topics that need it: compacted ones, whose records need keys.
+`validate_records` decodes the records, for what needs it: compacted topics, whose records need keys, and batches whose
+header says that a timestamp is out of range.
 
 The refusals and their order are Apache Kafka's: first what its ProduceRequest refuses (no batch, another format, zstd
 below v7, a second batch), then its log (a base offset, the size, the CRC), then its validator (counts, control batches,
-sequences).
+sequences). Three answers are better than its: it says UNKNOWN_SERVER_ERROR to a codec it does not know and to records
+that cannot be decompressed, and nothing at all to a null in place of the batch.
 """
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING, NamedTuple
 
-from kwire_protocol.batch_errors import CorruptBatch, ErrorCode, InvalidBatch
+from kwire_protocol.batch_errors import CorruptBatch, InvalidBatch
 from kwire_protocol.compression import CODEC_NAMES, ZSTD
-from kwire_protocol.record_batch import BATCH_HEADER_SIZE, BatchHeader, check_batch, read_header
-from kwire_protocol.record_codec import DEFAULT_MAX_DECOMPRESSED_BYTES, batch_content, decode_records
+from kwire_protocol.errors import ErrorCode
+from kwire_protocol.record_batch import (
+    BATCH_HEADER_SIZE,
+    CODEC_MASK,
+    CONTROL_FLAG,
+    CREATE_TIME,
+    LENGTH_OVERHEAD,
+    LOG_APPEND_TIME_FLAG,
+    MAGIC_POSITION,
+    NO_TIMESTAMP,
+    BatchHeader,
+    check_batch,
+    read_header,
+    set_create_time,
+)
+from kwire_protocol.record_codec import (
+    DEFAULT_MAX_DECOMPRESSED_BYTES,
+    LEAST_RECORD_BYTES,
+    batch_content,
+    decode_records,
+)
 
 if TYPE_CHECKING:
     from kwire_protocol.record_batch import Buffer
+
+_LEAST_LEGACY_LENGTH = 14  # of a message of magic 0 without key and value
 
 
 class RecordError(NamedTuple):
@@ -30,22 +53,27 @@ class RecordError(NamedTuple):
 
 
 def read_produced_batch(
-    records: Buffer | None, *, max_message_bytes: int | None = None, zstd_allowed: bool = True
+    records: memoryview | None,
+    *,
+    max_message_bytes: int | None = None,
+    zstd_allowed: bool = True,
+    timestamp_type: int = CREATE_TIME,
 ) -> BatchHeader:
     """The header of the one batch that a Produce brings for a partition, after every check that needs no decoding.
 
-    `zstd_allowed` is false below Produce v7. The batch is `records[:header.size_in_bytes]`; behind it there may be the
-    torn start of another, which Kafka cuts off as well. Raises InvalidBatch.
+    `zstd_allowed` is false below Produce v7; `timestamp_type` is the topic's. The batch is
+    `records[:header.size_in_bytes]`: behind it there may be the torn start of another, which Kafka cuts off as well.
+    A batch that claims log-append time is refused by a topic that has it and robbed of the claim, in place, by one that
+    has not, as in Kafka. Raises InvalidBatch.
     """
     if records is None or len(records) < BATCH_HEADER_SIZE:
         raise _no_batch(records)
     header = read_header(records)
-    size = header[1] + 12
+    size = header[1] + LENGTH_OVERHEAD
     if size > len(records):
         raise _no_batch(records)
-    attributes = header[5]
-    if not zstd_allowed and attributes & 7 == ZSTD:
-        raise InvalidBatch(ErrorCode.UNSUPPORTED_COMPRESSION_TYPE, "zstd is not for produce requests below version 7")
+    if not zstd_allowed and header[5] & CODEC_MASK == ZSTD:
+        raise InvalidBatch(ErrorCode.UNSUPPORTED_COMPRESSION_TYPE, "zstd needs Produce version 7 or later")
     if size < len(records) and _another_batch_follows(records, size):
         raise InvalidBatch(ErrorCode.INVALID_RECORD, "more than one record batch for a partition")
     if header[0] != 0:
@@ -54,53 +82,67 @@ def read_produced_batch(
         raise InvalidBatch(
             ErrorCode.MESSAGE_TOO_LARGE, f"the record batch has {size} bytes, more than the {max_message_bytes} allowed"
         )
-    check_batch(records, header)
-    check_client_batch(header)
+    check_client_batch(records, header)
+    if header[5] & LOG_APPEND_TIME_FLAG:
+        if timestamp_type != CREATE_TIME or header[8] == NO_TIMESTAMP:
+            raise InvalidBatch(ErrorCode.INVALID_TIMESTAMP, "a producer may not claim log-append time")
+        set_create_time(records, 0)
+        return read_header(records)
     return header
 
 
-def check_client_batch(header: BatchHeader) -> None:
-    """Raises InvalidBatch unless a client may send a batch with this header (whose CRC has been found right)."""
-    if header[6] + 1 != header[12] or header[12] <= 0:
-        raise InvalidBatch(
-            ErrorCode.INVALID_RECORD, f"{header[12]} records do not fill a last offset delta of {header[6]}"
-        )
+def check_client_batch(buf: Buffer, header: BatchHeader, pos: int = 0) -> None:
+    """Raises InvalidBatch unless the batch at `pos` is whole (`check_batch`) and is one that a client may send."""
+    check_batch(buf, header, pos)
+    count = header[12]
+    if header[6] + 1 != count:
+        raise InvalidBatch(ErrorCode.INVALID_RECORD, f"{count} records, but a last offset delta of {header[6]}")
     attributes = header[5]
-    if attributes & 0x27 > ZSTD:
-        if attributes & 0x20:
-            raise InvalidBatch(ErrorCode.INVALID_RECORD, "clients may not write control records")
-        raise InvalidBatch(
-            ErrorCode.UNSUPPORTED_COMPRESSION_TYPE,
-            f"compression type {attributes & 7} is none of {', '.join(CODEC_NAMES)}",
-        )
+    if attributes & 0x27:
+        _check_attributes(attributes)
+    elif count * LEAST_RECORD_BYTES > header[1]:
+        # Not Kafka's, which decodes every record: a cheap bound on what a count can claim.
+        raise InvalidBatch(ErrorCode.INVALID_RECORD, f"{count} records cannot be in a batch of {header[1]} bytes")
     if header[11] < 0 <= header[9]:
         raise InvalidBatch(
             ErrorCode.INVALID_RECORD, f"base sequence {header[11]} in a batch of producer id {header[9]}"
         )
 
 
+def _check_attributes(attributes: int) -> None:
+    if attributes & CONTROL_FLAG:
+        raise InvalidBatch(ErrorCode.INVALID_RECORD, "clients may not write control records")
+    if attributes & CODEC_MASK > ZSTD:
+        raise InvalidBatch(
+            ErrorCode.UNSUPPORTED_COMPRESSION_TYPE,
+            f"compression type {attributes & CODEC_MASK} is none of {', '.join(CODEC_NAMES)}",
+        )
+
+
 def _no_batch(records: Buffer | None) -> InvalidBatch:
     """What is wrong where not even one whole batch is."""
-    if records is not None and len(records) > 16:
+    size = 0 if records is None else len(records)
+    if records is not None and size > MAGIC_POSITION:
         try:
-            header = read_header(records)
+            read_header(records)
         except InvalidBatch as error:
-            if error.code != ErrorCode.CORRUPT_MESSAGE or len(records) >= BATCH_HEADER_SIZE:
+            # An old format, an unknown one or an impossible length; but a header cut short is no batch at all.
+            if error.code != ErrorCode.CORRUPT_MESSAGE or not _may_start_a_batch(records, 0):
                 return error
-        else:
-            return InvalidBatch(
-                ErrorCode.INVALID_RECORD, f"a record batch of {header.size_in_bytes} bytes is cut to {len(records)}"
-            )
-    return InvalidBatch(ErrorCode.INVALID_RECORD, "no record batch for a partition")
+    return InvalidBatch(ErrorCode.INVALID_RECORD, f"no whole record batch in {size} bytes")
 
 
 def _another_batch_follows(records: Buffer, pos: int) -> bool:
-    if len(records) - pos <= 16:
+    if len(records) - pos <= MAGIC_POSITION:
         return False
+    if not _may_start_a_batch(records, pos):
+        raise CorruptBatch("what follows the record batch is none")
+    return pos + LENGTH_OVERHEAD + int.from_bytes(records[pos + 8 : pos + 12], "big") <= len(records)
+
+
+def _may_start_a_batch(records: Buffer, pos: int) -> bool:
     length = int.from_bytes(records[pos + 8 : pos + 12], "big", signed=True)
-    if length < 14 or records[pos + 16] > 2:
-        raise CorruptBatch("what follows the first record batch is none")
-    return pos + 12 + length <= len(records)
+    return length >= _LEAST_LEGACY_LENGTH and records[pos + MAGIC_POSITION] <= 2
 
 
 def validate_records(
@@ -109,19 +151,34 @@ def validate_records(
     header: BatchHeader,
     *,
     require_keys: bool,
+    min_timestamp_ms: int | None = None,
+    max_timestamp_ms: int | None = None,
     max_decompressed_bytes: int = DEFAULT_MAX_DECOMPRESSED_BYTES,
 ) -> list[RecordError]:
     """Decodes the records of a checked batch and says which of them a log must not take.
 
     Offsets must go up by one from the batch's own, lengths must be exact; with `require_keys` (a compacted topic) every
-    record needs a key. Raises InvalidBatch when the records cannot be read at all.
+    record needs a key; timestamps, unless absent (-1), must lie between the given ones. Kafka answers the partition
+    with INVALID_TIMESTAMP if any of the errors has that code, else with INVALID_RECORD.
+    Raises InvalidBatch when the records cannot be read at all.
     """
     errors: list[RecordError] = []
-    expected = header.base_offset
+    base_offset = header.base_offset
     for index, record in enumerate(decode_records(batch_content(buf, pos, header, max_decompressed_bytes), header)):
-        if record.offset != expected:
-            errors.append(RecordError(index, f"the offset delta is {record.offset - header.base_offset}, not {index}"))
-        elif require_keys and record.key is None:
+        offset, timestamp, key, _, _ = record
+        if offset - base_offset != index:
+            errors.append(RecordError(index, f"the offset delta is {offset - base_offset}, not {index}"))
+        elif key is None and require_keys:
             errors.append(RecordError(index, "a compacted topic takes no record without a key"))
-        expected += 1
+        elif timestamp != NO_TIMESTAMP and (
+            (max_timestamp_ms is not None and timestamp > max_timestamp_ms)
+            or (min_timestamp_ms is not None and timestamp < min_timestamp_ms)
+        ):
+            errors.append(
+                RecordError(
+                    index,
+                    f"timestamp {timestamp} is not within [{min_timestamp_ms}, {max_timestamp_ms}]",
+                    ErrorCode.INVALID_TIMESTAMP,
+                )
+            )
     return errors

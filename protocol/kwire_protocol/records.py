@@ -12,6 +12,16 @@ The bytes are in protocol/README.md.
 from __future__ import annotations
 
 from kwire_protocol.batch_errors import CorruptBatch, InvalidBatch
+from kwire_protocol.control_records import (
+    ControlType,
+    build_control_batch,
+    build_end_transaction_batch,
+    control_key,
+    end_transaction_value,
+    read_control_type,
+    read_coordinator_epoch,
+    versioned,
+)
 from kwire_protocol.record_batch import (
     BATCH_HEADER_SIZE,
     CREATE_TIME,
@@ -53,6 +63,7 @@ __all__ = [
     "NO_SEQUENCE",
     "NO_TIMESTAMP",
     "BatchHeader",
+    "ControlType",
     "CorruptBatch",
     "InvalidBatch",
     "Record",
@@ -60,16 +71,23 @@ __all__ = [
     "assign",
     "batch_content",
     "build_batch",
+    "build_control_batch",
+    "build_end_transaction_batch",
     "check_batch",
     "check_client_batch",
+    "control_key",
     "decode_records",
+    "end_transaction_value",
     "first_record_at_or_after",
     "iter_headers",
     "iter_records",
     "max_timestamp_record",
+    "read_control_type",
+    "read_coordinator_epoch",
     "read_header",
     "read_produced_batch",
     "set_create_time",
     "set_log_append_time",
     "validate_records",
+    "versioned",
 ]
