@@ -80,6 +80,11 @@ def take_until(consumer: Any, enough: Callable[[], bool], records: list[Any], wh
             records += batch
 
 
+def poll_for_ever(consumer: Any) -> None:
+    """For what must end with an error."""
+    take_until(consumer, lambda: False, [], "an error")
+
+
 def read_all(bootstrap: str, topic: str, count: int, *, partitions: Iterable[int] = (0,), **config: Any) -> list[Any]:
     """The records of a topic, from its start, which must be `count`."""
     with reading(bootstrap, topic, partitions=partitions, **config) as consumer:

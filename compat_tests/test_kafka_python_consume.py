@@ -14,12 +14,12 @@ from .kafka_python import (
     consuming,
     fill,
     numbered,
+    poll_for_ever,
     producing,
     read_all,
     reading,
     send_all,
     take,
-    take_until,
     values_of,
 )
 from .waiting import Deadline, eventually
@@ -61,10 +61,11 @@ def test_without_a_position_reading_starts_as_auto_offset_reset_says(
 
 
 def test_without_a_position_and_a_reset_policy_reading_fails(broker: Broker, topic: str, group: str) -> None:
-    with reading(broker.bootstrap, topic, auto_offset_reset="none", group_id=group) as consumer:
-        nothing: list[Any] = []
-        with pytest.raises(errors.NoOffsetForPartitionError):
-            take_until(consumer, lambda: False, nothing, "the error")
+    with (
+        reading(broker.bootstrap, topic, auto_offset_reset="none", group_id=group) as consumer,
+        pytest.raises(errors.NoOffsetForPartitionError),
+    ):
+        poll_for_ever(consumer)
 
 
 @pytest.mark.parametrize(("reset", "expected"), [("earliest", 0), ("latest", 10)])

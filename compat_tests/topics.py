@@ -5,7 +5,7 @@ from __future__ import annotations
 import functools
 import logging
 
-from confluent_kafka.admin import AdminClient, NewTopic
+from confluent_kafka.admin import AdminClient, NewPartitions, NewTopic
 
 from .waiting import eventually
 
@@ -33,6 +33,13 @@ def delete(bootstrap: str, name: str) -> None:
     client = admin(bootstrap)
     client.delete_topics([name], request_timeout=_REQUEST_TIMEOUT_S)[name].result()
     eventually(lambda: name not in client.list_topics(timeout=_REQUEST_TIMEOUT_S).topics, f"{name} is gone")
+
+
+def grow(bootstrap: str, name: str, partitions: int) -> None:
+    """Gives a topic more partitions, `partitions` in all."""
+    client = admin(bootstrap)
+    client.create_partitions([NewPartitions(name, partitions)], request_timeout=_REQUEST_TIMEOUT_S)[name].result()
+    eventually(lambda: _led(client, name) == partitions, f"{name} has {partitions} partitions")
 
 
 def _led(client: AdminClient, name: str) -> int:
