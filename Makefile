@@ -37,7 +37,7 @@ check: .venv/dev.stamp ## Style, types, arrows between packages, fresh generated
 	$(BIN)/ruff format --check
 	$(BIN)/mypy
 	$(BIN)/lint-imports
-	$(BIN)/python protocol/codegen --check
+	$(BIN)/python -m codegen --check
 	$(BIN)/python -m pytest -q devtools/tests/test_source_rules.py
 
 format: .venv/dev.stamp ## Formats, and repairs what ruff can

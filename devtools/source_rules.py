@@ -1,0 +1,269 @@
+"""Rules of the source that no off-the-shelf checker knows; `devtools/tests/test_source_rules.py` applies them.
+
+The chief one: time, chance and the outside come in as arguments (ARCHITECTURE.md says what that buys). So the shipped
+packages may touch the clock, randomness, disk, network, threads or the process's surroundings only in the few modules
+of `ALLOWED`, each with its reason. An import of the module that offers such a thing counts, and so does the built-in
+`open`; what is imported for annotations only does not. Who may import trio is import-linter's business.
+
+The others: no catch-all `except` outside the connection boundary, files of a size that one head can hold, and no text
+that ties the tree to one machine or one package registry.
+"""
+
+from __future__ import annotations
+
+import ast
+import re
+import subprocess
+from collections.abc import Iterator
+from pathlib import Path
+
+import attrs
+
+from devtools.places import REPOSITORY
+
+SHIPPED = ("kwire", "protocol/kwire_protocol", "storage/kwire_storage")
+GENERATED = ("protocol/kwire_protocol/messages/", "protocol/kwire_protocol/internal/")
+MOST_LINES, MOST_HANDLER_LINES = 400, 150
+
+# What a module gives access to. A dotted name is one thing in a module whose other things are harmless.
+ACCESS = {
+    "asyncio": "network",
+    "ctypes": "surroundings",
+    "datetime.date.today": "clock",
+    "datetime.datetime.now": "clock",
+    "datetime.datetime.today": "clock",
+    "datetime.datetime.utcnow": "clock",
+    "fcntl": "disk",
+    "glob": "disk",
+    "http": "network",
+    "io.open": "disk",
+    "mmap": "disk",
+    "multiprocessing": "threads",
+    "os": "surroundings",
+    "pathlib": "disk",
+    "platform": "surroundings",
+    "queue": "threads",
+    "random": "chance",
+    "resource": "surroundings",
+    "secrets": "chance",
+    "select": "network",
+    "selectors": "network",
+    "shutil": "disk",
+    "signal": "surroundings",
+    "socket": "network",
+    "socketserver": "network",
+    "ssl": "network",
+    "subprocess": "surroundings",
+    "tempfile": "disk",
+    "threading": "threads",
+    "time": "clock",
+    "urllib.request": "network",
+    "uuid.uuid1": "chance",
+    "uuid.uuid4": "chance",
+}
+# Importing these is no access yet, what is used of them is; and some of that is as pure as any function.
+BY_USE = {"os"}
+HARMLESS = {"os.PathLike", "os.fspath", "os.strerror"}
+
+
+@attrs.frozen
+class Allowance:
+    """A module, or a folder of them, that may touch these things, and why."""
+
+    path: str
+    kinds: frozenset[str]
+    reason: str
+
+
+def _may(path: str, kinds: str, reason: str) -> Allowance:
+    return Allowance(path, frozenset(kinds.split()), reason)
+
+
+ALLOWED = (
+    _may("storage/kwire_storage/files.py", "disk surroundings", "the disk's one door"),
+    _may("kwire/clock.py", "clock chance", "the clock and the dice, handed to everybody else"),
+    _may("kwire/server.py", "network", "binds and accepts"),
+    _may("kwire/connection.py", "network surroundings", "reads, writes and sendfiles on its socket"),
+    _may("kwire/running.py", "surroundings", "ends on a signal"),
+    _may("kwire/cli/", "disk", "reads the configuration file that the user names"),
+    _may("kwire/testing/", "disk threads", "a broker in a thread on a temporary folder"),
+)
+CATCH_ALL_ALLOWED = {
+    "kwire/connection.py": "a bug in a handler closes that connection, never the broker",
+    "kwire/testing/broker.py": "what ends the broker's thread is raised in the thread that started it",
+}
+
+
+@attrs.frozen
+class Violation:
+    path: str
+    line: int
+    what: str
+
+    def __str__(self) -> str:
+        return f"{self.path}:{self.line}: {self.what}"
+
+
+def touches(tree: ast.Module) -> Iterator[tuple[int, str, str]]:
+    """(line, kind, name) for each access to the outside that a module has."""
+    finder = _Accesses()
+    finder.visit(tree)
+    yield from finder.found
+
+
+class _Accesses(ast.NodeVisitor):
+    def __init__(self) -> None:
+        self.found: list[tuple[int, str, str]] = []
+        self._names: dict[str, str] = {}
+
+    def visit_If(self, node: ast.If) -> None:
+        if ast.unparse(node.test).endswith("TYPE_CHECKING"):
+            for child in node.orelse:
+                self.visit(child)
+        else:
+            self.generic_visit(node)
+
+    def visit_Import(self, node: ast.Import) -> None:
+        for alias in node.names:
+            top = alias.name.partition(".")[0]
+            self._names[alias.asname or top] = alias.name if alias.asname else top
+            if top not in BY_USE:
+                self._add(node.lineno, _known(alias.name))
+
+    def visit_ImportFrom(self, node: ast.ImportFrom) -> None:
+        if node.level == 0 and node.module is not None:
+            for alias in node.names:
+                name = f"{node.module}.{alias.name}"
+                self._names[alias.asname or alias.name] = name
+                self._add(node.lineno, _known(name))
+
+    def visit_Attribute(self, node: ast.Attribute) -> None:
+        first, _, rest = ast.unparse(node).partition(".")
+        known = _known(f"{self._names[first]}.{rest}") if first in self._names else None
+        if known is not None and ("." in known or known in BY_USE):  # else its import was counted
+            self._add(node.lineno, known)
+        elif first not in self._names:
+            self.generic_visit(node)
+
+    def visit_Call(self, node: ast.Call) -> None:
+        self.generic_visit(node)
+        if isinstance(node.func, ast.Name) and node.func.id == "open":
+            self.found.append((node.lineno, "disk", "open()"))
+
+    def _add(self, line: int, known: str | None) -> None:
+        if known is not None:
+            self.found.append((line, ACCESS[known], known))
+
+
+def _known(name: str) -> str | None:
+    """The entry of ACCESS that a dotted name falls under."""
+    if name in HARMLESS:
+        return None
+    parts = name.split(".")
+    return next((known for end in range(1, len(parts) + 1) if (known := ".".join(parts[:end])) in ACCESS), None)
+
+
+def catch_alls(tree: ast.Module) -> Iterator[int]:
+    """Lines of `except` clauses that take everything and do not raise it again."""
+    for node in ast.walk(tree):
+        if isinstance(node, ast.ExceptHandler) and _takes_everything(node.type):
+            last = node.body[-1]
+            if not (isinstance(last, ast.Raise) and last.exc is None):
+                yield node.lineno
+
+
+def _takes_everything(kind: ast.expr | None) -> bool:
+    kinds = kind.elts if isinstance(kind, ast.Tuple) else [kind]
+    return any(
+        each is None or (isinstance(each, ast.Name) and each.id in ("Exception", "BaseException")) for each in kinds
+    )
+
+
+# Written so that this file does not break its own rule.
+_TIED = {
+    "a path of one machine": re.compile(
+        r"(?<![\w.}~*/-])/(?:home|root|Users|work|tmp|mnt|srv|opt)/(?!kafka-logs\b|kraft-)\w"
+    ),
+    "a package registry's address": re.compile(
+        r"(?:pypi|pythonhosted|npmjs|golang|maven|sonatype)\.(?:org|com|io|apache\.org)\b|\bcrates\.io\b", re.IGNORECASE
+    ),
+}
+
+
+def ties(text: str) -> Iterator[tuple[int, str]]:
+    """(line, what) for text that names one machine's folders or a package registry."""
+    for number, line in enumerate(text.splitlines(), start=1):
+        for what, pattern in _TIED.items():
+            if found := pattern.search(line):
+                yield number, f"{what}: {found[0]}"
+
+
+def shipped_modules() -> list[str]:
+    """Paths of the modules that users install, relative to the repository; tests are not among them."""
+    paths = (path.relative_to(REPOSITORY) for folder in SHIPPED for path in (REPOSITORY / folder).rglob("*.py"))
+    return sorted(path.as_posix() for path in paths if "tests" not in path.parts)
+
+
+def tracked_files() -> list[str]:
+    """Every file that git has or would take."""
+    command = ["git", "ls-files", "--cached", "--others", "--exclude-standard"]
+    listed = subprocess.run(command, cwd=REPOSITORY, capture_output=True, text=True, check=True).stdout.splitlines()
+    return sorted(name for name in set(listed) if (REPOSITORY / name).is_file())
+
+
+def outside_violations() -> list[Violation]:
+    found = []
+    for path in shipped_modules():
+        allowed = {kind for entry in ALLOWED if path.startswith(entry.path) for kind in entry.kinds}
+        for line, kind, name in touches(_parse(path)):
+            if kind not in allowed:
+                found.append(
+                    Violation(path, line, f"{name}: {kind} comes in as an argument (devtools/source_rules.py)")
+                )
+    return found
+
+
+def unused_allowances() -> list[str]:
+    used = {(path, kind) for path in shipped_modules() for _, kind, _ in touches(_parse(path))}
+    return [
+        f"{entry.path}: {kind}"
+        for entry in ALLOWED
+        for kind in sorted(entry.kinds)
+        if not any(path.startswith(entry.path) and kind == kind_used for path, kind_used in used)
+    ]
+
+
+def catch_all_violations() -> list[Violation]:
+    return [
+        Violation(path, line, "catches everything; only the connection boundary may")
+        for path in shipped_modules()
+        if path not in CATCH_ALL_ALLOWED
+        for line in catch_alls(_parse(path))
+    ]
+
+
+def size_violations() -> list[Violation]:
+    found = []
+    for path in tracked_files():
+        if not path.endswith(".py") or path.startswith(GENERATED):
+            continue
+        most = MOST_HANDLER_LINES if path.startswith("kwire/handlers/") else MOST_LINES
+        lines = len((REPOSITORY / path).read_text(encoding="utf-8").splitlines())
+        if lines > most:
+            found.append(Violation(path, lines, f"{lines} lines; at most {most}"))
+    return found
+
+
+def tie_violations() -> list[Violation]:
+    found = []
+    for path in tracked_files():
+        try:
+            text = (REPOSITORY / path).read_text(encoding="utf-8")
+        except UnicodeDecodeError:
+            continue
+        found += [Violation(path, line, what) for line, what in ties(text)]
+    return found
+
+
+def _parse(path: str) -> ast.Module:
+    return ast.parse(Path(REPOSITORY, path).read_text(encoding="utf-8"), filename=path)
