@@ -1,0 +1,121 @@
+"""The small text files: how they read and what is in them. storage/README.md has an example of each.
+
+All functions turn values into bytes or bytes into values; writing is the caller's, mostly by `Disk.write_atomic`.
+A file that cannot be read raises CorruptLogError: guessing would mean to lose offsets silently.
+"""
+
+from __future__ import annotations
+
+import base64
+import json
+from collections.abc import Iterable, Mapping
+
+import attrs
+
+from kwire_storage.errors import CorruptLogError
+
+TopicPartition = tuple[str, int]
+
+_VERSION = "0"
+
+
+def _encode_rows(rows: Iterable[str]) -> bytes:
+    rows = list(rows)
+    return "\n".join([_VERSION, str(len(rows)), *rows, ""]).encode()
+
+
+def _decode_rows(data: bytes, fields: int) -> list[list[str]]:
+    lines = data.decode(errors="replace").split("\n")
+    try:
+        version, count, rows = lines[0], int(lines[1]), [line.split() for line in lines[2:] if line.strip()]
+    except (IndexError, ValueError):
+        raise CorruptLogError(f"not a checkpoint: {data[:80]!r}") from None
+    if version != _VERSION or count != len(rows) or any(len(row) != fields for row in rows):
+        raise CorruptLogError(f"checkpoint of version {version} announces {count} rows, has {len(rows)}")
+    return rows
+
+
+def encode_offsets(offsets: Mapping[TopicPartition, int]) -> bytes:
+    """recovery-point-, log-start- and replication-offset-checkpoint: `topic partition offset` in each row."""
+    return _encode_rows(f"{topic} {partition} {offset}" for (topic, partition), offset in sorted(offsets.items()))
+
+
+def decode_offsets(data: bytes) -> dict[TopicPartition, int]:
+    try:
+        return {(topic, int(partition)): int(offset) for topic, partition, offset in _decode_rows(data, 3)}
+    except ValueError as error:
+        raise CorruptLogError(f"offset checkpoint: {error}") from None
+
+
+def encode_epochs(entries: Iterable[tuple[int, int]]) -> bytes:
+    """leader-epoch-checkpoint: `epoch start-offset` in each row."""
+    return _encode_rows(f"{epoch} {start_offset}" for epoch, start_offset in entries)
+
+
+def decode_epochs(data: bytes) -> list[tuple[int, int]]:
+    try:
+        return [(int(epoch), int(start_offset)) for epoch, start_offset in _decode_rows(data, 2)]
+    except ValueError as error:
+        raise CorruptLogError(f"epoch checkpoint: {error}") from None
+
+
+def encode_partition_metadata(topic_id: bytes) -> bytes:
+    """partition.metadata: which topic of that name the folder belongs to."""
+    return f"version: 0\ntopic_id: {_uuid_text(topic_id)}".encode()
+
+
+def decode_partition_metadata(data: bytes) -> bytes:
+    """The topic id, 16 bytes."""
+    values = dict(line.split(": ", 1) for line in data.decode(errors="replace").splitlines() if ": " in line)
+    if values.get("version") != "0" or "topic_id" not in values:
+        raise CorruptLogError(f"not partition.metadata: {data[:80]!r}")
+    return _uuid_of(values["topic_id"])
+
+
+@attrs.frozen
+class MetaProperties:
+    """meta.properties: whose data folder this is. `directory_id` is 16 bytes."""
+
+    cluster_id: str
+    node_id: int
+    directory_id: bytes
+
+    def encode(self) -> bytes:
+        return (
+            "#\n"
+            f"cluster.id={self.cluster_id}\n"
+            f"directory.id={_uuid_text(self.directory_id)}\n"
+            f"node.id={self.node_id}\n"
+            "version=1\n"
+        ).encode()
+
+    @classmethod
+    def decode(cls, data: bytes) -> MetaProperties:
+        lines = [line.strip() for line in data.decode(errors="replace").splitlines()]
+        values = dict(line.split("=", 1) for line in lines if "=" in line and not line.startswith(("#", "!")))
+        try:
+            if values["version"] != "1":
+                raise CorruptLogError(f"meta.properties of version {values['version']}")
+            return cls(values["cluster.id"], int(values["node.id"]), _uuid_of(values["directory.id"]))
+        except (KeyError, ValueError) as error:
+            raise CorruptLogError(f"meta.properties: {error}") from None
+
+
+def encode_clean_shutdown(broker_epoch: int) -> bytes:
+    """.kafka_cleanshutdown: that it is there is what counts; the epoch is for the broker's registration (KIP-966)."""
+    return json.dumps({"version": "0", "broker_epoch": str(broker_epoch)}, separators=(",", ":")).encode()
+
+
+def _uuid_text(uuid: bytes) -> str:
+    assert len(uuid) == 16, "a UUID has 16 bytes"
+    return base64.urlsafe_b64encode(uuid)[:22].decode()
+
+
+def _uuid_of(text: str) -> bytes:
+    try:
+        uuid = base64.urlsafe_b64decode(text.strip() + "==")
+    except ValueError:
+        uuid = b""
+    if len(uuid) != 16:
+        raise CorruptLogError(f"not a UUID: {text!r}")
+    return uuid

@@ -1,0 +1,38 @@
+"""How one log behaves: Kafka's topic settings of the same names, units last."""
+
+from __future__ import annotations
+
+import attrs
+
+CREATE_TIME = "CreateTime"
+LOG_APPEND_TIME = "LogAppendTime"
+NEVER = 2**63 - 1
+
+
+@attrs.frozen
+class LogConfig:
+    """Defaults are Kafka's. `max_message_bytes` is for whoever checks batches before they come here."""
+
+    segment_bytes: int = 1 << 30
+    segment_ms: int = 604_800_000
+    segment_index_bytes: int = 10 << 20
+    index_interval_bytes: int = 4096
+    retention_ms: int = 604_800_000
+    retention_bytes: int = -1
+    cleanup_policy: str = "delete"
+    file_delete_delay_ms: int = 60_000
+    max_message_bytes: int = 1_048_588
+    message_timestamp_type: str = CREATE_TIME
+    flush_messages: int = NEVER
+    flush_ms: int = NEVER
+    producer_id_expiration_ms: int = 86_400_000
+
+    @property
+    def deletes(self) -> bool:
+        """Whether old records go by time and size."""
+        return "delete" in self.cleanup_policy
+
+    @property
+    def stamps(self) -> bool:
+        """Whether records get the broker's time."""
+        return self.message_timestamp_type == LOG_APPEND_TIME

@@ -1,0 +1,220 @@
+"""The data folder as a whole: whose it is, which logs are in it, and how its last stop went.
+
+Opening takes the lock, reads `meta.properties` (or writes it, for a new folder), reads the three offset checkpoints,
+and consumes the mark of a clean stop: it is removed, durably, before anything can be written, so that a crash from here
+on is seen as one. Logs are opened one by one, since the settings of a topic are themselves in a log here; what is
+known of a log that was never opened is carried over into the checkpoints unchanged.
+
+Deleting a log renames its folder first and removes the files afterwards (`remove_deleted`, which may take long); a crash
+in between leaves a folder that the next opening removes.
+"""
+
+from __future__ import annotations
+
+import errno
+from collections.abc import Callable, Iterable, Mapping
+
+import attrs
+
+from kwire_storage import names
+from kwire_storage.checkpoints import (
+    MetaProperties,
+    TopicPartition,
+    decode_offsets,
+    decode_partition_metadata,
+    encode_clean_shutdown,
+    encode_offsets,
+    encode_partition_metadata,
+)
+from kwire_storage.config import LogConfig
+from kwire_storage.errors import StorageError
+from kwire_storage.files import Disk, DiskLock
+from kwire_storage.log import Log
+
+
+@attrs.define(eq=False)
+class DataFolder:
+    """See the module; create one with `DataFolder.open`.
+
+    `logs` are the open ones, `found` the partitions that had a folder at the start; `high_watermarks` are as of the last
+    checkpoint, `clean_shutdown` tells whether the last stop was clean.
+    """
+
+    disk: Disk
+    meta: MetaProperties
+    clean_shutdown: bool
+    found: set[TopicPartition]
+    high_watermarks: dict[TopicPartition, int]
+    _recovery_points: dict[TopicPartition, int]
+    _log_starts: dict[TopicPartition, int]
+    _lock: DiskLock
+    _doomed: list[str]
+    logs: dict[TopicPartition, Log] = attrs.field(factory=dict)
+
+    @classmethod
+    def open(cls, disk: Disk, *, cluster_id: str, node_id: int, directory_id: bytes) -> DataFolder:
+        """Takes the folder for this node; the cluster and directory ids are used when the folder is new.
+
+        Raises FolderLockedError if another broker uses it, StorageError if it belongs to another node, CorruptLogError
+        if a checkpoint cannot be read.
+        """
+        disk.mkdir("")
+        lock = disk.lock(names.LOCK)
+        try:
+            listed = set(disk.listdir(""))
+            meta = _read_meta(disk, listed) or _write_meta(disk, MetaProperties(cluster_id, node_id, directory_id))
+            if meta.node_id != node_id:
+                raise StorageError(
+                    errno.EPERM, f"the folder belongs to node {meta.node_id}, not {node_id}", names.META_PROPERTIES
+                )
+            clean = names.CLEAN_SHUTDOWN in listed
+            if clean:
+                disk.remove(names.CLEAN_SHUTDOWN)
+                disk.sync_dir("")
+            return cls(
+                disk=disk,
+                meta=meta,
+                clean_shutdown=clean,
+                found=set(filter(None, map(names.parse_partition_folder, listed))),
+                high_watermarks=_read_offsets(disk, listed, names.HIGH_WATERMARK_CHECKPOINT),
+                recovery_points=_read_offsets(disk, listed, names.RECOVERY_POINT_CHECKPOINT),
+                log_starts=_read_offsets(disk, listed, names.LOG_START_CHECKPOINT),
+                lock=lock,
+                doomed=[name for name in listed if names.is_deleted_folder(name)],
+            )
+        except BaseException:
+            lock.release()
+            raise
+
+    # -- logs
+
+    def open_log(self, topic: str, partition: int, config: LogConfig, *, now_ms: int) -> Log:
+        """Opens the log of a partition that has a folder, recovering it if the last stop was not clean."""
+        key = topic, partition
+        assert key not in self.logs, f"{topic}-{partition} is open"
+        log = self.logs[key] = Log.open(
+            self.disk,
+            names.partition_folder(topic, partition),
+            config,
+            now_ms=now_ms,
+            clean_shutdown=self.clean_shutdown,
+            recovery_point=self._recovery_points.get(key, 0),
+            log_start_offset=self._log_starts.get(key, 0),
+        )
+        return log
+
+    def open_all(self, config_of: Callable[[str], LogConfig], *, now_ms: int) -> None:
+        """Opens every log found that is not open yet; `config_of` gives the settings of a topic."""
+        for topic, partition in sorted(self.found - self.logs.keys()):
+            self.open_log(topic, partition, config_of(topic), now_ms=now_ms)
+
+    def create_log(self, topic: str, partition: int, topic_id: bytes, config: LogConfig, *, now_ms: int) -> Log:
+        """Creates the folder of a new partition. The .log file follows with the first record.
+
+        Raises ValueError for a name that must not become a path, StorageError(EEXIST) if the partition is there.
+        """
+        folder = names.partition_folder(topic, partition)
+        key = topic, partition
+        if key in self.logs or key in self.found:
+            raise StorageError(errno.EEXIST, "the partition has a folder already", folder)
+        log = Log.open(self.disk, folder, config, now_ms=now_ms, clean_shutdown=True)
+        self.disk.write_bytes(f"{folder}/{names.PARTITION_METADATA}", encode_partition_metadata(topic_id))
+        log.names_unsynced = True
+        self._forget(key)
+        self.logs[key] = log
+        return log
+
+    def topic_id(self, topic: str, partition: int) -> bytes | None:
+        """The topic id in the partition's folder, 16 bytes; None when the folder tells none."""
+        try:
+            data = self.disk.read_bytes(f"{names.partition_folder(topic, partition)}/{names.PARTITION_METADATA}")
+        except FileNotFoundError:
+            return None
+        return decode_partition_metadata(data)
+
+    def delete_log(self, topic: str, partition: int, unique: bytes) -> None:
+        """Takes the partition out of the folder, open or not; `unique` (16 bytes) names what is left to remove."""
+        folder = names.partition_folder(topic, partition)
+        doomed = names.deleted_folder(folder, unique)
+        log = self.logs.pop((topic, partition), None)
+        if log is not None:
+            log.close(clean=False)
+        self.disk.rename(folder, doomed)
+        self._forget((topic, partition))
+        self._doomed.append(doomed)
+
+    def remove_deleted(self) -> int:
+        """Removes the files of deleted logs; returns how many logs. May take long."""
+        doomed, self._doomed = self._doomed, []
+        for folder in doomed:
+            self.disk.remove_tree(folder)
+        return len(doomed)
+
+    def _forget(self, key: TopicPartition) -> None:
+        self.found.discard(key)
+        for known in (self.high_watermarks, self._recovery_points, self._log_starts):
+            known.pop(key, None)
+
+    # -- checkpoints
+
+    def write_checkpoints(self, high_watermarks: Mapping[TopicPartition, int] | None = None) -> None:
+        """Writes recovery points, log starts and high watermarks; what is not given stays as it was."""
+        for key, log in self.logs.items():
+            self._recovery_points[key] = log.recovery_point
+            # Kafka leaves out what the first segment's name says already.
+            if log.log_start_offset > log.bases[0]:
+                self._log_starts[key] = log.log_start_offset
+            else:
+                self._log_starts.pop(key, None)
+        self.high_watermarks.update(high_watermarks or {})
+        for name, offsets in (
+            (names.RECOVERY_POINT_CHECKPOINT, self._recovery_points),
+            (names.LOG_START_CHECKPOINT, self._log_starts),
+            (names.HIGH_WATERMARK_CHECKPOINT, self.high_watermarks),
+        ):
+            self.disk.write_atomic(name, encode_offsets(offsets))
+
+    def close(self, high_watermarks: Mapping[TopicPartition, int] | None = None, *, broker_epoch: int = -1) -> None:
+        """The clean stop: every log durable, checkpoints written, the mark set, the lock released.
+
+        When a log cannot be closed the rest is, but the mark is not set, and the first error is raised.
+        """
+        first_error: OSError | None = None
+        try:
+            for log in self.logs.values():
+                try:
+                    log.close(clean=True)
+                except OSError as error:
+                    first_error = first_error or error
+            if first_error is not None or any(log.failed is not None for log in self.logs.values()):
+                return
+            self.write_checkpoints(high_watermarks)
+            if self.clean_shutdown or not self._unopened():
+                self.disk.write_atomic(names.CLEAN_SHUTDOWN, encode_clean_shutdown(broker_epoch))
+        finally:
+            self._lock.release()
+            if first_error is not None:
+                raise first_error
+
+    def _unopened(self) -> Iterable[TopicPartition]:
+        """Logs that still need the recovery that this start did not give them."""
+        return self.found - self.logs.keys()
+
+    def abandon(self) -> None:
+        """Lets everything go as a crash would; for a folder that has failed, and for tests."""
+        for log in self.logs.values():
+            log.close(clean=False)
+        self._lock.release()
+
+
+def _read_meta(disk: Disk, listed: set[str]) -> MetaProperties | None:
+    return MetaProperties.decode(disk.read_bytes(names.META_PROPERTIES)) if names.META_PROPERTIES in listed else None
+
+
+def _write_meta(disk: Disk, meta: MetaProperties) -> MetaProperties:
+    disk.write_atomic(names.META_PROPERTIES, meta.encode())
+    return meta
+
+
+def _read_offsets(disk: Disk, listed: set[str], name: str) -> dict[TopicPartition, int]:
+    return decode_offsets(disk.read_bytes(name)) if name in listed else {}

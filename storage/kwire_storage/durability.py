@@ -1,0 +1,132 @@
+"""Getting a log onto the medium: flushes, snapshots, and what a clean stop leaves behind.
+
+A flush covers the records of every segment from the recovery point on, and of sealed segments the indexes: only then
+may the recovery point pass them, because recovery trusts what is below it.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import attrs
+
+from kwire_storage import names
+from kwire_storage.checkpoints import encode_epochs
+from kwire_storage.errors import SyncFailedError
+from kwire_storage.producer_snapshots import encode_snapshot
+
+if TYPE_CHECKING:
+    from kwire_storage.files import Disk, File
+    from kwire_storage.log import Log
+
+
+@attrs.define(eq=False)
+class Flush:
+    """What must happen so that everything below `end_offset` is on the medium."""
+
+    disk: Disk
+    end_offset: int
+    records: list[File] = attrs.field(factory=list)
+    files: list[str] = attrs.field(factory=list)
+    contents: dict[str, bytes] = attrs.field(factory=dict)
+    folders: list[str] = attrs.field(factory=list)
+
+    def run(self) -> None:
+        """Blocks until the medium has it; may run in a worker thread.
+
+        Raises SyncFailedError when a sync failed: nobody knows then what the medium has. Any other OSError left nothing
+        undecided and the flush may be tried again.
+        """
+        for path, content in self.contents.items():
+            self.disk.write_atomic(path, content)
+        opened = [self.disk.open_append(path) for path in self.files]
+        try:
+            for file in (*self.records, *opened):
+                file.sync()
+            for path in self.folders:
+                self.disk.sync_dir(path)
+        except OSError as error:
+            raise SyncFailedError.of(error, self.folders[0] if self.folders else "") from error
+        finally:
+            for file in opened:
+                file.close()
+
+
+def begin_flush(log: Log) -> Flush:
+    """See `Log.begin_flush`."""
+    flush = Flush(log.disk, log.log_end_offset)
+    if log.log_end_offset > log.recovery_point or log.truncated:
+        for segment, _ in log.segments_from(log.recovery_point):
+            if segment is not log.active:
+                log.unsynced_files.update(segment.save_indexes())
+            if segment.size or log.truncated:
+                flush.records.append(segment.file)
+    if log.epochs_or_none is not None and log.epochs_or_none.dirty:
+        log.epochs_or_none.dirty = False
+        flush.contents[epochs_path(log)] = encode_epochs(log.epochs_or_none.entries)
+        log.names_unsynced = True
+    flush.files = sorted(log.unsynced_files)
+    if flush.records or flush.files or log.names_unsynced:
+        if log.names_unsynced:
+            flush.folders.append(log.path)
+        if log.folder_unsynced:
+            flush.folders.append(log.path.rpartition("/")[0])
+    return flush
+
+
+def finish_flush(log: Log, flush: Flush) -> None:
+    """See `Log.finish_flush`."""
+    log.recovery_point = max(log.recovery_point, min(flush.end_offset, log.log_end_offset))
+    log.unsynced_files.difference_update(flush.files)
+    log.truncated = False
+    if log.path in flush.folders:
+        log.names_unsynced = False
+        log.folder_unsynced = False
+
+
+def epochs_path(log: Log) -> str:
+    return f"{log.path}/{names.LEADER_EPOCH_CHECKPOINT}"
+
+
+def snapshot_path(log: Log, offset: int) -> str:
+    return f"{log.path}/{names.offset_name(offset, names.SNAPSHOT)}"
+
+
+def write_snapshot(log: Log) -> None:
+    """The producers as of the log's end, unless that is written already; the last one of its kind goes."""
+    end = log.log_end_offset
+    if end in log.snapshot_offsets or end == log.bases[0]:
+        return
+    path = snapshot_path(log, end)
+    log.disk.write_bytes(path, encode_snapshot(log.producers.entries.values()))
+    log.unsynced_files.add(path)
+    log.names_unsynced = True
+    stray = [offset for offset in log.snapshot_offsets if offset not in log.bases]
+    for offset in stray:
+        remove_snapshot(log, offset)
+    log.snapshot_offsets.append(end)
+
+
+def remove_snapshot(log: Log, offset: int) -> None:
+    path = snapshot_path(log, offset)
+    log.disk.remove(path)
+    log.unsynced_files.discard(path)
+    log.snapshot_offsets.remove(offset)
+
+
+def drop_snapshots_above(log: Log, end_offset: int) -> None:
+    """Removes, for good, the snapshots of a future that the log no longer has."""
+    stale = [offset for offset in log.snapshot_offsets if offset > end_offset]
+    for offset in stale:
+        remove_snapshot(log, offset)
+    if stale:
+        # Should one come back after a power cut, when other records stand below its offset, it would be believed.
+        log.disk.sync_dir(log.path)
+
+
+def write_clean_state(log: Log) -> None:
+    """What lets the next opening do without reading: indexes, the producers' snapshot, epochs, all of it synced."""
+    write_snapshot(log)
+    for segment in log.segments:
+        log.unsynced_files.update(segment.save_indexes())
+    log.flush()

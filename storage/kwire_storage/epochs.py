@@ -1,0 +1,89 @@
+"""Where each leader epoch begins: what a follower or consumer asks to find out whether its history is still ours.
+
+Entries ascend in both epoch and start offset. They live in memory and in `leader-epoch-checkpoint`; every batch carries
+its epoch too, so the file needs no fsync of its own: recovery reads what is past the recovery point from the batches.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_left, bisect_right
+from collections.abc import Iterable
+
+UNDEFINED_EPOCH = -1
+UNDEFINED_OFFSET = -1
+
+
+class EpochCache:
+    """`dirty` is set by each change, for the owner to write the file and reset."""
+
+    __slots__ = ("_epochs", "_starts", "dirty", "latest")
+
+    def __init__(self, entries: Iterable[tuple[int, int]] = ()) -> None:
+        self._epochs: list[int] = []
+        self._starts: list[int] = []
+        self.latest = UNDEFINED_EPOCH
+        for epoch, start_offset in entries:
+            self.assign(epoch, start_offset)
+        self.dirty = False
+
+    @property
+    def entries(self) -> list[tuple[int, int]]:
+        """(epoch, start offset) in ascending order."""
+        return list(zip(self._epochs, self._starts, strict=True))
+
+    def assign(self, epoch: int, start_offset: int) -> None:
+        """The epoch begins at the offset, unless it is known to have begun before.
+
+        An older epoch or an earlier offset than the last entry's puts an end to the entries that contradict it.
+        """
+        if epoch < 0 or start_offset < 0:
+            return
+        if self._epochs and epoch == self._epochs[-1] and start_offset >= self._starts[-1]:
+            return
+        keep = min(bisect_left(self._epochs, epoch), bisect_left(self._starts, start_offset))
+        self._cut(keep)
+        self._epochs.append(epoch)
+        self._starts.append(start_offset)
+        self.latest = epoch
+        self.dirty = True
+
+    def end_offset_for(self, epoch: int, log_end_offset: int) -> tuple[int, int]:
+        """The largest epoch known that is not above the asked one, and the offset where the next epoch begins.
+
+        (-1, -1) when the asked epoch is unknown here because it is newer than all, or undefined. (KIP-101, KIP-279)
+        """
+        if epoch == UNDEFINED_EPOCH or not self._epochs or epoch > self.latest:
+            return UNDEFINED_EPOCH, UNDEFINED_OFFSET
+        if epoch == self.latest:
+            return epoch, log_end_offset
+        following = bisect_right(self._epochs, epoch)
+        floor = self._epochs[following - 1] if following else epoch
+        return floor, self._starts[following]
+
+    def epoch_at(self, offset: int) -> int:
+        """The epoch in which the offset was written; -1 when unknown."""
+        entry = bisect_right(self._starts, offset) - 1
+        return self._epochs[entry] if entry >= 0 else UNDEFINED_EPOCH
+
+    def truncate_from_end(self, end_offset: int) -> None:
+        """Forgets the epochs that begin at or after the offset."""
+        self._cut(bisect_left(self._starts, end_offset))
+
+    def truncate_from_start(self, start_offset: int) -> None:
+        """Forgets what ended at or before the offset; the epoch in force there begins at it from now on."""
+        keep = bisect_right(self._starts, start_offset) - 1
+        if keep >= 0 and self._starts[keep] != start_offset:
+            self._starts[keep] = start_offset
+            self.dirty = True
+        if keep > 0:
+            del self._epochs[:keep], self._starts[:keep]
+            self.dirty = True
+
+    def clear(self) -> None:
+        self._cut(0)
+
+    def _cut(self, count: int) -> None:
+        if count < len(self._epochs):
+            del self._epochs[count:], self._starts[count:]
+            self.dirty = True
+        self.latest = self._epochs[-1] if self._epochs else UNDEFINED_EPOCH

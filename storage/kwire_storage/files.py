@@ -1,0 +1,257 @@
+"""The disk as a small interface: the only module of the storage that touches the operating system.
+
+Paths are relative to the disk's root and use "/". A `File` is a log's view of one file: it knows its size, grows at its
+end, and is read by position, never by a cursor. Appending is all or nothing for readers: when the system takes only a
+part of the bytes, the file is cut back to its former size before the error is raised.
+
+A file's descriptor is closed when the last reference to its `File` goes (or by `close`), so that a slice of a segment
+which was rolled or deleted can still be sent. Failures are `OSError`s with their errno.
+
+Names (creations, renames, removals) are durable after `sync_dir` of the folder, contents after `File.sync`;
+`write_atomic` does both. Thread-safety: `read` and `sync` may run in a worker thread while another thread appends.
+"""
+
+from __future__ import annotations
+
+import errno
+import fcntl
+import os
+import shutil
+import struct
+from collections.abc import Sequence
+from contextlib import suppress
+from pathlib import Path
+from typing import TYPE_CHECKING, Protocol
+
+from kwire_storage.errors import FolderLockedError
+
+if TYPE_CHECKING:
+    from typing_extensions import Buffer
+
+# The system takes at most this many buffers in one writev.
+_IOV_MAX = 1024
+
+
+class File(Protocol):
+    """One open file. `size` is its length in bytes, kept here so that asking costs nothing."""
+
+    size: int
+
+    def append(self, parts: Sequence[Buffer]) -> None:
+        """Writes all parts at the end, or nothing: on failure the old size stands and OSError is raised."""
+
+    def read(self, position: int, size: int) -> bytes:
+        """Up to `size` bytes; fewer at the end of the file."""
+
+    def truncate(self, size: int) -> None: ...
+
+    def sync(self) -> None:
+        """Returns when the content is on the medium (fdatasync)."""
+
+    def close(self) -> None: ...
+
+    def fileno(self) -> int | None:
+        """The descriptor for sendfile; None when there is none."""
+
+
+class DiskLock(Protocol):
+    def release(self) -> None: ...
+
+
+class Disk(Protocol):
+    """A tree of folders and files."""
+
+    def open_append(self, path: str) -> File:
+        """For reading and appending; creates the file when it is absent."""
+
+    def open_read(self, path: str) -> File: ...
+
+    def listdir(self, path: str) -> list[str]: ...
+
+    def mkdir(self, path: str) -> None:
+        """Creates the folder and those above it; being there already is fine."""
+
+    def rename(self, old: str, new: str) -> None:
+        """Replaces `new` if it exists."""
+
+    def remove(self, path: str) -> None:
+        """Removes a file; its absence is fine."""
+
+    def remove_tree(self, path: str) -> None: ...
+
+    def exists(self, path: str) -> bool: ...
+
+    def size(self, path: str) -> int: ...
+
+    def sync_dir(self, path: str) -> None: ...
+
+    def read_bytes(self, path: str) -> bytes: ...
+
+    def write_bytes(self, path: str, data: bytes) -> None:
+        """Replaces the content, without any promise for a crash."""
+
+    def write_atomic(self, path: str, data: bytes) -> None:
+        """After it returns the content is durable; a crash before leaves the old content whole."""
+
+    def lock(self, path: str) -> DiskLock:
+        """Raises FolderLockedError when somebody else holds it."""
+
+
+class RealFile:
+    """A descriptor and the length of its file."""
+
+    __slots__ = ("_fd", "path", "size")
+
+    def __init__(self, fd: int, path: str) -> None:
+        self._fd = fd
+        self.path = path
+        self.size = os.fstat(fd).st_size
+
+    def append(self, parts: Sequence[Buffer]) -> None:
+        start = self.size
+        try:
+            if len(parts) == 1:
+                part = parts[0]
+                expected = part.nbytes if type(part) is memoryview else len(part)  # type: ignore[arg-type]
+                written = os.pwrite(self._fd, part, start)
+            else:
+                views = [memoryview(part).cast("B") for part in parts]
+                expected = sum(view.nbytes for view in views)
+                written = os.pwritev(self._fd, views[:_IOV_MAX], start)
+            if written != expected:
+                self._append_rest(parts, start, written, expected)
+        except BaseException:
+            # Should even this fail, the bytes are behind the known size: unreadable, overwritten by the next append.
+            with suppress(OSError):
+                os.ftruncate(self._fd, start)
+            raise
+        self.size = start + expected
+
+    def _append_rest(self, parts: Sequence[Buffer], start: int, written: int, expected: int) -> None:
+        rest = memoryview(b"".join(bytes(part) for part in parts))
+        while written < expected:
+            more = os.pwrite(self._fd, rest[written:], start + written)
+            if more == 0:
+                raise OSError(errno.EIO, "the system wrote nothing", self.path)
+            written += more
+
+    def read(self, position: int, size: int) -> bytes:
+        return os.pread(self._fd, size, position)
+
+    def truncate(self, size: int) -> None:
+        os.ftruncate(self._fd, size)
+        self.size = size
+
+    def sync(self) -> None:
+        os.fdatasync(self._fd)
+
+    def close(self) -> None:
+        fd, self._fd = self._fd, -1
+        if fd >= 0:
+            os.close(fd)
+
+    def fileno(self) -> int | None:
+        return self._fd
+
+    def __del__(self) -> None:
+        # Absent when the file could not be opened.
+        if getattr(self, "_fd", -1) >= 0:
+            self.close()
+
+
+class RealDisk:
+    """A folder of the operating system's."""
+
+    def __init__(self, root: str | os.PathLike[str]) -> None:
+        self.root = os.fspath(root)
+        self._prefix = os.path.join(self.root, "")  # noqa: PTH118 - Path costs more than the system call on this path
+
+    def open_append(self, path: str) -> RealFile:
+        return RealFile(os.open(self._prefix + path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644), path)
+
+    def open_read(self, path: str) -> RealFile:
+        return RealFile(os.open(self._prefix + path, os.O_RDONLY | os.O_CLOEXEC), path)
+
+    def listdir(self, path: str) -> list[str]:
+        return os.listdir(self._prefix + path)  # noqa: PTH208 - names are wanted, not Paths
+
+    def mkdir(self, path: str) -> None:
+        try:
+            Path(self._prefix + path).mkdir()
+        except FileExistsError:
+            pass
+        except FileNotFoundError:
+            Path(self._prefix + path).mkdir(parents=True, exist_ok=True)
+
+    def rename(self, old: str, new: str) -> None:
+        Path(self._prefix + old).replace(self._prefix + new)
+
+    def remove(self, path: str) -> None:
+        with suppress(FileNotFoundError):
+            Path(self._prefix + path).unlink()
+
+    def remove_tree(self, path: str) -> None:
+        with suppress(FileNotFoundError):
+            shutil.rmtree(self._prefix + path)
+
+    def exists(self, path: str) -> bool:
+        return Path(self._prefix + path).exists()
+
+    def size(self, path: str) -> int:
+        return Path(self._prefix + path).stat().st_size
+
+    def sync_dir(self, path: str) -> None:
+        fd = os.open(self._prefix + path, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+        try:
+            os.fsync(fd)
+        finally:
+            os.close(fd)
+
+    def read_bytes(self, path: str) -> bytes:
+        return Path(self._prefix + path).read_bytes()
+
+    def write_bytes(self, path: str, data: bytes) -> None:
+        Path(self._prefix + path).write_bytes(data)
+
+    def write_atomic(self, path: str, data: bytes) -> None:
+        temporary = path + ".tmp"
+        with Path(self._prefix + temporary).open("wb") as file:
+            file.write(data)
+            file.flush()
+            os.fsync(file.fileno())
+        self.rename(temporary, path)
+        self.sync_dir(path.rpartition("/")[0])
+
+    def lock(self, path: str) -> RealLock:
+        fd = os.open(self._prefix + path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
+        try:
+            _lock_descriptor(fd)
+        except BlockingIOError:
+            os.close(fd)
+            raise FolderLockedError(errno.EAGAIN, "another broker uses this folder", self._prefix + path) from None
+        except BaseException:
+            os.close(fd)
+            raise
+        return RealLock(fd)
+
+
+def _lock_descriptor(fd: int) -> None:
+    # An open file description lock conflicts with our own in another broker of this process, with our own in another
+    # process, and with the POSIX lock that Apache Kafka takes on the same file; flock would miss the last.
+    if hasattr(fcntl, "F_OFD_SETLK"):
+        # struct flock: l_type, l_whence, l_start, l_len (0: to the end), l_pid (0, as the system demands)
+        fcntl.fcntl(fd, fcntl.F_OFD_SETLK, struct.pack("hhqqi0q", fcntl.F_WRLCK, os.SEEK_SET, 0, 0, 0))
+    else:
+        fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
+
+
+class RealLock:
+    """Held until released, or until the process ends in whatever way."""
+
+    def __init__(self, fd: int) -> None:
+        self._fd = fd
+
+    def release(self) -> None:
+        fd, self._fd = self._fd, -1
+        if fd >= 0:
+            os.close(fd)

@@ -1,0 +1,389 @@
+"""One partition's log: segments in order, the last of which is appended to.
+
+`log_start_offset <= ... <= log_end_offset`, and segment n covers `base(n)..base(n+1)`. Everything here is synchronous
+and free of clocks; `now_ms` is handed in. An append is one write to the page cache and a few additions to lists; a read
+finds two positions in a file. Nothing is decoded on either way.
+
+After a clean stop opening costs one listing of the folder: the last producer snapshot's name tells the end of the log,
+and files are opened when first needed. `activate` (the first append) checks that promise. After anything else
+`recovery.py` walks over the segments from the recovery point on.
+
+What is on the medium is told by `recovery_point`: everything below it survives a power cut. `begin_flush` collects what
+to sync, `Flush.run` may block and belongs into a worker thread, `finish_flush` moves the recovery point. After a failed
+sync nobody knows what the medium has, so the log refuses further appends (`failed`).
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_right
+from collections.abc import Iterator
+from typing import TYPE_CHECKING, NamedTuple
+
+from kwire_protocol.records import BatchHeader, assign, iter_headers, set_log_append_time
+
+from kwire_storage import durability, names, opening, replay, retention, search, truncation
+from kwire_storage.config import LogConfig
+from kwire_storage.durability import Flush
+from kwire_storage.epochs import EpochCache
+from kwire_storage.errors import OffsetOutOfRange, StorageError, SyncFailedError
+from kwire_storage.files import Disk
+from kwire_storage.markers import apply_batch, decode_marker
+from kwire_storage.producers import ProducerStates
+from kwire_storage.recovery import Recovery
+from kwire_storage.scan import scan_headers
+from kwire_storage.search import TimestampOffset
+from kwire_storage.segment import LogSlice, Segment
+from kwire_storage.txn_index import AbortedTxn, overlapping
+
+if TYPE_CHECKING:
+    from typing_extensions import Buffer
+
+__all__ = ["AppendResult", "Flush", "Log", "LogConfig", "LogSlice", "TimestampOffset"]
+
+
+class AppendResult(NamedTuple):
+    """Where an append ended up; `log_append_time_ms` is -1 unless the topic stamps its records."""
+
+    base_offset: int
+    last_offset: int
+    log_append_time_ms: int
+
+
+class Log:
+    """See the module. Create one with `Log.open`."""
+
+    def __init__(self, disk: Disk, path: str, config: LogConfig, log_start_offset: int) -> None:
+        self.disk = disk
+        self.path = path
+        self.log_start_offset = log_start_offset
+        self.log_end_offset = log_start_offset
+        self.recovery_point = log_start_offset
+        self.segments: list[Segment] = []
+        self.failed: OSError | None = None
+        self.snapshot_offsets: list[int] = []
+        self.deleted: list[retention.DeletedFiles] = []
+        self.bases: list[int] = []
+        self.epochs_or_none: EpochCache | None = None
+        self.producers_or_none: ProducerStates | None = None
+        self.is_active = False
+        # New names in the folder, and the folder's own in the one above, that no sync has made durable yet.
+        self.names_unsynced = False
+        self.folder_unsynced = False
+        self.unsynced_files: set[str] = set()
+        self.truncated = False
+        self.recovery: Recovery | None = None
+        self.config = config
+
+    @property
+    def config(self) -> LogConfig:
+        return self._config
+
+    @config.setter
+    def config(self, config: LogConfig) -> None:
+        self._config = config
+        self._stamps = config.stamps
+        for segment in self.segments:
+            segment.index_interval_bytes = config.index_interval_bytes
+        if self.producers_or_none is not None:
+            self.producers_or_none.expiration_ms = config.producer_id_expiration_ms
+
+    @classmethod
+    def open(
+        cls,
+        disk: Disk,
+        path: str,
+        config: LogConfig,
+        *,
+        now_ms: int,
+        clean_shutdown: bool,
+        recovery_point: int = 0,
+        log_start_offset: int = 0,
+    ) -> Log:
+        """Opens the log in folder `path`, which is created if absent.
+
+        Raises OSError, and CorruptLogError when the files contradict each other beyond what recovery may cut.
+        """
+        log = cls(disk, path, config, log_start_offset)
+        opening.load(log, now_ms=now_ms, clean_shutdown=clean_shutdown, recovery_point=recovery_point)
+        return log
+
+    # -- what is known
+
+    @property
+    def leader_epochs(self) -> EpochCache:
+        if self.epochs_or_none is None:
+            self.epochs_or_none = replay.load_epochs(self)
+        return self.epochs_or_none
+
+    @property
+    def producers(self) -> ProducerStates:
+        if self.producers_or_none is None:
+            self.producers_or_none = replay.load_producers(self)
+        return self.producers_or_none
+
+    @property
+    def size_in_bytes(self) -> int:
+        return sum(segment.size for segment in self.segments)
+
+    @property
+    def active(self) -> Segment:
+        return self.segments[-1]
+
+    # -- appending
+
+    def append(
+        self, buf: memoryview | bytearray, batches: list[tuple[int, BatchHeader]], *, leader_epoch: int, now_ms: int
+    ) -> AppendResult:
+        """Gives checked batches their offsets, in place, and appends them with one write.
+
+        `buf` holds the batches from the first's position to the last's end without gaps. Producers were asked before
+        (`producers.check`); here they only learn. Raises StorageError, after which nothing of it can be read.
+        """
+        if not self.is_active:
+            self.activate(now_ms)
+        base_offset = offset = self.log_end_offset
+        stamps = self._stamps
+        largest = now_ms if stamps else -1
+        placed = []
+        for position, header in batches:
+            assign(buf, position, offset, leader_epoch)
+            if stamps:
+                set_log_append_time(buf, position, now_ms)
+                timestamp = now_ms
+            else:
+                timestamp = header[8]
+                if timestamp > largest:
+                    largest = timestamp
+            placed.append((position, header, offset, timestamp))
+            offset += header[6] + 1
+        start = batches[0][0]
+        end = position + header[1] + 12
+        self._write(buf if start == 0 and end == len(buf) else memoryview(buf)[start:end], placed, largest, now_ms)
+        if leader_epoch != self.epochs_or_none.latest:  # type: ignore[union-attr]
+            self.leader_epochs.assign(leader_epoch, base_offset)
+        return AppendResult(base_offset, offset - 1, now_ms if stamps else -1)
+
+    def append_as_is(self, buf: Buffer, *, now_ms: int = 0) -> AppendResult:
+        """Appends checked batches that carry their offsets and epochs already; they begin at the log's end or above."""
+        if not self.is_active:
+            self.activate(now_ms)
+        view = memoryview(buf)
+        placed = [
+            (position, header, header.base_offset, header.max_timestamp) for position, header in iter_headers(view)
+        ]
+        offset = self.log_end_offset
+        for _, header, base_offset, _ in placed:
+            if base_offset < offset:
+                raise ValueError(f"batch at offset {base_offset} where the log goes on at {offset}")
+            offset = header.next_offset
+        self._write(view, placed, max(timestamp for *_, timestamp in placed), now_ms)
+        for _, header, base_offset, _ in placed:
+            self.leader_epochs.assign(header.partition_leader_epoch, base_offset)
+        return AppendResult(placed[0][2], offset - 1, -1)
+
+    def _write(self, data: Buffer, placed: list[tuple[int, BatchHeader, int, int]], largest: int, now_ms: int) -> None:
+        # Markers are decoded first: a malformed one must not get into the log.
+        markers = {
+            base: decode_marker(memoryview(data), position - placed[0][0], header)
+            for position, header, base, _ in placed
+            if header.is_control and header.producer_id >= 0
+        }
+        _, header, base_offset, _ = placed[-1]
+        size = len(data)  # type: ignore[arg-type]
+        last_offset = base_offset + header[6]
+        segment = self.segments[-1]
+        config = self._config
+        if self.failed is not None:
+            raise StorageError.of(self.failed, self.path)
+        if segment.is_full(last_offset, size, config.segment_bytes, config.segment_index_bytes) or (
+            segment.age_ms(now_ms, largest) > config.segment_ms and segment.size
+        ):
+            self.roll(now_ms)
+            segment = self.segments[-1]
+        file = segment.file
+        written_at = file.size - placed[0][0]
+        try:
+            file.append((data,))
+        except OSError as error:
+            raise StorageError.of(error, segment.path + names.LOG) from error
+        for position, header, base_offset, timestamp in placed:
+            last_offset = base_offset + header[6]
+            segment.note(base_offset, last_offset, written_at + position, header[1] + 12, timestamp)
+            self.log_end_offset = last_offset + 1
+            if header[9] >= 0:
+                apply_batch(self.producers, segment, header, base_offset, timestamp, markers.get(base_offset))
+
+    def activate(self, now_ms: int) -> None:
+        """Makes the last segment ready for appending; the first append does it by itself."""
+        segment = self.segments[-1]
+        if not segment.size:
+            self.names_unsynced = True
+            segment.created_ms = now_ms
+        segment.activate(self.log_end_offset)
+        _ = self.leader_epochs
+        self.is_active = True
+
+    def assign_epoch(self, leader_epoch: int) -> None:
+        """This node leads from the log's end on, in that epoch."""
+        self.leader_epochs.assign(leader_epoch, self.log_end_offset)
+
+    # -- rolling
+
+    def maybe_roll(self, now_ms: int) -> bool:
+        """Begins a new segment if the active one has records and is older than `segment.ms`."""
+        if not self.active.size:
+            return False
+        if not self.is_active:
+            self.activate(now_ms)
+        if self.active.age_ms(now_ms, now_ms) <= self._config.segment_ms:
+            return False
+        self.roll(now_ms)
+        return True
+
+    def roll(self, now_ms: int) -> None:
+        """Seals the active segment and begins one at the log's end. Raises StorageError, and then nothing changed."""
+        if not self.is_active:
+            self.activate(now_ms)
+        sealed = self.segments[-1]
+        if not sealed.size and sealed.base_offset == self.log_end_offset:
+            return
+        end = self.log_end_offset
+        segment = Segment(self.disk, self.path, end, self._config.index_interval_bytes, now_ms)
+        try:
+            durability.write_snapshot(self)
+            segment.activate(end)
+            sealed.seal()
+        except OSError as error:
+            raise StorageError.of(error, segment.path) from error
+        self.names_unsynced = True
+        self.segments.append(segment)
+        self.bases.append(end)
+
+    # -- reading
+
+    def read(self, offset: int, *, max_bytes: int, max_offset: int, min_one_batch: bool = True) -> LogSlice:
+        """Whole batches of one segment, from the one that holds `offset`, none of them reaching `max_offset`.
+
+        At most `max_bytes`, but with `min_one_batch` the first batch whatever its size. Size 0 when there is nothing to
+        read yet. Raises OffsetOutOfRange outside of log start and log end.
+        """
+        end_offset = self.log_end_offset
+        if not self.log_start_offset <= offset <= end_offset:
+            raise OffsetOutOfRange(offset, self.log_start_offset, end_offset)
+        bases = self.bases
+        number = len(bases) - 1
+        if offset < bases[number]:
+            number = bisect_right(bases, offset) - 1
+        while offset < max_offset and offset < end_offset:
+            segment = self.segments[number]
+            segment_end = bases[number + 1] if number + 1 < len(bases) else end_offset
+            bound = max_offset if max_offset < segment_end else None
+            found = segment.read(offset, max_bytes, bound, min_one_batch=min_one_batch)
+            if found is not None:
+                return found
+            # A hole at the segment's end: what stood there was compacted away.
+            offset = segment_end
+            number += 1
+        return LogSlice.empty(offset)
+
+    def batches(self, start_offset: int | None = None) -> Iterator[tuple[BatchHeader, LogSlice]]:
+        """Every batch from the one that holds `start_offset` (default: log start) on, for replay."""
+        start = self.log_start_offset if start_offset is None else max(start_offset, self.log_start_offset)
+        for segment, header, position in self.headers_from(start):
+            yield header, LogSlice(segment.file, position, header.size_in_bytes, header.base_offset)
+
+    def headers_from(self, offset: int) -> Iterator[tuple[Segment, BatchHeader, int]]:
+        """Segment, header and position of every batch that does not end below the offset."""
+        for segment, end_offset in self.segments_from(offset):
+            if offset >= end_offset:
+                continue
+            found = segment.locate(offset) if offset > segment.base_offset else (0, 0)
+            if found is None:
+                continue
+            for position, header in scan_headers(segment.file, found[0], segment.size):
+                if header.base_offset >= end_offset:
+                    break
+                yield segment, header, position
+
+    def segments_from(self, offset: int) -> list[tuple[Segment, int]]:
+        """The segments that may hold the offset or later ones, each with its end offset."""
+        first = max(bisect_right(self.bases, offset) - 1, 0)
+        ends = [*self.bases[1:], self.log_end_offset]
+        return list(zip(self.segments[first:], ends[first:], strict=True))
+
+    def offset_for_timestamp(self, timestamp_ms: int, *, max_offset: int) -> TimestampOffset | None:
+        """The first record at or after the time, below `max_offset`; looks into compressed batches."""
+        return search.offset_for_timestamp(self, timestamp_ms, max_offset)
+
+    def max_timestamp_offset(self, *, max_offset: int) -> TimestampOffset | None:
+        """The newest record below `max_offset`, the first of equals."""
+        return search.max_timestamp_offset(self, max_offset)
+
+    def end_offset_for_epoch(self, epoch: int) -> tuple[int, int]:
+        """(largest epoch known up to the asked one, offset where the next begins); (-1, -1) if unknown."""
+        return self.leader_epochs.end_offset_for(epoch, self.log_end_offset)
+
+    def aborted_transactions(self, start_offset: int, piece: LogSlice) -> list[AbortedTxn]:
+        """The aborted transactions that a reader of this slice, from `start_offset` on, must know of."""
+        if not piece.size:
+            return []
+        found: list[AbortedTxn] = []
+        segments = self.segments_from(piece.base_offset)
+        upper_bound = segments[0][0].upper_bound_of(piece.position + piece.size) or segments[0][1]
+        for segment, _ in segments:
+            entries, complete = overlapping(segment.aborted, start_offset, upper_bound)
+            found += entries
+            if complete:
+                break
+        return found
+
+    # -- shortening
+
+    def truncate_to(self, offset: int, *, now_ms: int = 0) -> None:
+        """Removes everything from the offset on, with the whole batch that holds it."""
+        truncation.truncate_to(self, offset, now_ms)
+
+    def truncate_fully_and_start_at(self, offset: int, *, now_ms: int = 0) -> None:
+        """Empties the log; it goes on at the offset."""
+        truncation.truncate_fully(self, offset, now_ms)
+
+    def advance_log_start(self, offset: int, *, now_ms: int = 0) -> bool:
+        """Records below the offset are gone (DeleteRecords), segments wholly below it are deleted. False: no change."""
+        return retention.advance_log_start(self, offset, now_ms)
+
+    def apply_retention(self, now_ms: int, high_watermark: int) -> int:
+        """Deletes segments by time, size and log start; returns how many."""
+        return retention.apply(self, now_ms, high_watermark)
+
+    # -- making durable
+
+    def begin_flush(self) -> Flush:
+        """Writes what is kept in memory of sealed segments and epochs, and collects what must be synced."""
+        return durability.begin_flush(self)
+
+    def finish_flush(self, flush: Flush) -> None:
+        """The medium has it."""
+        durability.finish_flush(self, flush)
+
+    def flush(self) -> None:
+        """Everything appended so far is on the medium afterwards. Raises StorageError; then the log takes no more."""
+        flush = self.begin_flush()
+        try:
+            flush.run()
+        except SyncFailedError as error:
+            self.failed = error
+            raise
+        self.finish_flush(flush)
+
+    def close(self, *, clean: bool = True) -> None:
+        """Clean: everything is durable and the next opening needs no recovery. Not clean: files are just let go."""
+        if clean and self.failed is None:
+            durability.write_clean_state(self)
+        for segment in self.segments:
+            segment.release()
+
+    def delete(self) -> None:
+        """Removes the folder; slices that are being sent stay readable."""
+        for segment in self.segments:
+            segment.release()
+        self.disk.remove_tree(self.path)

@@ -1,0 +1,87 @@
+"""Every file name of the data folder, in one place.
+
+    data/
+      .lock .kafka_cleanshutdown meta.properties
+      recovery-point-offset-checkpoint log-start-offset-checkpoint replication-offset-checkpoint
+      orders-0/                       one folder for each partition: topic, "-", partition
+        partition.metadata leader-epoch-checkpoint
+        00000000000000000000.log      records; the name is the base offset, twenty digits
+        00000000000000000000.index    .timeindex .txnindex beside it
+        00000000000000004711.snapshot producer state up to, and without, that offset
+      orders-0.<32 hex digits>-delete/  a deleted partition until its files are gone
+
+Nothing that a client sends becomes part of a path unless it passed `partition_folder`, which refuses separators,
+the two dot names, control characters and names too long for a file system.
+"""
+
+from __future__ import annotations
+
+LOG = ".log"
+INDEX = ".index"
+TIME_INDEX = ".timeindex"
+TXN_INDEX = ".txnindex"
+SNAPSHOT = ".snapshot"
+SEGMENT_SUFFIXES = (LOG, INDEX, TIME_INDEX, TXN_INDEX)
+
+DELETED = ".deleted"
+CLEANED = ".cleaned"
+SWAP = ".swap"
+
+LOCK = ".lock"
+CLEAN_SHUTDOWN = ".kafka_cleanshutdown"
+META_PROPERTIES = "meta.properties"
+RECOVERY_POINT_CHECKPOINT = "recovery-point-offset-checkpoint"
+LOG_START_CHECKPOINT = "log-start-offset-checkpoint"
+HIGH_WATERMARK_CHECKPOINT = "replication-offset-checkpoint"
+
+PARTITION_METADATA = "partition.metadata"
+LEADER_EPOCH_CHECKPOINT = "leader-epoch-checkpoint"
+
+_DELETE_FOLDER_SUFFIX = "-delete"
+_OFFSET_DIGITS = 20
+_MAX_FILE_NAME_BYTES = 255
+# A deleted folder is called `name.<32 hex digits>-delete`; a long topic name is cut to make room, as Kafka does.
+_DELETE_TAIL_CHARS = 1 + 32 + len(_DELETE_FOLDER_SUFFIX)
+
+
+def offset_name(offset: int, suffix: str) -> str:
+    """`offset_name(4711, ".log") == "00000000000000004711.log"`."""
+    return f"{offset:020d}{suffix}"
+
+
+def parse_offset_name(name: str) -> tuple[int, str] | None:
+    """The offset and suffix of a segment's file or a snapshot; None for any other name."""
+    digits, suffix = name[:_OFFSET_DIGITS], name[_OFFSET_DIGITS:]
+    if len(digits) == _OFFSET_DIGITS and digits.isdecimal() and digits.isascii() and suffix.startswith("."):
+        return int(digits), suffix
+    return None
+
+
+def partition_folder(topic: str, partition: int) -> str:
+    """`topic-partition`; raises ValueError for a topic name that must not become a path."""
+    if not topic or topic in (".", "..") or any(char in "/\\" or not char.isprintable() for char in topic):
+        raise ValueError(f"not a name for a folder: {topic!r}")
+    if partition < 0:
+        raise ValueError(f"negative partition: {partition}")
+    folder = f"{topic}-{partition}"
+    if len(folder.encode()) > _MAX_FILE_NAME_BYTES:
+        raise ValueError(f"too long for a folder name: {topic!r}")
+    return folder
+
+
+def parse_partition_folder(name: str) -> tuple[str, int] | None:
+    """The topic and partition of a folder; None when it is not a partition's."""
+    topic, dash, partition = name.rpartition("-")
+    if not (topic and dash and partition.isdecimal() and partition.isascii()) or is_deleted_folder(name):
+        return None
+    return topic, int(partition)
+
+
+def deleted_folder(folder: str, unique: bytes) -> str:
+    """What a partition's folder is renamed to before its files are removed; `unique` is 16 bytes."""
+    return f"{folder[: _MAX_FILE_NAME_BYTES - _DELETE_TAIL_CHARS]}.{unique.hex()}{_DELETE_FOLDER_SUFFIX}"
+
+
+def is_deleted_folder(name: str) -> bool:
+    """Whether the folder belongs to a deletion that has begun."""
+    return name.endswith(_DELETE_FOLDER_SUFFIX) and "." in name

@@ -1,0 +1,85 @@
+"""Opening a log: from the names in its folder to a `Log` that can be used.
+
+One listing is all that a cleanly closed log costs. Its end is the offset in the name of the newest producer snapshot,
+which a clean stop writes; only where that is missing the last segment is looked into. Producers and leader epochs are
+read when first asked for.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from kwire_storage import durability, names, recovery
+from kwire_storage.segment import Segment
+
+if TYPE_CHECKING:
+    from kwire_storage.log import Log
+
+_LEFTOVERS = (names.DELETED, names.CLEANED, ".tmp")
+
+
+def load(log: Log, *, now_ms: int, clean_shutdown: bool, recovery_point: int) -> None:
+    """Finds the segments and the end of the log; recovers unless the last stop was clean."""
+    bases, log.snapshot_offsets = _list_folder(log)
+    log.bases = bases or [log.log_start_offset]
+    interval = log.config.index_interval_bytes
+    log.segments = [Segment(log.disk, log.path, base, interval, now_ms) for base in log.bases]
+    log.log_start_offset = max(log.log_start_offset, log.bases[0])
+    if clean_shutdown or not bases:
+        log.log_end_offset = log.recovery_point = _promised_end(log)
+    else:
+        log.recovery = recovery.recover(log, recovery_point, now_ms)
+        log.recovery_point = min(recovery_point, log.log_end_offset)
+        log.truncated = True
+    if log.log_end_offset < log.log_start_offset:
+        # What the log start promised to be readable is lost; nothing below it may be seen again.
+        log.truncate_fully_and_start_at(log.log_start_offset, now_ms=now_ms)
+    _drop_stray_snapshots(log)
+
+
+def _list_folder(log: Log) -> tuple[list[int], list[int]]:
+    """The base offsets and the snapshots' offsets, ascending; leftovers of deletions are removed."""
+    disk, path = log.disk, log.path
+    try:
+        listed = disk.listdir(path)
+    except FileNotFoundError:
+        disk.mkdir(path)
+        log.folder_unsynced = True
+        return [], []
+    bases: set[int] = set()
+    snapshots: list[int] = []
+    indexes: list[tuple[int, str]] = []
+    for name in listed:
+        parsed = names.parse_offset_name(name)
+        if name.endswith(_LEFTOVERS):
+            disk.remove(f"{path}/{name}")
+        elif parsed is not None:
+            offset, suffix = parsed
+            if suffix == names.LOG:
+                bases.add(offset)
+            elif suffix == names.SNAPSHOT:
+                snapshots.append(offset)
+            elif suffix in names.SEGMENT_SUFFIXES:
+                indexes.append((offset, name))
+    for offset, name in indexes:
+        if offset not in bases:
+            disk.remove(f"{path}/{name}")
+    return sorted(bases), sorted(snapshots)
+
+
+def _promised_end(log: Log) -> int:
+    active = log.active
+    if log.snapshot_offsets and log.snapshot_offsets[-1] > active.base_offset:
+        return log.snapshot_offsets[-1]
+    return active.last_offset_in_file() + 1 if active.size else active.base_offset
+
+
+def _drop_stray_snapshots(log: Log) -> None:
+    """Keeps the snapshots at the beginning of a segment, and the newest."""
+    kept = {*log.bases, *log.snapshot_offsets[-1:]}
+    if len(kept.intersection(log.snapshot_offsets)) == len(log.snapshot_offsets):
+        return
+    for offset in log.snapshot_offsets:
+        if offset not in kept:
+            log.disk.remove(durability.snapshot_path(log, offset))
+    log.snapshot_offsets = [offset for offset in log.snapshot_offsets if offset in kept]

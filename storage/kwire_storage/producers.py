@@ -1,0 +1,259 @@
+"""What a partition knows of its producers: enough to refuse gaps, to recognise repeats, and to see open transactions.
+
+For each producer id: its epoch, the sequences and offsets of its last five batches, and where its open transaction
+began. The rules are Kafka's:
+
+* an epoch below the known one is fenced (INVALID_PRODUCER_EPOCH); a higher one must begin with sequence 0;
+* within an epoch the next sequence is the last one's successor, and 0 follows 2^31 - 1;
+* a batch with the same epoch and sequences as one of the last five is a repeat, answered with its first offset;
+* of a producer without state any sequence is accepted: its records may have been deleted since;
+* while a transaction is open, everything the producer sends must be transactional;
+* a producer whose newest record is older than `producer.id.expiration.ms` is forgotten, unless its transaction is open.
+
+`check` decides and changes nothing; `apply` and `apply_marker` change the state and are what recovery replays, so the
+state is always a fold over the batches. Snapshots of it are in `producer_snapshots.py`.
+"""
+
+from __future__ import annotations
+
+from typing import Final, NamedTuple
+
+import attrs
+from kwire_protocol.errors import ErrorCode
+from kwire_protocol.kafka_error import KafkaError
+from kwire_protocol.records import BatchHeader
+
+REMEMBERED_BATCHES: Final = 5
+NO_EPOCH: Final = -1
+NO_SEQUENCE: Final = -1
+MAX_SEQUENCE: Final = 2**31 - 1
+DEFAULT_EXPIRATION_MS: Final = 86_400_000
+# Kafka's producer.id.expiration.check.interval.ms
+_EXPIRATION_CHECK_INTERVAL_MS: Final = 600_000
+
+
+class BatchMetadata(NamedTuple):
+    """One of the last batches of a producer."""
+
+    first_sequence: int
+    last_sequence: int
+    first_offset: int
+    last_offset: int
+    timestamp_ms: int
+
+
+class EndTxnMarker(NamedTuple):
+    """The content of a control record that ends a transaction."""
+
+    committed: bool
+    coordinator_epoch: int
+
+
+class CompletedTxn(NamedTuple):
+    """A transaction that a marker has just ended; `last_offset` is the marker's."""
+
+    producer_id: int
+    first_offset: int
+    last_offset: int
+    aborted: bool
+
+
+@attrs.define(eq=False)
+class ProducerEntry:
+    """One producer. `batches` holds the last five, oldest first."""
+
+    producer_id: int
+    epoch: int = NO_EPOCH
+    coordinator_epoch: int = -1
+    last_timestamp_ms: int = -1
+    txn_first_offset: int | None = None
+    batches: list[BatchMetadata] = attrs.field(factory=list)
+
+    @property
+    def last_sequence(self) -> int:
+        return self.batches[-1].last_sequence if self.batches else NO_SEQUENCE
+
+    def find_repeat(self, header: BatchHeader) -> BatchMetadata | None:
+        """The batch that this one repeats."""
+        if header.producer_epoch == self.epoch:
+            first, last = header.base_sequence, header.last_sequence
+            for batch in self.batches:
+                if batch.first_sequence == first and batch.last_sequence == last:
+                    return batch
+        return None
+
+
+class ProducerStates:
+    """The producers of one partition."""
+
+    def __init__(self, expiration_ms: int = DEFAULT_EXPIRATION_MS) -> None:
+        self.expiration_ms = expiration_ms
+        self.entries: dict[int, ProducerEntry] = {}
+        # First offsets of open transactions, ascending, with their producers.
+        self._open: dict[int, int] = {}
+        # Ended transactions, (first offset, marker's offset): they hold back readers until the marker is replicated.
+        self._ended: list[tuple[int, int]] = []
+        self._next_expiration_ms = 0
+
+    # -- decisions
+
+    def check(self, header: BatchHeader, *, now_ms: int) -> int | None:
+        """None when the batch may be appended; the first offset of the batch that it repeats.
+
+        A batch without sequences (written by a coordinator) is checked by its epoch only. Raises KafkaError:
+        INVALID_PRODUCER_EPOCH, OUT_OF_ORDER_SEQUENCE_NUMBER, INVALID_TXN_STATE.
+        """
+        if now_ms >= self._next_expiration_ms:
+            self.expire(now_ms)
+        entry = self.entries.get(header.producer_id)
+        if entry is None:
+            return None
+        sequence = header.base_sequence
+        if sequence != NO_SEQUENCE and (repeat := entry.find_repeat(header)) is not None:
+            return repeat.first_offset
+        if header.producer_epoch < entry.epoch:
+            raise KafkaError(
+                ErrorCode.INVALID_PRODUCER_EPOCH,
+                f"producer {header.producer_id} has epoch {entry.epoch}, the batch has {header.producer_epoch}",
+            )
+        if sequence != NO_SEQUENCE:
+            _check_sequence(entry, header)
+        if entry.txn_first_offset is not None and not header.is_transactional:
+            raise KafkaError(
+                ErrorCode.INVALID_TXN_STATE,
+                f"producer {header.producer_id} has an open transaction, the batch is not transactional",
+            )
+        return None
+
+    def find_repeat(self, header: BatchHeader) -> BatchMetadata | None:
+        """The whole of what is known of the batch that this one repeats."""
+        entry = self.entries.get(header.producer_id)
+        return entry.find_repeat(header) if entry is not None else None
+
+    def check_marker(self, header: BatchHeader, marker: EndTxnMarker, *, transaction_version: int = 0) -> None:
+        """Whether a coordinator's marker may be appended.
+
+        From transaction version 2 on the marker's epoch must be above the producer's (KIP-890), or equal to it when
+        the transaction has ended already: a coordinator that repeats itself.
+        Raises KafkaError: INVALID_PRODUCER_EPOCH, TRANSACTION_COORDINATOR_FENCED.
+        """
+        entry = self.entries.get(header.producer_id)
+        if entry is None:
+            return
+        epoch = header.producer_epoch
+        strict = transaction_version >= 2 and entry.txn_first_offset is not None
+        if epoch < entry.epoch or (strict and epoch == entry.epoch):
+            raise KafkaError(
+                ErrorCode.INVALID_PRODUCER_EPOCH,
+                f"producer {header.producer_id} has epoch {entry.epoch}, the marker has {epoch}",
+            )
+        if marker.coordinator_epoch < entry.coordinator_epoch:
+            raise KafkaError(
+                ErrorCode.TRANSACTION_COORDINATOR_FENCED,
+                f"the marker is of coordinator epoch {marker.coordinator_epoch}, now it is {entry.coordinator_epoch}",
+            )
+
+    # -- the fold
+
+    def apply(self, header: BatchHeader, base_offset: int, timestamp_ms: int | None = None) -> None:
+        """Takes in a data batch that stands at `base_offset`; `timestamp_ms` replaces its largest timestamp."""
+        producer_id = header.producer_id
+        entry = self.entries.get(producer_id)
+        if entry is None:
+            entry = self.entries[producer_id] = ProducerEntry(producer_id)
+        batches = entry.batches
+        if header.producer_epoch != entry.epoch:
+            entry.epoch = header.producer_epoch
+            batches.clear()
+        elif len(batches) == REMEMBERED_BATCHES:
+            del batches[0]
+        timestamp = header.max_timestamp if timestamp_ms is None else timestamp_ms
+        last_offset = base_offset + header.last_offset_delta
+        batches.append(BatchMetadata(header.base_sequence, header.last_sequence, base_offset, last_offset, timestamp))
+        entry.last_timestamp_ms = timestamp
+        if header.is_transactional and entry.txn_first_offset is None:
+            entry.txn_first_offset = base_offset
+            self._open[base_offset] = producer_id
+
+    def apply_marker(
+        self, header: BatchHeader, base_offset: int, marker: EndTxnMarker, timestamp_ms: int
+    ) -> CompletedTxn | None:
+        """Takes in a control batch; returns the transaction that it ended, if one was open."""
+        producer_id = header.producer_id
+        entry = self.entries.get(producer_id)
+        if entry is None:
+            entry = self.entries[producer_id] = ProducerEntry(producer_id)
+        if header.producer_epoch != entry.epoch:
+            entry.epoch = header.producer_epoch
+            entry.batches.clear()
+        entry.coordinator_epoch = marker.coordinator_epoch
+        entry.last_timestamp_ms = timestamp_ms
+        first_offset, entry.txn_first_offset = entry.txn_first_offset, None
+        if first_offset is None:
+            return None
+        del self._open[first_offset]
+        self._ended.append((first_offset, base_offset))
+        return CompletedTxn(producer_id, first_offset, base_offset, aborted=not marker.committed)
+
+    def expire(self, now_ms: int) -> int:
+        """Forgets idle producers; returns how many."""
+        self._next_expiration_ms = now_ms + _EXPIRATION_CHECK_INTERVAL_MS
+        horizon = now_ms - self.expiration_ms
+        idle = [
+            entry.producer_id
+            for entry in self.entries.values()
+            if entry.last_timestamp_ms <= horizon and entry.txn_first_offset is None
+        ]
+        for producer_id in idle:
+            del self.entries[producer_id]
+        return len(idle)
+
+    def load(self, entries: list[ProducerEntry]) -> None:
+        """Replaces the state by a snapshot's."""
+        self.entries = {entry.producer_id: entry for entry in entries}
+        self._open = dict(
+            sorted(
+                (entry.txn_first_offset, entry.producer_id) for entry in entries if entry.txn_first_offset is not None
+            )
+        )
+        self._ended.clear()
+
+    # -- transactions
+
+    @property
+    def first_undecided_offset(self) -> int | None:
+        """Where the earliest open transaction began."""
+        return next(iter(self._open), None)
+
+    def first_unstable_offset(self, high_watermark: int) -> int | None:
+        """The earliest offset of a transaction that is open, or whose marker is not below the high watermark."""
+        if self._ended:
+            self._ended = [ended for ended in self._ended if ended[1] >= high_watermark]
+        first = self.first_undecided_offset
+        if self._ended:
+            ended = min(self._ended)[0]
+            return ended if first is None else min(first, ended)
+        return first
+
+    def last_stable_offset_after(self, completed: CompletedTxn) -> int:
+        """What the last stable offset is once this transaction has ended (all replicated)."""
+        first = self.first_undecided_offset
+        return completed.last_offset + 1 if first is None else first
+
+
+def _check_sequence(entry: ProducerEntry, header: BatchHeader) -> None:
+    sequence = header.base_sequence
+    if header.producer_epoch != entry.epoch:
+        # A marker alone leaves an entry without epoch only in theory; then any sequence is welcome.
+        if sequence != 0 and entry.epoch != NO_EPOCH:
+            raise KafkaError(
+                ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER,
+                f"producer {header.producer_id} begins epoch {header.producer_epoch} with sequence {sequence}, not 0",
+            )
+        return
+    last = entry.last_sequence
+    if sequence != last + 1 and not (sequence == 0 and last == MAX_SEQUENCE):
+        raise KafkaError(
+            ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER,
+            f"producer {header.producer_id} sent sequence {sequence} after {last}",
+        )

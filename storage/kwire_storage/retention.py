@@ -1,0 +1,109 @@
+"""Deleting what is old, what is too much, and what is below the log start.
+
+Segments go from the oldest on, so that what is left is always an unbroken log. Their files are renamed to `*.deleted`
+at once, the records first (indexes without records are swept at the next opening), and removed `file.delete.delay.ms`
+later: removing a large file may take long. Slices that are being sent stay readable in either case.
+"""
+
+from __future__ import annotations
+
+from contextlib import suppress
+from typing import TYPE_CHECKING, NamedTuple
+
+from kwire_storage import names
+
+if TYPE_CHECKING:
+    from kwire_storage.log import Log
+    from kwire_storage.segment import Segment
+
+
+class DeletedFiles(NamedTuple):
+    """Renamed files, and the time (ms) from which on they may be removed."""
+
+    due_ms: int
+    paths: list[str]
+
+
+def apply(log: Log, now_ms: int, high_watermark: int) -> int:
+    """Deletes what the settings ask for, and removes what is due; returns the number of segments deleted."""
+    reap(log, now_ms)
+    count = _deletable(log, now_ms, high_watermark)
+    if count == len(log.segments):
+        log.roll(now_ms)
+    delete_oldest(log, count, now_ms)
+    return count
+
+
+def _deletable(log: Log, now_ms: int, high_watermark: int) -> int:
+    config = log.config
+    too_much = -1
+    if config.deletes and config.retention_bytes >= 0:
+        too_much = log.size_in_bytes - config.retention_bytes
+    count = 0
+    for segment, end_offset in log.segments_from(log.bases[0]):
+        is_active = segment is log.active
+        if end_offset > high_watermark or (is_active and not segment.size):
+            break
+        below_start = not is_active and end_offset <= log.log_start_offset
+        expired = config.deletes and 0 <= config.retention_ms < now_ms - _newest_ms(segment)
+        if not (below_start or expired or too_much >= segment.size):
+            break
+        too_much -= segment.size
+        count += 1
+    return count
+
+
+def _newest_ms(segment: Segment) -> int:
+    newest = segment.largest_timestamp
+    return newest if newest >= 0 else segment.created_ms
+
+
+def advance_log_start(log: Log, offset: int, now_ms: int) -> bool:
+    """See `Log.advance_log_start`."""
+    if offset <= log.log_start_offset:
+        return False
+    if offset > log.log_end_offset:
+        raise ValueError(f"log start {offset} beyond the log end {log.log_end_offset}")
+    log.log_start_offset = offset
+    log.leader_epochs.truncate_from_start(offset)
+    delete_oldest(log, sum(base <= offset for base in log.bases[1:]), now_ms)
+    return True
+
+
+def delete_oldest(log: Log, count: int, now_ms: int) -> None:
+    """Takes the first `count` segments out of the log; not the active one."""
+    if not count:
+        return
+    assert count < len(log.segments), "the active segment stays"
+    for _ in range(count):
+        delete_files(log, log.segments[0], now_ms)
+        del log.segments[0], log.bases[0]
+        log.log_start_offset = max(log.log_start_offset, log.bases[0])
+    log.leader_epochs.truncate_from_start(log.log_start_offset)
+    log.recovery_point = max(log.recovery_point, log.bases[0])
+
+
+def delete_files(log: Log, segment: Segment, now_ms: int) -> None:
+    """Renames a segment's files, and its snapshot, for removal later."""
+    due_ms = now_ms + log.config.file_delete_delay_ms
+    paths = [segment.path + suffix for suffix in names.SEGMENT_SUFFIXES]
+    if segment.base_offset in log.snapshot_offsets and segment.base_offset != log.log_end_offset:
+        log.snapshot_offsets.remove(segment.base_offset)
+        paths.append(segment.path + names.SNAPSHOT)
+    renamed = []
+    for path in paths:
+        with suppress(FileNotFoundError):
+            log.disk.rename(path, path + names.DELETED)
+            renamed.append(path + names.DELETED)
+    log.deleted.append(DeletedFiles(due_ms, renamed))
+    log.unsynced_files.difference_update(paths)
+
+
+def reap(log: Log, now_ms: int) -> int:
+    """Removes the files whose time has come; returns how many. May take long."""
+    due = [deleted for deleted in log.deleted if deleted.due_ms <= now_ms]
+    log.deleted = [deleted for deleted in log.deleted if deleted.due_ms > now_ms]
+    for deleted in due:
+        for path in deleted.paths:
+            log.disk.remove(path)
+    return sum(len(deleted.paths) for deleted in due)

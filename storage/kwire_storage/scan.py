@@ -1,0 +1,57 @@
+"""Walking over batch headers in a file, a few small reads for each step and never a whole batch."""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Iterator
+
+from kwire_protocol.records import BATCH_HEADER_SIZE, LENGTH_OVERHEAD, BatchHeader, read_header
+
+from kwire_storage.errors import CorruptLogError
+from kwire_storage.files import File
+
+# A look-up ends within one index interval (4 KiB unless configured) and one batch, so this is mostly one read.
+_CHUNK_BYTES = 8192
+
+# base offset, batch length, (leader epoch, magic, CRC, attributes), last offset delta
+_PLACE = struct.Struct(">qi11xi")
+_LEAST_LENGTH = BATCH_HEADER_SIZE - LENGTH_OVERHEAD
+
+
+def scan_places(file: File, position: int, end: int) -> Iterator[tuple[int, int, int, int]]:
+    """(position, base offset, last offset, size) of each batch that begins in `position..end`.
+
+    `position` must be the beginning of a batch. Raises CorruptLogError where no batch can be.
+    """
+    data = b""
+    origin = position
+    unpack = _PLACE.unpack_from
+    while position < end:
+        at = position - origin
+        if at + BATCH_HEADER_SIZE > len(data):
+            data = file.read(position, min(_CHUNK_BYTES, end - position))
+            origin, at = position, 0
+            if len(data) < BATCH_HEADER_SIZE:
+                raise CorruptLogError(f"{len(data)} bytes at position {position} are no batch")
+        base, length, delta = unpack(data, at)
+        if length < _LEAST_LENGTH or delta < 0:
+            raise CorruptLogError(f"no batch at position {position}: length {length}, last offset delta {delta}")
+        size = length + LENGTH_OVERHEAD
+        yield position, base, base + delta, size
+        position += size
+
+
+def scan_headers(file: File, position: int, end: int) -> Iterator[tuple[int, BatchHeader]]:
+    """Position and whole header of each batch that begins in `position..end`; raises as `scan_places`."""
+    data = b""
+    origin = position
+    while position < end:
+        at = position - origin
+        if at + BATCH_HEADER_SIZE > len(data):
+            data = file.read(position, min(_CHUNK_BYTES, end - position))
+            origin, at = position, 0
+            if len(data) < BATCH_HEADER_SIZE:
+                raise CorruptLogError(f"{len(data)} bytes at position {position} are no batch")
+        header = read_header(data, at)
+        yield position, header
+        position += header.size_in_bytes

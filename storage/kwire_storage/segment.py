@@ -1,0 +1,396 @@
+"""One segment: a `.log` file of record batches, its sparse indexes, and the places remembered of it.
+
+The records are the truth; everything else is a fold over the batch headers, `note`, which appending, recovery and
+opening share. Files are opened when first needed, and only here, so that a limit on open files has one place to live.
+
+Finding a place costs the same for any amount of data: the newest batches are remembered one by one, where the last
+reads ended is remembered too, and for all else the index leads to within one index interval, the rest being a walk over
+headers. So a consumer at the end of the log, or one that reads on from where it was, costs no disk read at all.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_left, bisect_right
+
+import attrs
+
+from kwire_storage import names
+from kwire_storage.errors import CorruptLogError
+from kwire_storage.files import Disk, File
+from kwire_storage.index import OFFSET_ENTRY_BYTES, TIME_ENTRY_BYTES, OffsetIndex, TimeIndex
+from kwire_storage.memory_disk import MemoryDisk
+from kwire_storage.scan import scan_headers, scan_places
+from kwire_storage.txn_index import AbortedTxn, decode_aborted, encode_aborted
+
+# How many of the newest batches, and of the ends of reads, are remembered: enough for every consumer that keeps up.
+_RECENT_BATCHES = 512
+_READ_ENDS = 64
+_MAX_RELATIVE_OFFSET = 2**31 - 1
+_NO_TIMESTAMP = -1
+
+
+def _empty_file() -> File:
+    disk = MemoryDisk()
+    return disk.open_append("empty")
+
+
+_EMPTY_FILE = _empty_file()
+
+
+@attrs.define(eq=False)
+class LogSlice:
+    """A range of whole batches in a segment's file; the file stays open as long as the slice lives.
+
+    `base_offset` is the first batch's; a slice of size 0 has the offset that was asked for.
+    """
+
+    file: File
+    position: int
+    size: int
+    base_offset: int
+
+    def read(self) -> bytes:
+        """The bytes, for those who cannot use sendfile."""
+        return self.file.read(self.position, self.size)
+
+    @classmethod
+    def empty(cls, offset: int) -> LogSlice:
+        return cls(_EMPTY_FILE, 0, 0, offset)
+
+
+class Segment:
+    """See the module. Not safe for threads; slices are."""
+
+    __slots__ = (
+        "_disk",
+        "_file",
+        "_index",
+        "_read_ends",
+        "_recent_bases",
+        "_recent_lasts",
+        "_recent_positions",
+        "_size",
+        "_time_index",
+        "_txn_index",
+        "base_offset",
+        "bytes_since_index",
+        "created_ms",
+        "index_interval_bytes",
+        "indexes_dirty",
+        "max_timestamp",
+        "offset_of_max_timestamp",
+        "path",
+        "rolling_timestamp",
+    )
+
+    def __init__(self, disk: Disk, folder: str, base_offset: int, index_interval_bytes: int, created_ms: int) -> None:
+        self._disk = disk
+        self.path = f"{folder}/{names.offset_name(base_offset, '')}"
+        self.base_offset = base_offset
+        self.index_interval_bytes = index_interval_bytes
+        self.created_ms = created_ms
+        self._file: File | None = None
+        self._size: int | None = None
+        self._txn_index: list[AbortedTxn] | None = None
+        self.reset()
+
+    def reset(self) -> None:
+        """Forgets all that was folded from the batches."""
+        self._index: OffsetIndex | None = None
+        self._time_index: TimeIndex | None = None
+        self.indexes_dirty = False
+        self.max_timestamp = _NO_TIMESTAMP
+        self.offset_of_max_timestamp = self.base_offset
+        self.rolling_timestamp: int | None = None
+        self.bytes_since_index = 0
+        self._recent_bases: list[int] = []
+        self._recent_lasts: list[int] = []
+        self._recent_positions: list[int] = []
+        self._read_ends: dict[int, int] = {}
+
+    # -- files
+
+    @property
+    def file(self) -> File:
+        """The records; the file is created when it is absent."""
+        if self._file is None:
+            self._file = self._disk.open_append(self.path + names.LOG)
+        return self._file
+
+    @property
+    def size(self) -> int:
+        """Bytes of records."""
+        if self._file is not None:
+            return self._file.size
+        if self._size is None:
+            try:
+                self._size = self._disk.size(self.path + names.LOG)
+            except FileNotFoundError:
+                self._size = 0
+        return self._size
+
+    @property
+    def index(self) -> OffsetIndex:
+        if self._index is None:
+            self._load_indexes()
+            assert self._index is not None
+        return self._index
+
+    @property
+    def time_index(self) -> TimeIndex:
+        if self._time_index is None:
+            self._load_indexes()
+            assert self._time_index is not None
+        return self._time_index
+
+    @property
+    def aborted(self) -> list[AbortedTxn]:
+        """The aborted transactions that end in this segment."""
+        if self._txn_index is None:
+            try:
+                self._txn_index = decode_aborted(self._disk.read_bytes(self.path + names.TXN_INDEX))
+            except FileNotFoundError:
+                self._txn_index = []
+        return self._txn_index
+
+    def add_aborted(self, aborted: AbortedTxn) -> None:
+        self.aborted.append(aborted)
+        self.indexes_dirty = True
+
+    def forget_aborted(self, end_offset: int) -> None:
+        """Drops the transactions that end at or after the offset."""
+        self._txn_index = [aborted for aborted in self.aborted if aborted.last_offset < end_offset]
+        self.indexes_dirty = True
+
+    def _load_indexes(self) -> None:
+        try:
+            offsets = self._disk.read_bytes(self.path + names.INDEX)
+            times = self._disk.read_bytes(self.path + names.TIME_INDEX)
+        except FileNotFoundError:
+            self.rebuild()
+            return
+        index, time_index = OffsetIndex.from_bytes(offsets), TimeIndex.from_bytes(times)
+        whole = len(offsets) % OFFSET_ENTRY_BYTES == 0 and len(times) % TIME_ENTRY_BYTES == 0
+        if not whole or (index.positions and index.positions[-1] >= self.size) or (self.size and not len(time_index)):
+            self.rebuild()
+            return
+        self._index, self._time_index = index, time_index
+
+    def begin_rebuild(self) -> None:
+        """Starts the fold over: every batch will be noted again, every abort added."""
+        self.reset()
+        self._index, self._time_index, self._txn_index = OffsetIndex(), TimeIndex(), []
+        self.indexes_dirty = True
+
+    def rebuild(self) -> None:
+        """Makes both sparse indexes anew from the batch headers."""
+        self.reset()
+        self._index, self._time_index = OffsetIndex(), TimeIndex()
+        for position, header in scan_headers(self.file, 0, self.size):
+            self.note(header.base_offset, header.last_offset, position, header.size_in_bytes, header.max_timestamp)
+        self._forget_recent()
+        self.indexes_dirty = True
+
+    def save_indexes(self) -> list[str]:
+        """Writes what is not in the files yet; returns the paths written, for whoever must sync them."""
+        if not self.indexes_dirty:
+            return []
+        time_index = self.time_index
+        time_index.maybe_append(self.max_timestamp, self.offset_of_max_timestamp - self.base_offset)
+        contents = {names.INDEX: self.index.to_bytes(), names.TIME_INDEX: time_index.to_bytes()}
+        if self._txn_index or self._disk.exists(self.path + names.TXN_INDEX):
+            contents[names.TXN_INDEX] = encode_aborted(self.aborted)
+        for suffix, content in contents.items():
+            self._disk.write_bytes(self.path + suffix, content)
+        self.indexes_dirty = False
+        return [self.path + suffix for suffix in contents]
+
+    def activate(self, end_offset: int) -> None:
+        """Makes ready for appending: folds the headers after the last index entry.
+
+        Raises CorruptLogError when the records go beyond `end_offset`, the end that a clean stop promised.
+        """
+        file = self.file
+        index = self.index
+        time_index = self.time_index
+        if time_index.timestamps:
+            self.max_timestamp = time_index.timestamps[-1]
+            self.offset_of_max_timestamp = time_index.offsets[-1] + self.base_offset
+        was_dirty, entries = self.indexes_dirty, len(index)
+        self.bytes_since_index = 0
+        self._forget_recent()
+        if file.size:
+            _, first = next(scan_headers(file, 0, file.size))
+            self.rolling_timestamp = first.max_timestamp
+        last_offset = self.base_offset - 1
+        for position, header in scan_headers(file, index.positions[-1] if index.positions else 0, file.size):
+            last_offset = header.last_offset
+            if position + header.size_in_bytes > file.size:
+                raise CorruptLogError(f"{self.path}: the last batch is cut short")
+            self.note(header.base_offset, last_offset, position, header.size_in_bytes, header.max_timestamp)
+        self.indexes_dirty = was_dirty or len(index) != entries or not file.size
+        if last_offset >= end_offset:
+            raise CorruptLogError(f"{self.path}: records up to {last_offset}, the end was to be {end_offset}")
+
+    def seal(self) -> None:
+        """Nothing more will be appended."""
+        self._forget_recent()
+        self.save_indexes()
+
+    def last_offset_in_file(self) -> int:
+        """The last offset of the last batch, found from the last index entry on; base offset - 1 when empty."""
+        last = self.base_offset - 1
+        index = self.index
+        for place in scan_places(self.file, index.positions[-1] if index.positions else 0, self.size):
+            last = place[2]
+        return last
+
+    def release(self) -> None:
+        """Lets go of the file; slices keep it open as long as they need it."""
+        self._size = None
+        self._file = None
+
+    # -- the fold
+
+    def note(self, base_offset: int, last_offset: int, position: int, size: int, max_timestamp: int) -> None:
+        """Takes in a batch that now stands at `position`, the end of all noted so far."""
+        if position == 0:
+            self.rolling_timestamp = max_timestamp
+        if max_timestamp > self.max_timestamp:
+            self.max_timestamp = max_timestamp
+            self.offset_of_max_timestamp = last_offset
+        self.indexes_dirty = True
+        if self.bytes_since_index > self.index_interval_bytes:
+            self.index.append(last_offset - self.base_offset, position)
+            self.time_index.maybe_append(self.max_timestamp, self.offset_of_max_timestamp - self.base_offset)
+            self.bytes_since_index = 0
+        self.bytes_since_index += size
+        recent = self._recent_bases
+        recent.append(base_offset)
+        self._recent_lasts.append(last_offset)
+        self._recent_positions.append(position)
+        if len(recent) > _RECENT_BATCHES:
+            half = _RECENT_BATCHES // 2
+            del recent[:half], self._recent_lasts[:half], self._recent_positions[:half]
+
+    def _forget_recent(self) -> None:
+        self._recent_bases.clear()
+        self._recent_lasts.clear()
+        self._recent_positions.clear()
+        self._read_ends.clear()
+
+    def cut(self, size: int) -> None:
+        """Keeps the first `size` bytes, which end with a whole batch, and folds what is left anew where needed."""
+        self.file.truncate(size)
+        index, time_index = self.index, self.time_index
+        index.truncate(size)
+        kept = index.offsets[-1] if index.offsets else -1
+        # An entry of the time index may stand for batches that are gone; those up to the last index entry do not.
+        time_index.truncate(kept + 1)
+        self.max_timestamp = _NO_TIMESTAMP
+        self.offset_of_max_timestamp = self.base_offset
+        self.rolling_timestamp = None
+        self.activate(_MAX_RELATIVE_OFFSET + self.base_offset + 1)
+        self.indexes_dirty = True
+
+    # -- finding places
+
+    def locate(self, offset: int) -> tuple[int, int] | None:
+        """Position and base offset of the first batch that does not end below the offset; None when all do."""
+        bases = self._recent_bases
+        if bases and offset >= bases[0]:
+            number = bisect_left(self._recent_lasts, offset)
+            if number == len(bases):
+                return None
+            return self._recent_positions[number], bases[number]
+        position = self._read_ends.get(offset)
+        if position is not None:
+            return position, offset
+        file = self.file
+        start = self.index.position_before(offset - self.base_offset)
+        for position, base, last, _ in scan_places(file, start, file.size):
+            if last >= offset:
+                if base == offset:
+                    self._remember(base, position)
+                return position, base
+        return None
+
+    def _remember(self, base_offset: int, position: int) -> None:
+        if len(self._read_ends) >= _READ_ENDS:
+            self._read_ends.clear()
+        self._read_ends[base_offset] = position
+
+    def read(self, offset: int, max_bytes: int, bound: int | None, *, min_one_batch: bool) -> LogSlice | None:
+        """From the batch that holds `offset` on; None when every batch ends below it.
+
+        `bound` is an offset that must not be reached, None when the whole segment may be read.
+        """
+        found = self.locate(offset)
+        if found is None:
+            return None
+        start, base = found
+        file = self.file
+        end = file.size
+        if bound is not None and (limit := self.locate(bound)) is not None:
+            end = limit[0]
+        size = end - start
+        if size > max_bytes:
+            size = self._boundary(start, start + max_bytes, end, min_one_batch) - start
+        if size <= 0:
+            return LogSlice.empty(offset)
+        return LogSlice(file, start, size, base)
+
+    def _boundary(self, start: int, limit: int, end: int, min_one_batch: bool) -> int:
+        """The last beginning of a batch in `start..limit`, or the first batch's end if that must be; limit < end."""
+        positions = self._recent_positions
+        if positions and limit >= positions[0]:
+            number = bisect_right(positions, limit) - 1
+            best = positions[number]
+            if best > start or not min_one_batch:
+                return best if best > start else start
+            if best == start:
+                return positions[number + 1] if number + 1 < len(positions) else end
+        best = max(start, self.index.boundary_before(limit))
+        best_base = -1
+        first_size = 0
+        for position, base, _, size in scan_places(self.file, best, end):
+            if position > limit:
+                break
+            best, best_base, first_size = position, base, size
+        if best > start:
+            self._remember(best_base, best)
+            return best
+        return start + first_size if min_one_batch else start
+
+    def upper_bound_of(self, end_position: int) -> int | None:
+        """From the index, an offset not below the end of what stands before the position; None: the segment's end."""
+        relative = self.index.offset_at_or_after(end_position)
+        return None if relative is None else relative + self.base_offset
+
+    # -- rolling
+
+    def is_full(self, last_offset: int, size: int, segment_bytes: int, index_bytes: int) -> bool:
+        """Whether a batch of that size, ending at that offset, must go to a new segment."""
+        file_size = self.file.size
+        return (
+            (file_size > 0 and file_size + size > segment_bytes)
+            or last_offset - self.base_offset > _MAX_RELATIVE_OFFSET
+            or len(self.index) >= index_bytes // OFFSET_ENTRY_BYTES
+            or len(self.time_index) >= index_bytes // TIME_ENTRY_BYTES - 1
+        )
+
+    def age_ms(self, now_ms: int, timestamp_ms: int) -> int:
+        """How long the segment has been filled: by its records' clock if they have one, else by ours."""
+        if self.rolling_timestamp is not None and self.rolling_timestamp >= 0 and timestamp_ms >= 0:
+            return timestamp_ms - self.rolling_timestamp
+        return now_ms - self.created_ms
+
+    @property
+    def largest_timestamp(self) -> int:
+        """The largest timestamp (ms) of the segment's records; -1 when they have none."""
+        if self.max_timestamp == _NO_TIMESTAMP:
+            timestamps = self.time_index.timestamps
+            if timestamps:
+                self.max_timestamp = timestamps[-1]
+                self.offset_of_max_timestamp = self.time_index.offsets[-1] + self.base_offset
+        return self.max_timestamp
