@@ -37,11 +37,18 @@ def formatted() -> dict[Path, str]:
             target = Path(folder) / path
             target.parent.mkdir(parents=True, exist_ok=True)
             target.write_text(text)
-        ruff = [sys.executable, "-m", "ruff", "--quiet"]
-        subprocess.run(
-            [*ruff, "check", "--fix", "--config", RUFF_CONFIG, "--no-cache", "--select", "I", folder], check=True
-        )
-        subprocess.run([*ruff, "format", "--config", RUFF_CONFIG, "--no-cache", folder], check=True)
+        ruff: list[str | Path] = [
+            sys.executable,
+            "-m",
+            "ruff",
+            "format",
+            "--quiet",
+            "--no-cache",
+            "--config",
+            RUFF_CONFIG,
+            folder,
+        ]
+        subprocess.run(ruff, check=True)
         return {path: (Path(folder) / path).read_text() for path in files}
 
 

@@ -4,15 +4,15 @@ Kafka keeps its message definitions as JSON with // comments inside its jars. Wh
 names, types, versions, tags, defaults. The prose stays where it is. The error codes come from Kafka's own `Errors`
 enum, printed by DumpErrors.java.
 
-    python -m codegen.import_schemas --kafka-version 4.4.0 --jars FOLDER
+    python -m codegen.import_schemas
 
-FOLDER holds kafka-clients, kafka-metadata, kafka-group-coordinator, kafka-transaction-coordinator, kafka-share-
-coordinator, kafka-storage, kafka-raft of that version, and slf4j-api (Errors logs). `java` must be on the PATH."""
+The jars are those of requirements/jars.txt: to go to another version of Kafka, change them there and run this again.
+"""
 
 from __future__ import annotations
 
-import argparse
 import json
+import os
 import re
 import shutil
 import subprocess
@@ -20,8 +20,12 @@ import zipfile
 from pathlib import Path
 from typing import Any
 
+from devtools.jars import classpath, compile_java, jars
+from devtools.java import java
+
 SCHEMAS = Path(__file__).parent.parent / "schemas"
-JARS = (
+JAR_SET = "kafka-clients-4.4"
+ARTIFACTS = (
     "kafka-clients",
     "kafka-metadata",
     "kafka-group-coordinator",
@@ -153,9 +157,10 @@ def import_messages(jar: Path) -> list[str]:
     return names
 
 
-def import_errors(jars: Path) -> None:
+def import_errors() -> None:
     source = Path(__file__).parent / "DumpErrors.java"
-    command = ["java", "-cp", f"{jars}/*", str(source)]
+    classes = compile_java(source, classpath(JAR_SET))
+    command: list[str | Path] = [java(), "-cp", f"{classpath(JAR_SET)}{os.pathsep}{classes}", "DumpErrors"]
     lines = subprocess.run(command, check=True, capture_output=True, text=True).stdout.splitlines()
     errors = [
         {"code": int(code), "name": name, "retriable": retriable == "true"}
@@ -165,17 +170,24 @@ def import_errors(jars: Path) -> None:
     (SCHEMAS / "errors.json").write_text(f"[\n{text}\n]\n")
 
 
+def jar_versions() -> dict[str, tuple[Path, str]]:
+    """Artifact -> its jar and version."""
+    found = {}
+    for jar in jars(JAR_SET):
+        artifact, version = re.fullmatch(r"(.+?)-(\d[^-]*)\.jar", jar.name).groups()  # type: ignore[union-attr]
+        found[artifact] = (jar, version)
+    return found
+
+
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--kafka-version", required=True)
-    parser.add_argument("--jars", required=True, type=Path)
-    options = parser.parse_args()
     shutil.rmtree(SCHEMAS / "messages", ignore_errors=True)
     shutil.rmtree(SCHEMAS / "internal", ignore_errors=True)
-    names = [name for jar in JARS for name in import_messages(options.jars / f"{jar}-{options.kafka_version}.jar")]
-    import_errors(options.jars)
-    (SCHEMAS / "KAFKA_VERSION").write_text(options.kafka_version + "\n")
-    print(f"{len(names)} messages of Kafka {options.kafka_version}")
+    found = jar_versions()
+    version = found["kafka-clients"][1]
+    names = [name for artifact in ARTIFACTS for name in import_messages(found[artifact][0])]
+    import_errors()
+    (SCHEMAS / "KAFKA_VERSION").write_text(version + "\n")
+    print(f"{len(names)} messages of Kafka {version}")
 
 
 if __name__ == "__main__":

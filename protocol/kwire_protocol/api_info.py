@@ -8,7 +8,7 @@ from typing import cast
 
 import attrs
 
-from kwire_protocol.wire import ApiMessage, RecordMessage
+from kwire_protocol.wire import ApiMessage
 
 
 @attrs.frozen
@@ -62,7 +62,7 @@ class RecordInfo:
     max_version: int
 
     @property
-    def record_class(self) -> type[RecordMessage]:
+    def record_class(self) -> type[ApiMessage]:
         """Loads the module at first use."""
         module = importlib.import_module(f"kwire_protocol.internal.{self.module}")
-        return cast("type[RecordMessage]", getattr(module, self.name))
+        return cast("type[ApiMessage]", getattr(module, self.name))

@@ -48,7 +48,7 @@ def read_request_header(r: Reader) -> RequestHeader:
         if stop > r.end:
             raise ProtocolError(f"a client id claims {length} bytes")
         try:
-            client_id = str(buf[pos:stop], "utf-8")
+            client_id = buf[pos:stop].tobytes().decode()
         except UnicodeDecodeError:
             raise ProtocolError("a client id is not UTF-8") from None
     r.pos = stop

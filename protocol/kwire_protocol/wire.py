@@ -42,6 +42,7 @@ _INT32 = Struct(">i")
 _UINT32 = Struct(">I")
 _INT64 = Struct(">q")
 _FLOAT64 = Struct(">d")
+_UUID = Struct("16s")
 
 _T = TypeVar("_T")
 
@@ -81,17 +82,12 @@ class Message(Protocol):
     def write(self, w: Writer, version: int) -> None: ...
 
 
-class RecordMessage(Message, Protocol):
-    """What every generated record can do."""
-
-    versions: ClassVar[range]
-    flexible_since: ClassVar[int | None]
-
-
-class ApiMessage(RecordMessage, Protocol):
-    """What every generated request and response can do."""
+class ApiMessage(Message, Protocol):
+    """What every generated request, response and record with a type number can do."""
 
     api_key: ClassVar[int]
+    versions: ClassVar[range]
+    flexible_since: ClassVar[int | None]
 
 
 def uuid_to_text(uuid: Uuid) -> str:
@@ -196,7 +192,8 @@ class Reader:
         self.pos = stop = pos + 16
         if stop > self.end:
             self._truncated()
-        return bytes(self.buf[pos:stop])
+        value: Uuid = _UUID.unpack_from(self.buf, pos)[0]
+        return value
 
     def unsigned_varint(self) -> int:
         """At most five bytes; most are one."""
@@ -238,7 +235,7 @@ class Reader:
         if stop > self.end:
             self._truncated()
         try:
-            return str(self.buf[pos:stop], "utf-8")
+            return self.buf[pos:stop].tobytes().decode()
         except UnicodeDecodeError as error:
             raise ProtocolError(f"a string is not UTF-8: {error.reason}") from None
 
@@ -253,34 +250,50 @@ class Reader:
         return None if length < 0 else self._text(length)
 
     def compact_string(self) -> str:
-        length = self.unsigned_varint() - 1
-        if length < 0:
+        text = self.compact_nullable_string()
+        if text is None:
             raise ProtocolError("a string that must not be null is null")
-        return self._text(length)
+        return text
 
     def compact_nullable_string(self) -> str | None:
-        length = self.unsigned_varint() - 1
-        return None if length < 0 else self._text(length)
+        pos = self.pos
+        try:
+            length = self.buf[pos]  # one more than the length, in one byte nearly always
+        except IndexError:
+            self._truncated()
+        if length == 0:
+            self.pos = pos + 1
+            return None
+        if length > 127:
+            length = self.unsigned_varint() - 1
+            return None if length < 0 else self._text(length)
+        self.pos = stop = pos + length
+        if stop > self.end:
+            self._truncated()
+        try:
+            return self.buf[pos + 1 : stop].tobytes().decode()
+        except UnicodeDecodeError as error:
+            raise ProtocolError(f"a string is not UTF-8: {error.reason}") from None
 
     def blob(self) -> bytes:
         length = self.int32()
         if length < 0:
             raise ProtocolError("a byte string that must not be null is null")
-        return bytes(self._take(length))
+        return self._take(length).tobytes()
 
     def nullable_blob(self) -> bytes | None:
         length = self.int32()
-        return None if length < 0 else bytes(self._take(length))
+        return None if length < 0 else self._take(length).tobytes()
 
     def compact_blob(self) -> bytes:
         length = self.unsigned_varint() - 1
         if length < 0:
             raise ProtocolError("a byte string that must not be null is null")
-        return bytes(self._take(length))
+        return self._take(length).tobytes()
 
     def compact_nullable_blob(self) -> bytes | None:
         length = self.unsigned_varint() - 1
-        return None if length < 0 else bytes(self._take(length))
+        return None if length < 0 else self._take(length).tobytes()
 
     def nullable_records(self) -> memoryview | None:
         """A slice of the buffer: no copy, and only as lasting as the buffer."""
@@ -310,11 +323,19 @@ class Reader:
         return None if count < 0 else self._bounded(count, element_bytes)
 
     def compact_count(self, element_bytes: int) -> int:
-        count = self.unsigned_varint() - 1
+        pos = self.pos
+        try:
+            count = self.buf[pos] - 1  # in one byte nearly always
+        except IndexError:
+            self._truncated()
+        if count > 126:
+            count = self.unsigned_varint() - 1
+        else:
+            self.pos = pos + 1
         if count < 0:
             raise ProtocolError("an array that must not be null is null")
         if count * element_bytes > self.end - self.pos:
-            return self._bounded(count, element_bytes)
+            self._bounded(count, element_bytes)
         return count
 
     def compact_nullable_count(self, element_bytes: int) -> int | None:
