@@ -1,0 +1,300 @@
+"""Reads the primitives. See wire.py."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from struct import Struct
+from typing import Any, NoReturn
+
+from kwire_protocol.wire_types import MAX_STRING_BYTES, Buffer, ProtocolError, Uuid
+
+_INT8 = Struct(">b")
+_INT16 = Struct(">h")
+_UINT16 = Struct(">H")
+_INT32 = Struct(">i")
+_UINT32 = Struct(">I")
+_INT64 = Struct(">q")
+_FLOAT64 = Struct(">d")
+_UUID = Struct("16s")
+
+
+class Reader:
+    """Reads values from `buf`, from `pos` on. Not to be used further after a ProtocolError."""
+
+    __slots__ = ("buf", "end", "pos")
+
+    buf: memoryview
+    pos: int
+    end: int
+
+    def __init__(self, buf: Buffer, pos: int = 0) -> None:
+        self.buf = buf if type(buf) is memoryview else memoryview(buf)
+        self.pos = pos
+        self.end = len(buf)
+
+    @property
+    def remaining(self) -> int:
+        return self.end - self.pos
+
+    def _truncated(self) -> NoReturn:
+        raise ProtocolError(f"the message ends within a field: {self.end} bytes are not enough")
+
+    # Numbers
+
+    def unpack(self, layout: Struct) -> tuple[Any, ...]:
+        """A run of fixed-width fields at once."""
+        pos = self.pos
+        self.pos = stop = pos + layout.size
+        if stop > self.end:
+            self._truncated()
+        return layout.unpack_from(self.buf, pos)
+
+    def boolean(self) -> bool:
+        return self.int8() != 0
+
+    def int8(self) -> int:
+        pos = self.pos
+        self.pos = stop = pos + 1
+        if stop > self.end:
+            self._truncated()
+        value: int = _INT8.unpack_from(self.buf, pos)[0]
+        return value
+
+    def int16(self) -> int:
+        pos = self.pos
+        self.pos = stop = pos + 2
+        if stop > self.end:
+            self._truncated()
+        value: int = _INT16.unpack_from(self.buf, pos)[0]
+        return value
+
+    def uint16(self) -> int:
+        value: int = self.unpack(_UINT16)[0]
+        return value
+
+    def int32(self) -> int:
+        pos = self.pos
+        self.pos = stop = pos + 4
+        if stop > self.end:
+            self._truncated()
+        value: int = _INT32.unpack_from(self.buf, pos)[0]
+        return value
+
+    def uint32(self) -> int:
+        value: int = self.unpack(_UINT32)[0]
+        return value
+
+    def int64(self) -> int:
+        pos = self.pos
+        self.pos = stop = pos + 8
+        if stop > self.end:
+            self._truncated()
+        value: int = _INT64.unpack_from(self.buf, pos)[0]
+        return value
+
+    def float64(self) -> float:
+        value: float = self.unpack(_FLOAT64)[0]
+        return value
+
+    def uuid(self) -> Uuid:
+        pos = self.pos
+        self.pos = stop = pos + 16
+        if stop > self.end:
+            self._truncated()
+        value: Uuid = _UUID.unpack_from(self.buf, pos)[0]
+        return value
+
+    def unsigned_varint(self) -> int:
+        """At most five bytes; most are one."""
+        pos = self.pos
+        try:
+            value = self.buf[pos]
+            if value > 127:
+                return self._long_varint(pos, value)
+        except IndexError:
+            self._truncated()
+        self.pos = pos + 1
+        return value
+
+    def _long_varint(self, pos: int, first: int) -> int:
+        value = first & 127
+        for shift in (7, 14, 21, 28):
+            pos += 1
+            byte = self.buf[pos]
+            value |= (byte & 127) << shift
+            if byte < 128:
+                self.pos = pos + 1
+                return value
+        raise ProtocolError("a varint has more than five bytes")
+
+    # Strings and byte strings
+
+    def _take(self, length: int) -> memoryview:
+        pos = self.pos
+        self.pos = stop = pos + length
+        if stop > self.end:
+            self._truncated()
+        return self.buf[pos:stop]
+
+    def _text(self, length: int) -> str:
+        if length > MAX_STRING_BYTES:
+            raise ProtocolError(f"a string claims {length} bytes")
+        pos = self.pos
+        self.pos = stop = pos + length
+        if stop > self.end:
+            self._truncated()
+        try:
+            return self.buf[pos:stop].tobytes().decode()
+        except UnicodeDecodeError as error:
+            raise ProtocolError(f"a string is not UTF-8: {error.reason}") from None
+
+    def string(self) -> str:
+        length = self.int16()
+        if length < 0:
+            raise ProtocolError("a string that must not be null is null")
+        return self._text(length)
+
+    def nullable_string(self) -> str | None:
+        length = self.int16()
+        return None if length < 0 else self._text(length)
+
+    def compact_string(self) -> str:
+        text = self.compact_nullable_string()
+        if text is None:
+            raise ProtocolError("a string that must not be null is null")
+        return text
+
+    def compact_nullable_string(self) -> str | None:
+        pos = self.pos
+        try:
+            length = self.buf[pos]  # one more than the length, in one byte nearly always
+        except IndexError:
+            self._truncated()
+        if length == 0:
+            self.pos = pos + 1
+            return None
+        if length > 127:
+            length = self.unsigned_varint() - 1
+            return None if length < 0 else self._text(length)
+        self.pos = stop = pos + length
+        if stop > self.end:
+            self._truncated()
+        try:
+            return self.buf[pos + 1 : stop].tobytes().decode()
+        except UnicodeDecodeError as error:
+            raise ProtocolError(f"a string is not UTF-8: {error.reason}") from None
+
+    def blob(self) -> bytes:
+        length = self.int32()
+        if length < 0:
+            raise ProtocolError("a byte string that must not be null is null")
+        return self._take(length).tobytes()
+
+    def nullable_blob(self) -> bytes | None:
+        length = self.int32()
+        return None if length < 0 else self._take(length).tobytes()
+
+    def compact_blob(self) -> bytes:
+        length = self.unsigned_varint() - 1
+        if length < 0:
+            raise ProtocolError("a byte string that must not be null is null")
+        return self._take(length).tobytes()
+
+    def compact_nullable_blob(self) -> bytes | None:
+        length = self.unsigned_varint() - 1
+        return None if length < 0 else self._take(length).tobytes()
+
+    def nullable_records(self) -> memoryview | None:
+        """A slice of the buffer: no copy, and only as lasting as the buffer."""
+        length = self.int32()
+        return None if length < 0 else self._take(length)
+
+    def compact_nullable_records(self) -> memoryview | None:
+        length = self.unsigned_varint() - 1
+        return None if length < 0 else self._take(length)
+
+    # Arrays
+
+    def _bounded(self, count: int, element_bytes: int) -> int:
+        if count * element_bytes > self.end - self.pos:
+            raise ProtocolError(f"an array claims {count} elements, but {self.end - self.pos} bytes are left")
+        return count
+
+    def count(self, element_bytes: int) -> int:
+        """The number of elements of an array, each of which takes at least `element_bytes`."""
+        count = self.int32()
+        if count < 0:
+            raise ProtocolError("an array that must not be null is null")
+        return self._bounded(count, element_bytes)
+
+    def nullable_count(self, element_bytes: int) -> int | None:
+        count = self.int32()
+        return None if count < 0 else self._bounded(count, element_bytes)
+
+    def compact_count(self, element_bytes: int) -> int:
+        pos = self.pos
+        try:
+            count = self.buf[pos] - 1  # in one byte nearly always
+        except IndexError:
+            self._truncated()
+        if count > 126:
+            count = self.unsigned_varint() - 1
+        else:
+            self.pos = pos + 1
+        if count < 0:
+            raise ProtocolError("an array that must not be null is null")
+        if count * element_bytes > self.end - self.pos:
+            self._bounded(count, element_bytes)
+        return count
+
+    def compact_nullable_count(self, element_bytes: int) -> int | None:
+        count = self.unsigned_varint() - 1
+        return None if count < 0 else self._bounded(count, element_bytes)
+
+    def int8s(self, count: int) -> list[int]:
+        return list(self.unpack(Struct(f">{count}b")))
+
+    def int16s(self, count: int) -> list[int]:
+        return list(self.unpack(Struct(f">{count}h")))
+
+    def int32s(self, count: int) -> list[int]:
+        return list(self.unpack(Struct(f">{count}i")))
+
+    def int64s(self, count: int) -> list[int]:
+        return list(self.unpack(Struct(f">{count}q")))
+
+    # Tagged fields
+
+    def skip_tags(self) -> None:
+        """The tagged fields of a struct that knows none."""
+        pos = self.pos
+        try:
+            if self.buf[pos] == 0:
+                self.pos = pos + 1
+                return
+        except IndexError:
+            self._truncated()
+        for _ in self.tags():
+            pass
+
+    def tags(self) -> Iterable[int]:
+        """The tags of a struct's tagged fields. The caller reads the fields that it knows; the others are skipped."""
+        count = self.unsigned_varint()
+        return self._tags(count) if count else ()
+
+    def _tags(self, count: int) -> Iterator[int]:
+        end = self.end
+        for _ in range(self._bounded(count, 2)):
+            tag = self.unsigned_varint()
+            size = self.unsigned_varint()
+            start = self.pos
+            stop = start + size
+            if stop > end:
+                self._truncated()
+            self.end = stop  # what is read now must not reach beyond this field
+            yield tag
+            if self.pos == start:
+                self.pos = stop
+            elif self.pos != stop:
+                raise ProtocolError(f"tagged field {tag} has {size} bytes, but its value takes {self.pos - start}")
+            self.end = end

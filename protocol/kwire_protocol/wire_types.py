@@ -1,0 +1,83 @@
+"""What the wire's values are in Python, and what can be wrong with them."""
+
+from __future__ import annotations
+
+import base64
+from typing import TYPE_CHECKING, ClassVar, Protocol, Self, TypeAlias, TypeVar, runtime_checkable
+
+if TYPE_CHECKING:
+    from kwire_protocol.reader import Reader
+    from kwire_protocol.writer import Writer
+
+Uuid: TypeAlias = bytes
+"""16 raw bytes, most significant first."""
+
+NULL_UUID: Uuid = bytes(16)
+
+Buffer: TypeAlias = bytes | bytearray | memoryview
+
+MAX_STRING_BYTES = 0x7FFF  # Kafka refuses longer strings in both encodings, though the compact one could carry them.
+
+_T = TypeVar("_T")
+
+
+class ProtocolError(Exception):
+    """The peer broke the framing or the encoding. Nothing more can be read from it: the connection is closed."""
+
+
+class UnsupportedVersion(ValueError):
+    """The message has no such version."""
+
+    def __init__(self, message: str, version: int) -> None:
+        super().__init__(f"{message} has no version {version}")
+
+
+class UnsupportedField(ValueError):
+    """The field has a value, but the version to be written has no room for it."""
+
+    def __init__(self, field: str, version: int) -> None:
+        super().__init__(f"{field} cannot be written in version {version}")
+
+
+@runtime_checkable
+class Region(Protocol):
+    """Bytes that are elsewhere, such as a range of a file, for the socket layer to send without copying them here."""
+
+    @property
+    def size(self) -> int: ...
+
+
+class Message(Protocol):
+    """What every generated struct can do."""
+
+    @classmethod
+    def read(cls, r: Reader, version: int) -> Self: ...
+
+    def write(self, w: Writer, version: int) -> None: ...
+
+
+class ApiMessage(Message, Protocol):
+    """What every generated request, response and record with a type number can do."""
+
+    api_key: ClassVar[int]
+    versions: ClassVar[range]
+    flexible_since: ClassVar[int | None]
+
+
+def uuid_to_text(uuid: Uuid) -> str:
+    """Kafka's text form: base64 for URLs without padding, 22 characters."""
+    return base64.urlsafe_b64encode(uuid)[:22].decode("ascii")
+
+
+def uuid_from_text(text: str) -> Uuid:
+    """The reverse of uuid_to_text. ValueError when `text` is not 22 characters of base64."""
+    if len(text) != 22:
+        raise ValueError(f"a Kafka UUID has 22 characters: {text!r}")
+    return base64.b64decode(text + "==", altchars=b"-_", validate=True)
+
+
+def required(value: _T | None, field: str) -> _T:
+    """`value`, which this version does not allow to be null."""
+    if value is None:
+        raise ValueError(f"{field} must not be null in this version")
+    return value

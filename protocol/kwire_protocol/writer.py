@@ -1,0 +1,259 @@
+"""Writes the primitives. See wire.py."""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Sequence
+from struct import Struct
+
+from kwire_protocol.wire_types import MAX_STRING_BYTES, Buffer, Region, Uuid
+
+OWN_PIECE_BYTES = 4096  # from this size on, a copy costs more than one more entry of a sendmsg
+
+_INT8 = Struct(">b")
+_INT16 = Struct(">h")
+_UINT16 = Struct(">H")
+_INT32 = Struct(">i")
+_UINT32 = Struct(">I")
+_INT64 = Struct(">q")
+_FLOAT64 = Struct(">d")
+
+
+class Writer:
+    """Collects what is to be sent: `buf`, and between its bytes the pieces that are not copied into it."""
+
+    __slots__ = ("_frame_attached", "_frame_start", "attached_bytes", "attachments", "buf")
+
+    buf: bytearray
+    attachments: list[tuple[int, Buffer | Region]]  # where in `buf` each belongs, in order
+    attached_bytes: int
+
+    def __init__(self) -> None:
+        self.buf = bytearray()
+        self.attachments = []
+        self.attached_bytes = 0
+        self._frame_start = 0
+        self._frame_attached = 0
+
+    @property
+    def size(self) -> int:
+        """Bytes written so far, attachments included."""
+        return len(self.buf) + self.attached_bytes
+
+    def pieces(self) -> list[Buffer | Region]:
+        """Everything in order. The Writer must not be written to afterwards: slices of `buf` are handed out."""
+        if not self.attachments:
+            return [self.buf]
+        view = memoryview(self.buf)
+        pieces: list[Buffer | Region] = []
+        start = 0
+        for position, attachment in self.attachments:
+            if position > start:
+                pieces.append(view[start:position])
+                start = position
+            pieces.append(attachment)
+        if start < len(view):
+            pieces.append(view[start:])
+        return pieces
+
+    def getvalue(self) -> bytes:
+        """Everything as one byte string. TypeError when a Region was written: its bytes are not here."""
+        pieces = self.pieces()
+        if any(not isinstance(piece, Buffer) for piece in pieces):
+            raise TypeError("a region's bytes are elsewhere: use pieces()")
+        return b"".join(piece for piece in pieces if isinstance(piece, Buffer))
+
+    def begin_frame(self) -> None:
+        """Leaves room for a frame's size, which end_frame fills in. Frames may follow each other in one Writer."""
+        self.buf += b"\0\0\0\0"
+        self._frame_start = len(self.buf)
+        self._frame_attached = self.attached_bytes
+
+    def end_frame(self) -> None:
+        start = self._frame_start
+        size = len(self.buf) - start + self.attached_bytes - self._frame_attached
+        _INT32.pack_into(self.buf, start - 4, size)
+
+    # Numbers
+
+    def boolean(self, value: bool) -> None:
+        self.buf.append(1 if value else 0)
+
+    def int8(self, value: int) -> None:
+        self.buf += _INT8.pack(value)
+
+    def int16(self, value: int) -> None:
+        self.buf += _INT16.pack(value)
+
+    def uint16(self, value: int) -> None:
+        self.buf += _UINT16.pack(value)
+
+    def int32(self, value: int) -> None:
+        self.buf += _INT32.pack(value)
+
+    def uint32(self, value: int) -> None:
+        self.buf += _UINT32.pack(value)
+
+    def int64(self, value: int) -> None:
+        self.buf += _INT64.pack(value)
+
+    def float64(self, value: float) -> None:
+        self.buf += _FLOAT64.pack(value)
+
+    def uuid(self, value: Uuid) -> None:
+        if len(value) != 16:
+            raise ValueError(f"a UUID has 16 bytes, not {len(value)}")
+        self.buf += value
+
+    def unsigned_varint(self, value: int) -> None:
+        if value < 128:
+            self.buf.append(value)
+        else:
+            self.buf += _varint(value)
+
+    # Strings and byte strings
+
+    def string(self, value: str) -> None:
+        text = value.encode()
+        if len(text) > MAX_STRING_BYTES:
+            raise ValueError(f"a string of {len(text)} bytes is too long for Kafka")
+        self.buf += _INT16.pack(len(text))
+        self.buf += text
+
+    def nullable_string(self, value: str | None) -> None:
+        if value is None:
+            self.buf += b"\xff\xff"
+        else:
+            self.string(value)
+
+    def compact_string(self, value: str) -> None:
+        text = value.encode()
+        length = len(text) + 1
+        if length < 128:
+            self.buf.append(length)
+        elif length <= MAX_STRING_BYTES + 1:
+            self.buf += _varint(length)
+        else:
+            raise ValueError(f"a string of {len(text)} bytes is too long for Kafka")
+        self.buf += text
+
+    def compact_nullable_string(self, value: str | None) -> None:
+        if value is None:
+            self.buf.append(0)
+        else:
+            self.compact_string(value)
+
+    def blob(self, value: Buffer) -> None:
+        self.buf += _INT32.pack(len(value))
+        self.attach(value)
+
+    def nullable_blob(self, value: Buffer | None) -> None:
+        if value is None:
+            self.buf += b"\xff\xff\xff\xff"
+        else:
+            self.blob(value)
+
+    def compact_blob(self, value: Buffer) -> None:
+        self.unsigned_varint(len(value) + 1)
+        self.attach(value)
+
+    def compact_nullable_blob(self, value: Buffer | None) -> None:
+        if value is None:
+            self.buf.append(0)
+        else:
+            self.compact_blob(value)
+
+    def nullable_records(self, value: Buffer | Region | None) -> None:
+        if value is None:
+            self.buf += b"\xff\xff\xff\xff"
+        else:
+            self.buf += _INT32.pack(len(value) if isinstance(value, Buffer) else value.size)
+            self.attach(value)
+
+    def compact_nullable_records(self, value: Buffer | Region | None) -> None:
+        if value is None:
+            self.buf.append(0)
+        else:
+            self.unsigned_varint((len(value) if isinstance(value, Buffer) else value.size) + 1)
+            self.attach(value)
+
+    def attach(self, value: Buffer | Region) -> None:
+        """The bytes of `value`: copied when few, else a piece of their own, which must not change until sent."""
+        if isinstance(value, Buffer):
+            size = len(value)
+            if size < OWN_PIECE_BYTES:
+                self.buf += value
+                return
+        else:
+            size = value.size
+            if size == 0:
+                return
+        self.attachments.append((len(self.buf), value))
+        self.attached_bytes += size
+
+    # Arrays
+
+    def count(self, count: int) -> None:
+        self.buf += _INT32.pack(count)
+
+    def null_count(self) -> None:
+        self.buf += b"\xff\xff\xff\xff"
+
+    def compact_count(self, count: int) -> None:
+        if count < 127:
+            self.buf.append(count + 1)
+        else:
+            self.buf += _varint(count + 1)
+
+    def compact_null_count(self) -> None:
+        self.buf.append(0)
+
+    def int8s(self, values: Sequence[int]) -> None:
+        self.buf += struct.pack(f">{len(values)}b", *values)
+
+    def int16s(self, values: Sequence[int]) -> None:
+        self.buf += struct.pack(f">{len(values)}h", *values)
+
+    def int32s(self, values: Sequence[int]) -> None:
+        self.buf += struct.pack(f">{len(values)}i", *values)
+
+    def int64s(self, values: Sequence[int]) -> None:
+        self.buf += struct.pack(f">{len(values)}q", *values)
+
+    # Tagged fields
+
+    def no_tags(self) -> None:
+        self.buf.append(0)
+
+    def begin_tags(self) -> int:
+        """Starts a struct's tagged fields. No definition has more than 127 of them: their count takes one byte."""
+        self.buf.append(0)
+        return len(self.buf) - 1
+
+    def begin_tag(self, tags: int, tag: int) -> int:
+        """Starts one tagged field; `tags` is what begin_tags returned."""
+        self.buf[tags] += 1
+        self.unsigned_varint(tag)
+        return len(self.buf)
+
+    def end_tag(self, begin: int) -> None:
+        """Puts the size in front of the field that begin_tag started."""
+        size = len(self.buf) - begin
+        if self.attachments and self.attachments[-1][0] >= begin:
+            # A large byte string inside: the positions of such attachments move with the size in front of them.
+            inside = [i for i, (position, _) in enumerate(self.attachments) if position >= begin]
+            size += sum(len(a) if isinstance(a := self.attachments[i][1], Buffer) else a.size for i in inside)
+            shift = len(_varint(size))
+            for i in inside:
+                position, attachment = self.attachments[i]
+                self.attachments[i] = (position + shift, attachment)
+        self.buf[begin:begin] = _varint(size)
+
+
+def _varint(value: int) -> bytes:
+    encoded = bytearray()
+    while value > 127:
+        encoded.append((value & 127) | 128)
+        value >>= 7
+    encoded.append(value)
+    return bytes(encoded)
