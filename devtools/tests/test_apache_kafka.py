@@ -1,0 +1,46 @@
+"""Apache Kafka starts, keeps its data and its address over a restart and a kill, and leaves nothing behind."""
+
+from __future__ import annotations
+
+import pytest
+
+from devtools.apache_kafka import ApacheKafka, ApacheKafkaError, dump_log, run_tool
+
+TOOLS = "org.apache.kafka.tools"
+QUICK_RETURN = {"broker.session.timeout.ms": 1500, "broker.heartbeat.interval.ms": 250}
+
+
+def test_data_and_address_outlive_a_stop_and_a_kill() -> None:
+    with ApacheKafka(settings={"num.partitions": 2, **QUICK_RETURN}) as kafka:
+        to_broker = ("--bootstrap-server", kafka.bootstrap)
+        run_tool(f"{TOOLS}.ConsoleProducer", *to_broker, "--topic", "t", "--sync", input="one\ntwo\n")
+        bootstrap, first_pid = kafka.bootstrap, kafka.pid
+        kafka.stop()
+        assert not kafka.running
+        kafka.restart()
+        kafka.kill()
+        kafka.restart(settings={"log.retention.hours": 24})
+        assert (kafka.bootstrap, kafka.running) == (bootstrap, True)
+        assert kafka.pid != first_pid
+
+        consumer = f"{TOOLS}.consumer.ConsoleConsumer"
+        read = run_tool(consumer, *to_broker, "--topic", "t", "--from-beginning", "--max-messages", "2")
+        assert sorted(read.stdout.split()) == ["one", "two"]
+        described = run_tool(f"{TOOLS}.TopicCommand", *to_broker, "--describe", "--topic", "t")
+        assert "PartitionCount: 2" in described.stdout
+        dumped = "".join(dump_log(log, "--deep-iteration") for log in kafka.data_dir.glob("t-*/*.log"))
+        assert dumped.count("| offset: ") == 2
+    assert not kafka.running
+    assert not kafka.folder.exists()
+
+
+def test_a_start_that_fails_says_why() -> None:
+    kafka = ApacheKafka(settings={"num.partitions": "many"})
+    with pytest.raises(ApacheKafkaError, match="Invalid value many for configuration num.partitions"):
+        kafka.start()
+    kafka.close()
+
+
+def test_a_tool_that_fails_says_why() -> None:
+    with pytest.raises(ApacheKafkaError, match="nonsense"):
+        run_tool(f"{TOOLS}.TopicCommand", "--nonsense")
