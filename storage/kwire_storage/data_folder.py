@@ -5,14 +5,14 @@ and consumes the mark of a clean stop: it is removed, durably, before anything c
 on is seen as one. Logs are opened one by one, since the settings of a topic are themselves in a log here; what is
 known of a log that was never opened is carried over into the checkpoints unchanged.
 
-Deleting a log renames its folder first and removes the files afterwards (`remove_deleted`, which may take long); a crash
-in between leaves a folder that the next opening removes.
+Deleting a log renames its folder first and removes the files afterwards (`remove_deleted`, which may take long); a
+crash in between leaves a folder that the next opening removes.
 """
 
 from __future__ import annotations
 
 import errno
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Mapping
 
 import attrs
 
@@ -36,8 +36,8 @@ from kwire_storage.log import Log
 class DataFolder:
     """See the module; create one with `DataFolder.open`.
 
-    `logs` are the open ones, `found` the partitions that had a folder at the start; `high_watermarks` are as of the last
-    checkpoint, `clean_shutdown` tells whether the last stop was clean.
+    `logs` are the open ones, `found` the partitions that had a folder at the start; `high_watermarks` are as of the
+    last checkpoint, `clean_shutdown` tells whether the last stop was clean.
     """
 
     disk: Disk
@@ -186,17 +186,16 @@ class DataFolder:
                     log.close(clean=True)
                 except OSError as error:
                     first_error = first_error or error
-            if first_error is not None or any(log.failed is not None for log in self.logs.values()):
-                return
             self.write_checkpoints(high_watermarks)
-            if self.clean_shutdown or not self._unopened():
+            failed = first_error is not None or any(log.failed is not None for log in self.logs.values())
+            if not failed and (self.clean_shutdown or not self._unrecovered()):
                 self.disk.write_atomic(names.CLEAN_SHUTDOWN, encode_clean_shutdown(broker_epoch))
         finally:
             self._lock.release()
             if first_error is not None:
                 raise first_error
 
-    def _unopened(self) -> Iterable[TopicPartition]:
+    def _unrecovered(self) -> set[TopicPartition]:
         """Logs that still need the recovery that this start did not give them."""
         return self.found - self.logs.keys()
 

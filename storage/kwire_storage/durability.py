@@ -6,6 +6,7 @@ may the recovery point pass them, because recovery trusts what is below it.
 
 from __future__ import annotations
 
+from contextlib import suppress
 from typing import TYPE_CHECKING
 
 import attrs
@@ -39,7 +40,11 @@ class Flush:
         """
         for path, content in self.contents.items():
             self.disk.write_atomic(path, content)
-        opened = [self.disk.open_append(path) for path in self.files]
+        opened = []
+        for path in self.files:
+            # A segment may have been deleted since.
+            with suppress(FileNotFoundError):
+                opened.append(self.disk.open_read(path))
         try:
             for file in (*self.records, *opened):
                 file.sync()
@@ -62,7 +67,6 @@ def begin_flush(log: Log) -> Flush:
             if segment.size or log.truncated:
                 flush.records.append(segment.file)
     if log.epochs_or_none is not None and log.epochs_or_none.dirty:
-        log.epochs_or_none.dirty = False
         flush.contents[epochs_path(log)] = encode_epochs(log.epochs_or_none.entries)
         log.names_unsynced = True
     flush.files = sorted(log.unsynced_files)
@@ -79,6 +83,8 @@ def finish_flush(log: Log, flush: Flush) -> None:
     log.recovery_point = max(log.recovery_point, min(flush.end_offset, log.log_end_offset))
     log.unsynced_files.difference_update(flush.files)
     log.truncated = False
+    if log.epochs_or_none is not None and epochs_path(log) in flush.contents:
+        log.epochs_or_none.dirty = encode_epochs(log.epochs_or_none.entries) != flush.contents[epochs_path(log)]
     if log.path in flush.folders:
         log.names_unsynced = False
         log.folder_unsynced = False

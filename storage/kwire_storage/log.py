@@ -17,8 +17,11 @@ from __future__ import annotations
 
 from bisect import bisect_right
 from collections.abc import Iterator
+from contextlib import suppress
 from typing import TYPE_CHECKING, NamedTuple
 
+from kwire_protocol.errors import ErrorCode
+from kwire_protocol.kafka_error import KafkaError
 from kwire_protocol.records import BatchHeader, assign, iter_headers, set_log_append_time
 
 from kwire_storage import durability, names, opening, replay, retention, search, truncation
@@ -137,7 +140,8 @@ class Log:
         """Gives checked batches their offsets, in place, and appends them with one write.
 
         `buf` holds the batches from the first's position to the last's end without gaps. Producers were asked before
-        (`producers.check`); here they only learn. Raises StorageError, after which nothing of it can be read.
+        (`producers.check`); here they only learn. Raises StorageError, after which nothing of it can be read, and
+        KafkaError(RECORD_LIST_TOO_LARGE) for more than `segment.bytes`.
         """
         if not self.is_active:
             self.activate(now_ms)
@@ -195,6 +199,8 @@ class Log:
         config = self._config
         if self.failed is not None:
             raise StorageError.of(self.failed, self.path)
+        if size > config.segment_bytes:
+            raise KafkaError(ErrorCode.RECORD_LIST_TOO_LARGE, f"{size} bytes do not fit into a segment")
         if segment.is_full(last_offset, size, config.segment_bytes, config.segment_index_bytes) or (
             segment.age_ms(now_ms, largest) > config.segment_ms and segment.size
         ):
@@ -252,8 +258,11 @@ class Log:
         try:
             durability.write_snapshot(self)
             segment.activate(end)
-            sealed.seal()
+            self.unsynced_files.update(sealed.seal())
         except OSError as error:
+            # Later appends go on in the old segment, so a new one must not be found at the next opening.
+            with suppress(OSError):
+                self.disk.remove(segment.path + names.LOG)
             raise StorageError.of(error, segment.path) from error
         self.names_unsynced = True
         self.segments.append(segment)

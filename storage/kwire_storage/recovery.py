@@ -37,7 +37,8 @@ class Recovery:
 
 def recover(log: Log, recovery_point: int, now_ms: int) -> Recovery:
     """Brings a log whose segments are listed, and nothing else, to a state in which it can be used."""
-    first = max(sum(base <= recovery_point for base in log.bases) - 1, 0)
+    # Not the segment that begins at the recovery point but the one before: its indexes may not have been synced yet.
+    first = max(sum(base < recovery_point for base in log.bases) - 1, 0)
     log.log_end_offset = log.bases[first]
     log.producers_or_none = replay.load_producers(log)
     scanned = cut = 0

@@ -232,10 +232,11 @@ class Segment:
         if last_offset >= end_offset:
             raise CorruptLogError(f"{self.path}: records up to {last_offset}, the end was to be {end_offset}")
 
-    def seal(self) -> None:
-        """Nothing more will be appended."""
+    def seal(self) -> list[str]:
+        """Nothing more will be appended; returns the files written, for whoever must sync them."""
+        written = self.save_indexes()
         self._forget_recent()
-        self.save_indexes()
+        return written
 
     def last_offset_in_file(self) -> int:
         """The last offset of the last batch, found from the last index entry on; base offset - 1 when empty."""
