@@ -1,0 +1,98 @@
+"""What the machine asks of its driver, in the order in which it must be done.
+
+A method of the shard returns a list of effects. The driver works through it from the front:
+
+* `Reply`: hand the response to whoever the token stands for. Every token that was handed in is answered exactly once.
+* `Append`: append the records to the shard's partition, then call `done` with the outcome, and do the effects that
+  `done` returns before the rest of the list. Nothing else may enter the shard in between: an append is a `writev` into
+  the page cache, not a wait. (With replicas, what will wait for the high watermark are the replies behind it.)
+
+So a reply that depends on a record stands behind its append, and what a record says becomes visible in `done`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from typing import TypeAlias
+
+import attrs
+from kwire_protocol.errors import ErrorCode
+
+Token: TypeAlias = object
+"""Stands for one request that waits for its response; the machine only hands it back."""
+
+Record: TypeAlias = tuple[bytes, bytes | None]
+"""Key and value of one record of `__consumer_offsets`; no value is a tombstone."""
+
+
+@attrs.define(eq=False)
+class Reply:
+    token: Token
+    response: object
+
+
+@attrs.define(eq=False)
+class Append:
+    """`done` is called once, with NONE or with the error that kept the records from being appended."""
+
+    records: list[Record]
+    then: Callable[[Turn, ErrorCode], None]
+
+    def done(self, error: ErrorCode, *, now_ms: int) -> list[Effect]:
+        turn = Turn(now_ms)
+        self.then(turn, error)
+        return turn.effects
+
+
+Effect: TypeAlias = Reply | Append
+
+
+@attrs.define(eq=False)
+class Turn:
+    """One entry into the machine: the time it happens at, and what has come of it so far."""
+
+    now_ms: int
+    effects: list[Effect] = attrs.field(factory=list)
+    has_append: bool = False
+
+    def reply(self, token: Token, response: object) -> None:
+        self.effects.append(Reply(token, response))
+
+    def append(self, records: Iterable[Record], then: Callable[[Turn, ErrorCode], None]) -> None:
+        self.effects.append(Append(list(records), then))
+        self.has_append = True
+
+    def reply_when_appended(self, token: Token, response: object, failed: Callable[[ErrorCode], object]) -> None:
+        """Answers with `response` once what this turn appends is in, or with `failed(error)` if it could not be.
+
+        A turn that appends nothing answers at once. There is at most one append in a turn that uses this.
+        """
+        append = next((effect for effect in self.effects if isinstance(effect, Append)), None)
+        if append is None:
+            self.reply(token, response)
+            return
+        then = append.then
+
+        def appended(turn: Turn, error: ErrorCode) -> None:
+            then(turn, error)
+            turn.reply(token, response if error is ErrorCode.NONE else failed(response_error(error)))
+
+        append.then = appended
+
+    def take(self) -> list[Effect]:
+        """Removes and returns what has been asked for, so that it can be put behind an append."""
+        taken, self.effects = self.effects, []
+        return taken
+
+
+def response_error(append_error: ErrorCode) -> ErrorCode:
+    """What a client is told when the record behind its request could not be appended, as Kafka 4 translates it."""
+    match append_error:
+        case ErrorCode.UNKNOWN_TOPIC_OR_PARTITION | ErrorCode.NOT_ENOUGH_REPLICAS | ErrorCode.REQUEST_TIMED_OUT:
+            return ErrorCode.COORDINATOR_NOT_AVAILABLE
+        case ErrorCode.NOT_LEADER_OR_FOLLOWER | ErrorCode.KAFKA_STORAGE_ERROR:
+            return ErrorCode.NOT_COORDINATOR
+        case ErrorCode.MESSAGE_TOO_LARGE | ErrorCode.RECORD_LIST_TOO_LARGE | ErrorCode.INVALID_FETCH_SIZE:
+            return ErrorCode.UNKNOWN_SERVER_ERROR
+        case _:
+            return append_error

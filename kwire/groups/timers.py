@@ -1,0 +1,102 @@
+"""Deadlines as data: a heap with lazy cancellation.
+
+A heartbeat only moves a deadline further away, and heartbeats are the most frequent thing that happens to a group. So
+a timer that is already in the heap is not moved: its entry stays where it is, and when that entry comes up too early it
+is put back at the deadline that is then in force. A heartbeat is two attribute writes, a member costs one heap
+operation per session timeout, and `next_deadline_ms` may name a time at which nothing is due (never one too late).
+
+Cancelling leaves the entry in the heap too; when most of the heap is such dead entries it is rebuilt.
+"""
+
+from __future__ import annotations
+
+import heapq
+from collections.abc import Callable
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from kwire.groups.effects import Turn
+
+OnExpiry = Callable[["Turn"], None]
+
+_SMALL_HEAP = 64
+
+
+class Timer:
+    """One deadline that can be set, moved and cancelled. `on_expiry` is called with the turn in which it is due."""
+
+    __slots__ = ("deadline_ms", "on_expiry", "queued_at_ms")
+
+    def __init__(self, on_expiry: OnExpiry | None = None) -> None:
+        self.on_expiry = on_expiry
+        self.deadline_ms: int | None = None
+        self.queued_at_ms: int | None = None
+        """Where its live heap entry stands, at or before the deadline; None when it has none."""
+
+
+class Timers:
+    """The timers of one shard, in the order of their deadlines; those of one instant in the order they were set."""
+
+    __slots__ = ("_cancelled", "_heap", "_sequence")
+
+    def __init__(self) -> None:
+        self._heap: list[tuple[int, int, Timer]] = []
+        self._sequence = 0
+        self._cancelled = 0
+
+    def schedule(self, timer: Timer, deadline_ms: int) -> None:
+        """Sets or moves the deadline; O(1) when it moves further away."""
+        if timer.deadline_ms is None and timer.queued_at_ms is not None:
+            self._cancelled -= 1
+        timer.deadline_ms = deadline_ms
+        if timer.queued_at_ms is None or deadline_ms < timer.queued_at_ms:
+            self._push(timer, deadline_ms)
+
+    def cancel(self, timer: Timer) -> None:
+        if timer.deadline_ms is None:
+            return
+        timer.deadline_ms = None
+        self._cancelled += 1
+        if self._cancelled > _SMALL_HEAP and self._cancelled * 2 > len(self._heap):
+            self._rebuild()
+
+    def next_deadline_ms(self) -> int | None:
+        """When to look again at the latest; nothing is due before it."""
+        return self._heap[0][0] if self._heap else None
+
+    def pop_due(self, now_ms: int) -> Timer | None:
+        """The next timer whose deadline is at or before `now_ms`, disarmed; None when nothing more is due."""
+        while self._heap and self._heap[0][0] <= now_ms:
+            queued_at_ms, _, timer = heapq.heappop(self._heap)
+            if timer.queued_at_ms != queued_at_ms:
+                continue  # an entry pushed later, for an earlier deadline, spoke for this timer
+            timer.queued_at_ms = None
+            if timer.deadline_ms is None:
+                self._cancelled -= 1
+            elif timer.deadline_ms > queued_at_ms:
+                self._push(timer, timer.deadline_ms)
+            else:
+                timer.deadline_ms = None
+                return timer
+        return None
+
+    def __len__(self) -> int:
+        return len(self._heap)
+
+    def _push(self, timer: Timer, deadline_ms: int) -> None:
+        self._sequence += 1
+        timer.queued_at_ms = deadline_ms
+        heapq.heappush(self._heap, (deadline_ms, self._sequence, timer))
+
+    def _rebuild(self) -> None:
+        live: list[tuple[int, int, Timer]] = []
+        for queued_at_ms, sequence, timer in self._heap:
+            if timer.queued_at_ms != queued_at_ms:
+                continue
+            if timer.deadline_ms is None:
+                timer.queued_at_ms = None
+            else:
+                live.append((queued_at_ms, sequence, timer))
+        heapq.heapify(live)
+        self._heap = live
+        self._cancelled = 0

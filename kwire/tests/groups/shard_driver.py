@@ -1,0 +1,286 @@
+"""A driver for the group machine without a loop, a log file or a clock: a list of records and a dictionary of replies.
+
+Time is a number that a test moves. `append_error` makes appends fail. Every reply is checked to be the only one to its
+token, and to be one that the wire can carry.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Any
+
+from kwire_protocol.errors import ErrorCode
+from kwire_protocol.messages.heartbeat import HeartbeatRequest
+from kwire_protocol.messages.join_group import JoinGroupRequest, JoinGroupRequestProtocol, JoinGroupResponse
+from kwire_protocol.messages.leave_group import LeaveGroupRequest, LeaveGroupResponse, MemberIdentity
+from kwire_protocol.messages.offset_commit import (
+    OffsetCommitRequest,
+    OffsetCommitRequestPartition,
+    OffsetCommitRequestTopic,
+    OffsetCommitResponse,
+)
+from kwire_protocol.messages.offset_delete import (
+    OffsetDeleteRequest,
+    OffsetDeleteRequestPartition,
+    OffsetDeleteRequestTopic,
+)
+from kwire_protocol.messages.offset_fetch import OffsetFetchRequestGroup, OffsetFetchRequestTopics
+from kwire_protocol.messages.sync_group import (
+    SyncGroupRequest,
+    SyncGroupRequestAssignment,
+    SyncGroupResponse,
+)
+from kwire_protocol.wire import NULL_UUID, Uuid, Writer
+
+from kwire.groups.config import GroupConfig
+from kwire.groups.effects import Append, Effect, Record, Reply
+from kwire.groups.joining import MemberContext
+from kwire.groups.shard import GroupShard
+
+GROUP = "readers"
+LATEST_JOIN_VERSION = 9
+
+
+def subscription(*topics: str) -> bytes:
+    """What a consumer that subscribes to `topics` sends as its metadata for every assignor."""
+    w = Writer()
+    w.int16(0)
+    w.count(len(topics))
+    for topic in topics:
+        w.string(topic)
+    w.nullable_blob(None)
+    return w.getvalue()
+
+
+class ShardDriver:
+    def __init__(self, config: GroupConfig | None = None) -> None:
+        self.config = config or GroupConfig()
+        self.shard = GroupShard(self.config)
+        self.now_ms = 0
+        self.log: list[Record] = []
+        self.append_error = ErrorCode.NONE
+        self.replies: dict[object, Any] = {}
+        self.tokens: list[object] = []
+        self._uuids = 0
+        self.run(self.shard.loaded(now_ms=0))
+
+    # The loop of a driver
+
+    def run(self, effects: list[Effect]) -> None:
+        todo = list(reversed(effects))
+        while todo:
+            match todo.pop():
+                case Append() as append:
+                    if self.append_error is ErrorCode.NONE:
+                        self.log += append.records
+                    todo += reversed(append.done(self.append_error, now_ms=self.now_ms))
+                case Reply(token, response):
+                    assert token in self.tokens, "a reply to nobody"
+                    assert token not in self.replies, "a second reply to the same request"
+                    if not isinstance(response, list):
+                        response.write(Writer(), response.versions[-1])
+                    self.replies[token] = response
+
+    def advance_to(self, now_ms: int) -> None:
+        """Moves the time, stopping at every deadline on the way as a real driver does."""
+        assert now_ms >= self.now_ms
+        while (deadline_ms := self.shard.next_deadline_ms()) is not None and deadline_ms <= now_ms:
+            self.now_ms = max(self.now_ms, deadline_ms)
+            self.run(self.shard.expire(now_ms=self.now_ms))
+        self.now_ms = now_ms
+
+    def advance(self, by_ms: int) -> None:
+        self.advance_to(self.now_ms + by_ms)
+
+    def restart(self) -> None:
+        """A new shard from the log; whoever was parked is forgotten, as when the process died."""
+        self.shard = replayed(self.log, self.config)
+        self.tokens = [token for token in self.tokens if token in self.replies]
+        self.run(self.shard.loaded(now_ms=self.now_ms))
+
+    def token(self) -> object:
+        token = object()
+        self.tokens.append(token)
+        return token
+
+    # Requests
+
+    def join(
+        self,
+        member_id: str = "",
+        *,
+        group: str = GROUP,
+        version: int = LATEST_JOIN_VERSION,
+        instance_id: str | None = None,
+        session_timeout_ms: int = 10_000,
+        rebalance_timeout_ms: int = 60_000,
+        protocol_type: str = "consumer",
+        protocols: dict[str, bytes] | None = None,
+        client_id: str = "app",
+    ) -> object:
+        """Sends JoinGroup and returns its token."""
+        token = self.token()
+        self._uuids += 1
+        offered = {"range": subscription("t")} if protocols is None else protocols
+        request = JoinGroupRequest(
+            group_id=group,
+            session_timeout_ms=session_timeout_ms,
+            rebalance_timeout_ms=rebalance_timeout_ms,
+            member_id=member_id,
+            group_instance_id=instance_id,
+            protocol_type=protocol_type,
+            protocols=[JoinGroupRequestProtocol(name, metadata) for name, metadata in offered.items()],
+        )
+        context = MemberContext(client_id=client_id, client_host="/127.0.0.1", api_version=version)
+        self.run(self.shard.join(request, context, token, member_uuid=f"uuid{self._uuids}", now_ms=self.now_ms))
+        return token
+
+    def sync(
+        self,
+        member_id: str,
+        generation: int,
+        assignments: dict[str, bytes] | None = None,
+        *,
+        group: str = GROUP,
+        instance_id: str | None = None,
+        protocol_type: str | None = "consumer",
+        protocol_name: str | None = None,
+    ) -> object:
+        token = self.token()
+        request = SyncGroupRequest(
+            group_id=group,
+            generation_id=generation,
+            member_id=member_id,
+            group_instance_id=instance_id,
+            protocol_type=protocol_type,
+            protocol_name=protocol_name,
+            assignments=[SyncGroupRequestAssignment(who, what) for who, what in (assignments or {}).items()],
+        )
+        self.run(self.shard.sync(request, token, now_ms=self.now_ms))
+        return token
+
+    def heartbeat(
+        self, member_id: str, generation: int, *, group: str = GROUP, instance_id: str | None = None
+    ) -> ErrorCode:
+        request = HeartbeatRequest(group, generation, member_id, instance_id)
+        return ErrorCode(self.shard.heartbeat(request, now_ms=self.now_ms).error_code)
+
+    def leave(self, *members: str | tuple[str, str | None], group: str = GROUP) -> LeaveGroupResponse:
+        token = self.token()
+        identities = [
+            MemberIdentity(member) if isinstance(member, str) else MemberIdentity(member[0], member[1])
+            for member in members
+        ]
+        self.run(self.shard.leave(LeaveGroupRequest(group_id=group, members=identities), token, now_ms=self.now_ms))
+        response = self.replies[token]
+        assert isinstance(response, LeaveGroupResponse)
+        return response
+
+    def commit(
+        self,
+        offsets: dict[tuple[str, int], int],
+        *,
+        group: str = GROUP,
+        member_id: str = "",
+        generation: int = -1,
+        instance_id: str | None = None,
+        version: int = 9,
+        metadata: str | None = "",
+        retention_ms: int = -1,
+        topic_id: Uuid = NULL_UUID,
+    ) -> list[ErrorCode]:
+        """Commits and returns the partitions' error codes in the order of `offsets`."""
+        token = self.token()
+        topics: dict[str, OffsetCommitRequestTopic] = {}
+        for (name, partition), offset in offsets.items():
+            topic = topics.setdefault(name, OffsetCommitRequestTopic(name=name, topic_id=topic_id))
+            topic.partitions.append(
+                OffsetCommitRequestPartition(
+                    partition_index=partition, committed_offset=offset, committed_metadata=metadata
+                )
+            )
+        request = OffsetCommitRequest(
+            group_id=group,
+            generation_id_or_member_epoch=generation,
+            member_id=member_id,
+            group_instance_id=instance_id,
+            retention_time_ms=retention_ms,
+            topics=list(topics.values()),
+        )
+        self.run(self.shard.commit(request, token, api_version=version, now_ms=self.now_ms))
+        response = self.replies[token]
+        assert isinstance(response, OffsetCommitResponse)
+        return [ErrorCode(partition.error_code) for topic in response.topics for partition in topic.partitions]
+
+    def delete_offsets(self, *partitions: tuple[str, int], group: str = GROUP) -> list[ErrorCode] | ErrorCode:
+        """The partitions' error codes, or the one that refuses the whole request."""
+        token = self.token()
+        topics: dict[str, OffsetDeleteRequestTopic] = {}
+        for name, partition in partitions:
+            topic = topics.setdefault(name, OffsetDeleteRequestTopic(name=name))
+            topic.partitions.append(OffsetDeleteRequestPartition(partition))
+        request = OffsetDeleteRequest(group_id=group, topics=list(topics.values()))
+        self.run(self.shard.delete_offsets(request, token, now_ms=self.now_ms))
+        response = self.replies[token]
+        if response.error_code:
+            return ErrorCode(response.error_code)
+        return [ErrorCode(partition.error_code) for topic in response.topics for partition in topic.partitions]
+
+    def delete_groups(self, *group_ids: str) -> list[ErrorCode]:
+        token = self.token()
+        self.run(self.shard.delete_groups(group_ids, token, now_ms=self.now_ms))
+        return [ErrorCode(result.error_code) for result in self.replies[token]]
+
+    # What can be seen
+
+    def joined(self, token: object) -> JoinGroupResponse:
+        """The answer to a JoinGroup, which must be there."""
+        response = self.replies[token]
+        assert isinstance(response, JoinGroupResponse)
+        return response
+
+    def synced(self, token: object) -> SyncGroupResponse:
+        response = self.replies[token]
+        assert isinstance(response, SyncGroupResponse)
+        return response
+
+    def is_answered(self, token: object) -> bool:
+        return token in self.replies
+
+    def offset(self, topic: str, partition: int, *, group: str = GROUP, topic_id: Uuid = NULL_UUID) -> int:
+        wanted = OffsetFetchRequestTopics(name=topic, topic_id=topic_id, partition_indexes=[partition])
+        answer = self.shard.fetch_offsets(OffsetFetchRequestGroup(group_id=group, topics=[wanted]))
+        assert answer.error_code == ErrorCode.NONE
+        return answer.topics[0].partitions[0].committed_offset
+
+    def state(self, group: str = GROUP, *, version: int = 5) -> str:
+        return self.shard.describe([group], api_version=version)[0].group_state
+
+    def stable_group(self, *names: str, **join: Any) -> list[str]:
+        """Makes a stable group in which everybody is assigned their own name; returns their ids, the leader's first.
+
+        They join with v3, which spares the detour over MEMBER_ID_REQUIRED.
+        """
+        tokens = [self.join(version=3, client_id=name, **join) for name in names]
+        self.advance(self.config.initial_rebalance_delay_ms * (len(names) + 1))
+        leader = self.joined(tokens[0]).leader
+        ids = [self.joined(token).member_id for token in tokens]
+        generation = self.joined(tokens[0]).generation_id
+        assignments = {member_id: name.encode() for member_id, name in zip(ids, names, strict=True)}
+        ids.sort(key=lambda member_id: member_id != leader)
+        for member_id in reversed(ids):
+            self.sync(
+                member_id,
+                generation,
+                assignments,
+                group=join.get("group", GROUP),
+                protocol_type=join.get("protocol_type", "consumer"),
+            )
+        return ids
+
+
+def replayed(log: Iterable[Record], config: GroupConfig) -> GroupShard:
+    shard = GroupShard(config)
+    for key, value in log:
+        shard.apply(key, value)
+    return shard
