@@ -93,8 +93,3 @@ def read_all(bootstrap: str, topic: str, count: int, *, partitions: Iterable[int
 
 def values_of(records: Iterable[Any]) -> list[bytes | None]:
     return [record.value for record in records]
-
-
-def numbered(count: int, size: int = 1) -> list[bytes]:
-    """Values that tell where they belong, of at least `size` bytes each."""
-    return [b"%06d" % number + b"." * (size - 6) for number in range(count)]

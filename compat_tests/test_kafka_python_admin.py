@@ -10,16 +10,12 @@ from kafka import OffsetAndMetadata, TopicPartition, errors
 from kafka.admin import ConfigResource, ConfigResourceType, NewPartitions, NewTopic
 
 from .brokers import Broker
-from .kafka_python import administering, consuming, fill, numbered, read_all, reading, take, values_of
+from .kafka_python import administering, consuming, fill, read_all, reading, take, values_of
+from .values import numbered
 from .waiting import eventually
 
 DYNAMIC_TOPIC_CONFIG, STATIC_BROKER_CONFIG, DEFAULT_CONFIG = 1, 4, 5
 _SOURCES = {
-    "DYNAMIC_TOPIC_CONFIG": 1,
-    "DYNAMIC_DEFAULT_BROKER_CONFIG": 3,
-    "STATIC_BROKER_CONFIG": 4,
-    "DEFAULT_CONFIG": 5,
-}
     "DYNAMIC_TOPIC_CONFIG": 1,
     "DYNAMIC_DEFAULT_BROKER_CONFIG": 3,
     "STATIC_BROKER_CONFIG": 4,

@@ -13,7 +13,6 @@ from .brokers import Broker
 from .kafka_python import (
     consuming,
     fill,
-    numbered,
     poll_for_ever,
     producing,
     read_all,
@@ -22,6 +21,7 @@ from .kafka_python import (
     take,
     values_of,
 )
+from .values import numbered
 from .waiting import Deadline, eventually
 
 DAY_MS = 86_400_000

@@ -14,8 +14,9 @@ from kafka.coordinator.assignors.sticky.sticky_assignor import StickyPartitionAs
 
 from . import topics
 from .brokers import Broker
-from .kafka_python import consuming, fill, numbered, poll_for_ever, reading, take, take_until, values_of
+from .kafka_python import consuming, fill, poll_for_ever, reading, take, take_until, values_of
 from .members import member_process, shared_out
+from .values import numbered
 from .waiting import Deadline
 
 ASSIGNORS = {

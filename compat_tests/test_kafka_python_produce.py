@@ -9,7 +9,8 @@ import pytest
 from kafka import errors
 
 from .brokers import Broker
-from .kafka_python import SEND_TIMEOUT_S, fill, numbered, producing, read_all, send_all, values_of
+from .kafka_python import SEND_TIMEOUT_S, fill, producing, read_all, send_all, values_of
+from .values import numbered
 
 CODECS = [None, "gzip", "snappy", "lz4", "zstd"]
 CREATE_TIME, LOG_APPEND_TIME = 0, 1

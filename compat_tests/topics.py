@@ -5,7 +5,15 @@ from __future__ import annotations
 import functools
 import logging
 
-from confluent_kafka.admin import AdminClient, NewPartitions, NewTopic
+from confluent_kafka.admin import (
+    AdminClient,
+    AlterConfigOpType,
+    ConfigEntry,
+    ConfigResource,
+    NewPartitions,
+    NewTopic,
+    ResourceType,
+)
 
 from .waiting import eventually
 
@@ -32,7 +40,7 @@ def delete(bootstrap: str, name: str) -> None:
     """Deletes a topic, and returns when the broker no longer knows it."""
     client = admin(bootstrap)
     client.delete_topics([name], request_timeout=_REQUEST_TIMEOUT_S)[name].result()
-    eventually(lambda: name not in client.list_topics(timeout=_REQUEST_TIMEOUT_S).topics, f"{name} is gone")
+    eventually(lambda: name not in names(bootstrap), f"{name} is gone")
 
 
 def grow(bootstrap: str, name: str, partitions: int) -> None:
@@ -40,6 +48,26 @@ def grow(bootstrap: str, name: str, partitions: int) -> None:
     client = admin(bootstrap)
     client.create_partitions([NewPartitions(name, partitions)], request_timeout=_REQUEST_TIMEOUT_S)[name].result()
     eventually(lambda: _led(client, name) == partitions, f"{name} has {partitions} partitions")
+
+
+def configure(bootstrap: str, name: str, config: dict[str, str]) -> None:
+    """Sets configs of a topic, and returns when the broker tells the new values."""
+    client = admin(bootstrap)
+    entries = [ConfigEntry(key, value, incremental_operation=AlterConfigOpType.SET) for key, value in config.items()]
+    wanted = ConfigResource(ResourceType.TOPIC, name, incremental_configs=entries)
+    client.incremental_alter_configs([wanted], request_timeout=_REQUEST_TIMEOUT_S)[wanted].result()
+
+    def told() -> bool:
+        asked = ConfigResource(ResourceType.TOPIC, name)
+        found = client.describe_configs([asked], request_timeout=_REQUEST_TIMEOUT_S)[asked].result()
+        return all(found[key].value == value for key, value in config.items())
+
+    eventually(told, f"{name} has {config}")
+
+
+def names(bootstrap: str) -> set[str]:
+    """The topics that there are."""
+    return set(admin(bootstrap).list_topics(timeout=_REQUEST_TIMEOUT_S).topics)
 
 
 def _led(client: AdminClient, name: str) -> int:
