@@ -55,7 +55,7 @@ lock: .venv/uv.stamp ## Pins requirements/*.in anew (UPGRADE=--upgrade takes new
 	@$(LOCK) requirements/kafka-python-2.in -o requirements/kafka-python-2.txt
 
 clean: ## Removes all that these commands made, except ./data
-	rm -rf .venv .cache .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache build dist spark-warehouse
+	rm -rf .venv .cache .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache build dist spark-warehouse artifacts
 	find . -name __pycache__ -type d -prune -exec rm -rf {} +
 
 # A stamp is newer than what it was made from, so that the second run of anything has nothing to do.
