@@ -191,10 +191,10 @@ def _unsnappy_block(block: memoryview, room: int, max_bytes: int) -> bytes:
         shift += 7
     else:
         raise CorruptData("a snappy block begins with no length")
-    if size > room:
-        raise DecompressionTooLarge(max_bytes)
     if size > _SNAPPY_MOST_BYTES_PER_BYTE * len(block):
         raise CorruptData(f"a snappy block of {len(block)} bytes claims {size}")
+    if size > room:
+        raise DecompressionTooLarge(max_bytes)
     try:
         return bytes(cramjam.snappy.decompress_raw(block))
     except cramjam.DecompressionError as error:

@@ -34,8 +34,6 @@ BATCH_HEADER_SIZE: Final = 61
 LENGTH_OVERHEAD: Final = 12
 """A batch's size in bytes is its `batch_length` and these."""
 MAGIC_POSITION: Final = 16
-CRC_POSITION: Final = 17
-ATTRIBUTES_POSITION: Final = 21
 
 CODEC_MASK: Final = 0x07
 LOG_APPEND_TIME_FLAG: Final = 0x08
@@ -61,6 +59,8 @@ _CRC = struct.Struct(">I")
 _ATTRIBUTES = struct.Struct(">h")
 _TIMESTAMP = struct.Struct(">q")
 _LEAST_LENGTH = BATCH_HEADER_SIZE - LENGTH_OVERHEAD
+LEAST_LEGACY_LENGTH: Final = 14
+"""Of a message of magic 0 without key and value."""
 
 _unpack_header = HEADER.unpack_from
 _new_tuple = tuple.__new__
@@ -148,15 +148,15 @@ def read_header(buf: Buffer, pos: int = 0) -> BatchHeader:
 def _refuse_header(buf: Buffer, pos: int) -> NoReturn:
     there = len(buf) - pos
     if there > MAGIC_POSITION:
-        magic = int.from_bytes(buf[pos + MAGIC_POSITION : pos + MAGIC_POSITION + 1], "big", signed=True)
+        length = int.from_bytes(buf[pos + 8 : pos + 12], "big", signed=True)
+        magic = int.from_bytes(buf[pos + 16 : pos + 17], "big", signed=True)
+        if length < (_LEAST_LENGTH if magic == 2 else LEAST_LEGACY_LENGTH):
+            raise CorruptBatch(f"batch length {length} is less than any batch of magic {magic} has")
         if 0 <= magic < 2:
             raise InvalidBatch(ErrorCode.INVALID_RECORD, f"message format {magic} is no longer served, only 2 is")
         if magic != 2:
             raise CorruptBatch(f"unknown magic {magic}")
-    if there < BATCH_HEADER_SIZE:
-        raise CorruptBatch(f"{there} bytes are too few for a batch header")
-    length = int.from_bytes(buf[pos + 8 : pos + 12], "big", signed=True)
-    raise CorruptBatch(f"batch length {length} is less than a header takes ({_LEAST_LENGTH})")
+    raise CorruptBatch(f"{there} bytes are too few for a batch header")
 
 
 def check_batch(buf: Buffer, header: BatchHeader, pos: int = 0) -> None:

@@ -49,6 +49,11 @@ DEFAULT_MAX_DECOMPRESSED_BYTES = 128 * 1024 * 1024
 LEAST_RECORD_BYTES = 7  # length, attributes, two deltas, two null lengths, no headers
 _LEAST_HEADER_BYTES = 2
 
+_LEAST_TIMESTAMP = -(1 << 63)
+_MOST_TIMESTAMP = (1 << 63) - 1
+
+_new_tuple = tuple.__new__
+
 
 class Record(NamedTuple):
     """One record. `timestamp` is in ms since the epoch, -1 for none; headers come out as a tuple."""
@@ -127,7 +132,9 @@ def decode_records(content: bytes, header: BatchHeader) -> Iterator[Record]:
         if pos != record_end:
             _invalid(f"a record's length is wrong by {pos - record_end} bytes")
         timestamp = base_timestamp + timestamp_delta if append_time is None else append_time
-        yield Record(base_offset + offset_delta, timestamp, key, value, headers)
+        if not _LEAST_TIMESTAMP <= timestamp <= _MOST_TIMESTAMP:
+            timestamp = (timestamp - _LEAST_TIMESTAMP) % (1 << 64) + _LEAST_TIMESTAMP  # goes round, as in Java
+        yield _new_tuple(Record, (base_offset + offset_delta, timestamp, key, value, headers))
     if pos != end:
         _invalid(f"{end - pos} bytes behind the last record")
 

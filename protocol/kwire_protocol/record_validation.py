@@ -22,6 +22,7 @@ from kwire_protocol.record_batch import (
     CODEC_MASK,
     CONTROL_FLAG,
     CREATE_TIME,
+    LEAST_LEGACY_LENGTH,
     LENGTH_OVERHEAD,
     LOG_APPEND_TIME_FLAG,
     MAGIC_POSITION,
@@ -40,8 +41,6 @@ from kwire_protocol.record_codec import (
 
 if TYPE_CHECKING:
     from kwire_protocol.record_batch import Buffer
-
-_LEAST_LEGACY_LENGTH = 14  # of a message of magic 0 without key and value
 
 
 class RecordError(NamedTuple):
@@ -142,7 +141,7 @@ def _another_batch_follows(records: Buffer, pos: int) -> bool:
 
 def _may_start_a_batch(records: Buffer, pos: int) -> bool:
     length = int.from_bytes(records[pos + 8 : pos + 12], "big", signed=True)
-    return length >= _LEAST_LEGACY_LENGTH and records[pos + MAGIC_POSITION] <= 2
+    return length >= LEAST_LEGACY_LENGTH and records[pos + MAGIC_POSITION] <= 2
 
 
 def validate_records(
