@@ -1,0 +1,199 @@
+"""Answering DescribeConfigs: every configuration of a resource, its value, and where that comes from.
+
+Documentation is kwire's own. Passwords, and broker configurations that nobody knows (which may be passwords), are named
+without their value.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+
+import attrs
+from kwire_protocol.errors import ErrorCode
+from kwire_protocol.kafka_error import KafkaError
+from kwire_protocol.messages.describe_configs import (
+    DescribeConfigsRequest,
+    DescribeConfigsResource,
+    DescribeConfigsResourceResult,
+    DescribeConfigsResponse,
+    DescribeConfigsResult,
+    DescribeConfigsSynonym,
+)
+
+from kwire.configs.broker import broker_config, broker_configs
+from kwire.configs.definition import (
+    ConfigDefinition,
+    ConfigError,
+    ConfigSource,
+    ConfigType,
+    Definitions,
+    Scope,
+    Value,
+    to_text,
+)
+from kwire.configs.resolution import Origin
+from kwire.configs.resource import CLIENT_METRICS_CONFIGS, GROUP_CONFIGS
+from kwire.configs.topic import TOPIC_CONFIGS
+from kwire.metadata.controller import ClusterState
+from kwire.metadata.image import ResourceType
+from kwire.metadata.topic_names import check_topic_name
+
+Entries = Iterable[DescribeConfigsResourceResult]
+
+
+def describe_configs(
+    state: ClusterState, request: DescribeConfigsRequest, *, loggers: Mapping[str, str]
+) -> DescribeConfigsResponse:
+    """`loggers` are the names and levels of this broker's loggers. Raises KafkaError for an unknown resource type."""
+    known = set(ResourceType)
+    if any(resource.resource_type not in known for resource in request.resources):
+        raise KafkaError(ErrorCode.INVALID_REQUEST)
+    describer = _Describer(state, loggers, request.include_synonyms, request.include_documentation)
+    return DescribeConfigsResponse(results=[describer.result(resource) for resource in request.resources])
+
+
+@attrs.frozen
+class _Describer:
+    state: ClusterState
+    loggers: Mapping[str, str]
+    with_synonyms: bool
+    with_documentation: bool
+
+    def result(self, resource: DescribeConfigsResource) -> DescribeConfigsResult:
+        try:
+            wanted = frozenset(resource.configuration_keys or ())
+            return DescribeConfigsResult(
+                resource_type=resource.resource_type,
+                resource_name=resource.resource_name,
+                configs=[entry for entry in self._entries(resource) if not wanted or entry.name in wanted],
+            )
+        except KafkaError as error:
+            return DescribeConfigsResult(error.code, error.message, resource.resource_type, resource.resource_name, [])
+
+    def _entries(self, resource: DescribeConfigsResource) -> Entries:
+        name = resource.resource_name
+        match resource.resource_type:
+            case ResourceType.TOPIC:
+                return self._topic(name)
+            case ResourceType.BROKER:
+                return self._broker() if self._names_this_broker(name, "or empty string, ") else self._cluster()
+            case ResourceType.BROKER_LOGGER:
+                if not self._names_this_broker(name, ""):
+                    raise _invalid_request("Broker id must not be empty")
+                return self._loggers()
+            case ResourceType.CLIENT_METRICS:
+                if not name:
+                    raise _invalid_request("Client metrics subscription name must not be empty")
+                return self._resource(
+                    ResourceType.CLIENT_METRICS, name, CLIENT_METRICS_CONFIGS, ConfigSource.CLIENT_METRICS_CONFIG
+                )
+            case _:
+                if not name:
+                    raise _invalid_request("Group name must not be empty")
+                return self._resource(ResourceType.GROUP, name, GROUP_CONFIGS, ConfigSource.GROUP_CONFIG)
+
+    def _names_this_broker(self, name: str, or_what: str) -> bool:
+        """False for the empty name. Raises KafkaError(INVALID_REQUEST) for another broker."""
+        if not name:
+            return False
+        if not name.removeprefix("-").isdecimal():
+            raise _invalid_request(f"Broker id must be an integer, but it is: {name}")
+        if name != str(self.state.node_id):
+            raise _invalid_request(f"Unexpected broker id, expected {self.state.node_id} {or_what}but received {name}")
+        return True
+
+    def _topic(self, name: str) -> Entries:
+        check_topic_name(name)
+        if name not in self.state.image.topics:
+            raise KafkaError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
+        overrides = self.state.image.config(ResourceType.TOPIC, name)
+        values = self.state.configs.topic_values(overrides)
+        for definition in TOPIC_CONFIGS.values():
+            if definition.internal and definition.name not in overrides:
+                continue
+            origins: list[Origin] = []
+            if definition.name in overrides:
+                text = to_text(values[definition.name])
+                origins.append(Origin(definition.name, text, ConfigSource.DYNAMIC_TOPIC_CONFIG))
+            if definition.broker_synonyms:
+                origins += self.state.configs.origins(definition.broker_synonyms[0][0])
+            yield self._entry(definition, values[definition.name], origins, read_only=False)
+
+    def _broker(self) -> Entries:
+        configs = self.state.configs
+        definitions = broker_configs()
+        for name in sorted({*definitions, *configs.effective}):
+            definition = definitions.get(name)
+            if definition is None:
+                definition = ConfigDefinition(name, ConfigType.UNKNOWN, None)
+            elif definition.internal and name not in configs.effective:
+                continue
+            yield self._entry(
+                definition,
+                _value_or_text(definition, configs.effective.get(name)),
+                configs.origins(name),
+                read_only=definition.scope is Scope.READ_ONLY,
+            )
+
+    def _cluster(self) -> Entries:
+        """What was set dynamically for all brokers, and nothing else."""
+        for name, text in sorted(self.state.configs.dynamic_default.items()):
+            definition = broker_config(name) or ConfigDefinition(name, ConfigType.UNKNOWN, None)
+            origins = [Origin(name, text, ConfigSource.DYNAMIC_DEFAULT_BROKER_CONFIG)]
+            yield self._entry(definition, text, origins, read_only=definition.scope is Scope.READ_ONLY)
+
+    def _loggers(self) -> Entries:
+        for name, level in sorted(self.loggers.items()):
+            yield DescribeConfigsResourceResult(
+                name, level, False, ConfigSource.DYNAMIC_BROKER_LOGGER_CONFIG, documentation=None
+            )
+
+    def _resource(
+        self, resource_type: ResourceType, name: str, definitions: Definitions, source: ConfigSource
+    ) -> Entries:
+        configured = self.state.image.config(resource_type, name)
+        for definition in definitions.values():
+            text = configured.get(definition.name)
+            origins: list[Origin] = []
+            if text is not None:
+                origins.append(Origin(definition.name, text, source))
+            value: Value = definition.default if text is None else _value_or_text(definition, text)
+            for synonym, _ in definition.broker_synonyms:
+                if text is None:
+                    value = self.state.configs.value(synonym)
+                origins += self.state.configs.origins(synonym)
+            if not origins and resource_type is ResourceType.GROUP:
+                origins.append(Origin(definition.name, to_text(value), ConfigSource.DEFAULT_CONFIG))
+            yield self._entry(definition, value, origins, read_only=False)
+
+    def _entry(
+        self, definition: ConfigDefinition, value: Value, origins: Sequence[Origin], *, read_only: bool
+    ) -> DescribeConfigsResourceResult:
+        sensitive = definition.sensitive or definition.type is ConfigType.UNKNOWN
+        return DescribeConfigsResourceResult(
+            name=definition.name,
+            value=None if sensitive else to_text(value),
+            read_only=read_only,
+            config_source=origins[0].source if origins else ConfigSource.DEFAULT_CONFIG,
+            is_sensitive=sensitive,
+            synonyms=[
+                DescribeConfigsSynonym(origin.name, None if sensitive else origin.text, origin.source)
+                for origin in (origins if self.with_synonyms else ())
+            ],
+            config_type=definition.type,
+            documentation=definition.documentation if self.with_documentation else None,
+        )
+
+
+def _value_or_text(definition: ConfigDefinition, text: str | None) -> Value:
+    """The parsed value; the text itself where it would be refused (a name without effect is never parsed)."""
+    if text is None:
+        return definition.default
+    try:
+        return definition.parse(text)
+    except ConfigError:
+        return text
+
+
+def _invalid_request(why: str) -> KafkaError:
+    return KafkaError(ErrorCode.INVALID_REQUEST, why)

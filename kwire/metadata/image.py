@@ -1,0 +1,313 @@
+"""The metadata image: the sum of all metadata records, by one pure `apply`.
+
+Live changes and the replay at start go through the same `apply`, so a restarted broker knows exactly what it knew. What
+a batch of records changed is collected in `Changes`, which tells the server which logs to make, delete or configure.
+
+Look-ups are plain dictionaries: `topics` by name, `topics_by_id` by id. `epoch` grows with every record that is
+applied: an answer made from the image is good as long as it stays the same.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from enum import IntEnum
+from typing import Final
+
+import attrs
+from kwire_protocol.internal.metadata_brokers import (
+    BrokerRegistrationChangeRecord,
+    FenceBrokerRecord,
+    RegisterBrokerRecord,
+    UnfenceBrokerRecord,
+    UnregisterBrokerRecord,
+)
+from kwire_protocol.internal.metadata_configs import ConfigRecord, FeatureLevelRecord, ProducerIdsRecord
+from kwire_protocol.internal.metadata_log import AbortTransactionRecord, BeginTransactionRecord, EndTransactionRecord
+from kwire_protocol.internal.metadata_topics import (
+    PartitionChangeRecord,
+    PartitionRecord,
+    RemoveTopicRecord,
+    TopicRecord,
+)
+from kwire_protocol.wire import Uuid
+
+from kwire.metadata.records import MetadataRecord
+from kwire.metadata.topic_names import has_collision_chars, unified_name
+
+NO_LEADER: Final = -1
+NO_LEADER_CHANGE: Final = -2
+
+
+@attrs.frozen
+class PartitionRegistration:
+    """What the cluster has decided about one partition. `replicas` and `isr` are node ids, preferred leader first."""
+
+    leader: int
+    leader_epoch: int
+    replicas: tuple[int, ...]
+    isr: tuple[int, ...]
+    partition_epoch: int
+    directories: tuple[Uuid, ...] = ()
+    removing_replicas: tuple[int, ...] = ()
+    adding_replicas: tuple[int, ...] = ()
+    leader_recovery_state: int = 0
+    eligible_leader_replicas: tuple[int, ...] = ()
+    last_known_elr: tuple[int, ...] = ()
+
+
+@attrs.define
+class TopicImage:
+    """`partitions[i]` is partition i."""
+
+    name: str
+    topic_id: Uuid
+    partitions: list[PartitionRegistration] = attrs.Factory(list)
+
+
+@attrs.frozen
+class BrokerEndpointImage:
+    host: str
+    port: int
+    security_protocol: int
+
+
+@attrs.frozen
+class BrokerRegistration:
+    broker_id: int
+    broker_epoch: int
+    incarnation_id: Uuid
+    endpoints: Mapping[str, BrokerEndpointImage]
+    """By listener name."""
+    features: Mapping[str, tuple[int, int]]
+    rack: str | None
+    fenced: bool
+    in_controlled_shutdown: bool
+    log_dirs: tuple[Uuid, ...]
+
+
+class ResourceType(IntEnum):
+    """What can be configured, by the number in requests and records."""
+
+    TOPIC = 2
+    BROKER = 4
+    BROKER_LOGGER = 8
+    CLIENT_METRICS = 16
+    GROUP = 32
+
+
+ConfigKey = tuple[int, str]
+"""A resource's type (a ResourceType) and name."""
+
+
+@attrs.define
+class Changes:
+    """What some records changed, net: a topic created and deleted by them is in neither list.
+
+    Partitions that came with a created topic are not listed apart. `configs` are the resources whose configuration
+    changed, those of created and deleted topics included.
+    """
+
+    topics_created: list[TopicImage] = attrs.Factory(list)
+    topics_deleted: list[TopicImage] = attrs.Factory(list)
+    partitions_added: list[tuple[TopicImage, int]] = attrs.Factory(list)
+    partitions_changed: list[tuple[TopicImage, int]] = attrs.Factory(list)
+    configs: set[ConfigKey] = attrs.Factory(set)
+    brokers: bool = False
+    features: bool = False
+
+
+@attrs.define
+class MetadataImage:
+    topics: dict[str, TopicImage] = attrs.Factory(dict)
+    topics_by_id: dict[Uuid, TopicImage] = attrs.Factory(dict)
+    configs: dict[ConfigKey, dict[str, str]] = attrs.Factory(dict)
+    brokers: dict[int, BrokerRegistration] = attrs.Factory(dict)
+    features: dict[str, int] = attrs.Factory(dict)
+    colliding_names: dict[str, set[str]] = attrs.Factory(dict)
+    """Topics whose names differ at most in `.` and `_`, which metrics cannot tell apart, by the name with all `_`."""
+    next_producer_id: int = 0
+    offset: int = -1
+    """The offset of the last record applied."""
+    epoch: int = 0
+    _transaction: list[MetadataRecord] | None = None
+
+    def apply(self, record: MetadataRecord, *, offset: int, changes: Changes | None = None) -> None:
+        """Takes in the record at `offset` of the log, and notes in `changes` what it changed.
+
+        Records of a metadata transaction take effect at its end. Records that this image has no place for (users,
+        quotas, no-ops) only move the offset.
+        """
+        self.offset = offset
+        self.epoch += 1
+        match record:
+            case BeginTransactionRecord():
+                self._transaction = []
+            case AbortTransactionRecord():
+                self._transaction = None
+            case EndTransactionRecord():
+                records, self._transaction = self._transaction or [], None
+                for pending in records:
+                    self._apply(pending, changes or Changes())
+            case _ if self._transaction is not None:
+                self._transaction.append(record)
+            case _:
+                self._apply(record, changes or Changes())
+
+    def topic(self, name: str) -> TopicImage | None:
+        return self.topics.get(name)
+
+    def partition(self, topic: str, index: int) -> PartitionRegistration | None:
+        found = self.topics.get(topic)
+        return found.partitions[index] if found is not None and 0 <= index < len(found.partitions) else None
+
+    def config(self, resource_type: int, name: str) -> Mapping[str, str]:
+        """What was configured for a resource; empty when nothing was."""
+        return self.configs.get((resource_type, name), {})
+
+    def live_brokers(self) -> list[BrokerRegistration]:
+        """The brokers that may lead, by node id."""
+        return [
+            broker
+            for _, broker in sorted(self.brokers.items())
+            if not broker.fenced and not broker.in_controlled_shutdown
+        ]
+
+    def _apply(self, record: MetadataRecord, changes: Changes) -> None:
+        match record:
+            case TopicRecord():
+                topic = TopicImage(record.name, record.topic_id)
+                self.topics[topic.name] = self.topics_by_id[topic.topic_id] = topic
+                if has_collision_chars(topic.name):
+                    self.colliding_names.setdefault(unified_name(topic.name), set()).add(topic.name)
+                changes.topics_created.append(topic)
+            case PartitionRecord():
+                self._add_partition(record, changes)
+            case PartitionChangeRecord():
+                topic = self.topics_by_id[record.topic_id]
+                topic.partitions[record.partition_id] = _changed(topic.partitions[record.partition_id], record)
+                changes.partitions_changed.append((topic, record.partition_id))
+            case RemoveTopicRecord():
+                self._remove_topic(self.topics_by_id[record.topic_id], changes)
+            case ConfigRecord():
+                self._configure(record, changes)
+            case FeatureLevelRecord():
+                if record.feature_level:
+                    self.features[record.name] = record.feature_level
+                else:
+                    self.features.pop(record.name, None)
+                changes.features = True
+            case ProducerIdsRecord():
+                self.next_producer_id = record.next_producer_id
+            case _:
+                self._apply_to_brokers(record, changes)
+
+    def _add_partition(self, record: PartitionRecord, changes: Changes) -> None:
+        topic = self.topics_by_id[record.topic_id]
+        registration = PartitionRegistration(
+            leader=record.leader,
+            leader_epoch=record.leader_epoch,
+            replicas=tuple(record.replicas),
+            isr=tuple(record.isr),
+            partition_epoch=record.partition_epoch,
+            directories=tuple(record.directories),
+            removing_replicas=tuple(record.removing_replicas),
+            adding_replicas=tuple(record.adding_replicas),
+            leader_recovery_state=record.leader_recovery_state,
+            eligible_leader_replicas=tuple(record.eligible_leader_replicas or ()),
+            last_known_elr=tuple(record.last_known_elr or ()),
+        )
+        # Kafka's controller writes a topic's partitions in order; a record for a known partition replaces it.
+        if record.partition_id < len(topic.partitions):
+            topic.partitions[record.partition_id] = registration
+            changes.partitions_changed.append((topic, record.partition_id))
+            return
+        assert record.partition_id == len(topic.partitions), "the partitions of a topic are recorded in order"
+        topic.partitions.append(registration)
+        if not any(it is topic for it in reversed(changes.topics_created)):
+            changes.partitions_added.append((topic, record.partition_id))
+
+    def _remove_topic(self, topic: TopicImage, changes: Changes) -> None:
+        del self.topics[topic.name], self.topics_by_id[topic.topic_id]
+        if has_collision_chars(topic.name):
+            names = self.colliding_names[unified_name(topic.name)]
+            names.discard(topic.name)
+            if not names:
+                del self.colliding_names[unified_name(topic.name)]
+        if self.configs.pop((ResourceType.TOPIC, topic.name), None) is not None:
+            changes.configs.add((ResourceType.TOPIC, topic.name))
+        changes.partitions_added = [(it, index) for it, index in changes.partitions_added if it is not topic]
+        changes.partitions_changed = [(it, index) for it, index in changes.partitions_changed if it is not topic]
+        if any(it is topic for it in changes.topics_created):
+            changes.topics_created = [it for it in changes.topics_created if it is not topic]
+        else:
+            changes.topics_deleted.append(topic)
+
+    def _configure(self, record: ConfigRecord, changes: Changes) -> None:
+        key = (record.resource_type, record.resource_name)
+        if record.value is not None:
+            self.configs.setdefault(key, {})[record.name] = record.value
+        else:
+            configured = self.configs.get(key, {})
+            configured.pop(record.name, None)
+            if not configured:
+                self.configs.pop(key, None)
+        changes.configs.add(key)
+
+    def _apply_to_brokers(self, record: MetadataRecord, changes: Changes) -> None:
+        match record:
+            case RegisterBrokerRecord():
+                self.brokers[record.broker_id] = BrokerRegistration(
+                    broker_id=record.broker_id,
+                    broker_epoch=record.broker_epoch,
+                    incarnation_id=record.incarnation_id,
+                    endpoints={
+                        it.name: BrokerEndpointImage(it.host, it.port, it.security_protocol) for it in record.end_points
+                    },
+                    features={it.name: (it.min_supported_version, it.max_supported_version) for it in record.features},
+                    rack=record.rack,
+                    fenced=record.fenced,
+                    in_controlled_shutdown=record.in_controlled_shutdown,
+                    log_dirs=tuple(record.log_dirs),
+                )
+            case BrokerRegistrationChangeRecord():
+                # 1: it is so from now on, -1: it is no longer so, 0: no change.
+                broker = self.brokers[record.broker_id]
+                self.brokers[record.broker_id] = attrs.evolve(
+                    broker,
+                    fenced=record.fenced > 0 if record.fenced else broker.fenced,
+                    in_controlled_shutdown=record.in_controlled_shutdown > 0 or broker.in_controlled_shutdown,
+                    log_dirs=tuple(record.log_dirs) or broker.log_dirs,
+                )
+            case FenceBrokerRecord():
+                self.brokers[record.id] = attrs.evolve(self.brokers[record.id], fenced=True)
+            case UnfenceBrokerRecord():
+                self.brokers[record.id] = attrs.evolve(self.brokers[record.id], fenced=False)
+            case UnregisterBrokerRecord():
+                del self.brokers[record.broker_id]
+            case _:
+                return
+        changes.brokers = True
+
+
+def _changed(old: PartitionRegistration, record: PartitionChangeRecord) -> PartitionRegistration:
+    """Fields that the record leaves at their defaults stay as they were; a named leader means a new leader epoch."""
+
+    def kept(new: list[int] | None, before: tuple[int, ...]) -> tuple[int, ...]:
+        return before if new is None else tuple(new)
+
+    elected = record.leader != NO_LEADER_CHANGE
+    return PartitionRegistration(
+        leader=record.leader if elected else old.leader,
+        leader_epoch=old.leader_epoch + 1 if elected else old.leader_epoch,
+        replicas=kept(record.replicas, old.replicas),
+        isr=kept(record.isr, old.isr),
+        partition_epoch=old.partition_epoch + 1,
+        directories=old.directories if record.directories is None else tuple(record.directories),
+        removing_replicas=kept(record.removing_replicas, old.removing_replicas),
+        adding_replicas=kept(record.adding_replicas, old.adding_replicas),
+        leader_recovery_state=(
+            old.leader_recovery_state if record.leader_recovery_state < 0 else record.leader_recovery_state
+        ),
+        eligible_leader_replicas=kept(record.eligible_leader_replicas, old.eligible_leader_replicas),
+        last_known_elr=kept(record.last_known_elr, old.last_known_elr),
+    )

@@ -1,0 +1,53 @@
+"""Kafka's metadata records as bytes: the value of a record in `__cluster_metadata`.
+
+A value is the frame version (1), the record's type and its version, each an unsigned varint, then the record.
+"""
+
+from __future__ import annotations
+
+from typing import ClassVar, Protocol, Self
+
+from kwire_protocol.internal import METADATA_RECORDS
+from kwire_protocol.wire import Buffer, ProtocolError, Reader, Writer
+
+FRAME_VERSION = 1
+
+WRITTEN_VERSIONS = {"PartitionRecord": 1, "PartitionChangeRecord": 1}
+"""Version 2 is for eligible leader replicas (KIP-966), a feature that is off. The other records use their newest."""
+
+
+class MetadataRecord(Protocol):
+    """What every record of `kwire_protocol.internal.metadata_*` can do."""
+
+    api_key: ClassVar[int]
+    versions: ClassVar[range]
+
+    @classmethod
+    def read(cls, r: Reader, version: int) -> Self: ...
+
+    def write(self, w: Writer, version: int) -> None: ...
+
+
+def encode_record(record: MetadataRecord) -> bytes:
+    version = WRITTEN_VERSIONS.get(type(record).__name__, record.versions.stop - 1)
+    writer = Writer()
+    writer.unsigned_varint(FRAME_VERSION)
+    writer.unsigned_varint(record.api_key)
+    writer.unsigned_varint(version)
+    record.write(writer, version)
+    return writer.getvalue()
+
+
+def decode_record(value: Buffer) -> MetadataRecord:
+    """Raises ProtocolError for a frame, a type or a version that is not known."""
+    reader = Reader(value)
+    frame_version = reader.unsigned_varint()
+    if frame_version != FRAME_VERSION:
+        raise ProtocolError(f"a metadata record has frame version {frame_version}, {FRAME_VERSION} is known")
+    record_type = reader.unsigned_varint()
+    version = reader.unsigned_varint()
+    info = METADATA_RECORDS.get(record_type)
+    if info is None or not info.min_version <= version <= info.max_version:
+        raise ProtocolError(f"a metadata record has type {record_type} and version {version}, which is not known")
+    record: MetadataRecord = info.record_class.read(reader, version)
+    return record

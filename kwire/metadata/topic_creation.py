@@ -1,0 +1,187 @@
+"""Deciding on CreateTopics, and on the topics that brokers create for themselves. Kafka's checks, in Kafka's order."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Mapping, Sequence
+
+from kwire_protocol.errors import ErrorCode
+from kwire_protocol.internal.metadata_configs import ConfigRecord
+from kwire_protocol.internal.metadata_topics import TopicRecord
+from kwire_protocol.kafka_error import KafkaError
+from kwire_protocol.messages.create_topics import (
+    CreatableTopic,
+    CreatableTopicConfigs,
+    CreatableTopicResult,
+    CreateTopicsRequest,
+    CreateTopicsResponse,
+)
+from kwire_protocol.wire import Uuid
+
+from kwire.configs.definition import to_text
+from kwire.configs.topic import TOPIC_CONFIGS
+from kwire.metadata.config_checks import check_topic_configs
+from kwire.metadata.controller import MAX_PARTITIONS_PER_REQUEST, ClusterState, Records, check_batch_size
+from kwire.metadata.image import ResourceType
+from kwire.metadata.placement import check_assignment, partition_record, place
+from kwire.metadata.topic_names import CLUSTER_METADATA, check_topic_name, has_collision_chars, unified_name
+
+DEFAULT = -1
+
+
+def create_topics(state: ClusterState, request: CreateTopicsRequest) -> tuple[Records, CreateTopicsResponse]:
+    """Each topic succeeds or fails for itself; only a request that is too large fails as a whole."""
+    named = Counter(topic.name for topic in request.topics)
+    topics = [topic for topic in request.topics if named[topic.name] == 1 and topic.name != CLUSTER_METADATA]
+    records: Records = []
+    results: list[CreatableTopicResult] = []
+    try:
+        _check_partition_count(state, topics)
+        for topic in topics:
+            try:
+                topic_records, result = _create_topic(state, topic)
+                records += topic_records
+            except KafkaError as error:
+                result = _failed(topic.name, error)
+            results.append(result)
+        check_batch_size(records)
+    except KafkaError as error:
+        records, results = [], [_failed(topic.name, error) for topic in topics]
+    results += [
+        _failed(name, KafkaError(ErrorCode.INVALID_REQUEST, "Duplicate topic name."))
+        for name, count in named.items()
+        if count > 1
+    ]
+    if named[CLUSTER_METADATA] == 1:
+        prohibited = f"Creation of internal topic {CLUSTER_METADATA} is prohibited."
+        results.append(_failed(CLUSTER_METADATA, KafkaError(ErrorCode.INVALID_REQUEST, prohibited)))
+    return [] if request.validate_only else records, CreateTopicsResponse(topics=results)
+
+
+def _check_partition_count(state: ClusterState, topics: Sequence[CreatableTopic]) -> None:
+    count = 0
+    for topic in topics:
+        if topic.assignments:
+            count += len(topic.assignments)
+        else:
+            count += state.num_partitions if topic.num_partitions == DEFAULT else max(topic.num_partitions, 0)
+    if count > MAX_PARTITIONS_PER_REQUEST:
+        raise KafkaError(ErrorCode.POLICY_VIOLATION, "Excessively large number of partitions per request.")
+
+
+def _create_topic(state: ClusterState, topic: CreatableTopic) -> tuple[Records, CreatableTopicResult]:
+    check_new_name(state, topic.name)
+    configs = _configs_of(topic)
+    check_topic_configs(configs, state.configs)
+    assignment = _assignment(state, topic)
+    topic_id = state.new_id()
+    records = topic_records(state, topic.name, topic_id, configs, assignment)
+    return records, CreatableTopicResult(
+        name=topic.name,
+        topic_id=topic_id,
+        error_message=None,
+        num_partitions=len(assignment),
+        replication_factor=len(assignment[0]),
+        configs=_described(state, configs),
+    )
+
+
+def check_new_name(state: ClusterState, name: str) -> None:
+    """Raises KafkaError: INVALID_TOPIC_EXCEPTION, TOPIC_ALREADY_EXISTS."""
+    check_topic_name(name)
+    if name in state.image.topics:
+        raise KafkaError(ErrorCode.TOPIC_ALREADY_EXISTS, f"Topic '{name}' already exists.")
+    if has_collision_chars(name):
+        colliding = state.image.colliding_names.get(unified_name(name))
+        if colliding:
+            raise KafkaError(
+                ErrorCode.INVALID_TOPIC_EXCEPTION, f"Topic '{name}' collides with existing topic: {min(colliding)}"
+            )
+
+
+def _configs_of(topic: CreatableTopic) -> dict[str, str]:
+    without_value = [config.name for config in topic.configs if config.value is None]
+    if without_value:
+        raise KafkaError(
+            ErrorCode.INVALID_CONFIG, f"Null value not supported for topic configs: {','.join(without_value)}"
+        )
+    return {config.name: config.value for config in topic.configs if config.value is not None}
+
+
+def _assignment(state: ClusterState, topic: CreatableTopic) -> list[list[int]]:
+    if topic.assignments:
+        return _manual_assignment(state, topic)
+    if topic.replication_factor < DEFAULT or topic.replication_factor == 0:
+        raise KafkaError(
+            ErrorCode.INVALID_REPLICATION_FACTOR,
+            "Replication factor must be larger than 0, or -1 to use the default value.",
+        )
+    if topic.num_partitions < DEFAULT or topic.num_partitions == 0:
+        raise KafkaError(ErrorCode.INVALID_PARTITIONS, "Number of partitions was set to an invalid non-positive value.")
+    count = state.num_partitions if topic.num_partitions == DEFAULT else topic.num_partitions
+    replicas = topic.replication_factor
+    if replicas == DEFAULT:
+        # A default of three must not keep a single broker from working; who asks for three gets three or an error.
+        replicas = clamped_replication_factor(state, state.default_replication_factor)
+    try:
+        return place(state.image, first_partition=0, count=count, replication_factor=replicas)
+    except KafkaError as error:
+        raise KafkaError(error.code, f"Unable to replicate the partition {replicas} time(s): {error.message}") from None
+
+
+def clamped_replication_factor(state: ClusterState, configured: int) -> int:
+    """A configured replication factor, or as many brokers as there are."""
+    return max(1, min(configured, len(state.image.live_brokers())))
+
+
+def _manual_assignment(state: ClusterState, topic: CreatableTopic) -> list[list[int]]:
+    if topic.replication_factor != DEFAULT:
+        raise KafkaError(
+            ErrorCode.INVALID_REQUEST,
+            "A manual partition assignment was specified, but replication factor was not set to -1.",
+        )
+    if topic.num_partitions != DEFAULT:
+        raise KafkaError(
+            ErrorCode.INVALID_REQUEST,
+            "A manual partition assignment was specified, but numPartitions was not set to -1.",
+        )
+    by_index: dict[int, list[int]] = {}
+    replication_factor: int | None = None
+    for assignment in topic.assignments:
+        if assignment.partition_index in by_index:
+            raise KafkaError(
+                ErrorCode.INVALID_REPLICA_ASSIGNMENT,
+                f"Found multiple manual partition assignments for partition {assignment.partition_index}",
+            )
+        check_assignment(state.image, assignment.broker_ids, replication_factor)
+        replication_factor = len(assignment.broker_ids)
+        by_index[assignment.partition_index] = assignment.broker_ids
+    if sorted(by_index) != list(range(len(by_index))):
+        raise KafkaError(
+            ErrorCode.INVALID_REPLICA_ASSIGNMENT, "partitions should be a consecutive 0-based integer sequence"
+        )
+    return [by_index[index] for index in range(len(by_index))]
+
+
+def topic_records(
+    state: ClusterState, name: str, topic_id: Uuid, configs: Mapping[str, str], assignment: Sequence[Sequence[int]]
+) -> Records:
+    """The topic, its configurations, then its partitions in order: the order that Kafka writes."""
+    return [
+        TopicRecord(name, topic_id),
+        *(ConfigRecord(ResourceType.TOPIC, name, key, value) for key, value in configs.items()),
+        *(partition_record(state.image, topic_id, index, replicas) for index, replicas in enumerate(assignment)),
+    ]
+
+
+def _described(state: ClusterState, configs: Mapping[str, str]) -> list[CreatableTopicConfigs]:
+    values = state.configs.topic_values(configs)
+    return [
+        CreatableTopicConfigs(name, to_text(values[name]), False, state.configs.topic_source(name, configs), False)
+        for name, definition in sorted(TOPIC_CONFIGS.items())
+        if not definition.internal or name in configs
+    ]
+
+
+def _failed(name: str, error: KafkaError) -> CreatableTopicResult:
+    return CreatableTopicResult(name=name, error_code=error.code, error_message=error.message)

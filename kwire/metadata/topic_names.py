@@ -1,0 +1,51 @@
+"""Which names a topic may have, and which are the brokers' own. Kafka's rules, and its words.
+
+A name is part of a path, so it is checked before anything else is done with it.
+"""
+
+from __future__ import annotations
+
+import re
+from typing import Final
+
+from kwire_protocol.errors import ErrorCode
+from kwire_protocol.kafka_error import KafkaError
+
+MAX_NAME_LENGTH: Final = 249
+
+CLUSTER_METADATA: Final = "__cluster_metadata"
+CONSUMER_OFFSETS: Final = "__consumer_offsets"
+TRANSACTION_STATE: Final = "__transaction_state"
+SHARE_GROUP_STATE: Final = "__share_group_state"
+INTERNAL_TOPICS: Final = frozenset((CONSUMER_OFFSETS, TRANSACTION_STATE, SHARE_GROUP_STATE))
+"""Topics that clients are told to be internal."""
+
+_LEGAL: Final = re.compile(r"[a-zA-Z0-9._-]+")
+
+
+def check_topic_name(name: str) -> None:
+    """Raises KafkaError(INVALID_TOPIC_EXCEPTION)."""
+    if not name:
+        why = "the empty string is not allowed"
+    elif name in (".", ".."):
+        why = f"'{name}' is not allowed"
+    elif len(name) > MAX_NAME_LENGTH:
+        why = f"the length of '{name}' is longer than the max allowed length {MAX_NAME_LENGTH}"
+    elif not _LEGAL.fullmatch(name):
+        why = f"'{name}' contains one or more characters other than ASCII alphanumerics, '.', '_' and '-'"
+    else:
+        return
+    raise KafkaError(ErrorCode.INVALID_TOPIC_EXCEPTION, f"Topic name is invalid: {why}")
+
+
+def is_internal(name: str) -> bool:
+    return name in INTERNAL_TOPICS
+
+
+def has_collision_chars(name: str) -> bool:
+    return "." in name or "_" in name
+
+
+def unified_name(name: str) -> str:
+    """The name as Kafka's metrics write it, where `.` and `_` are one."""
+    return name.replace(".", "_")
