@@ -1,0 +1,1 @@
+"""Spark Structured Streaming against a broker: the real connector, on kwire and on Apache Kafka."""

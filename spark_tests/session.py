@@ -1,0 +1,95 @@
+"""The one Spark session of a test run, with Spark's own Kafka connector.
+
+Spark lives in a Java process that pyspark starts and talks to through a socket. What makes that process fit for tests:
+
+* The connector is handed over as jar files that devtools has fetched and checked. When they cannot be had, every test
+  fails.
+* It reaches itself by the loopback address, whatever the machine thinks its name is, and everything it writes is in one
+  folder.
+* It ends when this process lets go of its standard input. `stop()` does so and waits: a process left to the garbage
+  collector is a ResourceWarning, and outlives the brokers of the tests for a while. So are the sockets that pyspark
+  leaves behind, hence the collection at a moment when nobody else is blamed for them.
+"""
+
+from __future__ import annotations
+
+import gc
+import os
+import sys
+import warnings
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from unittest import mock
+
+from pyspark import SparkContext
+from pyspark.sql import SparkSession
+
+from devtools.jars import jars
+from devtools.java import java_environment
+
+_END_WITHIN_S = 30.0
+
+# Each query is new code that runs for a second: compiling it thoroughly costs half of all CPU time and saves little.
+_QUICK = ["-XX:TieredStopAtLevel=1", "-XX:+UseSerialGC"]
+
+# Errors only, and these are seen where a test fails: pytest keeps what the process prints.
+_LOG4J = """\
+status = error
+rootLogger.level = error
+rootLogger.appenderRef.console.ref = console
+appender.console.type = Console
+appender.console.name = console
+appender.console.target = SYSTEM_ERR
+appender.console.layout.type = PatternLayout
+appender.console.layout.pattern = %d{HH:mm:ss.SSS} %p %c{1}: %m%n%ex{20}
+"""
+
+
+@contextmanager
+def spark_session(folder: Path) -> Iterator[SparkSession]:
+    """A session that keeps its files in `folder`."""
+    log4j = folder / "log4j2.properties"
+    log4j.write_text(_LOG4J)
+    temporary = folder / "tmp"
+    temporary.mkdir()
+    java_options = [*_QUICK, f"-Dlog4j2.configurationFile={log4j}", f"-Djava.io.tmpdir={temporary}"]
+    settings: dict[str, bool | float | int | str | None] = {
+        "spark.jars": ",".join(map(str, jars("spark-kafka"))),
+        "spark.ui.enabled": "false",
+        "spark.ui.showConsoleProgress": "false",
+        "spark.driver.host": "127.0.0.1",
+        "spark.driver.bindAddress": "127.0.0.1",
+        "spark.driver.memory": "1g",
+        "spark.driver.extraJavaOptions": " ".join(java_options),
+        "spark.local.dir": str(temporary),
+        "spark.sql.warehouse.dir": str(folder / "warehouse"),
+        "spark.sql.session.timeZone": "UTC",
+        "spark.sql.shuffle.partitions": "2",
+        "spark.sql.streaming.forceDeleteTempCheckpointLocation": "true",
+        "spark.sql.streaming.stopTimeout": "30s",
+    }
+    environment = {**java_environment(), "PYSPARK_PYTHON": sys.executable, "SPARK_LOCAL_IP": "127.0.0.1"}
+    with mock.patch.dict(os.environ, environment):
+        builder = SparkSession.builder.master("local[2]").appName("spark_tests")
+        session = builder.config(map=settings).getOrCreate()
+        try:
+            yield session
+        finally:
+            stop(session)
+
+
+def stop(session: SparkSession) -> None:
+    """Ends the session and its Java process."""
+    gateway = SparkContext._gateway
+    session.stop()
+    assert gateway is not None
+    gateway.shutdown()
+    process = gateway.proc
+    process.stdin.close()
+    process.wait(_END_WITHIN_S)
+    SparkContext._gateway = None
+    SparkContext._jvm = None
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", ResourceWarning)
+        gc.collect()

@@ -1,0 +1,52 @@
+"""A million records of 100 bytes, and not one bit of them changed on the way into a table."""
+
+from __future__ import annotations
+
+import random
+import zlib
+from collections.abc import Callable, Iterator
+
+from pyspark.sql import Row
+
+from .records import Record, produce
+from .tables import Tables
+
+RECORDS = 1_000_000
+RECORD_BYTES = 100
+PARTITIONS = 4
+SEED = 20
+
+# Of a record together with its place, so that a record at another's place counts as changed. A sum of such hashes does
+# not mind the order in which Spark's tasks come along.
+HASH = "crc32(concat(CAST(concat(partition, ':', offset, ':') AS BINARY), value))"
+
+
+def test_a_million_records_are_read_unchanged(tables: Tables, new_topic: Callable[..., str]) -> None:
+    topic = new_topic(partitions=PARTITIONS)
+    sent = Tally()
+    produce(tables.bootstrap, topic, sent.counting(made_up_records()), linger_ms=50, batch_size=1 << 19)
+    rows = tables.read(subscribe=topic, minPartitions=PARTITIONS * 2)
+    found = rows.selectExpr("count(*) AS records", "sum(length(value)) AS bytes", f"sum({HASH}) AS hashes").collect()
+    assert found == [Row(records=RECORDS, bytes=RECORDS * RECORD_BYTES, hashes=sent.hashes)]
+
+
+def made_up_records() -> Iterator[Record]:
+    noise = random.Random(SEED)
+    for number in range(RECORDS):
+        yield Record(noise.randbytes(RECORD_BYTES), partition=number % PARTITIONS)
+
+
+class Tally:
+    """What the table must add up to."""
+
+    def __init__(self) -> None:
+        self.hashes = 0
+
+    def counting(self, records: Iterator[Record]) -> Iterator[Record]:
+        """Passes the records on; the n-th of a partition gets the offset n there."""
+        offsets = [0] * PARTITIONS
+        for record in records:
+            place = f"{record.partition}:{offsets[record.partition]}:".encode()
+            self.hashes += zlib.crc32(place + (record.value or b""))
+            offsets[record.partition] += 1
+            yield record
