@@ -184,6 +184,7 @@ UNREADABLE: dict[str, bytearray] = {
     "a record too many": with_content(PLAIN, RECORD_BYTES + bytes(20), count=4),
     "two bytes behind": with_content(PLAIN, RECORD_BYTES + b"\0\0"),
     "the first record longer": with_content(PLAIN, bytes([RECORD_BYTES[0] + 2]) + RECORD_BYTES[1:]),
+    "the first record shorter": with_content(PLAIN, bytes([RECORD_BYTES[0] - 2]) + RECORD_BYTES[1:]),
     "the last record's headers missing": with_content(PLAIN, RECORD_BYTES[:-1] + b"\2"),
     "a negative number of headers": with_content(PLAIN, RECORD_BYTES[:-1] + b"\1"),
     "a header without a name": with_content(build_batch([Record(headers=[("n", b"v")])]), b"\x16\0\0\0\1\1\2\1\2v\0\0"),
