@@ -69,9 +69,10 @@ class StructEmitter:
         message = self.message
         lines = [] if message.api_key is None else [f"api_key: ClassVar[int] = {message.api_key}"]
         flexible_since = self.flexible.low if self.flexible else None
+        low = f"{message.versions.low}, " if message.versions.low else ""
         return [
             *lines,
-            f"versions: ClassVar[range] = range({message.versions.low}, {message.versions.high + 1})",
+            f"versions: ClassVar[range] = range({low}{message.versions.high + 1})",
             f"flexible_since: ClassVar[int | None] = {flexible_since}",
             "",
         ]
@@ -86,12 +87,12 @@ class StructEmitter:
         return self.module.class_names[self.message.name, field.element]
 
     def _is_optional(self, field: Field) -> bool:
-        """A tagged struct that is not there is None: cheaper than a struct of defaults, and clearer."""
-        return bool(field.nullable & self.versions) or field.element == "records" or self._is_tagged_struct(field)
+        return bool(field.nullable & self.versions) or self._is_tagged_struct(field)
 
     @staticmethod
     def _is_tagged_struct(field: Field) -> bool:
-        return field.is_struct and not field.is_array and field.tag is not None
+        """One that is not there is None: cheaper than a struct of defaults, and clearer. Null itself would be taken."""
+        return field.is_struct and not field.is_array and field.tag is not None and not field.nullable
 
     def _type(self, field: Field) -> str:
         kind = self._plain_type(field)
@@ -107,6 +108,8 @@ class StructEmitter:
         return f"list[{kind}]" if field.is_array else kind
 
     def _default(self, field: Field) -> str:
+        if field.element == "records" and not self._is_optional(field):
+            return 'b""'
         if field.default is None or self._is_tagged_struct(field):
             return "None"
         if field.is_array:
@@ -183,7 +186,7 @@ class StructEmitter:
 
     @staticmethod
     def _may_be_null(field: Field, version: int) -> bool:
-        return version in field.nullable or field.element == "records"
+        return version in field.nullable
 
     @staticmethod
     def _local(field: Field) -> str:
@@ -206,7 +209,8 @@ class StructEmitter:
         null = self._may_be_null(field, version)
         if not field.is_array:
             if field.is_struct and null:
-                return [f"{local} = None if r.int8() < 0 else {self._read_one(field, version)}"]
+                is_null = "r.int8() < 0" if field.tag is None else "r.unsigned_varint() == 0"
+                return [f"{local} = None if {is_null} else {self._read_one(field, version)}"]
             return [f"{local} = {self._read_one(field, version, null)}"]
         least = min(
             self.sizes.of_element(field, v)
@@ -247,7 +251,7 @@ class StructEmitter:
             return []
         lines = []
         for field in fields:
-            annotation = f": {self._type(field)}" if self._default(field) in {"None", "[]"} else ""
+            annotation = f": {self._type(field)}" if self._is_optional(field) or field.is_array else ""
             lines.append(f"{self._local(field)}{annotation} = {self._default(field)}")
         inner = ["r.skip_tags()"]
         if fields:
@@ -316,16 +320,12 @@ class StructEmitter:
                 return self._write_array(field, version, value)
             local = self._local(field)
             return [f"{local} = {self._required(field)}", *self._write_array(field, version, local)]
-        if field.is_struct and null and known:
-            return ["w.int8(1)", f"{value}.write(w, version)"]
         if field.is_struct and null:
-            return [
-                f"if {value} is None:",
-                "    w.int8(-1)",
-                "else:",
-                "    w.int8(1)",
-                f"    {value}.write(w, version)",
-            ]
+            marks = (
+                ("w.int8(-1)", "w.int8(1)") if field.tag is None else ("w.unsigned_varint(0)", "w.unsigned_varint(1)")
+            )
+            written = [marks[1], f"{value}.write(w, version)"]
+            return [f"if {value} is None:", f"    {marks[0]}", "else:", *indent(written)]
         return [self._write_one(field, version, self._required(field) if must else value, null)]
 
     def _required(self, field: Field) -> str:

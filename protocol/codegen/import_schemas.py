@@ -85,7 +85,7 @@ def strip_comments(text: str) -> str:
 
 def default_value(kind: str, default: Any) -> Any:
     """Kafka writes most defaults as text; a schema holds the value itself."""
-    if default is None or default == "null":
+    if default == "null":
         return None
     if kind == "bool":
         return str(default).lower() == "true"
@@ -97,6 +97,8 @@ def default_value(kind: str, default: Any) -> Any:
 def field_facts(field: dict[str, Any]) -> dict[str, Any]:
     facts = {key: field[key] for key in FIELD_KEYS if key in field}
     facts.setdefault("versions", field.get("taggedVersions"))
+    if facts.get("default", "") is None:
+        del facts["default"]  # null without quotes says nothing to Kafka's generator: the usual default holds
     if "default" in facts:
         facts["default"] = default_value(field["type"], facts["default"])
     if field.get("flexibleVersions"):

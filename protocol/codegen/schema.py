@@ -123,11 +123,9 @@ def _collect(fields: tuple[Field, ...], found: dict[str, Struct], common: dict[s
     for field in fields:
         if not field.is_struct or field.element in found:
             continue
-        if field.fields:
-            struct = Struct(field.element, field.versions & within, field.fields)
-        else:
-            struct = common[field.element]
-            struct = Struct(struct.name, struct.versions & within, struct.fields)
+        # A common struct has versions of its own: other fields may use it as well.
+        here = Struct(field.element, field.versions & within, field.fields)
+        struct = here if field.fields else common[field.element]
         _collect(struct.fields, found, common, struct.versions)
         found[field.element] = struct
 
@@ -137,7 +135,9 @@ def load_message(path: Path) -> Message:
     versions = Versions.parse(facts["validVersions"])
     fields = tuple(_field(each) for each in facts["fields"])
     common = {
-        each["name"]: Struct(each["name"], Versions.parse(each["versions"]), tuple(_field(f) for f in each["fields"]))
+        each["name"]: Struct(
+            each["name"], Versions.parse(each["versions"]) & versions, tuple(_field(f) for f in each["fields"])
+        )
         for each in facts.get("commonStructs", ())
     }
     structs: dict[str, Struct] = {}

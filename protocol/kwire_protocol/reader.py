@@ -6,7 +6,7 @@ from collections.abc import Iterable, Iterator
 from struct import Struct
 from typing import Any, NoReturn
 
-from kwire_protocol.wire_types import MAX_STRING_BYTES, Buffer, ProtocolError, Uuid
+from kwire_protocol.wire_types import MAX_ARRAY_LENGTH, MAX_STRING_BYTES, MAX_TAGGED_FIELDS, Buffer, ProtocolError, Uuid
 
 _INT8 = Struct(">b")
 _INT16 = Struct(">h")
@@ -204,10 +204,22 @@ class Reader:
         length = self.unsigned_varint() - 1
         return None if length < 0 else self._take(length).tobytes()
 
-    def nullable_records(self) -> memoryview | None:
+    def records(self) -> memoryview:
         """A slice of the buffer: no copy, and only as lasting as the buffer."""
         length = self.int32()
+        if length < 0:
+            raise ProtocolError("records that must not be null are null")
+        return self._take(length)
+
+    def nullable_records(self) -> memoryview | None:
+        length = self.int32()
         return None if length < 0 else self._take(length)
+
+    def compact_records(self) -> memoryview:
+        length = self.unsigned_varint() - 1
+        if length < 0:
+            raise ProtocolError("records that must not be null are null")
+        return self._take(length)
 
     def compact_nullable_records(self) -> memoryview | None:
         length = self.unsigned_varint() - 1
@@ -218,6 +230,8 @@ class Reader:
     def _bounded(self, count: int, element_bytes: int) -> int:
         if count * element_bytes > self.end - self.pos:
             raise ProtocolError(f"an array claims {count} elements, but {self.end - self.pos} bytes are left")
+        if count > MAX_ARRAY_LENGTH:
+            raise ProtocolError(f"an array has {count} elements; the limit is {MAX_ARRAY_LENGTH}")
         return count
 
     def count(self, element_bytes: int) -> int:
@@ -238,13 +252,13 @@ class Reader:
         except IndexError:
             self._truncated()
         if count > 126:
-            count = self.unsigned_varint() - 1
+            count = self._bounded(self.unsigned_varint() - 1, element_bytes)
         else:
             self.pos = pos + 1
+            if count * element_bytes > self.end - self.pos:
+                self._bounded(count, element_bytes)
         if count < 0:
             raise ProtocolError("an array that must not be null is null")
-        if count * element_bytes > self.end - self.pos:
-            self._bounded(count, element_bytes)
         return count
 
     def compact_nullable_count(self, element_bytes: int) -> int | None:
@@ -284,7 +298,9 @@ class Reader:
 
     def _tags(self, count: int) -> Iterator[int]:
         end = self.end
-        for _ in range(self._bounded(count, 2)):
+        if count > MAX_TAGGED_FIELDS:
+            raise ProtocolError(f"a struct claims {count} tagged fields; the limit is {MAX_TAGGED_FIELDS}")
+        for _ in range(count):
             tag = self.unsigned_varint()
             size = self.unsigned_varint()
             start = self.pos

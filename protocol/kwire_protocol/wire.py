@@ -21,7 +21,9 @@ from __future__ import annotations
 
 from kwire_protocol.reader import Reader
 from kwire_protocol.wire_types import (
+    MAX_ARRAY_LENGTH,
     MAX_STRING_BYTES,
+    MAX_TAGGED_FIELDS,
     NULL_UUID,
     ApiMessage,
     Buffer,
@@ -38,7 +40,9 @@ from kwire_protocol.wire_types import (
 from kwire_protocol.writer import OWN_PIECE_BYTES, Writer
 
 __all__ = [
+    "MAX_ARRAY_LENGTH",
     "MAX_STRING_BYTES",
+    "MAX_TAGGED_FIELDS",
     "NULL_UUID",
     "OWN_PIECE_BYTES",
     "ApiMessage",

@@ -16,7 +16,10 @@ NULL_UUID: Uuid = bytes(16)
 
 Buffer: TypeAlias = bytes | bytearray | memoryview
 
-MAX_STRING_BYTES = 0x7FFF  # Kafka refuses longer strings in both encodings, though the compact one could carry them.
+# Kafka's own limits, since 4.4 for the last two.
+MAX_STRING_BYTES = 0x7FFF  # in both encodings, though the compact one could carry more
+MAX_ARRAY_LENGTH = 1_000_000
+MAX_TAGGED_FIELDS = 10_000
 
 _T = TypeVar("_T")
 

@@ -163,19 +163,25 @@ class Writer:
         else:
             self.compact_blob(value)
 
+    def records(self, value: Buffer | Region) -> None:
+        self.buf += _INT32.pack(len(value) if isinstance(value, Buffer) else value.size)
+        self.attach(value)
+
     def nullable_records(self, value: Buffer | Region | None) -> None:
         if value is None:
             self.buf += b"\xff\xff\xff\xff"
         else:
-            self.buf += _INT32.pack(len(value) if isinstance(value, Buffer) else value.size)
-            self.attach(value)
+            self.records(value)
+
+    def compact_records(self, value: Buffer | Region) -> None:
+        self.unsigned_varint((len(value) if isinstance(value, Buffer) else value.size) + 1)
+        self.attach(value)
 
     def compact_nullable_records(self, value: Buffer | Region | None) -> None:
         if value is None:
             self.buf.append(0)
         else:
-            self.unsigned_varint((len(value) if isinstance(value, Buffer) else value.size) + 1)
-            self.attach(value)
+            self.compact_records(value)
 
     def attach(self, value: Buffer | Region) -> None:
         """The bytes of `value`: copied when few, else a piece of their own, which must not change until sent."""

@@ -19,7 +19,7 @@ _I64_I64 = Struct(">qq")
 @attrs.define
 class ConsumerGroupMetadataKey:
     api_key: ClassVar[int] = 3
-    versions: ClassVar[range] = range(0, 1)
+    versions: ClassVar[range] = range(1)
     flexible_since: ClassVar[int | None] = None
 
     group_id: str = ""
@@ -40,7 +40,7 @@ class ConsumerGroupMetadataKey:
 @attrs.define
 class ConsumerGroupMetadataValue:
     api_key: ClassVar[int] = 3
-    versions: ClassVar[range] = range(0, 1)
+    versions: ClassVar[range] = range(1)
     flexible_since: ClassVar[int | None] = 0
 
     epoch: int = 0
@@ -71,7 +71,7 @@ class ConsumerGroupMetadataValue:
 @attrs.define
 class ConsumerGroupPartitionMetadataKey:
     api_key: ClassVar[int] = 4
-    versions: ClassVar[range] = range(0, 1)
+    versions: ClassVar[range] = range(1)
     flexible_since: ClassVar[int | None] = None
 
     group_id: str = ""
@@ -138,7 +138,7 @@ class TopicMetadata:
 @attrs.define
 class ConsumerGroupPartitionMetadataValue:
     api_key: ClassVar[int] = 4
-    versions: ClassVar[range] = range(0, 1)
+    versions: ClassVar[range] = range(1)
     flexible_since: ClassVar[int | None] = 0
 
     topics: list[TopicMetadata] = attrs.Factory(list)
@@ -163,7 +163,7 @@ class ConsumerGroupPartitionMetadataValue:
 @attrs.define
 class ConsumerGroupMemberMetadataKey:
     api_key: ClassVar[int] = 5
-    versions: ClassVar[range] = range(0, 1)
+    versions: ClassVar[range] = range(1)
     flexible_since: ClassVar[int | None] = None
 
     group_id: str = ""
@@ -225,7 +225,7 @@ class ClassicMemberMetadata:
 @attrs.define
 class ConsumerGroupMemberMetadataValue:
     api_key: ClassVar[int] = 5
-    versions: ClassVar[range] = range(0, 1)
+    versions: ClassVar[range] = range(1)
     flexible_since: ClassVar[int | None] = 0
 
     instance_id: str | None = ""
@@ -236,7 +236,7 @@ class ConsumerGroupMemberMetadataValue:
     subscribed_topic_regex: str | None = ""
     rebalance_timeout_ms: int = -1
     server_assignor: str | None = ""
-    classic_member_metadata: ClassicMemberMetadata | None = None  # tag 0
+    classic_member_metadata: ClassicMemberMetadata | None = attrs.Factory(ClassicMemberMetadata)  # tag 0
 
     @classmethod
     def read(cls, r: Reader, version: int) -> ConsumerGroupMemberMetadataValue:
@@ -250,10 +250,10 @@ class ConsumerGroupMemberMetadataValue:
         subscribed_topic_regex = r.compact_nullable_string()
         rebalance_timeout_ms = r.int32()
         server_assignor = r.compact_nullable_string()
-        classic_member_metadata: ClassicMemberMetadata | None = None
+        classic_member_metadata: ClassicMemberMetadata | None = ClassicMemberMetadata()
         for tag in r.tags():
             if tag == 0:
-                classic_member_metadata = None if r.int8() < 0 else ClassicMemberMetadata.read(r, version)
+                classic_member_metadata = None if r.unsigned_varint() == 0 else ClassicMemberMetadata.read(r, version)
         return cls(
             instance_id,
             rack_id,
@@ -280,17 +280,20 @@ class ConsumerGroupMemberMetadataValue:
         w.int32(self.rebalance_timeout_ms)
         w.compact_nullable_string(self.server_assignor)
         tags = w.begin_tags()
-        if self.classic_member_metadata is not None:
+        if self.classic_member_metadata != ClassicMemberMetadata():
             start = w.begin_tag(tags, 0)
-            w.int8(1)
-            self.classic_member_metadata.write(w, version)
+            if self.classic_member_metadata is None:
+                w.unsigned_varint(0)
+            else:
+                w.unsigned_varint(1)
+                self.classic_member_metadata.write(w, version)
             w.end_tag(start)
 
 
 @attrs.define
 class ConsumerGroupTargetAssignmentMetadataKey:
     api_key: ClassVar[int] = 6
-    versions: ClassVar[range] = range(0, 1)
+    versions: ClassVar[range] = range(1)
     flexible_since: ClassVar[int | None] = None
 
     group_id: str = ""
@@ -311,7 +314,7 @@ class ConsumerGroupTargetAssignmentMetadataKey:
 @attrs.define
 class ConsumerGroupTargetAssignmentMetadataValue:
     api_key: ClassVar[int] = 6
-    versions: ClassVar[range] = range(0, 1)
+    versions: ClassVar[range] = range(1)
     flexible_since: ClassVar[int | None] = 0
 
     assignment_epoch: int = 0
@@ -342,7 +345,7 @@ class ConsumerGroupTargetAssignmentMetadataValue:
 @attrs.define
 class ConsumerGroupTargetAssignmentMemberKey:
     api_key: ClassVar[int] = 7
-    versions: ClassVar[range] = range(0, 1)
+    versions: ClassVar[range] = range(1)
     flexible_since: ClassVar[int | None] = None
 
     group_id: str = ""
@@ -385,7 +388,7 @@ class TopicPartition:
 @attrs.define
 class ConsumerGroupTargetAssignmentMemberValue:
     api_key: ClassVar[int] = 7
-    versions: ClassVar[range] = range(0, 1)
+    versions: ClassVar[range] = range(1)
     flexible_since: ClassVar[int | None] = 0
 
     topic_partitions: list[TopicPartition] = attrs.Factory(list)
@@ -410,7 +413,7 @@ class ConsumerGroupTargetAssignmentMemberValue:
 @attrs.define
 class ConsumerGroupCurrentMemberAssignmentKey:
     api_key: ClassVar[int] = 8
-    versions: ClassVar[range] = range(0, 1)
+    versions: ClassVar[range] = range(1)
     flexible_since: ClassVar[int | None] = None
 
     group_id: str = ""
@@ -435,13 +438,13 @@ class ConsumerGroupCurrentMemberAssignmentKey:
 class TopicPartitions:
     topic_id: Uuid = NULL_UUID
     partitions: list[int] = attrs.Factory(list)
-    assignment_epochs: list[int] | None = None  # tag 0
+    assignment_epochs: list[int] | None = attrs.Factory(list)  # tag 0
 
     @classmethod
     def read(cls, r: Reader, version: int) -> TopicPartitions:
         topic_id = r.uuid()
         partitions = r.int32s(r.compact_count(4))
-        assignment_epochs: list[int] | None = None
+        assignment_epochs: list[int] | None = []
         for tag in r.tags():
             if tag == 0:
                 count = r.compact_nullable_count(4)
@@ -453,17 +456,20 @@ class TopicPartitions:
         w.compact_count(len(self.partitions))
         w.int32s(self.partitions)
         tags = w.begin_tags()
-        if self.assignment_epochs is not None:
+        if self.assignment_epochs != []:
             start = w.begin_tag(tags, 0)
-            w.compact_count(len(self.assignment_epochs))
-            w.int32s(self.assignment_epochs)
+            if self.assignment_epochs is None:
+                w.compact_null_count()
+            else:
+                w.compact_count(len(self.assignment_epochs))
+                w.int32s(self.assignment_epochs)
             w.end_tag(start)
 
 
 @attrs.define
 class ConsumerGroupCurrentMemberAssignmentValue:
     api_key: ClassVar[int] = 8
-    versions: ClassVar[range] = range(0, 1)
+    versions: ClassVar[range] = range(1)
     flexible_since: ClassVar[int | None] = 0
 
     member_epoch: int = 0
@@ -498,7 +504,7 @@ class ConsumerGroupCurrentMemberAssignmentValue:
 @attrs.define
 class ConsumerGroupRegularExpressionKey:
     api_key: ClassVar[int] = 16
-    versions: ClassVar[range] = range(0, 1)
+    versions: ClassVar[range] = range(1)
     flexible_since: ClassVar[int | None] = None
 
     group_id: str = ""
@@ -522,7 +528,7 @@ class ConsumerGroupRegularExpressionKey:
 @attrs.define
 class ConsumerGroupRegularExpressionValue:
     api_key: ClassVar[int] = 16
-    versions: ClassVar[range] = range(0, 1)
+    versions: ClassVar[range] = range(1)
     flexible_since: ClassVar[int | None] = 0
 
     topics: list[str] = attrs.Factory(list)

@@ -20,7 +20,7 @@ _I64_I64 = Struct(">qq")
 @attrs.define
 class LegacyOffsetCommitKey:
     api_key: ClassVar[int] = 0
-    versions: ClassVar[range] = range(0, 1)
+    versions: ClassVar[range] = range(1)
     flexible_since: ClassVar[int | None] = None
 
     group: str = ""
@@ -47,7 +47,7 @@ class LegacyOffsetCommitKey:
 @attrs.define
 class LegacyOffsetCommitValue:
     api_key: ClassVar[int] = 0
-    versions: ClassVar[range] = range(0, 1)
+    versions: ClassVar[range] = range(1)
     flexible_since: ClassVar[int | None] = None
 
     offset: int = 0
@@ -74,7 +74,7 @@ class LegacyOffsetCommitValue:
 @attrs.define
 class OffsetCommitKey:
     api_key: ClassVar[int] = 1
-    versions: ClassVar[range] = range(0, 1)
+    versions: ClassVar[range] = range(1)
     flexible_since: ClassVar[int | None] = None
 
     group: str = ""
@@ -101,7 +101,7 @@ class OffsetCommitKey:
 @attrs.define
 class OffsetCommitValue:
     api_key: ClassVar[int] = 1
-    versions: ClassVar[range] = range(0, 5)
+    versions: ClassVar[range] = range(5)
     flexible_since: ClassVar[int | None] = 4
 
     offset: int = 0
@@ -167,7 +167,7 @@ class OffsetCommitValue:
 @attrs.define
 class GroupMetadataKey:
     api_key: ClassVar[int] = 2
-    versions: ClassVar[range] = range(0, 1)
+    versions: ClassVar[range] = range(1)
     flexible_since: ClassVar[int | None] = None
 
     group: str = ""
@@ -268,7 +268,7 @@ class MemberMetadata:
 @attrs.define
 class GroupMetadataValue:
     api_key: ClassVar[int] = 2
-    versions: ClassVar[range] = range(0, 5)
+    versions: ClassVar[range] = range(5)
     flexible_since: ClassVar[int | None] = 4
 
     protocol_type: str = ""

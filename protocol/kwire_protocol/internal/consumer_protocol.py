@@ -31,7 +31,7 @@ class ConsumerProtocolAssignmentTopicPartition:
 
 @attrs.define
 class ConsumerProtocolAssignment:
-    versions: ClassVar[range] = range(0, 4)
+    versions: ClassVar[range] = range(4)
     flexible_since: ClassVar[int | None] = None
 
     assigned_partitions: list[ConsumerProtocolAssignmentTopicPartition] = attrs.Factory(list)
@@ -73,7 +73,7 @@ class ConsumerProtocolSubscriptionTopicPartition:
 
 @attrs.define
 class ConsumerProtocolSubscription:
-    versions: ClassVar[range] = range(0, 4)
+    versions: ClassVar[range] = range(4)
     flexible_since: ClassVar[int | None] = None
 
     topics: list[str] = attrs.Factory(list)

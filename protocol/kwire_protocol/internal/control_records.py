@@ -19,7 +19,7 @@ _I16_I64 = Struct(">hq")
 
 @attrs.define
 class ControlRecordTypeSchema:
-    versions: ClassVar[range] = range(0, 1)
+    versions: ClassVar[range] = range(1)
     flexible_since: ClassVar[int | None] = None
 
     type: int = 0
@@ -39,7 +39,7 @@ class ControlRecordTypeSchema:
 
 @attrs.define
 class EndTxnMarker:
-    versions: ClassVar[range] = range(0, 1)
+    versions: ClassVar[range] = range(1)
     flexible_since: ClassVar[int | None] = None
 
     coordinator_epoch: int = 0
@@ -59,7 +59,7 @@ class EndTxnMarker:
 
 @attrs.define
 class KRaftVersionRecord:
-    versions: ClassVar[range] = range(0, 1)
+    versions: ClassVar[range] = range(1)
     flexible_since: ClassVar[int | None] = 0
 
     version: int = 0
@@ -107,7 +107,7 @@ class LeaderChangeMessageVoter:
 
 @attrs.define
 class LeaderChangeMessage:
-    versions: ClassVar[range] = range(0, 2)
+    versions: ClassVar[range] = range(2)
     flexible_since: ClassVar[int | None] = 0
 
     version: int = 0
@@ -140,7 +140,7 @@ class LeaderChangeMessage:
 
 @attrs.define
 class SnapshotFooterRecord:
-    versions: ClassVar[range] = range(0, 1)
+    versions: ClassVar[range] = range(1)
     flexible_since: ClassVar[int | None] = 0
 
     version: int = 0
@@ -162,7 +162,7 @@ class SnapshotFooterRecord:
 
 @attrs.define
 class SnapshotHeaderRecord:
-    versions: ClassVar[range] = range(0, 1)
+    versions: ClassVar[range] = range(1)
     flexible_since: ClassVar[int | None] = 0
 
     version: int = 0
@@ -248,7 +248,7 @@ class VotersRecordVoter:
 
 @attrs.define
 class VotersRecord:
-    versions: ClassVar[range] = range(0, 1)
+    versions: ClassVar[range] = range(1)
     flexible_since: ClassVar[int | None] = 0
 
     version: int = 0

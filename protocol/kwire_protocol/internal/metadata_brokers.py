@@ -63,7 +63,7 @@ class BrokerFeature:
 @attrs.define
 class RegisterBrokerRecord:
     api_key: ClassVar[int] = 0
-    versions: ClassVar[range] = range(0, 5)
+    versions: ClassVar[range] = range(5)
     flexible_since: ClassVar[int | None] = 0
 
     broker_id: int = 0
@@ -165,7 +165,7 @@ class RegisterBrokerRecord:
 @attrs.define
 class UnregisterBrokerRecord:
     api_key: ClassVar[int] = 1
-    versions: ClassVar[range] = range(0, 1)
+    versions: ClassVar[range] = range(1)
     flexible_since: ClassVar[int | None] = 0
 
     broker_id: int = 0
@@ -189,7 +189,7 @@ class UnregisterBrokerRecord:
 @attrs.define
 class FenceBrokerRecord:
     api_key: ClassVar[int] = 7
-    versions: ClassVar[range] = range(0, 1)
+    versions: ClassVar[range] = range(1)
     flexible_since: ClassVar[int | None] = 0
 
     id: int = 0
@@ -213,7 +213,7 @@ class FenceBrokerRecord:
 @attrs.define
 class UnfenceBrokerRecord:
     api_key: ClassVar[int] = 8
-    versions: ClassVar[range] = range(0, 1)
+    versions: ClassVar[range] = range(1)
     flexible_since: ClassVar[int | None] = 0
 
     id: int = 0
@@ -237,7 +237,7 @@ class UnfenceBrokerRecord:
 @attrs.define
 class BrokerRegistrationChangeRecord:
     api_key: ClassVar[int] = 17
-    versions: ClassVar[range] = range(0, 4)
+    versions: ClassVar[range] = range(4)
     flexible_since: ClassVar[int | None] = 0
 
     broker_id: int = 0
@@ -345,7 +345,7 @@ class ControllerFeature:
 @attrs.define
 class RegisterControllerRecord:
     api_key: ClassVar[int] = 27
-    versions: ClassVar[range] = range(0, 1)
+    versions: ClassVar[range] = range(1)
     flexible_since: ClassVar[int | None] = 0
 
     controller_id: int = 0
@@ -384,7 +384,7 @@ class RegisterControllerRecord:
 @attrs.define
 class UnregisterControllerRecord:
     api_key: ClassVar[int] = 29
-    versions: ClassVar[range] = range(0, 1)
+    versions: ClassVar[range] = range(1)
     flexible_since: ClassVar[int | None] = 0
 
     controller_id: int = 0

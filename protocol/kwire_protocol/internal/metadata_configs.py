@@ -19,7 +19,7 @@ _I32_I64_I64 = Struct(">iqq")
 @attrs.define
 class ConfigRecord:
     api_key: ClassVar[int] = 4
-    versions: ClassVar[range] = range(0, 1)
+    versions: ClassVar[range] = range(1)
     flexible_since: ClassVar[int | None] = 0
 
     resource_type: int = 0
@@ -51,7 +51,7 @@ class ConfigRecord:
 @attrs.define
 class FeatureLevelRecord:
     api_key: ClassVar[int] = 12
-    versions: ClassVar[range] = range(0, 1)
+    versions: ClassVar[range] = range(1)
     flexible_since: ClassVar[int | None] = 0
 
     name: str = ""
@@ -95,7 +95,7 @@ class EntityData:
 @attrs.define
 class ClientQuotaRecord:
     api_key: ClassVar[int] = 14
-    versions: ClassVar[range] = range(0, 1)
+    versions: ClassVar[range] = range(1)
     flexible_since: ClassVar[int | None] = 0
 
     entity: list[EntityData] = attrs.Factory(list)
@@ -127,7 +127,7 @@ class ClientQuotaRecord:
 @attrs.define
 class ProducerIdsRecord:
     api_key: ClassVar[int] = 15
-    versions: ClassVar[range] = range(0, 1)
+    versions: ClassVar[range] = range(1)
     flexible_since: ClassVar[int | None] = 0
 
     broker_id: int = 0

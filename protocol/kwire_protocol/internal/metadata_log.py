@@ -15,7 +15,7 @@ from kwire_protocol.wire import Reader, UnsupportedVersion, Writer
 @attrs.define
 class NoOpRecord:
     api_key: ClassVar[int] = 20
-    versions: ClassVar[range] = range(0, 1)
+    versions: ClassVar[range] = range(1)
     flexible_since: ClassVar[int | None] = 0
 
     @classmethod
@@ -34,7 +34,7 @@ class NoOpRecord:
 @attrs.define
 class ZkMigrationStateRecord:
     api_key: ClassVar[int] = 21
-    versions: ClassVar[range] = range(0, 1)
+    versions: ClassVar[range] = range(1)
     flexible_since: ClassVar[int | None] = 0
 
     zk_migration_state: int = 0
@@ -57,7 +57,7 @@ class ZkMigrationStateRecord:
 @attrs.define
 class BeginTransactionRecord:
     api_key: ClassVar[int] = 23
-    versions: ClassVar[range] = range(0, 1)
+    versions: ClassVar[range] = range(1)
     flexible_since: ClassVar[int | None] = 0
 
     name: str | None = None  # tag 0
@@ -85,7 +85,7 @@ class BeginTransactionRecord:
 @attrs.define
 class EndTransactionRecord:
     api_key: ClassVar[int] = 24
-    versions: ClassVar[range] = range(0, 1)
+    versions: ClassVar[range] = range(1)
     flexible_since: ClassVar[int | None] = 0
 
     @classmethod
@@ -104,7 +104,7 @@ class EndTransactionRecord:
 @attrs.define
 class AbortTransactionRecord:
     api_key: ClassVar[int] = 25
-    versions: ClassVar[range] = range(0, 1)
+    versions: ClassVar[range] = range(1)
     flexible_since: ClassVar[int | None] = 0
 
     reason: str | None = None  # tag 0

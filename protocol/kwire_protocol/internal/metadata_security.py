@@ -19,7 +19,7 @@ _I8_I8 = Struct(">bb")
 @attrs.define
 class DelegationTokenRecord:
     api_key: ClassVar[int] = 10
-    versions: ClassVar[range] = range(0, 1)
+    versions: ClassVar[range] = range(1)
     flexible_since: ClassVar[int | None] = 0
 
     owner: str = ""
@@ -58,7 +58,7 @@ class DelegationTokenRecord:
 @attrs.define
 class UserScramCredentialRecord:
     api_key: ClassVar[int] = 11
-    versions: ClassVar[range] = range(0, 1)
+    versions: ClassVar[range] = range(1)
     flexible_since: ClassVar[int | None] = 0
 
     name: str = ""
@@ -96,7 +96,7 @@ class UserScramCredentialRecord:
 @attrs.define
 class AccessControlEntryRecord:
     api_key: ClassVar[int] = 18
-    versions: ClassVar[range] = range(0, 1)
+    versions: ClassVar[range] = range(1)
     flexible_since: ClassVar[int | None] = 0
 
     id: Uuid = NULL_UUID
@@ -138,7 +138,7 @@ class AccessControlEntryRecord:
 @attrs.define
 class RemoveAccessControlEntryRecord:
     api_key: ClassVar[int] = 19
-    versions: ClassVar[range] = range(0, 1)
+    versions: ClassVar[range] = range(1)
     flexible_since: ClassVar[int | None] = 0
 
     id: Uuid = NULL_UUID
@@ -161,7 +161,7 @@ class RemoveAccessControlEntryRecord:
 @attrs.define
 class RemoveUserScramCredentialRecord:
     api_key: ClassVar[int] = 22
-    versions: ClassVar[range] = range(0, 1)
+    versions: ClassVar[range] = range(1)
     flexible_since: ClassVar[int | None] = 0
 
     name: str = ""
@@ -187,7 +187,7 @@ class RemoveUserScramCredentialRecord:
 @attrs.define
 class RemoveDelegationTokenRecord:
     api_key: ClassVar[int] = 26
-    versions: ClassVar[range] = range(0, 1)
+    versions: ClassVar[range] = range(1)
     flexible_since: ClassVar[int | None] = 0
 
     token_id: str = ""

@@ -18,7 +18,7 @@ _I32_I32_I32 = Struct(">iii")
 @attrs.define
 class TopicRecord:
     api_key: ClassVar[int] = 2
-    versions: ClassVar[range] = range(0, 1)
+    versions: ClassVar[range] = range(1)
     flexible_since: ClassVar[int | None] = 0
 
     name: str = ""
@@ -44,7 +44,7 @@ class TopicRecord:
 @attrs.define
 class PartitionRecord:
     api_key: ClassVar[int] = 3
-    versions: ClassVar[range] = range(0, 3)
+    versions: ClassVar[range] = range(3)
     flexible_since: ClassVar[int | None] = 0
 
     partition_id: int = -1
@@ -149,7 +149,7 @@ class PartitionRecord:
 @attrs.define
 class PartitionChangeRecord:
     api_key: ClassVar[int] = 5
-    versions: ClassVar[range] = range(0, 3)
+    versions: ClassVar[range] = range(3)
     flexible_since: ClassVar[int | None] = 0
 
     partition_id: int = -1
@@ -280,7 +280,7 @@ class PartitionChangeRecord:
 @attrs.define
 class RemoveTopicRecord:
     api_key: ClassVar[int] = 9
-    versions: ClassVar[range] = range(0, 1)
+    versions: ClassVar[range] = range(1)
     flexible_since: ClassVar[int | None] = 0
 
     topic_id: Uuid = NULL_UUID
@@ -303,7 +303,7 @@ class RemoveTopicRecord:
 @attrs.define
 class ClearElrRecord:
     api_key: ClassVar[int] = 28
-    versions: ClassVar[range] = range(0, 1)
+    versions: ClassVar[range] = range(1)
     flexible_since: ClassVar[int | None] = 0
 
     topic_name: str = ""

@@ -14,7 +14,7 @@ from kwire_protocol.wire import Reader, UnsupportedVersion, Writer
 
 @attrs.define
 class DefaultPrincipalData:
-    versions: ClassVar[range] = range(0, 1)
+    versions: ClassVar[range] = range(1)
     flexible_since: ClassVar[int | None] = 0
 
     type: str = ""

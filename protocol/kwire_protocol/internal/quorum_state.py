@@ -32,7 +32,7 @@ class Voter:
 
 @attrs.define
 class QuorumStateData:
-    versions: ClassVar[range] = range(0, 2)
+    versions: ClassVar[range] = range(2)
     flexible_since: ClassVar[int | None] = 0
 
     cluster_id: str = ""  # v0

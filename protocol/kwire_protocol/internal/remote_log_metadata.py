@@ -77,7 +77,7 @@ class RemoteLogSegmentMetadataRecordSegmentLeaderEpochEntry:
 @attrs.define
 class RemoteLogSegmentMetadataRecord:
     api_key: ClassVar[int] = 0
-    versions: ClassVar[range] = range(0, 1)
+    versions: ClassVar[range] = range(1)
     flexible_since: ClassVar[int | None] = 0
 
     remote_log_segment_id: RemoteLogSegmentMetadataRecordRemoteLogSegmentIdEntry = attrs.Factory(
@@ -188,7 +188,7 @@ class RemoteLogSegmentMetadataUpdateRecordRemoteLogSegmentIdEntry:
 @attrs.define
 class RemoteLogSegmentMetadataUpdateRecord:
     api_key: ClassVar[int] = 1
-    versions: ClassVar[range] = range(0, 1)
+    versions: ClassVar[range] = range(1)
     flexible_since: ClassVar[int | None] = 0
 
     remote_log_segment_id: RemoteLogSegmentMetadataUpdateRecordRemoteLogSegmentIdEntry = attrs.Factory(
@@ -244,7 +244,7 @@ class RemotePartitionDeleteMetadataRecordTopicIdPartitionEntry:
 @attrs.define
 class RemotePartitionDeleteMetadataRecord:
     api_key: ClassVar[int] = 2
-    versions: ClassVar[range] = range(0, 1)
+    versions: ClassVar[range] = range(1)
     flexible_since: ClassVar[int | None] = 0
 
     topic_id_partition: RemotePartitionDeleteMetadataRecordTopicIdPartitionEntry = attrs.Factory(
@@ -290,7 +290,7 @@ class RemoteLogSegmentMetadataSnapshotRecordSegmentLeaderEpochEntry:
 @attrs.define
 class RemoteLogSegmentMetadataSnapshotRecord:
     api_key: ClassVar[int] = 3
-    versions: ClassVar[range] = range(0, 1)
+    versions: ClassVar[range] = range(1)
     flexible_since: ClassVar[int | None] = 0
 
     segment_id: Uuid = NULL_UUID

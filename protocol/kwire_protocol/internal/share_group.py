@@ -19,7 +19,7 @@ _I32_I64 = Struct(">iq")
 @attrs.define
 class ShareGroupMemberMetadataKey:
     api_key: ClassVar[int] = 10
-    versions: ClassVar[range] = range(0, 1)
+    versions: ClassVar[range] = range(1)
     flexible_since: ClassVar[int | None] = None
 
     group_id: str = ""
@@ -43,7 +43,7 @@ class ShareGroupMemberMetadataKey:
 @attrs.define
 class ShareGroupMemberMetadataValue:
     api_key: ClassVar[int] = 10
-    versions: ClassVar[range] = range(0, 1)
+    versions: ClassVar[range] = range(1)
     flexible_since: ClassVar[int | None] = 0
 
     rack_id: str | None = ""
@@ -77,7 +77,7 @@ class ShareGroupMemberMetadataValue:
 @attrs.define
 class ShareGroupMetadataKey:
     api_key: ClassVar[int] = 11
-    versions: ClassVar[range] = range(0, 1)
+    versions: ClassVar[range] = range(1)
     flexible_since: ClassVar[int | None] = None
 
     group_id: str = ""
@@ -98,7 +98,7 @@ class ShareGroupMetadataKey:
 @attrs.define
 class ShareGroupMetadataValue:
     api_key: ClassVar[int] = 11
-    versions: ClassVar[range] = range(0, 1)
+    versions: ClassVar[range] = range(1)
     flexible_since: ClassVar[int | None] = 0
 
     epoch: int = 0
@@ -122,7 +122,7 @@ class ShareGroupMetadataValue:
 @attrs.define
 class ShareGroupTargetAssignmentMetadataKey:
     api_key: ClassVar[int] = 12
-    versions: ClassVar[range] = range(0, 1)
+    versions: ClassVar[range] = range(1)
     flexible_since: ClassVar[int | None] = None
 
     group_id: str = ""
@@ -143,7 +143,7 @@ class ShareGroupTargetAssignmentMetadataKey:
 @attrs.define
 class ShareGroupTargetAssignmentMetadataValue:
     api_key: ClassVar[int] = 12
-    versions: ClassVar[range] = range(0, 1)
+    versions: ClassVar[range] = range(1)
     flexible_since: ClassVar[int | None] = 0
 
     assignment_epoch: int = 0
@@ -174,7 +174,7 @@ class ShareGroupTargetAssignmentMetadataValue:
 @attrs.define
 class ShareGroupTargetAssignmentMemberKey:
     api_key: ClassVar[int] = 13
-    versions: ClassVar[range] = range(0, 1)
+    versions: ClassVar[range] = range(1)
     flexible_since: ClassVar[int | None] = None
 
     group_id: str = ""
@@ -217,7 +217,7 @@ class TopicPartition:
 @attrs.define
 class ShareGroupTargetAssignmentMemberValue:
     api_key: ClassVar[int] = 13
-    versions: ClassVar[range] = range(0, 1)
+    versions: ClassVar[range] = range(1)
     flexible_since: ClassVar[int | None] = 0
 
     topic_partitions: list[TopicPartition] = attrs.Factory(list)
@@ -242,7 +242,7 @@ class ShareGroupTargetAssignmentMemberValue:
 @attrs.define
 class ShareGroupCurrentMemberAssignmentKey:
     api_key: ClassVar[int] = 14
-    versions: ClassVar[range] = range(0, 1)
+    versions: ClassVar[range] = range(1)
     flexible_since: ClassVar[int | None] = None
 
     group_id: str = ""
@@ -285,7 +285,7 @@ class TopicPartitions:
 @attrs.define
 class ShareGroupCurrentMemberAssignmentValue:
     api_key: ClassVar[int] = 14
-    versions: ClassVar[range] = range(0, 1)
+    versions: ClassVar[range] = range(1)
     flexible_since: ClassVar[int | None] = 0
 
     member_epoch: int = 0
@@ -315,7 +315,7 @@ class ShareGroupCurrentMemberAssignmentValue:
 @attrs.define
 class ShareGroupStatePartitionMetadataKey:
     api_key: ClassVar[int] = 15
-    versions: ClassVar[range] = range(0, 1)
+    versions: ClassVar[range] = range(1)
     flexible_since: ClassVar[int | None] = None
 
     group_id: str = ""
@@ -376,7 +376,7 @@ class TopicInfo:
 @attrs.define
 class ShareGroupStatePartitionMetadataValue:
     api_key: ClassVar[int] = 15
-    versions: ClassVar[range] = range(0, 1)
+    versions: ClassVar[range] = range(1)
     flexible_since: ClassVar[int | None] = 0
 
     initializing_topics: list[TopicPartitionsInfo] = attrs.Factory(list)

@@ -20,7 +20,7 @@ _I64_I64_I8_I16 = Struct(">qqbh")
 @attrs.define
 class ShareSnapshotKey:
     api_key: ClassVar[int] = 0
-    versions: ClassVar[range] = range(0, 1)
+    versions: ClassVar[range] = range(1)
     flexible_since: ClassVar[int | None] = None
 
     group_id: str = ""
@@ -65,7 +65,7 @@ class ShareSnapshotValueStateBatch:
 @attrs.define
 class ShareSnapshotValue:
     api_key: ClassVar[int] = 0
-    versions: ClassVar[range] = range(0, 1)
+    versions: ClassVar[range] = range(1)
     flexible_since: ClassVar[int | None] = 0
 
     snapshot_epoch: int = 0
@@ -124,7 +124,7 @@ class ShareSnapshotValue:
 @attrs.define
 class ShareUpdateKey:
     api_key: ClassVar[int] = 1
-    versions: ClassVar[range] = range(0, 1)
+    versions: ClassVar[range] = range(1)
     flexible_since: ClassVar[int | None] = None
 
     group_id: str = ""
@@ -169,7 +169,7 @@ class ShareUpdateValueStateBatch:
 @attrs.define
 class ShareUpdateValue:
     api_key: ClassVar[int] = 1
-    versions: ClassVar[range] = range(0, 1)
+    versions: ClassVar[range] = range(1)
     flexible_since: ClassVar[int | None] = 0
 
     snapshot_epoch: int = 0

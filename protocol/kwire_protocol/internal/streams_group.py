@@ -21,7 +21,7 @@ _I32_I64 = Struct(">iq")
 @attrs.define
 class StreamsGroupMetadataKey:
     api_key: ClassVar[int] = 17
-    versions: ClassVar[range] = range(0, 1)
+    versions: ClassVar[range] = range(1)
     flexible_since: ClassVar[int | None] = None
 
     group_id: str = ""
@@ -60,13 +60,13 @@ class LastAssignmentConfig:
 @attrs.define
 class StreamsGroupMetadataValue:
     api_key: ClassVar[int] = 17
-    versions: ClassVar[range] = range(0, 1)
+    versions: ClassVar[range] = range(1)
     flexible_since: ClassVar[int | None] = 0
 
     epoch: int = 0
     metadata_hash: int = 0
     validated_topology_epoch: int = -1  # tag 0
-    last_assignment_configs: list[LastAssignmentConfig] | None = None  # tag 1
+    last_assignment_configs: list[LastAssignmentConfig] | None = attrs.Factory(list)  # tag 1
     stored_description_topology_epoch: int = -1  # tag 2
     failed_description_topology_epoch: int = -1  # tag 3
 
@@ -76,7 +76,7 @@ class StreamsGroupMetadataValue:
             raise UnsupportedVersion("StreamsGroupMetadataValue", version)
         epoch, metadata_hash = r.unpack(_I32_I64)
         validated_topology_epoch = -1
-        last_assignment_configs: list[LastAssignmentConfig] | None = None
+        last_assignment_configs: list[LastAssignmentConfig] | None = []
         stored_description_topology_epoch = -1
         failed_description_topology_epoch = -1
         for tag in r.tags():
@@ -109,11 +109,14 @@ class StreamsGroupMetadataValue:
             start = w.begin_tag(tags, 0)
             w.int32(self.validated_topology_epoch)
             w.end_tag(start)
-        if self.last_assignment_configs is not None:
+        if self.last_assignment_configs != []:
             start = w.begin_tag(tags, 1)
-            w.compact_count(len(self.last_assignment_configs))
-            for last_assignment_config in self.last_assignment_configs:
-                last_assignment_config.write(w, version)
+            if self.last_assignment_configs is None:
+                w.compact_null_count()
+            else:
+                w.compact_count(len(self.last_assignment_configs))
+                for last_assignment_config in self.last_assignment_configs:
+                    last_assignment_config.write(w, version)
             w.end_tag(start)
         if self.stored_description_topology_epoch != -1:
             start = w.begin_tag(tags, 2)
@@ -128,7 +131,7 @@ class StreamsGroupMetadataValue:
 @attrs.define
 class StreamsGroupMemberMetadataKey:
     api_key: ClassVar[int] = 19
-    versions: ClassVar[range] = range(0, 1)
+    versions: ClassVar[range] = range(1)
     flexible_since: ClassVar[int | None] = None
 
     group_id: str = ""
@@ -188,7 +191,7 @@ class KeyValue:
 @attrs.define
 class StreamsGroupMemberMetadataValue:
     api_key: ClassVar[int] = 19
-    versions: ClassVar[range] = range(0, 1)
+    versions: ClassVar[range] = range(1)
     flexible_since: ClassVar[int | None] = 0
 
     instance_id: str | None = ""
@@ -249,7 +252,7 @@ class StreamsGroupMemberMetadataValue:
 @attrs.define
 class StreamsGroupTargetAssignmentMetadataKey:
     api_key: ClassVar[int] = 20
-    versions: ClassVar[range] = range(0, 1)
+    versions: ClassVar[range] = range(1)
     flexible_since: ClassVar[int | None] = None
 
     group_id: str = ""
@@ -270,7 +273,7 @@ class StreamsGroupTargetAssignmentMetadataKey:
 @attrs.define
 class StreamsGroupTargetAssignmentMetadataValue:
     api_key: ClassVar[int] = 20
-    versions: ClassVar[range] = range(0, 1)
+    versions: ClassVar[range] = range(1)
     flexible_since: ClassVar[int | None] = 0
 
     assignment_epoch: int = 0
@@ -301,7 +304,7 @@ class StreamsGroupTargetAssignmentMetadataValue:
 @attrs.define
 class StreamsGroupTargetAssignmentMemberKey:
     api_key: ClassVar[int] = 21
-    versions: ClassVar[range] = range(0, 1)
+    versions: ClassVar[range] = range(1)
     flexible_since: ClassVar[int | None] = None
 
     group_id: str = ""
@@ -344,7 +347,7 @@ class StreamsGroupTargetAssignmentMemberValueTaskIds:
 @attrs.define
 class StreamsGroupTargetAssignmentMemberValue:
     api_key: ClassVar[int] = 21
-    versions: ClassVar[range] = range(0, 1)
+    versions: ClassVar[range] = range(1)
     flexible_since: ClassVar[int | None] = 0
 
     active_tasks: list[StreamsGroupTargetAssignmentMemberValueTaskIds] = attrs.Factory(list)
@@ -385,7 +388,7 @@ class StreamsGroupTargetAssignmentMemberValue:
 @attrs.define
 class StreamsGroupCurrentMemberAssignmentKey:
     api_key: ClassVar[int] = 22
-    versions: ClassVar[range] = range(0, 1)
+    versions: ClassVar[range] = range(1)
     flexible_since: ClassVar[int | None] = None
 
     group_id: str = ""
@@ -410,13 +413,13 @@ class StreamsGroupCurrentMemberAssignmentKey:
 class StreamsGroupCurrentMemberAssignmentValueTaskIds:
     subtopology_id: str = ""
     partitions: list[int] = attrs.Factory(list)
-    assignment_epochs: list[int] | None = None  # tag 0
+    assignment_epochs: list[int] | None = attrs.Factory(list)  # tag 0
 
     @classmethod
     def read(cls, r: Reader, version: int) -> StreamsGroupCurrentMemberAssignmentValueTaskIds:
         subtopology_id = r.compact_string()
         partitions = r.int32s(r.compact_count(4))
-        assignment_epochs: list[int] | None = None
+        assignment_epochs: list[int] | None = []
         for tag in r.tags():
             if tag == 0:
                 count = r.compact_nullable_count(4)
@@ -428,17 +431,20 @@ class StreamsGroupCurrentMemberAssignmentValueTaskIds:
         w.compact_count(len(self.partitions))
         w.int32s(self.partitions)
         tags = w.begin_tags()
-        if self.assignment_epochs is not None:
+        if self.assignment_epochs != []:
             start = w.begin_tag(tags, 0)
-            w.compact_count(len(self.assignment_epochs))
-            w.int32s(self.assignment_epochs)
+            if self.assignment_epochs is None:
+                w.compact_null_count()
+            else:
+                w.compact_count(len(self.assignment_epochs))
+                w.int32s(self.assignment_epochs)
             w.end_tag(start)
 
 
 @attrs.define
 class StreamsGroupCurrentMemberAssignmentValue:
     api_key: ClassVar[int] = 22
-    versions: ClassVar[range] = range(0, 1)
+    versions: ClassVar[range] = range(1)
     flexible_since: ClassVar[int | None] = 0
 
     member_epoch: int = 0
@@ -515,7 +521,7 @@ class StreamsGroupCurrentMemberAssignmentValue:
 @attrs.define
 class StreamsGroupTopologyKey:
     api_key: ClassVar[int] = 23
-    versions: ClassVar[range] = range(0, 1)
+    versions: ClassVar[range] = range(1)
     flexible_since: ClassVar[int | None] = None
 
     group_id: str = ""
@@ -655,7 +661,7 @@ class Subtopology:
 @attrs.define
 class StreamsGroupTopologyValue:
     api_key: ClassVar[int] = 23
-    versions: ClassVar[range] = range(0, 1)
+    versions: ClassVar[range] = range(1)
     flexible_since: ClassVar[int | None] = 0
 
     epoch: int = 0

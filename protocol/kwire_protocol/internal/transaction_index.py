@@ -17,7 +17,7 @@ _I64_I64_I64_I64 = Struct(">qqqq")
 
 @attrs.define
 class AbortedTxn:
-    versions: ClassVar[range] = range(0, 1)
+    versions: ClassVar[range] = range(1)
     flexible_since: ClassVar[int | None] = None
 
     producer_id: int = 0

@@ -19,7 +19,7 @@ _I64_I64 = Struct(">qq")
 @attrs.define
 class TransactionLogKey:
     api_key: ClassVar[int] = 0
-    versions: ClassVar[range] = range(0, 1)
+    versions: ClassVar[range] = range(1)
     flexible_since: ClassVar[int | None] = None
 
     transactional_id: str = ""
@@ -68,7 +68,7 @@ class PartitionsSchema:
 @attrs.define
 class TransactionLogValue:
     api_key: ClassVar[int] = 0
-    versions: ClassVar[range] = range(0, 2)
+    versions: ClassVar[range] = range(2)
     flexible_since: ClassVar[int | None] = 1
 
     producer_id: int = 0

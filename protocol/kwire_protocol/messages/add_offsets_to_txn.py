@@ -19,7 +19,7 @@ _I64_I16 = Struct(">qh")
 @attrs.define
 class AddOffsetsToTxnRequest:
     api_key: ClassVar[int] = 25
-    versions: ClassVar[range] = range(0, 5)
+    versions: ClassVar[range] = range(5)
     flexible_since: ClassVar[int | None] = 3
 
     transactional_id: str = ""
@@ -61,7 +61,7 @@ class AddOffsetsToTxnRequest:
 @attrs.define
 class AddOffsetsToTxnResponse:
     api_key: ClassVar[int] = 25
-    versions: ClassVar[range] = range(0, 5)
+    versions: ClassVar[range] = range(5)
     flexible_since: ClassVar[int | None] = 3
 
     throttle_time_ms: int = 0

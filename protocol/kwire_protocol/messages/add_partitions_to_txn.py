@@ -24,16 +24,25 @@ class AddPartitionsToTxnTopic:
 
     @classmethod
     def read(cls, r: Reader, version: int) -> AddPartitionsToTxnTopic:
-        name = r.compact_string()
-        partitions = r.int32s(r.compact_count(4))
-        r.skip_tags()
+        if version >= 3:
+            name = r.compact_string()
+            partitions = r.int32s(r.compact_count(4))
+            r.skip_tags()
+        else:
+            name = r.string()
+            partitions = r.int32s(r.count(4))
         return cls(name, partitions)
 
     def write(self, w: Writer, version: int) -> None:
-        w.compact_string(self.name)
-        w.compact_count(len(self.partitions))
-        w.int32s(self.partitions)
-        w.no_tags()
+        if version >= 3:
+            w.compact_string(self.name)
+            w.compact_count(len(self.partitions))
+            w.int32s(self.partitions)
+            w.no_tags()
+        else:
+            w.string(self.name)
+            w.count(len(self.partitions))
+            w.int32s(self.partitions)
 
 
 @attrs.define
@@ -64,7 +73,7 @@ class AddPartitionsToTxnTransaction:
 @attrs.define
 class AddPartitionsToTxnRequest:
     api_key: ClassVar[int] = 24
-    versions: ClassVar[range] = range(0, 6)
+    versions: ClassVar[range] = range(6)
     flexible_since: ClassVar[int | None] = 3
 
     transactions: list[AddPartitionsToTxnTransaction] = attrs.Factory(list)  # v4+
@@ -156,12 +165,14 @@ class AddPartitionsToTxnPartitionResult:
     @classmethod
     def read(cls, r: Reader, version: int) -> AddPartitionsToTxnPartitionResult:
         partition_index, partition_error_code = r.unpack(_I32_I16)
-        r.skip_tags()
+        if version >= 3:
+            r.skip_tags()
         return cls(partition_index, partition_error_code)
 
     def write(self, w: Writer, version: int) -> None:
         w.buf += _I32_I16.pack(self.partition_index, self.partition_error_code)
-        w.no_tags()
+        if version >= 3:
+            w.no_tags()
 
 
 @attrs.define
@@ -171,17 +182,29 @@ class AddPartitionsToTxnTopicResult:
 
     @classmethod
     def read(cls, r: Reader, version: int) -> AddPartitionsToTxnTopicResult:
-        name = r.compact_string()
-        results_by_partition = [AddPartitionsToTxnPartitionResult.read(r, version) for _ in range(r.compact_count(7))]
-        r.skip_tags()
+        if version >= 3:
+            name = r.compact_string()
+            results_by_partition = [
+                AddPartitionsToTxnPartitionResult.read(r, version) for _ in range(r.compact_count(7))
+            ]
+            r.skip_tags()
+        else:
+            name = r.string()
+            results_by_partition = [AddPartitionsToTxnPartitionResult.read(r, version) for _ in range(r.count(6))]
         return cls(name, results_by_partition)
 
     def write(self, w: Writer, version: int) -> None:
-        w.compact_string(self.name)
-        w.compact_count(len(self.results_by_partition))
-        for results_by_partition_item in self.results_by_partition:
-            results_by_partition_item.write(w, version)
-        w.no_tags()
+        if version >= 3:
+            w.compact_string(self.name)
+            w.compact_count(len(self.results_by_partition))
+            for results_by_partition_item in self.results_by_partition:
+                results_by_partition_item.write(w, version)
+            w.no_tags()
+        else:
+            w.string(self.name)
+            w.count(len(self.results_by_partition))
+            for results_by_partition_item in self.results_by_partition:
+                results_by_partition_item.write(w, version)
 
 
 @attrs.define
@@ -207,7 +230,7 @@ class AddPartitionsToTxnResult:
 @attrs.define
 class AddPartitionsToTxnResponse:
     api_key: ClassVar[int] = 24
-    versions: ClassVar[range] = range(0, 6)
+    versions: ClassVar[range] = range(6)
     flexible_since: ClassVar[int | None] = 3
 
     throttle_time_ms: int = 0

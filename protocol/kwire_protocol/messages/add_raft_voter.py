@@ -40,7 +40,7 @@ class Listener:
 @attrs.define
 class AddRaftVoterRequest:
     api_key: ClassVar[int] = 80
-    versions: ClassVar[range] = range(0, 2)
+    versions: ClassVar[range] = range(2)
     flexible_since: ClassVar[int | None] = 0
 
     cluster_id: str | None = ""
@@ -85,7 +85,7 @@ class AddRaftVoterRequest:
 @attrs.define
 class AddRaftVoterResponse:
     api_key: ClassVar[int] = 80
-    versions: ClassVar[range] = range(0, 2)
+    versions: ClassVar[range] = range(2)
     flexible_since: ClassVar[int | None] = 0
 
     throttle_time_ms: int = 0

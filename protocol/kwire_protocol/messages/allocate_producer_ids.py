@@ -19,7 +19,7 @@ _I32_I64 = Struct(">iq")
 @attrs.define
 class AllocateProducerIdsRequest:
     api_key: ClassVar[int] = 67
-    versions: ClassVar[range] = range(0, 1)
+    versions: ClassVar[range] = range(1)
     flexible_since: ClassVar[int | None] = 0
 
     broker_id: int = 0
@@ -43,7 +43,7 @@ class AllocateProducerIdsRequest:
 @attrs.define
 class AllocateProducerIdsResponse:
     api_key: ClassVar[int] = 67
-    versions: ClassVar[range] = range(0, 1)
+    versions: ClassVar[range] = range(1)
     flexible_since: ClassVar[int | None] = 0
 
     throttle_time_ms: int = 0

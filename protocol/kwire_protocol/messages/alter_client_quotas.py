@@ -105,7 +105,7 @@ class AlterClientQuotasRequestEntryData:
 @attrs.define
 class AlterClientQuotasRequest:
     api_key: ClassVar[int] = 49
-    versions: ClassVar[range] = range(0, 2)
+    versions: ClassVar[range] = range(2)
     flexible_since: ClassVar[int | None] = 1
 
     entries: list[AlterClientQuotasRequestEntryData] = attrs.Factory(list)
@@ -202,7 +202,7 @@ class AlterClientQuotasResponseEntryData:
 @attrs.define
 class AlterClientQuotasResponse:
     api_key: ClassVar[int] = 49
-    versions: ClassVar[range] = range(0, 2)
+    versions: ClassVar[range] = range(2)
     flexible_since: ClassVar[int | None] = 1
 
     throttle_time_ms: int = 0

@@ -74,7 +74,7 @@ class AlterConfigsResource:
 @attrs.define
 class AlterConfigsRequest:
     api_key: ClassVar[int] = 33
-    versions: ClassVar[range] = range(0, 3)
+    versions: ClassVar[range] = range(3)
     flexible_since: ClassVar[int | None] = 2
 
     resources: list[AlterConfigsResource] = attrs.Factory(list)
@@ -148,7 +148,7 @@ class AlterConfigsResourceResponse:
 @attrs.define
 class AlterConfigsResponse:
     api_key: ClassVar[int] = 33
-    versions: ClassVar[range] = range(0, 3)
+    versions: ClassVar[range] = range(3)
     flexible_since: ClassVar[int | None] = 2
 
     throttle_time_ms: int = 0

@@ -63,7 +63,7 @@ class ReassignableTopic:
 @attrs.define
 class AlterPartitionReassignmentsRequest:
     api_key: ClassVar[int] = 45
-    versions: ClassVar[range] = range(0, 2)
+    versions: ClassVar[range] = range(2)
     flexible_since: ClassVar[int | None] = 0
 
     timeout_ms: int = 60000
@@ -140,7 +140,7 @@ class ReassignableTopicResponse:
 @attrs.define
 class AlterPartitionReassignmentsResponse:
     api_key: ClassVar[int] = 45
-    versions: ClassVar[range] = range(0, 2)
+    versions: ClassVar[range] = range(2)
     flexible_since: ClassVar[int | None] = 0
 
     throttle_time_ms: int = 0

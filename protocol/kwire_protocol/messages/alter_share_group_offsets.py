@@ -55,7 +55,7 @@ class AlterShareGroupOffsetsRequestTopic:
 @attrs.define
 class AlterShareGroupOffsetsRequest:
     api_key: ClassVar[int] = 91
-    versions: ClassVar[range] = range(0, 1)
+    versions: ClassVar[range] = range(1)
     flexible_since: ClassVar[int | None] = 0
 
     group_id: str = ""
@@ -125,7 +125,7 @@ class AlterShareGroupOffsetsResponseTopic:
 @attrs.define
 class AlterShareGroupOffsetsResponse:
     api_key: ClassVar[int] = 91
-    versions: ClassVar[range] = range(0, 1)
+    versions: ClassVar[range] = range(1)
     flexible_since: ClassVar[int | None] = 0
 
     throttle_time_ms: int = 0

@@ -61,7 +61,7 @@ class ScramCredentialUpsertion:
 @attrs.define
 class AlterUserScramCredentialsRequest:
     api_key: ClassVar[int] = 51
-    versions: ClassVar[range] = range(0, 1)
+    versions: ClassVar[range] = range(1)
     flexible_since: ClassVar[int | None] = 0
 
     deletions: list[ScramCredentialDeletion] = attrs.Factory(list)
@@ -112,7 +112,7 @@ class AlterUserScramCredentialsResult:
 @attrs.define
 class AlterUserScramCredentialsResponse:
     api_key: ClassVar[int] = 51
-    versions: ClassVar[range] = range(0, 1)
+    versions: ClassVar[range] = range(1)
     flexible_since: ClassVar[int | None] = 0
 
     throttle_time_ms: int = 0

@@ -19,7 +19,7 @@ _I16_I16_I16 = Struct(">hhh")
 @attrs.define
 class ApiVersionsRequest:
     api_key: ClassVar[int] = 18
-    versions: ClassVar[range] = range(0, 6)
+    versions: ClassVar[range] = range(6)
     flexible_since: ClassVar[int | None] = 3
 
     client_software_name: str = ""  # v3+
@@ -120,7 +120,7 @@ class FinalizedFeatureKey:
 @attrs.define
 class ApiVersionsResponse:
     api_key: ClassVar[int] = 18
-    versions: ClassVar[range] = range(0, 6)
+    versions: ClassVar[range] = range(6)
     flexible_since: ClassVar[int | None] = 3
 
     error_code: int = 0

@@ -74,7 +74,7 @@ class AssignReplicasToDirsRequestDirectoryData:
 @attrs.define
 class AssignReplicasToDirsRequest:
     api_key: ClassVar[int] = 73
-    versions: ClassVar[range] = range(0, 1)
+    versions: ClassVar[range] = range(1)
     flexible_since: ClassVar[int | None] = 0
 
     broker_id: int = 0
@@ -159,7 +159,7 @@ class AssignReplicasToDirsResponseDirectoryData:
 @attrs.define
 class AssignReplicasToDirsResponse:
     api_key: ClassVar[int] = 73
-    versions: ClassVar[range] = range(0, 1)
+    versions: ClassVar[range] = range(1)
     flexible_since: ClassVar[int | None] = 0
 
     throttle_time_ms: int = 0

@@ -98,7 +98,7 @@ class LeaderEndpoint:
 @attrs.define
 class BeginQuorumEpochRequest:
     api_key: ClassVar[int] = 53
-    versions: ClassVar[range] = range(0, 2)
+    versions: ClassVar[range] = range(2)
     flexible_since: ClassVar[int | None] = 1
 
     cluster_id: str | None = None
@@ -217,7 +217,7 @@ class NodeEndpoint:
 @attrs.define
 class BeginQuorumEpochResponse:
     api_key: ClassVar[int] = 53
-    versions: ClassVar[range] = range(0, 2)
+    versions: ClassVar[range] = range(2)
     flexible_since: ClassVar[int | None] = 1
 
     error_code: int = 0

@@ -19,7 +19,7 @@ _I32_I64_I64_BOOL_BOOL = Struct(">iqq??")
 @attrs.define
 class BrokerHeartbeatRequest:
     api_key: ClassVar[int] = 63
-    versions: ClassVar[range] = range(0, 3)
+    versions: ClassVar[range] = range(3)
     flexible_since: ClassVar[int | None] = 0
 
     broker_id: int = 0
@@ -81,7 +81,7 @@ class BrokerHeartbeatRequest:
 @attrs.define
 class BrokerHeartbeatResponse:
     api_key: ClassVar[int] = 63
-    versions: ClassVar[range] = range(0, 3)
+    versions: ClassVar[range] = range(3)
     flexible_since: ClassVar[int | None] = 0
 
     throttle_time_ms: int = 0

@@ -61,7 +61,7 @@ class Feature:
 @attrs.define
 class BrokerRegistrationRequest:
     api_key: ClassVar[int] = 62
-    versions: ClassVar[range] = range(0, 5)
+    versions: ClassVar[range] = range(5)
     flexible_since: ClassVar[int | None] = 0
 
     broker_id: int = 0
@@ -139,7 +139,7 @@ class BrokerRegistrationRequest:
 @attrs.define
 class BrokerRegistrationResponse:
     api_key: ClassVar[int] = 62
-    versions: ClassVar[range] = range(0, 5)
+    versions: ClassVar[range] = range(5)
     flexible_since: ClassVar[int | None] = 0
 
     throttle_time_ms: int = 0

@@ -18,7 +18,7 @@ _I32_I32 = Struct(">ii")
 @attrs.define
 class ConsumerGroupDescribeRequest:
     api_key: ClassVar[int] = 69
-    versions: ClassVar[range] = range(0, 2)
+    versions: ClassVar[range] = range(2)
     flexible_since: ClassVar[int | None] = 0
 
     group_ids: list[str] = attrs.Factory(list)
@@ -197,7 +197,7 @@ class DescribedGroup:
 @attrs.define
 class ConsumerGroupDescribeResponse:
     api_key: ClassVar[int] = 69
-    versions: ClassVar[range] = range(0, 2)
+    versions: ClassVar[range] = range(2)
     flexible_since: ClassVar[int | None] = 0
 
     throttle_time_ms: int = 0

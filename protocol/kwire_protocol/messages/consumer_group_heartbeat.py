@@ -38,7 +38,7 @@ class ConsumerGroupHeartbeatRequestTopicPartitions:
 @attrs.define
 class ConsumerGroupHeartbeatRequest:
     api_key: ClassVar[int] = 68
-    versions: ClassVar[range] = range(0, 2)
+    versions: ClassVar[range] = range(2)
     flexible_since: ClassVar[int | None] = 0
 
     group_id: str = ""
@@ -160,7 +160,7 @@ class Assignment:
 @attrs.define
 class ConsumerGroupHeartbeatResponse:
     api_key: ClassVar[int] = 68
-    versions: ClassVar[range] = range(0, 2)
+    versions: ClassVar[range] = range(2)
     flexible_since: ClassVar[int | None] = 0
 
     throttle_time_ms: int = 0

@@ -61,7 +61,7 @@ class Feature:
 @attrs.define
 class ControllerRegistrationRequest:
     api_key: ClassVar[int] = 70
-    versions: ClassVar[range] = range(0, 1)
+    versions: ClassVar[range] = range(1)
     flexible_since: ClassVar[int | None] = 0
 
     controller_id: int = 0
@@ -100,7 +100,7 @@ class ControllerRegistrationRequest:
 @attrs.define
 class ControllerRegistrationResponse:
     api_key: ClassVar[int] = 70
-    versions: ClassVar[range] = range(0, 1)
+    versions: ClassVar[range] = range(1)
     flexible_since: ClassVar[int | None] = 0
 
     throttle_time_ms: int = 0

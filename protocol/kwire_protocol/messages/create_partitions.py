@@ -86,7 +86,7 @@ class CreatePartitionsTopic:
 @attrs.define
 class CreatePartitionsRequest:
     api_key: ClassVar[int] = 37
-    versions: ClassVar[range] = range(0, 4)
+    versions: ClassVar[range] = range(4)
     flexible_since: ClassVar[int | None] = 2
 
     topics: list[CreatePartitionsTopic] = attrs.Factory(list)
@@ -158,7 +158,7 @@ class CreatePartitionsTopicResult:
 @attrs.define
 class CreatePartitionsResponse:
     api_key: ClassVar[int] = 37
-    versions: ClassVar[range] = range(0, 4)
+    versions: ClassVar[range] = range(4)
     flexible_since: ClassVar[int | None] = 2
 
     throttle_time_ms: int = 0

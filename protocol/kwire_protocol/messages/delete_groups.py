@@ -15,7 +15,7 @@ from kwire_protocol.wire import Reader, UnsupportedVersion, Writer
 @attrs.define
 class DeleteGroupsRequest:
     api_key: ClassVar[int] = 42
-    versions: ClassVar[range] = range(0, 4)
+    versions: ClassVar[range] = range(4)
     flexible_since: ClassVar[int | None] = 2
 
     groups_names: list[str] = attrs.Factory(list)
@@ -81,7 +81,7 @@ class DeletableGroupResult:
 @attrs.define
 class DeleteGroupsResponse:
     api_key: ClassVar[int] = 42
-    versions: ClassVar[range] = range(0, 4)
+    versions: ClassVar[range] = range(4)
     flexible_since: ClassVar[int | None] = 2
 
     throttle_time_ms: int = 0

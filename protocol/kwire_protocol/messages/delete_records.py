@@ -67,7 +67,7 @@ class DeleteRecordsTopic:
 @attrs.define
 class DeleteRecordsRequest:
     api_key: ClassVar[int] = 21
-    versions: ClassVar[range] = range(0, 3)
+    versions: ClassVar[range] = range(3)
     flexible_since: ClassVar[int | None] = 2
 
     topics: list[DeleteRecordsTopic] = attrs.Factory(list)
@@ -154,7 +154,7 @@ class DeleteRecordsTopicResult:
 @attrs.define
 class DeleteRecordsResponse:
     api_key: ClassVar[int] = 21
-    versions: ClassVar[range] = range(0, 3)
+    versions: ClassVar[range] = range(3)
     flexible_since: ClassVar[int | None] = 2
 
     throttle_time_ms: int = 0

@@ -33,7 +33,7 @@ class DeleteShareGroupOffsetsRequestTopic:
 @attrs.define
 class DeleteShareGroupOffsetsRequest:
     api_key: ClassVar[int] = 92
-    versions: ClassVar[range] = range(0, 1)
+    versions: ClassVar[range] = range(1)
     flexible_since: ClassVar[int | None] = 0
 
     group_id: str = ""
@@ -85,7 +85,7 @@ class DeleteShareGroupOffsetsResponseTopic:
 @attrs.define
 class DeleteShareGroupOffsetsResponse:
     api_key: ClassVar[int] = 92
-    versions: ClassVar[range] = range(0, 1)
+    versions: ClassVar[range] = range(1)
     flexible_since: ClassVar[int | None] = 0
 
     throttle_time_ms: int = 0

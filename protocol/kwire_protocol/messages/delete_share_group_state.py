@@ -53,7 +53,7 @@ class DeleteStateData:
 @attrs.define
 class DeleteShareGroupStateRequest:
     api_key: ClassVar[int] = 86
-    versions: ClassVar[range] = range(0, 1)
+    versions: ClassVar[range] = range(1)
     flexible_since: ClassVar[int | None] = 0
 
     group_id: str = ""
@@ -120,7 +120,7 @@ class DeleteStateResult:
 @attrs.define
 class DeleteShareGroupStateResponse:
     api_key: ClassVar[int] = 86
-    versions: ClassVar[range] = range(0, 1)
+    versions: ClassVar[range] = range(1)
     flexible_since: ClassVar[int | None] = 0
 
     results: list[DeleteStateResult] = attrs.Factory(list)

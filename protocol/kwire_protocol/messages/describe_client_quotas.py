@@ -51,7 +51,7 @@ class ComponentData:
 @attrs.define
 class DescribeClientQuotasRequest:
     api_key: ClassVar[int] = 48
-    versions: ClassVar[range] = range(0, 2)
+    versions: ClassVar[range] = range(2)
     flexible_since: ClassVar[int | None] = 1
 
     components: list[ComponentData] = attrs.Factory(list)
@@ -175,7 +175,7 @@ class EntryData:
 @attrs.define
 class DescribeClientQuotasResponse:
     api_key: ClassVar[int] = 48
-    versions: ClassVar[range] = range(0, 2)
+    versions: ClassVar[range] = range(2)
     flexible_since: ClassVar[int | None] = 1
 
     throttle_time_ms: int = 0

@@ -20,7 +20,7 @@ _I32_I16 = Struct(">ih")
 @attrs.define
 class DescribeClusterRequest:
     api_key: ClassVar[int] = 60
-    versions: ClassVar[range] = range(0, 3)
+    versions: ClassVar[range] = range(3)
     flexible_since: ClassVar[int | None] = 0
 
     include_cluster_authorized_operations: bool = False
@@ -100,7 +100,7 @@ class DescribeClusterBroker:
 @attrs.define
 class DescribeClusterResponse:
     api_key: ClassVar[int] = 60
-    versions: ClassVar[range] = range(0, 3)
+    versions: ClassVar[range] = range(3)
     flexible_since: ClassVar[int | None] = 0
 
     throttle_time_ms: int = 0

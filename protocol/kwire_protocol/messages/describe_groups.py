@@ -15,7 +15,7 @@ from kwire_protocol.wire import Reader, UnsupportedField, UnsupportedVersion, Wr
 @attrs.define
 class DescribeGroupsRequest:
     api_key: ClassVar[int] = 15
-    versions: ClassVar[range] = range(0, 7)
+    versions: ClassVar[range] = range(7)
     flexible_since: ClassVar[int | None] = 5
 
     groups: list[str] = attrs.Factory(list)
@@ -195,7 +195,7 @@ class DescribedGroup:
 @attrs.define
 class DescribeGroupsResponse:
     api_key: ClassVar[int] = 15
-    versions: ClassVar[range] = range(0, 7)
+    versions: ClassVar[range] = range(7)
     flexible_since: ClassVar[int | None] = 5
 
     throttle_time_ms: int = 0  # v1+

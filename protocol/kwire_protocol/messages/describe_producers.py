@@ -38,7 +38,7 @@ class TopicRequest:
 @attrs.define
 class DescribeProducersRequest:
     api_key: ClassVar[int] = 61
-    versions: ClassVar[range] = range(0, 1)
+    versions: ClassVar[range] = range(1)
     flexible_since: ClassVar[int | None] = 0
 
     topics: list[TopicRequest] = attrs.Factory(list)
@@ -138,7 +138,7 @@ class TopicResponse:
 @attrs.define
 class DescribeProducersResponse:
     api_key: ClassVar[int] = 61
-    versions: ClassVar[range] = range(0, 1)
+    versions: ClassVar[range] = range(1)
     flexible_since: ClassVar[int | None] = 0
 
     throttle_time_ms: int = 0

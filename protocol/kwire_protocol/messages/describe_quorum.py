@@ -55,7 +55,7 @@ class DescribeQuorumRequestTopicData:
 @attrs.define
 class DescribeQuorumRequest:
     api_key: ClassVar[int] = 55
-    versions: ClassVar[range] = range(0, 3)
+    versions: ClassVar[range] = range(3)
     flexible_since: ClassVar[int | None] = 0
 
     topics: list[DescribeQuorumRequestTopicData] = attrs.Factory(list)
@@ -226,7 +226,7 @@ class Node:
 @attrs.define
 class DescribeQuorumResponse:
     api_key: ClassVar[int] = 55
-    versions: ClassVar[range] = range(0, 3)
+    versions: ClassVar[range] = range(3)
     flexible_since: ClassVar[int | None] = 0
 
     error_code: int = 0

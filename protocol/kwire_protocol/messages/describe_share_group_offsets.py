@@ -64,7 +64,7 @@ class DescribeShareGroupOffsetsRequestGroup:
 @attrs.define
 class DescribeShareGroupOffsetsRequest:
     api_key: ClassVar[int] = 90
-    versions: ClassVar[range] = range(0, 2)
+    versions: ClassVar[range] = range(2)
     flexible_since: ClassVar[int | None] = 0
 
     groups: list[DescribeShareGroupOffsetsRequestGroup] = attrs.Factory(list)
@@ -169,7 +169,7 @@ class DescribeShareGroupOffsetsResponseGroup:
 @attrs.define
 class DescribeShareGroupOffsetsResponse:
     api_key: ClassVar[int] = 90
-    versions: ClassVar[range] = range(0, 2)
+    versions: ClassVar[range] = range(2)
     flexible_since: ClassVar[int | None] = 0
 
     throttle_time_ms: int = 0

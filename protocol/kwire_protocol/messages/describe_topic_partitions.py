@@ -51,7 +51,7 @@ class DescribeTopicPartitionsRequestCursor:
 @attrs.define
 class DescribeTopicPartitionsRequest:
     api_key: ClassVar[int] = 75
-    versions: ClassVar[range] = range(0, 1)
+    versions: ClassVar[range] = range(1)
     flexible_since: ClassVar[int | None] = 0
 
     topics: list[TopicRequest] = attrs.Factory(list)
@@ -192,7 +192,7 @@ class DescribeTopicPartitionsResponseCursor:
 @attrs.define
 class DescribeTopicPartitionsResponse:
     api_key: ClassVar[int] = 75
-    versions: ClassVar[range] = range(0, 1)
+    versions: ClassVar[range] = range(1)
     flexible_since: ClassVar[int | None] = 0
 
     throttle_time_ms: int = 0

@@ -18,7 +18,7 @@ _I32_I64_I64_I16 = Struct(">iqqh")
 @attrs.define
 class DescribeTransactionsRequest:
     api_key: ClassVar[int] = 65
-    versions: ClassVar[range] = range(0, 1)
+    versions: ClassVar[range] = range(1)
     flexible_since: ClassVar[int | None] = 0
 
     transactional_ids: list[str] = attrs.Factory(list)
@@ -105,7 +105,7 @@ class TransactionState:
 @attrs.define
 class DescribeTransactionsResponse:
     api_key: ClassVar[int] = 65
-    versions: ClassVar[range] = range(0, 1)
+    versions: ClassVar[range] = range(1)
     flexible_since: ClassVar[int | None] = 0
 
     throttle_time_ms: int = 0

@@ -34,7 +34,7 @@ class UserName:
 @attrs.define
 class DescribeUserScramCredentialsRequest:
     api_key: ClassVar[int] = 50
-    versions: ClassVar[range] = range(0, 1)
+    versions: ClassVar[range] = range(1)
     flexible_since: ClassVar[int | None] = 0
 
     users: list[UserName] | None = attrs.Factory(list)
@@ -105,7 +105,7 @@ class DescribeUserScramCredentialsResult:
 @attrs.define
 class DescribeUserScramCredentialsResponse:
     api_key: ClassVar[int] = 50
-    versions: ClassVar[range] = range(0, 1)
+    versions: ClassVar[range] = range(1)
     flexible_since: ClassVar[int | None] = 0
 
     throttle_time_ms: int = 0

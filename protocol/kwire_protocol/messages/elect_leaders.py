@@ -46,7 +46,7 @@ class TopicPartitions:
 @attrs.define
 class ElectLeadersRequest:
     api_key: ClassVar[int] = 43
-    versions: ClassVar[range] = range(0, 3)
+    versions: ClassVar[range] = range(3)
     flexible_since: ClassVar[int | None] = 2
 
     election_type: int = 0  # v1+
@@ -157,7 +157,7 @@ class ReplicaElectionResult:
 @attrs.define
 class ElectLeadersResponse:
     api_key: ClassVar[int] = 43
-    versions: ClassVar[range] = range(0, 3)
+    versions: ClassVar[range] = range(3)
     flexible_since: ClassVar[int | None] = 2
 
     throttle_time_ms: int = 0

@@ -121,7 +121,7 @@ class LeaderEndpoint:
 @attrs.define
 class EndQuorumEpochRequest:
     api_key: ClassVar[int] = 54
-    versions: ClassVar[range] = range(0, 2)
+    versions: ClassVar[range] = range(2)
     flexible_since: ClassVar[int | None] = 1
 
     cluster_id: str | None = None
@@ -236,7 +236,7 @@ class NodeEndpoint:
 @attrs.define
 class EndQuorumEpochResponse:
     api_key: ClassVar[int] = 54
-    versions: ClassVar[range] = range(0, 2)
+    versions: ClassVar[range] = range(2)
     flexible_since: ClassVar[int | None] = 1
 
     error_code: int = 0

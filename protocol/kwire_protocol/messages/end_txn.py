@@ -20,7 +20,7 @@ _I64_I16_BOOL = Struct(">qh?")
 @attrs.define
 class EndTxnRequest:
     api_key: ClassVar[int] = 26
-    versions: ClassVar[range] = range(0, 6)
+    versions: ClassVar[range] = range(6)
     flexible_since: ClassVar[int | None] = 3
 
     transactional_id: str = ""
@@ -56,7 +56,7 @@ class EndTxnRequest:
 @attrs.define
 class EndTxnResponse:
     api_key: ClassVar[int] = 26
-    versions: ClassVar[range] = range(0, 6)
+    versions: ClassVar[range] = range(6)
     flexible_since: ClassVar[int | None] = 3
 
     throttle_time_ms: int = 0

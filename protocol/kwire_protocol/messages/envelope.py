@@ -15,7 +15,7 @@ from kwire_protocol.wire import Reader, UnsupportedVersion, Writer
 @attrs.define
 class EnvelopeRequest:
     api_key: ClassVar[int] = 58
-    versions: ClassVar[range] = range(0, 1)
+    versions: ClassVar[range] = range(1)
     flexible_since: ClassVar[int | None] = 0
 
     request_data: bytes = b""
@@ -44,7 +44,7 @@ class EnvelopeRequest:
 @attrs.define
 class EnvelopeResponse:
     api_key: ClassVar[int] = 58
-    versions: ClassVar[range] = range(0, 1)
+    versions: ClassVar[range] = range(1)
     flexible_since: ClassVar[int | None] = 0
 
     response_data: bytes | None = None

@@ -87,7 +87,7 @@ class FetchSnapshotRequestTopicSnapshot:
 @attrs.define
 class FetchSnapshotRequest:
     api_key: ClassVar[int] = 59
-    versions: ClassVar[range] = range(0, 2)
+    versions: ClassVar[range] = range(2)
     flexible_since: ClassVar[int | None] = 0
 
     cluster_id: str | None = None  # tag 0
@@ -161,14 +161,14 @@ class FetchSnapshotResponsePartitionSnapshot:
     current_leader: LeaderIdAndEpoch | None = None  # tag 0
     size: int = 0
     position: int = 0
-    unaligned_records: Buffer | Region | None = None
+    unaligned_records: Buffer | Region = b""
 
     @classmethod
     def read(cls, r: Reader, version: int) -> FetchSnapshotResponsePartitionSnapshot:
         index, error_code = r.unpack(_I32_I16)
         snapshot_id = FetchSnapshotResponseSnapshotId.read(r, version)
         size, position = r.unpack(_I64_I64)
-        unaligned_records = r.compact_nullable_records()
+        unaligned_records = r.compact_records()
         current_leader: LeaderIdAndEpoch | None = None
         for tag in r.tags():
             if tag == 0:
@@ -179,7 +179,7 @@ class FetchSnapshotResponsePartitionSnapshot:
         w.buf += _I32_I16.pack(self.index, self.error_code)
         self.snapshot_id.write(w, version)
         w.buf += _I64_I64.pack(self.size, self.position)
-        w.compact_nullable_records(self.unaligned_records)
+        w.compact_records(self.unaligned_records)
         tags = w.begin_tags()
         if self.current_leader is not None:
             start = w.begin_tag(tags, 0)
@@ -231,7 +231,7 @@ class NodeEndpoint:
 @attrs.define
 class FetchSnapshotResponse:
     api_key: ClassVar[int] = 59
-    versions: ClassVar[range] = range(0, 2)
+    versions: ClassVar[range] = range(2)
     flexible_since: ClassVar[int | None] = 0
 
     throttle_time_ms: int = 0

@@ -18,7 +18,7 @@ _I32_I16 = Struct(">ih")
 @attrs.define
 class FindCoordinatorRequest:
     api_key: ClassVar[int] = 10
-    versions: ClassVar[range] = range(0, 7)
+    versions: ClassVar[range] = range(7)
     flexible_since: ClassVar[int | None] = 3
 
     key: str = ""  # v0-3
@@ -104,7 +104,7 @@ class Coordinator:
 @attrs.define
 class FindCoordinatorResponse:
     api_key: ClassVar[int] = 10
-    versions: ClassVar[range] = range(0, 7)
+    versions: ClassVar[range] = range(7)
     flexible_since: ClassVar[int | None] = 3
 
     throttle_time_ms: int = 0  # v1+

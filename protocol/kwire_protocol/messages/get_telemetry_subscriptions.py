@@ -19,7 +19,7 @@ _I32_I32_BOOL = Struct(">ii?")
 @attrs.define
 class GetTelemetrySubscriptionsRequest:
     api_key: ClassVar[int] = 71
-    versions: ClassVar[range] = range(0, 1)
+    versions: ClassVar[range] = range(1)
     flexible_since: ClassVar[int | None] = 0
 
     client_instance_id: Uuid = NULL_UUID
@@ -42,7 +42,7 @@ class GetTelemetrySubscriptionsRequest:
 @attrs.define
 class GetTelemetrySubscriptionsResponse:
     api_key: ClassVar[int] = 71
-    versions: ClassVar[range] = range(0, 1)
+    versions: ClassVar[range] = range(1)
     flexible_since: ClassVar[int | None] = 0
 
     throttle_time_ms: int = 0

@@ -18,7 +18,7 @@ _I32_I16 = Struct(">ih")
 @attrs.define
 class HeartbeatRequest:
     api_key: ClassVar[int] = 12
-    versions: ClassVar[range] = range(0, 5)
+    versions: ClassVar[range] = range(5)
     flexible_since: ClassVar[int | None] = 4
 
     group_id: str = ""
@@ -75,7 +75,7 @@ class HeartbeatRequest:
 @attrs.define
 class HeartbeatResponse:
     api_key: ClassVar[int] = 12
-    versions: ClassVar[range] = range(0, 5)
+    versions: ClassVar[range] = range(5)
     flexible_since: ClassVar[int | None] = 4
 
     throttle_time_ms: int = 0  # v1+

@@ -81,7 +81,7 @@ class AlterConfigsResource:
 @attrs.define
 class IncrementalAlterConfigsRequest:
     api_key: ClassVar[int] = 44
-    versions: ClassVar[range] = range(0, 2)
+    versions: ClassVar[range] = range(2)
     flexible_since: ClassVar[int | None] = 1
 
     resources: list[AlterConfigsResource] = attrs.Factory(list)
@@ -155,7 +155,7 @@ class AlterConfigsResourceResponse:
 @attrs.define
 class IncrementalAlterConfigsResponse:
     api_key: ClassVar[int] = 44
-    versions: ClassVar[range] = range(0, 2)
+    versions: ClassVar[range] = range(2)
     flexible_since: ClassVar[int | None] = 1
 
     throttle_time_ms: int = 0

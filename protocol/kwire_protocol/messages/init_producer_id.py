@@ -21,7 +21,7 @@ _I32_I64_I16_BOOL_BOOL = Struct(">iqh??")
 @attrs.define
 class InitProducerIdRequest:
     api_key: ClassVar[int] = 22
-    versions: ClassVar[range] = range(0, 7)
+    versions: ClassVar[range] = range(7)
     flexible_since: ClassVar[int | None] = 2
 
     transactional_id: str | None = ""
@@ -95,7 +95,7 @@ class InitProducerIdRequest:
 @attrs.define
 class InitProducerIdResponse:
     api_key: ClassVar[int] = 22
-    versions: ClassVar[range] = range(0, 7)
+    versions: ClassVar[range] = range(7)
     flexible_since: ClassVar[int | None] = 2
 
     throttle_time_ms: int = 0

@@ -56,7 +56,7 @@ class InitializeStateData:
 @attrs.define
 class InitializeShareGroupStateRequest:
     api_key: ClassVar[int] = 83
-    versions: ClassVar[range] = range(0, 1)
+    versions: ClassVar[range] = range(1)
     flexible_since: ClassVar[int | None] = 0
 
     group_id: str = ""
@@ -123,7 +123,7 @@ class InitializeStateResult:
 @attrs.define
 class InitializeShareGroupStateResponse:
     api_key: ClassVar[int] = 83
-    versions: ClassVar[range] = range(0, 1)
+    versions: ClassVar[range] = range(1)
     flexible_since: ClassVar[int | None] = 0
 
     results: list[InitializeStateResult] = attrs.Factory(list)

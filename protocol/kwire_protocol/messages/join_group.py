@@ -46,7 +46,7 @@ class JoinGroupRequestProtocol:
 @attrs.define
 class JoinGroupRequest:
     api_key: ClassVar[int] = 11
-    versions: ClassVar[range] = range(0, 10)
+    versions: ClassVar[range] = range(10)
     flexible_since: ClassVar[int | None] = 6
 
     group_id: str = ""
@@ -186,7 +186,7 @@ class JoinGroupResponseMember:
 @attrs.define
 class JoinGroupResponse:
     api_key: ClassVar[int] = 11
-    versions: ClassVar[range] = range(0, 10)
+    versions: ClassVar[range] = range(10)
     flexible_since: ClassVar[int | None] = 6
 
     throttle_time_ms: int = 0  # v2+

@@ -53,7 +53,7 @@ class MemberIdentity:
 @attrs.define
 class LeaveGroupRequest:
     api_key: ClassVar[int] = 13
-    versions: ClassVar[range] = range(0, 6)
+    versions: ClassVar[range] = range(6)
     flexible_since: ClassVar[int | None] = 4
 
     group_id: str = ""
@@ -143,7 +143,7 @@ class MemberResponse:
 @attrs.define
 class LeaveGroupResponse:
     api_key: ClassVar[int] = 13
-    versions: ClassVar[range] = range(0, 6)
+    versions: ClassVar[range] = range(6)
     flexible_since: ClassVar[int | None] = 4
 
     throttle_time_ms: int = 0  # v1+

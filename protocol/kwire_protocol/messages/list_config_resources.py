@@ -18,7 +18,7 @@ _I32_I16 = Struct(">ih")
 @attrs.define
 class ListConfigResourcesRequest:
     api_key: ClassVar[int] = 74
-    versions: ClassVar[range] = range(0, 2)
+    versions: ClassVar[range] = range(2)
     flexible_since: ClassVar[int | None] = 0
 
     resource_types: list[int] = attrs.Factory(list)  # v1+
@@ -71,7 +71,7 @@ class ConfigResource:
 @attrs.define
 class ListConfigResourcesResponse:
     api_key: ClassVar[int] = 74
-    versions: ClassVar[range] = range(0, 2)
+    versions: ClassVar[range] = range(2)
     flexible_since: ClassVar[int | None] = 0
 
     throttle_time_ms: int = 0

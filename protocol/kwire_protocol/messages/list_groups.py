@@ -18,7 +18,7 @@ _I32_I16 = Struct(">ih")
 @attrs.define
 class ListGroupsRequest:
     api_key: ClassVar[int] = 16
-    versions: ClassVar[range] = range(0, 6)
+    versions: ClassVar[range] = range(6)
     flexible_since: ClassVar[int | None] = 3
 
     states_filter: list[str] = attrs.Factory(list)  # v4+
@@ -106,7 +106,7 @@ class ListedGroup:
 @attrs.define
 class ListGroupsResponse:
     api_key: ClassVar[int] = 16
-    versions: ClassVar[range] = range(0, 6)
+    versions: ClassVar[range] = range(6)
     flexible_since: ClassVar[int | None] = 3
 
     throttle_time_ms: int = 0  # v1+

@@ -37,7 +37,7 @@ class ListPartitionReassignmentsTopics:
 @attrs.define
 class ListPartitionReassignmentsRequest:
     api_key: ClassVar[int] = 46
-    versions: ClassVar[range] = range(0, 1)
+    versions: ClassVar[range] = range(1)
     flexible_since: ClassVar[int | None] = 0
 
     timeout_ms: int = 60000
@@ -116,7 +116,7 @@ class OngoingTopicReassignment:
 @attrs.define
 class ListPartitionReassignmentsResponse:
     api_key: ClassVar[int] = 46
-    versions: ClassVar[range] = range(0, 1)
+    versions: ClassVar[range] = range(1)
     flexible_since: ClassVar[int | None] = 0
 
     throttle_time_ms: int = 0

@@ -18,7 +18,7 @@ _I32_I16 = Struct(">ih")
 @attrs.define
 class ListTransactionsRequest:
     api_key: ClassVar[int] = 66
-    versions: ClassVar[range] = range(0, 3)
+    versions: ClassVar[range] = range(3)
     flexible_since: ClassVar[int | None] = 0
 
     state_filters: list[str] = attrs.Factory(list)
@@ -88,7 +88,7 @@ class TransactionState:
 @attrs.define
 class ListTransactionsResponse:
     api_key: ClassVar[int] = 66
-    versions: ClassVar[range] = range(0, 3)
+    versions: ClassVar[range] = range(3)
     flexible_since: ClassVar[int | None] = 0
 
     throttle_time_ms: int = 0

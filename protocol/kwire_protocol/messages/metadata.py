@@ -55,7 +55,7 @@ class MetadataRequestTopic:
 @attrs.define
 class MetadataRequest:
     api_key: ClassVar[int] = 3
-    versions: ClassVar[range] = range(0, 14)
+    versions: ClassVar[range] = range(14)
     flexible_since: ClassVar[int | None] = 9
 
     topics: list[MetadataRequestTopic] | None = attrs.Factory(list)  # null v1+
@@ -316,7 +316,7 @@ class MetadataResponseTopic:
 @attrs.define
 class MetadataResponse:
     api_key: ClassVar[int] = 3
-    versions: ClassVar[range] = range(0, 14)
+    versions: ClassVar[range] = range(14)
     flexible_since: ClassVar[int | None] = 9
 
     throttle_time_ms: int = 0  # v3+

@@ -50,7 +50,7 @@ class OffsetDeleteRequestTopic:
 @attrs.define
 class OffsetDeleteRequest:
     api_key: ClassVar[int] = 47
-    versions: ClassVar[range] = range(0, 1)
+    versions: ClassVar[range] = range(1)
     flexible_since: ClassVar[int | None] = None
 
     group_id: str = ""
@@ -108,7 +108,7 @@ class OffsetDeleteResponseTopic:
 @attrs.define
 class OffsetDeleteResponse:
     api_key: ClassVar[int] = 47
-    versions: ClassVar[range] = range(0, 1)
+    versions: ClassVar[range] = range(1)
     flexible_since: ClassVar[int | None] = None
 
     error_code: int = 0

@@ -19,7 +19,7 @@ _I32_I16 = Struct(">ih")
 @attrs.define
 class PushTelemetryRequest:
     api_key: ClassVar[int] = 72
-    versions: ClassVar[range] = range(0, 1)
+    versions: ClassVar[range] = range(1)
     flexible_since: ClassVar[int | None] = 0
 
     client_instance_id: Uuid = NULL_UUID
@@ -50,7 +50,7 @@ class PushTelemetryRequest:
 @attrs.define
 class PushTelemetryResponse:
     api_key: ClassVar[int] = 72
-    versions: ClassVar[range] = range(0, 1)
+    versions: ClassVar[range] = range(1)
     flexible_since: ClassVar[int | None] = 0
 
     throttle_time_ms: int = 0

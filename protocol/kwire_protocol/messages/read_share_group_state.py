@@ -57,7 +57,7 @@ class ReadStateData:
 @attrs.define
 class ReadShareGroupStateRequest:
     api_key: ClassVar[int] = 84
-    versions: ClassVar[range] = range(0, 1)
+    versions: ClassVar[range] = range(1)
     flexible_since: ClassVar[int | None] = 0
 
     group_id: str = ""
@@ -151,7 +151,7 @@ class ReadStateResult:
 @attrs.define
 class ReadShareGroupStateResponse:
     api_key: ClassVar[int] = 84
-    versions: ClassVar[range] = range(0, 1)
+    versions: ClassVar[range] = range(1)
     flexible_since: ClassVar[int | None] = 0
 
     results: list[ReadStateResult] = attrs.Factory(list)

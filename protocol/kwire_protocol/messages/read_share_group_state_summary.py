@@ -57,7 +57,7 @@ class ReadStateSummaryData:
 @attrs.define
 class ReadShareGroupStateSummaryRequest:
     api_key: ClassVar[int] = 87
-    versions: ClassVar[range] = range(0, 2)
+    versions: ClassVar[range] = range(2)
     flexible_since: ClassVar[int | None] = 0
 
     group_id: str = ""
@@ -141,7 +141,7 @@ class ReadStateSummaryResult:
 @attrs.define
 class ReadShareGroupStateSummaryResponse:
     api_key: ClassVar[int] = 87
-    versions: ClassVar[range] = range(0, 2)
+    versions: ClassVar[range] = range(2)
     flexible_since: ClassVar[int | None] = 0
 
     results: list[ReadStateSummaryResult] = attrs.Factory(list)

@@ -18,7 +18,7 @@ _I32_I16 = Struct(">ih")
 @attrs.define
 class RemoveRaftVoterRequest:
     api_key: ClassVar[int] = 81
-    versions: ClassVar[range] = range(0, 1)
+    versions: ClassVar[range] = range(1)
     flexible_since: ClassVar[int | None] = 0
 
     cluster_id: str | None = ""
@@ -47,7 +47,7 @@ class RemoveRaftVoterRequest:
 @attrs.define
 class RemoveRaftVoterResponse:
     api_key: ClassVar[int] = 81
-    versions: ClassVar[range] = range(0, 1)
+    versions: ClassVar[range] = range(1)
     flexible_since: ClassVar[int | None] = 0
 
     throttle_time_ms: int = 0

@@ -15,7 +15,7 @@ from kwire_protocol.wire import Reader, UnsupportedVersion, Writer
 @attrs.define
 class SaslAuthenticateRequest:
     api_key: ClassVar[int] = 36
-    versions: ClassVar[range] = range(0, 3)
+    versions: ClassVar[range] = range(3)
     flexible_since: ClassVar[int | None] = 2
 
     auth_bytes: bytes = b""
@@ -44,7 +44,7 @@ class SaslAuthenticateRequest:
 @attrs.define
 class SaslAuthenticateResponse:
     api_key: ClassVar[int] = 36
-    versions: ClassVar[range] = range(0, 3)
+    versions: ClassVar[range] = range(3)
     flexible_since: ClassVar[int | None] = 2
 
     error_code: int = 0

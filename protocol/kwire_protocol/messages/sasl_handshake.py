@@ -15,7 +15,7 @@ from kwire_protocol.wire import Reader, UnsupportedVersion, Writer
 @attrs.define
 class SaslHandshakeRequest:
     api_key: ClassVar[int] = 17
-    versions: ClassVar[range] = range(0, 2)
+    versions: ClassVar[range] = range(2)
     flexible_since: ClassVar[int | None] = None
 
     mechanism: str = ""
@@ -36,7 +36,7 @@ class SaslHandshakeRequest:
 @attrs.define
 class SaslHandshakeResponse:
     api_key: ClassVar[int] = 17
-    versions: ClassVar[range] = range(0, 2)
+    versions: ClassVar[range] = range(2)
     flexible_since: ClassVar[int | None] = None
 
     error_code: int = 0

@@ -240,7 +240,7 @@ class PartitionData:
     acknowledge_error_code: int = 0
     acknowledge_error_message: str | None = None
     current_leader: LeaderIdAndEpoch = attrs.Factory(LeaderIdAndEpoch)
-    records: Buffer | Region | None = None
+    records: Buffer | Region = b""
     acquired_records: list[AcquiredRecords] = attrs.Factory(list)
 
     @classmethod
@@ -250,7 +250,7 @@ class PartitionData:
         acknowledge_error_code = r.int16()
         acknowledge_error_message = r.compact_nullable_string()
         current_leader = LeaderIdAndEpoch.read(r, version)
-        records = r.compact_nullable_records()
+        records = r.compact_records()
         acquired_records = [AcquiredRecords.read(r, version) for _ in range(r.compact_count(19))]
         r.skip_tags()
         return cls(
@@ -270,7 +270,7 @@ class PartitionData:
         w.int16(self.acknowledge_error_code)
         w.compact_nullable_string(self.acknowledge_error_message)
         self.current_leader.write(w, version)
-        w.compact_nullable_records(self.records)
+        w.compact_records(self.records)
         w.compact_count(len(self.acquired_records))
         for acquired_record in self.acquired_records:
             acquired_record.write(w, version)

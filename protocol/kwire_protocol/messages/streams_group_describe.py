@@ -21,7 +21,7 @@ _I32_I64 = Struct(">iq")
 @attrs.define
 class StreamsGroupDescribeRequest:
     api_key: ClassVar[int] = 89
-    versions: ClassVar[range] = range(0, 2)
+    versions: ClassVar[range] = range(2)
     flexible_since: ClassVar[int | None] = 0
 
     group_ids: list[str] = attrs.Factory(list)
@@ -504,7 +504,7 @@ class DescribedGroup:
 @attrs.define
 class StreamsGroupDescribeResponse:
     api_key: ClassVar[int] = 89
-    versions: ClassVar[range] = range(0, 2)
+    versions: ClassVar[range] = range(2)
     flexible_since: ClassVar[int | None] = 0
 
     throttle_time_ms: int = 0

@@ -218,7 +218,7 @@ class TaskOffset:
 @attrs.define
 class StreamsGroupHeartbeatRequest:
     api_key: ClassVar[int] = 88
-    versions: ClassVar[range] = range(0, 2)
+    versions: ClassVar[range] = range(2)
     flexible_since: ClassVar[int | None] = 0
 
     group_id: str = ""
@@ -454,7 +454,7 @@ class EndpointToPartitions:
 @attrs.define
 class StreamsGroupHeartbeatResponse:
     api_key: ClassVar[int] = 88
-    versions: ClassVar[range] = range(0, 2)
+    versions: ClassVar[range] = range(2)
     flexible_since: ClassVar[int | None] = 0
 
     throttle_time_ms: int = 0

@@ -114,7 +114,7 @@ class TopologyDescription:
 @attrs.define
 class StreamsGroupTopologyDescriptionUpdateRequest:
     api_key: ClassVar[int] = 93
-    versions: ClassVar[range] = range(0, 1)
+    versions: ClassVar[range] = range(1)
     flexible_since: ClassVar[int | None] = 0
 
     group_id: str = ""
@@ -146,7 +146,7 @@ class StreamsGroupTopologyDescriptionUpdateRequest:
 @attrs.define
 class StreamsGroupTopologyDescriptionUpdateResponse:
     api_key: ClassVar[int] = 93
-    versions: ClassVar[range] = range(0, 1)
+    versions: ClassVar[range] = range(1)
     flexible_since: ClassVar[int | None] = 0
 
     throttle_time_ms: int = 0

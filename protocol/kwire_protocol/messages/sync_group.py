@@ -44,7 +44,7 @@ class SyncGroupRequestAssignment:
 @attrs.define
 class SyncGroupRequest:
     api_key: ClassVar[int] = 14
-    versions: ClassVar[range] = range(0, 6)
+    versions: ClassVar[range] = range(6)
     flexible_since: ClassVar[int | None] = 4
 
     group_id: str = ""
@@ -123,7 +123,7 @@ class SyncGroupRequest:
 @attrs.define
 class SyncGroupResponse:
     api_key: ClassVar[int] = 14
-    versions: ClassVar[range] = range(0, 6)
+    versions: ClassVar[range] = range(6)
     flexible_since: ClassVar[int | None] = 4
 
     throttle_time_ms: int = 0  # v1+

@@ -98,7 +98,7 @@ class TxnOffsetCommitRequestTopic:
 @attrs.define
 class TxnOffsetCommitRequest:
     api_key: ClassVar[int] = 28
-    versions: ClassVar[range] = range(0, 7)
+    versions: ClassVar[range] = range(7)
     flexible_since: ClassVar[int | None] = 3
 
     transactional_id: str = ""
@@ -233,7 +233,7 @@ class TxnOffsetCommitResponseTopic:
 @attrs.define
 class TxnOffsetCommitResponse:
     api_key: ClassVar[int] = 28
-    versions: ClassVar[range] = range(0, 7)
+    versions: ClassVar[range] = range(7)
     flexible_since: ClassVar[int | None] = 3
 
     throttle_time_ms: int = 0

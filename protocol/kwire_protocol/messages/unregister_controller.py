@@ -18,7 +18,7 @@ _I32_I16 = Struct(">ih")
 @attrs.define
 class UnregisterControllerRequest:
     api_key: ClassVar[int] = 94
-    versions: ClassVar[range] = range(0, 1)
+    versions: ClassVar[range] = range(1)
     flexible_since: ClassVar[int | None] = 0
 
     controller_id: int = 0
@@ -41,7 +41,7 @@ class UnregisterControllerRequest:
 @attrs.define
 class UnregisterControllerResponse:
     api_key: ClassVar[int] = 94
-    versions: ClassVar[range] = range(0, 1)
+    versions: ClassVar[range] = range(1)
     flexible_since: ClassVar[int | None] = 0
 
     throttle_time_ms: int = 0

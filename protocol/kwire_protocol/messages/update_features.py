@@ -52,7 +52,7 @@ class FeatureUpdateKey:
 @attrs.define
 class UpdateFeaturesRequest:
     api_key: ClassVar[int] = 57
-    versions: ClassVar[range] = range(0, 3)
+    versions: ClassVar[range] = range(3)
     flexible_since: ClassVar[int | None] = 0
 
     timeout_ms: int = 60000
@@ -111,7 +111,7 @@ class UpdatableFeatureResult:
 @attrs.define
 class UpdateFeaturesResponse:
     api_key: ClassVar[int] = 57
-    versions: ClassVar[range] = range(0, 3)
+    versions: ClassVar[range] = range(3)
     flexible_since: ClassVar[int | None] = 0
 
     throttle_time_ms: int = 0

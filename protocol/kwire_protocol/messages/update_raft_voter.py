@@ -57,7 +57,7 @@ class KRaftVersionFeature:
 @attrs.define
 class UpdateRaftVoterRequest:
     api_key: ClassVar[int] = 82
-    versions: ClassVar[range] = range(0, 1)
+    versions: ClassVar[range] = range(1)
     flexible_since: ClassVar[int | None] = 0
 
     cluster_id: str | None = ""
@@ -117,7 +117,7 @@ class CurrentLeader:
 @attrs.define
 class UpdateRaftVoterResponse:
     api_key: ClassVar[int] = 82
-    versions: ClassVar[range] = range(0, 1)
+    versions: ClassVar[range] = range(1)
     flexible_since: ClassVar[int | None] = 0
 
     throttle_time_ms: int = 0

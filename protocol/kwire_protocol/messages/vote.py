@@ -92,7 +92,7 @@ class VoteRequestTopicData:
 @attrs.define
 class VoteRequest:
     api_key: ClassVar[int] = 52
-    versions: ClassVar[range] = range(0, 3)
+    versions: ClassVar[range] = range(3)
     flexible_since: ClassVar[int | None] = 0
 
     cluster_id: str | None = None
@@ -189,7 +189,7 @@ class NodeEndpoint:
 @attrs.define
 class VoteResponse:
     api_key: ClassVar[int] = 52
-    versions: ClassVar[range] = range(0, 3)
+    versions: ClassVar[range] = range(3)
     flexible_since: ClassVar[int | None] = 0
 
     error_code: int = 0

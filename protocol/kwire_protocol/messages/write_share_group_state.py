@@ -92,7 +92,7 @@ class WriteStateData:
 @attrs.define
 class WriteShareGroupStateRequest:
     api_key: ClassVar[int] = 85
-    versions: ClassVar[range] = range(0, 2)
+    versions: ClassVar[range] = range(2)
     flexible_since: ClassVar[int | None] = 0
 
     group_id: str = ""
@@ -159,7 +159,7 @@ class WriteStateResult:
 @attrs.define
 class WriteShareGroupStateResponse:
     api_key: ClassVar[int] = 85
-    versions: ClassVar[range] = range(0, 2)
+    versions: ClassVar[range] = range(2)
     flexible_since: ClassVar[int | None] = 0
 
     results: list[WriteStateResult] = attrs.Factory(list)

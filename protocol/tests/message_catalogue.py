@@ -1,0 +1,63 @@
+"""Every message there is, as the schemas name it and as Python knows it."""
+
+from __future__ import annotations
+
+import importlib
+from collections.abc import Sequence
+from typing import Any
+
+import attrs
+from codegen import emit_module, schema
+from codegen.schema import Field, Message, Struct
+
+
+@attrs.frozen
+class Entry:
+    """One message with the classes of its structs."""
+
+    message: Message
+    module: str
+    classes: dict[str, Any]  # by Kafka's name of the struct, the message itself included
+
+    @property
+    def name(self) -> str:
+        return self.message.name
+
+    @property
+    def cls(self) -> Any:
+        return self.classes[self.name]
+
+    def fields(self, struct: str) -> tuple[Field, ...]:
+        return self.message.fields if struct == self.name else self.structs[struct].fields
+
+    @property
+    def structs(self) -> dict[str, Struct]:
+        return {each.name: each for each in self.message.structs}
+
+
+def _entries(module_name: str, messages: Sequence[Message]) -> list[Entry]:
+    names = emit_module.class_names(messages)
+    module = importlib.import_module(module_name)
+    return [
+        Entry(
+            message,
+            module_name,
+            {message.name: getattr(module, message.name)}
+            | {each.name: getattr(module, names[message.name, each.name]) for each in message.structs},
+        )
+        for message in messages
+    ]
+
+
+def all_entries() -> list[Entry]:
+    entries = []
+    for name, pair in emit_module.apis(schema.load_messages()).items():
+        entries += _entries(f"kwire_protocol.messages.{schema.snake_case(name)}", pair)
+    for name, messages in schema.load_internal().items():
+        entries += _entries(f"kwire_protocol.internal.{name}", messages)
+    return entries
+
+
+ENTRIES = all_entries()
+CASES = [(entry, version) for entry in ENTRIES for version in entry.message.versions]
+IDS = [f"{entry.name}-v{version}" for entry, version in CASES]

@@ -1,0 +1,79 @@
+"""Kafka's own message classes as the judge of ours: the other end of MessagesJudge.java."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+from devtools.jars import classpath, compile_java
+from devtools.java import java, java_environment
+from protocol.tests.message_catalogue import Entry
+from protocol.tests.message_values import json_of
+
+# Where each kind of message has its Java classes.
+_PACKAGES = {
+    "consumer_group": "org.apache.kafka.coordinator.group.generated",
+    "consumer_offsets": "org.apache.kafka.coordinator.group.generated",
+    "share_group": "org.apache.kafka.coordinator.group.generated",
+    "streams_group": "org.apache.kafka.coordinator.group.generated",
+    "transaction_state": "org.apache.kafka.coordinator.transaction.generated",
+    "share_group_state": "org.apache.kafka.coordinator.share.generated",
+    "remote_log_metadata": "org.apache.kafka.server.log.remote.metadata.storage.generated",
+    "producer_snapshot": "org.apache.kafka.server.log.remote.metadata.storage.generated",
+    "quorum_state": "org.apache.kafka.raft.generated",
+}
+
+
+def java_class(entry: Entry) -> str:
+    module = entry.module.rpartition(".")[2]
+    if entry.message.kind in {"request", "response"}:
+        return f"org.apache.kafka.common.message.{entry.name}Data"
+    if module.startswith("metadata_"):
+        return f"org.apache.kafka.common.metadata.{entry.name}"
+    return f"{_PACKAGES.get(module, 'org.apache.kafka.common.message')}.{entry.name}"
+
+
+class Judge:
+    def __init__(self, process: subprocess.Popen[str]) -> None:
+        self._process = process
+
+    def check(self, entry: Entry, version: int, value: Any, ours: bytes) -> None:
+        """Kafka writes the same bytes for `value`, and reads from ours what we meant."""
+        asked, answers = self._process.stdin, self._process.stdout
+        assert asked is not None
+        assert answers is not None
+        meant = json.dumps(json_of(entry, value, version, records=True))
+        asked.write(f"{java_class(entry)} {version} {ours.hex()} {meant}\n")
+        asked.flush()
+        answer = answers.readline().rstrip("\n")
+        assert answer, "the judge is gone"
+        assert not answer.startswith("!"), answer
+        written, rewritten, read = answer.split(" ", 2)
+        assert written == ours.hex(), f"Kafka writes {meant} otherwise"
+        assert rewritten == ours.hex(), f"Kafka reads something else than {meant}"
+        assert json.loads(read) == json_of(entry, value, version, records=False)
+
+
+@contextmanager
+def running_judge() -> Iterator[Judge]:
+    jars = classpath("kafka-clients-4.4")
+    classes = compile_java(Path(__file__).with_name("MessagesJudge.java"), jars)
+    command = [str(java()), "-Xmx256m", "-XX:TieredStopAtLevel=1", "-cp", f"{classes}:{jars}", "MessagesJudge"]
+    with subprocess.Popen(
+        command,
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.DEVNULL,
+        text=True,
+        env=java_environment(),
+    ) as process:
+        try:
+            yield Judge(process)
+        finally:
+            assert process.stdin is not None
+            process.stdin.close()
+            process.wait(timeout=30)
