@@ -24,6 +24,8 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Protocol
 
+import attrs
+
 from devtools.ports import free_port
 
 from .waiting import eventually
@@ -130,6 +132,13 @@ class KwireServe:
             raise AssertionError(f"kwire serve did not end within {_STOP_WITHIN_S} s of {how.name}") from None
 
 
+@attrs.frozen
+class _InProcess:
+    bootstrap: str
+    data_dir: Path
+    settings: dict[str, str]
+
+
 class _Kafka:
     """Apache Kafka, as devtools starts it."""
 
@@ -198,5 +207,10 @@ def restartable_broker() -> Iterator[RestartableBroker]:
 
 @contextmanager
 def _in_a_thread() -> Iterator[Broker]:
-    raise NotImplementedError  # until kwire.testing is there
-    yield
+    from kwire.testing import Broker as InProcess
+
+    # On disk: there a fetch goes out by sendfile, as it does for users.
+    with tempfile.TemporaryDirectory(prefix="kwire-compat-") as root:
+        data_dir = Path(root, "data")
+        with InProcess(data_dir=data_dir, settings=SETTINGS) as running:
+            yield _InProcess(running.address, data_dir, SETTINGS)

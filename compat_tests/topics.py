@@ -5,6 +5,7 @@ from __future__ import annotations
 import functools
 import logging
 
+from confluent_kafka import TopicPartition
 from confluent_kafka.admin import (
     AdminClient,
     AlterConfigOpType,
@@ -63,6 +64,12 @@ def configure(bootstrap: str, name: str, config: dict[str, str]) -> None:
         return all(found[key].value == value for key, value in config.items())
 
     eventually(told, f"{name} has {config}")
+
+
+def delete_records(bootstrap: str, name: str, before: int) -> None:
+    """Deletes the records of partition 0 below an offset."""
+    partition = TopicPartition(name, 0, before)
+    admin(bootstrap).delete_records([partition], request_timeout=_REQUEST_TIMEOUT_S)[partition].result()
 
 
 def names(bootstrap: str) -> set[str]:

@@ -1,0 +1,263 @@
+"""Consuming with confluent-kafka: where it starts, how it moves, and how it is told that something is not there."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+from confluent_kafka import OFFSET_BEGINNING, OFFSET_END, Consumer, KafkaError, Message, TopicPartition
+
+from . import topics
+from .brokers import Broker
+from .confluent import (
+    CALL_TIMEOUT_S,
+    consuming,
+    error_of_reading,
+    fill,
+    offsets_of,
+    producing,
+    read_all,
+    reading,
+    send_all,
+    take,
+    values_of,
+)
+from .values import numbered
+from .waiting import Deadline
+
+BEGAN_MS = 1_700_000_000_000
+
+
+def test_a_seek_gives_the_record_at_that_offset_also_inside_a_batch(broker: Broker, topic: str) -> None:
+    fill(broker.bootstrap, topic, numbered(20))
+    with reading(broker.bootstrap, topic) as consumer:
+        take(consumer, 20)
+        for offset in (7, 19, 0, 12):
+            consumer.seek(TopicPartition(topic, 0, offset))
+            assert offsets_of(take(consumer, 20 - offset)) == list(range(offset, 20))
+
+
+@pytest.mark.parametrize(
+    ("start", "expected"), [(OFFSET_BEGINNING, [0, 1, 2, 3]), (2, [2, 3]), (OFFSET_END, [3])], ids=["start", "2", "end"]
+)
+def test_reading_starts_where_the_assignment_says(broker: Broker, topic: str, start: int, expected: list[int]) -> None:
+    fill(broker.bootstrap, topic, numbered(3))
+    with consuming(broker.bootstrap, **{"enable.partition.eof": True}) as consumer:
+        consumer.list_topics(topic, timeout=CALL_TIMEOUT_S)
+        consumer.assign([TopicPartition(topic, 0, start)])
+        before = up_to_the_end(consumer)
+        fill(broker.bootstrap, topic, [b"later"])
+        after = up_to_the_end(consumer)
+    assert offsets_of(before + after) == expected
+
+
+def up_to_the_end(consumer: Consumer) -> list[Message]:
+    """What comes until the consumer says that there is no more."""
+    records: list[Message] = []
+    while (message := consumer.poll(CALL_TIMEOUT_S)) is not None:
+        error = message.error()
+        if error is not None and error.code() == KafkaError._PARTITION_EOF:
+            return records
+        assert error is None
+        records.append(message)
+    raise AssertionError("the end did not come")
+
+
+@pytest.mark.parametrize(("reset", "expected"), [("earliest", [0, 1, 2]), ("latest", [])])
+def test_a_position_out_of_range_is_reset(broker: Broker, topic: str, reset: str, expected: list[int]) -> None:
+    fill(broker.bootstrap, topic, numbered(3))
+    config = {"auto.offset.reset": reset, "enable.partition.eof": True}
+    with consuming(broker.bootstrap, **config) as consumer:
+        consumer.list_topics(topic, timeout=CALL_TIMEOUT_S)
+        consumer.assign([TopicPartition(topic, 0, 1_000)])
+        assert offsets_of(up_to_the_end(consumer)) == expected
+
+
+def test_a_position_out_of_range_is_an_error_when_nothing_may_be_reset(broker: Broker, topic: str) -> None:
+    with consuming(broker.bootstrap, **{"auto.offset.reset": "error"}) as consumer:
+        consumer.assign([TopicPartition(topic, 0, 1_000)])
+        assert error_of_reading(consumer).code() == KafkaError._AUTO_OFFSET_RESET
+
+
+def test_watermarks_follow_what_is_written_and_deleted(broker: Broker, topic: str) -> None:
+    partition = TopicPartition(topic, 0)
+    with consuming(broker.bootstrap) as consumer:
+        assert consumer.get_watermark_offsets(partition, timeout=CALL_TIMEOUT_S) == (0, 0)
+        fill(broker.bootstrap, topic, numbered(9))
+        assert consumer.get_watermark_offsets(partition, timeout=CALL_TIMEOUT_S) == (0, 9)
+        topics.delete_records(broker.bootstrap, topic, 5)
+        assert consumer.get_watermark_offsets(partition, timeout=CALL_TIMEOUT_S) == (5, 9)
+
+
+def test_reading_below_the_log_start_goes_on_at_the_log_start(broker: Broker, topic: str) -> None:
+    fill(broker.bootstrap, topic, numbered(9))
+    with reading(broker.bootstrap, topic, **{"enable.partition.eof": True}) as consumer:
+        up_to_the_end(consumer)
+        topics.delete_records(broker.bootstrap, topic, 6)
+        consumer.seek(TopicPartition(topic, 0, 2))
+        assert offsets_of(up_to_the_end(consumer)) == [6, 7, 8]
+
+
+@pytest.mark.parametrize("codec", ["none", "snappy", "lz4"])
+def test_offsets_for_times_over_several_partitions(broker: Broker, new_topic: Callable[..., str], codec: str) -> None:
+    topic = new_topic(partitions=3)
+    with producing(broker.bootstrap, **{"compression.type": codec}) as producer:
+        for partition in range(2):
+            for number in range(10):
+                producer.produce(topic, b"value", partition=partition, timestamp=BEGAN_MS + number * (partition + 1))
+    asked = [TopicPartition(topic, partition, BEGAN_MS + 5) for partition in range(3)]
+    with consuming(broker.bootstrap) as consumer:
+        found = consumer.offsets_for_times(asked, timeout=CALL_TIMEOUT_S)
+        assert [partition.offset for partition in found] == [5, 3, OFFSET_END]
+        consumer.assign(found[:2])
+        records = take(consumer, 5 + 7)
+    assert min(record.timestamp()[1] for record in records) == BEGAN_MS + 5
+
+
+def test_the_end_of_each_partition_is_told(broker: Broker, new_topic: Callable[..., str]) -> None:
+    topic = new_topic(partitions=3)
+    fill(broker.bootstrap, topic, numbered(4), partition=1)
+    ends: dict[int, int] = {}
+    with reading(broker.bootstrap, topic, partitions=range(3), **{"enable.partition.eof": True}) as consumer:
+        while len(ends) < 3:
+            message = consumer.poll(CALL_TIMEOUT_S)
+            assert message is not None
+            if (error := message.error()) is not None:
+                assert error.code() == KafkaError._PARTITION_EOF
+                ends[message.partition()] = message.offset()
+    assert ends == {0: 0, 1: 4, 2: 0}
+
+
+@pytest.mark.parametrize("codec", ["none", "gzip", "snappy", "lz4", "zstd"])
+def test_many_records_over_many_partitions_all_come_once_in_order(
+    broker: Broker, new_topic: Callable[..., str], codec: str
+) -> None:
+    topic = new_topic(partitions=12)
+    values = numbered(6_000, size=200)
+    config = {"compression.type": codec, "enable.idempotence": True, "batch.num.messages": 100}
+    with producing(broker.bootstrap, **config) as producer:
+        for number, value in enumerate(values):
+            producer.produce(topic, value, partition=number % 12)
+    records = read_all(broker.bootstrap, topic, len(values), partitions=range(12))
+    for partition in range(12):
+        own = [record for record in records if record.partition() == partition]
+        assert offsets_of(own) == list(range(500))
+        assert values_of(own) == values[partition::12]
+
+
+def test_batches_larger_than_the_fetch_still_come(broker: Broker, topic: str) -> None:
+    values = [bytes(300_000), b"small", bytes(200_000)]
+    with producing(broker.bootstrap, **{"linger.ms": 0}) as producer:
+        send_all(producer, topic, values)
+    config = {"fetch.message.max.bytes": 1_000, "fetch.max.bytes": 1_000, "message.max.bytes": 1_000}
+    assert values_of(read_all(broker.bootstrap, topic, 3, **config)) == values
+
+
+def test_paused_partitions_give_nothing_until_resumed(broker: Broker, new_topic: Callable[..., str]) -> None:
+    topic = new_topic(partitions=2)
+    for partition in range(2):
+        fill(broker.bootstrap, topic, numbered(5), partition=partition)
+    with reading(broker.bootstrap, topic, partitions=[]) as consumer:
+        first, second = (TopicPartition(topic, number, OFFSET_BEGINNING) for number in range(2))
+        consumer.assign([first, second])
+        consumer.pause([first])
+        assert {record.partition() for record in take(consumer, 5)} == {1}
+        consumer.resume([first])
+        assert {record.partition() for record in take(consumer, 5)} == {0}
+
+
+def test_partitions_can_be_added_to_and_taken_from_an_assignment(broker: Broker, new_topic: Callable[..., str]) -> None:
+    topic = new_topic(partitions=3)
+    for partition in range(3):
+        fill(broker.bootstrap, topic, numbered(3), partition=partition)
+    with reading(broker.bootstrap, topic, partitions=[0]) as consumer:
+        take(consumer, 3)
+        consumer.incremental_assign([TopicPartition(topic, 2, 1)])
+        assert [(record.partition(), record.offset()) for record in take(consumer, 2)] == [(2, 1), (2, 2)]
+        consumer.incremental_unassign([TopicPartition(topic, 0)])
+        fill(broker.bootstrap, topic, [b"for nobody"], partition=0)
+        fill(broker.bootstrap, topic, [b"for us"], partition=2)
+        assert values_of(take(consumer, 1)) == [b"for us"]
+
+
+@pytest.mark.parametrize("isolation", ["read_committed", "read_uncommitted"])
+def test_without_transactions_every_isolation_level_reads_everything(
+    broker: Broker, topic: str, isolation: str
+) -> None:
+    values = numbered(50)
+    with producing(broker.bootstrap, **{"enable.idempotence": True}) as producer:
+        send_all(producer, topic, values)
+    assert values_of(read_all(broker.bootstrap, topic, 50, **{"isolation.level": isolation})) == values
+
+
+def test_an_unknown_topic_is_an_error_and_is_not_made(broker: Broker, unique: Callable[[str], str]) -> None:
+    topic = unique("nobody-made-it")
+    config = {"allow.auto.create.topics": False, "group.id": unique("group")}
+    with consuming(broker.bootstrap, topic, **config) as consumer:
+        assert error_of_reading(consumer).code() == KafkaError.UNKNOWN_TOPIC_OR_PART
+    assert topic not in topics.names(broker.bootstrap)
+
+
+def poll_until(consumer: Consumer, enough: Callable[[], bool], records: list[Message]) -> None:
+    """As take_until, but errors that pass (the topic is being made) do not matter."""
+    deadline = Deadline()
+    while not enough() and deadline.not_over("the condition"):
+        message = consumer.poll(0.1)
+        if message is not None and message.error() is None:
+            records.append(message)
+
+
+def test_a_topic_with_an_invalid_name_is_unknown_to_a_consumer(broker: Broker, group: str) -> None:
+    with consuming(broker.bootstrap, "not/valid", **{"group.id": group}) as consumer:
+        assert error_of_reading(consumer).code() == KafkaError.UNKNOWN_TOPIC_OR_PART
+
+
+def test_deleting_a_topic_under_a_consumer_is_told(broker: Broker, topic: str, group: str) -> None:
+    fill(broker.bootstrap, topic, numbered(3))
+    config = {"group.id": group, "allow.auto.create.topics": False, "topic.metadata.refresh.interval.ms": 200}
+    with consuming(broker.bootstrap, topic, **config) as consumer:
+        take(consumer, 3)
+        topics.delete(broker.bootstrap, topic)
+        assert error_of_reading(consumer).code() == KafkaError.UNKNOWN_TOPIC_OR_PART
+    assert topic not in topics.names(broker.bootstrap)
+
+
+def test_a_consumer_goes_on_with_a_topic_that_was_made_again(broker: Broker, topic: str) -> None:
+    fill(broker.bootstrap, topic, numbered(5))
+    with reading(broker.bootstrap, topic, **{"topic.metadata.refresh.interval.ms": 200}) as consumer:
+        take(consumer, 5)
+        topics.delete(broker.bootstrap, topic)
+        topics.create(broker.bootstrap, topic)
+        fill(broker.bootstrap, topic, [b"new %d" % number for number in range(3)])
+        records: list[Message] = []
+        poll_until(consumer, lambda: len(records) == 3, records)
+    assert [(record.offset(), record.value()) for record in records] == [(n, b"new %d" % n) for n in range(3)]
+
+
+def test_a_pattern_takes_in_a_topic_that_is_made_later(
+    broker: Broker, unique: Callable[[str], str], group: str
+) -> None:
+    family = unique("family")
+    for name in (f"{family}-first", f"another-{family}"):
+        topics.create(broker.bootstrap, name)
+        fill(broker.bootstrap, name, [f"in {name}".encode()])
+    config = {"group.id": group, "topic.metadata.refresh.interval.ms": 200}
+    with consuming(broker.bootstrap, f"^{family}-.*", **config) as consumer:
+        assert values_of(take(consumer, 1)) == [f"in {family}-first".encode()]
+        consumer.commit(asynchronous=False)
+        topics.create(broker.bootstrap, f"{family}-second")
+        fill(broker.bootstrap, f"{family}-second", [b"late"])
+        assert values_of(take(consumer, 1)) == [b"late"]
+
+
+def test_a_record_wakes_every_consumer_that_waits_for_it(broker: Broker, topic: str) -> None:
+    fill(broker.bootstrap, topic, [b"old"])
+    config: dict[str, Any] = {"fetch.wait.max.ms": 40_000}
+    with reading(broker.bootstrap, topic, **config) as first, reading(broker.bootstrap, topic, **config) as second:
+        for consumer in (first, second):
+            take(consumer, 1)
+            assert consumer.poll(0.1) is None  # from here on its fetch waits at the broker
+        fill(broker.bootstrap, topic, [b"news"])
+        for consumer in (first, second):
+            assert values_of(take(consumer, 1)) == [b"news"]
