@@ -15,15 +15,15 @@ from __future__ import annotations
 import logging
 import os
 import socket
-from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, TypeVar
 
 import trio
 from kwire_protocol.errors import ErrorCode
 from kwire_protocol.frames import FrameBuffer
 from kwire_protocol.headers import read_request_header, write_response_header
 from kwire_protocol.messages.api_versions import ApiVersionsResponse
-from kwire_protocol.wire import ProtocolError, Reader, Region, Writer
+from kwire_protocol.wire import ApiMessage, ProtocolError, Reader, Writer
+from kwire_storage.log import LogSlice
 
 from kwire.apis import APIS, API_VERSIONS, UnsupportedRequest
 from kwire.context import Context, Slot
@@ -43,9 +43,7 @@ MAX_PENDING_REPLY_BYTES = 1 << 20
 """Replies are sent, and their reader waited for, before more than this is held for one connection."""
 
 COPY_CHUNK_BYTES = 256 * 1024
-"""Regions that are not files (the in-memory disk) are copied to the socket in pieces of this size."""
-
-Piece = bytes | bytearray | memoryview | Region
+"""Slices of files without a descriptor (the in-memory disk) are copied to the socket in pieces of this size."""
 
 
 class PeerLost(Exception):
@@ -90,8 +88,7 @@ class Connection:
         self.sock = sock
         self._broker = broker
         self._frames = FrameBuffer(max_request_bytes)
-        self._out: list[Piece] = []
-        self._out_bytes = 0
+        self._writer = Writer()
         self._scope = trio.CancelScope()
         peer, local = sock.getpeername(), sock.getsockname()
         self.name = f"{peer[0]}:{peer[1]}"
@@ -151,7 +148,7 @@ class Connection:
             while (frame := frames.next_frame()) is not None:
                 await self._answer(frame)
                 frames_this_turn += 1
-                if self._out_bytes > MAX_PENDING_REPLY_BYTES or frames_this_turn == MAX_FRAMES_PER_TURN:
+                if self._writer.size > MAX_PENDING_REPLY_BYTES or frames_this_turn == MAX_FRAMES_PER_TURN:
                     await self.flush()
                 if frames_this_turn == MAX_FRAMES_PER_TURN:
                     frames_this_turn = 0
@@ -197,34 +194,28 @@ class Connection:
     def _unsupported_api_versions() -> ApiVersionsResponse:
         return ApiVersionsResponse(error_code=ErrorCode.UNSUPPORTED_VERSION, api_keys=served_versions())
 
-    def _reply(self, key: int, version: int, correlation_id: int, response: Any) -> None:
-        writer = Writer()
+    def _reply(self, key: int, version: int, correlation_id: int, response: ApiMessage) -> None:
+        writer = self._writer
+        writer.begin_frame()
         write_response_header(writer, key, version, correlation_id)
         response.write(writer, version)
-        pieces, size = writer.frame()
-        self._out += pieces
-        self._out_bytes += size
+        writer.end_frame()
 
     async def flush(self) -> None:
         """Sends the replies that are ready and waits until the socket has taken them."""
-        if not self._out:
+        writer = self._writer
+        if not writer.buf:
             return
-        pieces, self._out, self._out_bytes = self._out, [], 0
-        if len(pieces) == 1 and isinstance(pieces[0], bytes):
-            await self._send(pieces[0], 0)
-            return
-        run: list[bytes | bytearray | memoryview] = []
-        for piece in pieces:
+        self._writer = Writer()
+        pieces = writer.pieces()
+        last = len(pieces) - 1
+        for number, piece in enumerate(pieces):
+            # While more follows, the kernel may put a reply's head and its records into one segment.
+            flags = 0 if number == last else socket.MSG_MORE
             if isinstance(piece, (bytes, bytearray, memoryview)):
-                run.append(piece)
-                continue
-            if run:
-                # More follows: the kernel may put the reply's head and its records into one segment.
-                await self._send(_joined(run), socket.MSG_MORE)
-                run = []
-            await self._send_region(piece)
-        if run:
-            await self._send(_joined(run), 0)
+                await self._send(piece, flags)
+            else:
+                await self._send_slice(piece, flags)
 
     async def _send(self, data: bytes | bytearray | memoryview, flags: int) -> None:
         try:
@@ -245,13 +236,16 @@ class Connection:
             except OSError as error:
                 raise PeerLost from error
 
-    async def _send_region(self, region: Region) -> None:
-        descriptor = region.fileno()
+    async def _send_slice(self, piece: LogSlice, flags: int) -> None:
+        descriptor = piece.file.fileno()
+        position, left = piece.position, piece.size
         if descriptor is None:
-            for start in range(0, region.size, COPY_CHUNK_BYTES):
-                await self._send(region.read(start, min(COPY_CHUNK_BYTES, region.size - start)), 0)
+            while left:
+                chunk = piece.file.read(position, min(COPY_CHUNK_BYTES, left))
+                position += len(chunk)
+                left -= len(chunk)
+                await self._send(chunk, socket.MSG_MORE if left else flags)
             return
-        position, left = region.position, region.size
         while left:
             try:
                 sent = os.sendfile(self.sock.fileno(), descriptor, position, left)
@@ -264,7 +258,3 @@ class Connection:
                 raise PeerLost("the segment is shorter than the reply that names it")
             position += sent
             left -= sent
-
-
-def _joined(run: Sequence[bytes | bytearray | memoryview]) -> bytes | bytearray | memoryview:
-    return run[0] if len(run) == 1 else b"".join(run)

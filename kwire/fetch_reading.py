@@ -63,7 +63,7 @@ def read_partitions(table: PartitionTable, wanted: list[FollowedPartition], limi
         try:
             partition = table.find(followed.topic, followed.index)
             result.found.append((followed, partition))
-            answer = _read(partition, followed, limits, left, first=result.size == 0)
+            answer, size = _read(partition, followed, limits, left, first=result.size == 0)
         except KafkaError as error:
             result.has_errors = True
             answer = PartitionData(followed.index, error.code, -1, records=NO_RECORDS)
@@ -71,46 +71,49 @@ def read_partitions(table: PartitionTable, wanted: list[FollowedPartition], limi
                 result.leader_moved = True
                 answer.current_leader = LeaderIdAndEpoch(partition.leader_id, partition.leader_epoch)
         else:
-            size = len(answer.records) if isinstance(answer.records, bytes) else answer.records.size  # type: ignore[union-attr]
             result.size += size
             left -= size
-            # A diverged replica must hear of it at once, as of an error.
-            result.has_errors = result.has_errors or answer.diverging_epoch.end_offset >= 0
+            # A reader whose history left ours must hear of it at once, as of an error.
+            result.has_errors = result.has_errors or answer.diverging_epoch is not None
         result.answers.append((followed, answer))
     return result
 
 
 def _read(
     partition: Partition, followed: FollowedPartition, limits: FetchLimits, left: int, *, first: bool
-) -> PartitionData:
+) -> tuple[PartitionData, int]:
+    """The answer for one partition, and how many bytes of records it names."""
     partition.check_leader(followed.current_leader_epoch)
     if limits.replica_id != CONSUMER and limits.replica_id not in partition.replicas:
         raise KafkaError(ErrorCode.NOT_LEADER_OR_FOLLOWER)
     answer = PartitionData(
-        followed.index, 0, partition.high_watermark, partition.last_stable_offset, partition.log_start_offset
+        followed.index,
+        0,
+        partition.high_watermark,
+        partition.last_stable_offset,
+        partition.log_start_offset,
+        aborted_transactions=[] if limits.committed else None,
+        records=NO_RECORDS,
     )
-    if followed.last_fetched_epoch != NO_EPOCH and (diverging := _divergence(partition, followed)) is not None:
-        answer.diverging_epoch = diverging
-        answer.records = NO_RECORDS
-        return answer
+    offset = followed.fetch_offset
+    if followed.last_fetched_epoch != NO_EPOCH:
+        answer.diverging_epoch = _divergence(partition, followed)
+        if answer.diverging_epoch is not None:
+            return answer, 0
     max_bytes = min(followed.max_bytes, left)
     if max_bytes <= 0 and not first:
         # Spent: the partition is still told where it stands, and its offset is still checked.
-        partition.check_offset(followed.fetch_offset)
-        answer.records = NO_RECORDS
-    else:
-        piece = partition.read(
-            followed.fetch_offset, max_bytes=max(max_bytes, 0), committed=limits.committed, min_one_batch=first
-        )
-        answer.records = piece if piece.size else NO_RECORDS
+        partition.check_offset(offset)
+        return answer, 0
+    piece = partition.read(offset, max_bytes=max(max_bytes, 0), committed=limits.committed, min_one_batch=first)
+    if piece.size:
+        answer.records = piece
         if limits.committed:
             answer.aborted_transactions = [
                 AbortedTransaction(aborted.producer_id, aborted.first_offset)
-                for aborted in partition.aborted_transactions(followed.fetch_offset, piece)
+                for aborted in partition.aborted_transactions(offset, piece)
             ]
-    if not limits.committed:
-        answer.aborted_transactions = None
-    return answer
+    return answer, piece.size
 
 
 def _divergence(partition: Partition, followed: FollowedPartition) -> EpochEndOffset | None:
@@ -135,7 +138,7 @@ def to_response(fetch: FetchContext, result: FetchResult) -> FetchResponse:
                 has_records=has_records,
                 high_watermark=answer.high_watermark,
                 log_start_offset=answer.log_start_offset,
-                has_error=answer.error_code != 0 or answer.diverging_epoch.end_offset >= 0,
+                has_error=answer.error_code != 0 or answer.diverging_epoch is not None,
             )
             if fetch.incremental:
                 if not news:

@@ -13,10 +13,12 @@ import attrs
 from kwire_protocol.errors import ErrorCode
 from kwire_protocol.kafka_error import KafkaError
 from kwire_protocol.wire import Uuid
+from kwire_storage.errors import StorageError
 from kwire_storage.log import AppendResult, Log, LogSlice
+from kwire_storage.txn_index import AbortedTxn
 
 from kwire.context import Wakeable
-from kwire.produce_validation import CheckedBatches, TopicRules
+from kwire.produce_validation import CheckedBatch, TopicRules
 
 NO_EPOCH = -1
 INTERNAL_TOPICS = frozenset({"__consumer_offsets", "__transaction_state"})
@@ -67,8 +69,8 @@ class Partition:
     @property
     def last_stable_offset(self) -> int:
         """Below it every transaction is decided (Kafka's LSO); the bound of read_committed."""
-        first_open = self.log.producers.first_undecided_offset
-        return self.high_watermark if first_open is None else min(first_open, self.high_watermark)
+        unstable = self.log.producers.first_unstable_offset(self.high_watermark)
+        return self.high_watermark if unstable is None else unstable
 
     def check_leader(self, current_leader_epoch: int = NO_EPOCH) -> None:
         """Raises NOT_LEADER_OR_FOLLOWER, FENCED_LEADER_EPOCH or UNKNOWN_LEADER_EPOCH (KIP-320)."""
@@ -79,7 +81,7 @@ class Partition:
                 raise KafkaError(ErrorCode.FENCED_LEADER_EPOCH)
             raise KafkaError(ErrorCode.UNKNOWN_LEADER_EPOCH)
 
-    def append(self, checked: CheckedBatches, *, acks: int, now_ms: int) -> AppendResult:
+    def append(self, checked: CheckedBatch, *, acks: int, now_ms: int) -> AppendResult:
         """Appends what a client sent, or answers a producer's repeated batch with its first offset.
 
         Raises KafkaError: NOT_LEADER_OR_FOLLOWER, NOT_ENOUGH_REPLICAS, OUT_OF_ORDER_SEQUENCE_NUMBER,
@@ -99,11 +101,16 @@ class Partition:
                 return AppendResult(duplicate, duplicate + header.last_offset_delta, -1)
         return self.append_checked(checked, now_ms=now_ms)
 
-    def append_checked(self, checked: CheckedBatches, *, now_ms: int) -> AppendResult:
+    def append_checked(self, checked: CheckedBatch, *, now_ms: int) -> AppendResult:
         """Appends without asking about producers and replicas: what the broker itself writes."""
-        result = self.log.append(
-            checked.buffer, [(checked.position, checked.header)], leader_epoch=self.leader_epoch, now_ms=now_ms
-        )
+        try:
+            result = self.log.append(
+                checked.buffer, [(0, checked.header)], leader_epoch=self.leader_epoch, now_ms=now_ms
+            )
+            if result.last_offset >= self.log.recovery_point + self.log.config.flush_messages - 1:
+                self.log.flush()
+        except StorageError as error:
+            raise KafkaError(ErrorCode.KAFKA_STORAGE_ERROR, str(error)) from error
         self._advance_high_watermark()
         return result
 
@@ -118,7 +125,11 @@ class Partition:
         if not self.log.log_start_offset <= offset <= self.high_watermark:
             raise KafkaError(ErrorCode.OFFSET_OUT_OF_RANGE)
 
-    def delete_records_before(self, offset: int) -> int:
+    def aborted_transactions(self, offset: int, piece: LogSlice) -> list[AbortedTxn]:
+        """What a read_committed reader of `piece`, from `offset` on, must leave out."""
+        return self.log.aborted_transactions(offset, piece)
+
+    def delete_records_before(self, offset: int, *, now_ms: int) -> int:
         """DeleteRecords: moves the log start up to `offset` (-1: the high watermark). Returns the low watermark.
 
         Raises KafkaError: OFFSET_OUT_OF_RANGE, POLICY_VIOLATION (cleanup.policy lacks delete).
@@ -130,7 +141,7 @@ class Partition:
         if target < 0 or target > self.high_watermark:
             raise KafkaError(ErrorCode.OFFSET_OUT_OF_RANGE)
         if target > self.log.log_start_offset:
-            self.log.advance_log_start(target)
+            self.log.advance_log_start(target, now_ms=now_ms)
         return self.log.log_start_offset
 
     def close(self) -> None:

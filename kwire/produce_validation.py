@@ -1,33 +1,36 @@
-"""What a client may append to a topic: the checks between the wire and the log (Kafka's LogValidator).
+"""What a topic's configuration asks of a produced batch: between the wire's checks and the log (Kafka's LogValidator).
 
-The batch's 61-byte header and its CRC-32C are enough for nearly every topic; its records are decoded only where the
-topic's configuration gives them a meaning: a compacted topic needs keys, a topic with its own compression.type stores
-batches in that codec. Everything here is a pure function of the bytes, the rules and `now_ms`.
+The batch's 61-byte header and its CRC-32C are enough for nearly every topic (`read_produced_batch`); its records are
+decoded only where the configuration gives them a meaning: a compacted topic needs keys, a topic with a compression.type
+of its own stores batches in that codec, and a header whose timestamps are out of bounds means that a record is to be
+found and blamed. Everything here is a pure function of the bytes, the rules and `now_ms`.
 """
 
 from __future__ import annotations
 
 import attrs
+from kwire_protocol.compression import NONE
 from kwire_protocol.errors import ErrorCode
 from kwire_protocol.kafka_error import KafkaError
 from kwire_protocol.records import (
+    CREATE_TIME,
     BatchHeader,
     RecordError,
     build_batch,
-    check_client_batch,
     iter_records,
     read_header,
+    read_produced_batch,
     validate_records,
 )
 
-ZSTD = 4
 ZSTD_FIRST_PRODUCE_VERSION = 7
-COMPRESSION_PRODUCER = -1
+COMPRESSION_OF_PRODUCER = -1
 """compression.type=producer: batches stay in the codec they came in."""
 
-LOG_APPEND_TIME = "LogAppendTime"
 MAX_DECOMPRESSED_BATCH_BYTES = 256 * 1024 * 1024
 """No batch may unfold to more than this when its records must be looked at."""
+
+NEVER_TOO_OLD = 2**63 - 1
 
 
 @attrs.frozen
@@ -36,89 +39,87 @@ class TopicRules:
 
     max_message_bytes: int = 1_048_588
     compacted: bool = False
-    compression: int = COMPRESSION_PRODUCER
-    message_timestamp_type: str = "CreateTime"
-    timestamp_before_max_ms: int = 2**63 - 1
-    timestamp_after_max_ms: int = 3_600_000
-    min_insync_replicas: int = 1
     deletable: bool = True
     """cleanup.policy contains delete; DeleteRecords is refused otherwise."""
-
-    @property
-    def looks_into_records(self) -> bool:
-        return self.compacted or self.compression != COMPRESSION_PRODUCER
+    compression: int = COMPRESSION_OF_PRODUCER
+    compression_level: int | None = None
+    timestamp_type: int = CREATE_TIME
+    timestamp_before_max_ms: int = NEVER_TOO_OLD
+    timestamp_after_max_ms: int = 3_600_000
+    min_insync_replicas: int = 1
 
 
 @attrs.define(eq=False)
-class CheckedBatches:
-    """One batch that may be appended: `header` describes the bytes at `position` in `buffer`, which is writable."""
+class CheckedBatch:
+    """A batch that may be appended: `header` describes the whole of `buffer`, which is writable."""
 
     buffer: memoryview
-    position: int
     header: BatchHeader
 
 
 class InvalidRecords(KafkaError):
     """A refused batch, with the records that were to blame (Produce v8's record_errors)."""
 
-    def __init__(self, code: ErrorCode, message: str, record_errors: list[RecordError]) -> None:
-        super().__init__(code, message)
+    def __init__(self, record_errors: list[RecordError]) -> None:
+        late = any(error.code == ErrorCode.INVALID_TIMESTAMP for error in record_errors)
+        super().__init__(
+            ErrorCode.INVALID_TIMESTAMP if late else ErrorCode.INVALID_RECORD,
+            "One or more records have been rejected",
+        )
         self.record_errors = record_errors
 
 
-def check_produced(records: memoryview, rules: TopicRules, *, version: int, now_ms: int) -> CheckedBatches:
+def check_produced(records: memoryview | None, rules: TopicRules, *, version: int, now_ms: int) -> CheckedBatch:
     """Checks the records field of one partition in a Produce request of `version`.
 
     Raises KafkaError: CORRUPT_MESSAGE, INVALID_RECORD (several batches, a control batch, a null key in a compacted
     topic), MESSAGE_TOO_LARGE, INVALID_TIMESTAMP, UNSUPPORTED_COMPRESSION_TYPE, UNSUPPORTED_FOR_MESSAGE_FORMAT.
     """
-    header = read_header(records)
-    if header.size_in_bytes > rules.max_message_bytes:
-        raise KafkaError(
-            ErrorCode.MESSAGE_TOO_LARGE,
-            f"the batch has {header.size_in_bytes} bytes, max.message.bytes is {rules.max_message_bytes}",
-        )
-    check_client_batch(records, header)
-    if header.size_in_bytes != len(records):
-        raise KafkaError(ErrorCode.INVALID_RECORD, "a produce request carries one batch for each partition")
-    if header.compression == ZSTD and version < ZSTD_FIRST_PRODUCE_VERSION:
-        raise KafkaError(ErrorCode.UNSUPPORTED_COMPRESSION_TYPE, "zstd needs Produce version 7")
-    if rules.message_timestamp_type != LOG_APPEND_TIME:
-        _check_timestamp(header, rules, now_ms)
-    if rules.looks_into_records:
-        return _look_into_records(records, header, rules)
-    return CheckedBatches(records, 0, header)
+    header = read_produced_batch(
+        records,
+        max_message_bytes=rules.max_message_bytes,
+        zstd_allowed=version >= ZSTD_FIRST_PRODUCE_VERSION,
+        timestamp_type=rules.timestamp_type,
+    )
+    assert records is not None
+    batch = records[: header.size_in_bytes]
+    converts = rules.compression not in (COMPRESSION_OF_PRODUCER, header.compression)
+    suspicious = rules.timestamp_type == CREATE_TIME and _has_timestamp_out_of_bounds(header, rules, now_ms)
+    if rules.compacted or converts or suspicious:
+        _look_into_records(batch, header, rules, now_ms)
+    return _recompressed(batch, header, rules) if converts else CheckedBatch(batch, header)
 
 
-def _check_timestamp(header: BatchHeader, rules: TopicRules, now_ms: int) -> None:
-    # Kafka looks at each record; the batch's own bounds decide the same without decoding one.
-    if header.max_timestamp - now_ms > rules.timestamp_after_max_ms:
-        raise KafkaError(
-            ErrorCode.INVALID_TIMESTAMP,
-            f"the timestamp {header.max_timestamp} lies more than message.timestamp.after.max.ms "
-            f"({rules.timestamp_after_max_ms}) in the future",
-        )
-    if header.base_timestamp >= 0 and now_ms - header.base_timestamp > rules.timestamp_before_max_ms:
-        raise KafkaError(
-            ErrorCode.INVALID_TIMESTAMP,
-            f"the timestamp {header.base_timestamp} lies more than message.timestamp.before.max.ms "
-            f"({rules.timestamp_before_max_ms}) in the past",
-        )
+def _has_timestamp_out_of_bounds(header: BatchHeader, rules: TopicRules, now_ms: int) -> bool:
+    """Whether some record may be too early or too late. Only what a header admits can be seen without decoding."""
+    return header.max_timestamp > now_ms + rules.timestamp_after_max_ms or (
+        rules.timestamp_before_max_ms != NEVER_TOO_OLD
+        and 0 <= header.base_timestamp < now_ms - rules.timestamp_before_max_ms
+    )
 
 
-def _look_into_records(records: memoryview, header: BatchHeader, rules: TopicRules) -> CheckedBatches:
+def _look_into_records(batch: memoryview, header: BatchHeader, rules: TopicRules, now_ms: int) -> None:
+    bounded = rules.timestamp_type == CREATE_TIME
     errors = validate_records(
-        records, 0, header, require_keys=rules.compacted, max_decompressed_bytes=MAX_DECOMPRESSED_BATCH_BYTES
+        batch,
+        0,
+        header,
+        require_keys=rules.compacted,
+        min_timestamp_ms=max(0, now_ms - rules.timestamp_before_max_ms) if bounded else None,
+        max_timestamp_ms=now_ms + rules.timestamp_after_max_ms if bounded else None,
+        max_decompressed_bytes=MAX_DECOMPRESSED_BATCH_BYTES,
     )
     if errors:
-        raise InvalidRecords(ErrorCode.INVALID_RECORD, "One or more records have been rejected", errors)
-    if rules.compression in (COMPRESSION_PRODUCER, header.compression):
-        return CheckedBatches(records, 0, header)
+        raise InvalidRecords(errors)
+
+
+def _recompressed(batch: memoryview, header: BatchHeader, rules: TopicRules) -> CheckedBatch:
     rebuilt = memoryview(
         bytearray(
             build_batch(
-                list(iter_records(records, max_decompressed_bytes=MAX_DECOMPRESSED_BATCH_BYTES)),
+                list(iter_records(batch, max_decompressed_bytes=MAX_DECOMPRESSED_BATCH_BYTES)),
                 compression=rules.compression,
+                compression_level=rules.compression_level if rules.compression != NONE else None,
                 producer_id=header.producer_id,
                 producer_epoch=header.producer_epoch,
                 base_sequence=header.base_sequence,
@@ -126,4 +127,6 @@ def _look_into_records(records: memoryview, header: BatchHeader, rules: TopicRul
             )
         )
     )
-    return CheckedBatches(rebuilt, 0, read_header(rebuilt))
+    return CheckedBatch(rebuilt, read_header(rebuilt))
+
+

@@ -13,8 +13,8 @@ import signal
 from collections.abc import AsyncIterator, Callable
 
 import trio
-from kwire_storage.data_folder import DataFolderLocked
-from kwire_storage.errors import StorageError
+
+from kwire_storage.errors import FolderLockedError, StorageError
 from kwire_storage.files import Disk, RealDisk
 
 import kwire
@@ -34,7 +34,7 @@ def open_broker(config: ServerConfig, disk: Disk, clock: Clock) -> Broker:
     """Opens the data on `disk`. Raises StartError."""
     try:
         return Broker.open(config, disk, clock)
-    except DataFolderLocked as error:
+    except FolderLockedError as error:
         raise StartError(
             f"another broker is using the data folder {config.log_dir}: stop it, or choose another folder with --data-dir"
         ) from error

@@ -41,7 +41,7 @@ def _delete(broker: Broker, topic: str, wanted: DeleteRecordsPartition) -> Delet
         partition = broker.partitions.find((topic, NULL_UUID), wanted.partition_index)
         if partition.is_internal:
             raise KafkaError(ErrorCode.INVALID_TOPIC_EXCEPTION)
-        low_watermark = partition.delete_records_before(wanted.offset)
+        low_watermark = partition.delete_records_before(wanted.offset, now_ms=broker.clock.now_ms())
     except KafkaError as error:
         return DeleteRecordsPartitionResult(wanted.partition_index, UNKNOWN, error.code)
     return DeleteRecordsPartitionResult(wanted.partition_index, low_watermark, 0)

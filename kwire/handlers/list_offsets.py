@@ -86,7 +86,7 @@ def _look_up(
         return ListOffsetsPartitionResponse(index, 0, -1, bound, partition.leader_epoch)
     if timestamp in (EARLIEST, EARLIEST_LOCAL):
         start = log.log_start_offset
-        return ListOffsetsPartitionResponse(index, 0, -1, start, log.epoch_at(start, partition.leader_epoch))
+        return ListOffsetsPartitionResponse(index, 0, -1, start, log.leader_epochs.epoch_at(start))
     if timestamp < EARLIEST_PENDING_UPLOAD or version < FIRST_VERSION_OF.get(timestamp, 0):
         raise KafkaError(ErrorCode.UNSUPPORTED_VERSION)
     if timestamp in (LATEST_TIERED, EARLIEST_PENDING_UPLOAD):
@@ -99,3 +99,4 @@ def _look_up(
     if found is None:
         return ListOffsetsPartitionResponse(index)
     return ListOffsetsPartitionResponse(index, 0, found.timestamp, found.offset, found.leader_epoch)
+

@@ -73,8 +73,6 @@ def _append(
         if request.acks not in VALID_ACKS:
             raise KafkaError(ErrorCode.INVALID_REQUIRED_ACKS)
         partition = broker.partitions.find(key, data.index)
-        if data.records is None:
-            raise KafkaError(ErrorCode.INVALID_RECORD, "a produce request needs records")
         if partition.is_internal:
             raise KafkaError(ErrorCode.INVALID_TOPIC_EXCEPTION, f"clients may not write to {partition.topic}")
         checked = check_produced(data.records, partition.rules, version=version, now_ms=now_ms)

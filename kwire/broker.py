@@ -1,0 +1,136 @@
+"""A broker: its services, put together. Synchronous; `running.py` and `server.py` give it a clock to live by."""
+
+from __future__ import annotations
+
+import attrs
+from kwire_protocol.wire import uuid_to_text
+from kwire_storage.config import LogConfig
+from kwire_storage.data_folder import DataFolder
+from kwire_storage.files import Disk
+
+from kwire.clock import Clock
+from kwire.config import ServerConfig
+from kwire.configs.listeners import Listener
+from kwire.context import Context
+from kwire.fetch_sessions import FetchSessions
+from kwire.groups.service import GroupService
+from kwire.internal_topic import InternalTopic
+from kwire.metadata.image import Changes, ResourceType
+from kwire.metadata.log import METADATA_TOPIC, METADATA_TOPIC_ID, FileMetadataLog
+from kwire.metadata.service import MetadataService
+from kwire.partitions import PartitionTable
+
+METADATA_LOG_CONFIG = LogConfig(retention_ms=-1, retention_bytes=-1)
+"""The metadata log is the cluster's memory: nothing of it goes by age or size."""
+
+
+@attrs.frozen
+class NodeEndpoint:
+    """Where a client finds a broker."""
+
+    node_id: int
+    host: str
+    port: int
+    rack: str | None
+
+
+@attrs.define(eq=False)
+class Broker:
+    """One node of a cluster; for now the only one. Create it with `Broker.open`."""
+
+    config: ServerConfig
+    clock: Clock
+    folder: DataFolder
+    metadata: MetadataService
+    partitions: PartitionTable
+    groups: GroupService
+    fetch_sessions: FetchSessions
+
+    @classmethod
+    def open(cls, config: ServerConfig, disk: Disk, clock: Clock) -> Broker:
+        """Opens the data on `disk`, and makes it ready if it is new.
+
+        Raises FolderLockedError, StorageError, CorruptLogError.
+        """
+        folder = DataFolder.open(
+            disk,
+            cluster_id=config.cluster_id or uuid_to_text(clock.uuid()),
+            node_id=config.node_id,
+            directory_id=clock.uuid(),
+        )
+        try:
+            return cls._open(config, folder, clock)
+        except BaseException:
+            folder.abandon()
+            raise
+
+    @classmethod
+    def _open(cls, config: ServerConfig, folder: DataFolder, clock: Clock) -> Broker:
+        if (METADATA_TOPIC, 0) in folder.found:
+            log = folder.open_log(METADATA_TOPIC, 0, METADATA_LOG_CONFIG, now_ms=clock.now_ms())
+        else:
+            log = folder.create_log(METADATA_TOPIC, 0, METADATA_TOPIC_ID, METADATA_LOG_CONFIG, now_ms=clock.now_ms())
+        metadata = MetadataService.open(
+            config,
+            cluster_id=folder.meta.cluster_id,
+            directory_id=folder.meta.directory_id,
+            log=FileMetadataLog(log, config.node_id, clock.now_ms),
+            clock=clock,
+        )
+        partitions = PartitionTable(
+            config.node_id, folder, clock, metadata.topic_values, config.producer_id_expiration_ms
+        )
+        partitions.apply(Changes(topics_created=list(metadata.image.topics.values())))
+        offsets = InternalTopic("__consumer_offsets", partitions, clock, metadata.create_internal_topic)
+        broker = cls(
+            config=config,
+            clock=clock,
+            folder=folder,
+            metadata=metadata,
+            partitions=partitions,
+            groups=GroupService(config, offsets, clock),
+            fetch_sessions=FetchSessions(
+                config.max_incremental_fetch_session_cache_slots,
+                lambda: int.from_bytes(clock.uuid()[:4], "big") & 0x7FFFFFFF,
+            ),
+        )
+        metadata.watch(broker._follow)
+        return broker
+
+    def endpoints(self, context: Context) -> list[NodeEndpoint]:
+        """Every broker's address for the client behind `context`: as advertised on the listener it came by.
+
+        Where nothing is advertised this node is found at the address that the client dialled.
+        """
+        return [
+            NodeEndpoint(self.config.node_id, context.local_host, context.local_port, self.config.broker_rack)
+            if broker.broker_id == self.config.node_id and not self.config.advertised_listeners
+            else NodeEndpoint(
+                broker.broker_id,
+                broker.endpoints[context.listener_name].host,
+                broker.endpoints[context.listener_name].port,
+                broker.rack,
+            )
+            for broker in self.metadata.image.live_brokers()
+            if context.listener_name in broker.endpoints
+        ]
+
+    def write_checkpoints(self) -> None:
+        """Recovery points, log starts and high watermarks, as Kafka keeps them. Raises StorageError."""
+        self.folder.write_checkpoints(self._high_watermarks())
+
+    def close(self) -> None:
+        """Stops cleanly: the next start need not look into the logs. Raises StorageError."""
+        self.folder.close(self._high_watermarks())
+
+    def _high_watermarks(self) -> dict[tuple[str, int], int]:
+        return {(it.topic, it.index): it.high_watermark for it in self.partitions}
+
+    def _follow(self, changes: Changes) -> None:
+        self.partitions.apply(changes)
+        if any(resource == ResourceType.BROKER for resource, _ in changes.configs):
+            self.partitions.reconfigure(self.partitions.by_name)
+        else:
+            self.partitions.reconfigure(name for resource, name in changes.configs if resource == ResourceType.TOPIC)
+        for topic in changes.topics_deleted:
+            self.groups.forget_topic(topic.name)

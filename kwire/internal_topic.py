@@ -1,0 +1,79 @@
+"""A topic that the broker writes for itself (`__consumer_offsets`) as keyed records: append, and replay at start.
+
+The bytes are ordinary record batches in an ordinary partition, so that consumers and Kafka's dump tool can read them.
+The topic is created by the first append or `ensure`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from typing import TYPE_CHECKING
+
+import attrs
+from kwire_protocol.errors import ErrorCode
+from kwire_protocol.kafka_error import KafkaError
+from kwire_protocol.records import Record, build_batch, iter_records, read_header
+from kwire_protocol.wire import NULL_UUID
+
+from kwire.clock import Clock
+from kwire.produce_validation import MAX_DECOMPRESSED_BATCH_BYTES, CheckedBatch
+
+if TYPE_CHECKING:
+    from kwire.partition import Partition
+    from kwire.partitions import PartitionTable
+
+KeyedRecord = tuple[bytes, bytes | None]
+"""Key and value; a value of None is a tombstone."""
+
+
+@attrs.define(eq=False)
+class InternalTopic:
+    """`create` makes the topic through the metadata log and returns when its partitions are there."""
+
+    name: str
+    partitions: PartitionTable
+    clock: Clock
+    create: Callable[[], None]
+
+    @property
+    def exists(self) -> bool:
+        return self.name in self.partitions.by_name
+
+    @property
+    def partition_count(self) -> int:
+        """How many partitions the topic has; it is created if need be. Raises KafkaError(COORDINATOR_NOT_AVAILABLE)."""
+        self.ensure()
+        return len(self.partitions.by_name[self.name])
+
+    def ensure(self) -> None:
+        """Creates the topic unless it is there. Raises KafkaError(COORDINATOR_NOT_AVAILABLE)."""
+        if not self.exists:
+            try:
+                self.create()
+            except KafkaError as error:
+                raise KafkaError(ErrorCode.COORDINATOR_NOT_AVAILABLE, error.message) from error
+
+    def append(self, index: int, records: Sequence[KeyedRecord]) -> int:
+        """Appends `records` as one batch to partition `index`; returns its base offset.
+
+        Raises KafkaError as `Partition.append_checked` does.
+        """
+        self.ensure()
+        now_ms = self.clock.now_ms()
+        batch = memoryview(
+            bytearray(build_batch([Record(delta, now_ms, key, value, []) for delta, (key, value) in enumerate(records)]))
+        )
+        return self._partition(index).append_checked(CheckedBatch(batch, read_header(batch)), now_ms=now_ms).base_offset
+
+    def replay(self, index: int) -> Iterator[Record]:
+        """Every data record of partition `index`, oldest first; none where the topic is not there yet."""
+        if not self.exists:
+            return
+        for header, piece in self._partition(index).log.batches():
+            if not header.is_control:
+                yield from iter_records(
+                    memoryview(piece.read()), max_decompressed_bytes=MAX_DECOMPRESSED_BATCH_BYTES
+                )
+
+    def _partition(self, index: int) -> Partition:
+        return self.partitions.find((self.name, NULL_UUID), index)

@@ -1,0 +1,122 @@
+"""The partitions that live on this node, by topic name and by topic id.
+
+This table is the metadata image turned into logs: it is told what changed (`apply`) and opens, configures and deletes
+logs accordingly. Handlers find partitions here and nowhere else.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from typing import TYPE_CHECKING
+
+import attrs
+from kwire_protocol.errors import ErrorCode
+from kwire_protocol.kafka_error import KafkaError
+from kwire_protocol.wire import Uuid
+from kwire_storage.config import LogConfig
+from kwire_storage.data_folder import DataFolder
+from kwire_storage.log import Log
+
+from kwire.clock import Clock
+from kwire.configs.definition import Value
+from kwire.partition import Partition
+from kwire.topic_settings import log_config, topic_rules
+
+if TYPE_CHECKING:
+    from kwire.metadata.image import Changes, TopicImage
+
+TopicKey = tuple[str, Uuid]
+"""The topic as a client names it: by name, or by id with an empty name (from Produce and Fetch v13 on)."""
+
+
+@attrs.define(eq=False)
+class PartitionTable:
+    """`topic_values(name)` is a topic's effective configuration, by Kafka's names."""
+
+    node_id: int
+    folder: DataFolder
+    clock: Clock
+    topic_values: Callable[[str], Mapping[str, Value]]
+    producer_id_expiration_ms: int
+    by_name: dict[str, list[Partition]] = attrs.field(factory=dict)
+    by_id: dict[Uuid, list[Partition]] = attrs.field(factory=dict)
+
+    def __iter__(self) -> Iterator[Partition]:
+        for partitions in self.by_name.values():
+            yield from partitions
+
+    def find(self, key: TopicKey, index: int) -> Partition:
+        """Raises KafkaError: UNKNOWN_TOPIC_OR_PARTITION, UNKNOWN_TOPIC_ID."""
+        name, topic_id = key
+        if name:
+            partitions = self.by_name.get(name)
+            if partitions is None:
+                raise KafkaError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
+        else:
+            partitions = self.by_id.get(topic_id)
+            if partitions is None:
+                raise KafkaError(ErrorCode.UNKNOWN_TOPIC_ID)
+        if not 0 <= index < len(partitions):
+            raise KafkaError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
+        return partitions[index]
+
+    def apply(self, changes: Changes) -> None:
+        """Makes the logs follow the metadata: what the image has after `changes` is what stands here afterwards."""
+        for topic in changes.topics_deleted:
+            self._delete(topic)
+        for topic in changes.topics_created:
+            self.by_name[topic.name] = self.by_id[topic.topic_id] = []
+            self._add(topic, range(len(topic.partitions)))
+        for topic, index in changes.partitions_added:
+            self._add(topic, range(index, index + 1))
+        for topic, index in changes.partitions_changed:
+            self._lead(self.by_id[topic.topic_id][index], topic)
+
+    def reconfigure(self, topics: Iterable[str]) -> None:
+        """The effective configuration of these topics may have changed."""
+        for name in topics:
+            partitions = self.by_name.get(name)
+            if partitions:
+                values = self.topic_values(name)
+                rules, config = topic_rules(values), self._log_config(values)
+                for partition in partitions:
+                    partition.rules, partition.log.config = rules, config
+
+    def _add(self, topic: TopicImage, indexes: range) -> None:
+        values = self.topic_values(topic.name)
+        rules, config = topic_rules(values), self._log_config(values)
+        partitions = self.by_id[topic.topic_id]
+        now_ms = self.clock.now_ms()
+        for index in indexes:
+            log = self._open_log(topic, index, config, now_ms)
+            partition = Partition(topic.name, topic.topic_id, index, log, self.node_id, rules)
+            partitions.append(partition)
+            self._lead(partition, topic)
+
+    def _open_log(self, topic: TopicImage, index: int, config: LogConfig, now_ms: int) -> Log:
+        folder = self.folder
+        if (topic.name, index) in folder.found:
+            if folder.topic_id(topic.name, index) in (topic.topic_id, None):
+                return folder.open_log(topic.name, index, config, now_ms=now_ms)
+            # The folder of a deleted topic of the same name: the broker died before it could remove it.
+            folder.delete_log(topic.name, index, self.clock.uuid())
+        return folder.create_log(topic.name, index, topic.topic_id, config, now_ms=now_ms)
+
+    def _delete(self, topic: TopicImage) -> None:
+        del self.by_name[topic.name]
+        for partition in self.by_id.pop(topic.topic_id):
+            partition.close()
+            self.folder.delete_log(topic.name, partition.index, self.clock.uuid())
+
+    @staticmethod
+    def _lead(partition: Partition, topic: TopicImage) -> None:
+        registered = topic.partitions[partition.index]
+        partition.lead(
+            leader_id=registered.leader,
+            leader_epoch=registered.leader_epoch,
+            replicas=list(registered.replicas),
+            isr=list(registered.isr),
+        )
+
+    def _log_config(self, values: Mapping[str, Value]) -> LogConfig:
+        return log_config(values, producer_id_expiration_ms=self.producer_id_expiration_ms)
