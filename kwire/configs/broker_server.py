@@ -106,7 +106,6 @@ SERVER_CONFIGS: Final = table(
         Range(1),
         "The most partitions that one DescribeTopicPartitions answer lists.",
     ),
-    row("metadata.log.dir", STRING, None, None, "The folder of the metadata log; the first data folder if not set."),
     row("node.id", INT, 1, Range(0), "This broker's number in its cluster."),
     row("num.partitions", INT, 1, Range(1), "Partitions of a topic that does not say how many."),
     row(

@@ -115,6 +115,14 @@ class Changes:
     brokers: bool = False
     features: bool = False
 
+    def configures_this_broker(self, node_id: int) -> bool:
+        """Whether a broker configuration changed, and with it perhaps the defaults of every topic."""
+        return (ResourceType.BROKER, "") in self.configs or (ResourceType.BROKER, str(node_id)) in self.configs
+
+    def configured_topics(self) -> list[str]:
+        """The topics whose own configuration changed."""
+        return [name for resource_type, name in self.configs if resource_type == ResourceType.TOPIC]
+
 
 @attrs.define
 class MetadataImage:

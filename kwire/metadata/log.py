@@ -1,12 +1,12 @@
 """The log behind the metadata, seen through a small interface, and its embedded form: a file in KRaft's own format.
 
-The interface is all that the service knows, so that in a cluster the log can live elsewhere: append at the end that the
-writer believes in, read on from an offset, be told of new records.
+The interface is all that the service knows, so that in a cluster the log can live elsewhere: append where the writer
+believes the end to be, read on from an offset, be told of new records.
 
-The file is `__cluster_metadata-0`, record batches like any other, each record's value framed as `records.py` says. As in
-KRaft it begins with a control batch that names the leader of the epoch. Embedded there are no elections, so there is
-one epoch. An append is on the medium before it returns: metadata changes are rare, and an answered CreateTopics must
-outlive a power cut.
+The file is `__cluster_metadata-0`, record batches like any other, each record's value framed as `records.py` says. As
+in KRaft it begins with a control batch that names the leader of the epoch; embedded there are no elections, so there is
+one epoch. One append is one batch, so after a crash it is there whole or not at all. It is on the medium before it
+returns: metadata changes are rare, and an answered CreateTopics must outlive a power cut.
 """
 
 from __future__ import annotations
@@ -19,16 +19,18 @@ from kwire_protocol.control_records import ControlType, build_control_batch
 from kwire_protocol.internal.control_records import LeaderChangeMessage, LeaderChangeMessageVoter
 from kwire_protocol.records import Record, build_batch, iter_records, read_header
 from kwire_protocol.wire import Uuid, Writer
+from kwire_storage.config import NEVER, LogConfig
+from kwire_storage.data_folder import DataFolder
 from kwire_storage.log import Log
 
-METADATA_TOPIC: Final = "__cluster_metadata"
-METADATA_TOPIC_ID: Final[Uuid] = bytes(15) + b"\x01"
-"""Kafka's Uuid.METADATA_TOPIC_ID."""
+from kwire.metadata.topic_names import CLUSTER_METADATA
 
+METADATA_TOPIC_ID: Final[Uuid] = bytes(15) + b"\x01"
 EPOCH: Final = 1
 
-Watcher = Callable[[int, Sequence[bytes]], None]
-"""Told the offset of the first of some new records, and their values."""
+KEPT_FOR_EVER: Final = LogConfig(retention_ms=-1, retention_bytes=-1, segment_ms=NEVER, max_message_bytes=8 << 20)
+
+Watcher = Callable[[], None]
 
 
 class AppendConflict(Exception):
@@ -37,44 +39,56 @@ class AppendConflict(Exception):
 
 class MetadataLog(Protocol):
     @property
-    def end_offset(self) -> int: ...
+    def end_offset(self) -> int:
+        """The offset that the next record gets, unless somebody else is faster."""
+        ...
 
-    def append(self, values: Sequence[bytes], expected_end_offset: int) -> None:
-        """Appends one batch, durably, if the end is where the caller thinks it is; then tells the watchers.
+    def append(self, values: Sequence[bytes], *, expected_end_offset: int) -> None:
+        """Appends all of the values, durably, if the log ends where the caller thinks; then tells the watchers.
 
         Raises AppendConflict, StorageError.
         """
 
     def read_from(self, offset: int) -> Iterator[tuple[int, bytes]]:
-        """Offset and value of every data record from `offset` on."""
+        """Offset and value of every record from `offset` on, control records left out."""
+        ...
 
-    def watch(self, watcher: Watcher) -> None: ...
+    def watch(self, watcher: Watcher) -> None:
+        """Calls `watcher` whenever there are new records to read."""
 
 
 @attrs.define(eq=False)
 class FileMetadataLog:
-    """Over the log of one partition; `now_ms` stamps the batches."""
+    """Over the log of one partition. `now_ms` stamps the batches."""
 
     log: Log
     node_id: int
     now_ms: Callable[[], int]
     _watchers: list[Watcher] = attrs.field(factory=list)
 
+    @classmethod
+    def open(cls, folder: DataFolder, *, now_ms: Callable[[], int]) -> FileMetadataLog:
+        """Opens or creates the log in the data folder. Raises StorageError, CorruptLogError."""
+        if (CLUSTER_METADATA, 0) in folder.found:
+            log = folder.open_log(CLUSTER_METADATA, 0, KEPT_FOR_EVER, now_ms=now_ms())
+        else:
+            log = folder.create_log(CLUSTER_METADATA, 0, METADATA_TOPIC_ID, KEPT_FOR_EVER, now_ms=now_ms())
+        return cls(log, folder.meta.node_id, now_ms)
+
     @property
     def end_offset(self) -> int:
         return self.log.log_end_offset
 
-    def append(self, values: Sequence[bytes], expected_end_offset: int) -> None:
+    def append(self, values: Sequence[bytes], *, expected_end_offset: int) -> None:
         if expected_end_offset != self.end_offset:
             raise AppendConflict(f"the metadata log ends at {self.end_offset}, not at {expected_end_offset}")
         now_ms = self.now_ms()
         if self.end_offset == 0:
-            self._append_batch(self._leader_change(now_ms), now_ms)
-        first = self.end_offset
-        self._append_batch(build_batch([Record(timestamp=now_ms, value=value) for value in values]), now_ms)
+            self._append(self._leader_change(now_ms))
+        self._append(build_batch([Record(delta, now_ms, None, value) for delta, value in enumerate(values)]))
         self.log.flush()
         for watcher in self._watchers:
-            watcher(first, values)
+            watcher()
 
     def read_from(self, offset: int) -> Iterator[tuple[int, bytes]]:
         for header, piece in self.log.batches(offset):
@@ -87,16 +101,14 @@ class FileMetadataLog:
     def watch(self, watcher: Watcher) -> None:
         self._watchers.append(watcher)
 
-    def _append_batch(self, batch: bytes, now_ms: int) -> None:
+    def _append(self, batch: bytes) -> None:
         buffer = bytearray(batch)
-        self.log.append(buffer, [(0, read_header(buffer))], leader_epoch=EPOCH, now_ms=now_ms)
+        self.log.append(buffer, [(0, read_header(buffer))], leader_epoch=EPOCH, now_ms=self.now_ms())
 
     def _leader_change(self, now_ms: int) -> bytes:
+        this_node = [LeaderChangeMessageVoter(self.node_id)]
         writer = Writer()
-        message = LeaderChangeMessage(
-            leader_id=self.node_id, voters=[LeaderChangeMessageVoter(self.node_id)], granting_voters=[LeaderChangeMessageVoter(self.node_id)]
-        )
-        message.write(writer, 0)
+        LeaderChangeMessage(leader_id=self.node_id, voters=this_node, granting_voters=this_node).write(writer, 0)
         return build_control_batch(
             ControlType.LEADER_CHANGE, writer.getvalue(), timestamp_ms=now_ms, leader_epoch=EPOCH
         )

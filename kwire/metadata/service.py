@@ -1,172 +1,204 @@
-"""The metadata as the server uses it: the image, and the one way to change it.
+"""The metadata of this broker, alive: the image, and the one way to change it.
 
-`commit` appends records, durably, then applies them to the image, then tells the watchers what changed: a change that
-was answered is visible to the next request on any connection. At the start the same `apply` replays the log. The first
-start writes who this node is and which features the cluster has.
+    request -> decision (pure) -> records -> log (durable) -> image -> watchers -> response
+
+All of it is synchronous and happens on the event loop, so whoever was answered, and everybody after, sees the change.
+Where the log is shared with others one day, the same steps run with other people's records in between: the image is
+only ever moved by reading the log.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import Final
 
 import attrs
-from kwire_protocol.internal.metadata_brokers import BrokerEndpoint, BrokerFeature, RegisterBrokerRecord
-from kwire_protocol.internal.metadata_configs import FeatureLevelRecord, ProducerIdsRecord
+from kwire_protocol.errors import ErrorCode
+from kwire_protocol.internal.metadata_configs import ProducerIdsRecord
+from kwire_protocol.kafka_error import KafkaError
+from kwire_protocol.messages.create_partitions import CreatePartitionsRequest, CreatePartitionsResponse
+from kwire_protocol.messages.create_topics import CreateTopicsRequest, CreateTopicsResponse
+from kwire_protocol.messages.delete_topics import DeleteTopicsRequest, DeleteTopicsResponse
+from kwire_protocol.messages.describe_configs import DescribeConfigsRequest, DescribeConfigsResponse
 from kwire_protocol.wire import Uuid
+from kwire_storage.errors import StorageError
 
-from kwire.clock import Clock
-from kwire.config import ServerConfig
+from kwire.config import ConfigError, ServerConfig
 from kwire.configs.definition import Value
-from kwire.configs.listeners import SECURITY_PROTOCOLS
 from kwire.configs.resolution import ConfigResolver
+from kwire.metadata.bootstrap import SUPPORTED_FEATURES, bootstrap_records, registration_records
+from kwire.metadata.config_changes import ConfigChange, Outcome, alter_configs
+from kwire.metadata.config_description import describe_configs
 from kwire.metadata.controller import ClusterState, Records
-from kwire.metadata.image import Changes, MetadataImage, ResourceType
+from kwire.metadata.image import Changes, MetadataImage, ResourceType, TopicImage
+from kwire.metadata.internal_topics import plan_topic
 from kwire.metadata.log import MetadataLog
+from kwire.metadata.partition_creation import create_partitions
+from kwire.metadata.placement import place
 from kwire.metadata.records import decode_record, encode_record
-
-METADATA_VERSION: Final = "metadata.version"
-SUPPORTED_FEATURES: Final[Mapping[str, tuple[int, int]]] = {METADATA_VERSION: (7, 30)}
-"""Feature name -> lowest and highest level. 7 is Kafka 3.3-IV3, the first of KRaft; 30 is Kafka 4.3-IV0."""
+from kwire.metadata.topic_creation import check_new_name, clamped_replication_factor, create_topics, topic_records
+from kwire.metadata.topic_deletion import delete_topics
 
 PRODUCER_ID_BLOCK: Final = 1000
-"""Ids are reserved in the log by the block (Kafka's ProducerIdsBlock); what a stop leaves of one is never used."""
-
-Watcher = Callable[[Changes], None]
+"""Producer ids are taken from the log in blocks; what is left of one at a restart is lost, as in Kafka."""
 
 
 @attrs.define(eq=False)
 class MetadataService:
-    """See the module; create one with `MetadataService.open`."""
+    """Open one with `MetadataService.open`.
 
-    config: ServerConfig
-    cluster_id: str
+    `config` is the server's configuration with the dynamic changes in it; `image` is to be looked at, never changed.
+    """
+
     log: MetadataLog
-    clock: Clock
-    image: MetadataImage
+    cluster_id: str
+    config: ServerConfig
     configs: ConfigResolver
-    supported_features: Mapping[str, tuple[int, int]] = SUPPORTED_FEATURES
-    _watchers: list[Watcher] = attrs.field(factory=list)
+    _new_id: Callable[[], Uuid]
+    image: MetadataImage = attrs.field(factory=MetadataImage)
+    _watchers: list[Callable[[Changes], None]] = attrs.field(factory=list)
     _next_producer_id: int = 0
     _producer_ids_end: int = 0
 
     @classmethod
     def open(
-        cls, config: ServerConfig, *, cluster_id: str, directory_id: Uuid, log: MetadataLog, clock: Clock
+        cls, config: ServerConfig, log: MetadataLog, *, cluster_id: str, directory_id: Uuid, new_id: Callable[[], Uuid]
     ) -> MetadataService:
-        """Replays `log`; at the first start, and when this node's listeners changed, records who it is.
+        """Replays the log; at the first start begins it; registers this broker if it is not registered as it is.
 
-        Raises StorageError, and ProtocolError for records that this version does not know.
+        Raises StorageError, CorruptLogError, ProtocolError (a record that this version does not know).
         """
-        service = cls(config, cluster_id, log, clock, MetadataImage(), ConfigResolver(config.properties))
-        for offset, value in log.read_from(0):
-            service.image.apply(decode_record(value), offset=offset)
-        service._refresh_configs()
-        records: Records = []
-        if METADATA_VERSION not in service.image.features:
-            records.append(FeatureLevelRecord(METADATA_VERSION, SUPPORTED_FEATURES[METADATA_VERSION][1]))
-        if not service._is_registered(directory_id):
-            records.append(service._registration(directory_id))
-        if records:
-            service.commit(records)
+        service = cls(log, cluster_id, config, ConfigResolver(config.properties), new_id)
+        service._catch_up()
+        log.watch(service._catch_up)
+        service._append(bootstrap_records(service.image))
+        service._append(
+            registration_records(
+                service.image, config, directory_id=directory_id, incarnation_id=new_id(), epoch=log.end_offset
+            )
+        )
         return service
 
-    # -- reading
+    @property
+    def node_id(self) -> int:
+        return self.config.node_id
 
     @property
-    def state(self) -> ClusterState:
-        """What a decision of the controller's looks at."""
-        return ClusterState(
-            image=self.image,
-            configs=self.configs,
-            node_id=self.config.node_id,
-            num_partitions=self._number("num.partitions"),
-            default_replication_factor=self._number("default.replication.factor"),
-            new_id=self.clock.uuid,
-        )
+    def supported_features(self) -> Mapping[str, tuple[int, int]]:
+        return SUPPORTED_FEATURES
 
-    def topic_values(self, topic: str) -> Mapping[str, Value]:
-        """The effective configuration of a topic, by Kafka's names."""
-        overrides = self.image.config(ResourceType.TOPIC, topic)
-        return self.configs.topic_values(overrides) if overrides else self.configs.topic_defaults()
-
-    def watch(self, watcher: Watcher) -> None:
-        """`watcher` is called after each commit, with what it changed."""
+    def watch(self, watcher: Callable[[Changes], None]) -> None:
+        """Calls `watcher` with what changed, each time right after the image took it in."""
         self._watchers.append(watcher)
 
-    # -- changing
+    # -- looking
 
-    def commit(self, records: Records) -> None:
-        """Appends and applies `records`, all or none. Raises StorageError."""
-        if not records:
-            return
-        expected = self.log.end_offset
-        self.log.append([encode_record(record) for record in records], expected)
-        changes = Changes()
-        offset = self.log.end_offset - len(records)
-        for record in records:
-            self.image.apply(record, offset=offset, changes=changes)
-            offset += 1
-        if any(resource == ResourceType.BROKER for resource, _ in changes.configs):
-            self._refresh_configs()
-        for watcher in self._watchers:
-            watcher(changes)
+    def topic(self, name: str) -> TopicImage | None:
+        return self.image.topics.get(name)
 
-    def next_producer_id(self) -> int:
-        """A producer id that was never given out before, nor will be again. Raises StorageError."""
+    def topic_settings(self, name: str) -> dict[str, Value]:
+        """The effective value of every topic configuration, by Kafka's names."""
+        return self.configs.topic_values(self.image.config(ResourceType.TOPIC, name))
+
+    def describe_configs(
+        self, request: DescribeConfigsRequest, *, loggers: Mapping[str, str]
+    ) -> DescribeConfigsResponse:
+        """Raises KafkaError(INVALID_REQUEST) for a resource type that is none."""
+        return describe_configs(self._state(), request, loggers=loggers)
+
+    # -- changing; all raise KafkaError(KAFKA_STORAGE_ERROR) when the log cannot be written, and nothing changed then
+
+    def create_topics(self, request: CreateTopicsRequest) -> CreateTopicsResponse:
+        records, response = create_topics(self._state(), request)
+        self.append(records)
+        return response
+
+    def create_topic_by_itself(self, name: str) -> TopicImage:
+        """Creates a topic that a client or the broker needs and nobody described, with the defaults or its own.
+
+        Raises KafkaError: INVALID_TOPIC_EXCEPTION, TOPIC_ALREADY_EXISTS, INVALID_REPLICATION_FACTOR (no broker).
+        """
+        state = self._state()
+        check_new_name(state, name)
+        plan = plan_topic(name, self.config)
+        assignment = place(
+            self.image,
+            first_partition=0,
+            count=plan.partitions,
+            replication_factor=clamped_replication_factor(state, plan.replication_factor),
+        )
+        self.append(topic_records(state, name, self._new_id(), plan.configs, assignment))
+        return self.image.topics[name]
+
+    def delete_topics(self, request: DeleteTopicsRequest, *, version: int) -> DeleteTopicsResponse:
+        records, response = delete_topics(
+            self._state(), request, version=version, enabled=self.config.delete_topic_enable
+        )
+        self.append(records)
+        return response
+
+    def create_partitions(self, request: CreatePartitionsRequest) -> CreatePartitionsResponse:
+        records, response = create_partitions(self._state(), request)
+        self.append(records)
+        return response
+
+    def alter_configs(self, changes: Sequence[ConfigChange], *, validate_only: bool) -> list[Outcome]:
+        records, outcomes = alter_configs(self._state(), changes, validate_only=validate_only)
+        self.append(records)
+        return outcomes
+
+    def allocate_producer_id(self) -> int:
         if self._next_producer_id == self._producer_ids_end:
             first = self.image.next_producer_id
-            end = first + PRODUCER_ID_BLOCK
-            self.commit([ProducerIdsRecord(self.config.node_id, self._broker_epoch, end)])
-            self._next_producer_id, self._producer_ids_end = first, end
+            registration = self.image.brokers.get(self.node_id)
+            epoch = registration.broker_epoch if registration is not None else -1
+            self.append([ProducerIdsRecord(self.node_id, epoch, first + PRODUCER_ID_BLOCK)])
+            self._next_producer_id, self._producer_ids_end = first, first + PRODUCER_ID_BLOCK
         producer_id = self._next_producer_id
         self._next_producer_id += 1
         return producer_id
 
-    # -- this node
+    def append(self, records: Records) -> None:
+        """Makes the records so: they are durable, applied and told to the watchers when this returns."""
+        try:
+            self._append(records)
+        except StorageError as error:
+            raise KafkaError(ErrorCode.KAFKA_STORAGE_ERROR, f"the metadata log cannot be written: {error}") from error
 
-    @property
-    def _broker_epoch(self) -> int:
-        return self.image.brokers[self.config.node_id].broker_epoch
+    def _append(self, records: Records) -> None:
+        if records:
+            values = [encode_record(record) for record in records]
+            self.log.append(values, expected_end_offset=self.log.end_offset)
 
-    def _number(self, name: str) -> int:
-        value = self.configs.value(name)
-        assert isinstance(value, int)
-        return value
+    def _state(self) -> ClusterState:
+        return ClusterState(
+            image=self.image,
+            configs=self.configs,
+            node_id=self.node_id,
+            num_partitions=self.config.num_partitions,
+            default_replication_factor=self.config.default_replication_factor,
+            new_id=self._new_id,
+        )
 
-    def _refresh_configs(self) -> None:
+    def _catch_up(self) -> None:
+        changes = Changes()
+        for offset, value in self.log.read_from(self.image.offset + 1):
+            self.image.apply(decode_record(value), offset=offset, changes=changes)
+        if changes.configures_this_broker(self.node_id):
+            self._configure()
+        for watcher in self._watchers:
+            watcher(changes)
+
+    def _configure(self) -> None:
         self.configs.update(
             dynamic_default=self.image.config(ResourceType.BROKER, ""),
-            dynamic_broker=self.image.config(ResourceType.BROKER, str(self.config.node_id)),
+            dynamic_broker=self.image.config(ResourceType.BROKER, str(self.node_id)),
         )
-
-    def _end_points(self) -> list[BrokerEndpoint]:
-        listeners = self.config.advertised_listeners or self.config.listeners
-        return [
-            BrokerEndpoint(it.name, it.host, it.port, SECURITY_PROTOCOLS.index(it.security_protocol))
-            for it in listeners
-        ]
-
-    def _is_registered(self, directory_id: Uuid) -> bool:
-        known = self.image.brokers.get(self.config.node_id)
-        return (
-            known is not None
-            and known.log_dirs == (directory_id,)
-            and known.rack == self.config.broker_rack
-            and known.features == SUPPORTED_FEATURES
-            and {name: (it.host, it.port) for name, it in known.endpoints.items()}
-            == {it.name: (it.host, it.port) for it in self._end_points()}
-        )
-
-    def _registration(self, directory_id: Uuid) -> RegisterBrokerRecord:
-        return RegisterBrokerRecord(
-            broker_id=self.config.node_id,
-            incarnation_id=self.clock.uuid(),
-            # As in KRaft: the offset that the record itself will have, or will nearly have.
-            broker_epoch=self.log.end_offset,
-            end_points=self._end_points(),
-            features=[BrokerFeature(name, low, high) for name, (low, high) in SUPPORTED_FEATURES.items()],
-            rack=self.config.broker_rack,
-            fenced=False,
-            log_dirs=[directory_id],
+        try:
+            config = ServerConfig.from_properties(self.configs.effective)
+        except ConfigError:
+            # A value that was taken when it was set and is refused by this version: the static one stays in force.
+            return
+        self.config = attrs.evolve(
+            config, properties=self.config.properties, listeners=self.config.listeners, log_dirs=self.config.log_dirs
         )

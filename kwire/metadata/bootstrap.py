@@ -1,0 +1,73 @@
+"""The records of a first start, and the registration of this broker whenever it is not as recorded."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Final
+
+from kwire_protocol.internal.metadata_brokers import BrokerEndpoint, BrokerFeature, RegisterBrokerRecord
+from kwire_protocol.internal.metadata_configs import FeatureLevelRecord
+from kwire_protocol.wire import Uuid
+
+from kwire.config import Listener, ServerConfig
+from kwire.metadata.controller import Records
+from kwire.metadata.image import BrokerRegistration, MetadataImage
+
+METADATA_VERSION: Final = 30
+"""4.3-IV0: the level whose record versions `records.py` writes."""
+
+SUPPORTED_FEATURES: Final[Mapping[str, tuple[int, int]]] = {"metadata.version": (7, METADATA_VERSION)}
+"""The features that this broker can do, from level to level."""
+
+_SECURITY_PROTOCOL_IDS: Final = {"PLAINTEXT": 0, "SSL": 1, "SASL_PLAINTEXT": 2, "SASL_SSL": 3}
+
+
+def bootstrap_records(image: MetadataImage) -> Records:
+    """What a cluster begins with; nothing when it has begun."""
+    if "metadata.version" in image.features:
+        return []
+    return [FeatureLevelRecord("metadata.version", METADATA_VERSION)]
+
+
+def registration_records(
+    image: MetadataImage, config: ServerConfig, *, directory_id: Uuid, incarnation_id: Uuid, epoch: int
+) -> Records:
+    """This broker's registration, unless the image has it already; `epoch` is the offset that the record will get.
+
+    The recorded addresses are as configured (port 0 included): clients are told what `Broker.endpoints` says.
+    """
+    registration = RegisterBrokerRecord(
+        broker_id=config.node_id,
+        incarnation_id=incarnation_id,
+        broker_epoch=epoch,
+        end_points=[_endpoint(listener) for listener in config.advertised_listeners or config.listeners],
+        features=[BrokerFeature(name, low, high) for name, (low, high) in SUPPORTED_FEATURES.items()],
+        rack=config.broker_rack,
+        fenced=False,
+        log_dirs=[directory_id],
+    )
+    registered = image.brokers.get(config.node_id)
+    if registered is not None and _is_as_recorded(registered, registration):
+        return []
+    return [registration]
+
+
+def _endpoint(listener: Listener) -> BrokerEndpoint:
+    return BrokerEndpoint(
+        listener.name,
+        "localhost" if listener.is_wildcard else listener.host,
+        listener.port,
+        _SECURITY_PROTOCOL_IDS[listener.security_protocol],
+    )
+
+
+def _is_as_recorded(registered: BrokerRegistration, registration: RegisterBrokerRecord) -> bool:
+    return (
+        {(name, it.host, it.port, it.security_protocol) for name, it in registered.endpoints.items()}
+        == {(it.name, it.host, it.port, it.security_protocol) for it in registration.end_points}
+        and registered.features
+        == {it.name: (it.min_supported_version, it.max_supported_version) for it in registration.features}
+        and registered.rack == registration.rack
+        and registered.log_dirs == tuple(registration.log_dirs)
+        and not registered.fenced
+    )
