@@ -19,16 +19,14 @@ from kwire_protocol.control_records import ControlType, build_control_batch
 from kwire_protocol.internal.control_records import LeaderChangeMessage, LeaderChangeMessageVoter
 from kwire_protocol.records import Record, build_batch, iter_records, read_header
 from kwire_protocol.wire import Uuid, Writer
-from kwire_storage.config import NEVER, LogConfig
-from kwire_storage.data_folder import DataFolder
 from kwire_storage.log import Log
 
 from kwire.metadata.topic_names import CLUSTER_METADATA
 
+METADATA_TOPIC: Final = CLUSTER_METADATA
 METADATA_TOPIC_ID: Final[Uuid] = bytes(15) + b"\x01"
+"""Kafka's Uuid.METADATA_TOPIC_ID."""
 EPOCH: Final = 1
-
-KEPT_FOR_EVER: Final = LogConfig(retention_ms=-1, retention_bytes=-1, segment_ms=NEVER, max_message_bytes=8 << 20)
 
 Watcher = Callable[[], None]
 
@@ -65,15 +63,6 @@ class FileMetadataLog:
     node_id: int
     now_ms: Callable[[], int]
     _watchers: list[Watcher] = attrs.field(factory=list)
-
-    @classmethod
-    def open(cls, folder: DataFolder, *, now_ms: Callable[[], int]) -> FileMetadataLog:
-        """Opens or creates the log in the data folder. Raises StorageError, CorruptLogError."""
-        if (CLUSTER_METADATA, 0) in folder.found:
-            log = folder.open_log(CLUSTER_METADATA, 0, KEPT_FOR_EVER, now_ms=now_ms())
-        else:
-            log = folder.create_log(CLUSTER_METADATA, 0, METADATA_TOPIC_ID, KEPT_FOR_EVER, now_ms=now_ms())
-        return cls(log, folder.meta.node_id, now_ms)
 
     @property
     def end_offset(self) -> int:

@@ -23,6 +23,7 @@ from kwire_protocol.messages.describe_configs import DescribeConfigsRequest, Des
 from kwire_protocol.wire import Uuid
 from kwire_storage.errors import StorageError
 
+from kwire.clock import Clock
 from kwire.config import ConfigError, ServerConfig
 from kwire.configs.definition import Value
 from kwire.configs.resolution import ConfigResolver
@@ -38,9 +39,13 @@ from kwire.metadata.placement import place
 from kwire.metadata.records import decode_record, encode_record
 from kwire.metadata.topic_creation import check_new_name, clamped_replication_factor, create_topics, topic_records
 from kwire.metadata.topic_deletion import delete_topics
+from kwire.metadata.topic_names import CONSUMER_OFFSETS
 
 PRODUCER_ID_BLOCK: Final = 1000
 """Producer ids are taken from the log in blocks; what is left of one at a restart is lost, as in Kafka."""
+
+
+Watcher = Callable[[Changes], None]
 
 
 @attrs.define(eq=False)
@@ -50,31 +55,31 @@ class MetadataService:
     `config` is the server's configuration with the dynamic changes in it; `image` is to be looked at, never changed.
     """
 
-    log: MetadataLog
-    cluster_id: str
     config: ServerConfig
+    cluster_id: str
+    log: MetadataLog
+    clock: Clock
     configs: ConfigResolver
-    _new_id: Callable[[], Uuid]
     image: MetadataImage = attrs.field(factory=MetadataImage)
-    _watchers: list[Callable[[Changes], None]] = attrs.field(factory=list)
+    _watchers: list[Watcher] = attrs.field(factory=list)
     _next_producer_id: int = 0
     _producer_ids_end: int = 0
 
     @classmethod
     def open(
-        cls, config: ServerConfig, log: MetadataLog, *, cluster_id: str, directory_id: Uuid, new_id: Callable[[], Uuid]
+        cls, config: ServerConfig, *, cluster_id: str, directory_id: Uuid, log: MetadataLog, clock: Clock
     ) -> MetadataService:
         """Replays the log; at the first start begins it; registers this broker if it is not registered as it is.
 
         Raises StorageError, CorruptLogError, ProtocolError (a record that this version does not know).
         """
-        service = cls(log, cluster_id, config, ConfigResolver(config.properties), new_id)
+        service = cls(config, cluster_id, log, clock, ConfigResolver(config.properties))
         service._catch_up()
         log.watch(service._catch_up)
         service._append(bootstrap_records(service.image))
         service._append(
             registration_records(
-                service.image, config, directory_id=directory_id, incarnation_id=new_id(), epoch=log.end_offset
+                service.image, config, directory_id=directory_id, incarnation_id=clock.uuid(), epoch=log.end_offset
             )
         )
         return service
@@ -87,7 +92,7 @@ class MetadataService:
     def supported_features(self) -> Mapping[str, tuple[int, int]]:
         return SUPPORTED_FEATURES
 
-    def watch(self, watcher: Callable[[Changes], None]) -> None:
+    def watch(self, watcher: Watcher) -> None:
         """Calls `watcher` with what changed, each time right after the image took it in."""
         self._watchers.append(watcher)
 
@@ -96,29 +101,34 @@ class MetadataService:
     def topic(self, name: str) -> TopicImage | None:
         return self.image.topics.get(name)
 
-    def topic_settings(self, name: str) -> dict[str, Value]:
+    def topic_values(self, topic: str) -> Mapping[str, Value]:
         """The effective value of every topic configuration, by Kafka's names."""
-        return self.configs.topic_values(self.image.config(ResourceType.TOPIC, name))
+        overrides = self.image.config(ResourceType.TOPIC, topic)
+        return self.configs.topic_values(overrides) if overrides else self.configs.topic_defaults()
 
     def describe_configs(
         self, request: DescribeConfigsRequest, *, loggers: Mapping[str, str]
     ) -> DescribeConfigsResponse:
         """Raises KafkaError(INVALID_REQUEST) for a resource type that is none."""
-        return describe_configs(self._state(), request, loggers=loggers)
+        return describe_configs(self.state, request, loggers=loggers)
 
     # -- changing; all raise KafkaError(KAFKA_STORAGE_ERROR) when the log cannot be written, and nothing changed then
 
     def create_topics(self, request: CreateTopicsRequest) -> CreateTopicsResponse:
-        records, response = create_topics(self._state(), request)
-        self.append(records)
+        records, response = create_topics(self.state, request)
+        self.commit(records)
         return response
+
+    def create_internal_topic(self, name: str = CONSUMER_OFFSETS) -> None:
+        """Creates a topic of the brokers' own as its settings say. Raises KafkaError as `create_topic_by_itself`."""
+        self.create_topic_by_itself(name)
 
     def create_topic_by_itself(self, name: str) -> TopicImage:
         """Creates a topic that a client or the broker needs and nobody described, with the defaults or its own.
 
         Raises KafkaError: INVALID_TOPIC_EXCEPTION, TOPIC_ALREADY_EXISTS, INVALID_REPLICATION_FACTOR (no broker).
         """
-        state = self._state()
+        state = self.state
         check_new_name(state, name)
         plan = plan_topic(name, self.config)
         assignment = place(
@@ -127,38 +137,37 @@ class MetadataService:
             count=plan.partitions,
             replication_factor=clamped_replication_factor(state, plan.replication_factor),
         )
-        self.append(topic_records(state, name, self._new_id(), plan.configs, assignment))
+        self.commit(topic_records(state, name, self.clock.uuid(), plan.configs, assignment))
         return self.image.topics[name]
 
     def delete_topics(self, request: DeleteTopicsRequest, *, version: int) -> DeleteTopicsResponse:
-        records, response = delete_topics(
-            self._state(), request, version=version, enabled=self.config.delete_topic_enable
-        )
-        self.append(records)
+        records, response = delete_topics(self.state, request, version=version, enabled=self.config.delete_topic_enable)
+        self.commit(records)
         return response
 
     def create_partitions(self, request: CreatePartitionsRequest) -> CreatePartitionsResponse:
-        records, response = create_partitions(self._state(), request)
-        self.append(records)
+        records, response = create_partitions(self.state, request)
+        self.commit(records)
         return response
 
     def alter_configs(self, changes: Sequence[ConfigChange], *, validate_only: bool) -> list[Outcome]:
-        records, outcomes = alter_configs(self._state(), changes, validate_only=validate_only)
-        self.append(records)
+        records, outcomes = alter_configs(self.state, changes, validate_only=validate_only)
+        self.commit(records)
         return outcomes
 
-    def allocate_producer_id(self) -> int:
+    def next_producer_id(self) -> int:
+        """A producer id that was never given out before, nor will be again."""
         if self._next_producer_id == self._producer_ids_end:
             first = self.image.next_producer_id
             registration = self.image.brokers.get(self.node_id)
             epoch = registration.broker_epoch if registration is not None else -1
-            self.append([ProducerIdsRecord(self.node_id, epoch, first + PRODUCER_ID_BLOCK)])
+            self.commit([ProducerIdsRecord(self.node_id, epoch, first + PRODUCER_ID_BLOCK)])
             self._next_producer_id, self._producer_ids_end = first, first + PRODUCER_ID_BLOCK
         producer_id = self._next_producer_id
         self._next_producer_id += 1
         return producer_id
 
-    def append(self, records: Records) -> None:
+    def commit(self, records: Records) -> None:
         """Makes the records so: they are durable, applied and told to the watchers when this returns."""
         try:
             self._append(records)
@@ -170,14 +179,16 @@ class MetadataService:
             values = [encode_record(record) for record in records]
             self.log.append(values, expected_end_offset=self.log.end_offset)
 
-    def _state(self) -> ClusterState:
+    @property
+    def state(self) -> ClusterState:
+        """What a decision of the controller's looks at."""
         return ClusterState(
             image=self.image,
             configs=self.configs,
             node_id=self.node_id,
             num_partitions=self.config.num_partitions,
             default_replication_factor=self.config.default_replication_factor,
-            new_id=self._new_id,
+            new_id=self.clock.uuid,
         )
 
     def _catch_up(self) -> None:
