@@ -16,7 +16,7 @@ INSTALL = $(UV) pip install --python $(BIN)/python
 LOCK = $(UV) pip compile --python $(BIN)/python --universal --python-version 3.11 --generate-hashes \
 	--no-emit-index-url --custom-compile-command "make lock" $(UPGRADE)
 
-.PHONY: help serve test check format demo compat-kafka lock clean
+.PHONY: help serve test check format demo bench compat-kafka lock clean
 
 help: ## Shows this list
 	@sed -n 's/^\([a-z-]*\):.* ## \(.*\)/\1|\2/p' $(MAKEFILE_LIST) | awk -F'|' '{printf "make %-14s %s\n", $$1, $$2}'
@@ -46,6 +46,9 @@ format: .venv/dev.stamp ## Formats, and repairs what ruff can
 
 demo: .venv/dev.stamp .cache/jars.stamp ## A broker, three clients, a table of what happened
 	@$(BIN)/python -m devtools.demo $(ARGS)
+
+bench: .venv/dev.stamp ## How quick and how small the broker is
+	@$(BIN)/python -m benchmarks.startup $(ARGS)
 
 lock: .venv/uv.stamp ## Pins requirements/*.in anew (UPGRADE=--upgrade takes newer versions)
 	@$(LOCK) requirements/uv.in -o requirements/uv.txt
