@@ -2,7 +2,7 @@
 
     int16  version 1
     uint32 CRC-32C of all that follows
-    int32  count, then for each producer (56 bytes in all):
+    int32  count, then for each producer (46 bytes each):
         int64 producer id          int16 epoch                  int32 last sequence
         int64 last offset          int32 offset delta           int64 timestamp (ms)
         int32 coordinator epoch    int64 first offset of the open transaction, or -1

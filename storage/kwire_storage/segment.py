@@ -118,6 +118,10 @@ class Segment:
         return self._file
 
     @property
+    def is_open(self) -> bool:
+        return self._file is not None
+
+    @property
     def size(self) -> int:
         """Bytes of records."""
         if self._file is not None:

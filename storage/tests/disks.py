@@ -1,0 +1,15 @@
+"""The two disks, for tests that both must pass."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from kwire_storage.files import Disk, RealDisk
+from kwire_storage.memory_disk import MemoryDisk
+
+both_disks = pytest.mark.parametrize("kind", ["real", "memory"])
+
+
+def make_disk(kind: str, folder: Path) -> Disk:
+    return RealDisk(folder) if kind == "real" else MemoryDisk()

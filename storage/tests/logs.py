@@ -1,0 +1,117 @@
+"""Batches to append, logs to append them to, and the whole content of a log for comparing."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from kwire_protocol.control_records import build_end_transaction_batch
+from kwire_protocol.records import BatchHeader, Record, build_batch, iter_headers, read_header
+from kwire_storage.files import Disk
+from kwire_storage.log import AppendResult, Log, LogConfig
+
+SMALL = LogConfig(segment_bytes=2000, index_interval_bytes=200)
+"""Segments of a handful of batches."""
+
+
+def open_log(
+    disk: Disk,
+    config: LogConfig = SMALL,
+    *,
+    path: str = "orders-0",
+    now_ms: int = 0,
+    clean: bool = True,
+    recovery_point: int = 0,
+    log_start_offset: int = 0,
+) -> Log:
+    return Log.open(
+        disk,
+        path,
+        config,
+        now_ms=now_ms,
+        clean_shutdown=clean,
+        recovery_point=recovery_point,
+        log_start_offset=log_start_offset,
+    )
+
+
+def records(count: int, *, timestamp_ms: int = 1000, size: int = 20, key: bytes = b"k") -> list[Record]:
+    return [Record(number, timestamp_ms + number, key, bytes(size)) for number in range(count)]
+
+
+def append_bytes(log: Log, batch: bytes, *, leader_epoch: int = 0, now_ms: int = 0) -> AppendResult:
+    buffer = memoryview(bytearray(batch))
+    return log.append(buffer, [(0, read_header(buffer))], leader_epoch=leader_epoch, now_ms=now_ms)
+
+
+def append(
+    log: Log,
+    count: int = 1,
+    *,
+    timestamp_ms: int = 1000,
+    size: int = 20,
+    leader_epoch: int = 0,
+    now_ms: int = 0,
+    producer_id: int = -1,
+    producer_epoch: int = 0,
+    sequence: int = -1,
+    transactional: bool = False,
+) -> AppendResult:
+    batch = build_batch(
+        records(count, timestamp_ms=timestamp_ms, size=size),
+        producer_id=producer_id,
+        producer_epoch=producer_epoch if producer_id >= 0 else -1,
+        base_sequence=sequence,
+        transactional=transactional,
+    )
+    return append_bytes(log, batch, leader_epoch=leader_epoch, now_ms=now_ms)
+
+
+def end_transaction(
+    log: Log, producer_id: int, *, commit: bool, producer_epoch: int = 0, coordinator_epoch: int = 0
+) -> AppendResult:
+    batch = build_end_transaction_batch(
+        commit=commit,
+        producer_id=producer_id,
+        producer_epoch=producer_epoch,
+        coordinator_epoch=coordinator_epoch,
+        timestamp_ms=1000,
+    )
+    return append_bytes(log, batch)
+
+
+def header_of(
+    *,
+    producer_id: int = 1,
+    epoch: int = 0,
+    sequence: int = 0,
+    count: int = 1,
+    transactional: bool = False,
+    timestamp_ms: int = 1000,
+) -> BatchHeader:
+    """The header of a data batch of one producer."""
+    return read_header(
+        build_batch(
+            records(count, timestamp_ms=timestamp_ms, size=0),
+            producer_id=producer_id,
+            producer_epoch=epoch,
+            base_sequence=sequence,
+            transactional=transactional,
+        )
+    )
+
+
+def read_all(log: Log, *, max_bytes: int = 1000) -> list[tuple[int, int]]:
+    """(base offset, last offset) of every batch, found by reading on as a consumer does."""
+    found: list[tuple[int, int]] = []
+    offset = log.log_start_offset
+    while offset < log.log_end_offset:
+        piece = log.read(offset, max_bytes=max_bytes, max_offset=log.log_end_offset)
+        assert piece.size, f"nothing to read at {offset}"
+        for _, header in iter_headers(piece.read()):
+            found.append((header.base_offset, header.last_offset))
+            offset = header.next_offset
+    return found
+
+
+def bases(pieces: Sequence[tuple[int, int]]) -> list[int]:
+    return [base for base, _ in pieces]

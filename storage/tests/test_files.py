@@ -1,0 +1,169 @@
+"""What both disks promise."""
+
+from __future__ import annotations
+
+import errno
+import os
+import resource
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from kwire_storage.errors import FolderLockedError
+from kwire_storage.files import RealDisk
+
+from storage.tests.disks import both_disks, make_disk
+
+
+@both_disks
+def test_appended_parts_are_read_by_position(kind: str, tmp_path: Path) -> None:
+    file = make_disk(kind, tmp_path).open_append("a")
+    file.append([b"one"])
+    file.append([b"two", memoryview(b"three"), bytearray(b"four")])
+    assert file.size == 15
+    assert file.read(0, 100) == b"onetwothreefour"
+    assert file.read(3, 3) == b"two"
+    assert file.read(15, 1) == b""
+
+
+@both_disks
+def test_many_parts_are_appended_as_one(kind: str, tmp_path: Path) -> None:
+    file = make_disk(kind, tmp_path).open_append("a")
+    file.append([bytes([number % 256]) for number in range(3000)])
+    assert file.read(0, 4000) == bytes(number % 256 for number in range(3000))
+
+
+@both_disks
+def test_a_file_opened_again_goes_on_at_its_end(kind: str, tmp_path: Path) -> None:
+    disk = make_disk(kind, tmp_path)
+    disk.open_append("a").append([b"one"])
+    file = disk.open_append("a")
+    assert file.size == 3
+    file.append([b"two"])
+    assert disk.open_read("a").read(0, 9) == b"onetwo"
+    assert disk.size("a") == 6
+
+
+@both_disks
+def test_truncating_cuts_the_end(kind: str, tmp_path: Path) -> None:
+    disk = make_disk(kind, tmp_path)
+    file = disk.open_append("a")
+    file.append([b"onetwo"])
+    file.truncate(3)
+    file.append([b"!"])
+    assert disk.read_bytes("a") == b"one!"
+
+
+@both_disks
+def test_a_missing_file_is_an_error_where_it_must_exist(kind: str, tmp_path: Path) -> None:
+    disk = make_disk(kind, tmp_path)
+    for action in (disk.open_read, disk.read_bytes, disk.size, disk.listdir):
+        with pytest.raises(FileNotFoundError):
+            action("a")
+    with pytest.raises(FileNotFoundError):
+        disk.rename("a", "b")
+    disk.remove("a")
+    disk.remove_tree("a")
+    assert not disk.exists("a")
+    assert not disk.exists("a/b")
+
+
+@both_disks
+def test_folders_are_made_listed_renamed_and_removed(kind: str, tmp_path: Path) -> None:
+    disk = make_disk(kind, tmp_path)
+    disk.mkdir("a/b")
+    disk.mkdir("a/b")
+    disk.write_bytes("a/b/c", b"content")
+    assert disk.listdir("") == ["a"]
+    assert disk.listdir("a/b") == ["c"]
+    disk.rename("a", "d")
+    assert disk.read_bytes("d/b/c") == b"content"
+    disk.sync_dir("d")
+    disk.remove_tree("d")
+    assert disk.listdir("") == []
+
+
+@both_disks
+def test_an_atomic_write_replaces_the_content_and_leaves_nothing_else(kind: str, tmp_path: Path) -> None:
+    disk = make_disk(kind, tmp_path)
+    disk.write_atomic("a", b"long content")
+    disk.write_atomic("a", b"short")
+    disk.write_bytes("b", b"long content")
+    disk.write_bytes("b", b"x")
+    assert disk.read_bytes("a") == b"short"
+    assert disk.read_bytes("b") == b"x"
+    assert sorted(disk.listdir("")) == ["a", "b"]
+
+
+@both_disks
+def test_a_lock_is_held_by_one(kind: str, tmp_path: Path) -> None:
+    disk = make_disk(kind, tmp_path)
+    lock = disk.lock(".lock")
+    with pytest.raises(FolderLockedError) as refused:
+        disk.lock(".lock")
+    assert refused.value.errno == errno.EAGAIN
+    lock.release()
+    lock.release()
+    disk.lock(".lock").release()
+
+
+@both_disks
+def test_an_open_file_outlives_its_name(kind: str, tmp_path: Path) -> None:
+    disk = make_disk(kind, tmp_path)
+    file = disk.open_append("a")
+    file.append([b"content"])
+    file.sync()
+    disk.remove("a")
+    assert file.read(0, 7) == b"content"
+    file.close()
+
+
+HOLDS_A_POSIX_LOCK = """
+import fcntl, sys
+with open(sys.argv[1], "w") as file:
+    fcntl.lockf(file, fcntl.LOCK_EX)
+    print("locked", flush=True)
+    sys.stdin.read()
+"""
+
+
+def test_the_lock_that_apache_kafka_takes_is_seen(tmp_path: Path) -> None:
+    # Java's locks are POSIX locks, which belong to a process, so it takes another process to hold one.
+    disk = RealDisk(tmp_path)
+    command = [sys.executable, "-c", HOLDS_A_POSIX_LOCK, str(tmp_path / ".lock")]
+    with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as other:
+        assert other.stdout is not None
+        assert other.stdout.readline() == "locked\n"
+        with pytest.raises(FolderLockedError):
+            disk.lock(".lock")
+        other.communicate()
+    disk.lock(".lock").release()
+
+
+def test_an_append_that_the_system_takes_in_part_leaves_nothing(tmp_path: Path) -> None:
+    file = RealDisk(tmp_path).open_append("a")
+    file.append([b"x" * 1000])
+    limits = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (1500, limits[1]))
+    try:
+        for parts in ([b"y" * 1000], [b"y" * 400, b"y" * 600]):
+            with pytest.raises(OSError, match="large") as refused:
+                file.append(parts)
+            assert refused.value.errno == errno.EFBIG
+            assert file.size == 1000
+            assert (tmp_path / "a").stat().st_size == 1000
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, limits)
+    file.append([b"z"])
+    assert file.read(999, 9) == b"xz"
+
+
+def test_descriptors_are_closed_with_the_last_reference(tmp_path: Path) -> None:
+    file = RealDisk(tmp_path).open_append("a")
+    descriptor = file.fileno()
+    assert descriptor is not None
+    os.fstat(descriptor)
+    del file
+    with pytest.raises(OSError, match="Bad file descriptor"):
+        os.fstat(descriptor)

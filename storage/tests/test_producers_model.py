@@ -1,0 +1,123 @@
+"""Producers against the plainest model: every batch ever accepted, in a list."""
+
+from __future__ import annotations
+
+import attrs
+from hypothesis import strategies as st
+from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule
+from kwire_protocol.errors import ErrorCode
+from kwire_protocol.kafka_error import KafkaError
+from kwire_storage.producer_snapshots import decode_snapshot, encode_snapshot
+from kwire_storage.producers import EndTxnMarker, ProducerStates
+
+from storage.tests.logs import header_of
+
+ROUND = 2**31
+
+producer_ids = st.integers(1, 3)
+
+
+@attrs.define
+class Accepted:
+    producer_id: int
+    epoch: int
+    first: int
+    last: int
+    offset: int
+    marker: bool = False
+
+
+class ProducersMachine(RuleBasedStateMachine):
+    @initialize(start=st.sampled_from([0, ROUND - 6]))
+    def begin(self, start: int) -> None:
+        self.states = ProducerStates()
+        self.history: list[Accepted] = []
+        self.open: dict[int, int] = {}
+        self.offset = 0
+        self.start = start
+        # A snapshot keeps one batch of each producer: repeats of older ones are no longer recognised.
+        self.since_snapshot = 0
+
+    def of(self, producer_id: int) -> list[Accepted]:
+        """The producer's batches of its epoch, with the markers that came between."""
+        mine = [batch for batch in self.history if batch.producer_id == producer_id]
+        return [batch for batch in mine if batch.epoch == mine[-1].epoch]
+
+    def remembered(self, producer_id: int) -> list[Accepted]:
+        data = [batch for batch in self.of(producer_id) if not batch.marker]
+        old = [batch for batch in data if batch.offset < self.since_snapshot]
+        return (old[-1:] + [batch for batch in data if batch.offset >= self.since_snapshot])[-5:]
+
+    def expectation(self, producer_id: int, epoch: int, first: int, last: int, transactional: bool) -> object:
+        mine = self.of(producer_id)
+        if not mine:
+            return None
+        current = mine[-1].epoch
+        for batch in self.remembered(producer_id):
+            if (batch.epoch, batch.first, batch.last) == (epoch, first, last):
+                return batch.offset
+        data = [batch for batch in mine if not batch.marker]
+        if epoch < current:
+            return ErrorCode.INVALID_PRODUCER_EPOCH
+        if first != (0 if epoch > current or not data else (data[-1].last + 1) % ROUND):
+            return ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER
+        if producer_id in self.open and not transactional:
+            return ErrorCode.INVALID_TXN_STATE
+        return None
+
+    @rule(
+        producer_id=producer_ids,
+        bump=st.sampled_from([0, 0, 0, 0, 1, -1]),
+        count=st.integers(1, 4),
+        how=st.sampled_from(["next", "next", "next", "next", "zero", "gap", "repeat"]),
+        age=st.integers(1, 7),
+        transactional=st.booleans(),
+    )
+    def send(self, producer_id: int, bump: int, count: int, how: str, age: int, transactional: bool) -> None:
+        mine = self.of(producer_id)
+        data = [batch for batch in mine if not batch.marker]
+        epoch = max((mine[-1].epoch if mine else 0) + bump, 0)
+        following = (data[-1].last + 1) % ROUND if data else (0 if mine else self.start)
+        first = {"next": following, "zero": 0, "gap": (following + 2) % ROUND, "repeat": following}[how]
+        if how == "repeat" and len(data) >= age:
+            first, count = data[-age].first, (data[-age].last - data[-age].first) % ROUND + 1
+        header = header_of(
+            producer_id=producer_id, epoch=epoch, sequence=first, count=count, transactional=transactional
+        )
+        last = (first + count - 1) % ROUND
+        try:
+            answer: object = self.states.check(header, now_ms=0)
+        except KafkaError as error:
+            answer = error.code
+        assert answer == self.expectation(producer_id, epoch, first, last, transactional)
+        if answer is None:
+            self.states.apply(header, self.offset)
+            self.history.append(Accepted(producer_id, epoch, first, last, self.offset))
+            if transactional:
+                self.open.setdefault(producer_id, self.offset)
+            self.offset += count
+
+    @rule(producer_id=producer_ids, commit=st.booleans(), bump=st.booleans())
+    def end(self, producer_id: int, commit: bool, bump: bool) -> None:
+        mine = self.of(producer_id)
+        epoch = (mine[-1].epoch if mine else 0) + bump
+        header = header_of(producer_id=producer_id, epoch=epoch)
+        completed = self.states.apply_marker(header, self.offset, EndTxnMarker(commit, 0), 0)
+        began = self.open.pop(producer_id, None)
+        assert completed == (None if began is None else (producer_id, began, self.offset, not commit))
+        self.history.append(Accepted(producer_id, epoch, -1, -1, self.offset, marker=True))
+        self.offset += 1
+
+    @rule()
+    def restart_from_a_snapshot(self) -> None:
+        data = encode_snapshot(self.states.entries.values())
+        self.states = ProducerStates()
+        self.states.load(decode_snapshot(data))
+        self.since_snapshot = self.offset
+
+    @invariant()
+    def open_transactions_agree(self) -> None:
+        assert self.states.first_undecided_offset == min(self.open.values(), default=None)
+
+
+TestProducers = ProducersMachine.TestCase
