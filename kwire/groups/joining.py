@@ -255,15 +255,16 @@ class Joining:
                 response.error_code = response_error(error)
                 response.member_id = NO_MEMBER_ID
                 then.reply(join.token, response)
-            elif join.context.api_version >= FIRST_VERSION_SKIPPING_ASSIGNMENT:
+                return
+            group.topics = group.find_topics()
+            if join.context.api_version >= FIRST_VERSION_SKIPPING_ASSIGNMENT:
                 response = self.rebalancing.current_generation(group, member)
                 response.skip_assignment = group.is_leader(member.member_id)
-                self.rebalancing.answer_join(then, group, member, response)
             else:
                 # Older clients do not know how to lead without assigning: told the old id, none takes itself for it.
                 response = self.rebalancing.current_generation(group, member, with_roster=False)
                 response.leader = old_leader_id or ""
-                self.rebalancing.answer_join(then, group, member, response)
+            self.rebalancing.answer_join(then, group, member, response)
 
         assignment = {other.member_id: other.assignment for other in group.members.values()}
         turn.append([generation_record(group, assignment)], appended)

@@ -35,6 +35,7 @@ from kwire_protocol.wire import NULL_UUID, Uuid, Writer
 from kwire.groups.config import GroupConfig
 from kwire.groups.effects import Append, Effect, Record, Reply
 from kwire.groups.joining import MemberContext
+from kwire.groups.records import GroupChange, read_record
 from kwire.groups.shard import GroupShard
 
 GROUP = "readers"
@@ -59,6 +60,8 @@ class ShardDriver:
         self.now_ms = 0
         self.log: list[Record] = []
         self.append_error = ErrorCode.NONE
+        self.unrecorded: set[str] = set()
+        """Groups whose latest own record could not be appended."""
         self.replies: dict[object, Any] = {}
         self.tokens: list[object] = []
         self._uuids = 0
@@ -71,13 +74,18 @@ class ShardDriver:
         while todo:
             match todo.pop():
                 case Append() as append:
+                    changes = map(read_record, *zip(*append.records, strict=True))
+                    changed = {change.group_id for change in changes if isinstance(change, GroupChange)}
                     if self.append_error is ErrorCode.NONE:
                         self.log += append.records
+                        self.unrecorded -= changed
+                    else:
+                        self.unrecorded |= changed
                     todo += reversed(append.done(self.append_error, now_ms=self.now_ms))
                 case Reply(token, response):
                     assert token in self.tokens, "a reply to nobody"
                     assert token not in self.replies, "a second reply to the same request"
-                    if not isinstance(response, list):
+                    if isinstance(response, (JoinGroupResponse, SyncGroupResponse)):
                         response.write(Writer(), response.versions[-1])
                     self.replies[token] = response
 
@@ -96,6 +104,7 @@ class ShardDriver:
         """A new shard from the log; whoever was parked is forgotten, as when the process died."""
         self.shard = replayed(self.log, self.config)
         self.tokens = [token for token in self.tokens if token in self.replies]
+        self.unrecorded.clear()
         self.run(self.shard.loaded(now_ms=self.now_ms))
 
     def token(self) -> object:
