@@ -28,6 +28,7 @@ import attrs
 
 from devtools.ports import free_port
 
+from . import groups
 from .waiting import eventually
 
 KIND = os.environ.get("KWIRE_COMPAT", "kwire")
@@ -171,6 +172,7 @@ class _Kafka:
 
     def __enter__(self) -> _Kafka:
         self._kafka.__enter__()
+        groups.wait_until_served(self.bootstrap)
         return self
 
     def __exit__(self, *about: object) -> None:

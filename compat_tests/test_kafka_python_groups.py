@@ -142,9 +142,10 @@ def test_a_member_without_a_common_strategy_is_refused(broker: Broker, topic: st
     that = {"partition_assignment_strategy": [RoundRobinPartitionAssignor]}
     with (
         consuming(broker.bootstrap, topic, group_id=group, **this) as first,
-        consuming(broker.bootstrap, topic, group_id=group, **that) as second,
+        consuming(broker.bootstrap, group_id=group, **that) as second,
     ):
         settle([first], 1, most=1)
+        second.subscribe([topic])
         with pytest.raises(errors.InconsistentGroupProtocolError):
             poll_for_ever(second)
 
@@ -166,9 +167,10 @@ def test_a_member_that_stopped_polling_loses_its_partitions_and_may_not_commit(
     lazy = {**QUICK, "max_poll_interval_ms": 1_200}
     with (
         consuming(broker.bootstrap, topic, group_id=group, **lazy) as sleeper,
-        consuming(broker.bootstrap, topic, group_id=group, **QUICK) as other,
+        consuming(broker.bootstrap, group_id=group, **QUICK) as other,
     ):
         settle([sleeper], 2, most=2)
+        other.subscribe([topic])
         settle([other], 2, most=2)
         with pytest.raises(errors.CommitFailedError):
             sleeper.commit({TopicPartition(topic, 0): OffsetAndMetadata(1, "", -1)})
