@@ -134,16 +134,17 @@ def compact_json(facts: dict[str, Any], indent: str = "") -> str:
 
 
 def folder_of(message: dict[str, Any]) -> Path:
+    """Below schemas/."""
     if message["type"] in {"request", "response"}:
-        return SCHEMAS / "messages"
+        return Path("messages")
     for pattern, module in INTERNAL_MODULES:
         if re.fullmatch(pattern, message["name"]):
-            return SCHEMAS / "internal" / module
+            return Path("internal") / module
     raise ValueError(f"no module is named for {message['name']}")
 
 
-def import_messages(jar: Path) -> list[str]:
-    names = []
+def import_messages(jar: Path, schemas: Path) -> int:
+    count = 0
     with zipfile.ZipFile(jar) as archive:
         for entry in sorted(archive.namelist()):
             if not re.fullmatch(r"(common/)?(message|metadata)/\w+\.json", entry):
@@ -152,14 +153,14 @@ def import_messages(jar: Path) -> list[str]:
             # Headers are written by hand (headers.py); messages without versions are gone from Kafka.
             if message["type"] == "header" or message["validVersions"] == "none":
                 continue
-            folder = folder_of(message)
+            folder = schemas / folder_of(message)
             folder.mkdir(parents=True, exist_ok=True)
             (folder / f"{message['name']}.json").write_text(compact_json(message_facts(message)) + "\n")
-            names.append(message["name"])
-    return names
+            count += 1
+    return count
 
 
-def import_errors() -> None:
+def import_errors(schemas: Path) -> None:
     source = Path(__file__).parent / "DumpErrors.java"
     classes = compile_java(source, classpath(JAR_SET))
     command: list[str | Path] = [java(), "-cp", f"{classpath(JAR_SET)}{os.pathsep}{classes}", "DumpErrors"]
@@ -169,7 +170,7 @@ def import_errors() -> None:
         for code, name, retriable in map(str.split, lines)
     ]
     text = ",\n".join("  " + json.dumps(error) for error in errors)
-    (SCHEMAS / "errors.json").write_text(f"[\n{text}\n]\n")
+    (schemas / "errors.json").write_text(f"[\n{text}\n]\n")
 
 
 def jar_versions() -> dict[str, tuple[Path, str]]:
@@ -181,15 +182,21 @@ def jar_versions() -> dict[str, tuple[Path, str]]:
     return found
 
 
-def main() -> None:
-    shutil.rmtree(SCHEMAS / "messages", ignore_errors=True)
-    shutil.rmtree(SCHEMAS / "internal", ignore_errors=True)
+def import_all(schemas: Path) -> tuple[int, str]:
+    """Returns the number of messages and Kafka's version."""
     found = jar_versions()
     version = found["kafka-clients"][1]
-    names = [name for artifact in ARTIFACTS for name in import_messages(found[artifact][0])]
-    import_errors()
-    (SCHEMAS / "KAFKA_VERSION").write_text(version + "\n")
-    print(f"{len(names)} messages of Kafka {version}")
+    count = sum(import_messages(found[artifact][0], schemas) for artifact in ARTIFACTS)
+    import_errors(schemas)
+    (schemas / "KAFKA_VERSION").write_text(version + "\n")
+    return count, version
+
+
+def main() -> None:
+    for folder in ("messages", "internal"):
+        shutil.rmtree(SCHEMAS / folder, ignore_errors=True)
+    count, version = import_all(SCHEMAS)
+    print(f"{count} messages of Kafka {version}")
 
 
 if __name__ == "__main__":

@@ -74,8 +74,8 @@ def uuid_to_text(uuid: Uuid) -> str:
 
 def uuid_from_text(text: str) -> Uuid:
     """The reverse of uuid_to_text. ValueError when `text` is not 22 characters of base64."""
-    if len(text) != 22:
-        raise ValueError(f"a Kafka UUID has 22 characters: {text!r}")
+    if len(text) != 22 or "+" in text or "/" in text:
+        raise ValueError(f"a Kafka UUID has 22 characters of base64 for URLs: {text!r}")
     return base64.b64decode(text + "==", altchars=b"-_", validate=True)
 
 

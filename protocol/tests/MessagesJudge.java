@@ -10,6 +10,8 @@ import java.nio.charset.StandardCharsets;
 import java.util.HashMap;
 import java.util.HexFormat;
 import java.util.Map;
+import java.util.StringJoiner;
+import org.apache.kafka.common.protocol.ApiKeys;
 import org.apache.kafka.common.protocol.ByteBufferAccessor;
 import org.apache.kafka.common.protocol.Message;
 import org.apache.kafka.common.protocol.MessageUtil;
@@ -22,6 +24,10 @@ import org.apache.kafka.common.protocol.MessageUtil;
  * and is answered by one line: "! " and what went wrong, or
  *
  *     HEX HEX JSON                Kafka's bytes for that JSON; Kafka's bytes for what it read from our bytes; that as JSON
+ *
+ * The line "apis" is answered by what ApiKeys says of each API that still has versions, for clients or not:
+ *
+ *     KEY,FOR_CLIENTS,VERSION:REQUEST_HEADER_VERSION:RESPONSE_HEADER_VERSION,...
  */
 public class MessagesJudge {
     private static final ObjectMapper JSON = new ObjectMapper();
@@ -46,6 +52,11 @@ public class MessagesJudge {
         for (String line = input.readLine(); line != null; line = input.readLine()) {
             String answer;
             try {
+                if (line.equals("apis")) {
+                    output.println(apis());
+                    output.flush();
+                    continue;
+                }
                 String[] words = line.split(" ", 4);
                 Kind kind = kinds.get(words[0]);
                 if (kind == null) {
@@ -76,6 +87,21 @@ public class MessagesJudge {
         }
         JsonNode back = (JsonNode) kind.toJson.invoke(null, read, version, true);
         return hex(meant, version) + " " + hex(read, version) + " " + JSON.writeValueAsString(back);
+    }
+
+    private static String apis() {
+        StringJoiner apis = new StringJoiner(" ");
+        for (ApiKeys key : ApiKeys.values()) {
+            if (key.hasValidVersion()) {
+                StringJoiner api = new StringJoiner(",");
+                api.add(Short.toString(key.id)).add(Boolean.toString(ApiKeys.clientApis().contains(key)));
+                for (short v = key.oldestVersion(); v <= key.latestVersion(true); v++) {
+                    api.add(v + ":" + key.requestHeaderVersion(v) + ":" + key.responseHeaderVersion(v));
+                }
+                apis.add(api.toString());
+            }
+        }
+        return apis.toString();
     }
 
     private static String hex(Message message, short version) {

@@ -95,31 +95,40 @@ def least(entry: Entry, version: int, struct: str | None = None) -> Any:
     return entry.classes[struct](**chosen)
 
 
-def most(entry: Entry, version: int, struct: str | None = None) -> Any:
-    """Everything set, lengths that need more than one byte, two elements in each array, the largest number."""
+def most(entry: Entry, version: int, struct: str | None = None, *, length: int = 500) -> Any:
+    """Everything set, two elements in each array, the largest number, strings of about as many bytes as `length`."""
     struct = struct or entry.name
     chosen = {}
     for field in entry.fields(struct):
         if version in field.versions:
-            one = most(entry, version, field.element) if field.is_struct else _extreme(field, 1)
+            one = most(entry, version, field.element, length=length) if field.is_struct else _extreme(field, 1, length)
             chosen[field.attribute] = [one, one] if field.is_array else one
     return entry.classes[struct](**chosen)
 
 
-def _extreme(field: Field, end: int) -> Any:
+def filled(entry: Entry, field: Field) -> Any:
+    """Something that is not the default."""
+    if field.is_array:
+        return [entry.classes[field.element]() if field.is_struct else _extreme(field, 1, 5)]
+    if field.is_struct:
+        return entry.classes[field.element]()
+    return not field.default if field.element == "bool" else _extreme(field, 1, 5)
+
+
+def _extreme(field: Field, end: int, length: int = 0) -> Any:
     match field.element:
         case "bool":
             return (False, True)[end]
         case "float64":
             return (-1e300, 5e-324)[end]
         case "string":
-            return ("", "é\U0001f600" * 100)[end]
+            return ("", "é\U0001f600" * (length // 6) + "x")[end]
         case "uuid":
             return (bytes(16), b"\xff" * 16)[end]
         case "bytes":
-            return (b"", bytes(range(256)) * 2)[end]
+            return (b"", bytes(range(256)) * (length // 256) + b"x")[end]
         case "records":
-            return (b"", bytes(range(256)) * 80)[end]
+            return (b"", bytes(range(256)) * (length // 8) + b"x")[end]
         case integer:
             return integer_bounds(integer)[end]
 

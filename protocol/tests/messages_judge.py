@@ -9,6 +9,8 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
+import attrs
+
 from devtools.jars import classpath, compile_java
 from devtools.java import java, java_environment
 from protocol.tests.message_catalogue import Entry
@@ -37,25 +39,52 @@ def java_class(entry: Entry) -> str:
     return f"{_PACKAGES.get(module, 'org.apache.kafka.common.message')}.{entry.name}"
 
 
+@attrs.frozen
+class KafkaApi:
+    """What Kafka's ApiKeys says."""
+
+    key: int
+    for_clients: bool
+    header_versions: dict[int, tuple[int, int]]  # by version: of the request, of the response
+
+
 class Judge:
     def __init__(self, process: subprocess.Popen[str]) -> None:
         self._process = process
 
     def check(self, entry: Entry, version: int, value: Any, ours: bytes) -> None:
         """Kafka writes the same bytes for `value`, and reads from ours what we meant."""
-        asked, answers = self._process.stdin, self._process.stdout
-        assert asked is not None
-        assert answers is not None
-        meant = json.dumps(json_of(entry, value, version, records=True))
-        asked.write(f"{java_class(entry)} {version} {ours.hex()} {meant}\n")
-        asked.flush()
-        answer = answers.readline().rstrip("\n")
-        assert answer, "the judge is gone"
+        read = self.check_json(java_class(entry), version, json_of(entry, value, version, records=True), ours)
+        assert read == json_of(entry, value, version, records=False)
+
+    def check_json(self, name: str, version: int, meant: dict[str, Any], ours: bytes) -> Any:
+        """The same for any of Kafka's classes; returns what Kafka read."""
+        answer = self._ask(f"{name} {version} {ours.hex()} {json.dumps(meant)}")
         assert not answer.startswith("!"), answer
         written, rewritten, read = answer.split(" ", 2)
         assert written == ours.hex(), f"Kafka writes {meant} otherwise"
         assert rewritten == ours.hex(), f"Kafka reads something else than {meant}"
-        assert json.loads(read) == json_of(entry, value, version, records=False)
+        return json.loads(read)
+
+    def apis(self) -> list[KafkaApi]:
+        apis = []
+        for text in self._ask("apis").split(" "):
+            key, for_clients, *versions = text.split(",")
+            headers = [tuple(map(int, version.split(":"))) for version in versions]
+            apis.append(
+                KafkaApi(int(key), for_clients == "true", {v: (request, reply) for v, request, reply in headers})
+            )
+        return apis
+
+    def _ask(self, line: str) -> str:
+        asked, answers = self._process.stdin, self._process.stdout
+        assert asked is not None
+        assert answers is not None
+        asked.write(line + "\n")
+        asked.flush()
+        answer = answers.readline().rstrip("\n")
+        assert answer, "the judge is gone"
+        return answer
 
 
 @contextmanager

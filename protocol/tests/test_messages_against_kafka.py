@@ -8,7 +8,15 @@ from typing import Any
 import pytest
 from hypothesis import HealthCheck, Phase, given, settings
 from hypothesis import strategies as st
-from kwire_protocol.wire import Writer
+from kwire_protocol.headers import (
+    RequestHeader,
+    read_request_header,
+    read_response_header,
+    write_request_header,
+    write_response_header,
+)
+from kwire_protocol.messages import APIS
+from kwire_protocol.wire import Reader, Writer
 
 from protocol.tests.message_catalogue import CASES, ENTRIES, IDS, Entry
 from protocol.tests.message_values import least, most, values
@@ -53,3 +61,40 @@ def test_any_value_is_kafkas_bytes(judge: Judge, entry: Entry) -> None:
         check(judge, entry, version, value)
 
     any_value()
+
+
+def test_the_table_of_apis_is_kafkas(judge: Judge) -> None:
+    apis = {api.key: api for api in judge.apis()}
+    assert set(apis) == set(APIS)
+    for key, ours in APIS.items():
+        kafkas = apis[key]
+        assert list(ours.versions) == sorted(kafkas.header_versions)
+        assert ("broker" in ours.listeners) == kafkas.for_clients
+        assert ours.request_class.api_key == ours.response_class.api_key == key
+        for version, header_versions in kafkas.header_versions.items():
+            flexible = ours.is_flexible(version)
+            response = flexible and ours.name != "ApiVersions"
+            assert header_versions == (2 if flexible else 1, 1 if response else 0)
+
+
+@pytest.mark.parametrize("client_id", [None, "", "console-producer", "é" * 1000])
+@pytest.mark.parametrize(("api_key", "api_version", "header_version"), [(0, 8, 1), (0, 9, 2), (18, 3, 2), (17, 1, 1)])
+def test_request_headers_are_kafkas_bytes(
+    judge: Judge, api_key: int, api_version: int, header_version: int, client_id: str | None
+) -> None:
+    header = RequestHeader(api_key, api_version, -5, client_id)
+    w = Writer()
+    write_request_header(w, header)
+    fields = {"requestApiKey": api_key, "requestApiVersion": api_version, "correlationId": -5, "clientId": client_id}
+    name = "org.apache.kafka.common.message.RequestHeaderData"
+    assert judge.check_json(name, header_version, fields, w.getvalue()) == fields
+    assert read_request_header(Reader(w.getvalue())) == header
+
+
+@pytest.mark.parametrize(("api_key", "api_version", "header_version"), [(0, 8, 0), (0, 9, 1), (18, 4, 0), (17, 1, 0)])
+def test_response_headers_are_kafkas_bytes(judge: Judge, api_key: int, api_version: int, header_version: int) -> None:
+    w = Writer()
+    write_response_header(w, api_key, api_version, 77)
+    name = "org.apache.kafka.common.message.ResponseHeaderData"
+    assert judge.check_json(name, header_version, {"correlationId": 77}, w.getvalue()) == {"correlationId": 77}
+    assert read_response_header(Reader(w.getvalue()), api_key, api_version) == 77

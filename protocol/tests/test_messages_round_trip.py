@@ -1,0 +1,147 @@
+"""What is written is read again, and wrong bytes are a ProtocolError or another value: every message, every version."""
+
+from __future__ import annotations
+
+import contextlib
+import random
+import tracemalloc
+from typing import Any
+
+import pytest
+from hypothesis import HealthCheck, Phase, given, settings
+from hypothesis import strategies as st
+from kwire_protocol.wire import ProtocolError, Reader, UnsupportedField, UnsupportedVersion, Writer
+
+from protocol.tests.message_catalogue import CASES, ENTRIES, IDS, Entry
+from protocol.tests.message_values import default_of, filled, least, most, values
+
+EXAMPLES_PER_VERSION = 3
+HUGE = (b"\xff\xff\xff\xff\x0f", b"\x7f\xff\xff\xff\xff", b"\xff\xff\xff\xff\xff", b"\x80\x80\x80\x80\x00")
+
+every_case = pytest.mark.parametrize(("entry", "version"), CASES, ids=IDS)
+
+
+def written(value: Any, version: int) -> bytes:
+    w = Writer()
+    value.write(w, version)
+    return w.getvalue()
+
+
+def assert_round_trip(entry: Entry, version: int, value: Any) -> bytes:
+    data = written(value, version)
+    r = Reader(data)
+    assert entry.cls.read(r, version) == value
+    assert r.remaining == 0
+    return data
+
+
+def assert_every_cut_is_noticed(entry: Entry, version: int, data: bytes, cuts: range) -> None:
+    for cut in cuts:
+        with pytest.raises(ProtocolError):
+            entry.cls.read(Reader(data[:cut]), version)
+
+
+def read_or_refuse(entry: Entry, version: int, data: bytes) -> None:
+    with contextlib.suppress(ProtocolError):
+        entry.cls.read(Reader(data), version)
+
+
+@every_case
+def test_extremes_survive(entry: Entry, version: int) -> None:
+    assert_round_trip(entry, version, entry.cls())
+    assert_round_trip(entry, version, least(entry, version))
+    assert_round_trip(entry, version, most(entry, version))
+
+
+@pytest.mark.parametrize("entry", ENTRIES, ids=lambda entry: entry.name)
+def test_any_value_survives_and_any_cut_of_it_is_noticed(entry: Entry) -> None:
+    versions = list(entry.message.versions)
+
+    @settings(
+        max_examples=EXAMPLES_PER_VERSION * len(versions),
+        deadline=None,
+        database=None,
+        phases=[Phase.generate, Phase.shrink],
+        suppress_health_check=list(HealthCheck),
+    )
+    @given(
+        case=st.sampled_from(versions).flatmap(lambda version: st.tuples(st.just(version), values(entry, version))),
+        noise=st.randoms(use_true_random=False),
+    )
+    def any_value(case: tuple[int, Any], noise: random.Random) -> None:
+        version, value = case
+        data = assert_round_trip(entry, version, value)
+        assert_every_cut_is_noticed(entry, version, data, range(0, len(data), 1 + len(data) // 10))
+        for _ in range(3 if data else 0):
+            changed = bytearray(data)
+            changed[noise.randrange(len(data))] = noise.randrange(256)
+            read_or_refuse(entry, version, bytes(changed))
+
+    any_value()
+
+
+@every_case
+def test_a_lie_at_any_place_costs_neither_another_exception_nor_memory(entry: Entry, version: int) -> None:
+    data = written(most(entry, version, length=5), version)
+    assert_every_cut_is_noticed(entry, version, data, range(0, len(data), 1 + len(data) // 50))
+    tracemalloc.start()
+    try:
+        for at in range(0, len(data), 1 + len(data) // 25):
+            for lie in HUGE:
+                read_or_refuse(entry, version, data[:at] + lie + data[at + len(lie) :])
+        _, peak = tracemalloc.get_traced_memory()
+    finally:
+        tracemalloc.stop()
+    assert peak < 100_000 + 100 * len(data)
+
+
+@every_case
+def test_unknown_tagged_fields_are_skipped(entry: Entry, version: int) -> None:
+    if version not in entry.message.flexible:
+        return
+    value = least(entry, version)
+    for field in entry.message.fields:
+        if field.tag is not None:
+            setattr(value, field.attribute, default_of(entry, entry.name, field))
+    data = written(value, version)
+    assert data.endswith(b"\0")
+    with_tags = data[:-1] + b"\x02" + b"\xc8\x01" + b"\x03abc" + b"\xc9\x01" + b"\x00"
+    r = Reader(with_tags)
+    assert entry.cls.read(r, version) == value
+    assert r.remaining == 0
+
+
+@every_case
+def test_fields_that_a_version_lacks_are_refused_unless_ignorable(entry: Entry, version: int) -> None:
+    for field in entry.message.fields:
+        if version in field.versions:
+            continue
+        value = least(entry, version)
+        without = written(value, version)
+        setattr(value, field.attribute, filled(entry, field))
+        if field.ignorable:
+            assert written(value, version) == without
+        else:
+            with pytest.raises(UnsupportedField, match=field.attribute):
+                written(value, version)
+
+
+@every_case
+def test_null_is_refused_by_versions_that_do_not_allow_it(entry: Entry, version: int) -> None:
+    for field in entry.message.fields:
+        if version in field.versions and version not in field.nullable and field.nullable:
+            value = least(entry, version)
+            setattr(value, field.attribute, None)
+            with pytest.raises(ValueError, match=field.attribute):
+                written(value, version)
+
+
+@pytest.mark.parametrize("entry", ENTRIES, ids=lambda entry: entry.name)
+def test_other_versions_are_refused(entry: Entry) -> None:
+    versions = entry.message.versions
+    assert entry.cls.versions == range(versions.low, versions.high + 1)
+    for version in (versions.low - 1, versions.high + 1):
+        with pytest.raises(UnsupportedVersion):
+            entry.cls.read(Reader(bytes(1000)), version)
+        with pytest.raises(UnsupportedVersion):
+            written(entry.cls(), version)
