@@ -27,6 +27,7 @@ from kwire.clock import Clock
 from kwire.config import ConfigError, ServerConfig
 from kwire.configs.definition import Value
 from kwire.configs.resolution import ConfigResolver
+from kwire.metadata.answers import AnswerCache
 from kwire.metadata.bootstrap import SUPPORTED_FEATURES, bootstrap_records, registration_records
 from kwire.metadata.config_changes import ConfigChange, Outcome, alter_configs
 from kwire.metadata.config_description import describe_configs
@@ -61,9 +62,13 @@ class MetadataService:
     clock: Clock
     configs: ConfigResolver
     image: MetadataImage = attrs.field(factory=MetadataImage)
+    answers: AnswerCache = attrs.field(init=False)
     _watchers: list[Watcher] = attrs.field(factory=list)
     _next_producer_id: int = 0
     _producer_ids_end: int = 0
+
+    def __attrs_post_init__(self) -> None:
+        self.answers = AnswerCache(self.image)
 
     @classmethod
     def open(

@@ -1,0 +1,45 @@
+"""AlterConfigs: v0-2; what it does not name goes back to the default, so IncrementalAlterConfigs is the better choice.
+
+* v2: flexible
+
+The rules are in `kwire.metadata.config_changes`.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from kwire_protocol.kafka_error import KafkaError
+from kwire_protocol.messages.alter_configs import (
+    AlterConfigsRequest,
+    AlterConfigsResourceResponse,
+    AlterConfigsResponse,
+)
+
+from kwire.metadata.config_changes import ConfigChange, Operation, Outcome
+
+if TYPE_CHECKING:
+    from kwire.broker import Broker
+    from kwire.context import Context
+
+
+async def handle(broker: Broker, request: AlterConfigsRequest, context: Context) -> AlterConfigsResponse:  # noqa: ARG001
+    changes = [
+        ConfigChange(
+            resource.resource_type,
+            resource.resource_name,
+            [(config.name, Operation.SET, config.value) for config in resource.configs],
+            replaces=True,
+        )
+        for resource in request.resources
+    ]
+    try:
+        outcomes = broker.metadata.alter_configs(changes, validate_only=request.validate_only)
+    except KafkaError as error:
+        outcomes = [Outcome(error.code, error.message)] * len(changes)
+    return AlterConfigsResponse(
+        responses=[
+            AlterConfigsResourceResponse(outcome.code, outcome.message, change.resource_type, change.resource_name)
+            for change, outcome in zip(changes, outcomes, strict=True)
+        ]
+    )

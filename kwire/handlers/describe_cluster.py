@@ -1,0 +1,75 @@
+"""DescribeCluster: v0-2.
+
+* v1: endpoint_type, for those who ask a controller (KIP-919)
+* v2: fenced brokers are described on request (KIP-1073)
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from kwire_protocol.errors import ErrorCode
+from kwire_protocol.messages.describe_cluster import (
+    DescribeClusterBroker,
+    DescribeClusterRequest,
+    DescribeClusterResponse,
+)
+
+from kwire.handlers.authorized_operations import cluster_operations
+from kwire.metadata.answers import EncodedResponse
+
+if TYPE_CHECKING:
+    from kwire.broker import Broker
+    from kwire.context import Context
+
+BROKERS = 1
+CONTROLLERS = 2
+NO_CONTROLLER = -1
+
+
+async def handle(
+    broker: Broker, request: DescribeClusterRequest, context: Context
+) -> EncodedResponse | DescribeClusterResponse:
+    if request.endpoint_type == CONTROLLERS:
+        return DescribeClusterResponse(
+            error_code=ErrorCode.MISMATCHED_ENDPOINT_TYPE,
+            error_message="The request was sent to an endpoint of type BROKER, "
+            "but we wanted an endpoint of type CONTROLLER",
+        )
+    if request.endpoint_type != BROKERS:
+        return DescribeClusterResponse(
+            error_code=ErrorCode.UNSUPPORTED_ENDPOINT_TYPE,
+            error_message=f"Unsupported endpoint type {request.endpoint_type}",
+        )
+    key = (
+        request.api_key,
+        context.api_version,
+        context.listener_name,
+        context.local_host,
+        context.local_port,
+        request.include_cluster_authorized_operations,
+        request.include_fenced_brokers,
+    )
+    answer = broker.metadata.answers.get(key)
+    if answer is not None:
+        return answer
+    brokers = [
+        DescribeClusterBroker(node.node_id, node.host, node.port, node.rack) for node in broker.endpoints(context)
+    ]
+    controller_id = brokers[0].broker_id if brokers else NO_CONTROLLER
+    if request.include_fenced_brokers:
+        for registered in broker.metadata.image.brokers.values():
+            endpoint = registered.endpoints.get(context.listener_name)
+            if registered.fenced and endpoint is not None:
+                brokers.append(
+                    DescribeClusterBroker(
+                        registered.broker_id, endpoint.host, endpoint.port, registered.rack, is_fenced=True
+                    )
+                )
+    response = DescribeClusterResponse(
+        cluster_id=broker.metadata.cluster_id,
+        controller_id=controller_id,
+        brokers=brokers,
+        cluster_authorized_operations=cluster_operations(wanted=request.include_cluster_authorized_operations),
+    )
+    return broker.metadata.answers.put(key, response, context.api_version)

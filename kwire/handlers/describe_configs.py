@@ -1,0 +1,41 @@
+"""DescribeConfigs: v1-4.
+
+* v1: synonyms and sources, in place of a mere «is the default» (KIP-226)
+* v3: types and documentation (KIP-569)
+* v4: flexible
+
+The rules are in `kwire.metadata.config_description`.
+"""
+
+from __future__ import annotations
+
+import logging
+from typing import TYPE_CHECKING
+
+from kwire_protocol.kafka_error import KafkaError
+from kwire_protocol.messages.describe_configs import (
+    DescribeConfigsRequest,
+    DescribeConfigsResponse,
+    DescribeConfigsResult,
+)
+
+if TYPE_CHECKING:
+    from kwire.broker import Broker
+    from kwire.context import Context
+
+
+async def handle(broker: Broker, request: DescribeConfigsRequest, context: Context) -> DescribeConfigsResponse:  # noqa: ARG001
+    try:
+        return broker.metadata.describe_configs(request, loggers=_loggers())
+    except KafkaError as error:
+        return DescribeConfigsResponse(
+            results=[
+                DescribeConfigsResult(error.code, error.message, it.resource_type, it.resource_name, [])
+                for it in request.resources
+            ]
+        )
+
+
+def _loggers() -> dict[str, str]:
+    """Kafka's tools expect a logger named root; everything that kwire logs is below one logger."""
+    return {"root": logging.getLevelName(logging.getLogger("kwire").getEffectiveLevel())}

@@ -1,0 +1,112 @@
+"""DescribeTopicPartitions: v0 (KIP-966).
+
+Topics come in the order of their names, unknown ones among them. No more partitions than the client's limit and
+max.request.partition.size.limit allow are described at once; the cursor says where to go on. The lists of eligible
+leader replicas are empty, never null: the Java client of Kafka 3.9 fails on null.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from kwire_protocol.errors import ErrorCode
+from kwire_protocol.kafka_error import KafkaError
+from kwire_protocol.messages.describe_topic_partitions import (
+    DescribeTopicPartitionsRequest,
+    DescribeTopicPartitionsResponse,
+    DescribeTopicPartitionsResponseCursor,
+    DescribeTopicPartitionsResponsePartition,
+    DescribeTopicPartitionsResponseTopic,
+)
+
+from kwire.handlers.authorized_operations import topic_operations
+from kwire.metadata.answers import EncodedResponse
+from kwire.metadata.image import NO_LEADER, PartitionRegistration
+from kwire.metadata.topic_names import check_topic_name, is_internal
+
+if TYPE_CHECKING:
+    from kwire.broker import Broker
+    from kwire.context import Context
+
+
+async def handle(
+    broker: Broker, request: DescribeTopicPartitionsRequest, context: Context
+) -> EncodedResponse | DescribeTopicPartitionsResponse:
+    cursor = request.cursor
+    key = (
+        request.api_key,
+        context.api_version,
+        request.response_partition_limit,
+        None if cursor is None else (cursor.topic_name, cursor.partition_index),
+        tuple([topic.name for topic in request.topics]),
+    )
+    answer = broker.metadata.answers.get(key)
+    if answer is not None:
+        return answer
+    names = {topic.name for topic in request.topics}
+    if cursor is not None and (cursor.partition_index < 0 or (names and cursor.topic_name not in names)):
+        return DescribeTopicPartitionsResponse(
+            topics=[
+                DescribeTopicPartitionsResponseTopic(ErrorCode.INVALID_REQUEST, topic.name) for topic in request.topics
+            ]
+        )
+    response = _describe(broker, request, names or set(broker.metadata.image.topics))
+    return broker.metadata.answers.put(key, response, context.api_version)
+
+
+def _describe(
+    broker: Broker, request: DescribeTopicPartitionsRequest, names: set[str]
+) -> DescribeTopicPartitionsResponse:
+    cursor = request.cursor
+    room = max(1, min(request.response_partition_limit, broker.config.max_request_partition_size_limit))
+    topics: list[DescribeTopicPartitionsResponseTopic] = []
+    for name in sorted(names if cursor is None else (it for it in names if it >= cursor.topic_name)):
+        first = cursor.partition_index if cursor is not None and cursor.topic_name == name else 0
+        if room == 0:
+            return DescribeTopicPartitionsResponse(
+                topics=topics, next_cursor=DescribeTopicPartitionsResponseCursor(name, first)
+            )
+        topic = broker.metadata.image.topics.get(name)
+        if topic is None:
+            topics.append(_unknown(name))
+            continue
+        end = min(first + room, len(topic.partitions))
+        topics.append(
+            DescribeTopicPartitionsResponseTopic(
+                name=name,
+                topic_id=topic.topic_id,
+                is_internal=is_internal(name),
+                partitions=[_described(index, topic.partitions[index]) for index in range(first, end)],
+                topic_authorized_operations=topic_operations(wanted=True),
+            )
+        )
+        room -= max(end - first, 0)
+        if end < len(topic.partitions):
+            return DescribeTopicPartitionsResponse(
+                topics=topics, next_cursor=DescribeTopicPartitionsResponseCursor(name, end)
+            )
+    return DescribeTopicPartitionsResponse(topics=topics)
+
+
+def _unknown(name: str) -> DescribeTopicPartitionsResponseTopic:
+    try:
+        check_topic_name(name)
+        code = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+    except KafkaError as error:
+        code = error.code
+    return DescribeTopicPartitionsResponseTopic(
+        code, name, is_internal=is_internal(name), topic_authorized_operations=topic_operations(wanted=True)
+    )
+
+
+def _described(index: int, it: PartitionRegistration) -> DescribeTopicPartitionsResponsePartition:
+    return DescribeTopicPartitionsResponsePartition(
+        error_code=0 if it.leader != NO_LEADER else ErrorCode.LEADER_NOT_AVAILABLE,
+        partition_index=index,
+        leader_id=it.leader,
+        leader_epoch=it.leader_epoch,
+        replica_nodes=list(it.replicas),
+        isr_nodes=list(it.isr),
+        eligible_leader_replicas=list(it.eligible_leader_replicas),
+        last_known_elr=list(it.last_known_elr),
+    )

@@ -1,0 +1,48 @@
+"""IncrementalAlterConfigs: v0-1 (KIP-339).
+
+* v1: flexible
+
+The rules are in `kwire.metadata.config_changes`.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from kwire_protocol.kafka_error import KafkaError
+from kwire_protocol.messages.incremental_alter_configs import (
+    AlterConfigsResourceResponse,
+    IncrementalAlterConfigsRequest,
+    IncrementalAlterConfigsResponse,
+)
+
+from kwire.metadata.config_changes import ConfigChange, Outcome
+
+if TYPE_CHECKING:
+    from kwire.broker import Broker
+    from kwire.context import Context
+
+
+async def handle(
+    broker: Broker,
+    request: IncrementalAlterConfigsRequest,
+    context: Context,  # noqa: ARG001
+) -> IncrementalAlterConfigsResponse:
+    changes = [
+        ConfigChange(
+            resource.resource_type,
+            resource.resource_name,
+            [(config.name, config.config_operation, config.value) for config in resource.configs],
+        )
+        for resource in request.resources
+    ]
+    try:
+        outcomes = broker.metadata.alter_configs(changes, validate_only=request.validate_only)
+    except KafkaError as error:
+        outcomes = [Outcome(error.code, error.message)] * len(changes)
+    return IncrementalAlterConfigsResponse(
+        responses=[
+            AlterConfigsResourceResponse(outcome.code, outcome.message, change.resource_type, change.resource_name)
+            for change, outcome in zip(changes, outcomes, strict=True)
+        ]
+    )

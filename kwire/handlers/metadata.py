@@ -1,0 +1,148 @@
+"""Metadata: v0-13.
+
+* v1: the controller; racks; whether a topic is internal; null, not the empty list, asks for all topics
+* v2: cluster_id
+* v3: throttle_time_ms
+* v4: allow_auto_topic_creation; before it every request for an unknown topic created it
+* v5: offline replicas
+* v7: leader epochs (KIP-320)
+* v8: authorized operations (KIP-430); those of the cluster only up to v10
+* v9: flexible
+* v10: topic ids in answers (KIP-516)
+* v11: no more cluster authorized operations (DescribeCluster has them)
+* v12: topics asked for by id
+* v13: a top-level error code (KIP-1102)
+
+Duplicates are answered once. A topic that a request may create is there when it is answered; Kafka says
+UNKNOWN_TOPIC_OR_PARTITION at first and has the client ask again.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Hashable
+from typing import TYPE_CHECKING
+
+from kwire_protocol.errors import ErrorCode
+from kwire_protocol.kafka_error import KafkaError
+from kwire_protocol.messages.metadata import (
+    MetadataRequest,
+    MetadataResponse,
+    MetadataResponseBroker,
+    MetadataResponsePartition,
+    MetadataResponseTopic,
+)
+from kwire_protocol.wire import NULL_UUID
+
+from kwire.handlers.authorized_operations import cluster_operations, topic_operations
+from kwire.metadata.answers import EncodedResponse
+from kwire.metadata.image import NO_LEADER, TopicImage
+from kwire.metadata.topic_names import check_topic_name, is_internal
+
+if TYPE_CHECKING:
+    from kwire.broker import Broker
+    from kwire.context import Context
+
+NULL_MEANS_ALL_SINCE = 1
+TOPIC_IDS_ASKED_FOR_SINCE = 12
+NO_CONTROLLER = -1
+
+
+async def handle(broker: Broker, request: MetadataRequest, context: Context) -> EncodedResponse | MetadataResponse:
+    version = context.api_version
+    key = _key(request, context)
+    answer = broker.metadata.answers.get(key)
+    if answer is not None:
+        return answer
+    try:
+        topics = _topics(broker, request, version)
+    except KafkaError as error:
+        return MetadataResponse(
+            error_code=error.code,
+            topics=[
+                MetadataResponseTopic(error.code, topic.name or "", topic.topic_id) for topic in request.topics or ()
+            ],
+        )
+    brokers = [
+        MetadataResponseBroker(node.node_id, node.host, node.port, node.rack) for node in broker.endpoints(context)
+    ]
+    response = MetadataResponse(
+        brokers=brokers,
+        cluster_id=broker.metadata.cluster_id,
+        controller_id=brokers[0].node_id if brokers else NO_CONTROLLER,
+        topics=topics,
+        cluster_authorized_operations=cluster_operations(wanted=request.include_cluster_authorized_operations),
+    )
+    return broker.metadata.answers.put(key, response, version)
+
+
+def _key(request: MetadataRequest, context: Context) -> Hashable:
+    return (
+        request.api_key,
+        context.api_version,
+        context.listener_name,
+        context.local_host,
+        context.local_port,
+        request.allow_auto_topic_creation,
+        request.include_cluster_authorized_operations,
+        request.include_topic_authorized_operations,
+        None if request.topics is None else tuple([(topic.name, topic.topic_id) for topic in request.topics]),
+    )
+
+
+def _topics(broker: Broker, request: MetadataRequest, version: int) -> list[MetadataResponseTopic]:
+    """Raises KafkaError(INVALID_REQUEST) when topics are asked for in a way that the version does not know."""
+    image = broker.metadata.image
+    operations = topic_operations(wanted=request.include_topic_authorized_operations)
+    if request.topics is None or (not request.topics and version < NULL_MEANS_ALL_SINCE):
+        return [_described(topic, operations) for topic in image.topics.values()]
+    by_id = [topic for topic in request.topics if topic.topic_id != NULL_UUID]
+    if by_id and version < TOPIC_IDS_ASKED_FOR_SINCE:
+        raise KafkaError(ErrorCode.INVALID_REQUEST)
+    answers: list[MetadataResponseTopic] = []
+    if by_id:
+        for topic_id in dict.fromkeys(topic.topic_id for topic in by_id):
+            known = image.topics_by_id.get(topic_id)
+            if known is None:
+                answers.append(MetadataResponseTopic(ErrorCode.UNKNOWN_TOPIC_ID, None, topic_id))
+            else:
+                answers.append(_described(known, operations))
+        return answers
+    for name in dict.fromkeys(topic.name for topic in request.topics):
+        if name is None:
+            raise KafkaError(ErrorCode.INVALID_REQUEST)
+        try:
+            answers.append(_described(_find(broker, name, create=request.allow_auto_topic_creation), operations))
+        except KafkaError as error:
+            answers.append(MetadataResponseTopic(error.code, name, is_internal=is_internal(name)))
+    return answers
+
+
+def _find(broker: Broker, name: str, *, create: bool) -> TopicImage:
+    """The topic, made on the way if that is allowed. Raises KafkaError."""
+    topic = broker.metadata.image.topics.get(name)
+    if topic is not None:
+        return topic
+    check_topic_name(name)
+    if create and broker.metadata.config.auto_create_topics_enable:
+        return broker.metadata.create_topic_by_itself(name)
+    raise KafkaError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
+
+
+def _described(topic: TopicImage, operations: int) -> MetadataResponseTopic:
+    return MetadataResponseTopic(
+        name=topic.name,
+        topic_id=topic.topic_id,
+        is_internal=is_internal(topic.name),
+        partitions=[
+            MetadataResponsePartition(
+                error_code=0 if it.leader != NO_LEADER else ErrorCode.LEADER_NOT_AVAILABLE,
+                partition_index=index,
+                leader_id=it.leader,
+                leader_epoch=it.leader_epoch,
+                replica_nodes=list(it.replicas),
+                isr_nodes=list(it.isr),
+            )
+            for index, it in enumerate(topic.partitions)
+        ],
+        topic_authorized_operations=operations,
+    )

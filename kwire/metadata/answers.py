@@ -1,0 +1,67 @@
+"""Answers about the cluster, kept encoded: the same question gets the same bytes until the image changes.
+
+An idle Spark query asks the same Metadata, DescribeCluster and DescribeTopicPartitions some hundred times a second. The
+key is everything that the answer depends on besides the image: the API's version, the address that the client dialled
+(it is in the answer), and the question itself.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Hashable
+from typing import Final, Protocol
+
+import attrs
+from kwire_protocol.wire import Writer
+
+from kwire.metadata.image import MetadataImage
+
+MAX_CACHED_BYTES: Final = 16 << 20
+"""Beyond it all is forgotten: better than to keep what nobody may ask again."""
+
+ENTRY_OVERHEAD_BYTES: Final = 512
+"""What a key and its place are counted as, so that many small questions are bounded too."""
+
+
+class Response(Protocol):
+    def write(self, w: Writer, version: int) -> None: ...
+
+
+@attrs.frozen
+class EncodedResponse:
+    """A response that is written already, in the version that it was asked for."""
+
+    body: bytes
+
+    def write(self, w: Writer, version: int) -> None:  # noqa: ARG002 - the shape of every response
+        w.buf += self.body
+
+
+@attrs.define(eq=False)
+class AnswerCache:
+    image: MetadataImage
+    _answers: dict[Hashable, EncodedResponse] = attrs.field(factory=dict)
+    _epoch: int = -1
+    _bytes: int = 0
+
+    def get(self, key: Hashable) -> EncodedResponse | None:
+        if self._epoch != self.image.epoch:
+            self._forget()
+            return None
+        return self._answers.get(key)
+
+    def put(self, key: Hashable, response: Response, version: int) -> EncodedResponse:
+        """Encodes and keeps the answer. Ask `get` first, and change nothing in between."""
+        writer = Writer()
+        response.write(writer, version)
+        encoded = EncodedResponse(writer.getvalue())
+        self._bytes += len(encoded.body) + ENTRY_OVERHEAD_BYTES
+        if self._epoch != self.image.epoch or self._bytes > MAX_CACHED_BYTES:
+            self._forget()
+            self._bytes = len(encoded.body) + ENTRY_OVERHEAD_BYTES
+        self._answers[key] = encoded
+        return encoded
+
+    def _forget(self) -> None:
+        self._answers.clear()
+        self._epoch = self.image.epoch
+        self._bytes = 0
