@@ -18,6 +18,7 @@ from kwire.internal_topic import InternalTopic
 from kwire.metadata.image import Changes, ResourceType
 from kwire.metadata.log import METADATA_TOPIC, METADATA_TOPIC_ID, FileMetadataLog
 from kwire.metadata.service import MetadataService
+from kwire.metadata.topic_names import CONSUMER_OFFSETS
 from kwire.partitions import PartitionTable
 
 METADATA_LOG_CONFIG = LogConfig(retention_ms=-1, retention_bytes=-1)
@@ -38,7 +39,6 @@ class NodeEndpoint:
 class Broker:
     """One node of a cluster; for now the only one. Create it with `Broker.open`."""
 
-    config: ServerConfig
     clock: Clock
     folder: DataFolder
     metadata: MetadataService
@@ -81,9 +81,8 @@ class Broker:
             config.node_id, folder, clock, metadata.topic_values, config.producer_id_expiration_ms
         )
         partitions.apply(Changes(topics_created=list(metadata.image.topics.values())))
-        offsets = InternalTopic("__consumer_offsets", partitions, clock, metadata.create_internal_topic)
+        offsets = InternalTopic(CONSUMER_OFFSETS, partitions, clock, metadata.create_topic_by_itself)
         broker = cls(
-            config=config,
             clock=clock,
             folder=folder,
             metadata=metadata,
@@ -96,6 +95,11 @@ class Broker:
         )
         metadata.watch(broker._follow)
         return broker
+
+    @property
+    def config(self) -> ServerConfig:
+        """The configuration in force, changes made while running included."""
+        return self.metadata.config
 
     def endpoints(self, context: Context) -> list[NodeEndpoint]:
         """Every broker's address for the client behind `context`: as advertised on the listener it came by.

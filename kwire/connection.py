@@ -215,6 +215,7 @@ class Connection:
             if isinstance(piece, (bytes, bytearray, memoryview)):
                 await self._send(piece, flags)
             else:
+                assert isinstance(piece, LogSlice), "the only region that handlers answer with"
                 await self._send_slice(piece, flags)
 
     async def _send(self, data: bytes | bytearray | memoryview, flags: int) -> None:

@@ -28,12 +28,12 @@ KeyedRecord = tuple[bytes, bytes | None]
 
 @attrs.define(eq=False)
 class InternalTopic:
-    """`create` makes the topic through the metadata log and returns when its partitions are there."""
+    """`create(name)` makes the topic through the metadata log and returns when its partitions are there."""
 
     name: str
     partitions: PartitionTable
     clock: Clock
-    create: Callable[[], None]
+    create: Callable[[str], object]
 
     @property
     def exists(self) -> bool:
@@ -49,7 +49,7 @@ class InternalTopic:
         """Creates the topic unless it is there. Raises KafkaError(COORDINATOR_NOT_AVAILABLE)."""
         if not self.exists:
             try:
-                self.create()
+                self.create(self.name)
             except KafkaError as error:
                 raise KafkaError(ErrorCode.COORDINATOR_NOT_AVAILABLE, error.message) from error
 

@@ -22,6 +22,7 @@ from kwire_protocol.records import (
     read_produced_batch,
     validate_records,
 )
+from kwire_protocol.wire import Buffer
 
 ZSTD_FIRST_PRODUCE_VERSION = 7
 COMPRESSION_OF_PRODUCER = -1
@@ -69,20 +70,21 @@ class InvalidRecords(KafkaError):
         self.record_errors = record_errors
 
 
-def check_produced(records: memoryview | None, rules: TopicRules, *, version: int, now_ms: int) -> CheckedBatch:
+def check_produced(records: Buffer | None, rules: TopicRules, *, version: int, now_ms: int) -> CheckedBatch:
     """Checks the records field of one partition in a Produce request of `version`.
 
     Raises KafkaError: CORRUPT_MESSAGE, INVALID_RECORD (several batches, a control batch, a null key in a compacted
     topic), MESSAGE_TOO_LARGE, INVALID_TIMESTAMP, UNSUPPORTED_COMPRESSION_TYPE, UNSUPPORTED_FOR_MESSAGE_FORMAT.
     """
+    view = None if records is None else memoryview(records)
     header = read_produced_batch(
-        records,
+        view,
         max_message_bytes=rules.max_message_bytes,
         zstd_allowed=version >= ZSTD_FIRST_PRODUCE_VERSION,
         timestamp_type=rules.timestamp_type,
     )
-    assert records is not None
-    batch = records[: header.size_in_bytes]
+    assert view is not None
+    batch = view[: header.size_in_bytes]
     converts = rules.compression not in (COMPRESSION_OF_PRODUCER, header.compression)
     suspicious = rules.timestamp_type == CREATE_TIME and _has_timestamp_out_of_bounds(header, rules, now_ms)
     if rules.compacted or converts or suspicious:

@@ -49,8 +49,8 @@ def bind_all(config: ServerConfig) -> list[BoundListener]:
         for listener in config.listeners:
             bound.append(bind(listener, backlog=config.socket_listen_backlog_size))
     except OSError as error:
-        for listener in bound:
-            listener.sock.close()
+        for opened in bound:
+            opened.sock.close()
         raise StartError(f"{error.strerror or error}; is another broker running there?") from error
     return bound
 

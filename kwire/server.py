@@ -14,6 +14,7 @@ from collections.abc import Callable
 import attrs
 import trio
 
+from kwire import housekeeping
 from kwire.broker import Broker
 from kwire.config import Listener
 from kwire.connection import Connection
@@ -73,7 +74,8 @@ class Server:
         """Serves until cancelled; then closes the listeners and drops the connections."""
         try:
             async with trio.open_nursery() as nursery:
-                nursery.start_soon(self.broker.run_services)
+                nursery.start_soon(housekeeping.run, self.broker)
+                nursery.start_soon(self.broker.groups.run)
                 for listener in self.listeners:
                     nursery.start_soon(self._accept, listener, nursery)
                 nursery.start_soon(self._reap_idle)

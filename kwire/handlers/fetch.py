@@ -41,7 +41,7 @@ async def handle(broker: Broker, request: FetchRequest, context: Context) -> Fet
         fetch = _begin(broker, request)
     except KafkaError as error:
         return FetchResponse(error_code=error.code)
-    replica_id = request.replica_state.replica_id if context.api_version >= 15 else request.replica_id
+    replica_id = request.replica_id if request.replica_state is None else request.replica_state.replica_id
     limits = FetchLimits(
         version=context.api_version,
         max_bytes=min(request.max_bytes, broker.config.fetch_max_bytes),

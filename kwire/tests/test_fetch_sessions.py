@@ -91,9 +91,14 @@ def test_a_session_does_not_mix_topic_names_and_ids() -> None:
 
 def test_only_news_is_told_and_an_error_is_told_again() -> None:
     partition = follow(0)
-    told = {"has_records": False, "high_watermark": 5, "log_start_offset": 0, "has_error": False}
-    assert partition.is_news(**told)
-    assert not partition.is_news(**told)
-    assert partition.is_news(**{**told, "high_watermark": 6})
-    assert partition.is_news(**{**told, "has_error": True})
-    assert partition.is_news(**{**told, "high_watermark": 6})
+
+    def is_news(*, high_watermark: int = 5, has_error: bool = False) -> bool:
+        return partition.is_news(
+            has_records=False, high_watermark=high_watermark, log_start_offset=0, has_error=has_error
+        )
+
+    assert is_news()
+    assert not is_news()
+    assert is_news(high_watermark=6)
+    assert is_news(high_watermark=6, has_error=True)
+    assert is_news(high_watermark=6)

@@ -1,0 +1,1 @@
+"""Measurements, never tests: nothing here asserts a time."""
