@@ -1,0 +1,115 @@
+"""A metadata service on a disk in memory, with a clock that stands still and ids that count up."""
+
+from __future__ import annotations
+
+from collections.abc import Coroutine, Mapping
+from typing import Any, TypeVar
+
+import attrs
+from kwire_protocol.internal.metadata_brokers import RegisterBrokerRecord
+from kwire_storage.config import LogConfig
+from kwire_storage.data_folder import DataFolder
+from kwire_storage.memory_disk import MemoryDisk
+
+from kwire.config import ServerConfig
+from kwire.context import Context
+from kwire.metadata.log import METADATA_TOPIC, METADATA_TOPIC_ID, FileMetadataLog
+from kwire.metadata.service import MetadataService
+
+T = TypeVar("T")
+
+CLUSTER_ID = "MkU3OEVBNTcwNTJENDM2Qk"
+DIRECTORY_ID = b"directory-id-16b"
+NOW_MS = 1_700_000_000_000
+
+
+@attrs.define
+class FakeClock:
+    """Ids are 1, 2, 3, ... in 16 bytes."""
+
+    ids: int = 0
+    time_ms: int = NOW_MS
+
+    def now_ms(self) -> int:
+        return self.time_ms
+
+    def uuid(self) -> bytes:
+        self.ids += 1
+        return self.ids.to_bytes(16, "big")
+
+
+def open_service(
+    disk: MemoryDisk | None = None, settings: Mapping[str, str] | None = None, *, ids_from: int = 0
+) -> tuple[MetadataService, DataFolder]:
+    config = ServerConfig.from_properties(settings or {})
+    clock = FakeClock(ids_from)
+    folder = DataFolder.open(
+        disk or MemoryDisk(), cluster_id=CLUSTER_ID, node_id=config.node_id, directory_id=DIRECTORY_ID
+    )
+    if (METADATA_TOPIC, 0) in folder.found:
+        log = folder.open_log(METADATA_TOPIC, 0, LogConfig(), now_ms=NOW_MS)
+    else:
+        log = folder.create_log(METADATA_TOPIC, 0, METADATA_TOPIC_ID, LogConfig(), now_ms=NOW_MS)
+    service = MetadataService.open(
+        config,
+        cluster_id=folder.meta.cluster_id,
+        directory_id=folder.meta.directory_id,
+        log=FileMetadataLog(log, config.node_id, clock.now_ms),
+        clock=clock,
+    )
+    return service, folder
+
+
+def service(settings: Mapping[str, str] | None = None, *, brokers: int = 1) -> MetadataService:
+    """A new cluster of this broker and, for the rules about replicas, others that are only registered."""
+    opened, _ = open_service(settings=settings)
+    for number in range(2, brokers + 1):
+        opened.commit(
+            [RegisterBrokerRecord(broker_id=number, rack=None, fenced=False, log_dirs=[bytes([number]) * 16])]
+        )
+    return opened
+
+
+@attrs.frozen
+class Node:
+    node_id: int
+    host: str
+    port: int
+    rack: str | None
+
+
+@attrs.define(eq=False)
+class FakeBroker:
+    """What these handlers know of a broker."""
+
+    metadata: MetadataService
+
+    @property
+    def config(self) -> ServerConfig:
+        return self.metadata.config
+
+    def endpoints(self, context: Context) -> list[Node]:
+        return [
+            Node(it.broker_id, context.local_host, context.local_port, it.rack)
+            for it in self.metadata.image.live_brokers()
+        ]
+
+
+def context(version: int, *, port: int = 9092) -> Context:
+    return Context(
+        parking=None,  # type: ignore[arg-type]  # these handlers never wait
+        client_host="127.0.0.1",
+        local_host="127.0.0.1",
+        local_port=port,
+        api_version=version,
+    )
+
+
+def run(coroutine: Coroutine[Any, Any, T]) -> T:
+    """The result of a handler that never waits."""
+    try:
+        coroutine.send(None)
+    except StopIteration as stop:
+        result: T = stop.value
+        return result
+    raise AssertionError("the handler waited")
