@@ -29,7 +29,7 @@ def consuming(bootstrap: str, *topics: str, **config: Any) -> Iterator[Any]:
         "auto_offset_reset": "earliest",
         "enable_auto_commit": False,
         "fetch_max_wait_ms": 100,
-        "heartbeat_interval_ms": 200,
+        "heartbeat_interval_ms": 100,
         "retry_backoff_ms": 50,
         "reconnect_backoff_max_ms": 500,
         **config,

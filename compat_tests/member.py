@@ -33,7 +33,7 @@ def _kafka_python(bootstrap: str, group: str, topic: str, config: dict[str, Any]
     with consuming(bootstrap, topic, group_id=group, **config) as consumer:
         teller = _Teller()
         while True:
-            consumer.poll(timeout_ms=50)
+            consumer.poll(timeout_ms=400)
             teller.tell(consumer.assignment())
 
 

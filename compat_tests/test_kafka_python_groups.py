@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack
 from typing import Any
 
@@ -24,7 +25,9 @@ ASSIGNORS = {
     "roundrobin": RoundRobinPartitionAssignor,
     "sticky": StickyPartitionAssignor,
 }
-QUICK = {"session_timeout_ms": 1_000, "heartbeat_interval_ms": 200}
+QUICK = {"session_timeout_ms": 1_000}
+# More than the members' heartbeats are apart, so that all have heard of a rebalance and joined.
+JOIN_WITHIN_MS = 400
 
 
 def partitions_of(consumer: Any) -> list[int]:
@@ -32,12 +35,16 @@ def partitions_of(consumer: Any) -> list[int]:
 
 
 def settle(members: list[Any], partitions: int, *, most: int) -> list[list[int]]:
-    """Polls the members in turn until they share the partitions of one topic; what each owns."""
+    """Polls the members until they share the partitions of one topic; what each owns.
+
+    All at once, each in a thread: a poll of this client that ends while it waits for the others to join lets it ask
+    again, which starts over, and members that are polled in turn may do so to each other for a long time.
+    """
     deadline = Deadline()
     owned: list[list[int]] = []
     while not shared_out(owned, partitions, most=most) and deadline.not_over(f"a balance; owned: {owned}"):
-        for member in members:
-            member.poll(timeout_ms=50)
+        with ThreadPoolExecutor(len(members)) as threads:
+            list(threads.map(lambda member: member.poll(timeout_ms=JOIN_WITHIN_MS), members))
         owned = [partitions_of(member) for member in members]
     return owned
 
@@ -79,7 +86,7 @@ def test_the_partitions_of_a_crashed_member_go_to_the_others(
     ):
         deadline = Deadline()
         while not (other.owns(2) and len(survivor.assignment()) == 2) and deadline.not_over("two members"):
-            survivor.poll(timeout_ms=50)
+            survivor.poll(timeout_ms=JOIN_WITHIN_MS)
         other.kill()
         settle([survivor], 4, most=4)
 
