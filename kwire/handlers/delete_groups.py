@@ -1,0 +1,32 @@
+"""DeleteGroups: v0-3.
+
+* v1: throttle_time_ms
+* v2: flexible
+* v3: error_message
+
+Only groups without members can be deleted; their offsets go with them.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from kwire_protocol.kafka_error import KafkaError
+from kwire_protocol.messages.delete_groups import DeletableGroupResult, DeleteGroupsRequest, DeleteGroupsResponse
+
+if TYPE_CHECKING:
+    from kwire.broker import Broker
+    from kwire.context import Context
+
+
+async def handle(broker: Broker, request: DeleteGroupsRequest, context: Context) -> DeleteGroupsResponse:
+    return DeleteGroupsResponse(
+        results=[await _delete(broker, group_id, context) for group_id in dict.fromkeys(request.groups_names)]
+    )
+
+
+async def _delete(broker: Broker, group_id: str, context: Context) -> DeletableGroupResult:
+    try:
+        return await broker.groups.delete_group(group_id, context)
+    except KafkaError as error:
+        return DeletableGroupResult(group_id=group_id, error_code=error.code)

@@ -1,0 +1,36 @@
+"""JoinGroup: v0-9.
+
+* v1: rebalance_timeout_ms (KIP-62); before, the session timeout stood for it
+* v2: throttle_time_ms
+* v4: a new member is told its id first, MEMBER_ID_REQUIRED (KIP-394)
+* v5: group_instance_id (KIP-345)
+* v6: flexible
+* v7: protocol_type; protocol_name may be null (KIP-559)
+* v8: reason (KIP-800)
+* v9: skip_assignment (KIP-814)
+
+The answer comes when the rebalance does: until then the connection is parked.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from kwire_protocol.kafka_error import KafkaError
+from kwire_protocol.messages.join_group import JoinGroupRequest, JoinGroupResponse
+
+if TYPE_CHECKING:
+    from kwire.broker import Broker
+    from kwire.context import Context
+
+FIRST_VERSION_WITH_NULL_PROTOCOL = 7
+
+
+async def handle(broker: Broker, request: JoinGroupRequest, context: Context) -> JoinGroupResponse:
+    try:
+        response = await broker.groups.join(request, context)
+    except KafkaError as error:
+        response = JoinGroupResponse(error_code=error.code, member_id=request.member_id)
+    if response.protocol_name is None and context.api_version < FIRST_VERSION_WITH_NULL_PROTOCOL:
+        response.protocol_name = ""
+    return response

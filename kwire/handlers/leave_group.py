@@ -1,0 +1,33 @@
+"""LeaveGroup: v0-5.
+
+* v1: throttle_time_ms
+* v3: several members, by member id or instance id, each with its own error (KIP-345)
+* v4: flexible
+* v5: reason (KIP-800)
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from kwire_protocol.kafka_error import KafkaError
+from kwire_protocol.messages.leave_group import LeaveGroupRequest, LeaveGroupResponse, MemberIdentity
+
+if TYPE_CHECKING:
+    from kwire.broker import Broker
+    from kwire.context import Context
+
+FIRST_VERSION_WITH_MEMBERS = 3
+
+
+async def handle(broker: Broker, request: LeaveGroupRequest, context: Context) -> LeaveGroupResponse:
+    one_member = context.api_version < FIRST_VERSION_WITH_MEMBERS
+    if one_member:
+        request.members = [MemberIdentity(member_id=request.member_id)]
+    try:
+        response = await broker.groups.leave(request, context)
+    except KafkaError as error:
+        return LeaveGroupResponse(error_code=error.code)
+    if one_member and response.members:
+        return LeaveGroupResponse(error_code=response.members[0].error_code)
+    return response

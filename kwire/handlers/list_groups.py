@@ -1,0 +1,25 @@
+"""ListGroups: v0-5.
+
+* v1: throttle_time_ms
+* v3: flexible
+* v4: states_filter, group_state (KIP-518)
+* v5: types_filter, group_type (KIP-848)
+
+Lists the groups that this broker coordinates; a client asks every broker.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from kwire_protocol.messages.list_groups import ListGroupsRequest, ListGroupsResponse
+
+if TYPE_CHECKING:
+    from kwire.broker import Broker
+    from kwire.context import Context
+
+
+async def handle(broker: Broker, request: ListGroupsRequest, context: Context) -> ListGroupsResponse:
+    return ListGroupsResponse(
+        groups=broker.groups.list_groups(states=request.states_filter, types=request.types_filter)
+    )

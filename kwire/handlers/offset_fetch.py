@@ -1,0 +1,111 @@
+"""OffsetFetch: v1-10.
+
+* v2: error_code; topics of null ask for all of the group's offsets
+* v3: throttle_time_ms
+* v5: committed_leader_epoch (KIP-320)
+* v6: flexible
+* v7: require_stable (KIP-447)
+* v8: several groups (KIP-709)
+* v9: member_id and member_epoch, for groups of KIP-848
+* v10: topics by id
+
+A group, topic or partition that nobody committed for has the offset -1 and no error: clients rely on it.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from kwire_protocol.errors import ErrorCode
+from kwire_protocol.kafka_error import KafkaError
+from kwire_protocol.messages.offset_fetch import (
+    OffsetFetchRequest,
+    OffsetFetchRequestGroup,
+    OffsetFetchRequestTopics,
+    OffsetFetchResponse,
+    OffsetFetchResponseGroup,
+    OffsetFetchResponsePartition,
+    OffsetFetchResponsePartitions,
+    OffsetFetchResponseTopic,
+    OffsetFetchResponseTopics,
+)
+
+from kwire.groups.offsets import NO_OFFSET
+
+if TYPE_CHECKING:
+    from kwire.broker import Broker
+    from kwire.context import Context
+
+FIRST_VERSION_WITH_GROUP_ERROR = 2
+FIRST_VERSION_WITH_GROUPS = 8
+FIRST_VERSION_WITH_TOPIC_IDS = 10
+
+
+async def handle(broker: Broker, request: OffsetFetchRequest, context: Context) -> OffsetFetchResponse:
+    version = context.api_version
+    if version >= FIRST_VERSION_WITH_GROUPS:
+        by_id = version >= FIRST_VERSION_WITH_TOPIC_IDS
+        return OffsetFetchResponse(groups=[_fetch(broker, group, by_id=by_id) for group in request.groups])
+    topics = None
+    if request.topics is not None:
+        topics = [
+            OffsetFetchRequestTopics(name=it.name, partition_indexes=it.partition_indexes) for it in request.topics
+        ]
+    group = OffsetFetchRequestGroup(group_id=request.group_id, topics=topics)
+    answer = _fetch(broker, group, by_id=False)
+    if answer.error_code and version < FIRST_VERSION_WITH_GROUP_ERROR:
+        answer.topics = [_refused(topic, answer.error_code) for topic in topics or ()]
+    return OffsetFetchResponse(
+        topics=[
+            OffsetFetchResponseTopic(
+                topic.name,
+                [
+                    OffsetFetchResponsePartition(
+                        partition_index=it.partition_index,
+                        committed_offset=it.committed_offset,
+                        committed_leader_epoch=it.committed_leader_epoch,
+                        metadata=it.metadata,
+                        error_code=it.error_code,
+                    )
+                    for it in topic.partitions
+                ],
+            )
+            for topic in answer.topics
+        ],
+        error_code=answer.error_code,
+    )
+
+
+def _fetch(broker: Broker, group: OffsetFetchRequestGroup, *, by_id: bool) -> OffsetFetchResponseGroup:
+    image = broker.metadata.image
+    unknown: list[OffsetFetchRequestTopics] = []
+    if by_id and group.topics is not None:
+        for topic in group.topics:
+            found = image.topics_by_id.get(topic.topic_id)
+            if found is None:
+                unknown.append(topic)
+            else:
+                topic.name = found.name
+        group.topics = [topic for topic in group.topics if topic not in unknown]
+    try:
+        answer = broker.groups.fetch_offsets(group)
+    except KafkaError as error:
+        return OffsetFetchResponseGroup(group_id=group.group_id, error_code=error.code)
+    if by_id and group.topics is None:
+        # Topics that are gone have no id to be told by.
+        answer.topics = [topic for topic in answer.topics if topic.name in image.topics]
+        for named in answer.topics:
+            named.topic_id = image.topics[named.name].topic_id
+    answer.topics += [_refused(topic, ErrorCode.UNKNOWN_TOPIC_ID) for topic in unknown]
+    return answer
+
+
+def _refused(topic: OffsetFetchRequestTopics, error: int) -> OffsetFetchResponseTopics:
+    return OffsetFetchResponseTopics(
+        name=topic.name,
+        topic_id=topic.topic_id,
+        partitions=[
+            OffsetFetchResponsePartitions(partition_index=index, committed_offset=NO_OFFSET, error_code=error)
+            for index in topic.partition_indexes
+        ],
+    )

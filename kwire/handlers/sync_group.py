@@ -1,0 +1,33 @@
+"""SyncGroup: v0-5.
+
+* v1: throttle_time_ms
+* v3: group_instance_id (KIP-345)
+* v4: flexible
+* v5: protocol_type and protocol_name, which must be given (KIP-559)
+
+Followers wait for the leader's assignment: until then the connection is parked.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from kwire_protocol.errors import ErrorCode
+from kwire_protocol.kafka_error import KafkaError
+from kwire_protocol.messages.sync_group import SyncGroupRequest, SyncGroupResponse
+
+if TYPE_CHECKING:
+    from kwire.broker import Broker
+    from kwire.context import Context
+
+FIRST_VERSION_NAMING_PROTOCOL = 5
+
+
+async def handle(broker: Broker, request: SyncGroupRequest, context: Context) -> SyncGroupResponse:
+    names_protocol = request.protocol_type is not None and request.protocol_name is not None
+    if context.api_version >= FIRST_VERSION_NAMING_PROTOCOL and not names_protocol:
+        return SyncGroupResponse(error_code=ErrorCode.INCONSISTENT_GROUP_PROTOCOL)
+    try:
+        return await broker.groups.sync(request, context)
+    except KafkaError as error:
+        return SyncGroupResponse(error_code=error.code)
