@@ -56,6 +56,7 @@ class Account:
 def kwire_serve(folder: Path) -> Iterator[str]:
     """`kwire serve` on a free port; gives its address, and stops it in good order."""
     command = [sys.executable, "-m", "kwire", "serve", "--listen", "127.0.0.1:0", "--data-dir", str(folder)]
+    command += ["--log-level", "warning"]
     with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as process:
         assert process.stdout is not None
         said = process.stdout.readline()  # it prints one line when it serves, and ends without one when it cannot
@@ -127,7 +128,7 @@ def confluent_kafka(bootstrap: str, topic: str, account: Account) -> None:
         if seen == 2 * RECORDS:
             consumer.commit(asynchronous=False)
         consumer.close()
-        return _counted("joined a group, consumed and committed", seen, 2 * RECORDS)
+        return _counted("consumed as a group, committed", seen, 2 * RECORDS)
 
     account.step("confluent-kafka", produce)
     account.step("confluent-kafka", consume)
