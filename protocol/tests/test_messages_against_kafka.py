@@ -35,12 +35,14 @@ def check(judge: Judge, entry: Entry, version: int, value: Any) -> None:
     w = Writer()
     value.write(w, version)
     judge.check(entry, version, value, w.getvalue())
+    assert entry.cls.read(Reader(w.getvalue()), version) == value
 
 
 @pytest.mark.parametrize(("entry", "version"), CASES, ids=IDS)
 def test_defaults_extremes_and_nulls_are_kafkas_bytes(judge: Judge, entry: Entry, version: int) -> None:
     check(judge, entry, version, entry.cls())
     check(judge, entry, version, least(entry, version))
+    check(judge, entry, version, least(entry, version, elements=2))
     check(judge, entry, version, most(entry, version))
 
 

@@ -50,6 +50,7 @@ def read_or_refuse(entry: Entry, version: int, data: bytes) -> None:
 def test_extremes_survive(entry: Entry, version: int) -> None:
     assert_round_trip(entry, version, entry.cls())
     assert_round_trip(entry, version, least(entry, version))
+    assert_round_trip(entry, version, least(entry, version, elements=2))
     assert_round_trip(entry, version, most(entry, version))
 
 
