@@ -8,6 +8,7 @@ import tracemalloc
 from typing import Any
 
 import pytest
+from codegen.layout import Sizes
 from hypothesis import HealthCheck, Phase, given, settings
 from hypothesis import strategies as st
 from kwire_protocol.wire import ProtocolError, Reader, UnsupportedField, UnsupportedVersion, Writer
@@ -135,6 +136,15 @@ def test_null_is_refused_by_versions_that_do_not_allow_it(entry: Entry, version:
             setattr(value, field.attribute, None)
             with pytest.raises(ValueError, match=field.attribute):
                 written(value, version)
+
+
+@every_case
+def test_the_sizes_that_bound_counts_are_the_least_there_are(entry: Entry, version: int) -> None:
+    sizes = Sizes(entry.message)
+    for struct in entry.message.structs:
+        if version in struct.versions:
+            smallest = written(least(entry, version, struct.name), version)
+            assert sizes.of_struct(struct, version) == len(smallest)
 
 
 @pytest.mark.parametrize("entry", ENTRIES, ids=lambda entry: entry.name)
