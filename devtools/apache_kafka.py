@@ -75,6 +75,7 @@ class ApacheKafka:
         self._controller_port = 0
         self._keep_folder = folder is not None
         self._process: subprocess.Popen[bytes] | None = None
+        self._guard: subprocess.Popen[bytes] | None = None
 
     @property
     def bootstrap(self) -> str:
@@ -140,6 +141,10 @@ class ApacheKafka:
 
     def _end(self, how: signal.Signals) -> None:
         process, self._process = self._process, None
+        guard, self._guard = self._guard, None
+        if guard is not None:
+            guard.kill()
+            guard.communicate()
         if process is None:
             return
         process.send_signal(how)
@@ -190,6 +195,14 @@ class ApacheKafka:
                 env=_environment(self.version),
                 start_new_session=True,
             )
+        # If we are killed, the pipe to this one closes, and it sees to it that the broker does not outlive us.
+        self._guard = subprocess.Popen(
+            ["sh", "-c", 'cat; kill -9 "$0"', str(self._process.pid)],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.DEVNULL,
+            stderr=subprocess.DEVNULL,
+            start_new_session=True,
+        )
 
     def _wait_until_up(self) -> bool:
         deadline = time.monotonic() + START_SECONDS

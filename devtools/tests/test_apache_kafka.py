@@ -2,9 +2,16 @@
 
 from __future__ import annotations
 
+import os
+import shutil
+import subprocess
+import sys
+import time
+
 import pytest
 
 from devtools.apache_kafka import ApacheKafka, ApacheKafkaError, dump_log, run_tool
+from devtools.places import REPOSITORY
 
 TOOLS = "org.apache.kafka.tools"
 QUICK_RETURN = {"broker.session.timeout.ms": 1500, "broker.heartbeat.interval.ms": 250}
@@ -32,6 +39,30 @@ def test_data_and_address_outlive_a_stop_and_a_kill() -> None:
         assert dumped.count("| offset: ") == 2
     assert not kafka.running
     assert not kafka.folder.exists()
+
+
+ORPHAN = """
+import os, signal
+from devtools.apache_kafka import ApacheKafka
+kafka = ApacheKafka()
+kafka.start()
+print(kafka.pid, kafka.folder, flush=True)
+os.kill(os.getpid(), signal.SIGKILL)
+"""
+
+
+def test_it_does_not_outlive_a_killed_parent() -> None:
+    done = subprocess.run([sys.executable, "-c", ORPHAN], cwd=REPOSITORY, capture_output=True, text=True, check=False)
+    pid, folder = done.stdout.split()
+    shutil.rmtree(folder)
+    deadline = time.monotonic() + 20
+    while time.monotonic() < deadline:
+        try:
+            os.kill(int(pid), 0)
+        except ProcessLookupError:
+            return
+        time.sleep(0.02)
+    pytest.fail("Apache Kafka still runs")
 
 
 def test_a_start_that_fails_says_why() -> None:
