@@ -77,23 +77,27 @@ def _element(entry: Entry, field: Field, version: int) -> st.SearchStrategy[Any]
 # At the least and at the most
 
 
-def least(entry: Entry, version: int, struct: str | None = None, *, elements: int = 0) -> Any:
+def least(entry: Entry, version: int, struct: str | None = None, *, elements: int = 0, with_tags: bool = True) -> Any:
     """Null wherever that is allowed, else empty, else the smallest number; arrays of so many elements of that kind."""
+
+    def inner(field: Field) -> Any:
+        return least(entry, version, field.element, elements=elements, with_tags=with_tags)
+
     struct = struct or entry.name
     chosen: dict[str, Any] = {}
     for field in entry.fields(struct):
-        if version not in field.versions:
+        if version not in field.versions or (field.tag is not None and not with_tags):
             continue
         one: Any
         if field.is_array and elements:
-            one = least(entry, version, field.element, elements=elements) if field.is_struct else _extreme(field, 0)
+            one = inner(field) if field.is_struct else _extreme(field, 0)
             chosen[field.attribute] = [one] * elements
         elif may_be_null(field, version) or is_tagged_struct(field):
             chosen[field.attribute] = None
         elif field.is_array:
             chosen[field.attribute] = []
         elif field.is_struct:
-            chosen[field.attribute] = least(entry, version, field.element, elements=elements)
+            chosen[field.attribute] = inner(field)
         else:
             chosen[field.attribute] = _extreme(field, 0)
     return entry.classes[struct](**chosen)
