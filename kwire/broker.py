@@ -137,4 +137,4 @@ class Broker:
         else:
             self.partitions.reconfigure(name for resource, name in changes.configs if resource == ResourceType.TOPIC)
         for topic in changes.topics_deleted:
-            self.groups.forget_topic(topic.name)
+            self.groups.forget_topic(topic.name, topic.topic_id)

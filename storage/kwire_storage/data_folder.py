@@ -119,7 +119,7 @@ class DataFolder:
             raise StorageError(errno.EEXIST, "the partition has a folder already", folder)
         log = Log.open(self.disk, folder, config, now_ms=now_ms, clean_shutdown=True)
         self.disk.write_bytes(f"{folder}/{names.PARTITION_METADATA}", encode_partition_metadata(topic_id))
-        log.names_unsynced = True
+        log.name_changes += 1
         self._forget(key)
         self.logs[key] = log
         return log
@@ -142,6 +142,11 @@ class DataFolder:
         self.disk.rename(folder, doomed)
         self._forget((topic, partition))
         self._doomed.append(doomed)
+
+    @property
+    def has_deleted(self) -> bool:
+        """Whether `remove_deleted` has something to do."""
+        return bool(self._doomed)
 
     def remove_deleted(self) -> int:
         """Removes the files of deleted logs; returns how many logs. May take long."""
