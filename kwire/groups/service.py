@@ -104,61 +104,61 @@ class GroupService:
     # Requests
 
     async def join(self, request: JoinGroupRequest, context: Context) -> JoinGroupResponse:
-        index = self._index_of(request.group_id)
+        index, shard = self._find(request.group_id)
         slot: Slot[JoinGroupResponse] = Slot()
         member = MemberContext(context.client_id or "", f"/{context.client_host}", context.api_version)
         self._perform(
             index,
-            self._shards[index].join(
-                request, member, slot, member_uuid=_uuid_text(self._clock.uuid()), now_ms=self._clock.now_ms()
-            ),
+            shard.join(request, member, slot, member_uuid=_uuid_text(self._clock.uuid()), now_ms=self._clock.now_ms()),
         )
         return await _answer(slot, context)
 
     async def sync(self, request: SyncGroupRequest, context: Context) -> SyncGroupResponse:
-        index = self._index_of(request.group_id)
+        index, shard = self._find(request.group_id)
         slot: Slot[SyncGroupResponse] = Slot()
-        self._perform(index, self._shards[index].sync(request, slot, now_ms=self._clock.now_ms()))
+        self._perform(index, shard.sync(request, slot, now_ms=self._clock.now_ms()))
         return await _answer(slot, context)
 
     def heartbeat(self, request: HeartbeatRequest) -> HeartbeatResponse:
-        shard = self._shards[self._index_of(request.group_id)]
+        _, shard = self._find(request.group_id)
         return shard.heartbeat(request, now_ms=self._clock.now_ms())
 
     async def leave(self, request: LeaveGroupRequest, context: Context) -> LeaveGroupResponse:
-        index = self._index_of(request.group_id)
+        index, shard = self._find(request.group_id)
         slot: Slot[LeaveGroupResponse] = Slot()
-        self._perform(index, self._shards[index].leave(request, slot, now_ms=self._clock.now_ms()))
+        self._perform(index, shard.leave(request, slot, now_ms=self._clock.now_ms()))
         return await _answer(slot, context)
 
     async def commit(self, request: OffsetCommitRequest, context: Context) -> OffsetCommitResponse:
-        index = self._index_of(request.group_id)
+        index, shard = self._find(request.group_id)
         slot: Slot[OffsetCommitResponse] = Slot()
         self._perform(
             index,
-            self._shards[index].commit(request, slot, api_version=context.api_version, now_ms=self._clock.now_ms()),
+            shard.commit(request, slot, api_version=context.api_version, now_ms=self._clock.now_ms()),
         )
         return await _answer(slot, context)
 
     def fetch_offsets(self, request: OffsetFetchRequestGroup) -> OffsetFetchResponseGroup:
-        return self._shards[self._index_of(request.group_id)].fetch_offsets(request)
+        _, shard = self._find(request.group_id)
+        return shard.fetch_offsets(request)
 
     async def delete_offsets(self, request: OffsetDeleteRequest, context: Context) -> OffsetDeleteResponse:
-        index = self._index_of(request.group_id)
+        index, shard = self._find(request.group_id)
         slot: Slot[OffsetDeleteResponse] = Slot()
-        self._perform(index, self._shards[index].delete_offsets(request, slot, now_ms=self._clock.now_ms()))
+        self._perform(index, shard.delete_offsets(request, slot, now_ms=self._clock.now_ms()))
         return await _answer(slot, context)
 
     def describe(self, group_id: str, *, api_version: int) -> DescribedGroup:
-        return self._shards[self._index_of(group_id)].describe([group_id], api_version=api_version)[0]
+        _, shard = self._find(group_id)
+        return shard.describe([group_id], api_version=api_version)[0]
 
     def list_groups(self, *, states: Sequence[str], types: Sequence[str]) -> list[ListedGroup]:
         return [group for shard in self._shards for group in shard.list_groups(states=states, types=types)]
 
     async def delete_group(self, group_id: str, context: Context) -> DeletableGroupResult:
-        index = self._index_of(group_id)
+        index, shard = self._find(group_id)
         slot: Slot[list[DeletableGroupResult]] = Slot()
-        self._perform(index, self._shards[index].delete_groups([group_id], slot, now_ms=self._clock.now_ms()))
+        self._perform(index, shard.delete_groups([group_id], slot, now_ms=self._clock.now_ms()))
         (result,) = await _answer(slot, context)
         return result
 
@@ -175,12 +175,13 @@ class GroupService:
 
     # Shards
 
-    def _index_of(self, group_id: str) -> int:
-        """The shard of the group; makes the shards if they are not there yet."""
+    def _find(self, group_id: str) -> tuple[int, GroupShard]:
+        """The group's partition and shard; makes the shards if they are not there yet."""
         if not self._shards:
             self._topic.ensure()
             self._load()
-        return java_hash(group_id) % len(self._shards)
+        index = java_hash(group_id) % len(self._shards)
+        return index, self._shards[index]
 
     def _load(self) -> None:
         shards = []

@@ -80,13 +80,11 @@ def _fetch(broker: Broker, group: OffsetFetchRequestGroup, *, by_id: bool) -> Of
     image = broker.metadata.image
     unknown: list[OffsetFetchRequestTopics] = []
     if by_id and group.topics is not None:
-        for topic in group.topics:
+        wanted, group.topics = group.topics, []
+        for topic in wanted:
             found = image.topics_by_id.get(topic.topic_id)
-            if found is None:
-                unknown.append(topic)
-            else:
-                topic.name = found.name
-        group.topics = [topic for topic in group.topics if topic not in unknown]
+            topic.name = "" if found is None else found.name
+            (unknown if found is None else group.topics).append(topic)
     try:
         answer = broker.groups.fetch_offsets(group)
     except KafkaError as error:

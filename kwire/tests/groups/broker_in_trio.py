@@ -1,0 +1,113 @@
+"""A broker without sockets, under trio's mock clock: handlers are called with what would have come over the wire.
+
+`call` takes a request and gives the response, both through their bytes in the version at hand, so that a test in every
+version also shows that what we answer can be said in it.
+"""
+
+from __future__ import annotations
+
+import importlib
+from collections.abc import Awaitable, Callable, Iterable
+from typing import Any, TypeVar
+
+import attrs
+import trio
+import trio.testing
+from kwire_protocol.messages import APIS as MESSAGES
+from kwire_protocol.messages.create_topics import CreatableTopic, CreateTopicsRequest
+from kwire_protocol.wire import ApiMessage, Reader, Uuid, Writer
+from kwire_storage.files import Disk
+from kwire_storage.memory_disk import MemoryDisk
+
+from kwire.apis import APIS
+from kwire.broker import Broker
+from kwire.config import load_config
+from kwire.context import Context, Slot
+
+T = TypeVar("T")
+
+START_MS = 1_700_000_000_000
+
+
+class TrioClock:
+    """The wall clock goes with trio's, which the tests let jump."""
+
+    def __init__(self) -> None:
+        self._ids = 0
+
+    def now_ms(self) -> int:
+        return START_MS + round(trio.current_time() * 1000)
+
+    def uuid(self) -> bytes:
+        self._ids += 1
+        return self._ids.to_bytes(16, "big")
+
+
+class NoParking:
+    """Nothing to flush: whoever waits just waits."""
+
+    def __init__(self) -> None:
+        self.waited = 0
+
+    def waiter(self) -> Any:
+        raise AssertionError("group requests are not woken by appends")
+
+    async def wait_for(self, slot: Slot[T]) -> T:
+        self.waited += 1
+        return await slot.get()
+
+
+@attrs.define(eq=False)
+class InTrio:
+    """One broker and everything a test does with it."""
+
+    broker: Broker
+    parking: NoParking = attrs.field(factory=NoParking)
+
+    async def call(self, request: ApiMessage, version: int, *, client_id: str | None = "app") -> Any:
+        api = APIS[request.api_key]
+        assert version in api.versions
+        context = Context(
+            self.parking, "127.0.0.1", "127.0.0.1", 9092, api_version=version, api_key=api.key, client_id=client_id
+        )
+        message = MESSAGES[request.api_key]
+        handle = importlib.import_module(f"kwire.handlers.{api.name}").handle
+        response = await handle(self.broker, _over_the_wire(message.request_class, request, version), context)
+        return _over_the_wire(message.response_class, response, version)
+
+    def create_topic(self, name: str, partitions: int = 2) -> Uuid:
+        self.broker.metadata.create_topics(CreateTopicsRequest([CreatableTopic(name, partitions, 1)]))
+        return self.broker.metadata.image.topics[name].topic_id
+
+
+def _over_the_wire(kind: Any, message: Any, version: int) -> Any:
+    writer = Writer()
+    message.write(writer, version)
+    reader = Reader(writer.getvalue())
+    decoded = kind.read(reader, version)
+    assert reader.remaining == 0
+    return decoded
+
+
+def with_broker(
+    scenario: Callable[[InTrio], Awaitable[None]],
+    *,
+    settings: Iterable[str] = (),
+    disk: Disk | None = None,
+) -> Disk:
+    """Runs `scenario` against a broker, whose group service runs beside it; returns the disk of the stopped broker."""
+    store = disk or MemoryDisk()
+
+    async def main() -> None:
+        config = load_config(settings=["offsets.topic.num.partitions=3", *settings], listen=["127.0.0.1:0"])
+        broker = Broker.open(config, store, TrioClock())
+        try:
+            async with trio.open_nursery() as nursery:
+                nursery.start_soon(broker.groups.run)
+                await scenario(InTrio(broker))
+                nursery.cancel_scope.cancel()
+        finally:
+            broker.close()
+
+    trio.run(main, clock=trio.testing.MockClock(autojump_threshold=0))
+    return store
