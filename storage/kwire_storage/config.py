@@ -33,6 +33,11 @@ class LogConfig:
         return "delete" in self.cleanup_policy
 
     @property
+    def compacts(self) -> bool:
+        """Whether only the latest record of each key stays, so that offsets may be missing."""
+        return "compact" in self.cleanup_policy
+
+    @property
     def stamps(self) -> bool:
         """Whether records get the broker's time."""
         return self.message_timestamp_type == LOG_APPEND_TIME

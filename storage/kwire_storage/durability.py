@@ -27,6 +27,9 @@ class Flush:
 
     disk: Disk
     end_offset: int
+    # How often names changed, and the end was cut, before this flush began.
+    name_changes: int
+    truncations: int
     records: list[File] = attrs.field(factory=list)
     files: list[str] = attrs.field(factory=list)
     contents: dict[str, bytes] = attrs.field(factory=dict)
@@ -38,14 +41,13 @@ class Flush:
         Raises SyncFailedError when a sync failed: nobody knows then what the medium has. Any other OSError left nothing
         undecided and the flush may be tried again.
         """
-        for path, content in self.contents.items():
-            self.disk.write_atomic(path, content)
         opened = []
         for path in self.files:
             # A segment may have been deleted since.
             with suppress(FileNotFoundError):
                 opened.append(self.disk.open_read(path))
         try:
+            # Records before names: a segment whose name is there before its forerunner's records looks like a loss.
             for file in (*self.records, *opened):
                 file.sync()
             for path in self.folders:
@@ -55,11 +57,13 @@ class Flush:
         finally:
             for file in opened:
                 file.close()
+        for path, content in self.contents.items():
+            self.disk.write_atomic(path, content)
 
 
 def begin_flush(log: Log) -> Flush:
     """See `Log.begin_flush`."""
-    flush = Flush(log.disk, log.log_end_offset)
+    flush = Flush(log.disk, log.log_end_offset, log.name_changes, log.truncations)
     if log.log_end_offset > log.recovery_point or log.truncated:
         for segment, _ in log.segments_from(log.recovery_point):
             if segment is not log.active:
@@ -68,26 +72,25 @@ def begin_flush(log: Log) -> Flush:
                 flush.records.append(segment.file)
     if log.epochs_or_none is not None and log.epochs_or_none.dirty:
         flush.contents[epochs_path(log)] = encode_epochs(log.epochs_or_none.entries)
-        log.names_unsynced = True
     flush.files = sorted(log.unsynced_files)
-    if flush.records or flush.files or log.names_unsynced:
-        if log.names_unsynced:
-            flush.folders.append(log.path)
-        if log.folder_unsynced:
-            flush.folders.append(log.path.rpartition("/")[0])
+    if log.name_changes > log.name_changes_synced:
+        flush.folders.append(log.path)
+    if log.folder_unsynced:
+        flush.folders.append(log.path.rpartition("/")[0])
     return flush
 
 
 def finish_flush(log: Log, flush: Flush) -> None:
     """See `Log.finish_flush`."""
-    log.recovery_point = max(log.recovery_point, min(flush.end_offset, log.log_end_offset))
+    if log.truncations != flush.truncations:
+        # What was synced is not what stands there now; the next flush covers it.
+        return
+    log.recovery_point = max(log.recovery_point, flush.end_offset)
     log.unsynced_files.difference_update(flush.files)
-    log.truncated = False
-    if log.epochs_or_none is not None and epochs_path(log) in flush.contents:
-        log.epochs_or_none.dirty = encode_epochs(log.epochs_or_none.entries) != flush.contents[epochs_path(log)]
-    if log.path in flush.folders:
-        log.names_unsynced = False
-        log.folder_unsynced = False
+    log.truncated = log.folder_unsynced = False
+    log.name_changes_synced = flush.name_changes
+    if epochs_path(log) in flush.contents:
+        log.leader_epochs.dirty = encode_epochs(log.leader_epochs.entries) != flush.contents[epochs_path(log)]
 
 
 def epochs_path(log: Log) -> str:
@@ -106,7 +109,7 @@ def write_snapshot(log: Log) -> None:
     path = snapshot_path(log, end)
     log.disk.write_bytes(path, encode_snapshot(log.producers.entries.values()))
     log.unsynced_files.add(path)
-    log.names_unsynced = True
+    log.name_changes += 1
     stray = [offset for offset in log.snapshot_offsets if offset not in log.bases]
     for offset in stray:
         remove_snapshot(log, offset)

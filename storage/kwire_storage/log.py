@@ -17,14 +17,13 @@ from __future__ import annotations
 
 from bisect import bisect_right
 from collections.abc import Iterator
-from contextlib import suppress
 from typing import TYPE_CHECKING, NamedTuple
 
 from kwire_protocol.errors import ErrorCode
 from kwire_protocol.kafka_error import KafkaError
 from kwire_protocol.records import BatchHeader, assign, iter_headers, set_log_append_time
 
-from kwire_storage import durability, names, opening, replay, retention, search, truncation
+from kwire_storage import durability, names, opening, replay, retention, rolling, search, truncation
 from kwire_storage.config import LogConfig
 from kwire_storage.durability import Flush
 from kwire_storage.epochs import EpochCache
@@ -69,11 +68,13 @@ class Log:
         self.epochs_or_none: EpochCache | None = None
         self.producers_or_none: ProducerStates | None = None
         self.is_active = False
-        # New names in the folder, and the folder's own in the one above, that no sync has made durable yet.
-        self.names_unsynced = False
+        # What a flush still has to make durable: names in the folder, the folder's own name, files other than records,
+        # and a cut end. The counts tell a flush that ran meanwhile that it has not seen the latest.
+        self.name_changes = self.name_changes_synced = 0
         self.folder_unsynced = False
         self.unsynced_files: set[str] = set()
         self.truncated = False
+        self.truncations = 0
         self.recovery: Recovery | None = None
         self.config = config
 
@@ -221,13 +222,7 @@ class Log:
 
     def activate(self, now_ms: int) -> None:
         """Makes the last segment ready for appending; the first append does it by itself."""
-        segment = self.segments[-1]
-        if not segment.size:
-            self.names_unsynced = True
-            segment.created_ms = now_ms
-        segment.activate(self.log_end_offset)
-        _ = self.leader_epochs
-        self.is_active = True
+        rolling.activate(self, now_ms)
 
     def assign_epoch(self, leader_epoch: int) -> None:
         """This node leads from the log's end on, in that epoch."""
@@ -237,36 +232,11 @@ class Log:
 
     def maybe_roll(self, now_ms: int) -> bool:
         """Begins a new segment if the active one has records and is older than `segment.ms`."""
-        if not self.active.size:
-            return False
-        if not self.is_active:
-            self.activate(now_ms)
-        if self.active.age_ms(now_ms, now_ms) <= self._config.segment_ms:
-            return False
-        self.roll(now_ms)
-        return True
+        return rolling.maybe_roll(self, now_ms)
 
     def roll(self, now_ms: int) -> None:
         """Seals the active segment and begins one at the log's end. Raises StorageError, and then nothing changed."""
-        if not self.is_active:
-            self.activate(now_ms)
-        sealed = self.segments[-1]
-        if not sealed.size and sealed.base_offset == self.log_end_offset:
-            return
-        end = self.log_end_offset
-        segment = Segment(self.disk, self.path, end, self._config.index_interval_bytes, now_ms)
-        try:
-            durability.write_snapshot(self)
-            segment.activate(end)
-            self.unsynced_files.update(sealed.seal())
-        except OSError as error:
-            # Later appends go on in the old segment, so a new one must not be found at the next opening.
-            with suppress(OSError):
-                self.disk.remove(segment.path + names.LOG)
-            raise StorageError.of(error, segment.path) from error
-        self.names_unsynced = True
-        self.segments.append(segment)
-        self.bases.append(end)
+        rolling.roll(self, now_ms)
 
     # -- reading
 
@@ -304,6 +274,8 @@ class Log:
     def headers_from(self, offset: int) -> Iterator[tuple[Segment, BatchHeader, int]]:
         """Segment, header and position of every batch that does not end below the offset."""
         for segment, end_offset in self.segments_from(offset):
+            if segment.base_offset >= self.log_end_offset:
+                break
             if offset >= end_offset:
                 continue
             found = segment.locate(offset) if offset > segment.base_offset else (0, 0)

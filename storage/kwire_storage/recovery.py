@@ -4,7 +4,8 @@ Everything below the recovery point was synced and is trusted. Of the segment th
 batch is checked (length, CRC-32C, ascending offsets), and indexes, largest timestamps, leader epochs, producers and
 aborted transactions are made anew from what was read. The first bytes that are not a good batch end the log: they are
 cut off with all that follows, later segments included, since what was appended after a loss must not seem to follow
-what was appended before it.
+what was appended before it. A segment that ends before the next one begins has lost its tail, too (the next one's name
+may reach the medium before this one's bytes) unless compaction may have taken it.
 """
 
 from __future__ import annotations
@@ -41,6 +42,7 @@ def recover(log: Log, recovery_point: int, now_ms: int) -> Recovery:
     first = max(sum(base < recovery_point for base in log.bases) - 1, 0)
     log.log_end_offset = log.bases[first]
     log.producers_or_none = replay.load_producers(log)
+    log.leader_epochs.truncate_from_end(log.log_end_offset)
     scanned = cut = 0
     reason = ""
     deleted = 0
@@ -48,6 +50,10 @@ def recover(log: Log, recovery_point: int, now_ms: int) -> Recovery:
         segment = log.segments[number]
         if segment.base_offset < log.log_end_offset:
             reason = f"{segment.path} begins at an offset that its forerunner has"
+            deleted = len(log.segments) - number
+            break
+        if number > first and segment.base_offset > log.log_end_offset and not log.config.compacts:
+            reason = f"{log.path} has nothing of offsets {log.log_end_offset} to {segment.base_offset - 1}"
             deleted = len(log.segments) - number
             break
         log.log_end_offset = segment.base_offset

@@ -62,7 +62,9 @@ def delete_newest(log: Log, count: int, now_ms: int) -> None:
 def _end_at(log: Log, end_offset: int) -> None:
     log.log_end_offset = end_offset
     log.recovery_point = min(log.recovery_point, end_offset)
-    log.truncated = log.names_unsynced = True
+    log.truncated = True
+    log.truncations += 1
+    log.name_changes += 1
     log.producers_or_none = None
     durability.drop_snapshots_above(log, end_offset)
     log.leader_epochs.truncate_from_end(end_offset)

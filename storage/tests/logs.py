@@ -67,7 +67,13 @@ def append(
 
 
 def end_transaction(
-    log: Log, producer_id: int, *, commit: bool, producer_epoch: int = 0, coordinator_epoch: int = 0
+    log: Log,
+    producer_id: int,
+    *,
+    commit: bool,
+    producer_epoch: int = 0,
+    coordinator_epoch: int = 0,
+    leader_epoch: int = 0,
 ) -> AppendResult:
     batch = build_end_transaction_batch(
         commit=commit,
@@ -76,7 +82,7 @@ def end_transaction(
         coordinator_epoch=coordinator_epoch,
         timestamp_ms=1000,
     )
-    return append_bytes(log, batch)
+    return append_bytes(log, batch, leader_epoch=leader_epoch)
 
 
 def header_of(

@@ -1,0 +1,144 @@
+"""Flushes, and what is true of the medium after them."""
+
+from __future__ import annotations
+
+import errno
+
+import pytest
+from kwire_storage.errors import StorageError, SyncFailedError
+from kwire_storage.log import LogConfig
+from kwire_storage.memory_disk import MemoryDisk
+
+from storage.tests.logs import append, bases, open_log, read_all
+
+CONFIG = LogConfig(segment_bytes=500, index_interval_bytes=100)
+
+
+def test_what_was_flushed_survives_a_power_cut() -> None:
+    disk = MemoryDisk()
+    log = open_log(disk, CONFIG)
+    assert log.recovery_point == 0
+    for _ in range(6):
+        append(log, 2, leader_epoch=3)
+    log.flush()
+    assert log.recovery_point == 12
+    append(log, 2)
+    after = open_log(disk.crash(), CONFIG, clean=False, recovery_point=12)
+    assert bases(read_all(after)) == [0, 2, 4, 6, 8, 10]
+    assert after.leader_epochs.entries == [(3, 0)]
+
+
+def test_a_flush_without_news_touches_nothing() -> None:
+    disk = MemoryDisk()
+    log = open_log(disk, CONFIG)
+    append(log, 2)
+    log.flush()
+    operations: list[str] = []
+    disk.before_operation = lambda operation, path: operations.append(f"{operation} {path}")
+    log.flush()
+    assert operations == []
+    append(log, 2)
+    log.flush()
+    assert operations == [f"{operation} orders-0/00000000000000000000.log" for operation in ("append", "sync")]
+
+
+def test_appends_and_rolls_during_a_flush_are_not_taken_for_durable() -> None:
+    disk = MemoryDisk()
+    log = open_log(disk, CONFIG)
+    append(log, 2)
+    flush = log.begin_flush()
+    for _ in range(6):
+        append(log, 2, leader_epoch=1)
+    flush.run()
+    log.finish_flush(flush)
+    assert log.recovery_point == 2
+    log.flush()
+    assert log.recovery_point == 14
+    after = open_log(disk.crash(), CONFIG, clean=False, recovery_point=14)
+    assert bases(read_all(after)) == list(range(0, 14, 2))
+    assert after.leader_epochs.entries == [(0, 0), (1, 2)]
+
+
+def test_a_truncation_during_a_flush_undoes_its_promise() -> None:
+    disk = MemoryDisk()
+    log = open_log(disk, CONFIG)
+    append(log, 2)
+    append(log, 2)
+    flush = log.begin_flush()
+    log.truncate_to(2)
+    append(log, 2)
+    flush.run()
+    log.finish_flush(flush)
+    assert log.recovery_point == 0
+    log.flush()
+    assert log.recovery_point == 4
+
+
+def test_segments_deleted_during_a_flush_do_not_come_back() -> None:
+    disk = MemoryDisk()
+    log = open_log(disk, CONFIG)
+    for _ in range(12):
+        append(log, 2)
+    flush = log.begin_flush()
+    log.advance_log_start(log.log_end_offset)
+    log.apply_retention(10**9, log.log_end_offset)
+    flush.run()
+    log.finish_flush(flush)
+    assert not any("0000000000." in name for name in disk.listdir("orders-0"))
+
+
+@pytest.mark.parametrize("failing", ["sync", "sync_dir"])
+def test_after_a_failed_sync_the_log_takes_nothing_more(failing: str) -> None:
+    disk = MemoryDisk()
+    log = open_log(disk, CONFIG)
+    append(log, 2)
+
+    def fail(operation: str, _path: str) -> None:
+        if operation == failing:
+            raise OSError(errno.EIO, "the medium is gone")
+
+    disk.before_operation = fail
+    with pytest.raises(SyncFailedError) as failed:
+        log.flush()
+    assert failed.value.errno == errno.EIO
+    disk.before_operation = None
+    assert log.recovery_point == 0
+    with pytest.raises(StorageError) as refused:
+        append(log, 1)
+    assert refused.value.errno == errno.EIO
+    assert read_all(log) == [(0, 1)]
+    log.close()
+    assert disk.exists("orders-0/00000000000000000002.snapshot") is False
+
+
+def test_no_room_for_the_epochs_is_not_the_end() -> None:
+    disk = MemoryDisk()
+    log = open_log(disk, CONFIG)
+    append(log, 2)
+
+    def fail(operation: str, path: str) -> None:
+        if "epoch" in path:
+            raise OSError(errno.ENOSPC, f"no room to {operation}")
+
+    disk.before_operation = fail
+    with pytest.raises(OSError, match="no room"):
+        log.flush()
+    disk.before_operation = None
+    append(log, 2)
+    log.flush()
+    assert log.recovery_point == 4
+    assert disk.exists("orders-0/leader-epoch-checkpoint")
+
+
+def test_indexes_of_sealed_segments_are_durable_before_the_recovery_point_passes_them() -> None:
+    disk = MemoryDisk()
+    log = open_log(disk, CONFIG)
+    for _ in range(12):
+        append(log, 2)
+    log.flush()
+    after = disk.crash()
+    assert len(log.bases) == 3
+    for base in log.bases[:-1]:
+        for suffix in ("index", "timeindex"):
+            path = f"orders-0/{base:020d}.{suffix}"
+            assert after.read_bytes(path) == disk.read_bytes(path) != b""
