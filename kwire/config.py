@@ -123,9 +123,11 @@ class ServerConfig:
         check_advertisable(advertised, listeners)
         if read.int("group.min.session.timeout.ms") > read.int("group.max.session.timeout.ms"):
             raise ConfigError("group.min.session.timeout.ms is larger than group.max.session.timeout.ms")
+        node_id = _node_id(properties, read)
         return cls(
-            properties=dict(properties),
-            node_id=_node_id(properties, read),
+            # Both names of this node's number, as Kafka describes them, whichever was used.
+            properties={**properties, "node.id": str(node_id), "broker.id": str(node_id)},
+            node_id=node_id,
             cluster_id=read.optional_text("kwire.cluster.id"),
             broker_rack=read.optional_text("broker.rack"),
             listeners=listeners,

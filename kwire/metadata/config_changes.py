@@ -155,9 +155,12 @@ def _apply_operation(resource_type: int, configs: dict[str, str], name: str, ope
             assert value is not None
             definition = _definition(resource_type, name)
             if definition is None or definition.type is not ConfigType.LIST:
+                word = Operation(operation).name
                 raise KafkaError(
                     ErrorCode.INVALID_CONFIG,
-                    f"Can't {Operation(operation).name} to key {name} because its type is not LIST.",
+                    f"Config value {word.lower()} is not allowed for config key: {name}"
+                    if resource_type == ResourceType.BROKER
+                    else f"Can't {word} to key {name} because its type is not LIST.",
                 )
             current = configs.get(name)
             if current is None:

@@ -1,0 +1,297 @@
+"""Metadata, DescribeCluster, DescribeTopicPartitions, InitProducerId: what clients are told of the cluster."""
+
+from __future__ import annotations
+
+from typing import Any, TypeVar
+
+import pytest
+from kwire_protocol.errors import ErrorCode
+from kwire_protocol.messages.create_topics import CreatableTopic, CreateTopicsRequest
+from kwire_protocol.messages.describe_cluster import DescribeClusterRequest, DescribeClusterResponse
+from kwire_protocol.messages.describe_topic_partitions import (
+    DescribeTopicPartitionsRequest,
+    DescribeTopicPartitionsRequestCursor,
+    DescribeTopicPartitionsResponse,
+    TopicRequest,
+)
+from kwire_protocol.messages.init_producer_id import InitProducerIdRequest, InitProducerIdResponse
+from kwire_protocol.messages.metadata import MetadataRequest, MetadataRequestTopic, MetadataResponse
+from kwire_protocol.wire import NULL_UUID, Reader, Uuid, Writer
+
+from kwire.handlers import describe_cluster, describe_topic_partitions, init_producer_id, metadata
+from kwire.metadata.answers import EncodedResponse
+from kwire.metadata.service import MetadataService
+from kwire.tests.metadata.harness import CLUSTER_ID, FakeBroker, context, run, service
+
+E = ErrorCode
+R = TypeVar("R")
+NOT_ASKED = -(1 << 31)
+
+
+def as_sent(response: Any, kind: type[R], version: int) -> R:
+    """The response as a client of this version reads it."""
+    writer = Writer()
+    response.write(writer, version)
+    read: R = kind.read(Reader(writer.getvalue()), version)  # type: ignore[attr-defined]
+    return read
+
+
+def with_topics(*topics: CreatableTopic, **settings: str) -> MetadataService:
+    opened = service({name.replace("_", "."): value for name, value in settings.items()})
+    opened.create_topics(CreateTopicsRequest(list(topics)))
+    return opened
+
+
+def ask(
+    opened: MetadataService,
+    topics: list[str | Uuid] | None,
+    *,
+    version: int = 13,
+    create: bool = False,
+    port: int = 9092,
+    operations: bool = False,
+) -> MetadataResponse:
+    asked = [
+        MetadataRequestTopic(NULL_UUID, it) if isinstance(it, str) else MetadataRequestTopic(it, None)
+        for it in topics or []
+    ]
+    request = MetadataRequest(None if topics is None else asked, create, operations, operations)
+    broker: Any = FakeBroker(opened)
+    return as_sent(run(metadata.handle(broker, request, context(version, port=port))), MetadataResponse, version)
+
+
+def test_metadata_in_every_version() -> None:
+    opened = with_topics(CreatableTopic("t", 2, 1))
+    for version in range(14):
+        answer = ask(opened, ["t"], version=version, create=True)
+        (topic,) = answer.topics
+        assert (topic.name, topic.error_code, len(topic.partitions)) == ("t", E.NONE, 2)
+        assert [(it.node_id, it.host, it.port) for it in answer.brokers] == [(1, "127.0.0.1", 9092)]
+        assert answer.controller_id == (1 if version >= 1 else -1)
+        assert answer.cluster_id == (CLUSTER_ID if version >= 2 else None)
+        assert topic.partitions[0].leader_epoch == (0 if version >= 7 else -1)
+        assert topic.topic_id == (opened.image.topics["t"].topic_id if version >= 10 else NULL_UUID)
+
+
+def test_no_topics_and_all_topics() -> None:
+    opened = with_topics(CreatableTopic("a", 1, 1), CreatableTopic("b", 1, 1))
+    assert ask(opened, [], version=1).topics == []
+    assert [it.name for it in ask(opened, None, version=1).topics] == ["a", "b"]
+    assert [it.name for it in ask(opened, [], version=0).topics] == ["a", "b"]
+
+
+def test_unknown_and_invalid_topics() -> None:
+    opened = with_topics()
+    answer = ask(opened, ["nope", "a/b", "__consumer_offsets"])
+    assert [(it.name, it.error_code, it.is_internal, it.partitions) for it in answer.topics] == [
+        ("nope", E.UNKNOWN_TOPIC_OR_PARTITION, False, []),
+        ("a/b", E.INVALID_TOPIC_EXCEPTION, False, []),
+        ("__consumer_offsets", E.UNKNOWN_TOPIC_OR_PARTITION, True, []),
+    ]
+    assert opened.image.topics == {}
+
+
+def test_duplicates_are_answered_once() -> None:
+    assert len(ask(with_topics(CreatableTopic("t", 1, 1)), ["t", "t"]).topics) == 1
+
+
+def test_topic_that_may_be_created_is_there_when_answered() -> None:
+    opened = with_topics(num_partitions="3")
+    (topic,) = ask(opened, ["new"], create=True).topics
+    assert (topic.error_code, len(topic.partitions), topic.partitions[0].leader_id) == (E.NONE, 3, 1)
+    (topic,) = ask(opened, ["a/b"], create=True).topics
+    assert topic.error_code == E.INVALID_TOPIC_EXCEPTION
+
+
+def test_topics_are_not_created_where_that_is_off() -> None:
+    opened = with_topics(auto_create_topics_enable="false")
+    assert ask(opened, ["new"], create=True).topics[0].error_code == E.UNKNOWN_TOPIC_OR_PARTITION
+    assert opened.image.topics == {}
+
+
+def test_before_version_4_every_request_creates() -> None:
+    opened = with_topics()
+    assert ask(opened, ["new"], version=3, create=True).topics[0].error_code == E.NONE
+
+
+def test_topics_by_id() -> None:
+    opened = with_topics(CreatableTopic("t", 1, 1))
+    known = opened.image.topics["t"].topic_id
+    answer = ask(opened, [b"x" * 16, known, "ignored beside ids"], version=12)
+    assert [(it.name, it.topic_id, it.error_code) for it in answer.topics] == [
+        (None, b"x" * 16, E.UNKNOWN_TOPIC_ID),
+        ("t", known, E.NONE),
+    ]
+
+
+def test_topics_by_id_are_refused_before_version_12() -> None:
+    opened = with_topics(CreatableTopic("t", 1, 1))
+    broker: Any = FakeBroker(opened)
+    request = MetadataRequest([MetadataRequestTopic(opened.image.topics["t"].topic_id, "t")], False)
+    answer = run(metadata.handle(broker, request, context(10)))
+    assert isinstance(answer, MetadataResponse)
+    assert [(it.name, it.error_code) for it in answer.topics] == [("t", E.INVALID_REQUEST)]
+    assert answer.brokers == []
+
+
+def test_authorized_operations_are_all_of_them_when_asked_for() -> None:
+    opened = with_topics(CreatableTopic("t", 1, 1))
+    answer = ask(opened, ["t"], version=9, operations=True)
+    assert (answer.cluster_authorized_operations, answer.topics[0].topic_authorized_operations) == (8096, 3576)
+    answer = ask(opened, ["t"], version=9)
+    assert (answer.cluster_authorized_operations, answer.topics[0].topic_authorized_operations) == (
+        NOT_ASKED,
+        NOT_ASKED,
+    )
+
+
+def test_clients_are_told_the_address_that_they_dialled() -> None:
+    opened = with_topics()
+    assert ask(opened, [], port=1111).brokers[0].port == 1111
+    assert ask(opened, [], port=2222).brokers[0].port == 2222
+
+
+def test_same_question_same_bytes_until_something_changes() -> None:
+    opened = with_topics(CreatableTopic("t", 1, 1))
+    broker: Any = FakeBroker(opened)
+
+    def answer(version: int = 12) -> EncodedResponse:
+        request = MetadataRequest([MetadataRequestTopic(NULL_UUID, "t")], False)
+        response = run(metadata.handle(broker, request, context(version)))
+        assert isinstance(response, EncodedResponse)
+        return response
+
+    first = answer()
+    assert answer() is first
+    assert answer(11) is not first
+    opened.create_topics(CreateTopicsRequest([CreatableTopic("u", 1, 1)]))
+    second = answer()
+    assert second is not first
+    assert second == first
+    assert answer() is second
+
+
+# -- DescribeCluster
+
+
+@pytest.mark.parametrize("version", [0, 1, 2])
+def test_cluster_is_described(version: int) -> None:
+    broker: Any = FakeBroker(with_topics())
+    request = DescribeClusterRequest(True, 1, include_fenced_brokers=version >= 2)
+    for _ in range(2):
+        answer = as_sent(
+            run(describe_cluster.handle(broker, request, context(version))), DescribeClusterResponse, version
+        )
+        assert (answer.cluster_id, answer.controller_id, answer.error_code) == (CLUSTER_ID, 1, E.NONE)
+        assert [(it.broker_id, it.port, it.is_fenced) for it in answer.brokers] == [(1, 9092, False)]
+        assert answer.cluster_authorized_operations == 8096
+
+
+def test_controllers_are_not_to_be_asked_for_here() -> None:
+    broker: Any = FakeBroker(with_topics())
+    for endpoint_type, code in ((2, E.MISMATCHED_ENDPOINT_TYPE), (3, E.UNSUPPORTED_ENDPOINT_TYPE)):
+        request = DescribeClusterRequest(False, endpoint_type)
+        answer = as_sent(run(describe_cluster.handle(broker, request, context(1))), DescribeClusterResponse, 1)
+        assert answer.error_code == code
+        assert answer.brokers == []
+
+
+# -- DescribeTopicPartitions
+
+
+def describe(
+    opened: MetadataService, topics: list[str], *, limit: int = 2000, cursor: tuple[str, int] | None = None
+) -> tuple[list[tuple[str | None, ErrorCode, list[int]]], tuple[str, int] | None]:
+    request = DescribeTopicPartitionsRequest(
+        [TopicRequest(name) for name in topics],
+        limit,
+        None if cursor is None else DescribeTopicPartitionsRequestCursor(*cursor),
+    )
+    broker: Any = FakeBroker(opened)
+    response = run(describe_topic_partitions.handle(broker, request, context(0)))
+    answer = as_sent(response, DescribeTopicPartitionsResponse, 0)
+    for topic in answer.topics:
+        for partition in topic.partitions:
+            assert partition.eligible_leader_replicas == partition.last_known_elr == []
+    next_cursor = answer.next_cursor
+    return (
+        [(it.name, ErrorCode(it.error_code), [p.partition_index for p in it.partitions]) for it in answer.topics],
+        None if next_cursor is None else (next_cursor.topic_name, next_cursor.partition_index),
+    )
+
+
+def test_topics_are_described_in_order_unknown_ones_among_them() -> None:
+    opened = with_topics(CreatableTopic("foo", 2, 1))
+    assert describe(opened, ["nope", "foo", "a/b", "foo"]) == (
+        [
+            ("a/b", E.INVALID_TOPIC_EXCEPTION, []),
+            ("foo", E.NONE, [0, 1]),
+            ("nope", E.UNKNOWN_TOPIC_OR_PARTITION, []),
+        ],
+        None,
+    )
+
+
+def test_paging_visits_every_partition_once() -> None:
+    opened = with_topics(*(CreatableTopic(name, count, 1) for name, count in (("a", 3), ("b", 1), ("c", 4))))
+    everything = [(name, index) for name, count in (("a", 3), ("b", 1), ("c", 4)) for index in range(count)]
+    for limit in range(1, 10):
+        seen: list[tuple[str | None, int]] = []
+        cursor: tuple[str, int] | None = None
+        for _ in range(20):
+            topics, cursor = describe(opened, [], limit=limit, cursor=cursor)
+            seen += [(name, index) for name, _, indexes in topics for index in indexes]
+            if cursor is None:
+                break
+        assert seen == everything
+
+
+def test_cursor_says_where_to_go_on() -> None:
+    opened = with_topics(CreatableTopic("foo", 2, 1), CreatableTopic("t", 1, 1))
+    assert describe(opened, ["foo"], limit=1) == ([("foo", E.NONE, [0])], ("foo", 1))
+    assert describe(opened, ["foo"], limit=1, cursor=("foo", 1)) == ([("foo", E.NONE, [1])], None)
+    assert describe(opened, ["foo"], cursor=("foo", 2)) == ([("foo", E.NONE, [])], None)
+    assert describe(opened, [], limit=2) == ([("foo", E.NONE, [0, 1])], ("t", 0))
+    assert describe(opened, [], cursor=("g", 0)) == ([("t", E.NONE, [0])], None)
+    assert describe(opened, ["foo"], limit=-1) == ([("foo", E.NONE, [0])], ("foo", 1))
+
+
+def test_cursor_that_points_nowhere_is_refused() -> None:
+    opened = with_topics(CreatableTopic("foo", 2, 1))
+    refused: tuple[list[tuple[str | None, ErrorCode, list[int]]], None] = ([("foo", E.INVALID_REQUEST, [])], None)
+    assert describe(opened, ["foo"], cursor=("foo", -1)) == refused
+    assert describe(opened, ["foo"], cursor=("other", 0)) == refused
+
+
+def test_brokers_limit_bounds_the_clients() -> None:
+    opened = with_topics(CreatableTopic("foo", 5, 1), max_request_partition_size_limit="3")
+    assert describe(opened, ["foo"], limit=2000) == ([("foo", E.NONE, [0, 1, 2])], ("foo", 3))
+
+
+# -- InitProducerId
+
+
+def init(opened: MetadataService, *fields: Any) -> InitProducerIdResponse:
+    broker: Any = FakeBroker(opened)
+    return run(init_producer_id.handle(broker, InitProducerIdRequest(*fields), context(5)))
+
+
+def test_idempotent_producers_get_ids_of_their_own() -> None:
+    opened = with_topics()
+    assert [init(opened, None, 1000).producer_id for _ in range(1500)] == list(range(1500))
+    answer = init(opened, None, 1000, 5, 3)
+    assert (answer.error_code, answer.producer_id, answer.producer_epoch) == (E.NONE, 1500, 0)
+
+
+@pytest.mark.parametrize(
+    ("fields", "code"),
+    [
+        (("", 1000), E.INVALID_REQUEST),
+        ((None, 1000, -1, 3), E.INVALID_REQUEST),
+        ((None, 1000, 5, -1), E.INVALID_REQUEST),
+        (("transactional", 1000), E.UNSUPPORTED_VERSION),
+    ],
+)
+def test_producer_id_refusals(fields: tuple[Any, ...], code: ErrorCode) -> None:
+    answer = init(with_topics(), *fields)
+    assert (answer.error_code, answer.producer_id, answer.producer_epoch) == (code, -1, -1)

@@ -1,0 +1,126 @@
+"""The service over its log: first start, restart, crash at any moment, and a disk that refuses."""
+
+from __future__ import annotations
+
+import errno
+
+import pytest
+from kwire_protocol.errors import ErrorCode
+from kwire_protocol.kafka_error import KafkaError
+from kwire_protocol.messages.create_topics import CreatableTopic, CreateTopicsRequest
+from kwire_protocol.messages.delete_topics import DeleteTopicsRequest
+from kwire_storage.memory_disk import MemoryDisk
+
+from kwire.metadata.config_changes import ConfigChange, Operation
+from kwire.metadata.image import Changes, MetadataImage, ResourceType
+from kwire.metadata.service import MetadataService
+from kwire.tests.metadata.harness import DIRECTORY_ID, open_service
+
+BROKER = ResourceType.BROKER
+
+
+def forget_count(image: MetadataImage) -> MetadataImage:
+    """The image without how often it changed, which a replay need not repeat."""
+    import attrs
+
+    return attrs.evolve(image, epoch=0)
+
+
+def busy(service: MetadataService) -> None:
+    service.create_topics(CreateTopicsRequest([CreatableTopic("a", 3, 1), CreatableTopic("b.c", 1, 1)]))
+    service.delete_topics(DeleteTopicsRequest(topic_names=["a"]), version=5)
+    service.alter_configs([ConfigChange(BROKER, "1", [("log.retention.ms", Operation.SET, "5")])], validate_only=False)
+    service.next_producer_id()
+
+
+def test_first_start_sets_features_and_registers_this_broker() -> None:
+    service, _ = open_service(settings={"broker.rack": "r1", "listeners": "PLAINTEXT://:0"})
+    assert service.image.features == {"metadata.version": 30}
+    (broker,) = service.image.live_brokers()
+    assert (broker.broker_id, broker.rack, broker.log_dirs) == (1, "r1", (DIRECTORY_ID,))
+    assert broker.endpoints["PLAINTEXT"].host == "localhost"
+    # Like a KRaft broker's, its epoch is the offset of its registration.
+    assert broker.broker_epoch == service.image.offset
+
+
+def test_a_restart_knows_what_was_known_and_writes_nothing() -> None:
+    disk = MemoryDisk()
+    service, folder = open_service(disk)
+    busy(service)
+    folder.close()
+    again, _ = open_service(disk.crash(), ids_from=1000)
+    assert forget_count(again.image) == forget_count(service.image)
+    assert again.configs.topic_defaults()["retention.ms"] == 5
+    assert again.config == service.config
+
+
+def test_changed_listeners_are_registered_anew() -> None:
+    disk = MemoryDisk()
+    _, folder = open_service(disk)
+    folder.close()
+    service, _ = open_service(disk.kill(), {"listeners": "PLAINTEXT://127.0.0.1:7777"}, ids_from=1000)
+    assert service.image.brokers[1].endpoints["PLAINTEXT"].port == 7777
+    assert service.image.brokers[1].broker_epoch == service.image.offset
+
+
+def test_what_was_answered_survives_a_power_cut_at_any_moment() -> None:
+    disk = MemoryDisk()
+    service, _ = open_service(disk)
+    known: list[tuple[MetadataImage, MemoryDisk]] = []
+    for step in range(6):
+        service.create_topics(CreateTopicsRequest([CreatableTopic(f"t{step}", 2, 1)]))
+        if step % 2:
+            service.delete_topics(DeleteTopicsRequest(topic_names=[f"t{step - 1}"]), version=5)
+        after, _ = open_service(disk.crash(), ids_from=1000)
+        assert forget_count(after.image) == forget_count(service.image)
+        known.append((after.image, disk))
+
+
+def test_producer_ids_are_never_given_twice_over_restarts() -> None:
+    disk = MemoryDisk()
+    given: list[int] = []
+    for _ in range(3):
+        service, _ = open_service(disk)
+        given += [service.next_producer_id() for _ in range(3)]
+        disk = disk.crash()
+    assert given == [0, 1, 2, 1000, 1001, 1002, 2000, 2001, 2002]
+
+
+def test_a_disk_that_refuses_changes_nothing_and_is_told() -> None:
+    disk = MemoryDisk()
+    service, _ = open_service(disk)
+    told: list[Changes] = []
+    service.watch(told.append)
+    before = service.image.offset
+
+    def full(operation: str, path: str) -> None:
+        raise OSError(errno.ENOSPC, "no space left on device", path)
+
+    disk.before_operation = full
+    with pytest.raises(KafkaError) as error:
+        service.create_topics(CreateTopicsRequest([CreatableTopic("t", 1, 1)]))
+    assert error.value.code == ErrorCode.KAFKA_STORAGE_ERROR
+    assert service.image.offset == before
+    assert service.image.topics == {}
+    assert told == []
+    # And when there is room again, it goes on by itself.
+    disk.before_operation = None
+    service.create_topics(CreateTopicsRequest([CreatableTopic("t", 1, 1)]))
+    assert [it.name for it in told[0].topics_created] == ["t"]
+
+
+def test_watchers_see_the_image_already_changed() -> None:
+    service, _ = open_service()
+    seen: list[list[str]] = []
+    service.watch(lambda changes: seen.append([it.name for it in changes.topics_created]))
+    service.watch(lambda changes: seen.append(sorted(service.image.topics)))
+    service.create_topics(CreateTopicsRequest([CreatableTopic("t", 1, 1)]))
+    assert seen == [["t"], ["t"]]
+
+
+def test_a_topic_that_exists_is_not_created_again() -> None:
+    service, _ = open_service()
+    service.create_topic_by_itself("t")
+    with pytest.raises(KafkaError) as error:
+        service.create_topic_by_itself("t")
+    assert error.value.code == ErrorCode.TOPIC_ALREADY_EXISTS
