@@ -162,7 +162,7 @@ def internal_table(modules: dict[str, list[Message]], kafka_version: str) -> str
         "    __consumer_offsets      key: type int16, key record of version 0; value: version int16, record",
         "    __transaction_state     the same",
         "    __share_group_state     the same",
-        "    __remote_log_metadata   value: type, version (unsigned varints), record",
+        "    __remote_log_metadata   the same as __cluster_metadata",
         "",
         "A module is loaded when the class of one of its records is asked for.",
         "",
