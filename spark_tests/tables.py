@@ -46,19 +46,20 @@ def numbers(rows: DataFrame) -> list[int]:
 
 @attrs.define(eq=False)
 class Tables:
-    """Reads and writes the topics of one broker."""
+    """Reads and writes the topics of one broker. `defaults` are options for every reader."""
 
     spark: SparkSession
     bootstrap: str
+    defaults: Mapping[str, object] = attrs.field(factory=dict)
 
     def read(self, **options: object) -> DataFrame:
         """A batch. Options with dots go in as `**{"kafka.isolation.level": ...}`."""
         reader = self.spark.read.format("kafka").option("kafka.bootstrap.servers", self.bootstrap)
-        return reader.options(**_texts(options)).load()
+        return reader.options(**_texts({**self.defaults, **options})).load()
 
     def stream(self, **options: object) -> DataFrame:
         reader = self.spark.readStream.format("kafka").option("kafka.bootstrap.servers", self.bootstrap)
-        return reader.options(**_texts(options)).load()
+        return reader.options(**_texts({**self.defaults, **options})).load()
 
     def write(self, rows: DataFrame, **options: object) -> None:
         """A batch into the sink."""

@@ -60,6 +60,24 @@ def test_a_start_at_the_end_reads_nothing(tables: Tables, topic: str) -> None:
     assert numbers(tables.read(subscribe=topic, startingOffsets=by_partition(topic, {0: 5}))) == []
 
 
+def test_a_topic_whose_records_were_all_deleted_is_empty(tables: Tables, topic: str) -> None:
+    produce(tables.bootstrap, topic, numbered(10))
+    delete_records(tables.bootstrap, topic, {0: 10})
+    assert numbers(tables.read(subscribe=topic)) == []
+    produce(tables.bootstrap, topic, numbered(1, first=10))
+    (row,) = tables.read(subscribe=topic).collect()
+    assert (row.offset, bytes(row.value)) == (10, b"10")
+
+
+def test_an_end_beyond_the_high_watermark_is_waited_for_in_vain(tables: Tables, topic: str) -> None:
+    produce(tables.bootstrap, topic, numbered(5))
+    rows = tables.read(
+        subscribe=topic, endingOffsets=by_partition(topic, {0: 9}), **{"kafkaConsumer.pollTimeoutMs": 700}
+    )
+    with pytest.raises(Exception, match=DATA_LOSS):
+        rows.collect()
+
+
 def test_a_start_below_the_log_start_fails_the_batch(tables: Tables, topic: str) -> None:
     produce(tables.bootstrap, topic, numbered(10))
     delete_records(tables.bootstrap, topic, {0: 5})

@@ -114,11 +114,19 @@ def test_empty_partitions_among_full_ones_change_nothing(tables: Tables, new_top
 def test_a_hundred_partitions_are_read(tables: Tables, new_topic: Callable[..., str]) -> None:
     topic = new_topic(partitions=100)
     produce(tables.bootstrap, topic, numbered(1000, partitions=100))
-    # Apache Kafka lets a consumer's question for the end offset wait behind the fetch in front of it: here a hundred
-    # times half a second.
-    rows = tables.read(subscribe=topic, **{"kafka.fetch.max.wait.ms": 20})
+    rows = tables.read(subscribe=topic)
     assert rows.rdd.getNumPartitions() == 100
     assert numbers(rows) == list(range(1000))
+
+
+def test_records_are_read_across_segments(tables: Tables, new_topic: Callable[..., str]) -> None:
+    topic = new_topic(config={"segment.bytes": str(1 << 20)})
+    start_ms = an_hour_ago_ms()
+    records = [Record(b"%0100d" % n, timestamp_ms=start_ms + n) for n in range(40_000)]
+    produce(tables.bootstrap, topic, records, batch_size=1 << 16)
+    assert numbers(tables.read(subscribe=topic)) == list(range(40_000))
+    rows = tables.read(subscribe=topic, startingTimestamp=start_ms + 25_000, endingTimestamp=start_ms + 35_000)
+    assert numbers(rows) == list(range(25_000, 35_000))
 
 
 def test_one_partition_is_split_among_more_tasks_without_loss(tables: Tables, topic: str) -> None:

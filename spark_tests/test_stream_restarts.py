@@ -6,7 +6,6 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-from pyspark.sql import SparkSession
 
 from compat_tests import brokers, topics
 
@@ -38,11 +37,6 @@ def test_a_query_stopped_in_the_middle_resumes_there(tables: Tables, topic: str,
     with running(writer.option("path", str(tmp_path / "files"))) as query:
         until(query, lambda: query.lastProgress is not None, "a micro-batch is done")
     assert numbers(into_files(stream, tmp_path)) == list(range(200))
-
-
-@pytest.fixture
-def restartable(spark: SparkSession, restartable_broker: brokers.RestartableBroker) -> Tables:
-    return Tables(spark, restartable_broker.bootstrap)
 
 
 @pytest.mark.parametrize("way", ["restart", "kill_and_restart"])

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 from pyspark.sql import SparkSession
@@ -111,6 +112,30 @@ def test_a_pattern_takes_in_topics_that_are_created_later(tables: Tables, new_to
         produce(tables.bootstrap, second, numbered(5, first=5))
         until(collected.query, lambda: collected.numbers() == list(range(10)), "both topics are read")
         assert {row.topic for row in collected.rows.select("topic").collect()} == {first, second}
+
+
+def test_records_that_are_being_written_are_each_read_once(tables: Tables, new_topic: Callable[..., str]) -> None:
+    topic = new_topic(partitions=3)
+
+    def write() -> None:
+        for first in range(0, 20_000, 2_000):
+            produce(tables.bootstrap, topic, numbered(2_000, first=first, partitions=3))
+
+    stream = tables.stream(subscribe=topic, startingOffsets="earliest")
+    with ThreadPoolExecutor(1) as background, collecting(stream) as collected:
+        writing = background.submit(write)
+        until(collected.query, writing.done, "all is written")
+        writing.result()
+        assert collected.numbers() == list(range(20_000))
+        assert len(collected.batch_sizes()) > 1
+
+
+def test_two_queries_read_a_topic_without_taking_from_each_other(tables: Tables, topic: str) -> None:
+    stream = tables.stream(subscribe=topic, startingOffsets="earliest")
+    with collecting(stream) as first, collecting(stream) as second:
+        for start in (0, 10):
+            produce(tables.bootstrap, topic, numbered(10, first=start))
+            assert first.numbers() == second.numbers() == list(range(start + 10))
 
 
 def test_headers_stream(tables: Tables, topic: str) -> None:
