@@ -74,3 +74,10 @@ def test_a_recorded_text_that_is_refused_today_leaves_the_default() -> None:
     values = ConfigResolver({}).topic_values({"segment.bytes": "1", "no.such.config": "x"})
     assert values["segment.bytes"] == 1 << 30
     assert "no.such.config" not in values
+
+
+def test_a_dynamic_value_silences_its_synonyms_below() -> None:
+    resolver = ConfigResolver({"log.retention.hours": "100"})
+    resolver.update(dynamic_default={"log.retention.ms": "5"}, dynamic_broker={})
+    assert resolver.value("log.retention.hours") == 168
+    assert resolver.value("log.retention.ms") == 5
