@@ -31,6 +31,7 @@ if TYPE_CHECKING:
 CONSUMER = -1
 NO_EPOCH = -1
 NO_RECORDS = b""
+FIRST_VERSION_WITH_LEADER = 12
 
 
 @attrs.frozen
@@ -69,7 +70,8 @@ def read_partitions(table: PartitionTable, wanted: list[FollowedPartition], limi
             answer = PartitionData(followed.index, error.code, -1, records=NO_RECORDS)
             if partition is not None and is_leader_error(error.code):
                 result.leader_moved = True
-                answer.current_leader = LeaderIdAndEpoch(partition.leader_id, partition.leader_epoch)
+                if limits.version >= FIRST_VERSION_WITH_LEADER:
+                    answer.current_leader = LeaderIdAndEpoch(partition.leader_id, partition.leader_epoch)
         else:
             result.size += size
             left -= size

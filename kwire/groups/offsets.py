@@ -45,6 +45,7 @@ from kwire.groups.rebalance import Rebalancing
 from kwire.groups.records import NO_EXPIRY, CommittedOffset, OffsetChange
 
 NO_OFFSET = -1
+LATEST_EXPIRY_MS = 2**63 - 1
 NO_EPOCH = -1
 NO_RETENTION_GIVEN = -1
 FIRST_VERSION_TOLD_OF_MISSING_GROUP = 9
@@ -97,7 +98,7 @@ class Offsets:
             return
         expire_ms = NO_EXPIRY
         if request.retention_time_ms != NO_RETENTION_GIVEN:
-            expire_ms = turn.now_ms + request.retention_time_ms
+            expire_ms = min(turn.now_ms + request.retention_time_ms, LATEST_EXPIRY_MS)
         changes: list[OffsetChange] = []
         answers: list[OffsetCommitResponseTopic] = []
         for topic in request.topics:

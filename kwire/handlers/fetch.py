@@ -34,6 +34,7 @@ if TYPE_CHECKING:
     from kwire.context import Context, ParkedRequest
 
 READ_COMMITTED = 1
+FIRST_VERSION_WITH_ENDPOINTS = 16
 
 
 async def handle(broker: Broker, request: FetchRequest, context: Context) -> FetchResponse:
@@ -52,7 +53,7 @@ async def handle(broker: Broker, request: FetchRequest, context: Context) -> Fet
     if result.size < request.min_bytes and request.max_wait_ms > 0 and fetch.partitions and not result.has_errors:
         result = await _wait_for_data(broker, request, context, fetch, limits, result)
     response = to_response(fetch, result)
-    if result.leader_moved:
+    if result.leader_moved and context.api_version >= FIRST_VERSION_WITH_ENDPOINTS:
         response.node_endpoints = node_endpoints(broker, context, NodeEndpoint)
     return response
 

@@ -40,8 +40,10 @@ EARLIEST_LOCAL = -4
 LATEST_TIERED = -5
 EARLIEST_PENDING_UPLOAD = -6
 FIRST_VERSION_OF = {MAX_TIMESTAMP: 7, EARLIEST_LOCAL: 8, LATEST_TIERED: 9, EARLIEST_PENDING_UPLOAD: 11}
+FIRST_VERSION_WITH_EPOCH = 4
 READ_COMMITTED = 1
 CONSUMER = -1
+NO_EPOCH = -1
 
 
 async def handle(broker: Broker, request: ListOffsetsRequest, context: Context) -> ListOffsetsResponse:
@@ -56,9 +58,12 @@ async def handle(broker: Broker, request: ListOffsetsRequest, context: Context) 
                 if (topic.name, index) in asked_twice:
                     raise KafkaError(ErrorCode.INVALID_REQUEST)
                 partition = broker.partitions.find(key, index)
-                answers.append(_look_up(partition, wanted, request, context.api_version))
+                answer = _look_up(partition, wanted, request, context.api_version)
             except KafkaError as error:
-                answers.append(ListOffsetsPartitionResponse(index, error.code))
+                answer = ListOffsetsPartitionResponse(index, error.code)
+            if context.api_version < FIRST_VERSION_WITH_EPOCH:
+                answer.leader_epoch = NO_EPOCH
+            answers.append(answer)
         response.topics.append(ListOffsetsTopicResponse(topic.name, answers))
     return response
 
