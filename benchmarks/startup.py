@@ -71,7 +71,9 @@ def measure(folder: str) -> tuple[float, float]:
             created = call(sock, MetadataRequest([MetadataRequestTopic(name="t")], True), 8)
             assert isinstance(created, MetadataResponse)
             batch = build_batch([Record(value=b"first")])
-            request = ProduceRequest(None, -1, 1000, [TopicProduceData("t", partition_data=[PartitionProduceData(0, batch)])])
+            request = ProduceRequest(
+                None, -1, 1000, [TopicProduceData("t", partition_data=[PartitionProduceData(0, batch)])]
+            )
             answer = call(sock, request, 9)
             assert isinstance(answer, ProduceResponse)
             assert answer.responses[0].partition_responses[0].error_code == 0, answer

@@ -61,7 +61,9 @@ class InternalTopic:
         self.ensure()
         now_ms = self.clock.now_ms()
         batch = memoryview(
-            bytearray(build_batch([Record(delta, now_ms, key, value, []) for delta, (key, value) in enumerate(records)]))
+            bytearray(
+                build_batch([Record(delta, now_ms, key, value, []) for delta, (key, value) in enumerate(records)])
+            )
         )
         return self._partition(index).append_checked(CheckedBatch(batch, read_header(batch)), now_ms=now_ms).base_offset
 
@@ -71,9 +73,7 @@ class InternalTopic:
             return
         for header, piece in self._partition(index).log.batches():
             if not header.is_control:
-                yield from iter_records(
-                    memoryview(piece.read()), max_decompressed_bytes=MAX_DECOMPRESSED_BATCH_BYTES
-                )
+                yield from iter_records(memoryview(piece.read()), max_decompressed_bytes=MAX_DECOMPRESSED_BATCH_BYTES)
 
     def _partition(self, index: int) -> Partition:
         return self.partitions.find((self.name, NULL_UUID), index)

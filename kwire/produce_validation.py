@@ -130,5 +130,3 @@ def _recompressed(batch: memoryview, header: BatchHeader, rules: TopicRules) -> 
         )
     )
     return CheckedBatch(rebuilt, read_header(rebuilt))
-
-

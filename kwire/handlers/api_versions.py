@@ -46,7 +46,8 @@ def served_versions() -> list[ApiVersion]:
 async def handle(broker: Broker, request: ApiVersionsRequest, context: Context) -> ApiVersionsResponse:
     version = context.api_version
     if version >= FIRST_VERSION_WITH_SOFTWARE_NAME and not (
-        SOFTWARE_NAME.fullmatch(request.client_software_name) and SOFTWARE_NAME.fullmatch(request.client_software_version)
+        SOFTWARE_NAME.fullmatch(request.client_software_name)
+        and SOFTWARE_NAME.fullmatch(request.client_software_version)
     ):
         return ApiVersionsResponse(error_code=ErrorCode.INVALID_REQUEST)
     if _is_another_broker(broker, request):

@@ -104,4 +104,3 @@ def _look_up(
     if found is None:
         return ListOffsetsPartitionResponse(index)
     return ListOffsetsPartitionResponse(index, 0, found.timestamp, found.offset, found.leader_epoch)
-

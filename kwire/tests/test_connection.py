@@ -35,7 +35,9 @@ def broker(request: pytest.FixtureRequest) -> Iterator[Broker]:
 
 def produce(*values: bytes, topic: str = "t", acks: int = 1, index: int = 0) -> ProduceRequest:
     batch = build_batch([Record(timestamp=1000, value=value) for value in values])
-    return ProduceRequest(None, acks, 1000, [TopicProduceData(topic, partition_data=[PartitionProduceData(index, batch)])])
+    return ProduceRequest(
+        None, acks, 1000, [TopicProduceData(topic, partition_data=[PartitionProduceData(index, batch)])]
+    )
 
 
 def fetch(offset: int, *, max_wait_ms: int = 0, min_bytes: int = 1, max_bytes: int = 1 << 26) -> FetchRequest:

@@ -1,0 +1,145 @@
+"""The `kwire` command as a process: start-up line, refusals in one line, and a graceful stop."""
+
+from __future__ import annotations
+
+import re
+import signal
+import subprocess
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import pytest
+from kwire_protocol.messages.metadata import MetadataRequest
+
+import kwire
+from kwire.tests.raw_client import RawClient
+
+KWIRE = [sys.executable, "-m", "kwire"]
+TIMEOUT_S = 60
+
+
+def run(*arguments: str) -> subprocess.CompletedProcess[str]:
+    return subprocess.run([*KWIRE, *arguments], capture_output=True, text=True, timeout=TIMEOUT_S, check=False)
+
+
+@contextmanager
+def serving(*arguments: str) -> Iterator[tuple[subprocess.Popen[str], str]]:
+    """A `kwire serve` process and its address, once it says so."""
+    process = subprocess.Popen(
+        [*KWIRE, "serve", "--listen", "127.0.0.1:0", *arguments],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+    )
+    try:
+        assert process.stdout is not None
+        line = process.stdout.readline()
+        match = re.search(r"listening on (\S+) \(node (\d+)", line)
+        assert match is not None, line
+        yield process, match[1]
+    finally:
+        process.kill()
+        process.communicate()
+
+
+def test_version_and_help_say_what_it_is() -> None:
+    assert run("--version").stdout == f"kwire {kwire.__version__}\n"
+    help_text = run("serve", "--help").stdout
+    for word in ("--config", "--listen", "--data-dir", "--set", "Examples", "SIGTERM"):
+        assert word in help_text
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
+def test_a_signal_stops_the_broker_cleanly(tmp_path: Path, number: signal.Signals) -> None:
+    with serving("--data-dir", str(tmp_path)) as (process, address):
+        with RawClient(address) as client:
+            assert client.call(MetadataRequest(None), 9).brokers[0].node_id == 1
+        process.send_signal(number)
+        _, errors = process.communicate(timeout=TIMEOUT_S)
+        assert process.returncode == 0
+        assert f"stopping: received {number.name}" in errors
+        assert "Traceback" not in errors
+    assert (tmp_path / ".kafka_cleanshutdown").exists()
+
+
+def test_metadata_tells_the_address_that_was_dialled(tmp_path: Path) -> None:
+    with serving("--data-dir", str(tmp_path)) as (_, address), RawClient(address) as client:
+        broker = client.call(MetadataRequest(None), 9).brokers[0]
+        assert f"{broker.host}:{broker.port}" == address
+
+
+def test_metadata_tells_the_advertised_address_where_one_is_configured(tmp_path: Path) -> None:
+    advertised = "advertised.listeners=PLAINTEXT://kafka.example:19092"
+    with serving("--data-dir", str(tmp_path), "--set", advertised) as (_, address), RawClient(address) as client:
+        broker = client.call(MetadataRequest(None), 9).brokers[0]
+        assert (broker.host, broker.port) == ("kafka.example", 19092)
+
+
+def test_a_second_broker_on_the_same_folder_is_refused_in_one_line(tmp_path: Path) -> None:
+    with serving("--data-dir", str(tmp_path)):
+        refused = run("serve", "--listen", "127.0.0.1:0", "--data-dir", str(tmp_path))
+        assert refused.returncode == 1
+        assert "another broker is using the data folder" in refused.stderr
+        assert "Traceback" not in refused.stderr
+
+
+def test_a_port_in_use_is_told_in_one_line(tmp_path: Path) -> None:
+    with serving("--data-dir", str(tmp_path / "one")) as (_, address):
+        refused = run("serve", "--listen", address, "--data-dir", str(tmp_path / "two"))
+        assert refused.returncode == 1
+        assert address in refused.stderr
+        assert "Traceback" not in refused.stderr
+
+
+@pytest.mark.parametrize(
+    ("arguments", "told"),
+    [
+        (["--set", "num.partitions=many"], "num.partitions"),
+        (["--set", "nonsense"], "name=value"),
+        (["--listen", "9092"], "host:port"),
+        (["--config", "/nowhere/server.properties"], "does not exist"),
+    ],
+)
+def test_a_mistake_on_the_command_line_is_told_without_a_traceback(arguments: list[str], told: str) -> None:
+    refused = run("serve", *arguments)
+    assert refused.returncode != 0
+    assert told in refused.stderr
+    assert "Traceback" not in refused.stderr
+
+
+def test_a_folder_that_cannot_be_made_is_told_without_a_traceback(tmp_path: Path) -> None:
+    (tmp_path / "file").write_text("in the way", encoding="utf-8")
+    refused = run("serve", "--listen", "127.0.0.1:0", "--data-dir", str(tmp_path / "file" / "data"))
+    assert refused.returncode == 1
+    assert "cannot open the data folder" in refused.stderr
+    assert "Traceback" not in refused.stderr
+
+
+def test_settings_come_from_the_file_and_set_wins(tmp_path: Path) -> None:
+    file = tmp_path / "server.properties"
+    file.write_text("node.id=7\nbroker.rack=attic\n", encoding="utf-8")
+    with (
+        serving("--config", str(file), "--data-dir", str(tmp_path / "data"), "--set", "broker.rack=cellar") as (
+            _,
+            address,
+        ),
+        RawClient(address) as client,
+    ):
+        broker = client.call(MetadataRequest(None), 9).brokers[0]
+        assert (broker.node_id, broker.rack) == (7, "cellar")
+
+
+def test_a_listener_beyond_loopback_is_warned_of(tmp_path: Path) -> None:
+    command = [*KWIRE, "serve", "--set", "listeners=PLAINTEXT://0.0.0.0:0"]
+    command += ["--set", "advertised.listeners=PLAINTEXT://localhost:1", "--data-dir", str(tmp_path)]
+    process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+    try:
+        assert process.stdout is not None
+        assert "listening on 0.0.0.0:" in process.stdout.readline()
+        process.terminate()
+        assert "without authentication" in process.communicate(timeout=TIMEOUT_S)[1]
+    finally:
+        process.kill()
+        process.communicate()

@@ -1,0 +1,78 @@
+"""Hostile and broken peers: each is answered or cut off, and nobody else notices.
+
+A seeded fuzz of a `kwire serve` process over raw sockets, a hypothesis-driven one of a broker in this process, and the
+attacks that need no chance: frames that never end, names that are paths, compressed bombs.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from kwire.tests.broker_process import BrokerProcess
+from kwire.tests.fuzz_driver import Fuzzer, HealthyClient, ensure_topic, topic_id
+from kwire.tests.fuzz_frames import FrameMaker
+from kwire.tests.fuzz_requests import Surroundings
+from kwire.tests.raw_client import RawClient
+
+MIB = 1024 * 1024
+SEEDS = (1, 2, 3, 4)
+ATTACKS_PER_SEED = 25_000
+PARTS = 5
+TOPICS: dict[str, dict[str, str]] = {"fuzz-0": {}, "fuzz-1": {}, "fuzz-compacted": {"cleanup.policy": "compact"}}
+SLOWEST_ROUND_S = 5.0
+MOST_DESCRIPTORS = 200
+LOG_LINE = re.compile(r"\d{4}-\d\d-\d\d \d\d:\d\d:\d\d [A-Z]+ +\S")
+
+
+@pytest.fixture
+def broker(tmp_path: Path) -> Iterator[BrokerProcess]:
+    with BrokerProcess(tmp_path, ["auto.create.topics.enable=false"]) as running:
+        yield running
+        assert running.is_running
+        assert running.stop() == 0
+
+
+def assert_calm_log(broker: BrokerProcess, closed: int) -> None:
+    """A line for each connection that was cut off at most, none too long, and nothing of the peer's unescaped."""
+    bugs = broker.bugs()
+    assert not bugs, "\n".join(bugs)
+    lines = broker.log().splitlines()
+    assert len(lines) <= closed + 50
+    for line in lines:
+        assert LOG_LINE.match(line), line
+        assert line.isprintable(), line
+        assert len(line) <= 1000, line
+
+
+def surroundings_of(broker: BrokerProcess) -> Surroundings:
+    """Topics to be named in attacks; made again if an attack has deleted them."""
+    with RawClient(broker.address) as client:
+        for name, configs in TOPICS.items():
+            ensure_topic(client, name, configs)
+        ids = tuple(topic_id(client, name) for name in TOPICS)
+    return Surroundings((*TOPICS, "not-there"), ids)
+
+
+@pytest.mark.parametrize("seed", SEEDS)
+def test_a_healthy_client_notices_nothing_of_a_hundred_thousand_attacks(broker: BrokerProcess, seed: int) -> None:
+    fuzzer = Fuzzer(broker.address)
+    resident = 0
+    with HealthyClient(broker.address, "healthy") as healthy:
+        for part in range(PARTS):
+            fuzzer.run(FrameMaker(seed * 1000 + part, surroundings_of(broker)), ATTACKS_PER_SEED // PARTS)
+            resident = resident or broker.resident_bytes()
+        grown = broker.resident_bytes() - resident
+    assert fuzzer.outcomes.total() == ATTACKS_PER_SEED
+    assert fuzzer.outcomes["answered"] > ATTACKS_PER_SEED / 2, fuzzer.outcomes
+    assert fuzzer.outcomes["closed"] > ATTACKS_PER_SEED / 5, fuzzer.outcomes
+    assert fuzzer.outcomes["waited"] < ATTACKS_PER_SEED / 500, fuzzer.outcomes
+    assert healthy.rounds > 20
+    assert healthy.slowest_s < SLOWEST_ROUND_S
+    assert grown < 48 * MIB
+    assert broker.open_descriptors() < MOST_DESCRIPTORS
+    assert_calm_log(broker, fuzzer.outcomes["closed"] + fuzzer.outcomes["waited"])
+    assert [path.name for path in broker.data_dir.parent.iterdir() if path.is_dir()] == ["data"]
