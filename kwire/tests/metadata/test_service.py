@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import errno
 
+import attrs
 import pytest
 from kwire_protocol.errors import ErrorCode
 from kwire_protocol.kafka_error import KafkaError
@@ -21,8 +22,6 @@ BROKER = ResourceType.BROKER
 
 def forget_count(image: MetadataImage) -> MetadataImage:
     """The image without how often it changed, which a replay need not repeat."""
-    import attrs
-
     return attrs.evolve(image, epoch=0)
 
 
@@ -66,14 +65,12 @@ def test_changed_listeners_are_registered_anew() -> None:
 def test_what_was_answered_survives_a_power_cut_at_any_moment() -> None:
     disk = MemoryDisk()
     service, _ = open_service(disk)
-    known: list[tuple[MetadataImage, MemoryDisk]] = []
     for step in range(6):
         service.create_topics(CreateTopicsRequest([CreatableTopic(f"t{step}", 2, 1)]))
         if step % 2:
             service.delete_topics(DeleteTopicsRequest(topic_names=[f"t{step - 1}"]), version=5)
         after, _ = open_service(disk.crash(), ids_from=1000)
         assert forget_count(after.image) == forget_count(service.image)
-        known.append((after.image, disk))
 
 
 def test_producer_ids_are_never_given_twice_over_restarts() -> None:
