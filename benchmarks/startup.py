@@ -2,8 +2,8 @@
 
     python -m benchmarks.startup [--runs 10]
 
-A run starts `kwire serve` on an empty folder, waits for its port, lets Metadata create a topic, produces one record with
-acks=all and takes the time of the answer; then it leaves the broker alone for two seconds and reads its resident
+A run starts `kwire serve` on an empty folder, waits for its port, lets Metadata create a topic, produces one record
+with acks=all and takes the time of the answer; then it leaves the broker alone for two seconds and reads its resident
 memory from /proc. Prints medians with their spread.
 """
 
@@ -86,7 +86,8 @@ def measure(folder: str) -> tuple[float, float]:
 
 
 def _summary(name: str, unit: str, values: list[float]) -> str:
-    return f"{name:34} {statistics.median(values):8.3f} {unit}  ({min(values):.3f} to {max(values):.3f}, {len(values)} runs)"
+    spread = f"{min(values):.3f} to {max(values):.3f}, {len(values)} runs"
+    return f"{name:34} {statistics.median(values):8.3f} {unit}  ({spread})"
 
 
 def main() -> None:

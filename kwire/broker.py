@@ -10,7 +10,6 @@ from kwire_storage.files import Disk
 
 from kwire.clock import Clock
 from kwire.config import ServerConfig
-from kwire.configs.listeners import Listener
 from kwire.context import Context
 from kwire.fetch_sessions import FetchSessions
 from kwire.groups.service import GroupService

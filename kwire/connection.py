@@ -25,7 +25,7 @@ from kwire_protocol.messages.api_versions import ApiVersionsResponse
 from kwire_protocol.wire import ApiMessage, ProtocolError, Reader, Writer
 from kwire_storage.log import LogSlice
 
-from kwire.apis import APIS, API_VERSIONS, UnsupportedRequest
+from kwire.apis import API_VERSIONS, APIS, UnsupportedRequest
 from kwire.context import Context, Slot
 from kwire.handlers.api_versions import served_versions
 from kwire.handlers.produce import UnacknowledgedProduceFailed

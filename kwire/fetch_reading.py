@@ -31,6 +31,7 @@ if TYPE_CHECKING:
 CONSUMER = -1
 NO_EPOCH = -1
 NO_RECORDS = b""
+LEADERS_TOLD_SINCE = 12
 FIRST_VERSION_WITH_LEADER = 12
 
 
@@ -68,7 +69,7 @@ def read_partitions(table: PartitionTable, wanted: list[FollowedPartition], limi
         except KafkaError as error:
             result.has_errors = True
             answer = PartitionData(followed.index, error.code, -1, records=NO_RECORDS)
-            if partition is not None and is_leader_error(error.code):
+            if partition is not None and limits.version >= LEADERS_TOLD_SINCE and is_leader_error(error.code):
                 result.leader_moved = True
                 if limits.version >= FIRST_VERSION_WITH_LEADER:
                     answer.current_leader = LeaderIdAndEpoch(partition.leader_id, partition.leader_epoch)

@@ -13,7 +13,7 @@ import attrs
 from kwire_protocol.errors import ErrorCode
 from kwire_protocol.kafka_error import KafkaError
 from kwire_protocol.wire import Uuid
-from kwire_storage.errors import StorageError
+from kwire_storage.errors import CorruptLogError, StorageError
 from kwire_storage.log import AppendResult, Log, LogSlice
 from kwire_storage.txn_index import AbortedTxn
 
@@ -115,10 +115,18 @@ class Partition:
         return result
 
     def read(self, offset: int, *, max_bytes: int, committed: bool, min_one_batch: bool) -> LogSlice:
-        """Whole batches from the one that holds `offset`; raises KafkaError(OFFSET_OUT_OF_RANGE)."""
+        """Whole batches from the one that holds `offset`.
+
+        Raises KafkaError: OFFSET_OUT_OF_RANGE, KAFKA_STORAGE_ERROR, CORRUPT_MESSAGE.
+        """
         self.check_offset(offset)
         bound = self.last_stable_offset if committed else self.high_watermark
-        return self.log.read(offset, max_bytes=max_bytes, max_offset=bound, min_one_batch=min_one_batch)
+        try:
+            return self.log.read(offset, max_bytes=max_bytes, max_offset=bound, min_one_batch=min_one_batch)
+        except OSError as error:
+            raise KafkaError(ErrorCode.KAFKA_STORAGE_ERROR, str(error)) from error
+        except CorruptLogError as error:
+            raise KafkaError(ErrorCode.CORRUPT_MESSAGE, str(error)) from error
 
     def check_offset(self, offset: int) -> None:
         """Raises KafkaError(OFFSET_OUT_OF_RANGE) where nothing can be read, now or after the next append."""

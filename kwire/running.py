@@ -13,7 +13,6 @@ import signal
 from collections.abc import AsyncIterator, Callable
 
 import trio
-
 from kwire_storage.errors import FolderLockedError, StorageError
 from kwire_storage.files import Disk, RealDisk
 
@@ -36,7 +35,8 @@ def open_broker(config: ServerConfig, disk: Disk, clock: Clock) -> Broker:
         return Broker.open(config, disk, clock)
     except FolderLockedError as error:
         raise StartError(
-            f"another broker is using the data folder {config.log_dir}: stop it, or choose another folder with --data-dir"
+            f"another broker is using the data folder {config.log_dir}: "
+            "stop it, or choose another folder with --data-dir"
         ) from error
     except (StorageError, OSError) as error:
         raise StartError(f"cannot open the data folder {config.log_dir}: {error}") from error
@@ -47,7 +47,7 @@ def bind_all(config: ServerConfig) -> list[BoundListener]:
     bound: list[BoundListener] = []
     try:
         for listener in config.listeners:
-            bound.append(bind(listener, backlog=config.socket_listen_backlog_size))
+            bound += [bind(listener, backlog=config.socket_listen_backlog_size)]
     except OSError as error:
         for opened in bound:
             opened.sock.close()

@@ -21,7 +21,6 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from kwire_protocol.errors import ErrorCode
 from kwire_protocol.kafka_error import KafkaError
 from kwire_protocol.messages.fetch import FetchRequest, FetchResponse, NodeEndpoint
 
@@ -34,6 +33,7 @@ if TYPE_CHECKING:
     from kwire.context import Context, ParkedRequest
 
 READ_COMMITTED = 1
+ENDPOINTS_TOLD_SINCE = 16
 FIRST_VERSION_WITH_ENDPOINTS = 16
 
 

@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 async def handle(
     broker: Broker,
     request: IncrementalAlterConfigsRequest,
-    context: Context,  # noqa: ARG001
+    context: Context,
 ) -> IncrementalAlterConfigsResponse:
     changes = [
         ConfigChange(

@@ -38,6 +38,7 @@ if TYPE_CHECKING:
     from kwire.context import Context
 
 VALID_ACKS = (-1, 0, 1)
+LEADERS_TOLD_SINCE = 10
 
 
 class UnacknowledgedProduceFailed(Exception):
@@ -55,7 +56,7 @@ async def handle(broker: Broker, request: ProduceRequest, context: Context) -> P
         for data in topic.partition_data:
             answer = _append(broker, key, data, request, context.api_version, now_ms)
             failed = failed or answer.error_code != 0
-            moved = moved or is_leader_error(answer.error_code)
+            moved = moved or answer.current_leader is not None
             partition_responses.append(answer)
         responses.append(TopicProduceResponse(topic.name, topic.topic_id, partition_responses))
     if request.acks == 0:
@@ -80,13 +81,13 @@ def _append(
             raise KafkaError(ErrorCode.INVALID_TXN_STATE, "the partition is not part of an open transaction")
         result = partition.append(checked, acks=request.acks, now_ms=now_ms)
     except KafkaError as error:
-        return _refused(data.index, error, partition)
+        return _refused(data.index, error, partition, version)
     return PartitionProduceResponse(
         data.index, 0, result.base_offset, result.log_append_time_ms, partition.log.log_start_offset
     )
 
 
-def _refused(index: int, error: KafkaError, partition: Partition | None) -> PartitionProduceResponse:
+def _refused(index: int, error: KafkaError, partition: Partition | None, version: int) -> PartitionProduceResponse:
     answer = PartitionProduceResponse(index, error.code, -1, error_message=error.message)
     if isinstance(error, InvalidRecords):
         answer.record_errors = [
@@ -95,7 +96,7 @@ def _refused(index: int, error: KafkaError, partition: Partition | None) -> Part
     if partition is not None:
         if error.code == ErrorCode.INVALID_RECORD:
             answer.log_start_offset = partition.log_start_offset
-        if is_leader_error(error.code):
+        if version >= LEADERS_TOLD_SINCE and is_leader_error(error.code):
             answer.current_leader = LeaderIdAndEpoch(partition.leader_id, partition.leader_epoch)
     return answer
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import tempfile
 import threading
 from collections.abc import Mapping
+from contextlib import suppress
 from pathlib import Path
 from types import TracebackType
 
@@ -141,10 +142,9 @@ class _Running:
     error: BaseException | None = None
 
     def cancel(self) -> None:
-        try:
+        # A run that ended by itself needs no cancelling; stop() tells why it did.
+        with suppress(trio.RunFinishedError):
             self.token.run_sync_soon(self.scope.cancel)
-        except trio.RunFinishedError:
-            pass  # it ended by itself; stop() tells why
 
 
 @attrs.define(eq=False)

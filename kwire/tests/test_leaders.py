@@ -1,0 +1,116 @@
+"""What clients are told of a partition that another node leads (KIP-951), in every version, without a socket."""
+
+from __future__ import annotations
+
+from collections.abc import Coroutine, Iterator
+from typing import Any
+
+import pytest
+from kwire_protocol.errors import ErrorCode
+from kwire_protocol.messages.fetch import FetchPartition, FetchRequest, FetchResponse, FetchTopic
+from kwire_protocol.messages.list_offsets import ListOffsetsPartition, ListOffsetsRequest, ListOffsetsTopic
+from kwire_protocol.messages.produce import PartitionProduceData, ProduceRequest, ProduceResponse, TopicProduceData
+from kwire_protocol.records import Record, build_batch
+from kwire_protocol.wire import ApiMessage, Reader, Writer
+from kwire_storage.memory_disk import MemoryDisk
+
+from kwire.broker import Broker
+from kwire.clock import SystemClock
+from kwire.config import load_config
+from kwire.context import Context, ParkedRequest, Slot
+from kwire.handlers import fetch, list_offsets, produce
+
+OTHER_NODE = 2
+EPOCH = 5
+
+
+class NeverParks:
+    def waiter(self) -> ParkedRequest:
+        raise AssertionError("an answer with an error does not wait")
+
+    async def wait_for(self, slot: Slot[Any]) -> Any:
+        raise AssertionError("nothing here waits")
+
+
+@pytest.fixture
+def broker() -> Iterator[Broker]:
+    opened = Broker.open(load_config(), MemoryDisk(), SystemClock())
+    opened.metadata.create_topic_by_itself("t")
+    partition = opened.partitions.by_name["t"][0]
+    partition.lead(leader_id=OTHER_NODE, leader_epoch=EPOCH, replicas=[OTHER_NODE], isr=[OTHER_NODE])
+    yield opened
+    opened.close()
+
+
+def answered(handling: Coroutine[Any, Any, Any], version: int) -> Any:
+    """What a handler returns without ever waiting, after a trip over the wire."""
+    with pytest.raises(StopIteration) as finished:
+        handling.send(None)
+    response: ApiMessage = finished.value.value
+    writer = Writer()
+    response.write(writer, version)
+    return type(response).read(Reader(writer.getvalue()), version)
+
+
+def context(version: int) -> Context:
+    return Context(NeverParks(), "client", "127.0.0.1", 9092, api_version=version)
+
+
+@pytest.mark.parametrize("version", range(3, 14))
+def test_produce_tells_the_leader_where_its_version_has_room(broker: Broker, version: int) -> None:
+    topic_id = broker.metadata.image.topics["t"].topic_id
+    named = TopicProduceData("" if version >= 13 else "t", topic_id if version >= 13 else bytes(16))
+    named.partition_data = [PartitionProduceData(0, memoryview(bytearray(build_batch([Record(value=b"x")]))))]
+    request = ProduceRequest(None, 1, 1000, [named])
+    answer: ProduceResponse = answered(produce.handle(broker, request, context(version)), version)
+    partition = answer.responses[0].partition_responses[0]
+    assert partition.error_code == ErrorCode.NOT_LEADER_OR_FOLLOWER
+    if version >= 10:
+        assert partition.current_leader is not None
+        assert (partition.current_leader.leader_id, partition.current_leader.leader_epoch) == (OTHER_NODE, EPOCH)
+        assert [(it.node_id, it.host, it.port) for it in answer.node_endpoints] == [(1, "127.0.0.1", 9092)]
+
+
+@pytest.mark.parametrize("version", range(4, 19))
+def test_fetch_tells_the_leader_where_its_version_has_room(broker: Broker, version: int) -> None:
+    topic_id = broker.metadata.image.topics["t"].topic_id
+    named = FetchTopic("" if version >= 13 else "t", topic_id if version >= 13 else bytes(16), [FetchPartition(0)])
+    request = FetchRequest(max_wait_ms=1000, min_bytes=1, topics=[named])
+    answer: FetchResponse = answered(fetch.handle(broker, request, context(version)), version)
+    partition = answer.responses[0].partitions[0]
+    assert partition.error_code == ErrorCode.NOT_LEADER_OR_FOLLOWER
+    if version >= 12:
+        assert partition.current_leader is not None
+        assert partition.current_leader.leader_id == OTHER_NODE
+    assert bool(answer.node_endpoints) == (version >= 16)
+
+
+@pytest.mark.parametrize("version", range(1, 12))
+def test_list_offsets_of_a_partition_led_elsewhere_is_an_error(broker: Broker, version: int) -> None:
+    request = ListOffsetsRequest(-1, 0, [ListOffsetsTopic("t", [ListOffsetsPartition(0, -1, -1)])])
+    answer = answered(list_offsets.handle(broker, request, context(version)), version)
+    assert answer.topics[0].partitions[0].error_code == ErrorCode.NOT_LEADER_OR_FOLLOWER
+
+
+@pytest.mark.parametrize(
+    ("epoch", "code"), [(4, ErrorCode.FENCED_LEADER_EPOCH), (6, ErrorCode.UNKNOWN_LEADER_EPOCH), (5, ErrorCode.NONE)]
+)
+def test_a_client_with_another_leader_epoch_is_told(broker: Broker, epoch: int, code: ErrorCode) -> None:
+    partition = broker.partitions.by_name["t"][0]
+    partition.lead(leader_id=1, leader_epoch=EPOCH, replicas=[1], isr=[1])
+    named = FetchTopic("t", partitions=[FetchPartition(0, current_leader_epoch=epoch)])
+    answer = answered(fetch.handle(broker, FetchRequest(topics=[named]), context(12)), 12)
+    assert answer.responses[0].partitions[0].error_code == code
+
+
+def test_all_acks_need_min_insync_replicas(broker: Broker) -> None:
+    partition = broker.partitions.by_name["t"][0]
+    partition.lead(leader_id=1, leader_epoch=EPOCH, replicas=[1, OTHER_NODE], isr=[1])
+    partition.rules = type(partition.rules)(min_insync_replicas=2)
+    for acks, code in ((-1, ErrorCode.NOT_ENOUGH_REPLICAS), (1, ErrorCode.NONE)):
+        batch = memoryview(bytearray(build_batch([Record(value=b"x")])))
+        request = ProduceRequest(
+            None, acks, 1000, [TopicProduceData("t", partition_data=[PartitionProduceData(0, batch)])]
+        )
+        answer = answered(produce.handle(broker, request, context(9)), 9)
+        assert answer.responses[0].partition_responses[0].error_code == code
