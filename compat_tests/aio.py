@@ -3,15 +3,28 @@
 from __future__ import annotations
 
 import asyncio
+import functools
 import time
-from collections.abc import AsyncIterator, Callable, Iterable
+from collections.abc import AsyncIterator, Callable, Coroutine, Iterable
 from contextlib import asynccontextmanager
-from typing import Any
+from typing import Any, ParamSpec
 
 from aiokafka import AIOKafkaConsumer, AIOKafkaProducer, ConsumerRecord, TopicPartition
 from aiokafka.admin import AIOKafkaAdminClient
 
 from .waiting import PATIENCE_S, PAUSE_S, Deadline
+
+P = ParamSpec("P")
+
+
+def in_a_loop(test: Callable[P, Coroutine[Any, Any, None]]) -> Callable[P, None]:
+    """Makes a test of a coroutine function."""
+
+    @functools.wraps(test)
+    def run(*arguments: P.args, **keywords: P.kwargs) -> None:
+        asyncio.run(test(*arguments, **keywords))
+
+    return run
 
 
 @asynccontextmanager
