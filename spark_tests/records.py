@@ -1,7 +1,8 @@
 """Filling topics and looking into them by another client than Spark's.
 
-The producer is idempotent, so that the n-th record given for a partition is the n-th there, and everything is
-acknowledged when `produce` returns: what follows may rely on it being in the broker.
+The producer sends one request at a time, so that the n-th record given for a partition is the n-th there (idempotence
+would promise that too, but librdkafka takes half a second to begin with it), and everything is acknowledged when
+`produce` returns: what follows may rely on it being in the broker.
 """
 
 from __future__ import annotations
@@ -68,7 +69,8 @@ def produce(bootstrap: str, topic: str, records: Iterable[Record], **config: str
     producer = Producer(
         {
             "bootstrap.servers": bootstrap,
-            "enable.idempotence": True,
+            "acks": "all",
+            "max.in.flight.requests.per.connection": 1,
             "message.max.bytes": 32 << 20,
             **settings,
         },
@@ -105,6 +107,7 @@ def consume(bootstrap: str, topic: str, *, expected: int | None = None) -> list[
             "group.id": "reads-without-a-group",
             "enable.auto.commit": False,
             "enable.partition.eof": True,
+            "fetch.wait.max.ms": 20,  # It learns of a partition's end by waiting there.
         },
         logger=_quiet,
     )
