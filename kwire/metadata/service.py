@@ -5,21 +5,19 @@
 All of it is synchronous and happens on the event loop, so whoever was answered, and everybody after, sees the change.
 Where the log is shared with others one day, the same steps run with other people's records in between: the image is
 only ever moved by reading the log.
+
+The decisions are imported when they are first asked for: a broker that is only produced to starts without them.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 import attrs
 from kwire_protocol.errors import ErrorCode
 from kwire_protocol.internal.metadata_configs import ProducerIdsRecord
 from kwire_protocol.kafka_error import KafkaError
-from kwire_protocol.messages.create_partitions import CreatePartitionsRequest, CreatePartitionsResponse
-from kwire_protocol.messages.create_topics import CreateTopicsRequest, CreateTopicsResponse
-from kwire_protocol.messages.delete_topics import DeleteTopicsRequest, DeleteTopicsResponse
-from kwire_protocol.messages.describe_configs import DescribeConfigsRequest, DescribeConfigsResponse
 from kwire_protocol.wire import Uuid
 from kwire_storage.errors import StorageError
 
@@ -29,18 +27,22 @@ from kwire.configs.definition import Value
 from kwire.configs.resolution import ConfigResolver
 from kwire.metadata.answers import AnswerCache
 from kwire.metadata.bootstrap import SUPPORTED_FEATURES, bootstrap_records, registration_records
-from kwire.metadata.config_changes import ConfigChange, Outcome, alter_configs
-from kwire.metadata.config_description import describe_configs
 from kwire.metadata.controller import ClusterState, Records
 from kwire.metadata.image import Changes, MetadataImage, ResourceType, TopicImage
 from kwire.metadata.internal_topics import plan_topic
 from kwire.metadata.log import MetadataLog
-from kwire.metadata.partition_creation import create_partitions
+from kwire.metadata.new_topics import check_new_name, clamped_replication_factor, topic_records
 from kwire.metadata.placement import place
 from kwire.metadata.records import decode_record, encode_record
-from kwire.metadata.topic_creation import check_new_name, clamped_replication_factor, create_topics, topic_records
-from kwire.metadata.topic_deletion import delete_topics
 from kwire.metadata.topic_names import CONSUMER_OFFSETS
+
+if TYPE_CHECKING:
+    from kwire_protocol.messages.create_partitions import CreatePartitionsRequest, CreatePartitionsResponse
+    from kwire_protocol.messages.create_topics import CreateTopicsRequest, CreateTopicsResponse
+    from kwire_protocol.messages.delete_topics import DeleteTopicsRequest, DeleteTopicsResponse
+    from kwire_protocol.messages.describe_configs import DescribeConfigsRequest, DescribeConfigsResponse
+
+    from kwire.metadata.config_changes import ConfigChange, Outcome
 
 PRODUCER_ID_BLOCK: Final = 1000
 """Producer ids are taken from the log in blocks; what is left of one at a restart is lost, as in Kafka."""
@@ -115,11 +117,15 @@ class MetadataService:
         self, request: DescribeConfigsRequest, *, loggers: Mapping[str, str]
     ) -> DescribeConfigsResponse:
         """Raises KafkaError(INVALID_REQUEST) for a resource type that is none."""
+        from kwire.metadata.config_description import describe_configs
+
         return describe_configs(self.state, request, loggers=loggers)
 
     # -- changing; all raise KafkaError(KAFKA_STORAGE_ERROR) when the log cannot be written, and nothing changed then
 
     def create_topics(self, request: CreateTopicsRequest) -> CreateTopicsResponse:
+        from kwire.metadata.topic_creation import create_topics
+
         records, response = create_topics(self.state, request)
         self.commit(records)
         return response
@@ -146,16 +152,22 @@ class MetadataService:
         return self.image.topics[name]
 
     def delete_topics(self, request: DeleteTopicsRequest, *, version: int) -> DeleteTopicsResponse:
+        from kwire.metadata.topic_deletion import delete_topics
+
         records, response = delete_topics(self.state, request, version=version, enabled=self.config.delete_topic_enable)
         self.commit(records)
         return response
 
     def create_partitions(self, request: CreatePartitionsRequest) -> CreatePartitionsResponse:
+        from kwire.metadata.partition_creation import create_partitions
+
         records, response = create_partitions(self.state, request)
         self.commit(records)
         return response
 
     def alter_configs(self, changes: Sequence[ConfigChange], *, validate_only: bool) -> list[Outcome]:
+        from kwire.metadata.config_changes import alter_configs
+
         records, outcomes = alter_configs(self.state, changes, validate_only=validate_only)
         self.commit(records)
         return outcomes

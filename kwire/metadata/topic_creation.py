@@ -6,8 +6,6 @@ from collections import Counter
 from collections.abc import Mapping, Sequence
 
 from kwire_protocol.errors import ErrorCode
-from kwire_protocol.internal.metadata_configs import ConfigRecord
-from kwire_protocol.internal.metadata_topics import TopicRecord
 from kwire_protocol.kafka_error import KafkaError
 from kwire_protocol.messages.create_topics import (
     CreatableTopic,
@@ -16,15 +14,14 @@ from kwire_protocol.messages.create_topics import (
     CreateTopicsRequest,
     CreateTopicsResponse,
 )
-from kwire_protocol.wire import Uuid
 
 from kwire.configs.definition import to_text
 from kwire.configs.topic import TOPIC_CONFIGS
 from kwire.metadata.config_checks import check_topic_configs
 from kwire.metadata.controller import MAX_PARTITIONS_PER_REQUEST, ClusterState, Records, check_batch_size
-from kwire.metadata.image import ResourceType
-from kwire.metadata.placement import check_assignment, partition_record, place
-from kwire.metadata.topic_names import CLUSTER_METADATA, check_topic_name, has_collision_chars, unified_name
+from kwire.metadata.new_topics import check_new_name, clamped_replication_factor, topic_records
+from kwire.metadata.placement import check_assignment, place
+from kwire.metadata.topic_names import CLUSTER_METADATA
 
 DEFAULT = -1
 
@@ -86,19 +83,6 @@ def _create_topic(state: ClusterState, topic: CreatableTopic) -> tuple[Records, 
     )
 
 
-def check_new_name(state: ClusterState, name: str) -> None:
-    """Raises KafkaError: INVALID_TOPIC_EXCEPTION, TOPIC_ALREADY_EXISTS."""
-    check_topic_name(name)
-    if name in state.image.topics:
-        raise KafkaError(ErrorCode.TOPIC_ALREADY_EXISTS, f"Topic '{name}' already exists.")
-    if has_collision_chars(name):
-        colliding = state.image.colliding_names.get(unified_name(name))
-        if colliding:
-            raise KafkaError(
-                ErrorCode.INVALID_TOPIC_EXCEPTION, f"Topic '{name}' collides with existing topic: {min(colliding)}"
-            )
-
-
 def _configs_of(topic: CreatableTopic) -> dict[str, str]:
     without_value = [config.name for config in topic.configs if config.value is None]
     if without_value:
@@ -129,11 +113,6 @@ def _assignment(state: ClusterState, topic: CreatableTopic) -> list[list[int]]:
         raise KafkaError(error.code, f"Unable to replicate the partition {replicas} time(s): {error.message}") from None
 
 
-def clamped_replication_factor(state: ClusterState, configured: int) -> int:
-    """A configured replication factor, or as many brokers as there are."""
-    return max(1, min(configured, len(state.image.live_brokers())))
-
-
 def _manual_assignment(state: ClusterState, topic: CreatableTopic) -> list[list[int]]:
     if topic.replication_factor != DEFAULT:
         raise KafkaError(
@@ -161,17 +140,6 @@ def _manual_assignment(state: ClusterState, topic: CreatableTopic) -> list[list[
             ErrorCode.INVALID_REPLICA_ASSIGNMENT, "partitions should be a consecutive 0-based integer sequence"
         )
     return [by_index[index] for index in range(len(by_index))]
-
-
-def topic_records(
-    state: ClusterState, name: str, topic_id: Uuid, configs: Mapping[str, str], assignment: Sequence[Sequence[int]]
-) -> Records:
-    """The topic, its configurations, then its partitions in order: the order that Kafka writes."""
-    return [
-        TopicRecord(name, topic_id),
-        *(ConfigRecord(ResourceType.TOPIC, name, key, value) for key, value in configs.items()),
-        *(partition_record(state.image, topic_id, index, replicas) for index, replicas in enumerate(assignment)),
-    ]
 
 
 def _described(state: ClusterState, configs: Mapping[str, str]) -> list[CreatableTopicConfigs]:
