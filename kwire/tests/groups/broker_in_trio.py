@@ -104,6 +104,7 @@ def with_broker(
         try:
             async with trio.open_nursery() as nursery:
                 nursery.start_soon(broker.groups.run)
+                await trio.testing.wait_all_tasks_blocked()
                 await scenario(InTrio(broker))
                 nursery.cancel_scope.cancel()
         finally:

@@ -301,6 +301,8 @@ class GroupMachine(RuleBasedStateMachine):
                 *([group.join_timer] if group.state is GroupState.PREPARING_REBALANCE else ()),
                 *([group.sync_timer] if group.pending_sync else ()),
             ]
+            assert group.state is GroupState.PREPARING_REBALANCE or group.join_timer.deadline_ms is None
+            assert group.pending_sync or group.sync_timer.deadline_ms is None
             for timer in timers:
                 assert timer.deadline_ms is not None
                 assert timer.deadline_ms >= self.driver.now_ms

@@ -6,6 +6,7 @@ import pytest
 from kwire_protocol.errors import ErrorCode
 
 from kwire.groups.config import GroupConfig
+from kwire.groups.effects import Append
 from kwire.tests.groups.shard_driver import GROUP, ShardDriver, subscription
 
 
@@ -174,8 +175,12 @@ def test_a_member_parked_in_sync_is_not_silent_and_has_a_fresh_session_afterward
     driver.advance_to(8_000)
     driver.sync(leader, 1, {follower: b"F"})
     assert driver.synced(waiting).assignment == b"F"
+    driver.advance_to(10_000)
+    driver.heartbeat(leader, 1)
     driver.advance_to(13_999)
-    assert driver.heartbeat(follower, 1) is not ErrorCode.UNKNOWN_MEMBER_ID
+    assert driver.state() == "Stable"
+    driver.advance_to(14_000)
+    assert driver.heartbeat(follower, 1) is ErrorCode.UNKNOWN_MEMBER_ID
 
 
 def test_a_new_member_whose_client_is_gone_does_not_stay_parked_for_ever() -> None:
@@ -244,6 +249,28 @@ def test_members_that_do_not_rejoin_within_the_rebalance_timeout_are_out() -> No
     joined = driver.joined(rejoined)
     assert (joined.generation_id, joined.leader) == (2, follower)
     assert driver.heartbeat(leader, 1) is ErrorCode.UNKNOWN_MEMBER_ID
+
+
+def test_a_rebalance_that_is_over_leaves_no_deadline_behind() -> None:
+    driver = ShardDriver()
+    leader, follower = driver.stable_group("a", "b", rebalance_timeout_ms=8_000, session_timeout_ms=600_000)
+    for member in (leader, follower):
+        driver.join(member, rebalance_timeout_ms=8_000, session_timeout_ms=600_000)
+    for member in (leader, follower):
+        driver.sync(member, 2)
+    driver.advance_to(100_000)
+    assert (driver.state(), driver.heartbeat(leader, 2)) == ("Stable", ErrorCode.NONE)
+
+
+def test_what_is_due_at_one_instant_is_done_one_append_at_a_time() -> None:
+    driver = ShardDriver()
+    driver.stable_group("a", group="one")
+    driver.stable_group("b", group="two")
+    appends = [effect for effect in driver.shard.expire(now_ms=10_000) if isinstance(effect, Append)]
+    assert len(appends) == 1
+    deadline_ms = driver.shard.next_deadline_ms()
+    assert deadline_ms is not None
+    assert deadline_ms <= 10_000
 
 
 def test_the_longest_rebalance_timeout_of_the_members_counts() -> None:
