@@ -43,6 +43,10 @@ if TYPE_CHECKING:
     from kwire_protocol.record_batch import Buffer
 
 
+MAX_RECORD_ERRORS = 1000
+"""A batch may unfold to millions of bad records, and each of them costs memory to speak of."""
+
+
 class RecordError(NamedTuple):
     """One record that spoils its batch; `code` is INVALID_RECORD or INVALID_TIMESTAMP."""
 
@@ -159,25 +163,25 @@ def validate_records(
     Offsets must go up by one from the batch's own, lengths must be exact; with `require_keys` (a compacted topic) every
     record needs a key; timestamps, unless absent (-1), must lie between the given ones. Kafka answers the partition
     with INVALID_TIMESTAMP if any of the errors has that code, else with INVALID_RECORD.
-    Raises InvalidBatch when the records cannot be read at all.
+    It ends with MAX_RECORD_ERRORS of them. Raises InvalidBatch when the records cannot be read at all.
     """
     errors: list[RecordError] = []
     base_offset = header.base_offset
     for index, record in enumerate(decode_records(batch_content(buf, pos, header, max_decompressed_bytes), header)):
         offset, timestamp, key, _, _ = record
         if offset - base_offset != index:
-            errors.append(RecordError(index, f"the offset delta is {offset - base_offset}, not {index}"))
+            error = RecordError(index, f"the offset delta is {offset - base_offset}, not {index}")
         elif key is None and require_keys:
-            errors.append(RecordError(index, "a compacted topic takes no record without a key"))
+            error = RecordError(index, "a compacted topic takes no record without a key")
         elif timestamp != NO_TIMESTAMP and (
             (max_timestamp_ms is not None and timestamp > max_timestamp_ms)
             or (min_timestamp_ms is not None and timestamp < min_timestamp_ms)
         ):
-            errors.append(
-                RecordError(
-                    index,
-                    f"timestamp {timestamp} is not within [{min_timestamp_ms}, {max_timestamp_ms}]",
-                    ErrorCode.INVALID_TIMESTAMP,
-                )
-            )
+            allowed = f"[{min_timestamp_ms}, {max_timestamp_ms}]"
+            error = RecordError(index, f"timestamp {timestamp} is not within {allowed}", ErrorCode.INVALID_TIMESTAMP)
+        else:
+            continue
+        errors.append(error)
+        if len(errors) == MAX_RECORD_ERRORS:
+            break
     return errors

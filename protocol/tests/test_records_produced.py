@@ -10,6 +10,7 @@ import zlib
 
 import pytest
 from kwire_protocol.errors import ErrorCode
+from kwire_protocol.record_validation import MAX_RECORD_ERRORS
 from kwire_protocol.records import (
     LOG_APPEND_TIME,
     InvalidBatch,
@@ -176,6 +177,11 @@ def test_offset_deltas_must_count_up() -> None:
     batch = build_batch([Record(5), Record(7), Record(6)], base_offset=5, keep_offsets=True)
     errors = validate_records(batch, 0, read_header(batch), require_keys=False)
     assert [error.batch_index for error in errors] == [1, 2]
+
+
+def test_a_batch_of_nothing_but_bad_records_is_not_told_record_by_record() -> None:
+    batch = build_batch([Record()] * (MAX_RECORD_ERRORS + 1))
+    assert len(validate_records(batch, 0, read_header(batch), require_keys=True)) == MAX_RECORD_ERRORS
 
 
 RECORD_BYTES = PLAIN[61:]
