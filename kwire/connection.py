@@ -42,6 +42,9 @@ MAX_FRAMES_PER_TURN = 64
 MAX_PENDING_REPLY_BYTES = 1 << 20
 """Replies are sent, and their reader waited for, before more than this is held for one connection."""
 
+CLOSING_ERRORS = (ProtocolError, UnsupportedRequest, UnacknowledgedProduceFailed)
+"""What the peer did that ends its connection, with one log line. All are raised before a reply is begun."""
+
 COPY_CHUNK_BYTES = 256 * 1024
 """Slices of files without a descriptor (the in-memory disk) are copied to the socket in pieces of this size."""
 
@@ -126,7 +129,7 @@ class Connection:
                 await self._serve()
         except PeerLost:
             pass
-        except (ProtocolError, UnsupportedRequest, UnacknowledgedProduceFailed) as error:
+        except CLOSING_ERRORS as error:
             log.warning("closing the connection from %s (client id %a): %s", self.name, self._context.client_id, error)
         except Exception:
             log.exception(
@@ -141,19 +144,28 @@ class Connection:
             self.sock.close()
 
     async def _serve(self) -> None:
-        frames = self._frames
         while True:
             await self._receive()
-            frames_this_turn = 0
-            while (frame := frames.next_frame()) is not None:
-                await self._answer(frame)
-                frames_this_turn += 1
-                if self._writer.size > MAX_PENDING_REPLY_BYTES or frames_this_turn == MAX_FRAMES_PER_TURN:
-                    await self.flush()
-                if frames_this_turn == MAX_FRAMES_PER_TURN:
-                    frames_this_turn = 0
-                    await trio.lowlevel.checkpoint()
+            try:
+                await self._answer_all()
+            except CLOSING_ERRORS:
+                # What was asked before it deserves its answer: those requests were right, and have been carried out.
+                await self.flush()
+                raise
             await self.flush()
+
+    async def _answer_all(self) -> None:
+        """Answers every whole frame that has arrived."""
+        frames = self._frames
+        frames_this_turn = 0
+        while (frame := frames.next_frame()) is not None:
+            await self._answer(frame)
+            frames_this_turn += 1
+            if self._writer.size > MAX_PENDING_REPLY_BYTES or frames_this_turn == MAX_FRAMES_PER_TURN:
+                await self.flush()
+            if frames_this_turn == MAX_FRAMES_PER_TURN:
+                frames_this_turn = 0
+                await trio.lowlevel.checkpoint()
 
     async def _receive(self) -> None:
         sock, frames = self.sock, self._frames
