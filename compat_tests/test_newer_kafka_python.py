@@ -1,0 +1,216 @@
+"""What only the third generation of kafka-python can ask: most of the admin protocol, and static members.
+
+Not named test_kafka_python_*, since those files are also run with the second generation.
+"""
+
+from __future__ import annotations
+
+import uuid
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import pytest
+from kafka import IsolationLevel, OffsetAndMetadata, OffsetSpec, TopicPartition, errors
+from kafka.admin import ConfigResource, ConfigResourceType, MemberToRemove
+from kafka.coordinator.assignors.cooperative_sticky import CooperativeStickyAssignor
+
+from .brokers import Broker
+from .kafka_python import administering, consuming, fill, producing, send_all
+from .test_kafka_python_groups import partitions_of, settle
+from .values import numbered
+from .waiting import eventually
+
+BEGAN_MS = 1_700_000_000_000
+
+
+@pytest.fixture
+def admin(broker: Broker) -> Iterator[Any]:
+    with administering(broker.bootstrap) as client:
+        yield client
+
+
+def config_of(admin: Any, topic: str) -> dict[str, str]:
+    """The configs that are not defaults."""
+    resource = ConfigResource(ConfigResourceType.TOPIC, topic)
+    return {name: entry["value"] for name, entry in admin.describe_configs([resource])["topic"][topic].items()}
+
+
+def commit(broker: Broker, group: str, offsets: dict[TopicPartition, int]) -> None:
+    with consuming(broker.bootstrap, group_id=group) as consumer:
+        consumer.assign(list(offsets))
+        consumer.commit({partition: OffsetAndMetadata(offset, "", -1) for partition, offset in offsets.items()})
+
+
+def test_the_old_way_to_alter_configs_replaces_all_of_them(admin: Any, new_topic: Callable[..., str]) -> None:
+    topic = new_topic(config={"retention.ms": "1000000", "flush.messages": "5"})
+    resource = ConfigResource(ConfigResourceType.TOPIC, topic, {"retention.ms": "2000000"})
+    # The client would fill in the rest, so it is told that what it sends is all.
+    admin._manager.run(admin._send_alter_configs_requests, [resource], False, False)
+    eventually(lambda: config_of(admin, topic) == {"retention.ms": "2000000"}, "only the new one")
+
+
+def test_configs_are_reset_one_by_one(admin: Any, new_topic: Callable[..., str]) -> None:
+    topic = new_topic(config={"retention.ms": "1000000", "flush.messages": "5"})
+    admin.reset_configs([ConfigResource(ConfigResourceType.TOPIC, topic, ["retention.ms"])])
+    eventually(lambda: config_of(admin, topic) == {"flush.messages": "5"}, "only the other one")
+
+
+def test_topics_are_described_and_deleted_by_id(admin: Any, topic: str) -> None:
+    (by_name,) = admin.describe_topics([topic])
+    topic_id = by_name["topic_id"]
+    topic_id = topic_id if isinstance(topic_id, uuid.UUID) else uuid.UUID(str(topic_id))
+    (by_id,) = admin.describe_topics([topic_id])
+    assert by_id["name"] == topic
+    admin.delete_topics([topic_id])
+    eventually(lambda: topic not in admin.list_topics(), "the topic is gone")
+    with pytest.raises(errors.UnknownTopicIdError):
+        admin.delete_topics([topic_id])
+
+
+def test_partitions_are_described_page_by_page(admin: Any, new_topic: Callable[..., str]) -> None:
+    names = sorted([new_topic(partitions=5), new_topic(partitions=3)])
+    seen: list[tuple[str, int]] = []
+    cursor, pages = None, 0
+    while cursor is not None or not pages:
+        page = admin.describe_topic_partitions(names, response_partition_limit=3, cursor=cursor)
+        seen += [(it["name"], part["partition_index"]) for it in page["topics"] for part in it["partitions"]]
+        for found in page["topics"]:
+            for partition in found["partitions"]:
+                assert partition["leader_id"] >= 0
+                assert partition["isr_nodes"] == partition["replica_nodes"] == [partition["leader_id"]]
+        cursor, pages = page["next_cursor"], pages + 1
+    assert pages == 3
+    assert len(seen) == len(set(seen)) == 8
+    assert {name for name, _ in seen} == set(names)
+
+
+def test_an_unknown_topic_is_described_as_unknown(admin: Any, unique: Callable[[str], str]) -> None:
+    (found,) = admin.describe_topic_partitions([unique("nowhere")])["topics"]
+    assert found["error_code"] == errors.UnknownTopicOrPartitionError.errno
+
+
+@pytest.mark.parametrize("isolation", [IsolationLevel.READ_UNCOMMITTED, IsolationLevel.READ_COMMITTED])
+def test_offsets_of_a_partition_by_every_kind_of_question(
+    broker: Broker, admin: Any, topic: str, isolation: IsolationLevel
+) -> None:
+    with producing(broker.bootstrap) as producer:
+        for time_ms in (10, 50, 30):
+            send_all(producer, topic, [b"value"], timestamp_ms=BEGAN_MS + time_ms)
+    partition = TopicPartition(topic, 0)
+
+    def ask(spec: Any) -> tuple[int, int]:
+        found = admin.list_partition_offsets({partition: spec}, isolation_level=isolation)[partition]
+        return found.offset, found.timestamp
+
+    assert ask(OffsetSpec.EARLIEST) == (0, -1)
+    assert ask(OffsetSpec.LATEST) == (3, -1)
+    assert ask(OffsetSpec.MAX_TIMESTAMP) == (1, BEGAN_MS + 50)
+    assert ask(BEGAN_MS + 11) == (1, BEGAN_MS + 50)
+    assert ask(BEGAN_MS + 51) == (-1, -1)
+
+
+def test_groups_are_listed_by_state_and_type(broker: Broker, admin: Any, topic: str, group: str) -> None:
+    def listed(**filters: Any) -> bool:
+        return group in {found["group_id"] for found in admin.list_groups(**filters)}
+
+    commit(broker, group, {TopicPartition(topic, 0): 1})
+    assert listed(states_filter=["Empty"])
+    assert not listed(states_filter=["Stable"])
+    assert listed(types_filter=["classic"])
+    assert not listed(types_filter=["consumer"])
+    with consuming(broker.bootstrap, topic, group_id=group) as consumer:
+        settle([consumer], 1, most=1)
+        assert listed(states_filter=["Stable"])
+
+
+def test_a_group_is_described(broker: Broker, admin: Any, new_topic: Callable[..., str], group: str) -> None:
+    topic = new_topic(partitions=2)
+    config = {"group_id": group, "client_id": "the-client", "group_instance_id": "the-instance"}
+    with consuming(broker.bootstrap, topic, **config) as consumer:
+        settle([consumer], 2, most=2)
+        found = admin.describe_groups([group])[group]
+    assert found["error"] is None
+    assert (found["group_state"], found["protocol_type"], found["protocol_data"]) == ("Stable", "consumer", "range")
+    (member,) = found["members"]
+    assert (member["client_id"], member["group_instance_id"]) == ("the-client", "the-instance")
+
+
+def test_the_offsets_of_several_groups_come_in_one_answer(
+    broker: Broker, admin: Any, topic: str, unique: Callable[[str], str]
+) -> None:
+    partition = TopicPartition(topic, 0)
+    groups = [unique("group") for _ in range(3)]
+    for number, group in enumerate(groups[:2]):
+        commit(broker, group, {partition: 10 + number})
+    found = admin.list_group_offsets({groups[0]: None, groups[1]: [partition], groups[2]: [partition]})
+    assert [found[group][partition].offset for group in groups] == [10, 11, -1]
+
+
+def test_offsets_are_altered_reset_and_deleted(
+    broker: Broker, admin: Any, new_topic: Callable[..., str], group: str
+) -> None:
+    topic = new_topic(partitions=2)
+    first, second = TopicPartition(topic, 0), TopicPartition(topic, 1)
+    for number in range(2):
+        fill(broker.bootstrap, topic, numbered(6), partition=number)
+    commit(broker, group, {first: 1, second: 2})
+
+    def offsets() -> dict[TopicPartition, int]:
+        return {partition: found.offset for partition, found in admin.list_group_offsets(group)[group].items()}
+
+    assert admin.alter_group_offsets(group, {second: OffsetAndMetadata(4, "", None)}) == {second: errors.NoError}
+    assert offsets() == {first: 1, second: 4}
+    admin.reset_group_offsets(group, {first: OffsetSpec.LATEST})
+    assert offsets() == {first: 6, second: 4}
+    assert admin.delete_group_offsets(group, [first]) == {first: errors.NoError}
+    assert offsets() == {second: 4}
+
+
+def test_offsets_of_a_topic_that_is_read_are_not_deleted(broker: Broker, admin: Any, topic: str, group: str) -> None:
+    partition = TopicPartition(topic, 0)
+    with consuming(broker.bootstrap, topic, group_id=group) as consumer:
+        settle([consumer], 1, most=1)
+        consumer.commit({partition: OffsetAndMetadata(1, "", -1)})
+        answer = admin.delete_group_offsets(group, [partition])
+        assert answer == {partition: errors.GroupSubscribedToTopicError}
+    with pytest.raises(errors.GroupIdNotFoundError):
+        admin.delete_group_offsets(f"{group}-that-never-was", [partition])
+
+
+def test_members_are_removed_by_an_administrator(
+    broker: Broker, admin: Any, new_topic: Callable[..., str], group: str
+) -> None:
+    topic = new_topic(partitions=4)
+    with consuming(broker.bootstrap, topic, group_id=group, group_instance_id="one") as one:
+        with consuming(broker.bootstrap, topic, group_id=group, group_instance_id="two") as two:
+            settle([one, two], 4, most=2)
+        assert len(admin.describe_groups([group])[group]["members"]) == 2  # static: it is expected back
+        answer = admin.remove_group_members(group, [MemberToRemove(group_instance_id="two")])
+        assert list(answer.values()) == [errors.NoError]
+        settle([one], 4, most=4)
+        answer = admin.remove_group_members(group, [MemberToRemove(group_instance_id="two")])
+        assert list(answer.values()) == [errors.UnknownMemberIdError]
+
+
+def test_a_static_member_that_comes_back_gets_what_it_had(
+    broker: Broker, new_topic: Callable[..., str], group: str
+) -> None:
+    topic = new_topic(partitions=4)
+    config: dict[str, Any] = {"group_id": group, "session_timeout_ms": 20_000}
+    with consuming(broker.bootstrap, topic, **config, group_instance_id="one") as one:
+        with consuming(broker.bootstrap, topic, **config, group_instance_id="two") as two:
+            before = settle([one, two], 4, most=2)
+        with consuming(broker.bootstrap, topic, **config, group_instance_id="two") as two:
+            assert settle([one, two], 4, most=2) == before
+
+
+def test_cooperative_members_share_the_partitions(broker: Broker, new_topic: Callable[..., str], group: str) -> None:
+    topic = new_topic(partitions=4)
+    config = {"group_id": group, "partition_assignment_strategy": [CooperativeStickyAssignor]}
+    with consuming(broker.bootstrap, topic, **config) as first:
+        settle([first], 4, most=4)
+        with consuming(broker.bootstrap, topic, **config) as second:
+            settle([first, second], 4, most=2)
+            kept = partitions_of(first)
+        settle([first], 4, most=4)
+        assert set(kept) < set(partitions_of(first))
