@@ -64,12 +64,11 @@ class Flush:
 def begin_flush(log: Log) -> Flush:
     """See `Log.begin_flush`."""
     flush = Flush(log.disk, log.log_end_offset, log.name_changes, log.truncations)
-    if log.log_end_offset > log.recovery_point or log.truncated:
+    if log.log_end_offset > log.recovery_point:
         for segment, _ in log.segments_from(log.recovery_point):
             if segment is not log.active:
                 log.unsynced_files.update(segment.save_indexes())
-            if segment.size or log.truncated:
-                flush.records.append(segment.file)
+            flush.records.append(segment.file)
     if log.epochs_or_none is not None and log.epochs_or_none.dirty:
         flush.contents[epochs_path(log)] = encode_epochs(log.epochs_or_none.entries)
     flush.files = sorted(log.unsynced_files)
@@ -87,7 +86,7 @@ def finish_flush(log: Log, flush: Flush) -> None:
         return
     log.recovery_point = max(log.recovery_point, flush.end_offset)
     log.unsynced_files.difference_update(flush.files)
-    log.truncated = log.folder_unsynced = False
+    log.folder_unsynced = False
     log.name_changes_synced = flush.name_changes
     if epochs_path(log) in flush.contents:
         log.leader_epochs.dirty = encode_epochs(log.leader_epochs.entries) != flush.contents[epochs_path(log)]

@@ -34,7 +34,8 @@ from kwire_storage.producers import ProducerStates
 from kwire_storage.recovery import Recovery
 from kwire_storage.scan import scan_headers
 from kwire_storage.search import TimestampOffset
-from kwire_storage.segment import LogSlice, Segment
+from kwire_storage.segment import Segment
+from kwire_storage.slices import LogSlice
 from kwire_storage.txn_index import AbortedTxn, overlapping
 
 if TYPE_CHECKING:
@@ -68,12 +69,11 @@ class Log:
         self.epochs_or_none: EpochCache | None = None
         self.producers_or_none: ProducerStates | None = None
         self.is_active = False
-        # What a flush still has to make durable: names in the folder, the folder's own name, files other than records,
-        # and a cut end. The counts tell a flush that ran meanwhile that it has not seen the latest.
+        # What a flush still has to make durable: names in the folder, the folder's own name, and files other than
+        # records. The counts tell a flush that ran meanwhile that it has not seen the latest.
         self.name_changes = self.name_changes_synced = 0
         self.folder_unsynced = False
         self.unsynced_files: set[str] = set()
-        self.truncated = False
         self.truncations = 0
         self.recovery: Recovery | None = None
         self.config = config

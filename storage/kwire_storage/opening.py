@@ -30,7 +30,10 @@ def load(log: Log, *, now_ms: int, clean_shutdown: bool, recovery_point: int) ->
     else:
         log.recovery = recovery.recover(log, recovery_point, now_ms)
         log.recovery_point = min(recovery_point, log.log_end_offset)
-        log.truncated = True
+    if not clean_shutdown:
+        # What the process that died had not synced is not known to this one: the first flush covers it all.
+        log.folder_unsynced = True
+        log.name_changes += 1
     if log.log_end_offset < log.log_start_offset:
         # What the log start promised to be readable is lost; nothing below it may be seen again.
         log.truncate_fully_and_start_at(log.log_start_offset, now_ms=now_ms)

@@ -62,6 +62,8 @@ def recover(log: Log, recovery_point: int, now_ms: int) -> Recovery:
         if good < segment.size:
             cut += segment.size - good
             segment.file.truncate(good)
+            # Were the cut bytes to come back once the recovery point is past them, they would be taken for records.
+            segment.file.sync()
             deleted = len(log.segments) - number - 1
             break
     truncation.delete_newest(log, deleted, now_ms)

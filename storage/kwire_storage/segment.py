@@ -12,14 +12,12 @@ from __future__ import annotations
 
 from bisect import bisect_left, bisect_right
 
-import attrs
-
 from kwire_storage import names
 from kwire_storage.errors import CorruptLogError
 from kwire_storage.files import Disk, File
 from kwire_storage.index import OFFSET_ENTRY_BYTES, TIME_ENTRY_BYTES, OffsetIndex, TimeIndex
-from kwire_storage.memory_disk import MemoryDisk
 from kwire_storage.scan import scan_headers, scan_places
+from kwire_storage.slices import LogSlice
 from kwire_storage.txn_index import AbortedTxn, decode_aborted, encode_aborted
 
 # How many of the newest batches, and of the ends of reads, are remembered: enough for every consumer that keeps up.
@@ -27,35 +25,6 @@ _RECENT_BATCHES = 512
 _READ_ENDS = 64
 _MAX_RELATIVE_OFFSET = 2**31 - 1
 _NO_TIMESTAMP = -1
-
-
-def _empty_file() -> File:
-    disk = MemoryDisk()
-    return disk.open_append("empty")
-
-
-_EMPTY_FILE = _empty_file()
-
-
-@attrs.define(eq=False)
-class LogSlice:
-    """A range of whole batches in a segment's file; the file stays open as long as the slice lives.
-
-    `base_offset` is the first batch's; a slice of size 0 has the offset that was asked for.
-    """
-
-    file: File
-    position: int
-    size: int
-    base_offset: int
-
-    def read(self) -> bytes:
-        """The bytes, for those who cannot use sendfile."""
-        return self.file.read(self.position, self.size)
-
-    @classmethod
-    def empty(cls, offset: int) -> LogSlice:
-        return cls(_EMPTY_FILE, 0, 0, offset)
 
 
 class Segment:
@@ -285,8 +254,12 @@ class Segment:
         self._read_ends.clear()
 
     def cut(self, size: int) -> None:
-        """Keeps the first `size` bytes, which end with a whole batch, and folds what is left anew where needed."""
+        """Keeps the first `size` bytes, which end with a whole batch, and folds what is left anew where needed.
+
+        Synced at once: were the cut bytes to come back behind the recovery point, they would be taken for records.
+        """
         self.file.truncate(size)
+        self.file.sync()
         index, time_index = self.index, self.time_index
         index.truncate(size)
         kept = index.offsets[-1] if index.offsets else -1

@@ -57,12 +57,14 @@ def delete_newest(log: Log, count: int, now_ms: int) -> None:
     for _ in range(count):
         retention.delete_files(log, log.segments[-1], now_ms)
         del log.segments[-1], log.bases[-1]
+    if count:
+        # Should they come back behind other records, they would be taken for what followed those.
+        log.disk.sync_dir(log.path)
 
 
 def _end_at(log: Log, end_offset: int) -> None:
     log.log_end_offset = end_offset
     log.recovery_point = min(log.recovery_point, end_offset)
-    log.truncated = True
     log.truncations += 1
     log.name_changes += 1
     log.producers_or_none = None

@@ -91,7 +91,7 @@ def header_of(
     epoch: int = 0,
     sequence: int = 0,
     count: int = 1,
-    transactional: bool = False,
+    transactional: int = False,
     timestamp_ms: int = 1000,
 ) -> BatchHeader:
     """The header of a data batch of one producer."""
@@ -101,7 +101,7 @@ def header_of(
             producer_id=producer_id,
             producer_epoch=epoch,
             base_sequence=sequence,
-            transactional=transactional,
+            transactional=bool(transactional),
         )
     )
 

@@ -120,8 +120,8 @@ def test_a_transaction_is_open_until_its_marker() -> None:
     assert states.last_stable_offset_after(completed) == 11
     completed = states.apply_marker(header_of(producer_id=2), 14, ABORT, 0)
     assert completed == (2, 11, 14, True)
-    assert states.first_undecided_offset is None
     assert states.last_stable_offset_after(completed) == 15
+    assert states.first_unstable_offset(high_watermark=99) is None
 
 
 def test_readers_wait_for_the_markers_replication() -> None:

@@ -1,0 +1,239 @@
+"""The data folder: whose it is, what is in it, how it was left."""
+
+from __future__ import annotations
+
+import errno
+from pathlib import Path
+
+import attrs
+import pytest
+from kwire_storage.config import LogConfig
+from kwire_storage.data_folder import DataFolder
+from kwire_storage.errors import CorruptLogError, FolderLockedError, StorageError
+from kwire_storage.files import Disk
+from kwire_storage.memory_disk import MemoryDisk
+
+from storage.tests.disks import both_disks, make_disk
+from storage.tests.logs import append, bases, read_all
+
+CONFIG = LogConfig(segment_bytes=500, index_interval_bytes=100)
+TOPIC_ID = bytes(range(16))
+UNIQUE = bytes([0xAB]) * 16
+
+
+def open_folder(disk: Disk, *, node_id: int = 1, cluster_id: str = "cluster") -> DataFolder:
+    return DataFolder.open(disk, cluster_id=cluster_id, node_id=node_id, directory_id=TOPIC_ID)
+
+
+def open_all(disk: Disk) -> DataFolder:
+    folder = open_folder(disk)
+    folder.open_all(lambda _topic: CONFIG, now_ms=0)
+    return folder
+
+
+@both_disks
+def test_a_new_folder_learns_whose_it_is_and_keeps_it(kind: str, tmp_path: Path) -> None:
+    disk = make_disk(kind, tmp_path / "data")
+    folder = open_folder(disk)
+    assert folder.meta.cluster_id == "cluster"
+    folder.close()
+    folder = open_folder(disk, cluster_id="another")
+    assert (folder.meta.cluster_id, folder.meta.node_id, folder.meta.directory_id) == ("cluster", 1, TOPIC_ID)
+    folder.close()
+    with pytest.raises(StorageError, match="belongs to node 1") as refused:
+        open_folder(disk, node_id=2)
+    assert refused.value.errno == errno.EPERM
+    open_folder(disk).close()
+
+
+@both_disks
+def test_a_second_broker_is_refused(kind: str, tmp_path: Path) -> None:
+    disk = make_disk(kind, tmp_path)
+    folder = open_folder(disk)
+    with pytest.raises(FolderLockedError):
+        open_folder(disk)
+    folder.abandon()
+    open_folder(disk).close()
+
+
+@both_disks
+def test_logs_are_there_again_after_a_clean_stop(kind: str, tmp_path: Path) -> None:
+    disk = make_disk(kind, tmp_path)
+    folder = open_folder(disk)
+    assert not folder.clean_shutdown
+    for partition in range(3):
+        log = folder.create_log("orders", partition, TOPIC_ID, CONFIG, now_ms=0)
+        for _ in range(partition * 4):
+            append(log, 2)
+    folder.logs["orders", 2].advance_log_start(5)
+    folder.close({("orders", 1): 7, ("orders", 2): 16}, broker_epoch=3)
+    assert disk.read_bytes(".kafka_cleanshutdown") == b'{"version":"0","broker_epoch":"3"}'
+    assert disk.read_bytes("recovery-point-offset-checkpoint") == b"0\n3\norders 0 0\norders 1 8\norders 2 16\n"
+    assert disk.read_bytes("log-start-offset-checkpoint") == b"0\n1\norders 2 5\n"
+    assert disk.read_bytes("replication-offset-checkpoint") == b"0\n2\norders 1 7\norders 2 16\n"
+
+    folder = open_folder(disk)
+    assert folder.clean_shutdown
+    assert not disk.exists(".kafka_cleanshutdown")
+    assert folder.found == {("orders", 0), ("orders", 1), ("orders", 2)}
+    assert folder.high_watermarks == {("orders", 1): 7, ("orders", 2): 16}
+    assert folder.topic_id("orders", 1) == TOPIC_ID
+    assert folder.topic_id("orders", 9) is None
+    log = folder.open_log("orders", 2, CONFIG, now_ms=0)
+    assert (log.log_start_offset, log.log_end_offset, log.recovery) == (5, 16, None)
+    folder.open_all(lambda _topic: attrs.evolve(CONFIG, segment_bytes=10**6), now_ms=0)
+    assert sorted(folder.logs) == [("orders", 0), ("orders", 1), ("orders", 2)]
+    assert folder.logs["orders", 1].config.segment_bytes == 10**6
+    folder.close()
+
+
+@both_disks
+def test_without_a_clean_stop_logs_are_recovered(kind: str, tmp_path: Path) -> None:
+    disk = make_disk(kind, tmp_path)
+    folder = open_folder(disk)
+    log = folder.create_log("orders", 0, TOPIC_ID, CONFIG, now_ms=0)
+    for _ in range(6):
+        append(log, 2)
+    log.flush()
+    folder.write_checkpoints()
+    append(log, 2)
+    folder.abandon()
+    folder = open_all(disk)
+    log = folder.logs["orders", 0]
+    assert log.recovery is not None
+    assert log.recovery.scanned_bytes == log.active.size
+    assert bases(read_all(log)) == list(range(0, 14, 2))
+    folder.close()
+    assert open_folder(disk).clean_shutdown
+
+
+def test_a_crash_right_after_opening_is_a_crash() -> None:
+    disk = MemoryDisk()
+    folder = open_folder(disk)
+    folder.create_log("orders", 0, TOPIC_ID, CONFIG, now_ms=0)
+    folder.close()
+    folder = open_folder(disk)
+    for after in (disk.kill(), disk.crash()):
+        assert not open_folder(after).clean_shutdown
+
+
+def test_what_was_never_opened_stays_as_it_was() -> None:
+    disk = MemoryDisk()
+    folder = open_folder(disk)
+    for topic in ("a", "b"):
+        log = folder.create_log(topic, 0, TOPIC_ID, CONFIG, now_ms=0)
+        for _ in range(6):
+            append(log, 2)
+        log.advance_log_start(3)
+    folder.close({("a", 0): 12, ("b", 0): 12})
+    folder = open_folder(disk)
+    folder.open_log("a", 0, CONFIG, now_ms=0)
+    folder.close({("a", 0): 12})
+    folder = open_all(disk)
+    log = folder.logs["b", 0]
+    assert (folder.clean_shutdown, log.log_start_offset, folder.high_watermarks["b", 0]) == (True, 3, 12)
+    folder.abandon()
+    # Now "b" needs a recovery; a stop that did not give it one does not count as clean.
+    folder = open_folder(disk)
+    folder.open_log("a", 0, CONFIG, now_ms=0)
+    folder.close()
+    assert not open_folder(disk).clean_shutdown
+
+
+@both_disks
+def test_a_partition_is_created_once(kind: str, tmp_path: Path) -> None:
+    disk = make_disk(kind, tmp_path)
+    folder = open_folder(disk)
+    folder.create_log("orders", 0, TOPIC_ID, CONFIG, now_ms=0)
+    assert disk.listdir("orders-0") == ["partition.metadata"]
+    assert disk.read_bytes("orders-0/partition.metadata") == b"version: 0\ntopic_id: AAECAwQFBgcICQoLDA0ODw"
+    with pytest.raises(StorageError) as refused:
+        folder.create_log("orders", 0, TOPIC_ID, CONFIG, now_ms=0)
+    assert refused.value.errno == errno.EEXIST
+    for topic in ("../orders", "a/b", ".."):
+        with pytest.raises(ValueError, match="folder"):
+            folder.create_log(topic, 0, TOPIC_ID, CONFIG, now_ms=0)
+    folder.close()
+
+
+@both_disks
+@pytest.mark.parametrize("opened", [True, False])
+def test_a_deleted_partition_is_gone_at_once_and_its_files_later(kind: str, opened: bool, tmp_path: Path) -> None:
+    disk = make_disk(kind, tmp_path)
+    folder = open_folder(disk)
+    log = folder.create_log("orders", 0, TOPIC_ID, CONFIG, now_ms=0)
+    append(log, 2)
+    folder.close({("orders", 0): 2})
+    folder = open_folder(disk)
+    if opened:
+        folder.open_log("orders", 0, CONFIG, now_ms=0)
+    folder.delete_log("orders", 0, UNIQUE)
+    assert ("orders", 0) not in folder.logs
+    doomed = f"orders-0.{'ab' * 16}-delete"
+    assert disk.exists(doomed)
+    assert not disk.exists("orders-0")
+    log = folder.create_log("orders", 0, bytes(16), CONFIG, now_ms=0)
+    assert log.log_end_offset == 0
+    assert folder.remove_deleted() == 1
+    assert folder.remove_deleted() == 0
+    assert not disk.exists(doomed)
+    folder.write_checkpoints()
+    assert disk.read_bytes("recovery-point-offset-checkpoint") == b"0\n1\norders 0 0\n"
+    assert disk.read_bytes("replication-offset-checkpoint") == b"0\n0\n"
+    folder.close()
+
+
+def test_a_deletion_that_a_crash_cut_short_is_finished_at_the_next_start() -> None:
+    disk = MemoryDisk()
+    folder = open_folder(disk)
+    folder.create_log("orders", 0, TOPIC_ID, CONFIG, now_ms=0)
+    folder.delete_log("orders", 0, UNIQUE)
+    disk = disk.kill()
+    folder = open_all(disk)
+    assert folder.logs == {}
+    assert folder.remove_deleted() == 1
+    folder.close()
+    assert not any(name.endswith("-delete") for name in disk.listdir(""))
+
+
+def test_a_log_that_cannot_be_closed_leaves_no_clean_mark_but_its_siblings_are_closed() -> None:
+    disk = MemoryDisk()
+    folder = open_folder(disk)
+    for topic in ("a", "b", "c"):
+        append(folder.create_log(topic, 0, TOPIC_ID, CONFIG, now_ms=0), 2)
+
+    def fail(operation: str, path: str) -> None:
+        if operation == "sync" and path.startswith("b-0/"):
+            raise OSError(errno.EIO, "the medium is gone")
+
+    disk.before_operation = fail
+    with pytest.raises(StorageError):
+        folder.close()
+    disk.before_operation = None
+    assert not disk.exists(".kafka_cleanshutdown")
+    assert disk.read_bytes("recovery-point-offset-checkpoint") == b"0\n3\na 0 2\nb 0 0\nc 0 2\n"
+    folder = open_all(disk)
+    assert [folder.logs[topic, 0].log_end_offset for topic in ("a", "b", "c")] == [2, 2, 2]
+    folder.close()
+
+
+@pytest.mark.parametrize("name", ["recovery-point-offset-checkpoint", "meta.properties"])
+def test_an_unreadable_checkpoint_is_not_guessed_and_the_lock_is_let_go(name: str) -> None:
+    disk = MemoryDisk()
+    open_folder(disk).close()
+    good = disk.read_bytes(name)
+    disk.write_bytes(name, b"nonsense")
+    with pytest.raises(CorruptLogError):
+        open_folder(disk)
+    disk.write_bytes(name, good)
+    open_folder(disk).close()
+
+
+def test_files_that_are_no_partitions_are_left_alone() -> None:
+    disk = MemoryDisk()
+    disk.write_bytes("notes.txt", b"x")
+    disk.mkdir("lost+found")
+    folder = open_all(disk)
+    assert folder.logs == {}
+    folder.close()
+    assert disk.exists("notes.txt")
