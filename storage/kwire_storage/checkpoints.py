@@ -103,7 +103,7 @@ class MetaProperties:
 
 def encode_clean_shutdown(broker_epoch: int) -> bytes:
     """.kafka_cleanshutdown: that it is there is what counts; the epoch is for the broker's registration (KIP-966)."""
-    return json.dumps({"version": "0", "broker_epoch": str(broker_epoch)}, separators=(",", ":")).encode()
+    return json.dumps({"version": 0, "brokerEpoch": broker_epoch}, separators=(",", ":")).encode()
 
 
 def _uuid_text(uuid: bytes) -> str:

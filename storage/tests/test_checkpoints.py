@@ -42,7 +42,7 @@ def test_meta_properties_are_as_java_writes_them() -> None:
 
 
 def test_the_clean_shutdown_mark_holds_the_broker_epoch() -> None:
-    assert checkpoints.encode_clean_shutdown(17) == b'{"version":"0","broker_epoch":"17"}'
+    assert checkpoints.encode_clean_shutdown(17) == b'{"version":0,"brokerEpoch":17}'
 
 
 @given(

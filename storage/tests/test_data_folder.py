@@ -67,7 +67,7 @@ def test_logs_are_there_again_after_a_clean_stop(kind: str, tmp_path: Path) -> N
             append(log, 2)
     folder.logs["orders", 2].advance_log_start(5)
     folder.close({("orders", 1): 7, ("orders", 2): 16}, broker_epoch=3)
-    assert disk.read_bytes(".kafka_cleanshutdown") == b'{"version":"0","broker_epoch":"3"}'
+    assert disk.read_bytes(".kafka_cleanshutdown") == b'{"version":0,"brokerEpoch":3}'
     assert disk.read_bytes("recovery-point-offset-checkpoint") == b"0\n3\norders 0 0\norders 1 8\norders 2 16\n"
     assert disk.read_bytes("log-start-offset-checkpoint") == b"0\n1\norders 2 5\n"
     assert disk.read_bytes("replication-offset-checkpoint") == b"0\n2\norders 1 7\norders 2 16\n"
