@@ -63,7 +63,7 @@ class ShardDriver:
         self.unrecorded: set[str] = set()
         """Groups whose latest own record could not be appended."""
         self.replies: dict[object, Any] = {}
-        self.tokens: list[object] = []
+        self.tokens: set[object] = set()
         self._uuids = 0
         self.run(self.shard.loaded(now_ms=0))
 
@@ -103,13 +103,13 @@ class ShardDriver:
     def restart(self) -> None:
         """A new shard from the log; whoever was parked is forgotten, as when the process died."""
         self.shard = replayed(self.log, self.config)
-        self.tokens = [token for token in self.tokens if token in self.replies]
+        self.tokens &= set(self.replies)
         self.unrecorded.clear()
         self.run(self.shard.loaded(now_ms=self.now_ms))
 
     def token(self) -> object:
         token = object()
-        self.tokens.append(token)
+        self.tokens.add(token)
         return token
 
     # Requests
