@@ -65,11 +65,12 @@ def serve(
     """
     import logging
 
+    from kwire.cli.log_lines import LineFormatter
     from kwire.config import ConfigError
 
-    logging.basicConfig(
-        level=log_level.upper(), format="%(asctime)s %(levelname)-7s %(message)s", datefmt="%Y-%m-%d %H:%M:%S"
-    )
+    handler = logging.StreamHandler()
+    handler.setFormatter(LineFormatter())
+    logging.basicConfig(level=log_level.upper(), handlers=[handler])
     try:
         config = _configure(config_file, listen, data_dir, settings)
     except ConfigError as error:

@@ -38,6 +38,8 @@ if TYPE_CHECKING:
     from kwire.context import Context
 
 VALID_ACKS = (-1, 0, 1)
+MAX_TOLD_NAME_LENGTH = 249
+"""Of a topic's name in the log: whoever made it up may have made it longer than names can be."""
 LEADERS_TOLD_SINCE = 10
 
 
@@ -106,5 +108,6 @@ def _first_error(responses: list[TopicProduceResponse]) -> str:
         for answer in topic.partition_responses:
             if answer.error_code:
                 name = ErrorCode(answer.error_code).name
-                return f"acks=0 to {topic.name or topic.topic_id.hex()}-{answer.index}: {name}: {answer.error_message}"
+                told = (topic.name or topic.topic_id.hex())[:MAX_TOLD_NAME_LENGTH]
+                return f"acks=0 to {told!a}, partition {answer.index}: {name}: {answer.error_message}"
     raise AssertionError("called without an error")

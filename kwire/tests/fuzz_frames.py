@@ -19,7 +19,7 @@ from kwire_protocol.messages.produce import PartitionProduceData, ProduceRequest
 from kwire_protocol.records import Record, build_batch
 
 from kwire.tests.fuzz_requests import RequestMaker, Surroundings, served_entries, some_batch
-from kwire.tests.raw_client import request_frame
+from kwire.tests.raw_client import framed, request_frame
 
 CORRELATION_ID = 0x5EED
 MUTANTS_PER_REQUEST = 3
@@ -45,10 +45,6 @@ class Attack:
     kind: str
     data: bytes
     is_whole: bool = True
-
-
-def framed(body: bytes | bytearray) -> bytes:
-    return len(body).to_bytes(4, "big") + body
 
 
 class FrameMaker:

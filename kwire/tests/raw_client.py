@@ -20,6 +20,10 @@ class ConnectionClosed(Exception):
     """The broker hung up."""
 
 
+def framed(body: bytes | bytearray) -> bytes:
+    return len(body).to_bytes(4, "big") + body
+
+
 def request_frame(
     request: ApiMessage,
     version: int,
@@ -32,8 +36,7 @@ def request_frame(
     writer = Writer()
     write_request_header(writer, RequestHeader(request.api_key, version, correlation_id, client_id))
     request.write(writer, version)
-    body = writer.getvalue()
-    return len(body).to_bytes(4, "big") + body
+    return framed(writer.getvalue())
 
 
 def decoded_reply(reply: bytes, api_key: int, version: int) -> tuple[int, Any]:

@@ -37,11 +37,13 @@ def broker(tmp_path: Path) -> Iterator[BrokerProcess]:
 
 
 def assert_calm_log(broker: BrokerProcess, closed: int) -> None:
-    """A line for each connection that was cut off at most, none too long, and nothing of the peer's unescaped."""
+    """A warning for each connection that was cut off at most, few words besides, nothing of the peer's unescaped."""
     bugs = broker.bugs()
     assert not bugs, "\n".join(bugs)
     lines = broker.log().splitlines()
-    assert len(lines) <= closed + 50
+    told = [line for line in lines if " INFO " in line]
+    assert len(lines) - len(told) <= closed
+    assert len(told) < ATTACKS_PER_SEED / 10
     for line in lines:
         assert LOG_LINE.match(line), line
         assert line.isprintable(), line

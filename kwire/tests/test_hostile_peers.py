@@ -19,8 +19,8 @@ from kwire_protocol.records import Record, build_batch
 
 from kwire.tests.broker_process import BrokerProcess
 from kwire.tests.fuzz_driver import HealthyClient, ensure_topic
-from kwire.tests.fuzz_frames import compressed_bombs, framed
-from kwire.tests.raw_client import ConnectionClosed, RawClient, decoded_reply, request_frame
+from kwire.tests.fuzz_frames import compressed_bombs
+from kwire.tests.raw_client import ConnectionClosed, RawClient, decoded_reply, framed, request_frame
 
 MIB = 1024 * 1024
 MAX_REQUEST_BYTES = 100 * MIB

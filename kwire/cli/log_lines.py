@@ -1,0 +1,24 @@
+"""What a line of the broker's log looks like, whatever a peer calls itself, its topics or its groups.
+
+Client-supplied text is quoted where it is logged; this is the second line of defence, and the one that bounds length:
+a client id, a group or a reason may have 32,767 bytes.
+"""
+
+from __future__ import annotations
+
+import logging
+
+MAX_LINE_LENGTH = 600
+
+
+class LineFormatter(logging.Formatter):
+    """One printable line of bounded length for each record; a traceback follows it whole."""
+
+    def __init__(self) -> None:
+        super().__init__("%(asctime)s %(levelname)-7s %(message)s", "%Y-%m-%d %H:%M:%S")
+
+    def formatMessage(self, record: logging.LogRecord) -> str:  # noqa: N802
+        line = super().formatMessage(record)
+        if not line.isprintable():
+            line = "".join(letter if letter.isprintable() else ascii(letter)[1:-1] for letter in line[:MAX_LINE_LENGTH])
+        return line if len(line) <= MAX_LINE_LENGTH else line[: MAX_LINE_LENGTH - 3] + "..."
