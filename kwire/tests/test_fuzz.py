@@ -11,6 +11,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from kwire_protocol.messages.list_offsets import ListOffsetsPartition, ListOffsetsRequest, ListOffsetsTopic
 
 from kwire.tests.broker_process import BrokerProcess
 from kwire.tests.fuzz_driver import Fuzzer, HealthyClient, ensure_topic, topic_id
@@ -25,6 +26,7 @@ PARTS = 5
 TOPICS: dict[str, dict[str, str]] = {"fuzz-0": {}, "fuzz-1": {}, "fuzz-compacted": {"cleanup.policy": "compact"}}
 SLOWEST_ROUND_S = 5.0
 MOST_DESCRIPTORS = 200
+LATEST = -1
 LOG_LINE = re.compile(r"\d{4}-\d\d-\d\d \d\d:\d\d:\d\d [A-Z]+ +\S")
 
 
@@ -32,8 +34,6 @@ LOG_LINE = re.compile(r"\d{4}-\d\d-\d\d \d\d:\d\d:\d\d [A-Z]+ +\S")
 def broker(tmp_path: Path) -> Iterator[BrokerProcess]:
     with BrokerProcess(tmp_path, ["auto.create.topics.enable=false"]) as running:
         yield running
-        assert running.is_running
-        assert running.stop() == 0
 
 
 def assert_calm_log(broker: BrokerProcess, closed: int) -> None:
@@ -78,3 +78,16 @@ def test_a_healthy_client_notices_nothing_of_a_hundred_thousand_attacks(broker: 
     assert broker.open_descriptors() < MOST_DESCRIPTORS
     assert_calm_log(broker, fuzzer.outcomes["closed"] + fuzzer.outcomes["waited"])
     assert [path.name for path in broker.data_dir.parent.iterdir() if path.is_dir()] == ["data"]
+    assert broker.stop() == 0
+    assert_starts_again(broker.data_dir.parent, healthy.rounds)
+
+
+def assert_starts_again(folder: Path, rounds: int) -> None:
+    """What the attacks left behind must not keep the broker from its data."""
+    with BrokerProcess(folder) as again:
+        with RawClient(again.address) as client:
+            wanted = ListOffsetsTopic("healthy", [ListOffsetsPartition(0, timestamp=LATEST)])
+            (topic,) = client.call(ListOffsetsRequest(topics=[wanted]), 7).topics
+        assert topic.partitions[0].offset == rounds
+        assert again.stop() == 0
+        assert again.bugs() == []
