@@ -185,16 +185,17 @@ def test_a_failed_roll_leaves_the_old_segment_in_use() -> None:
     disk = MemoryDisk()
     log = open_log(disk)
     append(log, 1, size=1000)
-    for failing in ("create", "append"):
+    for failing in (("append", "1.snapshot"), ("create", "1.log"), ("create", "0.index"), ("append", "0.timeindex")):
 
-        def fail(operation: str, path: str, failing: str = failing) -> None:
-            if operation == failing and "00000001" in path:
+        def fail(operation: str, path: str, failing: tuple[str, str] = failing) -> None:
+            if operation == failing[0] and path.endswith(failing[1]):
                 raise OSError(errno.ENOSPC, "no room")
 
         disk.before_operation = fail
         with pytest.raises(StorageError):
             append(log, 1, size=1000)
         disk.before_operation = None
+        assert not disk.exists("orders-0/00000000000000000001.log")
         assert bases(read_all(open_log(disk.kill(), clean=False))) == [0]
     append(log, 1, size=10)
     assert bases(read_all(open_log(disk.kill(), clean=False))) == [0, 1]

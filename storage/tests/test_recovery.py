@@ -288,3 +288,74 @@ def test_segments_that_overlap_end_the_log() -> None:
     assert log.recovery is not None
     assert log.recovery.deleted_segments == 1
     assert_whole(log, 20)
+
+
+@pytest.mark.parametrize("policy", ["delete", "compact", "compact,delete"])
+def test_a_segment_that_ends_before_the_next_begins_has_lost_its_tail_unless_compaction_took_it(policy: str) -> None:
+    log = filled(MemoryDisk())
+    log.config = attrs.evolve(log.config, cleanup_policy=policy)
+    second = log.segments[1].file
+    second.truncate(second.size * 3 // 4)
+    log = reopened(log)
+    assert log.recovery is not None
+    if policy == "delete":
+        assert_whole(log, 14)
+        assert "nothing of offsets 14 to 15" in log.recovery.reason
+        assert log.recovery.deleted_segments == 1
+    else:
+        assert bases(read_all(log)) == [0, 2, 4, 6, 8, 10, 12, 16, 18]
+
+
+def test_a_snapshot_of_a_lost_future_is_not_believed_later() -> None:
+    log = filled(MemoryDisk())
+    log.close()
+    spoil(log.disk, LAST, -1)
+    log = reopened(log)
+    assert log.log_end_offset == 18
+    assert log.snapshot_offsets == [8, 16]
+    append(log, 1, producer_id=1, sequence=18, leader_epoch=2)
+    append(log, 1, producer_id=2, sequence=0, leader_epoch=2)
+    log.close(clean=False)
+    log = open_log(log.disk, log.config)
+    assert (log.log_end_offset, sorted(log.producers.entries)) == (20, [1, 2])
+
+
+def test_a_cut_tail_does_not_come_back_behind_the_recovery_point() -> None:
+    disk = MemoryDisk()
+    log = filled(disk)
+    log.flush()
+    log.active.file.append([b"\xff" * 100])
+    disk = disk.crash(lambda _path, unsynced: unsynced)
+    log = open_log(disk, log.config, clean=False, recovery_point=20)
+    assert log.recovery is not None
+    assert log.recovery.cut_bytes > 0
+    log.roll(0)
+    append(log, 2, producer_id=1, sequence=20, leader_epoch=2)
+    log.flush()
+    log = open_log(disk.crash(), log.config, clean=False, recovery_point=log.recovery_point)
+    assert log.recovery is not None
+    assert (log.recovery.cut_bytes, log.log_end_offset) == (0, 22)
+    assert bases(read_all(log)) == list(range(0, 22, 2))
+
+
+def test_what_a_process_that_died_had_not_synced_is_synced_by_the_next_flush() -> None:
+    disk = MemoryDisk()
+    open_log(disk).close(clean=False)
+    log = open_log(disk.kill(), clean=False)
+    append(log, 2)
+    log.flush()
+    assert isinstance(log.disk, MemoryDisk)
+    assert read_all(open_log(log.disk.crash(), clean=False, recovery_point=2)) == [(0, 1)]
+
+
+def test_indexes_made_again_by_a_recovery_are_written_by_the_next_flush() -> None:
+    disk = MemoryDisk()
+    log = filled(disk)
+    for name in [name for name in disk.listdir("orders-0") if name.endswith("index")]:
+        disk.remove(f"orders-0/{name}")
+    log = reopened(log)
+    log.flush()
+    after = disk.crash()
+    for base in (0, 8):
+        assert after.size(f"orders-0/{base:020d}.index") == 8 * len(log.segments[base // 8].index) > 0
+        assert after.size(f"orders-0/{base:020d}.timeindex") > 0
