@@ -27,9 +27,44 @@ from kwire_storage.checkpoints import (
     encode_partition_metadata,
 )
 from kwire_storage.config import LogConfig
+from kwire_storage.durability import Flush
 from kwire_storage.errors import StorageError
 from kwire_storage.files import Disk, DiskLock
 from kwire_storage.log import Log
+
+
+def _in_turn(tasks: list[Callable[[], None]]) -> None:
+    for task in tasks:
+        task()
+
+
+class _Closing:
+    """The clean stop of one log: begun here, run wherever, finished here."""
+
+    def __init__(self, log: Log) -> None:
+        self.log = log
+        self.error: OSError | None = None
+        self.flush: Flush | None = None
+        try:
+            self.flush = log.begin_close()
+        except OSError as error:
+            self.error = error
+
+    @property
+    def has_work(self) -> bool:
+        return self.flush is not None and self.flush.has_work
+
+    def run(self) -> None:
+        assert self.flush is not None
+        try:
+            self.flush.run()
+        except OSError as error:
+            self.error = error
+
+    def finish(self) -> bool:
+        if self.error is None and self.flush is not None:
+            self.log.finish_flush(self.flush)
+        return self.error is None
 
 
 @attrs.define(eq=False)
@@ -179,26 +214,34 @@ class DataFolder:
         ):
             self.disk.write_atomic(name, encode_offsets(offsets))
 
-    def close(self, high_watermarks: Mapping[TopicPartition, int] | None = None, *, broker_epoch: int = -1) -> None:
+    def close(
+        self,
+        high_watermarks: Mapping[TopicPartition, int] | None = None,
+        *,
+        broker_epoch: int = -1,
+        run_all: Callable[[list[Callable[[], None]]], None] = _in_turn,
+    ) -> None:
         """The clean stop: every log durable, checkpoints written, the mark set, the lock released.
 
-        When a log cannot be closed the rest is, but the mark is not set, and the first error is raised.
+        When a log cannot be closed the rest is, but the mark is not set, and the first error is raised. `run_all` is
+        given the syncs to do, one for each log that needs any; in several threads they take a fraction of the time,
+        since file systems commit what waits together.
         """
-        first_error: OSError | None = None
+        closings = [_Closing(log) for log in self.logs.values() if log.failed is None]
+        failed = len(closings) < len(self.logs)
         try:
-            for log in self.logs.values():
-                try:
-                    log.close(clean=True)
-                except OSError as error:
-                    first_error = first_error or error
+            run_all([closing.run for closing in closings if closing.has_work])
+            errors = [closing.error for closing in closings if not closing.finish()]
             self.write_checkpoints(high_watermarks)
-            failed = first_error is not None or any(log.failed is not None for log in self.logs.values())
-            if not failed and (self.clean_shutdown or not self._unrecovered()):
+            if not errors and not failed and (self.clean_shutdown or not self._unrecovered()):
                 self.disk.write_atomic(names.CLEAN_SHUTDOWN, encode_clean_shutdown(broker_epoch))
         finally:
+            for log in self.logs.values():
+                log.close(clean=False)
             self._lock.release()
-            if first_error is not None:
-                raise first_error
+        for error in errors:
+            if error is not None:
+                raise error
 
     def _unrecovered(self) -> set[TopicPartition]:
         """Logs that still need the recovery that this start did not give them."""

@@ -35,6 +35,10 @@ class Flush:
     contents: dict[str, bytes] = attrs.field(factory=dict)
     folders: list[str] = attrs.field(factory=list)
 
+    @property
+    def has_work(self) -> bool:
+        return bool(self.records or self.files or self.contents or self.folders)
+
     def run(self) -> None:
         """Blocks until the medium has it; may run in a worker thread.
 
@@ -132,9 +136,9 @@ def drop_snapshots_above(log: Log, end_offset: int) -> None:
         log.disk.sync_dir(log.path)
 
 
-def write_clean_state(log: Log) -> None:
-    """What lets the next opening do without reading: indexes, the producers' snapshot, epochs, all of it synced."""
+def begin_close(log: Log) -> Flush:
+    """Writes what lets the next opening do without reading: indexes, the producers' snapshot, epochs."""
     write_snapshot(log)
     for segment in log.segments:
         log.unsynced_files.update(segment.save_indexes())
-    log.flush()
+    return begin_flush(log)

@@ -348,7 +348,9 @@ class Log:
 
     def flush(self) -> None:
         """Everything appended so far is on the medium afterwards. Raises StorageError; then the log takes no more."""
-        flush = self.begin_flush()
+        self._run(self.begin_flush())
+
+    def _run(self, flush: Flush) -> None:
         try:
             flush.run()
         except SyncFailedError as error:
@@ -356,10 +358,14 @@ class Log:
             raise
         self.finish_flush(flush)
 
+    def begin_close(self) -> Flush:
+        """As `begin_flush`, with all that lets the next opening do without recovery; nothing may be appended after."""
+        return durability.begin_close(self)
+
     def close(self, *, clean: bool = True) -> None:
         """Clean: everything is durable and the next opening needs no recovery. Not clean: files are just let go."""
         if clean and self.failed is None:
-            durability.write_clean_state(self)
+            self._run(self.begin_close())
         for segment in self.segments:
             segment.release()
 

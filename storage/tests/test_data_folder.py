@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import errno
+from collections.abc import Callable
 from pathlib import Path
 
 import attrs
@@ -237,3 +238,26 @@ def test_files_that_are_no_partitions_are_left_alone() -> None:
     assert folder.logs == {}
     folder.close()
     assert disk.exists("notes.txt")
+
+
+def test_the_syncs_of_a_clean_stop_may_run_in_any_order_and_only_where_there_is_something_to_sync() -> None:
+    disk = MemoryDisk()
+    folder = open_folder(disk)
+    for partition in range(4):
+        append(folder.create_log("orders", partition, TOPIC_ID, CONFIG, now_ms=0), 2)
+    folder.close()
+    folder = open_all(disk)
+    append(folder.logs["orders", 1], 1)
+    append(folder.logs["orders", 3], 1)
+    counts = []
+
+    def backwards(tasks: list[Callable[[], None]]) -> None:
+        counts.append(len(tasks))
+        for task in reversed(tasks):
+            task()
+
+    folder.close(run_all=backwards)
+    assert counts == [2]
+    folder = open_all(disk.crash())
+    assert folder.clean_shutdown
+    assert [folder.logs["orders", partition].log_end_offset for partition in range(4)] == [2, 3, 2, 3]
