@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, TypeVar
 
 import trio
 from kwire_protocol.errors import ErrorCode
-from kwire_protocol.frames import FrameBuffer
+from kwire_protocol.frames import BufferPool, FrameBuffer
 from kwire_protocol.headers import read_request_header, write_response_header
 from kwire_protocol.messages.api_versions import ApiVersionsResponse
 from kwire_protocol.wire import ApiMessage, ProtocolError, Reader, Writer
@@ -44,6 +44,9 @@ MAX_PENDING_REPLY_BYTES = 1 << 20
 
 CLOSING_ERRORS = (ProtocolError, UnsupportedRequest, UnacknowledgedProduceFailed)
 """What the peer did that ends its connection, with one log line. All are raised before a reply is begun."""
+
+MAX_REQUEST_ELEMENTS = 250_000
+"""The elements of all arrays of a request together. The largest honest one names every partition of a large cluster."""
 
 COPY_CHUNK_BYTES = 256 * 1024
 """Slices of files without a descriptor (the in-memory disk) are copied to the socket in pieces of this size."""
@@ -75,7 +78,7 @@ class ParkedFetch:
 
     async def wait(self, timeout_s: float) -> bool:
         connection = self._connection
-        await connection.flush()
+        await connection.prepare_to_wait()
         if self._woken or timeout_s <= 0 or connection.has_unread_bytes:
             return self._woken
         with trio.CancelScope(deadline=trio.current_time() + timeout_s) as self._scope:
@@ -87,10 +90,10 @@ class ParkedFetch:
 class Connection:
     """Serves one socket, which must be non-blocking and connected."""
 
-    def __init__(self, broker: Broker, sock: socket.socket, *, listener_name: str, max_request_bytes: int) -> None:
+    def __init__(self, broker: Broker, sock: socket.socket, *, listener_name: str, pool: BufferPool) -> None:
         self.sock = sock
         self._broker = broker
-        self._frames = FrameBuffer(max_request_bytes)
+        self._frames = FrameBuffer(broker.config.socket_request_max_bytes, pool)
         self._writer = Writer()
         self._scope = trio.CancelScope()
         peer, local = sock.getpeername(), sock.getsockname()
@@ -110,8 +113,13 @@ class Connection:
         return ParkedFetch(self)
 
     async def wait_for(self, slot: Slot[T]) -> T:
-        await self.flush()
+        await self.prepare_to_wait()
         return await slot.get()
+
+    async def prepare_to_wait(self) -> None:
+        """Sends what is ready, and leaves the shared receive buffer to the other connections."""
+        self._frames.let_go()
+        await self.flush()
 
     @property
     def has_unread_bytes(self) -> bool:
@@ -152,7 +160,7 @@ class Connection:
                 # What was asked before it deserves its answer: those requests were right, and have been carried out.
                 await self.flush()
                 raise
-            await self.flush()
+            await self.prepare_to_wait()
 
     async def _answer_all(self) -> None:
         """Answers every whole frame that has arrived."""
@@ -162,7 +170,7 @@ class Connection:
             await self._answer(frame)
             frames_this_turn += 1
             if self._writer.size > MAX_PENDING_REPLY_BYTES or frames_this_turn == MAX_FRAMES_PER_TURN:
-                await self.flush()
+                await self.prepare_to_wait()
             if frames_this_turn == MAX_FRAMES_PER_TURN:
                 frames_this_turn = 0
                 await trio.lowlevel.checkpoint()
@@ -183,7 +191,7 @@ class Connection:
         frames.received(count)
 
     async def _answer(self, frame: memoryview) -> None:
-        reader = Reader(frame)
+        reader = Reader(frame, 0, MAX_REQUEST_ELEMENTS)
         header = read_request_header(reader)
         key, version = header.api_key, header.api_version
         context = self._context

@@ -28,7 +28,7 @@ ZSTD_FIRST_PRODUCE_VERSION = 7
 COMPRESSION_OF_PRODUCER = -1
 """compression.type=producer: batches stay in the codec they came in."""
 
-MAX_DECOMPRESSED_BATCH_BYTES = 256 * 1024 * 1024
+MAX_DECOMPRESSED_BATCH_BYTES = 64 * 1024 * 1024
 """No batch may unfold to more than this when its records must be looked at."""
 
 NEVER_TOO_OLD = 2**63 - 1

@@ -13,6 +13,7 @@ from collections.abc import Callable
 
 import attrs
 import trio
+from kwire_protocol.frames import BufferPool
 
 from kwire import housekeeping
 from kwire.broker import Broker
@@ -68,6 +69,7 @@ class Server:
     broker: Broker
     listeners: list[BoundListener]
     connections: set[Connection] = attrs.field(factory=set)
+    _pool: BufferPool = attrs.field(factory=BufferPool)
     _connected: trio.Event = attrs.field(factory=trio.Event)
 
     async def serve(self, *, on_ready: Callable[[], None] = lambda: None) -> None:
@@ -108,7 +110,7 @@ class Server:
                 self.broker,
                 sock,
                 listener_name=listener.name,
-                max_request_bytes=self.broker.config.socket_request_max_bytes,
+                pool=self._pool,
             )
         except OSError:
             sock.close()  # the peer is gone already

@@ -171,3 +171,9 @@ def test_bombs_are_refused_with_bounded_memory_and_the_others_go_on(broker: Brok
             assert code in {ErrorCode.MESSAGE_TOO_LARGE, ErrorCode.INVALID_RECORD}, name
     assert healthy.slowest_s < 5
     assert broker.peak_resident_bytes() - peak < 300 * MIB
+
+
+def test_a_request_of_very_many_tiny_elements_is_refused_before_they_are_made(client: RawClient) -> None:
+    request = ProduceRequest(None, 1, 1000, [TopicProduceData()] * 300_000)
+    client.send(request_frame(request, 9))
+    assert client.is_closed_by_peer()

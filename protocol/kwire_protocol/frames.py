@@ -1,43 +1,82 @@
 """Splits a stream of bytes into frames: an int32 size, then as many bytes.
 
-Made for `recv_into`: the connection receives into `writable()`, says how much came with `received(n)`, and takes
-frames with `next_frame()` until there is none. A frame is a slice of the buffer, writable and without a copy, and
-lasts until the next `writable()`.
+Made for `recv_into`: the connection receives into `writable()`, says how much came with `received(n)`, and takes frames
+with `next_frame()` until there is none. A frame is a slice of the buffer, writable and without a copy, and lasts until
+the next `writable()` or `let_go()`.
 
     +----------- capacity -------------+
     | taken | frame | half a frame | room |
             ^start                 ^stop
 
-Memory follows the bytes that arrived, never a size that was only claimed: a full buffer doubles. A buffer that has
-been more than twice too large for a while is let go again; an idle connection can let go of it at once with
-`shrink()`."""
+The connections of a thread share a `BufferPool`. Its scratch buffer is received into first, so that a connection whose
+requests arrive whole, or that says nothing, has no memory of its own. Half a frame moves into a buffer from the pool,
+which goes back when the frame is taken. Before a connection waits for anything it calls `let_go`, since the next one
+will receive into the same scratch buffer.
+
+Memory follows the bytes that arrived, never a size that was only claimed: a full buffer doubles.
+"""
 
 from __future__ import annotations
 
 from struct import Struct
+from typing import Final
+
+import attrs
 
 from kwire_protocol.wire import ProtocolError
 
-INITIAL_BYTES = 32 * 1024
-ROOM_BYTES = 16 * 1024  # the least room that a receive gets: fewer system calls
-SHRINK_AFTER_FILLS = 64  # so many times emptied without need of half the buffer
+SCRATCH_BYTES: Final = 256 * 1024
+ROOM_BYTES: Final = 16 * 1024  # the least room that a receive gets: fewer system calls
+KEPT_BYTES: Final = 16 << 20  # what a pool keeps of buffers that nobody uses
+LARGEST_EXPECTED_BYTES: Final = 4 << 20  # no larger frame is made room for before it arrives
 
 _SIZE = Struct(">i")
+
+
+@attrs.define(eq=False)
+class BufferPool:
+    """Buffers of powers of two. The last one given back is the first to be taken again: it is still in the caches."""
+
+    kept_bytes: int = KEPT_BYTES
+    scratch: memoryview = attrs.field(factory=lambda: memoryview(bytearray(SCRATCH_BYTES)))
+    _free: dict[int, list[bytearray]] = attrs.field(factory=dict)
+    _free_bytes: int = 0
+
+    @property
+    def free_bytes(self) -> int:
+        """What is kept at the moment, the scratch buffer left out."""
+        return self._free_bytes
+
+    def take(self, size: int) -> bytearray:
+        """A buffer of at least `size` bytes and less than twice as many, with anything in it."""
+        order = (max(size, ROOM_BYTES) - 1).bit_length()
+        free = self._free.get(order)
+        if free:
+            self._free_bytes -= 1 << order
+            return free.pop()
+        return bytearray(1 << order)
+
+    def give(self, buffer: bytearray) -> None:
+        """Takes a buffer back; beyond `kept_bytes` it is let go."""
+        if self._free_bytes + len(buffer) <= self.kept_bytes:
+            self._free_bytes += len(buffer)
+            self._free.setdefault(len(buffer).bit_length() - 1, []).append(buffer)
 
 
 class FrameBuffer:
     """`max_frame_bytes` may be changed at any time: a connection is held shorter until it has authenticated."""
 
-    __slots__ = ("_buf", "_largest", "_small_fills", "_start", "_stop", "_view", "max_frame_bytes")
+    __slots__ = ("_expected", "_own", "_pool", "_start", "_stop", "_view", "max_frame_bytes")
 
-    def __init__(self, max_frame_bytes: int) -> None:
+    def __init__(self, max_frame_bytes: int, pool: BufferPool) -> None:
         self.max_frame_bytes = max_frame_bytes
-        self._buf = bytearray()
-        self._view = memoryview(self._buf)
+        self._pool = pool
+        self._own: bytearray | None = None
+        self._view = pool.scratch
         self._start = 0
         self._stop = 0
-        self._largest = 0
-        self._small_fills = 0
+        self._expected = 0
+        """The size of the last frame, if it was too large for the scratch buffer: the next one may be as large."""
 
     @property
     def pending(self) -> int:
@@ -46,19 +85,20 @@ class FrameBuffer:
 
     @property
     def capacity(self) -> int:
-        return len(self._buf)
+        """Bytes that this connection holds for itself."""
+        return 0 if self._own is None else len(self._own)
 
     def writable(self) -> memoryview:
         """Room of at least ROOM_BYTES to receive into. Frames taken before are no longer valid."""
-        capacity = len(self._buf)
         if self._start == self._stop:
-            self._start = self._stop = 0
-            if capacity > INITIAL_BYTES:
-                capacity = self._settle(capacity)
-            elif not capacity:
-                self._replace(INITIAL_BYTES)
-        elif capacity - self._stop < ROOM_BYTES:
-            self._make_room(capacity)
+            self._give_back()
+            if self._expected:
+                self._move(self._expected)
+        else:
+            if self._own is None:
+                self._move(self._stop - self._start + ROOM_BYTES)
+            if len(self._view) - self._stop < ROOM_BYTES:
+                self._make_room()
         return self._view[self._stop :]
 
     def received(self, count: int) -> None:
@@ -69,52 +109,50 @@ class FrameBuffer:
         start = self._start + 4
         if start > self._stop:
             return None
-        (size,) = _SIZE.unpack_from(self._buf, start - 4)
+        (size,) = _SIZE.unpack_from(self._view, start - 4)
         end: int = start + size
         if size < 0 or size > self.max_frame_bytes:
             raise ProtocolError(f"a frame claims {size} bytes; the limit is {self.max_frame_bytes}")
         if end > self._stop:
             return None
-        if size > self._largest:
-            self._largest = size
+        self._expected = min(size + 4, LARGEST_EXPECTED_BYTES) if size >= SCRATCH_BYTES else 0
         self._start = end
         return self._view[start:end]
 
-    def shrink(self) -> None:
-        """For a connection that falls idle: keeps what an unfinished frame needs. Frames taken are no longer valid."""
-        pending = self.pending
-        if not pending:
-            self._replace(0)
-        elif len(self._buf) > max(INITIAL_BYTES, 2 * pending):
-            self._replace(max(INITIAL_BYTES, pending))
+    def let_go(self) -> None:
+        """Before anything is awaited: leaves the scratch buffer to others, and the pool what is not needed.
 
-    def _settle(self, capacity: int) -> int:
-        """The buffer is empty: has it been too large for a while?"""
-        if 2 * (self._largest + 4) > capacity:
-            self._small_fills = 0
-            self._largest = 0
-        else:
-            self._small_fills += 1
-            if self._small_fills > SHRINK_AFTER_FILLS:
-                capacity = max(INITIAL_BYTES, capacity // 2)
-                self._replace(capacity)
-                self._small_fills = 0
-                self._largest = 0
-        return capacity
+        Frames taken before are no longer valid.
+        """
+        if self._start == self._stop:
+            self._give_back()
+        elif self._own is None:
+            self._move(self._stop - self._start)
 
-    def _make_room(self, capacity: int) -> None:
-        """Something is pending and the room behind it is short: move it to the front if that is enough, else double."""
+    def _give_back(self) -> None:
+        if self._own is not None:
+            self._pool.give(self._own)
+            self._own = None
+            self._view = self._pool.scratch
+        self._start = self._stop = 0
+
+    def _make_room(self) -> None:
+        """What is pending moves to the front if that is enough, else into a buffer twice as large."""
         pending = self._stop - self._start
+        capacity = len(self._view)
         if 2 * pending <= capacity and capacity - pending >= ROOM_BYTES:
             self._view[:pending] = self._view[self._start : self._stop]
             self._start, self._stop = 0, pending
         else:
-            self._replace(max(2 * pending, pending + ROOM_BYTES, INITIAL_BYTES))
+            self._move(2 * pending)
 
-    def _replace(self, capacity: int) -> None:
-        """A new buffer, not a resized one: slices of the old one may still be alive."""
+    def _move(self, capacity: int) -> None:
+        """What is pending moves into another buffer of this connection's own."""
         pending = self._view[self._start : self._stop]
-        self._buf = bytearray(capacity)
-        self._view = memoryview(self._buf)
-        self._view[: len(pending)] = pending
+        own = self._pool.take(max(capacity, len(pending) + ROOM_BYTES))
+        view = memoryview(own)
+        view[: len(pending)] = pending
+        if self._own is not None:
+            self._pool.give(self._own)
+        self._own, self._view = own, view
         self._start, self._stop = 0, len(pending)

@@ -19,18 +19,24 @@ _UUID = Struct("16s")
 
 
 class Reader:
-    """Reads values from `buf`, from `pos` on. Not to be used further after a ProtocolError."""
+    """Reads values from `buf`, from `pos` on. Not to be used further after a ProtocolError.
 
-    __slots__ = ("buf", "end", "pos")
+    `max_elements` bounds the elements of all arrays together: a struct of two bytes on the wire becomes an object of a
+    hundred here, so bytes alone do not bound what a message costs.
+    """
+
+    __slots__ = ("buf", "elements_left", "end", "pos")
 
     buf: memoryview
     pos: int
     end: int
+    elements_left: int
 
-    def __init__(self, buf: Buffer, pos: int = 0) -> None:
+    def __init__(self, buf: Buffer, pos: int = 0, max_elements: int = MAX_ARRAY_LENGTH) -> None:
         self.buf = buf if type(buf) is memoryview else memoryview(buf)
         self.pos = pos
         self.end = len(buf)
+        self.elements_left = max_elements
 
     @property
     def remaining(self) -> int:
@@ -230,15 +236,20 @@ class Reader:
     def _bounded(self, count: int, element_bytes: int) -> int:
         if count * element_bytes > self.end - self.pos:
             raise ProtocolError(f"an array claims {count} elements, but {self.end - self.pos} bytes are left")
-        if count > MAX_ARRAY_LENGTH:
-            raise ProtocolError(f"an array has {count} elements; the limit is {MAX_ARRAY_LENGTH}")
+        self.elements_left -= count
+        if self.elements_left < 0:
+            raise ProtocolError(f"the arrays have too many elements: {-self.elements_left} more than the limit")
         return count
+
+    @staticmethod
+    def _null_array() -> NoReturn:
+        raise ProtocolError("an array that must not be null is null")
 
     def count(self, element_bytes: int) -> int:
         """The number of elements of an array, each of which takes at least `element_bytes`."""
         count = self.int32()
         if count < 0:
-            raise ProtocolError("an array that must not be null is null")
+            self._null_array()
         return self._bounded(count, element_bytes)
 
     def nullable_count(self, element_bytes: int) -> int | None:
@@ -252,13 +263,15 @@ class Reader:
         except IndexError:
             self._truncated()
         if count > 126:
-            count = self._bounded(self.unsigned_varint() - 1, element_bytes)
+            count = self.unsigned_varint() - 1  # which may be a long way of writing a small number
         else:
             self.pos = pos + 1
-            if count * element_bytes > self.end - self.pos:
-                self._bounded(count, element_bytes)
         if count < 0:
-            raise ProtocolError("an array that must not be null is null")
+            self._null_array()
+        self.elements_left = left = self.elements_left - count
+        if left < 0 or count * element_bytes > self.end - self.pos:
+            self.elements_left += count
+            self._bounded(count, element_bytes)
         return count
 
     def compact_nullable_count(self, element_bytes: int) -> int | None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from kwire_protocol.frames import INITIAL_BYTES, ROOM_BYTES, SHRINK_AFTER_FILLS, FrameBuffer
+from kwire_protocol.frames import ROOM_BYTES, SCRATCH_BYTES, BufferPool, FrameBuffer
 from kwire_protocol.wire import ProtocolError
 
 LIMIT = 1_000_000
@@ -13,6 +13,12 @@ LIMIT = 1_000_000
 
 def frame(content: bytes) -> bytes:
     return len(content).to_bytes(4, "big") + content
+
+
+def buffer_pool_is_overwritten(buffer: FrameBuffer) -> None:
+    """What another connection does to the scratch buffer meanwhile."""
+    scratch = buffer._pool.scratch
+    scratch[:ROOM_BYTES] = b"\xee" * ROOM_BYTES
 
 
 def receive(buffer: FrameBuffer, data: bytes) -> list[bytes]:
@@ -27,14 +33,19 @@ def receive(buffer: FrameBuffer, data: bytes) -> list[bytes]:
         buffer.received(count)
         while (found := buffer.next_frame()) is not None:
             frames.append(bytes(found))
+        buffer.let_go()
+        buffer_pool_is_overwritten(buffer)
     return frames
 
 
-@given(st.lists(st.integers(0, 60_000), max_size=12), st.lists(st.integers(1, 70_000), min_size=1, max_size=12))
+@given(
+    st.lists(st.integers(0, 60_000) | st.just(2 * SCRATCH_BYTES), max_size=12),
+    st.lists(st.integers(500, 70_000), min_size=1, max_size=12),
+)
 def test_frames_do_not_depend_on_how_the_bytes_arrive(sizes: list[int], steps: list[int]) -> None:
     contents = [bytes([i]) * size for i, size in enumerate(sizes)]
     stream = b"".join(map(frame, contents))
-    buffer = FrameBuffer(LIMIT)
+    buffer = FrameBuffer(LIMIT, BufferPool())
     frames, at, step = [], 0, 0
     while at < len(stream):
         size = steps[step % len(steps)]
@@ -45,58 +56,94 @@ def test_frames_do_not_depend_on_how_the_bytes_arrive(sizes: list[int], steps: l
 
 
 def test_a_claimed_size_allocates_nothing() -> None:
-    buffer = FrameBuffer(100_000_000)
+    buffer = FrameBuffer(100_000_000, BufferPool())
     assert receive(buffer, (90_000_000).to_bytes(4, "big") + b"x") == []
-    assert buffer.capacity == INITIAL_BYTES
+    assert buffer.capacity <= 2 * ROOM_BYTES
 
 
 def test_capacity_stays_within_twice_the_bytes_that_arrived() -> None:
-    buffer = FrameBuffer(100_000_000)
+    buffer = FrameBuffer(100_000_000, BufferPool())
     stream = frame(bytes(5_000_000))
     for at in range(0, len(stream), 1000):
         receive(buffer, stream[at : at + 1000])
-        assert buffer.capacity <= max(INITIAL_BYTES, 2 * (at + 1000 + ROOM_BYTES))
+        assert buffer.capacity <= 2 * (at + 1000 + ROOM_BYTES)
 
 
 @pytest.mark.parametrize("size", [-1, LIMIT + 1, -(2**31), 2**31 - 1])
 def test_a_size_out_of_bounds_is_refused_at_once(size: int) -> None:
-    buffer = FrameBuffer(LIMIT)
+    buffer = FrameBuffer(LIMIT, BufferPool())
     with pytest.raises(ProtocolError):
         receive(buffer, size.to_bytes(4, "big", signed=True))
 
 
 def test_the_limit_may_change_on_the_way() -> None:
-    buffer = FrameBuffer(10)
+    buffer = FrameBuffer(10, BufferPool())
     buffer.max_frame_bytes = 100
     assert receive(buffer, frame(bytes(100))) == [bytes(100)]
 
 
-def test_a_large_buffer_is_kept_while_it_is_used_and_let_go_after() -> None:
-    buffer = FrameBuffer(LIMIT)
-    large = frame(bytes(900_000))
-    receive(buffer, large)
-    capacity = buffer.capacity
-    for _ in range(3 * SHRINK_AFTER_FILLS):
-        receive(buffer, large)
-    assert buffer.capacity == capacity
-    for _ in range(8 * SHRINK_AFTER_FILLS):
-        receive(buffer, frame(b"small"))
-    assert buffer.capacity == INITIAL_BYTES
+def test_frames_that_arrive_whole_need_no_memory_of_the_connections_own() -> None:
+    buffer = FrameBuffer(LIMIT, BufferPool())
+    for _ in range(10):
+        receive(buffer, frame(b"small") * 100)
+        assert buffer.capacity == 0
 
 
-def test_an_idle_connection_keeps_only_what_is_pending() -> None:
-    buffer = FrameBuffer(LIMIT)
-    receive(buffer, frame(bytes(900_000)))
-    buffer.shrink()
-    assert buffer.capacity == 0
-    receive(buffer, frame(bytes(900_000)) + frame(b"abc")[:5])
-    buffer.shrink()
-    assert buffer.capacity == INITIAL_BYTES
-    assert receive(buffer, b"bc") == [b"abc"]
+def test_a_buffer_goes_back_to_the_pool_and_serves_the_next_connection() -> None:
+    pool = BufferPool()
+    one, other = FrameBuffer(LIMIT, pool), FrameBuffer(LIMIT, pool)
+    receive(one, frame(bytes(900_000))[:-1])
+    assert one.capacity > 900_000
+    assert receive(one, b"\0") == [bytes(900_000)]
+    assert one.capacity == 0
+    before = pool.free_bytes
+    receive(other, frame(bytes(900_000)))
+    assert pool.free_bytes <= before
 
 
-def test_a_frame_is_a_writable_slice_that_outlives_its_buffer() -> None:
-    buffer = FrameBuffer(LIMIT)
+def test_a_pool_keeps_no_more_than_it_may() -> None:
+    pool = BufferPool(kept_bytes=1 << 20)
+    buffers = [pool.take(1 << 18) for _ in range(10)]
+    for buffer in buffers:
+        pool.give(buffer)
+    assert pool.free_bytes == 1 << 20
+
+
+@pytest.mark.parametrize("size", [1, ROOM_BYTES, ROOM_BYTES + 1, 100_000, 1 << 20])
+def test_a_pool_gives_less_than_twice_what_was_asked_for(size: int) -> None:
+    assert size <= len(BufferPool().take(size)) < 2 * max(size, ROOM_BYTES)
+
+
+def test_two_connections_that_let_go_do_not_mix_their_bytes() -> None:
+    pool = BufferPool()
+    one, other = FrameBuffer(LIMIT, pool), FrameBuffer(LIMIT, pool)
+    first, second = frame(b"a" * 1000), frame(b"b" * 1000)
+    receive(one, first[:500])
+    one.let_go()
+    receive(other, second[:700])
+    other.let_go()
+    assert receive(one, first[500:]) == [b"a" * 1000]
+    one.let_go()
+    assert receive(other, second[700:]) == [b"b" * 1000]
+
+
+def test_frames_behind_the_one_that_waits_are_kept() -> None:
+    pool = BufferPool()
+    one, other = FrameBuffer(LIMIT, pool), FrameBuffer(LIMIT, pool)
+    room = one.writable()
+    data = frame(b"first") + frame(b"second") + frame(b"third")
+    room[: len(data)] = data
+    one.received(len(data))
+    assert one.next_frame() == b"first"
+    one.let_go()
+    receive(other, frame(b"x" * 100))
+    assert one.next_frame() == b"second"
+    assert one.next_frame() == b"third"
+    assert one.next_frame() is None
+
+
+def test_a_frame_is_a_writable_slice() -> None:
+    buffer = FrameBuffer(LIMIT, BufferPool())
     room = buffer.writable()
     data = frame(b"abc")
     room[: len(data)] = data
@@ -104,5 +151,4 @@ def test_a_frame_is_a_writable_slice_that_outlives_its_buffer() -> None:
     found = buffer.next_frame()
     assert found is not None
     found[0:1] = b"X"
-    buffer.shrink()
     assert bytes(found) == b"Xbc"

@@ -242,3 +242,14 @@ def test_a_uuid_of_another_length_is_not_written() -> None:
 def test_messages_do_not_share_their_lists() -> None:
     PartitionProduceResponse().record_errors.append(...)  # type: ignore[arg-type]
     assert PartitionProduceResponse().record_errors == []
+
+
+@pytest.mark.parametrize("read", [lambda r: r.compact_count(1), lambda r: r.compact_nullable_count(1)])
+def test_the_elements_of_all_arrays_together_are_bounded(read: Callable[[Reader], Any]) -> None:
+    data = (bytes([101]) + bytes(100)) * 11
+    reader = Reader(data, 0, max_elements=1000)
+    for _ in range(10):
+        assert read(reader) == 100
+        reader.pos += 100
+    with pytest.raises(ProtocolError, match="too many elements"):
+        read(reader)
