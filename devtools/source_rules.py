@@ -28,6 +28,7 @@ MOST_LINES, MOST_HANDLER_LINES = 400, 150
 # What a module gives access to. A dotted name is one thing in a module whose other things are harmless.
 ACCESS = {
     "asyncio": "network",
+    "concurrent.futures": "threads",
     "ctypes": "surroundings",
     "datetime.date.today": "clock",
     "datetime.datetime.now": "clock",
@@ -84,7 +85,7 @@ ALLOWED = (
     _may("kwire/clock.py", "clock chance", "the clock and the dice, handed to everybody else"),
     _may("kwire/server.py", "network", "binds and accepts"),
     _may("kwire/connection.py", "network surroundings", "reads, writes and sendfiles on its socket"),
-    _may("kwire/running.py", "surroundings", "ends on a signal"),
+    _may("kwire/running.py", "surroundings threads", "ends on a signal; syncs side by side at a stop"),
     _may("kwire/cli/", "disk", "reads the configuration file that the user names"),
     _may("kwire/testing/", "disk threads", "a broker in a thread on a temporary folder"),
 )

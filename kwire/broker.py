@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 import attrs
 from kwire_protocol.wire import uuid_to_text
 from kwire_storage.config import LogConfig
@@ -80,6 +82,7 @@ class Broker:
             config.node_id, folder, clock, metadata.topic_values, config.producer_id_expiration_ms
         )
         partitions.apply(Changes(topics_created=list(metadata.image.topics.values())))
+        partitions.set_strays_aside()
         offsets = InternalTopic(CONSUMER_OFFSETS, partitions, clock, metadata.create_topic_by_itself)
         broker = cls(
             clock=clock,
@@ -122,9 +125,15 @@ class Broker:
         """Recovery points, log starts and high watermarks, as Kafka keeps them. Raises StorageError."""
         self.folder.write_checkpoints(self._high_watermarks())
 
-    def close(self) -> None:
-        """Stops cleanly: the next start need not look into the logs. Raises StorageError."""
-        self.folder.close(self._high_watermarks())
+    def close(self, run_all: Callable[[list[Callable[[], None]]], None] | None = None) -> None:
+        """Stops cleanly: the next start need not look into the logs. Raises StorageError.
+
+        `run_all` may do the syncs it is given side by side; see `DataFolder.close`.
+        """
+        if run_all is None:
+            self.folder.close(self._high_watermarks())
+        else:
+            self.folder.close(self._high_watermarks(), run_all=run_all)
 
     def _high_watermarks(self) -> dict[tuple[str, int], int]:
         return {(it.topic, it.index): it.high_watermark for it in self.partitions}

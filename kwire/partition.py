@@ -109,7 +109,7 @@ class Partition:
             )
             if result.last_offset >= self.log.recovery_point + self.log.config.flush_messages - 1:
                 self.log.flush()
-        except StorageError as error:
+        except (StorageError, CorruptLogError) as error:
             raise KafkaError(ErrorCode.KAFKA_STORAGE_ERROR, str(error)) from error
         self._advance_high_watermark()
         return result

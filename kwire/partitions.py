@@ -6,6 +6,7 @@ logs accordingly. Handlers find partitions here and nowhere else.
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import TYPE_CHECKING
 
@@ -24,6 +25,8 @@ from kwire.topic_settings import log_config, topic_rules
 
 if TYPE_CHECKING:
     from kwire.metadata.image import Changes, TopicImage
+
+log = logging.getLogger(__name__)
 
 TopicKey = tuple[str, Uuid]
 """The topic as a client names it: by name, or by id with an empty name (from Produce and Fetch v13 on)."""
@@ -95,12 +98,33 @@ class PartitionTable:
 
     def _open_log(self, topic: TopicImage, index: int, config: LogConfig, now_ms: int) -> Log:
         folder = self.folder
-        if (topic.name, index) in folder.found:
-            if folder.topic_id(topic.name, index) in (topic.topic_id, None):
-                return folder.open_log(topic.name, index, config, now_ms=now_ms)
-            # The folder of a deleted topic of the same name: the broker died before it could remove it.
-            folder.delete_log(topic.name, index, self.clock.uuid())
-        return folder.create_log(topic.name, index, topic.topic_id, config, now_ms=now_ms)
+        if (topic.name, index) not in folder.found:
+            return folder.create_log(topic.name, index, topic.topic_id, config, now_ms=now_ms)
+        if folder.topic_id(topic.name, index) not in (topic.topic_id, None):
+            # Of a topic that had the same name: the broker died before it could remove it.
+            self._set_aside(topic.name, index)
+            return folder.create_log(topic.name, index, topic.topic_id, config, now_ms=now_ms)
+        opened = folder.open_log(topic.name, index, config, now_ms=now_ms)
+        if opened.recovery is not None and (opened.recovery.cut_bytes or opened.recovery.deleted_segments):
+            log.warning(
+                "%s-%d was not closed cleanly: cut %d bytes and %d segments behind offset %d (%s)",
+                topic.name,
+                index,
+                opened.recovery.cut_bytes,
+                opened.recovery.deleted_segments,
+                opened.log_end_offset,
+                opened.recovery.reason,
+            )
+        return opened
+
+    def set_strays_aside(self) -> None:
+        """Renames the folders of partitions that no topic of the metadata has; nothing of them is removed."""
+        for name, index in sorted(self.folder.found - self.folder.logs.keys()):
+            self._set_aside(name, index)
+
+    def _set_aside(self, name: str, index: int) -> None:
+        kept_as = self.folder.set_aside(name, index, self.clock.uuid())
+        log.warning("no topic of the metadata has the folder %s-%d; it is kept as %s", name, index, kept_as)
 
     def _delete(self, topic: TopicImage) -> None:
         del self.by_name[topic.name]

@@ -53,6 +53,19 @@ def test_a_broker_on_a_kept_folder_finds_everything_again(tmp_path: Path) -> Non
         assert topics(broker) == {"kept": 1}
 
 
+def test_a_folder_that_no_topic_has_is_set_aside_and_kept(tmp_path: Path) -> None:
+    with Broker(data_dir=tmp_path) as broker:
+        create(broker, "known")
+    (tmp_path / "unknown-0").mkdir()
+    (tmp_path / "unknown-0" / "00000000000000000000.log").write_bytes(b"")
+    with Broker(data_dir=tmp_path) as broker:
+        assert topics(broker) == {"known": 1}
+        create(broker, "unknown")
+    kept = [folder for folder in tmp_path.iterdir() if folder.name.endswith("-stray")]
+    assert len(kept) == 1
+    assert (kept[0] / "00000000000000000000.log").exists()
+
+
 def test_a_broker_can_be_started_again_on_its_port(tmp_path: Path) -> None:
     broker = Broker(data_dir=tmp_path)
     address = broker.start().address

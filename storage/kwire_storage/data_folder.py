@@ -178,6 +178,18 @@ class DataFolder:
         self._forget((topic, partition))
         self._doomed.append(doomed)
 
+    def set_aside(self, topic: str, partition: int, unique: bytes) -> str:
+        """Renames the folder of a partition that is not open and that nobody knows; returns the new name.
+
+        Its files are kept: should the metadata have been lost, they are all there is.
+        """
+        assert (topic, partition) not in self.logs, "an open log is deleted, not set aside"
+        folder = names.partition_folder(topic, partition)
+        stray = names.stray_folder(folder, unique)
+        self.disk.rename(folder, stray)
+        self._forget((topic, partition))
+        return stray
+
     @property
     def has_deleted(self) -> bool:
         """Whether `remove_deleted` has something to do."""

@@ -9,6 +9,7 @@
         00000000000000000000.index    .timeindex .txnindex beside it
         00000000000000004711.snapshot producer state up to, and without, that offset
       orders-0.<32 hex digits>-delete/  a deleted partition until its files are gone
+      orders-0.<32 hex digits>-stray/   a partition whose topic the metadata does not know; kept
 
 Nothing that a client sends becomes part of a path unless it passed `partition_folder`, which refuses separators,
 the two dot names, control characters and names too long for a file system.
@@ -38,6 +39,7 @@ PARTITION_METADATA = "partition.metadata"
 LEADER_EPOCH_CHECKPOINT = "leader-epoch-checkpoint"
 
 _DELETE_FOLDER_SUFFIX = "-delete"
+_STRAY_FOLDER_SUFFIX = "-stray"
 _OFFSET_DIGITS = 20
 _MAX_FILE_NAME_BYTES = 255
 # A deleted folder is called `name.<32 hex digits>-delete`; a long topic name is cut to make room, as Kafka does.
@@ -80,6 +82,11 @@ def parse_partition_folder(name: str) -> tuple[str, int] | None:
 def deleted_folder(folder: str, unique: bytes) -> str:
     """What a partition's folder is renamed to before its files are removed; `unique` is 16 bytes."""
     return f"{folder[: _MAX_FILE_NAME_BYTES - _DELETE_TAIL_CHARS]}.{unique.hex()}{_DELETE_FOLDER_SUFFIX}"
+
+
+def stray_folder(folder: str, unique: bytes) -> str:
+    """What a partition's folder is renamed to, and kept as, when nobody knows its topic; `unique` is 16 bytes."""
+    return f"{folder[: _MAX_FILE_NAME_BYTES - _DELETE_TAIL_CHARS]}.{unique.hex()}{_STRAY_FOLDER_SUFFIX}"
 
 
 def is_deleted_folder(name: str) -> bool:
