@@ -1,0 +1,136 @@
+"""What a scenario is, and what it has at hand.
+
+A scenario is a function that is given a `Bench`, a broker just started on an empty folder with all that is needed to
+put it to work. The function prepares topics, data and warm-up, and returns another, which measures one round and
+returns its figures (metrics.py knows them all). What the preparation showed it notes in `bench.figures`; what must be
+closed in the end it puts on `bench.keep`.
+
+Between the rounds of one broker the others have their turn.
+"""
+
+from __future__ import annotations
+
+import socket
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import ExitStack
+
+import attrs
+
+from benchmarks.answers import Check, check_produce
+from benchmarks.brokers import Lab, RunningBroker, Spec
+from benchmarks.connection import Connection
+from benchmarks.machine import Meter, Usage, drop_from_cache
+from benchmarks.options import Options
+from benchmarks.replay import Played, Replayer, connect
+from benchmarks.requests import numbered, produce, value_batch
+
+LEAD_S = 0.5  # of a load before it is measured
+
+Figures = dict[str, float]
+Round = Callable[[], Figures]
+
+
+@attrs.define(eq=False)
+class Bench:
+    lab: Lab
+    spec: Spec
+    broker: RunningBroker
+    options: Options
+    keep: ExitStack
+    figures: Figures = attrs.field(factory=dict)
+
+    @property
+    def meter(self) -> Meter:
+        return self.broker.meter
+
+    @property
+    def bootstrap(self) -> str:
+        return self.broker.bootstrap
+
+    def create(self, topics: Mapping[str, int], configs: Mapping[str, str] | None = None) -> None:
+        with Connection(self.broker.port) as connection:
+            connection.create(topics, configs)
+
+    def drop_cached(self) -> None:
+        """Off the clock, after much was written: the next to write shall not pay for what is still to be stored."""
+        drop_from_cache(self.broker.data)
+
+    def connect(self, count: int) -> list[socket.socket]:
+        """Connections that stay until the broker goes."""
+        return [self.keep.enter_context(sock) for sock in connect(self.broker.port, count)]
+
+    def warm(self, requests: Sequence[bytes], check: Check, *, share: float = 1.0) -> None:
+        """Has the broker work for its share of the warm-up."""
+        options = self.options
+        with ExitStack() as stack:
+            sockets = [stack.enter_context(sock) for sock in connect(self.broker.port, 4)]
+            replayer = Replayer(sockets, requests, check, depth=2)
+            stack.callback(replayer.close)
+            replayer.warm(self.meter, cpu_s=options.warm_cpu_s * share, most_s=options.warm_s * share)
+
+    def warm_produce(self, topic: str, partitions: int, *, share: float = 1.0) -> None:
+        """The way that records take, with little data: ten records of 100 bytes in a batch."""
+        frame = produce(topic, range(partitions), value_batch(10, 100))
+        self.warm(numbered([frame] * 64), check_produce(topic, partitions), share=share)
+
+    def replay(self, requests: Sequence[bytes], check: Check, *, connections: int, depth: int) -> Played:
+        """Plays requests on connections of their own for one round."""
+        with ExitStack() as stack:
+            sockets = [stack.enter_context(sock) for sock in connect(self.broker.port, connections)]
+            return self.replay_on(sockets, requests, check, depth=depth)
+
+    def replay_on(
+        self, sockets: Sequence[socket.socket], requests: Sequence[bytes], check: Check, *, depth: int
+    ) -> Played:
+        replayer = Replayer(sockets, requests, check, depth)
+        try:
+            return replayer.measure(self.meter, lead_s=min(LEAD_S, self.options.run_s), run_s=self.options.run_s)
+        finally:
+            replayer.close()
+
+
+@attrs.frozen
+class Scenario:
+    name: str
+    about: str
+    prepare: Callable[[Bench], Round]
+    limit: str | None  # the bare limit whose share it can be given
+    alone: bool  # each round has a broker just started, and no other is up
+    needs_java: bool  # for its client
+
+
+SCENARIOS: dict[str, Scenario] = {}
+
+
+def scenario(
+    name: str, about: str, *, limit: str | None = None, alone: bool = False, needs_java: bool = False
+) -> Callable[[Callable[[Bench], Round]], Callable[[Bench], Round]]:
+    """Registers what it decorates."""
+
+    def register(prepare: Callable[[Bench], Round]) -> Callable[[Bench], Round]:
+        SCENARIOS[name] = Scenario(name, about, prepare, limit, alone, needs_java)
+        return prepare
+
+    return register
+
+
+def work(usage: Usage, *, records: float = 0, requests: float = 0, size_bytes: float = 0) -> Figures:
+    """Throughput, and the broker's CPU for a unit of work."""
+    figures = {"broker_core": usage.cpu_s / usage.seconds, "others_core": usage.others_s / usage.seconds}
+    for count, unit, rate, cost in (
+        (records, 1e6, "records_per_s", "cpu_s_per_mrecord"),
+        (requests, 1e6, "requests_per_s", "cpu_s_per_mrequest"),
+    ):
+        if count:
+            figures |= {rate: count / usage.seconds, cost: usage.cpu_s / count * unit}
+    if size_bytes:
+        figures |= {
+            "mib_per_s": size_bytes / 2**20 / usage.seconds,
+            "cpu_s_per_gib": usage.cpu_s / size_bytes * 2**30,
+        }
+    return figures
+
+
+def latencies(played: Played) -> Figures:
+    names = ("p50_ms", "p95_ms", "p99_ms")
+    return dict(zip(names, played.percentiles_ms(0.5, 0.95, 0.99), strict=True))

@@ -1,0 +1,211 @@
+"""The brokers that are measured: how they are named, started, watched and stopped.
+
+Each runs in a session of its own on the broker's cores, with a folder of its own that goes away with it. It counts as
+started when it has acknowledged a record: that is when a user can begin, whatever the broker printed before.
+"""
+
+from __future__ import annotations
+
+import os
+import shlex
+import shutil
+import signal
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import attrs
+
+from benchmarks import kafka_java
+from benchmarks.connection import LOOPBACK, wait_for_first_ack
+from benchmarks.machine import Cores, Meter, cpu_s, pinned
+from benchmarks.requests import value_batch
+from devtools.ports import free_port
+
+START_TIMEOUT_S = 180.0
+STOP_TIMEOUT_S = 60.0
+
+_KWIRE = [sys.executable, "-m", "kwire", "serve", "--listen", LOOPBACK + ":{port}", "--data-dir", "{data}"]
+# One node with one replica of everything. The delay before a group's first rebalance is 3 s by default: it would be all
+# that a joining group shows, so here it is kwire's default.
+_KAFKA_PROPERTIES = {
+    "process.roles": "broker,controller",
+    "node.id": "1",
+    "controller.listener.names": "CONTROLLER",
+    "offsets.topic.replication.factor": "1",
+    "transaction.state.log.replication.factor": "1",
+    "transaction.state.log.min.isr": "1",
+    "share.coordinator.state.topic.replication.factor": "1",
+    "share.coordinator.state.topic.min.isr": "1",
+    "group.initial.rebalance.delay.ms": "0",
+}
+
+
+class NotStarted(Exception):
+    """A broker ended or acknowledged nothing; the message holds what it said last."""
+
+
+@attrs.frozen
+class Spec:
+    """A broker as the command line names it.
+
+    `kafka` and `kwire`; either with settings, `NAME=kafka:num.io.threads=2,log.segment.bytes=1048576`; or any command,
+    `NAME='program --data {data} --listen 127.0.0.1:{port}'`, which stays in the foreground and ends on SIGTERM.
+    """
+
+    name: str
+    command: str
+
+    @classmethod
+    def parse(cls, text: str) -> Spec:
+        name, given, command = text.partition("=")
+        if given and not set(name) & set(": "):
+            return cls(name, command)
+        return cls(text.partition(":")[0], text)  # it stands for itself
+
+    @property
+    def kind(self) -> str:
+        """`kafka`, `kwire` or `command`."""
+        first = self.command.partition(":")[0]
+        return first if first in ("kafka", "kwire") else "command"
+
+    @property
+    def settings(self) -> dict[str, str]:
+        """ValueError when one has no value."""
+        pairs = [item.partition("=") for item in self.command.partition(":")[2].split(",") if item]
+        if any(not equals for _, equals, _ in pairs):
+            raise ValueError(f"{self.command}: settings are NAME=VALUE,NAME=VALUE")
+        return {name: value for name, _, value in pairs}
+
+
+@attrs.define(eq=False)
+class RunningBroker:
+    port: int
+    root: Path
+    process: subprocess.Popen[bytes]
+    meter: Meter
+    startup_s: float = 0.0  # from just before its process was made to the first acknowledged record
+    startup_cpu_s: float = 0.0
+    stop_s: float = 0.0
+
+    @property
+    def bootstrap(self) -> str:
+        return f"{LOOPBACK}:{self.port}"
+
+    @property
+    def pid(self) -> int:
+        return self.process.pid
+
+    @property
+    def running(self) -> bool:
+        return self.process.poll() is None
+
+    @property
+    def data(self) -> Path:
+        return self.root / "data"
+
+    def last_words(self) -> str:
+        logs = [path.read_text(encoding="utf-8", errors="replace") for path in sorted(self.root.glob("*.log"))]
+        return "\n".join(line for log in logs for line in log.splitlines()[-15:])
+
+    def stop(self) -> None:
+        """SIGTERM; for one that does not heed it, SIGKILL."""
+        if not self.running:
+            return
+        began = time.monotonic()
+        self.process.send_signal(signal.SIGTERM)
+        try:
+            self.process.wait(STOP_TIMEOUT_S)
+        except subprocess.TimeoutExpired:
+            os.killpg(self.pid, signal.SIGKILL)  # with its children: the session is its own
+            self.process.wait()
+        self.stop_s = time.monotonic() - began
+
+
+@attrs.define(eq=False)
+class Lab:
+    """Where brokers run: on which cores, and below which folder (the temporary one, by default)."""
+
+    broker_cores: Cores
+    data_root: Path | None = None
+    _formatted: dict[str, tempfile.TemporaryDirectory[str]] = attrs.field(factory=dict, init=False)
+
+    @contextmanager
+    def broker(self, spec: Spec) -> Iterator[RunningBroker]:
+        """A broker on an empty folder; it and its data are gone afterwards."""
+        root = Path(tempfile.mkdtemp(prefix="kwire-bench-", dir=self.data_root))
+        broker = None
+        try:
+            broker = self.start(spec, root)
+            yield broker
+        finally:
+            if broker is not None:
+                broker.stop()
+            shutil.rmtree(root, ignore_errors=True)
+
+    def start(self, spec: Spec, root: Path) -> RunningBroker:
+        """Starts a broker on the data below `root`, new or not, and waits for its first acknowledged record."""
+        port, probe = free_port(), value_batch(1, 16)
+        command, environment = self._command(spec, root, port)
+        with (root / "broker.log").open("ab") as log, pinned(self.broker_cores):
+            began = time.monotonic()
+            process = subprocess.Popen(
+                command,
+                stdin=subprocess.DEVNULL,
+                stdout=log,
+                stderr=log,
+                cwd=root,
+                env=environment,
+                start_new_session=True,
+            )
+        broker = RunningBroker(port, root, process, Meter(process.pid, self.broker_cores))
+        try:
+            deadline_s = began + START_TIMEOUT_S
+            wait_for_first_ack(port, "bench-ready", probe, deadline_s=deadline_s, alive=lambda: broker.running)
+        except BaseException as error:
+            broker.stop()
+            if isinstance(error, TimeoutError):
+                raise NotStarted(f"{spec.name} did not start:\n{broker.last_words()}") from None
+            raise
+        broker.startup_s = time.monotonic() - began
+        broker.startup_cpu_s = cpu_s(broker.pid)
+        return broker
+
+    def close(self) -> None:
+        for folder in self._formatted.values():
+            folder.cleanup()
+
+    def _command(self, spec: Spec, root: Path, port: int) -> tuple[list[str], dict[str, str]]:
+        if spec.kind == "kafka":
+            return self._kafka_command(spec, root, port), kafka_java.environment()
+        (root / "data").mkdir(exist_ok=True)
+        command = _KWIRE if spec.kind == "kwire" else shlex.split(spec.command)
+        if spec.kind == "kwire":
+            command = [*command, *(part for item in spec.settings.items() for part in ("--set", "=".join(item)))]
+        return [part.format(data=root / "data", port=port) for part in command], dict(os.environ)
+
+    def _kafka_command(self, spec: Spec, root: Path, port: int) -> list[str]:
+        controller = f"{LOOPBACK}:{free_port()}"
+        properties = {
+            **_KAFKA_PROPERTIES,
+            "listeners": f"PLAINTEXT://{LOOPBACK}:{port},CONTROLLER://{controller}",
+            "controller.quorum.voters": f"1@{controller}",
+            "log.dirs": str(root / "data"),
+            **spec.settings,
+        }
+        path = root / "server.properties"
+        kafka_java.write_properties(path, properties)
+        if not (root / "data").exists():
+            # A step of its own in another process, which is not part of a start: done once, then copied.
+            if spec.command not in self._formatted:
+                kafka_java.format_storage(path)
+                keep = tempfile.TemporaryDirectory(prefix="kwire-bench-formatted-", dir=self.data_root)
+                shutil.copytree(root / "data", Path(keep.name, "data"))
+                self._formatted[spec.command] = keep
+            else:
+                shutil.copytree(Path(self._formatted[spec.command].name, "data"), root / "data")
+        return kafka_java.broker_command(path, root / "kafka.log")

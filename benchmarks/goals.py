@@ -1,0 +1,76 @@
+"""What the broker is held to: each row of the table in README.md as bounds on figures.
+
+A bound is on the median of the ratios to Apache Kafka in the same run or, where the README gives an absolute value, on
+the median of the figure itself.
+"""
+
+from __future__ import annotations
+
+import attrs
+
+
+@attrs.frozen
+class Goal:
+    scenario: str  # or "*" for every one
+    metric: str
+    bound: float
+    at_least: bool = False
+    is_ratio: bool = True
+
+    def is_reached_by(self, value: float) -> bool:
+        return value >= self.bound if self.at_least else value <= self.bound
+
+    def __str__(self) -> str:
+        return f"{'at least' if self.at_least else 'at most'} {self.bound:g}{'x' if self.is_ratio else ''}"
+
+
+def _cost(scenario: str, metric: str, bound: float) -> Goal:
+    return Goal(scenario, metric, bound)
+
+
+def _rate(scenario: str, metric: str, bound: float) -> Goal:
+    return Goal(scenario, metric, bound, at_least=True)
+
+
+def _latency(bound: float, *scenarios: str, of: tuple[str, ...] = ("p50_ms", "p99_ms")) -> list[Goal]:
+    return [Goal(scenario, metric, bound) for scenario in scenarios for metric in of]
+
+
+def _absolute(scenario: str, metric: str, bound: float) -> Goal:
+    return Goal(scenario, metric, bound, is_ratio=False)
+
+
+GOALS = [
+    _cost("raw-produce", "cpu_s_per_gib", 0.6),
+    _rate("raw-produce", "mib_per_s", 1.4),
+    _cost("raw-fetch", "cpu_s_per_gib", 1.05),
+    _cost("raw-rtt", "cpu_s_per_mrequest", 0.8),
+    _cost("raw-small", "cpu_s_per_mrequest", 1.0),
+    _cost("connections", "cpu_s_per_mrequest", 1.0),
+    *_latency(1.0, "raw-rtt", "raw-small", "connections"),
+    _rate("unbatched", "requests_per_s", 1.0),
+    _cost("unbatched", "cpu_s_per_mrequest", 0.8),
+    _cost("raw-list-offsets", "cpu_s_per_mrequest", 0.6),
+    *(_cost(name, "cpu_s_per_gib", 0.4) for name in ("produce-1k", "produce-1k-lz4", "produce-1k-idempotent")),
+    *(_rate(name, "mib_per_s", 1.0) for name in ("produce-1k", "produce-1k-lz4", "produce-1k-idempotent")),
+    _cost("produce-100b", "cpu_s_per_mrecord", 0.6),
+    _rate("produce-100b", "records_per_s", 1.0),
+    _cost("consume", "cpu_s_per_gib", 0.9),
+    _rate("consume", "mib_per_s", 1.0),
+    _cost("paced-20k", "cpu_s_per_mrecord", 0.8),
+    *_latency(0.8, "paced-20k"),
+    *_latency(1.0, "e2e", "e2e-raw"),
+    _cost("fetch-fanout", "cpu_s_per_mrecord", 0.8),
+    *_latency(1.0, "fetch-fanout", of=("p99_ms",)),
+    _cost("many-partitions", "cpu_s_per_mrequest", 1.0),
+    _cost("many-partitions", "create_s", 0.1),
+    _cost("connections", "idle_core", 0.05),
+    _cost("idle", "idle_core", 0.05),
+    _absolute("idle", "wake_ups_per_s", 5.0),
+    _cost("group-join", "join_s", 0.7),
+    _absolute("startup", "startup_s", 0.3),
+    _cost("restart", "restart_s", 0.1),
+    _cost("spark-trigger", "trigger_ms", 0.5),
+    _absolute("*", "peak_mib", 80.0),
+    _cost("*", "peak_mib", 0.1),
+]

@@ -1,0 +1,79 @@
+"""Every figure that a round can have: what it is called, its unit, and which way is better.
+
+A figure may be of one step of a series; then its name goes on with `@` and the step (`create_s@1000`).
+"""
+
+from __future__ import annotations
+
+import attrs
+
+
+@attrs.frozen
+class Metric:
+    label: str
+    unit: str
+    better: str = "lower"  # or "higher", or "" for one that only explains others
+    is_share: bool = False  # kept as a part of 1, shown in %
+
+
+def _share(label: str, unit: str, better: str = "") -> Metric:
+    return Metric(label, unit, better, is_share=True)
+
+
+METRICS = {
+    "records_per_s": Metric("records", "/s", "higher"),
+    "requests_per_s": Metric("requests", "/s", "higher"),
+    "mib_per_s": Metric("throughput", "MiB/s", "higher"),
+    "cpu_s_per_gib": Metric("broker CPU per GiB", "s"),
+    "cpu_s_per_mrecord": Metric("broker CPU per million records", "s"),
+    "cpu_s_per_mrequest": Metric("broker CPU per million requests", "s"),
+    "cpu_ms_per_member": Metric("broker CPU per joining member", "ms"),
+    "trigger_ms": Metric("trigger, median", "ms"),
+    "trigger_p95_ms": Metric("trigger, p95", "ms"),
+    "cpu_ms_per_trigger": Metric("broker CPU per trigger", "ms"),
+    "p50_ms": Metric("latency p50", "ms"),
+    "p95_ms": Metric("latency p95", "ms"),
+    "p99_ms": Metric("latency p99", "ms"),
+    "p999_ms": Metric("latency p99.9", "ms"),
+    "mean_ms": Metric("latency mean", "ms"),
+    "connect_s": Metric("time to connect all", "s"),
+    "create_s": Metric("time to create partitions", "s"),
+    "join_s": Metric("time until all members are assigned", "s"),
+    "idle_core": _share("idle CPU", "% of a core", "lower"),
+    "wake_ups_per_s": Metric("idle wake-ups", "/s"),
+    "kib_per_connection": Metric("memory per connection", "KiB"),
+    "restart_s": Metric("restart to first acknowledged record", "s"),
+    "restart_cpu_s": Metric("CPU of that restart", "s"),
+    "startup_s": Metric("exec to first acknowledged record", "s"),
+    "startup_cpu_s": Metric("CPU of that start", "s"),
+    "stop_s": Metric("clean stop", "s"),
+    "peak_mib": Metric("memory, peak", "MiB"),
+    "resident_mib": Metric("memory, after the round", "MiB"),
+    "records_per_request": Metric("records in a request", "", ""),
+    "generations": Metric("rebalances until then", "", ""),
+    "broker_core": _share("broker's share of its core", "%"),
+    "others_core": _share("other work on the broker's core", "%"),
+}
+WORK = ("cpu_s_per_gib", "cpu_s_per_mrecord", "cpu_s_per_mrequest")
+"""CPU for a unit of work; the first of them that a scenario has is what its cost is judged by."""
+
+
+def of(name: str) -> Metric:
+    return METRICS[name.partition("@")[0]]
+
+
+def label(name: str) -> str:
+    """`broker CPU per GiB, s`, and the step if it is of one."""
+    metric, step = of(name), name.partition("@")[2]
+    return ", ".join(filter(None, (metric.label, metric.unit, step and f"at {step}")))
+
+
+def in_order(names: set[str]) -> list[str]:
+    """In the order above; the steps of a figure as they grow."""
+    places = {name: place for place, name in enumerate(METRICS)}
+
+    def key(name: str) -> tuple[int, float]:
+        metric, _, step = name.partition("@")
+        return places[metric], float(step.replace(",", "") or 0)
+
+    return sorted(names, key=key)

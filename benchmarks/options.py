@@ -1,0 +1,40 @@
+"""How long and how large a run is."""
+
+from __future__ import annotations
+
+import attrs
+
+
+@attrs.frozen
+class Options:
+    """Times in seconds. The scenarios say which of these they heed."""
+
+    run_s: float = 6.0  # the measured part of a round
+    warm_cpu_s: float = 60.0  # what a broker works on a load, in CPU time, before anything is measured
+    warm_s: float = 120.0  # the longest warm-up by the clock
+    idle_s: float = 10.0
+    settle_s: float = 5.0  # before idling is measured
+    fill_mib: int = 1024  # what the scenarios that read have to read
+    growth_to: int = 10_000  # the last step of connections and partitions; members go to a tenth of it
+    scale: float = 1.0  # of every number of connections, partitions, records and repetitions
+    report_ms: int = 500  # how often Java's tools say how far they are
+
+    def scaled(self, count: int, least: int = 1) -> int:
+        return max(int(count * self.scale), least)
+
+
+STANDARD = Options()
+# A look at a change of one's own. Apache Kafka is far from warm by then.
+QUICK = Options(run_s=2.0, warm_cpu_s=5.0, warm_s=10.0, idle_s=3.0, settle_s=1.0, fill_mib=256, growth_to=1000)
+# Whether everything works at all.
+SMOKE = Options(
+    run_s=0.2,
+    warm_cpu_s=0.05,
+    warm_s=0.2,
+    idle_s=0.2,
+    settle_s=0.0,
+    fill_mib=12,
+    growth_to=100,
+    scale=0.02,
+    report_ms=100,
+)

@@ -1,0 +1,82 @@
+"""Requests as frames: encoded once, to be sent many times.
+
+`kwire_protocol` encodes them, in the last versions that name topics (a topic's id would have to be asked for first).
+What a load sends over and over is copied and given its correlation ids here, before anything is measured.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterable, Mapping
+from typing import Any
+
+from kwire_protocol.headers import RequestHeader, read_response_header, write_request_header
+from kwire_protocol.messages import APIS
+from kwire_protocol.messages.api_versions import ApiVersionsRequest
+from kwire_protocol.messages.fetch import FetchPartition, FetchRequest, FetchTopic
+from kwire_protocol.messages.list_offsets import ListOffsetsPartition, ListOffsetsRequest, ListOffsetsTopic
+from kwire_protocol.messages.produce import PartitionProduceData, ProduceRequest, TopicProduceData
+from kwire_protocol.records import Record, build_batch
+from kwire_protocol.wire import ApiMessage, Reader, Writer
+
+CLIENT_ID = "kwire-bench"
+VERSIONS = {0: 12, 1: 12, 2: 9, 3: 12, 10: 3, 11: 3, 12: 3, 14: 3, 18: 3, 19: 7}  # by API key
+LATEST = -1
+
+
+def encode(request: ApiMessage, correlation_id: int = 0) -> bytes:
+    """A frame: size, header, request."""
+    version = VERSIONS[request.api_key]
+    writer = Writer()
+    writer.begin_frame()
+    write_request_header(writer, RequestHeader(request.api_key, version, correlation_id, CLIENT_ID))
+    request.write(writer, version)
+    writer.end_frame()
+    return writer.getvalue()
+
+
+def decode(answer: bytes | bytearray, api_key: int) -> Any:
+    """The message in an answer, whose size has been taken off."""
+    reader = Reader(answer)
+    read_response_header(reader, api_key, VERSIONS[api_key])
+    return APIS[api_key].response_class.read(reader, VERSIONS[api_key])
+
+
+def numbered(frames: Iterable[bytes]) -> list[bytes]:
+    """The frames with 0, 1, 2, ... as correlation ids."""
+    return [frame[:8] + number.to_bytes(4, "big") + frame[12:] for number, frame in enumerate(frames)]
+
+
+def value_batch(count: int, value_bytes: int) -> bytes:
+    """A batch of records without keys, stamped with the present. The values are letters."""
+    value = bytes(65 + place * 7919 % 26 for place in range(value_bytes))
+    now_ms = time.time_ns() // 1_000_000
+    return build_batch(Record(value=value, timestamp=now_ms) for _ in range(count))
+
+
+def produce(topic: str, partitions: Iterable[int], batch: bytes) -> bytes:
+    """The same batch to each of the partitions, acks=all."""
+    data = [PartitionProduceData(partition, batch) for partition in partitions]
+    topics = [TopicProduceData(topic, partition_data=data)]
+    return encode(ProduceRequest(acks=-1, timeout_ms=30_000, topic_data=topics))
+
+
+def fetch(topic: str, partition: int, offset: int, *, max_bytes: int = 1 << 20, max_wait_ms: int = 500) -> bytes:
+    """One partition, outside of any session."""
+    wanted = FetchPartition(partition, fetch_offset=offset, partition_max_bytes=max_bytes)
+    request = FetchRequest(max_wait_ms=max_wait_ms, min_bytes=1, max_bytes=max_bytes)
+    request.topics = [FetchTopic(topic, partitions=[wanted])]
+    return encode(request)
+
+
+def list_offsets(topics: Mapping[str, Iterable[int]], timestamp: int = LATEST) -> bytes:
+    """The offsets of `timestamp` in the partitions of each topic."""
+    asked = [
+        ListOffsetsTopic(name, [ListOffsetsPartition(partition, timestamp=timestamp) for partition in partitions])
+        for name, partitions in topics.items()
+    ]
+    return encode(ListOffsetsRequest(replica_id=-1, topics=asked))
+
+
+def api_versions() -> bytes:
+    return encode(ApiVersionsRequest(CLIENT_ID, "1"))
