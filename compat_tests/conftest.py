@@ -14,6 +14,8 @@ from . import brokers, topics
 _WARNINGS_OF_THE_CLIENTS = (
     "read_text is deprecated:DeprecationWarning:kafka.protocol.schemas.load_json",
     "open_text is deprecated:DeprecationWarning:importlib.resources._legacy",
+    # kafka-python 3.0 forgets the sockets with which it tried in vain to reach a stopped broker.
+    r"unclosed <socket.socket .*laddr=\('0\.0\.0\.0':ResourceWarning",
 )
 
 _numbers = itertools.count(1)

@@ -76,7 +76,7 @@ def take_until(consumer: Any, enough: Callable[[], bool], records: list[Any], wh
     """Polls until `enough()`, and appends what comes to `records`."""
     deadline = Deadline()
     while not enough() and deadline.not_over(f"{what}; got {len(records)}"):
-        for batch in consumer.poll(timeout_ms=100).values():
+        for batch in consumer.poll(timeout_ms=500).values():
             records += batch
 
 

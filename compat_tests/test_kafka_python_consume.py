@@ -151,7 +151,7 @@ def test_a_consumer_that_may_make_topics_makes_what_it_subscribes_to(
 ) -> None:
     topic = unique("made-by-the-consumer")
     with consuming(broker.bootstrap, topic, group_id=group, allow_auto_create_topics=True) as consumer:
-        eventually(lambda: not consumer.poll(timeout_ms=50) and topic in topics.names(broker.bootstrap), "the topic")
+        eventually(lambda: not consumer.poll(timeout_ms=500) and topic in topics.names(broker.bootstrap), "the topic")
 
 
 def test_a_new_topic_is_seen_by_the_next_question(broker: Broker, new_topic: Callable[..., str]) -> None:

@@ -23,6 +23,11 @@ _REQUEST_TIMEOUT_S = 20.0
 
 @functools.cache
 def admin(bootstrap: str) -> AdminClient:
+    """The client that the tests of a broker share."""
+    return new_admin(bootstrap)
+
+
+def new_admin(bootstrap: str) -> AdminClient:
     # librdkafka logs that a broker went away; in tests that stop it that is no news.
     quiet = logging.getLogger("compat_tests.admin")
     quiet.setLevel(logging.CRITICAL)
