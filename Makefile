@@ -47,8 +47,8 @@ format: .venv/dev.stamp ## Formats, and repairs what ruff can
 demo: .venv/dev.stamp .cache/jars.stamp ## A broker, three clients, a table of what happened
 	@$(BIN)/python -m devtools.demo $(ARGS)
 
-bench: .venv/dev.stamp ## How quick and how small the broker is
-	@$(BIN)/python -m benchmarks.startup $(ARGS)
+bench: .venv/dev.stamp .cache/jars.stamp ## kwire beside Apache Kafka: some hours, or ARGS=--quick
+	@$(BIN)/python -m benchmarks $(ARGS)
 
 lock: .venv/uv.stamp ## Pins requirements/*.in anew (UPGRADE=--upgrade takes newer versions)
 	@$(LOCK) requirements/uv.in -o requirements/uv.txt

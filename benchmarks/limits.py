@@ -49,9 +49,7 @@ def measure(limit: str, lab: Lab, *, run_s: float) -> Figures:
     with tempfile.TemporaryDirectory(prefix="kwire-bench-limit-", dir=lab.data_root) as folder:
         path = Path(folder, "file")
         if limit == "sendfile":
-            with path.open("wb") as file:
-                for _ in range(_FILE_MIB):
-                    file.write(os.urandom(ANSWER_BYTES["sendfile"]))
+            path.write_bytes(os.urandom(ANSWER_BYTES["sendfile"]) * _FILE_MIB)
         port = free_port()
         command = [sys.executable, "-m", "benchmarks.bare_server", limit, str(port), str(path)]
         with pinned(lab.broker_cores):

@@ -27,6 +27,8 @@ METRICS = {
     "cpu_s_per_gib": Metric("broker CPU per GiB", "s"),
     "cpu_s_per_mrecord": Metric("broker CPU per million records", "s"),
     "cpu_s_per_mrequest": Metric("broker CPU per million requests", "s"),
+    "list_cpu_s_per_mrequest": Metric("broker CPU per million ListOffsets", "s"),
+    "fetch_cpu_s_per_mrequest": Metric("broker CPU per million Fetches", "s"),
     "cpu_ms_per_member": Metric("broker CPU per joining member", "ms"),
     "trigger_ms": Metric("trigger, median", "ms"),
     "trigger_p95_ms": Metric("trigger, p95", "ms"),
@@ -65,15 +67,15 @@ def of(name: str) -> Metric:
 def label(name: str) -> str:
     """`broker CPU per GiB, s`, and the step if it is of one."""
     metric, step = of(name), name.partition("@")[2]
-    return ", ".join(filter(None, (metric.label, metric.unit, step and f"at {step}")))
+    return ", ".join(filter(None, (metric.label, metric.unit, step and f"at {int(step):,}")))
 
 
 def in_order(names: set[str]) -> list[str]:
     """In the order above; the steps of a figure as they grow."""
     places = {name: place for place, name in enumerate(METRICS)}
 
-    def key(name: str) -> tuple[int, float]:
+    def key(name: str) -> tuple[int, int]:
         metric, _, step = name.partition("@")
-        return places[metric], float(step.replace(",", "") or 0)
+        return places[metric], int(step or 0)
 
     return sorted(names, key=key)

@@ -36,5 +36,5 @@ SMOKE = Options(
     fill_mib=12,
     growth_to=100,
     scale=0.02,
-    report_ms=100,
+    report_ms=50,
 )

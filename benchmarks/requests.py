@@ -20,7 +20,7 @@ from kwire_protocol.records import Record, build_batch
 from kwire_protocol.wire import ApiMessage, Reader, Writer
 
 CLIENT_ID = "kwire-bench"
-VERSIONS = {0: 12, 1: 12, 2: 9, 3: 12, 10: 3, 11: 3, 12: 3, 14: 3, 18: 3, 19: 7}  # by API key
+VERSIONS = {0: 12, 1: 12, 2: 9, 3: 12, 10: 3, 11: 3, 12: 3, 13: 3, 14: 3, 18: 3, 19: 7}  # by API key
 LATEST = -1
 
 

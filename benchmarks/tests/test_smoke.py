@@ -1,0 +1,84 @@
+"""Each scenario once, for a moment, against kwire alone: do they work, are all answers right, are the figures there?
+
+Nothing here looks at a time. What is wrong with an answer, the load itself raises.
+"""
+
+from __future__ import annotations
+
+from contextlib import ExitStack
+
+import pytest
+
+from benchmarks import limits, machine, metrics, scenarios  # noqa: F401 - the last registers them all
+from benchmarks.bench import SCENARIOS
+from benchmarks.brokers import Lab, Spec
+from benchmarks.options import SMOKE
+from benchmarks.report import render
+from benchmarks.results import Results
+from benchmarks.runner import Runner
+
+LATENCY = {"p50_ms", "p99_ms"}
+SENT = {"requests_per_s", "cpu_s_per_mrequest"}
+BYTES = {"mib_per_s", "cpu_s_per_gib"}
+IDLE = {"idle_core", "wake_ups_per_s"}
+PRODUCED = {"records_per_s", "cpu_s_per_mrecord", "records_per_request", "p99_ms"}
+
+FIGURES = {
+    "raw-produce": SENT | BYTES | LATENCY,
+    "raw-fetch": SENT | BYTES | LATENCY,
+    "raw-small": SENT | LATENCY,
+    "raw-rtt": SENT | LATENCY,
+    "raw-list-offsets": SENT | LATENCY,
+    "connections": SENT | LATENCY | IDLE | {"connect_s", "kib_per_connection"},
+    "many-partitions": SENT | LATENCY | {"create_s"},
+    "unbatched": SENT | PRODUCED,
+    "produce-1k": BYTES | PRODUCED,
+    "produce-100b": BYTES | PRODUCED,
+    "produce-1k-lz4": BYTES | PRODUCED,
+    "produce-1k-idempotent": BYTES | PRODUCED,
+    "paced-20k": PRODUCED | LATENCY,
+    "consume": BYTES | {"records_per_s"},
+    "consume-cold": BYTES | {"records_per_s"},
+    "e2e": LATENCY,
+    "e2e-raw": LATENCY | {"cpu_s_per_mrecord"},
+    "fetch-fanout": LATENCY | {"cpu_s_per_mrecord"},
+    "group-join": {"join_s", "cpu_ms_per_member"},
+    "startup": {"startup_s", "startup_cpu_s", "stop_s", "peak_mib"},
+    "restart": {"restart_s", "restart_cpu_s", "stop_s"},
+    "idle": IDLE | {"create_s"},
+    "spark-trigger": {"trigger_ms", "cpu_ms_per_trigger"},
+    "growth-connections": {"cpu_s_per_mrequest@100", "idle_core@10", "resident_mib@100"},
+    "growth-partitions": {"cpu_s_per_mrequest@100", "create_s@100"},
+    "growth-segments": {"list_cpu_s_per_mrequest@10", "fetch_cpu_s_per_mrequest@10"},
+    "growth-members": {"join_s@1", "cpu_ms_per_member@10"},
+    "growth-record-size": {"cpu_s_per_gib@1048000", "cpu_s_per_mrequest@100"},
+}
+
+
+def test_every_scenario_is_here() -> None:
+    assert list(FIGURES.keys() ^ SCENARIOS.keys()) == []
+
+
+@pytest.mark.filterwarnings("ignore:unclosed <socket:ResourceWarning")  # pyspark leaves them to the garbage collector
+@pytest.mark.parametrize("name", FIGURES)
+def test_a_scenario_gets_right_answers_and_has_its_figures(name: str) -> None:
+    results = Results.new({"kwire": "kwire"}, SMOKE)
+    with ExitStack() as stack:
+        lab = Lab(frozenset(machine.own_cores()))
+        stack.callback(lab.close)
+        said: list[str] = []
+        runner = Runner(lab, [Spec.parse("kwire")], SMOKE, results, with_limits=False, file=None, tell=said.append)
+        runner.play(SCENARIOS[name], range(1))
+    (entry,) = results.entries
+    assert entry.error is None
+    assert set(entry.figures) >= FIGURES[name]
+    assert set(entry.figures) >= {"startup_s", "peak_mib"}
+    assert all(value >= 0 for value in entry.figures.values() if value != entry.figures.get("kib_per_connection"))
+    report = render(results)
+    assert all(metrics.label(figure) in report for figure in entry.figures)
+
+
+@pytest.mark.parametrize("limit", limits.LIMITS)
+def test_a_bare_limit_answers_the_load(limit: str) -> None:
+    figures = limits.measure(limit, Lab(frozenset(machine.own_cores())), run_s=SMOKE.run_s)
+    assert figures["requests_per_s"] > 0
