@@ -72,11 +72,18 @@ def take(consumer: Any, count: int) -> list[Any]:
     return records
 
 
-def take_until(consumer: Any, enough: Callable[[], bool], records: list[Any], what: str) -> None:
+POLL_MS = 5_000
+"""kafka-python 3.0 that ends a poll while its rejoin is under way may never take the new assignment: the next poll sees
+no reason to rejoin any more, and does not ask what came of it. So polls that wait for records wait long."""
+
+
+def take_until(
+    consumer: Any, enough: Callable[[], bool], records: list[Any], what: str, *, poll_ms: int = POLL_MS
+) -> None:
     """Polls until `enough()`, and appends what comes to `records`."""
     deadline = Deadline()
     while not enough() and deadline.not_over(f"{what}; got {len(records)}"):
-        for batch in consumer.poll(timeout_ms=500).values():
+        for batch in consumer.poll(timeout_ms=poll_ms).values():
             records += batch
 
 

@@ -195,7 +195,7 @@ def test_a_group_goes_on_where_it_committed(broker: Broker, topic: str, group: s
             consumer.commit()
         elif how == "async":
             consumer.commit_async(callback=lambda offsets, answer: told.append((offsets, answer)))
-            take_until(consumer, lambda: bool(told), [], "the answer to the commit")
+            take_until(consumer, lambda: bool(told), [], "the answer to the commit", poll_ms=100)
             assert not isinstance(told[0][1], Exception), told
     with consuming(broker.bootstrap, topic, group_id=group) as consumer:
         assert consumer.committed(partition) == 4
