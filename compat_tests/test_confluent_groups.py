@@ -198,7 +198,7 @@ def test_a_group_goes_on_where_it_committed(broker: Broker, topic: str, group: s
         "auto.commit.interval.ms": 100 if how == "stored" else 60_000,
     }
     with consuming(broker.bootstrap, topic, **config) as consumer:
-        records = []
+        records: list[Any] = []
         while len(records) < 4:
             if (message := consumer.poll(CALL_TIMEOUT_S)) is not None:
                 records.append(message)

@@ -105,9 +105,9 @@ def test_beginning_and_end_offsets_of_several_partitions(broker: Broker, new_top
 def test_offsets_for_times_finds_the_first_record_at_or_after(broker: Broker, topic: str) -> None:
     partition = TopicPartition(topic, 0)
     with producing(broker.bootstrap) as producer:
-        for day in (0, 1, 1, 3):
-            send_all(producer, topic, [b"value"], timestamp_ms=BEGAN_MS + day * DAY_MS)
-    expected = {-1: (0, 0), 0: (0, 0), 0.5: (1, 1), 1: (1, 1), 2: (3, 3), 3: (3, 3), 4: None}
+        for day in (0.0, 1.0, 1.0, 3.0):
+            send_all(producer, topic, [b"value"], timestamp_ms=BEGAN_MS + int(day * DAY_MS))
+    expected = {-1.0: (0, 0), 0.0: (0, 0), 0.5: (1, 1), 1.0: (1, 1), 2.0: (3, 3), 3.0: (3, 3), 4.0: None}
     with consuming(broker.bootstrap) as consumer:
         for day, found in expected.items():
             asked = BEGAN_MS + int(day * DAY_MS)

@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 
 import pytest
-from confluent_kafka import Message, Producer
+from confluent_kafka import Message, Producer, TopicPartition
 
 from . import aio, confluent, kafka_python, topics
 from .brokers import RestartableBroker
@@ -90,7 +90,7 @@ def test_what_was_acknowledged_without_idempotence_is_there_after_a_kill(
         broker.kill_and_restart()
     acknowledged = {message.value() for message in acknowledgements.taken}
     with consuming(broker.bootstrap) as consumer:
-        _, end = consumer.get_watermark_offsets(confluent.TopicPartition(topic, 0), timeout=confluent.CALL_TIMEOUT_S)
+        _, end = consumer.get_watermark_offsets(TopicPartition(topic, 0), timeout=confluent.CALL_TIMEOUT_S)
     records = values_of(read_all(broker.bootstrap, topic, end))
     assert acknowledged <= set(records)
 
