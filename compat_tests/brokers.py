@@ -64,13 +64,16 @@ class RestartableBroker(Broker, Protocol):
     """A broker that comes back on the same port with the same data folder."""
 
     def restart(self) -> None:
-        """Stops it with SIGTERM, and starts it."""
+        """Stops it, and starts it."""
+
+    def stop(self) -> None:
+        """Ends it with SIGTERM."""
 
     def kill(self) -> None:
         """Ends it with SIGKILL."""
 
     def start(self) -> None:
-        """Starts it again after `kill`."""
+        """Starts it again after `stop` or `kill`."""
 
     def kill_and_restart(self) -> None: ...
 
@@ -159,6 +162,9 @@ class _Kafka:
 
     def restart(self) -> None:
         self._kafka.restart()
+
+    def stop(self) -> None:
+        self._kafka.stop()
 
     def kill(self) -> None:
         self._kafka.kill()

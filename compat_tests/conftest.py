@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterator
 
 import pytest
 
-from . import brokers, topics
+from . import brokers, java_host, topics
 
 # Warnings are errors here; these are about the clients' own code, which is not ours to change.
 _WARNINGS_OF_THE_CLIENTS = (
@@ -44,6 +44,13 @@ def restartable_broker() -> Iterator[brokers.RestartableBroker]:
     """A broker to restart and to kill. A test leaves it running."""
     with brokers.restartable_broker() as running:
         yield running
+
+
+@pytest.fixture(scope="session")
+def java() -> Iterator[java_host.JavaHost]:
+    """A Java process for Kafka's own clients and tools."""
+    with java_host.java_host() as host:
+        yield host
 
 
 @pytest.fixture

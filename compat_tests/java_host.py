@@ -1,0 +1,88 @@
+"""Kafka's own clients and command line tools, of Apache Kafka's release, in one Java process (java/ToolHost.java)."""
+
+from __future__ import annotations
+
+import base64
+import os
+import subprocess
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import IO
+
+import attrs
+
+from devtools.jars import classpath, compile_java
+from devtools.java import java, java_environment
+from devtools.places import REPOSITORY
+
+_SOURCES = Path(__file__).parent / "java"
+_LOGGING = REPOSITORY / "devtools" / "log4j2-tool.properties"
+_JARS = "kafka-4.3.1"
+_OPTIONS = ("-Xmx256m", "-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1", "-XX:-UsePerfData")
+
+CONSOLE_CONSUMER = "org.apache.kafka.tools.consumer.ConsoleConsumer"
+CONSOLE_PRODUCER = "org.apache.kafka.tools.ConsoleProducer"
+TOPICS = "org.apache.kafka.tools.TopicCommand"
+CONFIGS = "kafka.admin.ConfigCommand"
+GROUPS = "org.apache.kafka.tools.consumer.group.ConsumerGroupCommand"
+GET_OFFSETS = "org.apache.kafka.tools.GetOffsetShell"
+DELETE_RECORDS = "org.apache.kafka.tools.DeleteRecordsCommand"
+VERIFIABLE_PRODUCER = "org.apache.kafka.tools.VerifiableProducer"
+API_VERSIONS = "org.apache.kafka.tools.BrokerApiVersionsCommand"
+CLUSTER = "org.apache.kafka.tools.ClusterTool"
+DUMP_LOG = "org.apache.kafka.tools.DumpLogSegments"
+
+
+@attrs.frozen
+class Ended:
+    """How a program ended and what it said."""
+
+    code: int
+    out: str
+    err: str
+
+    @property
+    def lines(self) -> list[str]:
+        return [line for line in self.out.splitlines() if line.strip()]
+
+
+class JavaHost:
+    """Runs the main methods of Java classes, one after the other."""
+
+    def __init__(self, requests: IO[str], answers: IO[str]) -> None:
+        self._requests = requests
+        self._answers = answers
+
+    def run(self, main_class: str, *arguments: str | Path, stdin: str = "") -> Ended:
+        parts = (main_class, stdin, *map(str, arguments))
+        self._requests.write(" ".join(base64.b64encode(part.encode()).decode() for part in parts) + "\n")
+        self._requests.flush()
+        answer = self._answers.readline()
+        assert answer, "the Java process ended"
+        code, out, err = answer.rstrip("\n").split(" ")
+        return Ended(int(code), base64.b64decode(out).decode(), base64.b64decode(err).decode())
+
+    def succeed(self, main_class: str, *arguments: str | Path, stdin: str = "") -> Ended:
+        ended = self.run(main_class, *arguments, stdin=stdin)
+        assert ended.code == 0, f"{main_class} ended with {ended.code}:\n{ended.out}\n{ended.err}"
+        return ended
+
+
+@contextmanager
+def java_host() -> Iterator[JavaHost]:
+    jars = classpath(_JARS)
+    classes = compile_java(_SOURCES, jars)
+    # The class path travels in the environment, so that the command stays readable.
+    environment = java_environment() | {"CLASSPATH": os.pathsep.join([str(classes), jars])}
+    log = f"-Dlog4j2.configurationFile={_LOGGING}"
+    command = [str(java()), *_OPTIONS, log, "ToolHost"]
+    with subprocess.Popen(
+        command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, env=environment
+    ) as process:
+        assert process.stdin is not None
+        assert process.stdout is not None
+        try:
+            yield JavaHost(process.stdin, process.stdout)
+        finally:
+            process.kill()

@@ -1,0 +1,141 @@
+"""Kafka's own DumpLogSegments reads what the broker left on its disk, and has nothing to complain of."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from pathlib import Path
+
+import attrs
+import pytest
+from confluent_kafka import TopicPartition
+
+from . import java_host as tools
+from . import topics
+from .brokers import RestartableBroker
+from .confluent import consuming, producing, take_until
+from .java_host import JavaHost
+from .values import numbered
+
+CODECS = ["none", "gzip", "snappy", "lz4", "zstd"]
+COMPLAINTS = re.compile(r"mismatch|Non-consecutive|isvalid: false|Exception|corrupt|not (?:valid|found)", re.IGNORECASE)
+# The tool takes -1 for the offset before each file, and so finds a gap before every segment but the first.
+OF_EVERY_LATER_SEGMENT = re.compile(r"Non-consecutive offsets in .*\n +-1 is followed by \d+\n")
+ONE_MIB = 1 << 20
+
+
+@attrs.frozen
+class Disk:
+    """The data folder of a broker that was stopped after it had been given something of everything."""
+
+    data_dir: Path
+    how: str
+
+    def files(self, folder: str, ending: str) -> list[Path]:
+        found = sorted((self.data_dir / folder).glob(f"*{ending}"))
+        assert found, f"no *{ending} in {folder}"
+        return found
+
+
+@pytest.fixture(scope="module", params=["stop", "kill"])
+def disk(request: pytest.FixtureRequest, restartable_broker: RestartableBroker) -> Iterator[Disk]:
+    broker, how = restartable_broker, str(request.param)
+    bootstrap = broker.bootstrap
+    for codec in CODECS:
+        name = f"dumped-{codec}"
+        if how == "stop":
+            topics.create(bootstrap, name, config={"segment.bytes": str(ONE_MIB)})
+        with producing(bootstrap, **{"compression.type": codec, "enable.idempotence": True}) as producer:
+            for number, value in enumerate(numbered(2_000, size=1_000)):
+                headers = [("header", b"%d" % number), ("none", None)]
+                producer.produce(name, value if number % 10 else None, key=b"key %d" % number, headers=headers)
+    if how == "stop":
+        topics.create(bootstrap, "dumped-append-time", config={"message.timestamp.type": "LogAppendTime"})
+        topics.create(bootstrap, "dumped-recompressed", config={"compression.type": "zstd"})
+        with producing(bootstrap) as producer:
+            for value in numbered(50, size=100):
+                producer.produce("dumped-append-time", value, timestamp=1_000)
+                producer.produce("dumped-recompressed", value)
+    with consuming(bootstrap, "dumped-none", **{"group.id": "dumped-group"}) as consumer:
+        take_until(consumer, lambda: bool(consumer.assignment()), [], "an assignment")
+        consumer.commit(offsets=[TopicPartition("dumped-none", 0, 77, "a note")], asynchronous=False)
+    if how == "stop":
+        broker.stop()
+    else:
+        broker.kill()
+    yield Disk(broker.data_dir, how)
+    broker.start()
+
+
+def dump(java: JavaHost, files: list[Path], *options: str) -> str:
+    """What the tool says; fails on any complaint."""
+    said = java.succeed(tools.DUMP_LOG, "--files", ",".join(map(str, files)), *options)
+    text = OF_EVERY_LATER_SEGMENT.sub("", said.out + said.err)
+    complaint = COMPLAINTS.search(text)
+    assert complaint is None, text[max(0, complaint.start() - 200) :][:1_000]
+    return said.out
+
+
+@pytest.mark.parametrize("codec", CODECS)
+def test_every_record_of_a_topic_is_read(disk: Disk, java: JavaHost, codec: str) -> None:
+    logs = disk.files(f"dumped-{codec}-0", ".log")
+    said = dump(java, logs, "--deep-iteration", "--print-data-log")
+    offsets = [int(found) for found in re.findall(r"^\| offset: (\d+)", said, re.MULTILINE)]
+    assert offsets == list(range(len(offsets)))
+    assert len(offsets) % 2_000 == 0
+    assert offsets
+    assert set(re.findall(r"compresscodec: (\w+)", said)) == {codec}
+    assert re.findall(r"headerKeys: \[header,none\]", said)
+    if codec == "none":
+        assert len(logs) >= 2  # there were several segments
+
+
+def test_indexes_agree_with_their_logs(disk: Disk, java: JavaHost) -> None:
+    indexes: list[Path] = []
+    for codec in CODECS:
+        logs = disk.files(f"dumped-{codec}-0", ".log")
+        # The indexes of the last segment are finished by a stop in good order. After a crash they are made anew.
+        finished = logs if disk.how == "stop" else logs[:-1]
+        indexes += [log.with_suffix(ending) for log in finished for ending in (".index", ".timeindex")]
+    assert indexes
+    dump(java, indexes, "--index-sanity-check")
+    dump(java, indexes, "--verify-index-only")
+
+
+def test_batches_of_a_topic_with_append_time_say_so(disk: Disk, java: JavaHost) -> None:
+    said = dump(java, disk.files("dumped-append-time-0", ".log"), "--deep-iteration", "--print-data-log")
+    assert "LogAppendTime: " in said
+    assert "CreateTime: " not in said
+
+
+def test_a_topic_that_recompresses_holds_its_own_codec(disk: Disk, java: JavaHost) -> None:
+    said = dump(java, disk.files("dumped-recompressed-0", ".log"), "--deep-iteration")
+    assert set(re.findall(r"compresscodec: (\w+)", said)) == {"zstd"}
+
+
+def test_producers_are_told_by_their_snapshots(disk: Disk, java: JavaHost) -> None:
+    said = dump(java, disk.files("dumped-none-0", ".snapshot"))
+    assert re.search(r"producerId: \d+ producerEpoch: 0 .*lastSequence: \d+", said)
+
+
+def test_groups_are_read_with_the_decoder_of_offsets(disk: Disk, java: JavaHost) -> None:
+    logs = sorted(disk.data_dir.glob("__consumer_offsets-*/*.log"))
+    said = dump(java, logs, "--deep-iteration", "--print-data-log", "--offsets-decoder")
+    commits = [line for line in said.splitlines() if "dumped-group" in line and '"offset":77' in line]
+    assert commits
+    assert '"topic":"dumped-none","partition":0' in commits[0]
+    assert '"metadata":"a note' in commits[0]
+    assert [
+        line for line in said.splitlines() if '"group":"dumped-group"' in line and '"protocolType":"consumer"' in line
+    ]
+
+
+def test_the_metadata_log_is_read_with_its_decoder(disk: Disk, java: JavaHost) -> None:
+    logs = disk.files("__cluster_metadata-0", ".log")
+    said = dump(java, logs, "--deep-iteration", "--cluster-metadata-decoder")
+    assert re.search(r'"type":"TOPIC_RECORD","version":\d+,"data":\{"name":"dumped-none"', said)
+    assert re.search(
+        r'"type":"CONFIG_RECORD".*"resourceName":"dumped-append-time","name":"message.timestamp.type"', said
+    )
+    assert '"type":"PARTITION_RECORD"' in said
+    assert '"type":"REGISTER_BROKER_RECORD"' in said

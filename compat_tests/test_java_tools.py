@@ -1,0 +1,176 @@
+"""Kafka's own command line tools, unmodified."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+from confluent_kafka import TopicPartition
+
+from devtools.apache_kafka import run_tool
+
+from . import java_host as tools
+from .brokers import Broker
+from .confluent import consuming, fill, offsets_of, read_all, take, values_of
+from .java_host import JavaHost
+from .values import numbered
+
+QUICK = ("--command-property", "fetch.max.wait.ms=50")
+
+
+@pytest.fixture
+def at(broker: Broker) -> tuple[str, str]:
+    return ("--bootstrap-server", broker.bootstrap)
+
+
+def test_topics_are_created_described_altered_listed_and_deleted(
+    java: JavaHost, at: tuple[str, str], unique: Callable[[str], str]
+) -> None:
+    topic = unique("topic")
+    config = ("--config", "retention.ms=1000000")
+    created = java.succeed(tools.TOPICS, *at, "--create", "--topic", topic, "--partitions", "2", *config)
+    assert f"Created topic {topic}." in created.out
+    described = java.succeed(tools.TOPICS, *at, "--describe", "--topic", topic).lines
+    assert re.search(r"PartitionCount: 2\s+ReplicationFactor: 1\s+Configs: .*retention.ms=1000000", described[0])
+    assert re.search(r"Partition: 1\s+Leader: \d+\s+Replicas: \d+\s+Isr: \d+", described[2])
+    java.succeed(tools.TOPICS, *at, "--alter", "--topic", topic, "--partitions", "3")
+    assert "PartitionCount: 3" in java.succeed(tools.TOPICS, *at, "--describe", "--topic", topic).out
+    assert topic in java.succeed(tools.TOPICS, *at, "--list").lines
+    java.succeed(tools.TOPICS, *at, "--delete", "--topic", topic)
+    gone = java.run(tools.TOPICS, *at, "--describe", "--topic", topic)
+    assert gone.code == 1
+    assert f"Topic '{topic}' does not exist as expected" in gone.out + gone.err
+
+
+def test_a_topic_that_cannot_be_created_is_an_error(java: JavaHost, at: tuple[str, str], topic: str) -> None:
+    twice = java.run(tools.TOPICS, *at, "--create", "--topic", topic)
+    assert twice.code == 1
+    assert "already exists" in twice.out + twice.err
+    java.succeed(tools.TOPICS, *at, "--create", "--topic", topic, "--if-not-exists")
+    unclear = java.run(tools.TOPICS, *at, "--create", "--topic", "r", "--replication-factor", "3")
+    assert unclear.code == 1
+    assert "replication factor of 3" in unclear.out + unclear.err
+
+
+@pytest.mark.parametrize("codec", ["none", "gzip", "snappy", "lz4", "zstd"])
+def test_the_console_consumer_reads_what_the_console_producer_wrote(
+    java: JavaHost, at: tuple[str, str], topic: str, codec: str
+) -> None:
+    lines = [f"a:{number},b:x\tkey {number}\tvalue {number}" for number in range(20)]
+    properties = ("--reader-property", "parse.key=true", "--reader-property", "parse.headers=true")
+    options = ("--topic", topic, "--compression-codec", codec, *properties)
+    java.succeed(tools.CONSOLE_PRODUCER, *at, *options, stdin="\n".join(lines) + "\n")
+    shown = [
+        part
+        for name in ("key", "headers", "offset", "partition")
+        for part in ("--formatter-property", f"print.{name}=true")
+    ]
+    limits = ("--from-beginning", "--max-messages", "20", "--timeout-ms", "20000", *QUICK)
+    read = java.succeed(tools.CONSOLE_CONSUMER, *at, "--topic", topic, *limits, *shown)
+    assert read.lines == [
+        f"Partition:0\tOffset:{number}\ta:{number},b:x\tkey {number}\tvalue {number}" for number in range(20)
+    ]
+
+
+def test_the_console_consumer_reads_from_an_offset_and_in_a_group(
+    broker: Broker, java: JavaHost, at: tuple[str, str], topic: str, group: str
+) -> None:
+    fill(broker.bootstrap, topic, numbered(10))
+    some = (*QUICK, "--topic", topic, "--timeout-ms", "20000", "--max-messages")
+    read = java.succeed(tools.CONSOLE_CONSUMER, *at, *some, "3", "--partition", "0", "--offset", "7")
+    assert [line.encode() for line in read.lines] == numbered(10)[7:]
+    for expected in (numbered(10)[:4], numbered(10)[4:8]):  # the second goes on where the first committed
+        read = java.succeed(tools.CONSOLE_CONSUMER, *at, *some, "4", "--from-beginning", "--group", group)
+        assert [line.encode() for line in read.lines] == expected
+
+
+def test_the_verifiable_producer_is_acknowledged(broker: Broker, at: tuple[str, str], topic: str) -> None:
+    # In a process of its own: it hears of the last acknowledgements while the process ends.
+    said = run_tool(tools.VERIFIABLE_PRODUCER, *at, "--topic", topic, "--max-messages", "50", "--acks", "-1")
+    events = [json.loads(line) for line in said.stdout.splitlines() if line.strip()]
+    acknowledged = [event["offset"] for event in events if event["name"] == "producer_send_success"]
+    assert acknowledged == list(range(50))
+    records = read_all(broker.bootstrap, topic, 50)
+    assert values_of(records) == [str(number).encode() for number in range(50)]
+    assert offsets_of(records) == acknowledged
+
+
+def test_configs_of_topics_and_brokers_are_described_and_altered(
+    java: JavaHost, at: tuple[str, str], topic: str
+) -> None:
+    entity = ("--entity-type", "topics", "--entity-name", topic)
+    java.succeed(tools.CONFIGS, *at, *entity, "--alter", "--add-config", "retention.ms=5000000,cleanup.policy=compact")
+    told = java.succeed(tools.CONFIGS, *at, *entity, "--describe").out
+    assert "retention.ms=5000000 sensitive=false synonyms={DYNAMIC_TOPIC_CONFIG:retention.ms=5000000}" in told
+    default = "DEFAULT_CONFIG:log.cleanup.policy=delete"
+    assert f"synonyms={{DYNAMIC_TOPIC_CONFIG:cleanup.policy=compact, {default}}}" in told
+    java.succeed(tools.CONFIGS, *at, *entity, "--alter", "--delete-config", "retention.ms")
+    assert "retention.ms" not in java.succeed(tools.CONFIGS, *at, *entity, "--describe").out
+    everything = java.succeed(tools.CONFIGS, *at, *entity, "--describe", "--all").out
+    assert (
+        "segment.bytes=1073741824 sensitive=false synonyms={DEFAULT_CONFIG:log.segment.bytes=1073741824}" in everything
+    )
+    bad = java.run(tools.CONFIGS, *at, *entity, "--alter", "--add-config", "retention.ms=soon")
+    assert bad.code == 1
+    assert "InvalidConfigurationException" in bad.out + bad.err
+    broker = ("--entity-type", "brokers", "--entity-name", "1")
+    told = java.succeed(tools.CONFIGS, *at, *broker, "--describe", "--all").out
+    assert "group.min.session.timeout.ms=500 sensitive=false synonyms={STATIC_BROKER_CONFIG" in told
+
+
+def test_groups_are_listed_described_reset_and_deleted(
+    broker: Broker, java: JavaHost, at: tuple[str, str], topic: str, group: str
+) -> None:
+    fill(broker.bootstrap, topic, numbered(10))
+    of_group = (*at, "--group", group)
+    with consuming(broker.bootstrap, topic, **{"group.id": group, "client.id": "a-client"}) as consumer:
+        take(consumer, 10)
+        consumer.commit(offsets=[TopicPartition(topic, 0, 4)], asynchronous=False)
+        row = java.succeed(tools.GROUPS, *of_group, "--describe").lines[-1].split()
+        assert row[:6] == [group, topic, "0", "4", "10", "6"]
+        assert row[-1] == "a-client"
+        state = java.succeed(tools.GROUPS, *of_group, "--describe", "--state").lines[-1].split()
+        assert state[-2:] == ["Stable", "1"]
+        members = java.succeed(tools.GROUPS, *of_group, "--describe", "--members", "--verbose").lines[-1]
+        assert f"{topic}:0" in members or f"{topic}(0)" in members
+    assert group in java.succeed(tools.GROUPS, *at, "--list").lines
+    reset = java.succeed(tools.GROUPS, *of_group, "--reset-offsets", "--to-offset", "2", "--topic", topic, "--execute")
+    assert reset.lines[-1].split()[:4] == [group, topic, "0", "2"]
+    assert java.succeed(tools.GROUPS, *of_group, "--describe", "--offsets").lines[-1].split()[3] == "2"
+    deleted = java.succeed(tools.GROUPS, *of_group, "--delete-offsets", "--topic", topic)
+    assert "Successful" in deleted.out
+    java.succeed(tools.GROUPS, *of_group, "--reset-offsets", "--to-earliest", "--topic", topic, "--execute")
+    assert "was successful" in java.succeed(tools.GROUPS, *of_group, "--delete").out
+    assert group not in java.succeed(tools.GROUPS, *at, "--list").lines
+
+
+def test_offsets_are_told_by_time_and_end(broker: Broker, java: JavaHost, at: tuple[str, str], topic: str) -> None:
+    fill(broker.bootstrap, topic, numbered(6), timestamp=1_700_000_000_000)
+    for time, expected in (("-1", "6"), ("-2", "0"), ("1700000000000", "0"), ("-3", "5")):
+        told = java.succeed(tools.GET_OFFSETS, *at, "--topic", topic, "--time", time)
+        if time == "-3":  # all have the same time; any of them is the right answer
+            assert re.fullmatch(rf"{topic}:0:[0-5]", told.lines[0])
+        else:
+            assert told.lines == [f"{topic}:0:{expected}"]
+
+
+def test_records_are_deleted_as_a_file_says(
+    broker: Broker, java: JavaHost, at: tuple[str, str], topic: str, tmp_path: Path
+) -> None:
+    fill(broker.bootstrap, topic, numbered(6))
+    wanted = tmp_path / "delete.json"
+    wanted.write_text(json.dumps({"partitions": [{"topic": topic, "partition": 0, "offset": 4}], "version": 1}))
+    told = java.succeed(tools.DELETE_RECORDS, *at, "--offset-json-file", wanted)
+    assert re.search(rf"{topic}-0\s+low_watermark: 4", told.out)
+    assert java.succeed(tools.GET_OFFSETS, *at, "--topic", topic, "--time", "-2").lines == [f"{topic}:0:4"]
+
+
+def test_the_broker_tells_its_versions_and_its_cluster(broker: Broker, java: JavaHost, at: tuple[str, str]) -> None:
+    told = java.succeed(tools.API_VERSIONS, *at).out
+    assert broker.bootstrap in told
+    for api in ("Produce(0): 0 to 13 [usable: 13]", "Fetch(1): 4 to 18 [usable: 18]", "ApiVersions(18): 0 to "):
+        assert api in told
+    assert "Cluster ID: " in java.succeed(tools.CLUSTER, "cluster-id", *at).out
