@@ -25,7 +25,7 @@ from .confluent import (
 )
 from .members import member_process, shared_out
 from .values import numbered
-from .waiting import Deadline
+from .waiting import Deadline, eventually
 
 STRATEGIES = ["range", "roundrobin", "cooperative-sticky"]
 QUICK = {"session.timeout.ms": 1_000}
@@ -304,3 +304,21 @@ def test_a_commit_from_outside_is_refused_while_the_group_has_members(broker: Br
         settle([member], 1, most=1)
         code = error_of(lambda: outsider.commit(offsets=[TopicPartition(topic, 0, 1)], asynchronous=False))
         assert code == KafkaError.UNKNOWN_MEMBER_ID
+
+
+def test_the_offsets_of_a_deleted_topic_are_forgotten(
+    broker: Broker, new_topic: Callable[..., str], group: str
+) -> None:
+    doomed, kept = new_topic(), new_topic()
+    partitions = [TopicPartition(doomed, 0, 3), TopicPartition(kept, 0, 4)]
+
+    def committed(consumer: Consumer) -> list[int]:
+        asked = [TopicPartition(doomed, 0), TopicPartition(kept, 0)]
+        return [found.offset for found in consumer.committed(asked, timeout=CALL_TIMEOUT_S)]
+
+    with consuming(broker.bootstrap, **{"group.id": group}) as consumer:
+        consumer.commit(offsets=partitions, asynchronous=False)
+        assert committed(consumer) == [3, 4]
+        topics.delete(broker.bootstrap, doomed)
+        topics.create(broker.bootstrap, doomed)
+        eventually(lambda: committed(consumer) == [OFFSET_INVALID, 4], "only the other topic's offset")

@@ -180,3 +180,16 @@ def test_a_topic_may_recompress(broker: Broker, new_topic: Callable[..., str], c
         with producing(broker.bootstrap, **{"compression.type": sent_with}) as producer:
             send_all(producer, topic, values)
     assert values_of(read_all(broker.bootstrap, topic, 150)) == values * 3
+
+
+def test_no_more_in_sync_replicas_are_asked_for_than_there_are(broker: Broker, new_topic: Callable[..., str]) -> None:
+    topic = new_topic(config={"min.insync.replicas": "2"})
+    with producing(broker.bootstrap, acks="all", retries=0) as producer:
+        send_all(producer, topic, [b"value"])
+    assert values_of(read_all(broker.bootstrap, topic, 1)) == [b"value"]
+
+
+def test_clients_do_not_write_to_the_offsets_topic(broker: Broker) -> None:
+    with producing(broker.bootstrap) as producer:
+        error = refusal_of(producer, "__consumer_offsets", b"value", partition=0)
+    assert error.code() == KafkaError.TOPIC_EXCEPTION

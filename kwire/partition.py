@@ -88,7 +88,8 @@ class Partition:
         INVALID_PRODUCER_EPOCH, UNKNOWN_PRODUCER_ID, KAFKA_STORAGE_ERROR.
         """
         self.check_leader()
-        if acks == -1 and len(self.isr) < self.rules.min_insync_replicas:
+        # Kafka never asks for more than the partition has (Partition.effectiveMinIsr).
+        if acks == -1 and len(self.isr) < self.rules.min_insync_replicas and len(self.isr) < len(self.replicas):
             raise KafkaError(
                 ErrorCode.NOT_ENOUGH_REPLICAS,
                 f"{self.topic}-{self.index} has {len(self.isr)} replicas in sync, "

@@ -103,14 +103,19 @@ def test_a_client_with_another_leader_epoch_is_told(broker: Broker, epoch: int, 
     assert answer.responses[0].partitions[0].error_code == code
 
 
-def test_all_acks_need_min_insync_replicas(broker: Broker) -> None:
+@pytest.mark.parametrize(
+    ("replicas", "acks", "code"),
+    [
+        ([1, OTHER_NODE], -1, ErrorCode.NOT_ENOUGH_REPLICAS),
+        ([1, OTHER_NODE], 1, ErrorCode.NONE),
+        ([1], -1, ErrorCode.NONE),  # no more are asked for than there are
+    ],
+)
+def test_all_acks_need_min_insync_replicas(broker: Broker, replicas: list[int], acks: int, code: ErrorCode) -> None:
     partition = broker.partitions.by_name["t"][0]
-    partition.lead(leader_id=1, leader_epoch=EPOCH, replicas=[1, OTHER_NODE], isr=[1])
+    partition.lead(leader_id=1, leader_epoch=EPOCH, replicas=replicas, isr=[1])
     partition.rules = type(partition.rules)(min_insync_replicas=2)
-    for acks, code in ((-1, ErrorCode.NOT_ENOUGH_REPLICAS), (1, ErrorCode.NONE)):
-        batch = memoryview(bytearray(build_batch([Record(value=b"x")])))
-        request = ProduceRequest(
-            None, acks, 1000, [TopicProduceData("t", partition_data=[PartitionProduceData(0, batch)])]
-        )
-        answer = answered(produce.handle(broker, request, context(9)), 9)
-        assert answer.responses[0].partition_responses[0].error_code == code
+    batch = memoryview(bytearray(build_batch([Record(value=b"x")])))
+    request = ProduceRequest(None, acks, 1000, [TopicProduceData("t", partition_data=[PartitionProduceData(0, batch)])])
+    answer = answered(produce.handle(broker, request, context(9)), 9)
+    assert answer.responses[0].partition_responses[0].error_code == code
