@@ -18,6 +18,7 @@ from benchmarks.options import QUICK, STANDARD, Options
 from benchmarks.report import render
 from benchmarks.results import Results
 from benchmarks.runner import Runner
+from devtools.places import CACHE
 
 _TIMES = {
     "run_s": "Seconds that a round measures.",
@@ -90,8 +91,8 @@ def _size_options(command: click.Command) -> click.Command:
     "--json",
     "file",
     type=click.Path(dir_okay=False, path_type=Path),
-    default=Path("bench.json"),
-    show_default=True,
+    default=CACHE / "bench.json",
+    show_default=".cache/bench.json",
     help="Written after every step.",
 )
 @click.option("--broker-cores", help="Such as 0 or 0,2 or 0-3. [default: the first]")
@@ -128,8 +129,9 @@ def run(
     except ValueError:
         raise click.UsageError("cores are given as 0, 0,2 or 0-3") from None
     chosen = _chosen(names)
-    signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))  # so that what was started is stopped and removed
+    signal.signal(signal.SIGTERM, _end_in_order)
     machine.allow_open_files()
+    file.parent.mkdir(parents=True, exist_ok=True)
     results = Results.new({spec.name: spec.command for spec in specs}, options)
     lab = Lab(broker_on, data_root)
     runner = Runner(lab, specs, options, results, with_limits, file, lambda line: click.echo(line, err=True))
@@ -142,6 +144,12 @@ def run(
             lab.close()
     click.echo(render(results))
     sys.exit(int(any(entry.error for entry in results.entries)))
+
+
+def _end_in_order(number: int, _: object) -> None:
+    """Unwinds, so that what was started is stopped and removed. Whoever asks twice must not disturb that."""
+    signal.signal(number, signal.SIG_IGN)
+    sys.exit(128 + number)
 
 
 def _chosen(names: tuple[str, ...]) -> list[Scenario]:

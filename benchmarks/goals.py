@@ -11,7 +11,7 @@ import attrs
 
 @attrs.frozen
 class Goal:
-    scenario: str  # or "*" for every one
+    scenario: str  # or "*" for every one whose size is fixed: all but those of growth
     metric: str
     bound: float
     at_least: bool = False

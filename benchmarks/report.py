@@ -104,9 +104,9 @@ def _limits(results: Results) -> list[str]:
 def _goals(results: Results) -> list[list[str]]:
     """For each goal and each broker but the baseline: aimed at, found, reached or not."""
     rows = [["scenario", "figure", "broker", "aimed at", "found", "reached"]]
-    scenarios = dict.fromkeys(entry.scenario for entry in results.entries)
+    fixed = [name for name in dict.fromkeys(entry.scenario for entry in results.entries) if "growth" not in name]
     for goal in GOALS:
-        for scenario in scenarios if goal.scenario == "*" else [goal.scenario]:
+        for scenario in fixed if goal.scenario == "*" else [goal.scenario]:
             for broker in list(results.brokers)[1:] or list(results.brokers):
                 found = _found(results, goal, scenario, broker)
                 if found:
