@@ -139,7 +139,7 @@ SERVER_CONFIGS: Final = table(
     ),
     row("replica.lag.time.max.ms", LONG, 30000, None, "A follower that lags this long leaves the in-sync replicas."),
     row("request.timeout.ms", INT, 30000, None, "How long a request that needs other brokers waits for them."),
-    row("socket.listen.backlog.size", INT, 50, Range(1), "How many connections may wait to be accepted."),
+    row("socket.listen.backlog.size", INT, 1024, Range(1), "How many connections may wait to be accepted."),
     row("socket.receive.buffer.bytes", INT, 102_400, None, "The sockets' receive buffer; -1 leaves it to the system."),
     row(
         "socket.request.max.bytes",
