@@ -39,6 +39,9 @@ T = TypeVar("T")
 MAX_FRAMES_PER_TURN = 64
 """A connection that floods us with small requests lets the others have a turn after so many."""
 
+MAX_BYTES_PER_TURN = 4 << 20
+"""So does one that sends without a pause."""
+
 MAX_PENDING_REPLY_BYTES = 1 << 20
 """Replies are sent, and their reader waited for, before more than this is held for one connection."""
 
@@ -99,6 +102,7 @@ class Connection:
         peer, local = sock.getpeername(), sock.getsockname()
         self.name = f"{peer[0]}:{peer[1]}"
         self.last_active = trio.current_time()
+        self._bytes_this_turn = 0
         self._context = Context(
             parking=self,
             client_host=peer[0],
@@ -176,19 +180,33 @@ class Connection:
                 await trio.lowlevel.checkpoint()
 
     async def _receive(self) -> None:
+        """Receives something, waiting for it if need be."""
         sock, frames = self.sock, self._frames
-        # Waiting first gives every other connection its turn between two receives of a busy one.
-        await trio.lowlevel.wait_readable(sock)
-        try:
-            count = sock.recv_into(frames.writable())
-        except BlockingIOError:
-            return
-        except OSError as error:
-            raise PeerLost from error
+        # The rest of half a frame is likely to be there already. Everybody else waits first: the socket of a client that
+        # waits for its answer is empty, and the others get their turn.
+        if not frames.pending:
+            self._bytes_this_turn = 0
+            await trio.lowlevel.wait_readable(sock)
+        while True:
+            try:
+                count = sock.recv_into(frames.writable())
+            except BlockingIOError:
+                frames.let_go()
+                self._bytes_this_turn = 0
+                await trio.lowlevel.wait_readable(sock)
+                continue
+            except OSError as error:
+                raise PeerLost from error
+            break
         if count == 0:
             raise PeerLost
         self.last_active = trio.current_time()
         frames.received(count)
+        self._bytes_this_turn += count
+        if self._bytes_this_turn > MAX_BYTES_PER_TURN:
+            self._bytes_this_turn = 0
+            frames.let_go()
+            await trio.lowlevel.checkpoint()
 
     async def _answer(self, frame: memoryview) -> None:
         reader = Reader(frame, 0, MAX_REQUEST_ELEMENTS)
