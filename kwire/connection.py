@@ -182,8 +182,8 @@ class Connection:
     async def _receive(self) -> None:
         """Receives something, waiting for it if need be."""
         sock, frames = self.sock, self._frames
-        # The rest of half a frame is likely to be there already. Everybody else waits first: the socket of a client that
-        # waits for its answer is empty, and the others get their turn.
+        # The rest of half a frame is likely to be there already. Everybody else waits first: the socket of a client
+        # that waits for its answer is empty, and the others get their turn.
         if not frames.pending:
             self._bytes_this_turn = 0
             await trio.lowlevel.wait_readable(sock)

@@ -119,3 +119,16 @@ def test_all_acks_need_min_insync_replicas(broker: Broker, replicas: list[int], 
     request = ProduceRequest(None, acks, 1000, [TopicProduceData("t", partition_data=[PartitionProduceData(0, batch)])])
     answer = answered(produce.handle(broker, request, context(9)), 9)
     assert answer.responses[0].partition_responses[0].error_code == code
+
+
+def test_a_repeated_batch_is_answered_with_its_first_offset_and_time(broker: Broker) -> None:
+    partition = broker.partitions.by_name["t"][0]
+    partition.lead(leader_id=1, leader_epoch=EPOCH, replicas=[1], isr=[1])
+    sent = build_batch([Record(timestamp=1000, value=b"x")] * 3, producer_id=7, producer_epoch=0, base_sequence=0)
+    answers = []
+    for _ in range(2):
+        data = [PartitionProduceData(0, memoryview(bytearray(sent)))]
+        request = ProduceRequest(None, -1, 1000, [TopicProduceData("t", partition_data=data)])
+        answers.append(answered(produce.handle(broker, request, context(9)), 9).responses[0].partition_responses[0])
+    assert [(it.error_code, it.base_offset, it.log_append_time_ms) for it in answers] == [(0, 0, -1), (0, 0, 1000)]
+    assert partition.log_end_offset == 3
