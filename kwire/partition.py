@@ -96,11 +96,10 @@ class Partition:
                 f"min.insync.replicas asks for {self.rules.min_insync_replicas}",
             )
         header = checked.header
-        if header.producer_id >= 0:
-            if self.log.producers.check(header, now_ms=now_ms) is not None:
-                repeat = self.log.producers.find_repeat(header)
-                assert repeat is not None
-                return AppendResult(repeat.first_offset, repeat.last_offset, repeat.timestamp_ms)
+        if header.producer_id >= 0 and self.log.producers.check(header, now_ms=now_ms) is not None:
+            repeat = self.log.producers.find_repeat(header)
+            assert repeat is not None
+            return AppendResult(repeat.first_offset, repeat.last_offset, repeat.timestamp_ms)
         return self.append_checked(checked, now_ms=now_ms)
 
     def append_checked(self, checked: CheckedBatch, *, now_ms: int) -> AppendResult:
