@@ -26,6 +26,7 @@ serve: .venv/runtime.stamp ## The broker on 127.0.0.1:9092, its data in ./data
 
 test: .venv/dev.stamp .cache/jars.stamp $(COMPAT2).stamp ## Every test, Spark's included
 	$(BIN)/python -m pytest $(ARGS)
+	$(BIN)/python -m pytest benchmarks $(ARGS) # apart: its Spark session and that of spark_tests end each other
 	PYTHONPATH=$(COMPAT2) $(BIN)/python -m pytest compat_tests/test_kafka_python*.py $(ARGS)
 
 compat-kafka: .venv/dev.stamp .cache/jars.stamp $(COMPAT2).stamp ## The compat tests against Apache Kafka instead of kwire

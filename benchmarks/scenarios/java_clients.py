@@ -32,6 +32,8 @@ _LATENCIES = re.compile(
 _TOTALS = re.compile(r"producer-metrics:(record-send-total|request-total):\{.*\}\s*: ([\d.]+)")
 _END_TO_END = re.compile(r"50th = ([\d.]+), 99th = ([\d.]+), 99.9th = ([\d.]+)")
 
+LEAST_RUN_S = 1.5
+
 
 @attrs.frozen
 class _Point:
@@ -100,8 +102,8 @@ def _produce(
         rate = max((b.records - a.records) / (b.reading.clock_s - a.reading.clock_s) for a, b in pairs)
     else:
         producer.run(10**10, per_s, until_rate=True)
-    # Long enough for some lines, however short a round is.
-    seconds = max(1.5 * bench.options.run_s, 8 * bench.options.report_ms / 1000)
+    # Long enough for some lines, however short a round is and however long Java takes to get going.
+    seconds = max(1.5 * bench.options.run_s, 8 * bench.options.report_ms / 1000, LEAST_RUN_S)
     count = int(rate * seconds)
     bench.drop_cached()
 
