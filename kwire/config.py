@@ -15,7 +15,7 @@ from collections.abc import Iterable, Mapping
 
 import attrs
 
-from kwire.configs.broker import HONOURED_CONFIGS, broker_config
+from kwire.configs.broker import HONOURED_CONFIGS, broker_config, has_effect
 from kwire.configs.definition import ConfigError, Value
 from kwire.configs.listeners import (
     Listener,
@@ -53,8 +53,6 @@ class ServerConfig:
     connections_max_idle_ms: int
     max_connections: int
     max_connections_per_ip: int
-    queued_max_request_bytes: int
-    request_timeout_ms: int
     socket_listen_backlog_size: int
     socket_receive_buffer_bytes: int
     socket_request_max_bytes: int
@@ -66,43 +64,28 @@ class ServerConfig:
     fetch_max_bytes: int
     max_incremental_fetch_session_cache_slots: int
     max_request_partition_size_limit: int
-    message_max_bytes: int
     num_partitions: int
     producer_id_expiration_ms: int
-    producer_id_expiration_check_interval_ms: int
 
-    log_cleaner_backoff_ms: int
-    log_cleaner_enable: bool
-    log_cleaner_threads: int
     log_flush_offset_checkpoint_interval_ms: int
-    log_flush_start_offset_checkpoint_interval_ms: int
     log_retention_check_interval_ms: int
-    num_recovery_threads_per_data_dir: int
-    replica_high_watermark_checkpoint_interval_ms: int
-    replica_lag_time_max_ms: int
 
     group_initial_rebalance_delay_ms: int
     group_max_session_timeout_ms: int
     group_max_size: int
     group_min_session_timeout_ms: int
     offset_metadata_max_bytes: int
-    offsets_commit_timeout_ms: int
     offsets_retention_check_interval_ms: int
     offsets_retention_ms: int
     """offsets.retention.minutes."""
-    offsets_topic_compression_codec: int
     offsets_topic_num_partitions: int
     offsets_topic_replication_factor: int
     offsets_topic_segment_bytes: int
 
-    transaction_abort_timed_out_transaction_cleanup_interval_ms: int
-    transaction_max_timeout_ms: int
-    transaction_remove_expired_transaction_cleanup_interval_ms: int
     transaction_state_log_min_isr: int
     transaction_state_log_num_partitions: int
     transaction_state_log_replication_factor: int
     transaction_state_log_segment_bytes: int
-    transactional_id_expiration_ms: int
 
     @property
     def log_dir(self) -> str:
@@ -136,8 +119,6 @@ class ServerConfig:
             connections_max_idle_ms=read.int("connections.max.idle.ms"),
             max_connections=read.int("max.connections"),
             max_connections_per_ip=read.int("max.connections.per.ip"),
-            queued_max_request_bytes=read.int("queued.max.request.bytes"),
-            request_timeout_ms=read.int("request.timeout.ms"),
             socket_listen_backlog_size=read.int("socket.listen.backlog.size"),
             socket_receive_buffer_bytes=read.int("socket.receive.buffer.bytes"),
             socket_request_max_bytes=read.int("socket.request.max.bytes"),
@@ -148,43 +129,24 @@ class ServerConfig:
             fetch_max_bytes=read.int("fetch.max.bytes"),
             max_incremental_fetch_session_cache_slots=read.int("max.incremental.fetch.session.cache.slots"),
             max_request_partition_size_limit=read.int("max.request.partition.size.limit"),
-            message_max_bytes=read.int("message.max.bytes"),
             num_partitions=read.int("num.partitions"),
             producer_id_expiration_ms=read.int("producer.id.expiration.ms"),
-            producer_id_expiration_check_interval_ms=read.int("producer.id.expiration.check.interval.ms"),
-            log_cleaner_backoff_ms=read.int("log.cleaner.backoff.ms"),
-            log_cleaner_enable=read.flag("log.cleaner.enable"),
-            log_cleaner_threads=read.int("log.cleaner.threads"),
             log_flush_offset_checkpoint_interval_ms=read.int("log.flush.offset.checkpoint.interval.ms"),
-            log_flush_start_offset_checkpoint_interval_ms=read.int("log.flush.start.offset.checkpoint.interval.ms"),
             log_retention_check_interval_ms=read.int("log.retention.check.interval.ms"),
-            num_recovery_threads_per_data_dir=read.int("num.recovery.threads.per.data.dir"),
-            replica_high_watermark_checkpoint_interval_ms=read.int("replica.high.watermark.checkpoint.interval.ms"),
-            replica_lag_time_max_ms=read.int("replica.lag.time.max.ms"),
             group_initial_rebalance_delay_ms=read.int("group.initial.rebalance.delay.ms"),
             group_max_session_timeout_ms=read.int("group.max.session.timeout.ms"),
             group_max_size=read.int("group.max.size"),
             group_min_session_timeout_ms=read.int("group.min.session.timeout.ms"),
             offset_metadata_max_bytes=read.int("offset.metadata.max.bytes"),
-            offsets_commit_timeout_ms=read.int("offsets.commit.timeout.ms"),
             offsets_retention_check_interval_ms=read.int("offsets.retention.check.interval.ms"),
             offsets_retention_ms=read.int("offsets.retention.minutes") * MINUTE_MS,
-            offsets_topic_compression_codec=read.int("offsets.topic.compression.codec"),
             offsets_topic_num_partitions=read.int("offsets.topic.num.partitions"),
             offsets_topic_replication_factor=read.int("offsets.topic.replication.factor"),
             offsets_topic_segment_bytes=read.int("offsets.topic.segment.bytes"),
-            transaction_abort_timed_out_transaction_cleanup_interval_ms=read.int(
-                "transaction.abort.timed.out.transaction.cleanup.interval.ms"
-            ),
-            transaction_max_timeout_ms=read.int("transaction.max.timeout.ms"),
-            transaction_remove_expired_transaction_cleanup_interval_ms=read.int(
-                "transaction.remove.expired.transaction.cleanup.interval.ms"
-            ),
             transaction_state_log_min_isr=read.int("transaction.state.log.min.isr"),
             transaction_state_log_num_partitions=read.int("transaction.state.log.num.partitions"),
             transaction_state_log_replication_factor=read.int("transaction.state.log.replication.factor"),
             transaction_state_log_segment_bytes=read.int("transaction.state.log.segment.bytes"),
-            transactional_id_expiration_ms=read.int("transactional.id.expiration.ms"),
         )
 
 
@@ -286,7 +248,7 @@ def _warnings(config: ServerConfig) -> list[str]:
         definition = broker_config(name)
         if definition is None:
             unknown.append(name)
-        elif not definition.has_effect:
+        elif not has_effect(definition):
             without_effect.append(name)
     warnings: list[str] = []
     if without_effect:

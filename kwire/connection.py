@@ -100,6 +100,7 @@ class Connection:
         self._writer = Writer()
         self._scope = trio.CancelScope()
         peer, local = sock.getpeername(), sock.getsockname()
+        self.client_host: str = peer[0]
         self.name = f"{peer[0]}:{peer[1]}"
         self.last_active = trio.current_time()
         self._bytes_this_turn = 0

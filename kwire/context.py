@@ -5,7 +5,7 @@ No trio here: the connection hands in a `Parking`, so that a handler's test can 
 
 from __future__ import annotations
 
-from typing import Any, Protocol, TypeVar
+from typing import Protocol, TypeVar
 
 import attrs
 
@@ -60,5 +60,3 @@ class Context:
     api_key: int = -1
     api_version: int = -1
     client_id: str | None = None
-    state: dict[str, Any] = attrs.field(factory=dict)
-    """What a handler remembers from request to request on this connection."""

@@ -51,7 +51,7 @@ def bind_all(config: ServerConfig) -> list[BoundListener]:
     bound: list[BoundListener] = []
     try:
         for listener in config.listeners:
-            bound += [bind(listener, backlog=config.socket_listen_backlog_size)]
+            bound += [bind(listener, config)]
     except OSError as error:
         for opened in bound:
             opened.sock.close()

@@ -9,6 +9,7 @@ from __future__ import annotations
 import errno
 import logging
 import socket
+from collections import Counter
 from collections.abc import Callable
 
 import attrs
@@ -17,8 +18,9 @@ from kwire_protocol.frames import BufferPool
 
 from kwire import housekeeping
 from kwire.broker import Broker
-from kwire.config import Listener
+from kwire.config import Listener, ServerConfig
 from kwire.connection import Connection
+from kwire.metadata.image import Changes
 
 log = logging.getLogger(__name__)
 
@@ -45,16 +47,23 @@ class BoundListener:
         return f"[{self.host}]:{self.port}" if ":" in self.host else f"{self.host}:{self.port}"
 
 
-def bind(listener: Listener, *, backlog: int) -> BoundListener:
-    """Binds and listens. Raises OSError with the address in its message."""
+def bind(listener: Listener, config: ServerConfig) -> BoundListener:
+    """Binds and listens. Raises OSError with the address in its message.
+
+    The sizes of the sockets' buffers are set here: the sockets that it accepts inherit them.
+    """
     host = listener.host or "0.0.0.0"
     family, kind, proto, _, address = socket.getaddrinfo(host, listener.port, type=socket.SOCK_STREAM)[0]
     sock = socket.socket(family, kind, proto)
     try:
         sock.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        if config.socket_receive_buffer_bytes > 0:
+            sock.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, config.socket_receive_buffer_bytes)
+        if config.socket_send_buffer_bytes > 0:
+            sock.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, config.socket_send_buffer_bytes)
         sock.setblocking(False)
         sock.bind(address)
-        sock.listen(backlog)
+        sock.listen(config.socket_listen_backlog_size)
     except OSError as error:
         sock.close()
         raise OSError(error.errno, f"cannot listen on {host}:{listener.port}: {error.strerror}") from error
@@ -64,16 +73,23 @@ def bind(listener: Listener, *, backlog: int) -> BoundListener:
 
 @attrs.define(eq=False)
 class Server:
-    """Accepts and serves connections for one broker."""
+    """Accepts and serves connections for one broker.
+
+    As in Kafka, connections beyond max.connections wait in the listeners' backlogs until another one ends, and those
+    beyond max.connections.per.ip are closed at once.
+    """
 
     broker: Broker
     listeners: list[BoundListener]
     connections: set[Connection] = attrs.field(factory=set)
+    _connections_by_host: Counter[str] = attrs.field(factory=Counter)
+    _waiting_for_room: trio.lowlevel.ParkingLot = attrs.field(factory=trio.lowlevel.ParkingLot)
     _pool: BufferPool = attrs.field(factory=BufferPool)
     _connected: trio.Event = attrs.field(factory=trio.Event)
 
     async def serve(self, *, on_ready: Callable[[], None] = lambda: None) -> None:
         """Serves until cancelled; then closes the listeners and drops the connections."""
+        self.broker.metadata.watch(self._follow)
         try:
             async with trio.open_nursery() as nursery:
                 nursery.start_soon(housekeeping.run, self.broker)
@@ -88,8 +104,11 @@ class Server:
 
     async def _accept(self, listener: BoundListener, nursery: trio.Nursery) -> None:
         while True:
+            await self._wait_for_room()
             await trio.lowlevel.wait_readable(listener.sock)
             for _ in range(ACCEPTS_PER_TURN):
+                if self._is_full:
+                    break
                 try:
                     sock, _ = listener.sock.accept()
                 except BlockingIOError:
@@ -101,6 +120,21 @@ class Server:
                     # Anything else is a connection that was gone before we took it.
                     break
                 self._start(sock, listener, nursery)
+
+    def _follow(self, changes: Changes) -> None:
+        if changes.configs:
+            # max.connections may have been raised.
+            self._waiting_for_room.unpark_all()
+
+    @property
+    def _is_full(self) -> bool:
+        return len(self.connections) >= self.broker.config.max_connections
+
+    async def _wait_for_room(self) -> None:
+        if self._is_full:
+            log.warning("%d connections, as many as max.connections allows: others wait", len(self.connections))
+        while self._is_full:
+            await self._waiting_for_room.park()
 
     def _start(self, sock: socket.socket, listener: BoundListener, nursery: trio.Nursery) -> None:
         try:
@@ -115,15 +149,25 @@ class Server:
         except OSError:
             sock.close()  # the peer is gone already
             return
+        allowed = self.broker.config.max_connections_per_ip
+        if self._connections_by_host[connection.client_host] >= allowed:
+            log.warning("closed %s: max.connections.per.ip allows %d connections", connection.name, allowed)
+            sock.close()
+            return
+        self._connections_by_host[connection.client_host] += 1
+        self.connections.add(connection)
+        self._connected.set()
         nursery.start_soon(self._run, connection)
 
     async def _run(self, connection: Connection) -> None:
-        self.connections.add(connection)
-        self._connected.set()
         try:
             await connection.run()
         finally:
             self.connections.discard(connection)
+            self._connections_by_host[connection.client_host] -= 1
+            if not self._connections_by_host[connection.client_host]:
+                del self._connections_by_host[connection.client_host]
+            self._waiting_for_room.unpark_all()
 
     async def _reap_idle(self) -> None:
         max_idle_s = self.broker.config.connections_max_idle_ms / 1000

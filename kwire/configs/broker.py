@@ -14,6 +14,7 @@ from kwire.configs.broker_log_defaults import LOG_DEFAULT_CONFIGS
 from kwire.configs.broker_server import SERVER_CONFIGS
 from kwire.configs.definition import ConfigDefinition, Definitions, table
 from kwire.configs.rows import STRING, row
+from kwire.configs.topic import TOPIC_CONFIGS
 from kwire.configs.validators import NonEmptyText
 
 KWIRE_CONFIGS: Final = table(
@@ -40,6 +41,16 @@ def broker_configs() -> Definitions:
     from kwire.configs.broker_without_effect import CONFIGS_WITHOUT_EFFECT
 
     return {**HONOURED_CONFIGS, **CONFIGS_WITHOUT_EFFECT}
+
+
+def has_effect(definition: ConfigDefinition) -> bool:
+    """False too for what is only the default of a topic configuration without effect."""
+    return definition.has_effect and definition.name not in _DEFAULTS_WITHOUT_EFFECT
+
+
+_DEFAULTS_WITHOUT_EFFECT: Final = frozenset(
+    synonym for topic in TOPIC_CONFIGS.values() if not topic.has_effect for synonym, _ in topic.broker_synonyms
+)
 
 
 def broker_config(name: str) -> ConfigDefinition | None:

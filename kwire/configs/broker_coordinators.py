@@ -32,7 +32,6 @@ COORDINATOR_CONFIGS: Final = table(
         "The shortest session timeout that a member of a classic group may ask for.",
     ),
     row("offset.metadata.max.bytes", INT, 4096, None, "The longest note that may accompany a committed offset."),
-    row("offsets.commit.timeout.ms", INT, 5000, Range(1), "How long a commit waits for its replicas."),
     row(
         "offsets.retention.check.interval.ms",
         LONG,
@@ -42,13 +41,6 @@ COORDINATOR_CONFIGS: Final = table(
     ),
     row(
         "offsets.retention.minutes", INT, 10080, Range(1), "How long the committed offsets of an empty group are kept."
-    ),
-    row(
-        "offsets.topic.compression.codec",
-        INT,
-        0,
-        None,
-        "The codec of __consumer_offsets: 0 none, 1 gzip, 2 snappy, 3 lz4, 4 zstd.",
     ),
     row("offsets.topic.num.partitions", INT, 50, Range(1), "Partitions of __consumer_offsets, when it is created."),
     row(
@@ -60,41 +52,12 @@ COORDINATOR_CONFIGS: Final = table(
     ),
     row("offsets.topic.segment.bytes", INT, 104_857_600, Range(1), "segment.bytes of __consumer_offsets."),
     row(
-        "producer.id.expiration.check.interval.ms",
-        INT,
-        600_000,
-        Range(1),
-        "How often idle producers are searched for.",
-        internal=True,
-    ),
-    row(
         "producer.id.expiration.ms",
         INT,
         86_400_000,
         Range(1),
         "How long an idle producer's sequence numbers are remembered.",
         CLUSTER_WIDE,
-    ),
-    row(
-        "transaction.abort.timed.out.transaction.cleanup.interval.ms",
-        INT,
-        10000,
-        Range(1),
-        "How often transactions are searched for timed-out ones.",
-    ),
-    row(
-        "transaction.max.timeout.ms",
-        INT,
-        900_000,
-        Range(1),
-        "The longest timeout that a transactional producer may ask for.",
-    ),
-    row(
-        "transaction.remove.expired.transaction.cleanup.interval.ms",
-        INT,
-        3_600_000,
-        Range(1),
-        "How often transactional ids are searched for expired ones.",
     ),
     row(
         "transaction.state.log.min.isr",
@@ -118,11 +81,4 @@ COORDINATOR_CONFIGS: Final = table(
         "Replicas of __transaction_state; never more than there are brokers.",
     ),
     row("transaction.state.log.segment.bytes", INT, 104_857_600, Range(1), "segment.bytes of __transaction_state."),
-    row(
-        "transactional.id.expiration.ms",
-        INT,
-        604_800_000,
-        Range(1),
-        "How long an unused transactional id is remembered.",
-    ),
 )

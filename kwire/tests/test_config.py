@@ -3,10 +3,14 @@
 from __future__ import annotations
 
 import logging
+import re
+from pathlib import Path
 
+import attrs
 import pytest
 
-from kwire.config import ConfigError, load_config
+import kwire
+from kwire.config import ConfigError, ServerConfig, load_config
 
 KAFKAS_OWN_FILE = """
 # the settings of Kafka's config/server.properties
@@ -72,6 +76,21 @@ def test_several_addresses_get_names_of_their_own() -> None:
         settings=["listener.security.protocol.map=SASL_SSL2:PLAINTEXT"],
     )
     assert [listener.name for listener in config.listeners] == ["PLAINTEXT", "PLAINTEXT_2", "SASL_SSL2"]
+
+
+def test_defaults_of_topic_configurations_without_effect_are_warned_of(caplog: pytest.LogCaptureFixture) -> None:
+    with caplog.at_level(logging.WARNING):
+        load_config("log.preallocate=true\nlog.retention.hours=3")
+    assert caplog.messages == ["these configurations have no effect in kwire: log.preallocate"]
+
+
+def test_every_field_is_read_by_somebody() -> None:
+    """A setting that is honoured has a reader; one that nobody reads belongs to `broker_without_effect`."""
+    package = Path(kwire.__file__).parent
+    files = [path for path in package.rglob("*.py") if path != package / "config.py" and "tests" not in path.parts]
+    words = set(re.findall(r"\w+", "\n".join(path.read_text() for path in files)))
+    # log_dirs is read through log_dir.
+    assert {field.name for field in attrs.fields(ServerConfig)} - words <= {"log_dirs"}
 
 
 def test_unknown_names_are_warned_of(caplog: pytest.LogCaptureFixture) -> None:

@@ -234,7 +234,7 @@ def test_broker_configuration_changes_the_default_of_topics(metadata: MetadataSe
 
 
 def test_dynamic_broker_configuration_is_in_the_servers_config(metadata: MetadataService) -> None:
-    assert incremental(metadata, BROKER, "1", ("message.max.bytes", SET, "5000")) == (E.NONE, None)
-    assert metadata.config.message_max_bytes == 5000
-    assert incremental(metadata, BROKER, "1", ("message.max.bytes", DELETE, None)) == (E.NONE, None)
-    assert metadata.config.message_max_bytes == 1_048_588
+    assert incremental(metadata, BROKER, "1", ("max.connections", SET, "5000")) == (E.NONE, None)
+    assert metadata.config.max_connections == 5000
+    assert incremental(metadata, BROKER, "1", ("max.connections", DELETE, None)) == (E.NONE, None)
+    assert metadata.config.max_connections == 2**31 - 1
