@@ -96,7 +96,7 @@ def test_assigned_partitions_are_read_and_no_others(tables: Tables, new_topic: C
 
 def test_an_unknown_topic_fails_the_batch_and_is_not_created(tables: Tables, unique: Callable[[str], str]) -> None:
     missing = unique("missing")
-    with pytest.raises(Exception, match=r"UnknownTopicOrPartition|does not host this topic-partition"):
+    with pytest.raises(Exception, match="UnknownTopicOrPartition"):
         tables.read(subscribe=missing).collect()
     assert missing not in admin(tables.bootstrap).list_topics(timeout=20).topics
 

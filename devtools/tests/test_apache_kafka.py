@@ -67,7 +67,7 @@ def test_it_does_not_outlive_a_killed_parent() -> None:
 
 def test_a_start_that_fails_says_why() -> None:
     kafka = ApacheKafka(settings={"num.partitions": "many"})
-    with pytest.raises(ApacheKafkaError, match="Invalid value many for configuration num.partitions"):
+    with pytest.raises(ApacheKafkaError, match=r"many.*num\.partitions"):
         kafka.start()
     kafka.close()
 
