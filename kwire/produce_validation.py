@@ -65,7 +65,8 @@ class InvalidRecords(KafkaError):
         late = any(error.code == ErrorCode.INVALID_TIMESTAMP for error in record_errors)
         super().__init__(
             ErrorCode.INVALID_TIMESTAMP if late else ErrorCode.INVALID_RECORD,
-            "One or more records have been rejected",
+            f"records of the batch are refused, the first at index {record_errors[0].batch_index}: "
+            f"{record_errors[0].message}",
         )
         self.record_errors = record_errors
 

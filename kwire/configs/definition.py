@@ -1,13 +1,13 @@
 """What a configuration name is: its type, its default, the values it may have, and the text a client is shown.
 
-The rules of parsing are those of Kafka's ConfigDef, down to the words of the refusals, since people search for them:
+The rules of parsing are those of Kafka's ConfigDef:
 
 * text is trimmed (Java's trim: everything up to U+0020), except for passwords;
 * a number is decimal digits with an optional sign, within the range of its Java type;
 * a boolean is `true` or `false` in any case, nothing else;
 * a list is split at commas, its elements are trimmed, a repeated one counts once, and the empty text is the empty list.
 
-A refusal is an `ConfigError`, whose text is one line fit for the person who typed the value.
+A refusal is a `ConfigError`, whose text is one line fit for the person who typed the value.
 """
 
 from __future__ import annotations
@@ -17,6 +17,7 @@ from enum import Enum, IntEnum
 from typing import Final, Protocol
 
 import attrs
+from kwire_protocol.kafka_error import quoted
 
 Value = bool | int | float | str | tuple[str, ...] | None
 """A parsed configuration value; None where there is no default and nothing was configured."""
@@ -110,8 +111,8 @@ def table(*definitions: ConfigDefinition) -> Definitions:
     return named
 
 
-def invalid(name: str, value: object, why: str) -> ConfigError:
-    return ConfigError(f"Invalid value {value} for configuration {name}: {why}")
+def invalid(name: str, value: object, wanted: str) -> ConfigError:
+    return ConfigError(f"{name} is {quoted(value)}: it must be {wanted}")
 
 
 _JAVA_WHITESPACE: Final = "".join(map(chr, range(0x21)))
@@ -129,19 +130,19 @@ def parse_text(name: str, type_: ConfigType, text: str) -> Value:
     match type_:
         case ConfigType.BOOLEAN:
             if trimmed.lower() not in ("true", "false"):
-                raise invalid(name, text, "Expected value to be either true or false")
+                raise invalid(name, text, "true or false")
             return trimmed.lower() == "true"
         case ConfigType.INT | ConfigType.SHORT | ConfigType.LONG:
+            bound = 1 << (_INTEGER_BITS[type_] - 1)
             if _INTEGER.fullmatch(trimmed) and len(trimmed) <= _MOST_DIGITS:
                 number = int(trimmed)
-                bound = 1 << (_INTEGER_BITS[type_] - 1)
                 if -bound <= number < bound:
                     return number
-            raise invalid(name, text, f"Not a number of type {type_.name}")
+            raise invalid(name, text, f"a whole number from {-bound} to {bound - 1}")
         case ConfigType.DOUBLE:
             decimal = _DECIMAL.fullmatch(trimmed)
             if decimal is None:
-                raise invalid(name, text, "Not a number of type DOUBLE")
+                raise invalid(name, text, "a number, such as 0.5")
             return float(decimal[1])
         case ConfigType.LIST:
             return tuple(dict.fromkeys(_COMMA.split(trimmed))) if trimmed else ()

@@ -12,6 +12,7 @@ from collections.abc import Iterable, Mapping
 from typing import Final
 
 import attrs
+from kwire_protocol.kafka_error import quoted
 
 from kwire.configs.definition import ConfigError
 
@@ -46,8 +47,8 @@ def parse_protocol_map(text: str) -> dict[str, str]:
         protocol = protocol.strip().upper()
         if not colon or protocol not in SECURITY_PROTOCOLS:
             raise ConfigError(
-                f"Invalid value {pair} for configuration listener.security.protocol.map: "
-                f"each entry is a listener name, a colon and one of {', '.join(SECURITY_PROTOCOLS)}"
+                f"listener.security.protocol.map has {quoted(pair)}: "
+                f"an entry is a listener name, a colon and one of {', '.join(SECURITY_PROTOCOLS)}"
             )
         protocols[name.strip().upper()] = protocol
     return protocols
@@ -62,40 +63,38 @@ def parse_listeners(
     for text in texts:
         match = _LISTENER.fullmatch(text)
         if match is None:
-            raise ConfigError(
-                f"Invalid value {text} for configuration {configuration}: a listener is written name://host:port"
-            )
+            raise ConfigError(f"{configuration} has {quoted(text)}: a listener is written name://host:port")
         name, host, port = match[1].upper(), match[2], int(match[3])
         if name in left_out:
             continue
         if not 0 <= port <= 65535:
-            raise ConfigError(f"Invalid value {text} for configuration {configuration}: no such port")
+            raise ConfigError(f"{configuration} has {quoted(text)}: a port is a number from 0 to 65535")
         if name not in protocols:
             raise ConfigError(
-                f"Invalid value {text} for configuration {configuration}: "
-                f"No security protocol defined for listener {name}"
+                f"{configuration} has {quoted(text)}: give the name {name} a protocol in "
+                f"listener.security.protocol.map, such as {name}:PLAINTEXT"
             )
         listeners.append(Listener(name, host, port, protocols[name]))
     names = [listener.name for listener in listeners]
     if len(set(names)) != len(names):
-        raise ConfigError(f"Each listener must have a different name, {configuration}: {','.join(texts)}")
+        raise ConfigError(f"{configuration} has several listeners of one name: {', '.join(names)}")
     return tuple(listeners)
 
 
 def check_bindable(listeners: tuple[Listener, ...]) -> None:
     """What the broker is to listen on: something, no address twice, and nothing that needs what kwire lacks."""
     if not listeners:
-        raise ConfigError("Configuration 'listeners' names no listener for clients.")
+        raise ConfigError("listeners names no listener for clients")
     fixed = [(listener.host, listener.port) for listener in listeners if listener.port]
     if len(set(fixed)) != len(fixed):
         raise ConfigError(
-            f"Each listener must have a different port, listeners: {','.join(str(listener) for listener in listeners)}"
+            f"listeners has several listeners at one address: {', '.join(str(listener) for listener in listeners)}"
         )
     for listener in listeners:
         if listener.security_protocol != "PLAINTEXT":
             raise ConfigError(
-                f"Listener {listener} asks for {listener.security_protocol}, which kwire does not have yet: "
-                "only PLAINTEXT listeners are there."
+                f"listener {listener} asks for {listener.security_protocol}, which kwire does not have yet: "
+                "only PLAINTEXT listeners are there"
             )
 
 
@@ -105,11 +104,11 @@ def check_advertisable(advertised: tuple[Listener, ...], listeners: tuple[Listen
     for listener in advertised:
         if listener.host in ("0.0.0.0", "::"):
             raise ConfigError(
-                f"advertised.listeners cannot use the nonroutable meta-address {listener.host}. "
-                "Use a routable IP address."
+                f"advertised.listeners has {listener}: clients cannot connect to {listener.host}, "
+                "so give a name or an address at which they find the broker"
             )
         if listener.name not in known:
             raise ConfigError(
-                "advertised.listeners listener names must be among the listeners: "
-                f"{listener.name} is not one of {', '.join(sorted(known))}"
+                f"advertised.listeners has {listener}, which is no name of listeners: "
+                f"these are {', '.join(sorted(known))}"
             )

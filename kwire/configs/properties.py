@@ -82,7 +82,8 @@ def _unescape(text: str) -> str:
         if char == "u":
             code = _HEX4.match(text, position)
             if code is None:
-                raise ConfigError(f"Malformed \\u escape in the properties: {text[position - 2 : position + 4]}")
+                wrong = text[position - 2 : position + 4]
+                raise ConfigError(f"{wrong!r} is no escape: \\u is followed by four hexadecimal digits")
             out.append(chr(int(code[0], 16)))
             position += 4
         else:

@@ -1,4 +1,4 @@
-"""The checks on configuration values: ranges, choices, lists. Their words are Kafka's."""
+"""The checks on configuration values: ranges, choices, lists. The rules are Kafka's."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ import re
 from typing import Final
 
 import attrs
+from kwire_protocol.kafka_error import quoted
 
 from kwire.configs.definition import ConfigError, Value, invalid
 
@@ -24,9 +25,9 @@ class Range:
             return
         assert isinstance(value, int | float)
         if self.low is not None and value < self.low:
-            raise invalid(name, value, f"Value must be at least {self.low}")
+            raise invalid(name, value, f"at least {self.low}")
         if self.high is not None and value > self.high:
-            raise invalid(name, value, f"Value must be no more than {self.high}")
+            raise invalid(name, value, f"at most {self.high}")
 
 
 @attrs.frozen
@@ -40,7 +41,7 @@ class RangeOr:
     def check(self, name: str, value: Value) -> None:
         assert isinstance(value, int)
         if value != self.usual and not self.low <= value <= self.high:
-            raise invalid(name, value, f"Value must be between {self.low} and {self.high} or equal to {self.usual}")
+            raise invalid(name, value, f"from {self.low} to {self.high}, or {self.usual}")
 
 
 @attrs.frozen
@@ -52,9 +53,9 @@ class OneOf:
         assert isinstance(value, str)
         if self.any_case:
             if value.upper() not in {choice.upper() for choice in self.choices}:
-                raise invalid(name, value, f"String must be one of (case insensitive): {', '.join(self.choices)}")
+                raise invalid(name, value, f"one of {', '.join(self.choices)}, in upper or lower case")
         elif value not in self.choices:
-            raise invalid(name, value, f"String must be one of: {', '.join(self.choices)}")
+            raise invalid(name, value, f"one of {', '.join(self.choices)}")
 
 
 @attrs.frozen
@@ -69,15 +70,15 @@ class ListOf:
             return
         assert isinstance(value, tuple)
         if not value and not self.may_be_empty:
-            raise ConfigError(f"Configuration '{name}' must not be empty. Valid values include: {self._choices()}")
+            raise ConfigError(f"{name} is empty: it must have at least one element{self._choices()}")
         if "" in value:
-            raise ConfigError(f"Configuration '{name}' values must not be empty.")
-        if self.choices:
-            for element in value:
-                OneOf(self.choices).check(name, element)
+            raise ConfigError(f"{name} has an empty element: leave out the comma beside it")
+        for element in value:
+            if self.choices and element not in self.choices:
+                raise ConfigError(f"{name} has {quoted(element)}: it must be a list{self._choices()}")
 
     def _choices(self) -> str:
-        return f"[{', '.join(self.choices)}]" if self.choices else "any non-empty value"
+        return f" of {', '.join(self.choices)}" if self.choices else ""
 
 
 @attrs.frozen
@@ -90,9 +91,8 @@ class ThrottledReplicas:
             return
         raise invalid(
             name,
-            f"[{', '.join(value)}]",
-            f"{name} must be the literal '*' or a list of replicas in the following format: "
-            "[partitionId]:[brokerId],[partitionId]:[brokerId],...",
+            ",".join(value),
+            "*, or a list of replicas written partition:broker, such as 0:1,0:2",
         )
 
 
@@ -100,4 +100,4 @@ class ThrottledReplicas:
 class NonEmptyText:
     def check(self, name: str, value: Value) -> None:
         if value == "":
-            raise invalid(name, value, "String must be non-empty")
+            raise invalid(name, value, "a text that is not empty")

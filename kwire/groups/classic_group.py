@@ -20,7 +20,7 @@ from enum import Enum
 
 import attrs
 from kwire_protocol.errors import ErrorCode
-from kwire_protocol.kafka_error import KafkaError
+from kwire_protocol.kafka_error import KafkaError, quoted
 from kwire_protocol.messages.join_group import JoinGroupResponseMember
 
 from kwire.groups.effects import Token
@@ -281,12 +281,15 @@ class ClassicGroup:
     def check_offset_delete(self) -> None:
         """Raises KafkaError when offsets may not be deleted: other protocols than the consumer's keep them all."""
         if self.state is GroupState.DEAD:
-            raise KafkaError(ErrorCode.GROUP_ID_NOT_FOUND, f"Group {self.group_id} is in dead state.")
+            raise self._gone()
         if self.state is not GroupState.EMPTY and not self.uses_consumer_protocol:
             raise KafkaError(ErrorCode.NON_EMPTY_GROUP)
 
     def check_delete(self) -> None:
         if self.state is GroupState.DEAD:
-            raise KafkaError(ErrorCode.GROUP_ID_NOT_FOUND, f"Group {self.group_id} is in dead state.")
+            raise self._gone()
         if self.state is not GroupState.EMPTY:
             raise KafkaError(ErrorCode.NON_EMPTY_GROUP)
+
+    def _gone(self) -> KafkaError:
+        return KafkaError(ErrorCode.GROUP_ID_NOT_FOUND, f"group {quoted(self.group_id)} is gone")

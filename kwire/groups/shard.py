@@ -19,7 +19,7 @@ from collections.abc import Iterable, Sequence
 from itertools import islice
 
 from kwire_protocol.errors import ErrorCode
-from kwire_protocol.kafka_error import KafkaError
+from kwire_protocol.kafka_error import KafkaError, quoted
 from kwire_protocol.messages.delete_groups import DeletableGroupResult
 from kwire_protocol.messages.describe_groups import DescribedGroup, DescribedGroupMember
 from kwire_protocol.messages.heartbeat import HeartbeatRequest, HeartbeatResponse
@@ -175,7 +175,7 @@ class GroupShard:
             missing = DescribedGroup(group_id=group_id, group_state=GroupState.DEAD.value)
             if api_version >= FIRST_VERSION_DESCRIBING_MISSING_AS_ERROR:
                 missing.error_code = ErrorCode.GROUP_ID_NOT_FOUND
-                missing.error_message = f"Group {group_id} not found."
+                missing.error_message = f"there is no group {quoted(group_id)}"
             return missing
         # Until the group is stable the choice of the protocol, and with it the metadata, is still open.
         protocol = group.protocol_name if group.state is GroupState.STABLE else None

@@ -33,13 +33,13 @@ async def handle(
     if request.endpoint_type == CONTROLLERS:
         return DescribeClusterResponse(
             error_code=ErrorCode.MISMATCHED_ENDPOINT_TYPE,
-            error_message="The request was sent to an endpoint of type BROKER, "
-            "but we wanted an endpoint of type CONTROLLER",
+            error_message=f"endpoint type {CONTROLLERS} asks a controller, but this is a broker: ask type {BROKERS}",
         )
     if request.endpoint_type != BROKERS:
         return DescribeClusterResponse(
             error_code=ErrorCode.UNSUPPORTED_ENDPOINT_TYPE,
-            error_message=f"Unsupported endpoint type {request.endpoint_type}",
+            error_message=f"there is no endpoint type {request.endpoint_type}: "
+            f"{BROKERS} stands for brokers, {CONTROLLERS} for controllers",
         )
     key = (
         request.api_key,

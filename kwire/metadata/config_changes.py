@@ -13,7 +13,7 @@ from enum import IntEnum
 import attrs
 from kwire_protocol.errors import ErrorCode
 from kwire_protocol.internal.metadata_configs import ConfigRecord
-from kwire_protocol.kafka_error import KafkaError
+from kwire_protocol.kafka_error import KafkaError, quoted
 
 from kwire.configs.broker import broker_config
 from kwire.configs.definition import ConfigDefinition, ConfigType, to_text
@@ -23,11 +23,15 @@ from kwire.metadata.config_checks import (
     check_broker_configs,
     check_client_metrics_configs,
     check_group_configs,
+    check_own_broker,
     check_topic_configs,
+    invalid_request,
+    no_value_for,
+    which_one,
 )
-from kwire.metadata.controller import ClusterState, Records
+from kwire.metadata.controller import ClusterState, Records, repeated
 from kwire.metadata.image import ResourceType
-from kwire.metadata.topic_names import check_topic_name
+from kwire.metadata.topic_names import check_topic_name, no_such_topic
 
 
 class Operation(IntEnum):
@@ -67,7 +71,7 @@ def alter_configs(
     for change in changes:
         try:
             if named[change.resource_type, change.resource_name] > 1:
-                raise _invalid_request("Each resource must appear at most once.")
+                raise invalid_request(repeated(f"resource {quoted(change.resource_name)}"))
             records += _alter(state, change)
             outcomes.append(Outcome())
         except KafkaError as error:
@@ -91,13 +95,14 @@ def _alter(state: ClusterState, change: ConfigChange) -> Records:
 
 
 def _check_operations(change: ConfigChange) -> None:
-    if len({name for name, _, _ in change.operations}) != len(change.operations):
-        raise _invalid_request("Error due to duplicate config keys")
+    for name, count in Counter(name for name, _, _ in change.operations).items():
+        if count > 1:
+            raise invalid_request(repeated(f"configuration {quoted(name)} of {quoted(change.resource_name)}"))
     without_value = [
         name for name, operation, value in change.operations if value is None and operation != Operation.DELETE
     ]
     if without_value:
-        raise _invalid_request(f"Null value not supported for : {', '.join(without_value)}")
+        raise invalid_request(no_value_for(without_value))
 
 
 def _check_resource(state: ClusterState, change: ConfigChange) -> None:
@@ -105,31 +110,22 @@ def _check_resource(state: ClusterState, change: ConfigChange) -> None:
     match change.resource_type:
         case ResourceType.TOPIC:
             if not name:
-                raise _invalid_request("Default topic resources are not allowed.")
+                raise which_one("topic")
             check_topic_name(name)
             if name not in state.image.topics:
-                raise KafkaError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, f"The topic '{name}' does not exist.")
+                raise KafkaError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, no_such_topic(name))
         case ResourceType.BROKER:
             check_own_broker(name, state.node_id)
         case ResourceType.CLIENT_METRICS:
             if not name:
-                raise _invalid_request("Subscription name can't be empty")
+                raise which_one("client metrics subscription")
         case ResourceType.GROUP:
             if not name:
-                raise _invalid_request("Default group resources are not allowed.")
+                raise which_one("group")
         case ResourceType.BROKER_LOGGER if not change.replaces:
-            raise _invalid_request("kwire does not change log levels while it runs.")
+            raise invalid_request("kwire does not change log levels while it runs")
         case _:
-            raise _invalid_request(f"Unknown resource type {change.resource_type}")
-
-
-def check_own_broker(name: str, node_id: int) -> None:
-    """A broker's configuration is changed at that broker; the empty name stands for all of them."""
-    if name:
-        if not name.removeprefix("-").isdecimal():
-            raise _invalid_request(f"Node id must be an integer, but it is: {name}")
-        if name != str(node_id):
-            raise _invalid_request(f"Unexpected broker id, expected {node_id}, but received {name}")
+            raise invalid_request(f"configurations of resource type {change.resource_type} cannot be changed like this")
 
 
 def _definition(resource_type: int, name: str) -> ConfigDefinition | None:
@@ -155,12 +151,9 @@ def _apply_operation(resource_type: int, configs: dict[str, str], name: str, ope
             assert value is not None
             definition = _definition(resource_type, name)
             if definition is None or definition.type is not ConfigType.LIST:
-                word = Operation(operation).name
                 raise KafkaError(
                     ErrorCode.INVALID_CONFIG,
-                    f"Config value {word.lower()} is not allowed for config key: {name}"
-                    if resource_type == ResourceType.BROKER
-                    else f"Can't {word} to key {name} because its type is not LIST.",
+                    f"{Operation(operation).name} is for lists, which configuration {quoted(name)} is not: SET it",
                 )
             current = configs.get(name)
             if current is None:
@@ -174,7 +167,8 @@ def _apply_operation(resource_type: int, configs: dict[str, str], name: str, ope
                     elements.remove(element)
             configs[name] = ",".join(elements)
         case _:
-            raise _invalid_request(f"Unknown operations type {operation}")
+            known = ", ".join(f"{it.value} ({it.name})" for it in Operation)
+            raise invalid_request(f"operation {operation} on configuration {quoted(name)} is none of {known}")
 
 
 def _check_result(state: ClusterState, change: ConfigChange, configs: Mapping[str, str]) -> None:
@@ -187,7 +181,3 @@ def _check_result(state: ClusterState, change: ConfigChange, configs: Mapping[st
             check_group_configs(configs, state.configs)
         case _:
             check_client_metrics_configs(configs)
-
-
-def _invalid_request(why: str) -> KafkaError:
-    return KafkaError(ErrorCode.INVALID_REQUEST, why)

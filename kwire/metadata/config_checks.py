@@ -1,25 +1,26 @@
 """Whether a resource may have the configurations it would have: names, values, and what must fit together.
 
-Everything here looks at the whole configuration that a resource would end up with, and raises KafkaError in Kafka's
-words. Broker configurations refuse with INVALID_REQUEST where topics refuse with INVALID_CONFIG, as in Kafka.
+Everything here looks at the whole configuration that a resource would end up with, and raises KafkaError. The rules and
+the codes are Kafka's: broker configurations refuse with INVALID_REQUEST where topics refuse with INVALID_CONFIG.
 """
 
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Final
 
 from kwire_protocol.errors import ErrorCode
-from kwire_protocol.kafka_error import KafkaError
+from kwire_protocol.kafka_error import KafkaError, quoted
 
 from kwire.configs.broker import broker_config
-from kwire.configs.definition import ConfigDefinition, ConfigError, Definitions, Scope, Value
+from kwire.configs.definition import ConfigDefinition, ConfigError, Definitions, Scope, Value, invalid
 from kwire.configs.resolution import ConfigResolver
 from kwire.configs.resource import CLIENT_METRICS_CONFIGS, GROUP_CONFIGS
 from kwire.configs.topic import TOPIC_CONFIGS
 
 MAX_VALUE_LENGTH: Final = 0x7FFF
+_MOST_NAMES_TOLD: Final = 10
 _CLIENT_ATTRIBUTES: Final = frozenset(
     (
         "client_instance_id",
@@ -42,13 +43,11 @@ def check_topic_configs(configs: Mapping[str, str], resolver: ConfigResolver) ->
     assert isinstance(highest, int)
     if lowest > highest:
         raise _invalid(
-            f"conflict topic config setting min.compaction.lag.ms ({lowest}) > max.compaction.lag.ms ({highest})"
+            f"min.compaction.lag.ms would be {lowest}, and max.compaction.lag.ms {highest}: "
+            "the first must not be above the second"
         )
     if values["remote.storage.enable"]:
-        raise _invalid(
-            "Tiered Storage functionality is disabled in the broker. "
-            "Topic cannot be configured with remote log storage."
-        )
+        raise _invalid("remote.storage.enable must be false: kwire does not have tiered storage yet")
 
 
 def check_broker_configs(configs: Mapping[str, str], *, per_broker: bool) -> None:
@@ -56,19 +55,16 @@ def check_broker_configs(configs: Mapping[str, str], *, per_broker: bool) -> Non
     known = {name: definition for name in configs if (definition := broker_config(name)) is not None}
     fixed = [name for name, definition in known.items() if definition.scope is Scope.READ_ONLY]
     if fixed:
-        raise _invalid_request(f"Cannot update these configs dynamically: [{', '.join(sorted(fixed))}]")
+        raise invalid_request(f"cannot change while the broker runs: {', '.join(sorted(fixed))}")
     if not per_broker:
         own = [name for name, definition in known.items() if definition.scope is Scope.PER_BROKER]
         if own:
-            raise _invalid_request(
-                f"Cannot update these configs at default cluster level, broker id must be specified: "
-                f"[{', '.join(sorted(own))}]"
-            )
+            raise invalid_request(f"set these for each broker, not for all at once: {', '.join(sorted(own))}")
     for name, definition in known.items():
         try:
             definition.parse(configs[name])
         except ConfigError as error:
-            raise _invalid_request(str(error)) from None
+            raise invalid_request(str(error)) from None
 
 
 def check_group_configs(configs: Mapping[str, str], resolver: ConfigResolver) -> None:
@@ -76,13 +72,11 @@ def check_group_configs(configs: Mapping[str, str], resolver: ConfigResolver) ->
     values = _parsed(configs, GROUP_CONFIGS, "group")
     for name, value in values.items():
         if name == "share.auto.offset.reset" and not _OFFSET_RESET.fullmatch(str(value)):
-            raise _invalid(
-                f"Invalid value {value} for configuration {name}: Invalid value `{value}` for configuration {name}. "
-                "The value must be either 'earliest', 'latest' or of the format 'by_duration:<PnDTnHnMn.nS>'."
-            )
+            wanted = "earliest, latest, or by_duration: followed by an ISO 8601 duration, such as by_duration:P1DT12H"
+            raise _invalid(str(invalid(name, value, wanted)))
         # consumer.session.timeout.ms is bounded by group.consumer.min.session.timeout.ms and the like.
         kind, _, rest = name.partition(".")
-        for bound, word in (("min", "greater"), ("max", "less")):
+        for bound, word in (("min", "least"), ("max", "most")):
             bound_name = f"group.{kind}.{bound}.{rest}"
             if broker_config(bound_name) is None:
                 continue
@@ -90,7 +84,8 @@ def check_group_configs(configs: Mapping[str, str], resolver: ConfigResolver) ->
             assert isinstance(limit, int)
             assert isinstance(value, int)
             if (value < limit) if bound == "min" else (value > limit):
-                raise _invalid(f"{name} must be {word} than or equal to {bound_name}")
+                wanted = f"at {word} {limit}, which is the broker's {bound_name}"
+                raise _invalid(str(invalid(name, value, wanted)))
 
 
 def check_client_metrics_configs(configs: Mapping[str, str]) -> None:
@@ -98,11 +93,11 @@ def check_client_metrics_configs(configs: Mapping[str, str]) -> None:
     for name, text in configs.items():
         definition = CLIENT_METRICS_CONFIGS.get(name)
         if definition is None:
-            raise _invalid_request(f"Unknown client metrics configuration: {name}")
-        if name == "interval.ms" and text.strip().isdecimal() and not 100 <= int(text[:20]) <= 3_600_000:
-            raise _invalid_request(
-                f"Invalid value {text.strip()} for interval.ms, interval must be between 100 and 3600000 (1 hour)"
-            )
+            raise invalid_request(_unknown("client metrics", name))
+        digits = text.strip()
+        if name == "interval.ms" and digits.isdecimal() and not 100 <= int(digits[:20]) <= 3_600_000:
+            wanted = "from 100 to 3600000, which is an hour"
+            raise invalid_request(str(invalid(name, digits, wanted)))
         value = _parse(definition, text)
         if name == "match":
             assert isinstance(value, tuple)
@@ -112,36 +107,56 @@ def check_client_metrics_configs(configs: Mapping[str, str]) -> None:
 
 def _check_match(pattern: str) -> None:
     attribute, equals, expression = pattern.partition("=")
-    if not equals or "=" in expression:
-        raise _invalid(f"Illegal client matching pattern: {pattern}")
-    if attribute.strip() not in _CLIENT_ATTRIBUTES:
-        raise _invalid(f"Illegal client matching pattern: {pattern}")
-    if not expression.strip():
-        raise _invalid(f"Illegal client matching pattern: {pattern}")
+    attribute = attribute.strip()
+    if not equals or "=" in expression or not expression.strip():
+        raise _invalid(f"match has {quoted(pattern)}: an element is written attribute=pattern")
+    if attribute not in _CLIENT_ATTRIBUTES:
+        known = ", ".join(sorted(_CLIENT_ATTRIBUTES))
+        raise _invalid(f"match has {quoted(pattern)}: a client's attribute is one of {known}")
 
 
 def _parsed(configs: Mapping[str, str], definitions: Definitions, kind: str) -> dict[str, Value]:
     for name in configs:
         if name not in definitions:
-            raise _invalid(f"Unknown {kind} config name: {name}")
+            raise _invalid(_unknown(kind, name))
     return {name: _parse(definitions[name], text) for name, text in configs.items()}
 
 
 def _parse(definition: ConfigDefinition, text: str) -> Value:
     if len(text) > MAX_VALUE_LENGTH:
-        raise _invalid(
-            f"The configuration value cannot be added because it exceeds the maximum value size of "
-            f"{MAX_VALUE_LENGTH} bytes."
-        )
+        raise _invalid(f"a configuration may have {MAX_VALUE_LENGTH} characters, {definition.name} has {len(text)}")
     try:
         return definition.parse(text)
     except ConfigError as error:
         raise _invalid(str(error)) from None
 
 
+def check_own_broker(name: str, node_id: int) -> None:
+    """A broker's configurations are that broker's to change and to describe; the empty name stands for all brokers."""
+    if name:
+        if not name.removeprefix("-").isdecimal():
+            raise invalid_request(f"{quoted(name)} is no broker's id, which is a whole number")
+        if name != str(node_id):
+            raise invalid_request(f"this is broker {node_id}: what is about broker {quoted(name)} goes to that one")
+
+
+def no_value_for(names: Sequence[str]) -> str:
+    told = ", ".join(map(quoted, names[:_MOST_NAMES_TOLD]))
+    return f"no value is given for {told}: give one, or leave the configuration out"
+
+
+def which_one(kind: str) -> KafkaError:
+    """Only brokers have something that is common to all of them."""
+    return invalid_request(f"the resource's name is empty: say which {kind} is meant")
+
+
+def invalid_request(why: str) -> KafkaError:
+    return KafkaError(ErrorCode.INVALID_REQUEST, why)
+
+
 def _invalid(why: str) -> KafkaError:
     return KafkaError(ErrorCode.INVALID_CONFIG, why)
 
 
-def _invalid_request(why: str) -> KafkaError:
-    return KafkaError(ErrorCode.INVALID_REQUEST, why)
+def _unknown(kind: str, name: str) -> str:
+    return f"there is no {kind} configuration {quoted(name)}"

@@ -34,6 +34,7 @@ from kwire.configs.definition import (
 from kwire.configs.resolution import Origin
 from kwire.configs.resource import CLIENT_METRICS_CONFIGS, GROUP_CONFIGS
 from kwire.configs.topic import TOPIC_CONFIGS
+from kwire.metadata.config_checks import check_own_broker, which_one
 from kwire.metadata.controller import ClusterState
 from kwire.metadata.image import ResourceType
 from kwire.metadata.topic_names import check_topic_name
@@ -76,31 +77,23 @@ class _Describer:
             case ResourceType.TOPIC:
                 return self._topic(name)
             case ResourceType.BROKER:
-                return self._broker() if self._names_this_broker(name, "or empty string, ") else self._cluster()
+                check_own_broker(name, self.state.node_id)
+                return self._broker() if name else self._cluster()
             case ResourceType.BROKER_LOGGER:
-                if not self._names_this_broker(name, ""):
-                    raise _invalid_request("Broker id must not be empty")
+                check_own_broker(name, self.state.node_id)
+                if not name:
+                    raise which_one("broker")
                 return self._loggers()
             case ResourceType.CLIENT_METRICS:
                 if not name:
-                    raise _invalid_request("Client metrics subscription name must not be empty")
+                    raise which_one("client metrics subscription")
                 return self._resource(
                     ResourceType.CLIENT_METRICS, name, CLIENT_METRICS_CONFIGS, ConfigSource.CLIENT_METRICS_CONFIG
                 )
             case _:
                 if not name:
-                    raise _invalid_request("Group name must not be empty")
+                    raise which_one("group")
                 return self._resource(ResourceType.GROUP, name, GROUP_CONFIGS, ConfigSource.GROUP_CONFIG)
-
-    def _names_this_broker(self, name: str, or_what: str) -> bool:
-        """False for the empty name. Raises KafkaError(INVALID_REQUEST) for another broker."""
-        if not name:
-            return False
-        if not name.removeprefix("-").isdecimal():
-            raise _invalid_request(f"Broker id must be an integer, but it is: {name}")
-        if name != str(self.state.node_id):
-            raise _invalid_request(f"Unexpected broker id, expected {self.state.node_id} {or_what}but received {name}")
-        return True
 
     def _topic(self, name: str) -> Entries:
         check_topic_name(name)
@@ -193,7 +186,3 @@ def _value_or_text(definition: ConfigDefinition, text: str | None) -> Value:
         return definition.parse(text)
     except ConfigError:
         return text
-
-
-def _invalid_request(why: str) -> KafkaError:
-    return KafkaError(ErrorCode.INVALID_REQUEST, why)

@@ -40,4 +40,14 @@ class ClusterState:
 def check_batch_size(records: Records) -> None:
     """Raises KafkaError(POLICY_VIOLATION) for more records than one request may make."""
     if len(records) > MAX_RECORDS_PER_REQUEST:
-        raise KafkaError(ErrorCode.POLICY_VIOLATION, "Unable to perform excessively large batch operation.")
+        raise too_many(len(records), "topics, partitions and configurations", MAX_RECORDS_PER_REQUEST)
+
+
+def too_many(count: int, what: str, limit: int) -> KafkaError:
+    return KafkaError(
+        ErrorCode.POLICY_VIOLATION, f"{count} {what} are too many for one request: send several of {limit} at most"
+    )
+
+
+def repeated(what: str) -> str:
+    return f"the request has {what} more than once: leave the others out"

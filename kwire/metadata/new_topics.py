@@ -23,12 +23,14 @@ def check_new_name(state: ClusterState, name: str) -> None:
     """Raises KafkaError: INVALID_TOPIC_EXCEPTION, TOPIC_ALREADY_EXISTS."""
     check_topic_name(name)
     if name in state.image.topics:
-        raise KafkaError(ErrorCode.TOPIC_ALREADY_EXISTS, f"Topic '{name}' already exists.")
+        raise KafkaError(ErrorCode.TOPIC_ALREADY_EXISTS, f"there is a topic {name!r} already")
     if has_collision_chars(name):
         colliding = state.image.colliding_names.get(unified_name(name))
         if colliding:
             raise KafkaError(
-                ErrorCode.INVALID_TOPIC_EXCEPTION, f"Topic '{name}' collides with existing topic: {min(colliding)}"
+                ErrorCode.INVALID_TOPIC_EXCEPTION,
+                f"topic {name!r} differs from topic {min(colliding)!r} in '.' and '_' alone, which metrics do not tell "
+                "apart: choose another name",
             )
 
 

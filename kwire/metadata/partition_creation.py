@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import Counter
 
 from kwire_protocol.errors import ErrorCode
-from kwire_protocol.kafka_error import KafkaError
+from kwire_protocol.kafka_error import KafkaError, quoted
 from kwire_protocol.messages.create_partitions import (
     CreatePartitionsRequest,
     CreatePartitionsResponse,
@@ -13,7 +13,7 @@ from kwire_protocol.messages.create_partitions import (
     CreatePartitionsTopicResult,
 )
 
-from kwire.metadata.controller import MAX_PARTITIONS_PER_REQUEST, ClusterState, Records
+from kwire.metadata.controller import MAX_PARTITIONS_PER_REQUEST, ClusterState, Records, repeated, too_many
 from kwire.metadata.placement import check_assignment, partition_record, place
 
 
@@ -24,7 +24,7 @@ def create_partitions(
     named = Counter(topic.name for topic in request.topics)
     records: Records = []
     results = [
-        CreatePartitionsTopicResult(name, ErrorCode.INVALID_REQUEST, "Duplicate topic name.")
+        CreatePartitionsTopicResult(name, ErrorCode.INVALID_REQUEST, repeated(f"topic {quoted(name)}"))
         for name, count in named.items()
         if count > 1
     ]
@@ -34,7 +34,7 @@ def create_partitions(
         try:
             added = _create_partitions(state, topic)
             if len(records) + len(added) > MAX_PARTITIONS_PER_REQUEST:
-                raise _too_many()
+                raise _too_many(len(records) + len(added))
             records += added
             results.append(CreatePartitionsTopicResult(topic.name))
         except KafkaError as error:
@@ -47,16 +47,15 @@ def _create_partitions(state: ClusterState, topic: CreatePartitionsTopic) -> Rec
     if image is None:
         raise KafkaError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
     existing = len(image.partitions)
-    if topic.count == existing:
-        raise KafkaError(ErrorCode.INVALID_PARTITIONS, f"Topic already has {existing} partition(s).")
-    if topic.count < existing:
+    if topic.count <= existing:
         raise KafkaError(
             ErrorCode.INVALID_PARTITIONS,
-            f"The topic {topic.name} currently has {existing} partition(s); {topic.count} would not be an increase.",
+            f"the number of partitions of topic {topic.name!r} is {existing} and can only grow: "
+            f"ask for more than that, not for {topic.count}",
         )
     additional = topic.count - existing
     if additional > MAX_PARTITIONS_PER_REQUEST:
-        raise _too_many()
+        raise _too_many(additional)
     replication_factor = len(image.partitions[0].replicas)
     if topic.assignments is None:
         assignment = place(
@@ -66,8 +65,8 @@ def _create_partitions(state: ClusterState, topic: CreatePartitionsTopic) -> Rec
         if len(topic.assignments) != additional:
             raise KafkaError(
                 ErrorCode.INVALID_REPLICA_ASSIGNMENT,
-                f"Attempted to add {additional} additional partition(s), but only {len(topic.assignments)} "
-                "assignment(s) were specified.",
+                f"topic {topic.name!r} is to have {additional} partitions more, but replicas are given for "
+                f"{len(topic.assignments)}: give them for each new partition, or for none",
             )
         assignment = [given.broker_ids for given in topic.assignments]
         for replicas in assignment:
@@ -78,5 +77,5 @@ def _create_partitions(state: ClusterState, topic: CreatePartitionsTopic) -> Rec
     ]
 
 
-def _too_many() -> KafkaError:
-    return KafkaError(ErrorCode.POLICY_VIOLATION, "Unable to perform excessively large batch operation.")
+def _too_many(count: int) -> KafkaError:
+    return too_many(count, "new partitions", MAX_PARTITIONS_PER_REQUEST)

@@ -1,4 +1,4 @@
-"""Deciding on CreateTopics, and on the topics that brokers create for themselves. Kafka's checks, in Kafka's order."""
+"""Deciding on CreateTopics, and on the topics that brokers create for themselves: the checks of Kafka, in its order."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from collections import Counter
 from collections.abc import Mapping, Sequence
 
 from kwire_protocol.errors import ErrorCode
-from kwire_protocol.kafka_error import KafkaError
+from kwire_protocol.kafka_error import KafkaError, quoted
 from kwire_protocol.messages.create_topics import (
     CreatableTopic,
     CreatableTopicConfigs,
@@ -17,8 +17,15 @@ from kwire_protocol.messages.create_topics import (
 
 from kwire.configs.definition import to_text
 from kwire.configs.topic import TOPIC_CONFIGS
-from kwire.metadata.config_checks import check_topic_configs
-from kwire.metadata.controller import MAX_PARTITIONS_PER_REQUEST, ClusterState, Records, check_batch_size
+from kwire.metadata.config_checks import check_topic_configs, no_value_for
+from kwire.metadata.controller import (
+    MAX_PARTITIONS_PER_REQUEST,
+    ClusterState,
+    Records,
+    check_batch_size,
+    repeated,
+    too_many,
+)
 from kwire.metadata.new_topics import check_new_name, clamped_replication_factor, topic_records
 from kwire.metadata.placement import check_assignment, place
 from kwire.metadata.topic_names import CLUSTER_METADATA
@@ -45,13 +52,13 @@ def create_topics(state: ClusterState, request: CreateTopicsRequest) -> tuple[Re
     except KafkaError as error:
         records, results = [], [_failed(topic.name, error) for topic in topics]
     results += [
-        _failed(name, KafkaError(ErrorCode.INVALID_REQUEST, "Duplicate topic name."))
+        _failed(name, KafkaError(ErrorCode.INVALID_REQUEST, repeated(f"topic {quoted(name)}")))
         for name, count in named.items()
         if count > 1
     ]
     if named[CLUSTER_METADATA] == 1:
-        prohibited = f"Creation of internal topic {CLUSTER_METADATA} is prohibited."
-        results.append(_failed(CLUSTER_METADATA, KafkaError(ErrorCode.INVALID_REQUEST, prohibited)))
+        reserved = f"{CLUSTER_METADATA} is the brokers' own log: give the topic another name"
+        results.append(_failed(CLUSTER_METADATA, KafkaError(ErrorCode.INVALID_REQUEST, reserved)))
     return [] if request.validate_only else records, CreateTopicsResponse(topics=results)
 
 
@@ -63,7 +70,7 @@ def _check_partition_count(state: ClusterState, topics: Sequence[CreatableTopic]
         else:
             count += state.num_partitions if topic.num_partitions == DEFAULT else max(topic.num_partitions, 0)
     if count > MAX_PARTITIONS_PER_REQUEST:
-        raise KafkaError(ErrorCode.POLICY_VIOLATION, "Excessively large number of partitions per request.")
+        raise too_many(count, "partitions", MAX_PARTITIONS_PER_REQUEST)
 
 
 def _create_topic(state: ClusterState, topic: CreatableTopic) -> tuple[Records, CreatableTopicResult]:
@@ -86,9 +93,7 @@ def _create_topic(state: ClusterState, topic: CreatableTopic) -> tuple[Records, 
 def _configs_of(topic: CreatableTopic) -> dict[str, str]:
     without_value = [config.name for config in topic.configs if config.value is None]
     if without_value:
-        raise KafkaError(
-            ErrorCode.INVALID_CONFIG, f"Null value not supported for topic configs: {','.join(without_value)}"
-        )
+        raise KafkaError(ErrorCode.INVALID_CONFIG, no_value_for(without_value))
     return {config.name: config.value for config in topic.configs if config.value is not None}
 
 
@@ -98,31 +103,35 @@ def _assignment(state: ClusterState, topic: CreatableTopic) -> list[list[int]]:
     if topic.replication_factor < DEFAULT or topic.replication_factor == 0:
         raise KafkaError(
             ErrorCode.INVALID_REPLICATION_FACTOR,
-            "Replication factor must be larger than 0, or -1 to use the default value.",
+            f"replication factor {topic.replication_factor} of topic {topic.name!r} is not possible: "
+            "give 1 or more, or -1 for the broker's default.replication.factor",
         )
     if topic.num_partitions < DEFAULT or topic.num_partitions == 0:
-        raise KafkaError(ErrorCode.INVALID_PARTITIONS, "Number of partitions was set to an invalid non-positive value.")
+        raise KafkaError(
+            ErrorCode.INVALID_PARTITIONS,
+            f"topic {topic.name!r} cannot have {topic.num_partitions} partitions: "
+            "give 1 or more, or -1 for the broker's num.partitions",
+        )
     count = state.num_partitions if topic.num_partitions == DEFAULT else topic.num_partitions
     replicas = topic.replication_factor
     if replicas == DEFAULT:
         # A default of three must not keep a single broker from working; who asks for three gets three or an error.
         replicas = clamped_replication_factor(state, state.default_replication_factor)
-    try:
-        return place(state.image, first_partition=0, count=count, replication_factor=replicas)
-    except KafkaError as error:
-        raise KafkaError(error.code, f"Unable to replicate the partition {replicas} time(s): {error.message}") from None
+    return place(state.image, first_partition=0, count=count, replication_factor=replicas)
 
 
 def _manual_assignment(state: ClusterState, topic: CreatableTopic) -> list[list[int]]:
     if topic.replication_factor != DEFAULT:
         raise KafkaError(
             ErrorCode.INVALID_REQUEST,
-            "A manual partition assignment was specified, but replication factor was not set to -1.",
+            f"topic {topic.name!r} comes with the replicas of its partitions, so its replication factor must be -1, "
+            f"not {topic.replication_factor}",
         )
     if topic.num_partitions != DEFAULT:
         raise KafkaError(
             ErrorCode.INVALID_REQUEST,
-            "A manual partition assignment was specified, but numPartitions was not set to -1.",
+            f"topic {topic.name!r} comes with the replicas of its partitions, so their number must be -1, "
+            f"not {topic.num_partitions}",
         )
     by_index: dict[int, list[int]] = {}
     replication_factor: int | None = None
@@ -130,14 +139,17 @@ def _manual_assignment(state: ClusterState, topic: CreatableTopic) -> list[list[
         if assignment.partition_index in by_index:
             raise KafkaError(
                 ErrorCode.INVALID_REPLICA_ASSIGNMENT,
-                f"Found multiple manual partition assignments for partition {assignment.partition_index}",
+                repeated(f"the replicas of partition {assignment.partition_index}"),
             )
         check_assignment(state.image, assignment.broker_ids, replication_factor)
         replication_factor = len(assignment.broker_ids)
         by_index[assignment.partition_index] = assignment.broker_ids
-    if sorted(by_index) != list(range(len(by_index))):
+    missing = [index for index in range(len(by_index)) if index not in by_index]
+    if missing:
         raise KafkaError(
-            ErrorCode.INVALID_REPLICA_ASSIGNMENT, "partitions should be a consecutive 0-based integer sequence"
+            ErrorCode.INVALID_REPLICA_ASSIGNMENT,
+            f"{len(by_index)} partitions are given replicas, but partition {missing[0]} is not among them: "
+            "number them from 0 on, without a gap",
         )
     return [by_index[index] for index in range(len(by_index))]
 

@@ -6,17 +6,16 @@ from collections import Counter
 
 from kwire_protocol.errors import ErrorCode
 from kwire_protocol.internal.metadata_topics import RemoveTopicRecord
+from kwire_protocol.kafka_error import quoted
 from kwire_protocol.messages.delete_topics import DeletableTopicResult, DeleteTopicsRequest, DeleteTopicsResponse
-from kwire_protocol.wire import NULL_UUID, Uuid
+from kwire_protocol.wire import NULL_UUID, Uuid, uuid_to_text
 
-from kwire.metadata.controller import MAX_RECORDS_PER_REQUEST, ClusterState, Records
+from kwire.metadata.controller import MAX_RECORDS_PER_REQUEST, ClusterState, Records, repeated, too_many
 from kwire.metadata.image import TopicImage
+from kwire.metadata.topic_names import no_such_topic
 
 DELETION_DISABLED_SINCE = 3
 """Before that version clients do not know TOPIC_DELETION_DISABLED."""
-
-UNKNOWN_TOPIC = "This server does not host this topic-partition."
-UNKNOWN_ID = "This server does not host this topic ID."
 
 
 def delete_topics(
@@ -31,47 +30,46 @@ def delete_topics(
     for topic in request.topics:
         if topic.name is None:
             if topic.topic_id == NULL_UUID:
-                results.append(_failed(None, NULL_UUID, "Neither topic name nor id were specified."))
+                results.append(_failed(None, NULL_UUID, "a topic is given by neither name nor id: give one of them"))
             else:
                 ids[topic.topic_id] += 1
         elif topic.topic_id == NULL_UUID:
             names[topic.name] += 1
         else:
-            results.append(_failed(topic.name, topic.topic_id, "You may not specify both topic name and topic id."))
-    results += [_failed(name, NULL_UUID, "Duplicate topic name.") for name, count in names.items() if count > 1]
-    results += [_failed(None, topic_id, "Duplicate topic id.") for topic_id, count in ids.items() if count > 1]
+            results.append(_failed(topic.name, topic.topic_id, _named_both_ways(topic.name)))
+    results += [
+        _failed(name, NULL_UUID, repeated(f"topic {quoted(name)}")) for name, count in names.items() if count > 1
+    ]
+    results += [
+        _failed(None, topic_id, repeated(f"topic id {uuid_to_text(topic_id)}"))
+        for topic_id, count in ids.items()
+        if count > 1
+    ]
 
     found: dict[Uuid, TopicImage] = {}
     for topic_id in (topic_id for topic_id, count in ids.items() if count == 1):
         by_id = state.image.topics_by_id.get(topic_id)
         if by_id is None:
-            results.append(DeletableTopicResult(None, topic_id, ErrorCode.UNKNOWN_TOPIC_ID, UNKNOWN_ID))
+            unknown = f"there is no topic with the id {uuid_to_text(topic_id)}"
+            results.append(DeletableTopicResult(None, topic_id, ErrorCode.UNKNOWN_TOPIC_ID, unknown))
         else:
             found[topic_id] = by_id
     for name in (name for name, count in names.items() if count == 1):
         by_name = state.image.topics.get(name)
         if by_name is None:
-            results.append(DeletableTopicResult(name, NULL_UUID, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, UNKNOWN_TOPIC))
+            unknown = no_such_topic(name)
+            results.append(DeletableTopicResult(name, NULL_UUID, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, unknown))
         elif by_name.topic_id in ids:
             found.pop(by_name.topic_id, None)
-            results.append(
-                _failed(name, by_name.topic_id, "The provided topic name maps to an ID that was already supplied.")
-            )
+            results.append(_failed(name, by_name.topic_id, _named_both_ways(name)))
         else:
             found[by_name.topic_id] = by_name
     if len(found) > MAX_RECORDS_PER_REQUEST:
-        return [], DeleteTopicsResponse(
-            responses=results
-            + [
-                DeletableTopicResult(
-                    topic.name,
-                    topic.topic_id,
-                    ErrorCode.POLICY_VIOLATION,
-                    "Unable to perform excessively large batch operation.",
-                )
-                for topic in found.values()
-            ]
-        )
+        error = too_many(len(found), "topics", MAX_RECORDS_PER_REQUEST)
+        results += [
+            DeletableTopicResult(topic.name, topic.topic_id, error.code, error.message) for topic in found.values()
+        ]
+        return [], DeleteTopicsResponse(responses=results)
     results += [DeletableTopicResult(topic.name, topic.topic_id) for topic in found.values()]
     return [RemoveTopicRecord(topic_id) for topic_id in found], DeleteTopicsResponse(responses=results)
 
@@ -80,11 +78,13 @@ def _failed(name: str | None, topic_id: Uuid, why: str) -> DeletableTopicResult:
     return DeletableTopicResult(name, topic_id, ErrorCode.INVALID_REQUEST, why)
 
 
+def _named_both_ways(name: str) -> str:
+    return f"topic {quoted(name)} is given by its name and by an id: give one of them"
+
+
 def _disabled(request: DeleteTopicsRequest, version: int) -> DeleteTopicsResponse:
-    if version < DELETION_DISABLED_SINCE:
-        code, why = ErrorCode.INVALID_REQUEST, "This version does not support topic deletion."
-    else:
-        code, why = ErrorCode.TOPIC_DELETION_DISABLED, "Topic deletion is disabled."
+    code = ErrorCode.INVALID_REQUEST if version < DELETION_DISABLED_SINCE else ErrorCode.TOPIC_DELETION_DISABLED
+    why = "this broker deletes no topics: its delete.topic.enable is false"
     topics = [(name, NULL_UUID) for name in request.topic_names]
     return DeleteTopicsResponse(
         responses=[DeletableTopicResult(name, topic_id, code, why) for name, topic_id in topics]

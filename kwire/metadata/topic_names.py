@@ -1,4 +1,4 @@
-"""Which names a topic may have, and which are the brokers' own. Kafka's rules, and its words.
+"""Which names a topic may have, and which are the brokers' own. The rules are Kafka's.
 
 A name is part of a path, so it is checked before anything else is done with it.
 """
@@ -9,7 +9,7 @@ import re
 from typing import Final
 
 from kwire_protocol.errors import ErrorCode
-from kwire_protocol.kafka_error import KafkaError
+from kwire_protocol.kafka_error import KafkaError, quoted
 
 MAX_NAME_LENGTH: Final = 249
 
@@ -26,16 +26,20 @@ _LEGAL: Final = re.compile(r"[a-zA-Z0-9._-]+")
 def check_topic_name(name: str) -> None:
     """Raises KafkaError(INVALID_TOPIC_EXCEPTION)."""
     if not name:
-        why = "the empty string is not allowed"
+        why = "a topic's name must not be empty"
     elif name in (".", ".."):
-        why = f"'{name}' is not allowed"
+        why = f"{name!r} cannot be a topic's name, since it stands for a folder"
     elif len(name) > MAX_NAME_LENGTH:
-        why = f"the length of '{name}' is longer than the max allowed length {MAX_NAME_LENGTH}"
+        why = f"a topic's name may have {MAX_NAME_LENGTH} characters, this one has {len(name)}"
     elif not _LEGAL.fullmatch(name):
-        why = f"'{name}' contains one or more characters other than ASCII alphanumerics, '.', '_' and '-'"
+        why = f"{quoted(name)} cannot be a topic's name, which is made of a-z, A-Z, 0-9, '.', '_' and '-' only"
     else:
         return
-    raise KafkaError(ErrorCode.INVALID_TOPIC_EXCEPTION, f"Topic name is invalid: {why}")
+    raise KafkaError(ErrorCode.INVALID_TOPIC_EXCEPTION, why)
+
+
+def no_such_topic(name: str) -> str:
+    return f"there is no topic {quoted(name)}"
 
 
 def is_internal(name: str) -> bool:

@@ -111,15 +111,15 @@ def test_broker_id_is_another_word_for_node_id() -> None:
 @pytest.mark.parametrize(
     ("text", "refusal"),
     [
-        ("num.partitions=0", "Invalid value 0 for configuration num.partitions: Value must be at least 1"),
-        ("node.id=-1", "Invalid value -1 for configuration node.id: Value must be at least 0"),
-        ("log.segment.bytes=1000", "Value must be at least 1048576"),
-        ("auto.create.topics.enable=maybe", "Expected value to be either true or false"),
-        ("listeners=PLAINTEXT://:9092,PLAINTEXT://:9093", "Each listener must have a different name"),
+        ("num.partitions=0", "num.partitions is 0: it must be at least 1"),
+        ("node.id=-1", "node.id is -1: it must be at least 0"),
+        ("log.segment.bytes=1000", "log.segment.bytes is 1000: it must be at least 1048576"),
+        ("auto.create.topics.enable=maybe", "auto.create.topics.enable is 'maybe': it must be true or false"),
+        ("listeners=PLAINTEXT://:9092,PLAINTEXT://:9093", "several listeners of one name: PLAINTEXT, PLAINTEXT"),
         ("listeners=SSL://:9092", "asks for SSL, which kwire does not have yet"),
         ("listeners=CONTROLLER://:9092\ncontroller.listener.names=CONTROLLER", "names no listener for clients"),
-        ("advertised.listeners=PLAINTEXT://0.0.0.0:9092", "nonroutable meta-address"),
-        ("advertised.listeners=SSL://host:9092", "must be among the listeners"),
+        ("advertised.listeners=PLAINTEXT://0.0.0.0:9092", "clients cannot connect to 0.0.0.0"),
+        ("advertised.listeners=SSL://host:9092", "SSL://host:9092, which is no name of listeners"),
         ("group.min.session.timeout.ms=10\ngroup.max.session.timeout.ms=9", "is larger than"),
     ],
 )

@@ -3,7 +3,11 @@ client."""
 
 from __future__ import annotations
 
+from typing import Final
+
 from kwire_protocol.errors import ErrorCode
+
+_LONGEST_QUOTE: Final = 300
 
 
 class KafkaError(Exception):
@@ -16,3 +20,12 @@ class KafkaError(Exception):
 
     def __str__(self) -> str:
         return self.code.name if self.message is None else f"{self.code.name}: {self.message}"
+
+
+def quoted(value: object) -> str:
+    """What a client sent, for an error's message: in quotes if it is text, on one line, and not at any length.
+
+    A message is a string of the protocol, and a name may be as long as those can be.
+    """
+    text = repr(value)
+    return text if len(text) <= _LONGEST_QUOTE else f"{text[:_LONGEST_QUOTE]}..."

@@ -105,6 +105,13 @@ def context(version: int, *, port: int = 9092) -> Context:
     )
 
 
+def lacks(message: str | None, *facts: str) -> list[str]:
+    """The facts that an error's message does not tell; without facts there must be no message at all."""
+    if not facts:
+        return [] if message is None else [f"no message, but: {message}"]
+    return [fact for fact in facts if fact not in (message or "")]
+
+
 def run(coroutine: Coroutine[Any, Any, T]) -> T:
     """The result of a handler that never waits."""
     try:

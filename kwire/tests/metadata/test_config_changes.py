@@ -1,4 +1,4 @@
-"""AlterConfigs and IncrementalAlterConfigs: the refusals and their words were read off Apache Kafka 4.3.1."""
+"""AlterConfigs and IncrementalAlterConfigs: what is refused, and with which codes, was read off Apache Kafka 4.3.1."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ from kwire.tests.metadata.config_requests import (
     origins,
     replace,
 )
-from kwire.tests.metadata.harness import FakeBroker, context, run, service
+from kwire.tests.metadata.harness import FakeBroker, context, lacks, run, service
 
 
 @pytest.fixture
@@ -87,8 +87,9 @@ def test_validate_only_changes_nothing(metadata: MetadataService) -> None:
 
 
 def test_a_refused_change_leaves_the_whole_resource_alone(metadata: MetadataService) -> None:
-    answer = incremental(metadata, TOPIC, "t", ("retention.ms", SET, "5"), ("segment.ms", SET, "0"))
-    assert answer == (E.INVALID_CONFIG, "Invalid value 0 for configuration segment.ms: Value must be at least 1")
+    code, message = incremental(metadata, TOPIC, "t", ("retention.ms", SET, "5"), ("segment.ms", SET, "0"))
+    assert code == E.INVALID_CONFIG
+    assert lacks(message, "segment.ms is 0:", "at least 1") == []
     assert metadata.image.config(TOPIC, "t") == {}
 
 
@@ -99,105 +100,103 @@ def test_each_resource_must_appear_once(metadata: MetadataService) -> None:
     request = incremental_alter_configs.IncrementalAlterConfigsRequest([resource, resource])
     broker: Any = FakeBroker(metadata)
     answers = run(incremental_alter_configs_handler.handle(broker, request, context(1))).responses
-    assert [(it.error_code, it.error_message) for it in answers] == [
-        (E.INVALID_REQUEST, "Each resource must appear at most once.")
-    ] * 2
+    assert [it.error_code for it in answers] == [E.INVALID_REQUEST] * 2
+    assert [lacks(it.error_message, "'t'", "more than once") for it in answers] == [[], []]
     assert metadata.image.config(TOPIC, "t") == {}
 
 
-BAD_GROUP_RESET = (
-    "Invalid value x for configuration share.auto.offset.reset: Invalid value `x` for configuration "
-    "share.auto.offset.reset. The value must be either 'earliest', 'latest' or of the format "
-    "'by_duration:<PnDTnHnMn.nS>'."
-)
-
-
 @pytest.mark.parametrize(
-    ("resource_type", "name", "operation", "code", "message"),
+    ("resource_type", "name", "operation", "code", "facts"),
     [
-        (TOPIC, "nope", ("a", SET, "1"), E.UNKNOWN_TOPIC_OR_PARTITION, "The topic 'nope' does not exist."),
-        (TOPIC, "", ("a", SET, "1"), E.INVALID_REQUEST, "Default topic resources are not allowed."),
-        (TOPIC, "t", ("nonsense", SET, "1"), E.INVALID_CONFIG, "Unknown topic config name: nonsense"),
-        (TOPIC, "t", ("segment.ms", SET, None), E.INVALID_REQUEST, "Null value not supported for : segment.ms"),
-        (TOPIC, "t", ("segment.ms", 9, "1"), E.INVALID_REQUEST, "Unknown operations type 9"),
+        (TOPIC, "nope", ("a", SET, "1"), E.UNKNOWN_TOPIC_OR_PARTITION, ("no topic 'nope'",)),
+        (TOPIC, "", ("a", SET, "1"), E.INVALID_REQUEST, ("empty", "topic")),
+        (TOPIC, "t", ("nonsense", SET, "1"), E.INVALID_CONFIG, ("no topic configuration 'nonsense'",)),
+        (TOPIC, "t", ("segment.ms", SET, None), E.INVALID_REQUEST, ("no value", "'segment.ms'")),
+        (TOPIC, "t", ("segment.ms", 9, "1"), E.INVALID_REQUEST, ("operation 9", "'segment.ms'")),
         (
             TOPIC,
             "t",
             ("retention.ms", APPEND, "5"),
             E.INVALID_CONFIG,
-            "Can't APPEND to key retention.ms because its type is not LIST.",
+            ("APPEND", "'retention.ms'"),
         ),
         (
             TOPIC,
             "t",
             ("cleanup.policy", APPEND, "bogus"),
             E.INVALID_CONFIG,
-            "Invalid value bogus for configuration cleanup.policy: String must be one of: compact, delete",
+            ("cleanup.policy has 'bogus'", "compact, delete"),
         ),
         (
             BROKER,
             "1",
             ("num.partitions", SET, "3"),
             E.INVALID_REQUEST,
-            "Cannot update these configs dynamically: [num.partitions]",
+            ("num.partitions",),
         ),
         (
             BROKER,
             "2",
             ("log.retention.ms", SET, "3"),
             E.INVALID_REQUEST,
-            "Unexpected broker id, expected 1, but received 2",
+            ("broker 1", "broker '2'"),
         ),
         (
             BROKER,
             "x",
             ("log.retention.ms", SET, "3"),
             E.INVALID_REQUEST,
-            "Node id must be an integer, but it is: x",
+            ("'x'", "whole number"),
         ),
         (
             BROKER,
             "",
             ("log.segment.bytes", SET, "5"),
             E.INVALID_REQUEST,
-            "Invalid value 5 for configuration log.segment.bytes: Value must be at least 1048576",
+            ("log.segment.bytes is 5:", "at least 1048576"),
         ),
         (
             BROKER,
             "1",
             ("log.retention.ms", APPEND, "3"),
             E.INVALID_CONFIG,
-            "Config value append is not allowed for config key: log.retention.ms",
+            ("APPEND", "'log.retention.ms'"),
         ),
-        (LOGGER, "1", ("root", SET, "DEBUG"), E.INVALID_REQUEST, "kwire does not change log levels while it runs."),
-        (METRICS, "", ("match", SET, ""), E.INVALID_REQUEST, "Subscription name can't be empty"),
+        (LOGGER, "1", ("root", SET, "DEBUG"), E.INVALID_REQUEST, ("log levels",)),
+        (METRICS, "", ("match", SET, ""), E.INVALID_REQUEST, ("empty", "client metrics subscription")),
         (
             METRICS,
             "m",
             ("interval.ms", SET, "10"),
             E.INVALID_REQUEST,
-            "Invalid value 10 for interval.ms, interval must be between 100 and 3600000 (1 hour)",
+            ("interval.ms is '10'", "100", "3600000"),
         ),
-        (METRICS, "m", ("nonsense", SET, "1"), E.INVALID_REQUEST, "Unknown client metrics configuration: nonsense"),
-        (METRICS, "m", ("match", SET, "bogus"), E.INVALID_CONFIG, "Illegal client matching pattern: bogus"),
-        (GROUP, "", ("a", SET, "1"), E.INVALID_REQUEST, "Default group resources are not allowed."),
-        (GROUP, "g", ("nonsense", SET, "1"), E.INVALID_CONFIG, "Unknown group config name: nonsense"),
+        (METRICS, "m", ("nonsense", SET, "1"), E.INVALID_REQUEST, ("'nonsense'",)),
+        (METRICS, "m", ("match", SET, "bogus"), E.INVALID_CONFIG, ("'bogus'", "attribute=pattern")),
+        (GROUP, "", ("a", SET, "1"), E.INVALID_REQUEST, ("empty", "group")),
+        (GROUP, "g", ("nonsense", SET, "1"), E.INVALID_CONFIG, ("no group configuration 'nonsense'",)),
         (
             GROUP,
             "g",
             ("consumer.session.timeout.ms", SET, "5"),
             E.INVALID_CONFIG,
-            "consumer.session.timeout.ms must be greater than or equal to group.consumer.min.session.timeout.ms",
+            ("consumer.session.timeout.ms is 5:", "at least 45000", "group.consumer.min.session.timeout.ms"),
         ),
         (
             GROUP,
             "g",
             ("consumer.session.timeout.ms", SET, "100000"),
             E.INVALID_CONFIG,
-            "consumer.session.timeout.ms must be less than or equal to group.consumer.max.session.timeout.ms",
+            ("consumer.session.timeout.ms is 100000:", "at most 60000", "group.consumer.max.session.timeout.ms"),
         ),
-        (GROUP, "g", ("share.auto.offset.reset", SET, "x"), E.INVALID_CONFIG, BAD_GROUP_RESET),
-        (3, "x", ("a", SET, "1"), E.INVALID_REQUEST, "Unknown resource type 3"),
+        (
+            GROUP,
+            "g",
+            ("share.auto.offset.reset", SET, "x"),
+            E.INVALID_CONFIG,
+            ("share.auto.offset.reset is 'x'", "by_duration:"),
+        ),
+        (3, "x", ("a", SET, "1"), E.INVALID_REQUEST, ("resource type 3",)),
     ],
 )
 def test_refused_changes(
@@ -206,16 +205,20 @@ def test_refused_changes(
     name: str,
     operation: tuple[str, int, str | None],
     code: ErrorCode,
-    message: str,
+    facts: tuple[str, ...],
 ) -> None:
     before = metadata.image.offset
-    assert incremental(metadata, resource_type, name, operation) == (code, message)
+    answered, message = incremental(metadata, resource_type, name, operation)
+    assert answered == code
+    assert lacks(message, *facts) == []
     assert metadata.image.offset == before
 
 
 def test_duplicate_keys_are_refused(metadata: MetadataService) -> None:
     twice = ("retention.ms", SET, "5"), ("retention.ms", SET, "6")
-    assert incremental(metadata, TOPIC, "t", *twice) == (E.INVALID_REQUEST, "Error due to duplicate config keys")
+    code, message = incremental(metadata, TOPIC, "t", *twice)
+    assert code == E.INVALID_REQUEST
+    assert lacks(message, "'retention.ms' of 't'", "more than once") == []
 
 
 def test_broker_configuration_changes_the_default_of_topics(metadata: MetadataService) -> None:
