@@ -171,6 +171,7 @@ def test_each_resource_must_appear_once(metadata: MetadataService) -> None:
             E.INVALID_REQUEST,
             ("interval.ms is '10'", "100", "3600000"),
         ),
+        (METRICS, "m", ("interval.ms", SET, " " * 20 + "10"), E.INVALID_REQUEST, ("interval.ms is '10'",)),
         (METRICS, "m", ("nonsense", SET, "1"), E.INVALID_REQUEST, ("'nonsense'",)),
         (METRICS, "m", ("match", SET, "bogus"), E.INVALID_CONFIG, ("'bogus'", "attribute=pattern")),
         (GROUP, "", ("a", SET, "1"), E.INVALID_REQUEST, ("empty", "group")),
