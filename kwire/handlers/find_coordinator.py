@@ -35,7 +35,7 @@ async def handle(broker: Broker, request: FindCoordinatorRequest, context: Conte
     found = _find(broker, context, request.key_type, request.key)
     return FindCoordinatorResponse(
         error_code=found.error_code,
-        error_message=found.error_message,
+        error_message=found.error_message if found.error_code else ErrorCode.NONE.name,
         node_id=found.node_id,
         host=found.host,
         port=found.port,
@@ -55,4 +55,4 @@ def _find(broker: Broker, context: Context, key_type: int, key: str) -> Coordina
             raise KafkaError(ErrorCode.COORDINATOR_NOT_AVAILABLE)
     except KafkaError as error:
         return Coordinator(key, NO_NODE, "", -1, error.code, error.message)
-    return Coordinator(key, node.node_id, node.host, node.port, 0, None)
+    return Coordinator(key, node.node_id, node.host, node.port, 0, "")

@@ -5,7 +5,7 @@
 * v4: a new member is told its id first, MEMBER_ID_REQUIRED (KIP-394)
 * v5: group_instance_id (KIP-345)
 * v6: flexible
-* v7: protocol_type; protocol_name may be null (KIP-559)
+* v7: protocol_type; a protocol_name of "" is said as null (KIP-559)
 * v8: reason (KIP-800)
 * v9: skip_assignment (KIP-814)
 
@@ -31,6 +31,6 @@ async def handle(broker: Broker, request: JoinGroupRequest, context: Context) ->
         response = await broker.groups.join(request, context)
     except KafkaError as error:
         response = JoinGroupResponse(error_code=error.code, member_id=request.member_id)
-    if response.protocol_name is None and context.api_version < FIRST_VERSION_WITH_NULL_PROTOCOL:
-        response.protocol_name = ""
+    if not response.protocol_name:
+        response.protocol_name = None if context.api_version >= FIRST_VERSION_WITH_NULL_PROTOCOL else ""
     return response

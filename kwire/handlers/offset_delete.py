@@ -29,8 +29,6 @@ async def handle(broker: Broker, request: OffsetDeleteRequest, context: Context)
         _check(broker, topic, refused)
         if topic.partitions:
             request.topics.append(topic)
-    if not request.topics:
-        return OffsetDeleteResponse(topics=list(refused.values()))
     try:
         response = await broker.groups.delete_offsets(request, context)
     except KafkaError as error:
