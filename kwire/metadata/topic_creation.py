@@ -155,9 +155,16 @@ def _manual_assignment(state: ClusterState, topic: CreatableTopic) -> list[list[
 
 
 def _described(state: ClusterState, configs: Mapping[str, str]) -> list[CreatableTopicConfigs]:
+    """Every configuration of the new topic; what the request gives is told as it was sent, as Kafka does."""
     values = state.configs.topic_values(configs)
     return [
-        CreatableTopicConfigs(name, to_text(values[name]), False, state.configs.topic_source(name, configs), False)
+        CreatableTopicConfigs(
+            name,
+            configs.get(name, to_text(values[name])),
+            read_only=False,
+            config_source=state.configs.topic_source(name, configs),
+            is_sensitive=False,
+        )
         for name, definition in sorted(TOPIC_CONFIGS.items())
         if not definition.internal or name in configs
     ]
