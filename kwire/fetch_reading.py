@@ -31,8 +31,9 @@ if TYPE_CHECKING:
 CONSUMER = -1
 NO_EPOCH = -1
 NO_RECORDS = b""
-LEADERS_TOLD_SINCE = 12
-FIRST_VERSION_WITH_LEADER = 12
+FIRST_VERSION_WITH_IDS = 13
+LEADERS_TOLD_SINCE = 16
+"""There is a field for it from v12 on; consumers have heeded it since KIP-951, and Kafka fills it in for them only."""
 
 
 @attrs.frozen
@@ -60,18 +61,22 @@ def read_partitions(table: PartitionTable, wanted: list[FollowedPartition], limi
     """Reads every partition once, in order, until `limits.max_bytes` are spent."""
     result = FetchResult([], [])
     left = limits.max_bytes
+    by_id = limits.version >= FIRST_VERSION_WITH_IDS
     for followed in wanted:
         partition: Partition | None = None
+        name, topic_id = followed.topic
         try:
-            partition = table.find(followed.topic, followed.index)
+            partition = table.find(topic_id if by_id else name, followed.index)
             result.found.append((followed, partition))
             answer, size = _read(partition, followed, limits, left, first=result.size == 0)
         except KafkaError as error:
             result.has_errors = True
             answer = PartitionData(followed.index, error.code, -1, records=NO_RECORDS)
-            if partition is not None and limits.version >= LEADERS_TOLD_SINCE and is_leader_error(error.code):
-                result.leader_moved = True
-                if limits.version >= FIRST_VERSION_WITH_LEADER:
+            if partition is not None:
+                # As in Kafka: null of a partition that could not be read, empty of one that does not exist.
+                answer.aborted_transactions = None
+                if limits.version >= LEADERS_TOLD_SINCE and is_leader_error(error.code):
+                    result.leader_moved = True
                     answer.current_leader = LeaderIdAndEpoch(partition.leader_id, partition.leader_epoch)
         else:
             result.size += size
@@ -87,7 +92,7 @@ def _read(
 ) -> tuple[PartitionData, int]:
     """The answer for one partition, and how many bytes of records it names."""
     partition.check_leader(followed.current_leader_epoch)
-    if limits.replica_id != CONSUMER and limits.replica_id not in partition.replicas:
+    if limits.replica_id != CONSUMER and not partition.has_follower(limits.replica_id):
         raise KafkaError(ErrorCode.NOT_LEADER_OR_FOLLOWER)
     answer = PartitionData(
         followed.index,

@@ -13,7 +13,6 @@ import attrs
 from kwire_protocol.errors import ErrorCode
 from kwire_protocol.kafka_error import KafkaError
 from kwire_protocol.records import Record, build_batch, iter_records, read_header
-from kwire_protocol.wire import NULL_UUID
 
 from kwire.clock import Clock
 from kwire.produce_validation import MAX_DECOMPRESSED_BATCH_BYTES, CheckedBatch
@@ -76,4 +75,4 @@ class InternalTopic:
                 yield from iter_records(memoryview(piece.read()), max_decompressed_bytes=MAX_DECOMPRESSED_BATCH_BYTES)
 
     def _partition(self, index: int) -> Partition:
-        return self.partitions.find((self.name, NULL_UUID), index)
+        return self.partitions.find(self.name, index)

@@ -72,6 +72,9 @@ class Partition:
         unstable = self.log.producers.first_unstable_offset(self.high_watermark)
         return self.high_watermark if unstable is None else unstable
 
+    def has_follower(self, replica_id: int) -> bool:
+        return replica_id in self.replicas and replica_id != self.leader_id
+
     def check_leader(self, current_leader_epoch: int = NO_EPOCH) -> None:
         """Raises NOT_LEADER_OR_FOLLOWER, FENCED_LEADER_EPOCH or UNKNOWN_LEADER_EPOCH (KIP-320)."""
         if self.leader_id != self.node_id or self.closed:

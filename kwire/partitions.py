@@ -28,8 +28,8 @@ if TYPE_CHECKING:
 
 log = logging.getLogger(__name__)
 
-TopicKey = tuple[str, Uuid]
-"""The topic as a client names it: by name, or by id with an empty name (from Produce and Fetch v13 on)."""
+TopicRef = str | Uuid
+"""The topic as a client names it: by name, or by id (from Produce and Fetch v13 on)."""
 
 
 @attrs.define(eq=False)
@@ -48,15 +48,14 @@ class PartitionTable:
         for partitions in self.by_name.values():
             yield from partitions
 
-    def find(self, key: TopicKey, index: int) -> Partition:
+    def find(self, topic: TopicRef, index: int) -> Partition:
         """Raises KafkaError: UNKNOWN_TOPIC_OR_PARTITION, UNKNOWN_TOPIC_ID."""
-        name, topic_id = key
-        if name:
-            partitions = self.by_name.get(name)
+        if isinstance(topic, str):
+            partitions = self.by_name.get(topic)
             if partitions is None:
                 raise KafkaError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
         else:
-            partitions = self.by_id.get(topic_id)
+            partitions = self.by_id.get(topic)
             if partitions is None:
                 raise KafkaError(ErrorCode.UNKNOWN_TOPIC_ID)
         if not 0 <= index < len(partitions):

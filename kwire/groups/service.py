@@ -86,7 +86,7 @@ class GroupService:
     def coordinator_of(self, group_id: str) -> int:
         """The node that leads the group's partition."""
         index = java_hash(group_id) % self._topic.partition_count
-        return self._topic.partitions.find((self._topic.name, NULL_UUID), index).leader_id
+        return self._topic.partitions.find(self._topic.name, index).leader_id
 
     async def run(self) -> None:
         """Wakes the shards at their deadlines, until cancelled."""

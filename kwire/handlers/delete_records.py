@@ -18,7 +18,6 @@ from kwire_protocol.messages.delete_records import (
     DeleteRecordsResponse,
     DeleteRecordsTopicResult,
 )
-from kwire_protocol.wire import NULL_UUID
 
 if TYPE_CHECKING:
     from kwire.broker import Broker
@@ -38,7 +37,7 @@ async def handle(broker: Broker, request: DeleteRecordsRequest, context: Context
 
 def _delete(broker: Broker, topic: str, wanted: DeleteRecordsPartition) -> DeleteRecordsPartitionResult:
     try:
-        partition = broker.partitions.find((topic, NULL_UUID), wanted.partition_index)
+        partition = broker.partitions.find(topic, wanted.partition_index)
         if partition.is_internal:
             raise KafkaError(ErrorCode.INVALID_TOPIC_EXCEPTION)
         low_watermark = partition.delete_records_before(wanted.offset, now_ms=broker.clock.now_ms())

@@ -9,7 +9,7 @@
 * v12: flexible; last_fetched_epoch, diverging_epoch (KIP-595)
 * v13: topic ids instead of names (KIP-516)
 * v15: replica_state (KIP-903)
-* v16: node_endpoints (KIP-951)
+* v16: node_endpoints, and current_leader filled in (KIP-951)
 * v17: replica_directory_id (KIP-853)
 * v18: the replica's high_watermark (KIP-1166)
 
@@ -33,8 +33,6 @@ if TYPE_CHECKING:
     from kwire.context import Context, ParkedRequest
 
 READ_COMMITTED = 1
-ENDPOINTS_TOLD_SINCE = 16
-FIRST_VERSION_WITH_ENDPOINTS = 16
 
 
 async def handle(broker: Broker, request: FetchRequest, context: Context) -> FetchResponse:
@@ -53,7 +51,7 @@ async def handle(broker: Broker, request: FetchRequest, context: Context) -> Fet
     if result.size < request.min_bytes and request.max_wait_ms > 0 and fetch.partitions and not result.has_errors:
         result = await _wait_for_data(broker, request, context, fetch, limits, result)
     response = to_response(fetch, result)
-    if result.leader_moved and context.api_version >= FIRST_VERSION_WITH_ENDPOINTS:
+    if result.leader_moved and limits.replica_id == CONSUMER:  # replicas know the brokers' own addresses
         response.node_endpoints = node_endpoints(broker, context, NodeEndpoint)
     return response
 

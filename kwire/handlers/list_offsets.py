@@ -26,7 +26,6 @@ from kwire_protocol.messages.list_offsets import (
     ListOffsetsResponse,
     ListOffsetsTopicResponse,
 )
-from kwire_protocol.wire import NULL_UUID
 
 if TYPE_CHECKING:
     from kwire.broker import Broker
@@ -50,14 +49,13 @@ async def handle(broker: Broker, request: ListOffsetsRequest, context: Context) 
     asked_twice = _asked_twice(request)
     response = ListOffsetsResponse()
     for topic in request.topics:
-        key = (topic.name, NULL_UUID)
         answers = []
         for wanted in topic.partitions:
             index = wanted.partition_index
             try:
                 if (topic.name, index) in asked_twice:
                     raise KafkaError(ErrorCode.INVALID_REQUEST)
-                partition = broker.partitions.find(key, index)
+                partition = broker.partitions.find(topic.name, index)
                 answer = _look_up(partition, wanted, request, context.api_version)
             except KafkaError as error:
                 answer = ListOffsetsPartitionResponse(index, error.code)
@@ -65,6 +63,8 @@ async def handle(broker: Broker, request: ListOffsetsRequest, context: Context) 
                 answer.leader_epoch = NO_EPOCH
             answers.append(answer)
         response.topics.append(ListOffsetsTopicResponse(topic.name, answers))
+    if asked_twice:
+        response.topics = _each_once(response.topics)
     return response
 
 
@@ -73,6 +73,13 @@ def _asked_twice(request: ListOffsetsRequest) -> set[tuple[str, int]]:
         return set()
     counts = Counter((topic.name, p.partition_index) for topic in request.topics for p in topic.partitions)
     return {key for key, count in counts.items() if count > 1}
+
+
+def _each_once(topics: list[ListOffsetsTopicResponse]) -> list[ListOffsetsTopicResponse]:
+    merged: dict[str, dict[int, ListOffsetsPartitionResponse]] = {}
+    for topic in topics:
+        merged.setdefault(topic.name, {}).update({answer.partition_index: answer for answer in topic.partitions})
+    return [ListOffsetsTopicResponse(name, list(answers.values())) for name, answers in merged.items()]
 
 
 def _look_up(

@@ -19,7 +19,6 @@ from kwire_protocol.messages.offset_for_leader_epoch import (
     OffsetForLeaderPartition,
     OffsetForLeaderTopicResult,
 )
-from kwire_protocol.wire import NULL_UUID
 
 if TYPE_CHECKING:
     from kwire.broker import Broker
@@ -41,7 +40,7 @@ async def handle(
 
 def _end(broker: Broker, topic: str, wanted: OffsetForLeaderPartition) -> EpochEndOffset:
     try:
-        partition = broker.partitions.find((topic, NULL_UUID), wanted.partition)
+        partition = broker.partitions.find(topic, wanted.partition)
         partition.check_leader(wanted.current_leader_epoch)
         epoch, end_offset = partition.log.end_offset_for_epoch(wanted.leader_epoch)
     except KafkaError as error:

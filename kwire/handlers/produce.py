@@ -18,20 +18,21 @@ from typing import TYPE_CHECKING
 from kwire_protocol.errors import ErrorCode
 from kwire_protocol.kafka_error import KafkaError
 from kwire_protocol.messages.produce import (
-    BatchIndexAndErrorMessage,
-    LeaderIdAndEpoch,
     NodeEndpoint,
     PartitionProduceData,
     PartitionProduceResponse,
     ProduceRequest,
     ProduceResponse,
+    TopicProduceData,
     TopicProduceResponse,
 )
+from kwire_protocol.wire import Uuid
 
 from kwire.handlers.leaders import node_endpoints
-from kwire.partition import Partition, is_leader_error
-from kwire.partitions import TopicKey
-from kwire.produce_validation import InvalidRecords, check_produced
+from kwire.handlers.produce_refusals import refused
+from kwire.partition import Partition
+from kwire.partitions import TopicRef
+from kwire.produce_validation import check_produced
 
 if TYPE_CHECKING:
     from kwire.broker import Broker
@@ -40,7 +41,7 @@ if TYPE_CHECKING:
 VALID_ACKS = (-1, 0, 1)
 MAX_TOLD_NAME_LENGTH = 249
 """Of a topic's name in the log: whoever made it up may have made it longer than names can be."""
-LEADERS_TOLD_SINCE = 10
+FIRST_VERSION_WITH_IDS = 13
 
 
 class UnacknowledgedProduceFailed(Exception):
@@ -52,11 +53,15 @@ async def handle(broker: Broker, request: ProduceRequest, context: Context) -> P
     failed = False
     moved = False
     responses = []
-    for topic in request.topic_data:
-        key = (topic.name, topic.topic_id)
+    by_id = context.api_version >= FIRST_VERSION_WITH_IDS
+    topics = request.topic_data
+    if len(topics) != 1 or len(topics[0].partition_data) != 1:
+        topics = _each_once(topics)
+    for topic in topics:
+        ref = topic.topic_id if by_id else topic.name
         partition_responses = []
         for data in topic.partition_data:
-            answer = _append(broker, key, data, request, context.api_version, now_ms)
+            answer = _append(broker, ref, data, request, context.api_version, now_ms)
             failed = failed or answer.error_code != 0
             moved = moved or answer.current_leader is not None
             partition_responses.append(answer)
@@ -68,39 +73,35 @@ async def handle(broker: Broker, request: ProduceRequest, context: Context) -> P
     return ProduceResponse(responses, 0, node_endpoints(broker, context, NodeEndpoint) if moved else [])
 
 
+def _each_once(topics: list[TopicProduceData]) -> list[TopicProduceData]:
+    """Each partition once, however often it is named: what is named last counts, as in Kafka."""
+    merged: dict[tuple[str, Uuid], dict[int, PartitionProduceData]] = {}
+    for topic in topics:
+        merged.setdefault((topic.name, topic.topic_id), {}).update({data.index: data for data in topic.partition_data})
+    return [TopicProduceData(*key, list(named.values())) for key, named in merged.items()]
+
+
 def _append(
-    broker: Broker, key: TopicKey, data: PartitionProduceData, request: ProduceRequest, version: int, now_ms: int
+    broker: Broker, ref: TopicRef, data: PartitionProduceData, request: ProduceRequest, version: int, now_ms: int
 ) -> PartitionProduceResponse:
     partition: Partition | None = None
     try:
         if request.acks not in VALID_ACKS:
             raise KafkaError(ErrorCode.INVALID_REQUIRED_ACKS)
-        partition = broker.partitions.find(key, data.index)
+        partition = broker.partitions.find(ref, data.index)
         if partition.is_internal:
             raise KafkaError(ErrorCode.INVALID_TOPIC_EXCEPTION, f"clients may not write to {partition.topic}")
         checked = check_produced(data.records, partition.rules, version=version, now_ms=now_ms)
         if checked.header.is_transactional:
+            if request.transactional_id is None:
+                raise KafkaError(ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED)
             raise KafkaError(ErrorCode.INVALID_TXN_STATE, "the partition is not part of an open transaction")
         result = partition.append(checked, acks=request.acks, now_ms=now_ms)
     except KafkaError as error:
-        return _refused(data.index, error, partition, version)
+        return refused(data, error, partition, version)
     return PartitionProduceResponse(
         data.index, 0, result.base_offset, result.log_append_time_ms, partition.log.log_start_offset
     )
-
-
-def _refused(index: int, error: KafkaError, partition: Partition | None, version: int) -> PartitionProduceResponse:
-    answer = PartitionProduceResponse(index, error.code, -1, error_message=error.message)
-    if isinstance(error, InvalidRecords):
-        answer.record_errors = [
-            BatchIndexAndErrorMessage(record.batch_index, record.message) for record in error.record_errors
-        ]
-    if partition is not None:
-        if error.code == ErrorCode.INVALID_RECORD:
-            answer.log_start_offset = partition.log_start_offset
-        if version >= LEADERS_TOLD_SINCE and is_leader_error(error.code):
-            answer.current_leader = LeaderIdAndEpoch(partition.leader_id, partition.leader_epoch)
-    return answer
 
 
 def _first_error(responses: list[TopicProduceResponse]) -> str:
