@@ -1,0 +1,348 @@
+"""What requests are answered that clients hardly ever send, or never: wrong ones, and the small print of right ones."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import pytest
+from kwire_protocol.errors import ErrorCode
+from kwire_protocol.messages.create_topics import CreatableTopic, CreatableTopicConfig, CreateTopicsRequest
+from kwire_protocol.messages.fetch import FetchPartition, FetchRequest, FetchTopic, PartitionData, ReplicaState
+from kwire_protocol.messages.find_coordinator import FindCoordinatorRequest
+from kwire_protocol.messages.join_group import JoinGroupRequest, JoinGroupRequestProtocol
+from kwire_protocol.messages.list_offsets import ListOffsetsPartition, ListOffsetsRequest, ListOffsetsTopic
+from kwire_protocol.messages.metadata import MetadataRequest, MetadataRequestTopic
+from kwire_protocol.messages.offset_delete import (
+    OffsetDeleteRequest,
+    OffsetDeleteRequestPartition,
+    OffsetDeleteRequestTopic,
+)
+from kwire_protocol.messages.produce import (
+    PartitionProduceData,
+    PartitionProduceResponse,
+    ProduceRequest,
+    TopicProduceData,
+)
+from kwire_protocol.records import Record, build_batch
+from kwire_protocol.wire import NULL_UUID, Uuid
+
+from kwire.tests.raw_client import RawClient
+
+from . import confluent, topics
+from .brokers import Broker
+from .waiting import eventually
+
+E = ErrorCode
+LATEST = -1
+NO_SUCH_TOPIC = "there-is-no-such-topic"
+NO_SUCH_ID: Uuid = b"n" * 16
+LEADER = 1
+NOBODY = 99
+"""The broker's id, and one that no broker has."""
+
+
+@pytest.fixture
+def client(broker: Broker) -> Iterator[RawClient]:
+    with RawClient(broker.bootstrap) as connected:
+        yield connected
+
+
+@pytest.fixture
+def new_topic(client: RawClient, new_topic: Callable[..., str]) -> Callable[..., str]:
+    """Apache Kafka leads a partition in its metadata a little before it does so in fact; clients ask again."""
+
+    def create(*, partitions: int = 1, config: dict[str, str] | None = None) -> str:
+        name = new_topic(partitions=partitions, config=config)
+        wanted = [(name, index) for index in range(partitions)]
+        empty = dict.fromkeys(wanted, (E.NONE, 0))
+        eventually(lambda: list_offsets(client, *wanted) == empty, f"{name} is served")
+        return name
+
+    return create
+
+
+def topic_id(client: RawClient, name: str) -> Uuid:
+    answer = client.call(MetadataRequest([MetadataRequestTopic(NULL_UUID, name)]), 12)
+    found: Uuid = answer.topics[0].topic_id
+    return found
+
+
+# Produce
+
+
+def batch(count: int = 1, **how: Any) -> bytes:
+    return bytes(build_batch([Record(offset=index, key=b"k", value=b"v") for index in range(count)], **how))
+
+
+def with_byte(data: bytes, position: int, value: int) -> bytes:
+    return data[:position] + bytes([value]) + data[position + 1 :]
+
+
+def sequenced(base_sequence: int, *, epoch: int = 1) -> bytes:
+    return batch(producer_id=77, producer_epoch=epoch, base_sequence=base_sequence)
+
+
+def produce(
+    client: RawClient,
+    *sent: tuple[str | Uuid, int, bytes],
+    version: int = 11,
+    transactional_id: str | None = None,
+) -> dict[tuple[str | Uuid, int], PartitionProduceResponse]:
+    """Sends batches as (topic, partition, bytes), and gives the answers by topic and partition, none of them twice."""
+    request = ProduceRequest(transactional_id, -1, 10_000, [])
+    for topic, batches in itertools.groupby(sent, key=lambda it: it[0]):
+        data = TopicProduceData(partition_data=[PartitionProduceData(index, records) for _, index, records in batches])
+        if isinstance(topic, str):
+            data.name = topic
+        else:
+            data.topic_id = topic
+        request.topic_data.append(data)
+    response = client.call(request, version)
+    answers = [
+        ((topic.topic_id if version >= 13 else topic.name, answer.index), answer)
+        for topic in response.responses
+        for answer in topic.partition_responses
+    ]
+    assert len(dict(answers)) == len(answers)
+    return dict(answers)
+
+
+@pytest.mark.parametrize(
+    ("sent", "code", "log_start_offset"),
+    [
+        pytest.param(sequenced(9), E.OUT_OF_ORDER_SEQUENCE_NUMBER, 4, id="sequence"),
+        pytest.param(sequenced(1, epoch=0), E.INVALID_PRODUCER_EPOCH, 4, id="epoch"),
+        pytest.param(batch(base_offset=7), E.INVALID_RECORD, 4, id="base offset"),
+        pytest.param(batch(control=True), E.INVALID_RECORD, 4, id="control batch"),
+        pytest.param(
+            bytes(build_batch([Record(timestamp=4_000_000_000_000)])), E.INVALID_TIMESTAMP, 4, id="far future"
+        ),
+        pytest.param(b"", E.INVALID_RECORD, -1, id="nothing"),
+        pytest.param(batch()[:-1], E.INVALID_RECORD, -1, id="cut short"),
+        pytest.param(with_byte(batch(), 16, 1), E.INVALID_RECORD, -1, id="old format"),
+        pytest.param(batch() + batch(), E.INVALID_RECORD, -1, id="two batches"),
+        pytest.param(with_byte(batch(), 65, 0xFF), E.CORRUPT_MESSAGE, -1, id="CRC"),
+        pytest.param(batch(200), E.MESSAGE_TOO_LARGE, -1, id="too large"),
+    ],
+)
+def test_the_log_start_is_told_when_the_log_refuses_and_not_when_it_was_not_asked(
+    broker: Broker,
+    client: RawClient,
+    new_topic: Callable[..., str],
+    sent: bytes,
+    code: ErrorCode,
+    log_start_offset: int,
+) -> None:
+    topic = new_topic(config={"max.message.bytes": "500"})
+    confluent.fill(broker.bootstrap, topic, [b"x"] * 6)
+    topics.delete_records(broker.bootstrap, topic, 4)
+    (accepted,) = produce(client, (topic, 0, sequenced(0))).values()
+    assert (accepted.error_code, accepted.log_start_offset) == (E.NONE, 4)
+    (refused,) = produce(client, (topic, 0, sent)).values()
+    assert (refused.error_code, refused.base_offset, refused.log_start_offset) == (code, -1, log_start_offset)
+
+
+@pytest.mark.parametrize("version", [3, 8, 11, 12])
+def test_an_empty_topic_name_is_one_that_is_unknown(client: RawClient, version: int) -> None:
+    (produced,) = produce(client, ("", 0, batch()), version=version).values()
+    assert produced.error_code == E.UNKNOWN_TOPIC_OR_PARTITION
+
+
+@pytest.mark.parametrize("unknown", [NULL_UUID, NO_SUCH_ID])
+def test_an_unknown_topic_id_is_called_that(client: RawClient, unknown: Uuid) -> None:
+    (produced,) = produce(client, (unknown, 0, batch()), version=13).values()
+    assert produced.error_code == E.UNKNOWN_TOPIC_ID
+    assert fetch_once(client, unknown, 18).error_code == E.UNKNOWN_TOPIC_ID
+
+
+@pytest.mark.parametrize("version", [3, 8, 11, 13])
+def test_a_transactional_batch_needs_a_transactional_id(client: RawClient, topic: str, version: int) -> None:
+    sent = batch(transactional=True, producer_id=1, producer_epoch=0, base_sequence=0)
+    ref = topic_id(client, topic) if version >= 13 else topic
+    (refused,) = produce(client, (ref, 0, sent), version=version).values()
+    assert (refused.error_code, refused.log_start_offset) == (E.TRANSACTIONAL_ID_AUTHORIZATION_FAILED, -1)
+
+
+def test_of_two_batches_for_a_partition_the_last_one_counts(client: RawClient, new_topic: Callable[..., str]) -> None:
+    first, second = new_topic(partitions=2), new_topic()
+    answers = produce(
+        client,
+        (first, 0, batch(2)),
+        (second, 0, batch(1)),
+        (first, 1, batch(4)),
+        (first, 1, batch(3)),
+        (first, 0, batch(5)),
+        (NO_SUCH_TOPIC, 0, batch()),
+        (NO_SUCH_TOPIC, 0, batch()),
+    )
+    assert {key: (answer.error_code, answer.base_offset) for key, answer in answers.items()} == {
+        (first, 0): (E.NONE, 0),
+        (first, 1): (E.NONE, 0),
+        (second, 0): (E.NONE, 0),
+        (NO_SUCH_TOPIC, 0): (E.UNKNOWN_TOPIC_OR_PARTITION, -1),
+    }
+    ends = list_offsets(client, (first, 0), (first, 1), (second, 0))
+    assert ends == {(first, 0): (E.NONE, 5), (first, 1): (E.NONE, 3), (second, 0): (E.NONE, 1)}
+
+
+# ListOffsets
+
+
+def list_offsets(
+    client: RawClient, *wanted: tuple[str, int], version: int = 11
+) -> dict[tuple[str, int], tuple[int, int]]:
+    """Error and end of each partition, of which none may be there twice."""
+    named: dict[str, ListOffsetsTopic] = {}
+    for topic, index in wanted:
+        named.setdefault(topic, ListOffsetsTopic(topic)).partitions.append(ListOffsetsPartition(index, -1, LATEST))
+    response = client.call(ListOffsetsRequest(-1, 0, list(named.values())), version)
+    answers = [
+        ((topic.name, answer.partition_index), (answer.error_code, answer.offset))
+        for topic in response.topics
+        for answer in topic.partitions
+    ]
+    assert len(dict(answers)) == len(answers)
+    return dict(answers)
+
+
+@pytest.mark.parametrize("version", [1, 5, 11])
+def test_offsets_of_an_empty_topic_name_are_those_of_an_unknown_topic(client: RawClient, version: int) -> None:
+    assert list_offsets(client, ("", 0), version=version) == {("", 0): (E.UNKNOWN_TOPIC_OR_PARTITION, -1)}
+
+
+@pytest.mark.parametrize("version", [1, 5, 11])
+def test_offsets_asked_for_twice_are_refused_once(
+    client: RawClient, new_topic: Callable[..., str], version: int
+) -> None:
+    topic = new_topic(partitions=2)
+    wanted = [(topic, 0), (topic, 1), (topic, 0), (NO_SUCH_TOPIC, 0), (NO_SUCH_TOPIC, 0)]
+    assert list_offsets(client, *wanted, version=version) == {
+        (topic, 0): (E.INVALID_REQUEST, -1),
+        (topic, 1): (E.NONE, 0),
+        (NO_SUCH_TOPIC, 0): (E.INVALID_REQUEST, -1),
+    }
+
+
+# Fetch
+
+
+def fetch_once(
+    client: RawClient,
+    topic: str | Uuid,
+    version: int,
+    *,
+    offset: int = 0,
+    leader_epoch: int = -1,
+    isolation_level: int = 0,
+    replica_id: int = -1,
+) -> PartitionData:
+    partition = FetchPartition(0, leader_epoch, offset, partition_max_bytes=1000)
+    named = FetchTopic(partitions=[partition])
+    if isinstance(topic, str):
+        named.topic = topic
+    else:
+        named.topic_id = topic
+    request = FetchRequest(
+        max_wait_ms=0, min_bytes=0, max_bytes=1000, isolation_level=isolation_level, session_epoch=-1, topics=[named]
+    )
+    if version >= 15:
+        request.replica_state = ReplicaState(replica_id, -1)
+    else:
+        request.replica_id = replica_id
+    response = client.call(request, version)
+    assert response.node_endpoints == []
+    answer: PartitionData = response.responses[0].partitions[0]
+    return answer
+
+
+@pytest.mark.parametrize("isolation_level", [0, 1])
+def test_aborted_transactions_are_null_for_a_partition_that_cannot_be_read(
+    client: RawClient, topic: str, isolation_level: int
+) -> None:
+    def told(topic: str, **wrong: int) -> tuple[int, object]:
+        answer = fetch_once(client, topic, 12, isolation_level=isolation_level, **wrong)
+        return answer.error_code, answer.aborted_transactions
+
+    assert told(topic) == (E.NONE, [] if isolation_level else None)
+    assert told(topic, offset=9) == (E.OFFSET_OUT_OF_RANGE, None)
+    assert told(topic, leader_epoch=5) == (E.UNKNOWN_LEADER_EPOCH, None)
+    assert told(NO_SUCH_TOPIC) == (E.UNKNOWN_TOPIC_OR_PARTITION, [])
+    assert told("") == (E.UNKNOWN_TOPIC_OR_PARTITION, [])
+
+
+@pytest.mark.parametrize("replica_id", [LEADER, NOBODY])
+@pytest.mark.parametrize("version", range(4, 19))
+def test_a_replica_that_is_no_follower_is_told_the_leader_from_v16_on(
+    client: RawClient, topic: str, version: int, replica_id: int
+) -> None:
+    ref = topic_id(client, topic) if version >= 13 else topic
+    answer = fetch_once(client, ref, version, replica_id=replica_id)
+    assert answer.error_code == E.NOT_LEADER_OR_FOLLOWER
+    assert answer.aborted_transactions is None
+    assert (answer.current_leader is None) == (version < 16)
+
+
+# Groups
+
+
+@pytest.mark.parametrize("version", range(2, 10))
+def test_a_refused_join_names_no_protocol(client: RawClient, group: str, version: int) -> None:
+    def refused(protocols: list[str], *, member_id: str = "", session_timeout_ms: int = 10_000) -> int:
+        answer = client.call(
+            JoinGroupRequest(
+                group_id=group,
+                session_timeout_ms=session_timeout_ms,
+                rebalance_timeout_ms=10_000,
+                member_id=member_id,
+                protocol_type="consumer",
+                protocols=[JoinGroupRequestProtocol(name, b"") for name in protocols],
+            ),
+            version,
+        )
+        assert (answer.protocol_type, answer.protocol_name) == (None, None if version >= 7 else "")
+        code: int = answer.error_code
+        return code
+
+    assert refused(["range"], member_id="nobody") == E.UNKNOWN_MEMBER_ID
+    assert refused(["range"], session_timeout_ms=1) == E.INVALID_SESSION_TIMEOUT
+    assert refused([]) == E.INCONSISTENT_GROUP_PROTOCOL
+    if version >= 4:
+        assert refused(["range"]) == E.MEMBER_ID_REQUIRED
+
+
+@pytest.mark.parametrize("group_is_named", [False, True])
+@pytest.mark.parametrize("name", [None, "", NO_SUCH_TOPIC])
+def test_offsets_are_deleted_of_a_group_that_exists(
+    client: RawClient, group: str, group_is_named: bool, name: str | None
+) -> None:
+    wanted = [] if name is None else [OffsetDeleteRequestTopic(name, [OffsetDeleteRequestPartition(0)])]
+    answer = client.call(OffsetDeleteRequest(group if group_is_named else "", wanted), 0)
+    assert (answer.error_code, answer.topics) == (E.GROUP_ID_NOT_FOUND if group_is_named else E.INVALID_GROUP_ID, [])
+
+
+@pytest.mark.parametrize("version", range(7))
+def test_a_coordinator_is_found_without_an_error_message(client: RawClient, group: str, version: int) -> None:
+    if version >= 4:
+        (answer,) = client.call(FindCoordinatorRequest(coordinator_keys=[group]), version).coordinators
+    else:
+        answer = client.call(FindCoordinatorRequest(key=group), version)
+    assert answer.error_code == E.NONE
+    assert answer.error_message == ("NONE" if 1 <= version <= 3 else "")
+
+
+# CreateTopics
+
+
+def test_configurations_of_a_new_topic_are_told_as_they_were_sent(
+    client: RawClient, unique: Callable[[str], str]
+) -> None:
+    sent = {"cleanup.policy": "compact, delete", "preallocate": "TRUE", "retention.ms": " 5 "}
+    sent |= {"min.cleanable.dirty.ratio": ".5", "max.message.bytes": "+0100000", "compression.type": " gzip"}
+    topic = CreatableTopic(unique("topic"), 1, 1, [], [CreatableTopicConfig(*it) for it in sent.items()])
+    (created,) = client.call(CreateTopicsRequest([topic], 10_000, validate_only=True), 7).topics
+    assert created.error_code == E.NONE
+    told = {config.name: config.value for config in created.configs}
+    assert {name: told[name] for name in sent} == sent
+    assert told["segment.bytes"] == "1073741824"
