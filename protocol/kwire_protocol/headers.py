@@ -53,7 +53,10 @@ def read_request_header(r: Reader) -> RequestHeader:
             raise ProtocolError("a client id is not UTF-8") from None
     r.pos = stop
     if api_version >= _FLEXIBLE_SINCE.get(api_key, _NEVER):
-        r.skip_tags()
+        if stop < r.end and buf[stop] == 0:
+            r.pos = stop + 1  # no tagged fields, as nearly always
+        else:
+            r.skip_tags()
     return RequestHeader(api_key, api_version, correlation_id, client_id)
 
 
