@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Container, Iterable, Sequence
 
 import attrs
 
@@ -18,6 +18,7 @@ FORMATS = {
     "uint32": "I",
     "int64": "q",
     "float64": "d",
+    "uuid": "16s",
 }
 
 
@@ -29,17 +30,17 @@ class Branch:
     lines: tuple[str, ...]
 
 
-def is_fixed(field: Field) -> bool:
-    return field.tag is None and not field.is_array and field.element in FIXED_WIDTHS
+def is_fixed(field: Field, fixed: Container[str] = FIXED_WIDTHS) -> bool:
+    return field.tag is None and not field.is_array and field.element in fixed
 
 
-def runs(fields: Iterable[Field]) -> list[tuple[Field, ...]]:
-    """Groups fixed-width fields that follow each other; every other field stands alone. Tagged fields are left out."""
+def runs(fields: Iterable[Field], fixed: Container[str] = FIXED_WIDTHS) -> list[tuple[Field, ...]]:
+    """Groups fields of fixed width that follow each other; others stand alone. Tagged fields are left out."""
     groups: list[list[Field]] = []
     for field in fields:
         if field.tag is not None:
             continue
-        if groups and is_fixed(field) and is_fixed(groups[-1][-1]):
+        if groups and is_fixed(field, fixed) and is_fixed(groups[-1][-1], fixed):
             groups[-1].append(field)
         else:
             groups.append([field])

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import struct
 from collections.abc import Iterable, Iterator
 from struct import Struct
-from typing import Any, NoReturn
+from typing import Any, Final, NoReturn
 
 from kwire_protocol.wire_types import MAX_ARRAY_LENGTH, MAX_STRING_BYTES, MAX_TAGGED_FIELDS, Buffer, ProtocolError, Uuid
 
@@ -17,9 +18,19 @@ _INT64 = Struct(">q")
 _FLOAT64 = Struct(">d")
 _UUID = Struct("16s")
 
+SHORT_TEXT: Final = [Struct(f"{max(size - 1, 0)}sB") for size in range(128)]
+"""By the first byte of a compact string: its bytes, and the byte behind them. In a message there always is one: what
+is read by these ends with the count of its tagged fields."""
+
+MALFORMED: Final = (IndexError, struct.error, UnicodeDecodeError)
+"""What the generated code lets Python find: the end of the buffer, by indexing and unpacking, and what is not UTF-8."""
+
 
 class Reader:
-    """Reads values from `buf`, from `pos` on. Not to be used further after a ProtocolError.
+    """Reads values from `buf`, from `pos` on, to its `end`. Not to be used further after a ProtocolError.
+
+    `buf` ends there too, within a tagged field at that field's end. Code that indexes `buf`, or unpacks from it, need
+    not compare anything with `end`.
 
     `max_elements` bounds the elements of all arrays together: a struct of two bytes on the wire becomes an object of a
     hundred here, so bytes alone do not bound what a message costs.
@@ -44,6 +55,12 @@ class Reader:
 
     def _truncated(self) -> NoReturn:
         raise ProtocolError(f"the message ends within a field: {self.end} bytes are not enough")
+
+    def malformed(self, error: Exception) -> ProtocolError:
+        """What one of MALFORMED means."""
+        if isinstance(error, UnicodeDecodeError):
+            return ProtocolError(f"a string is not UTF-8: {error.reason}")
+        return ProtocolError(f"the message ends within a field: {self.end} bytes are not enough")
 
     # Numbers
 
@@ -115,12 +132,16 @@ class Reader:
         pos = self.pos
         try:
             value = self.buf[pos]
-            if value > 127:
+            if value < 128:
+                self.pos = pos + 1
+                return value
+            second = self.buf[pos + 1]
+            if second > 127:
                 return self._long_varint(pos, value)
         except IndexError:
             self._truncated()
-        self.pos = pos + 1
-        return value
+        self.pos = pos + 2
+        return value + (second - 1 << 7)
 
     def _long_varint(self, pos: int, first: int) -> int:
         value = first & 127
@@ -228,8 +249,27 @@ class Reader:
         return self._take(length)
 
     def compact_nullable_records(self) -> memoryview | None:
-        length = self.unsigned_varint() - 1
-        return None if length < 0 else self._take(length)
+        buf = self.buf
+        pos = self.pos
+        try:
+            size = buf[pos]
+            if size < 128:
+                pos += 1
+            elif (second := buf[pos + 1]) < 128:
+                size += second - 1 << 7
+                pos += 2
+            else:
+                size = self.unsigned_varint()
+                pos = self.pos
+        except IndexError:
+            self._truncated()
+        if size == 0:
+            self.pos = pos
+            return None
+        self.pos = stop = pos + size - 1
+        if stop > self.end:
+            self._truncated()
+        return buf[pos:stop]
 
     # Arrays
 
@@ -259,36 +299,54 @@ class Reader:
     def compact_count(self, element_bytes: int) -> int:
         pos = self.pos
         try:
-            count = self.buf[pos] - 1  # in one byte nearly always
+            first = self.buf[pos]
         except IndexError:
             self._truncated()
-        if count > 126:
-            count = self.unsigned_varint() - 1  # which may be a long way of writing a small number
-        else:
-            self.pos = pos + 1
+        self.pos = pos + 1
+        return self.elements(first, element_bytes)
+
+    def elements(self, first: int, element_bytes: int) -> int:
+        """compact_count after its first byte has been read."""
+        count = first - 1
+        left = self.elements_left - count
+        if 0 <= count < 127 and left >= 0 and count * element_bytes <= self.end - self.pos:
+            self.elements_left = left
+            return count
+        self.pos -= 1
+        count = self.unsigned_varint() - 1  # which may be a long way of writing a small number
         if count < 0:
             self._null_array()
-        self.elements_left = left = self.elements_left - count
-        if left < 0 or count * element_bytes > self.end - self.pos:
-            self.elements_left += count
-            self._bounded(count, element_bytes)
-        return count
+        return self._bounded(count, element_bytes)
+
+    def nullable_elements(self, first: int, element_bytes: int) -> int | None:
+        """compact_nullable_count after its first byte has been read."""
+        if first == 0:
+            return None
+        self.pos -= 1
+        return self.compact_nullable_count(element_bytes)
 
     def compact_nullable_count(self, element_bytes: int) -> int | None:
         count = self.unsigned_varint() - 1
         return None if count < 0 else self._bounded(count, element_bytes)
 
+    def _many(self, layout: str, size: int) -> list[int]:
+        pos = self.pos
+        self.pos = stop = pos + size
+        if stop > self.end:
+            self._truncated()
+        return list(struct.unpack_from(layout, self.buf, pos))
+
     def int8s(self, count: int) -> list[int]:
-        return list(self.unpack(Struct(f">{count}b")))
+        return self._many(f">{count}b", 1 * count)
 
     def int16s(self, count: int) -> list[int]:
-        return list(self.unpack(Struct(f">{count}h")))
+        return self._many(f">{count}h", 2 * count)
 
     def int32s(self, count: int) -> list[int]:
-        return list(self.unpack(Struct(f">{count}i")))
+        return self._many(f">{count}i", 4 * count)
 
     def int64s(self, count: int) -> list[int]:
-        return list(self.unpack(Struct(f">{count}q")))
+        return self._many(f">{count}q", 8 * count)
 
     # Tagged fields
 
@@ -304,12 +362,19 @@ class Reader:
         for _ in self.tags():
             pass
 
+    def unknown_tags(self, pos: int) -> int:
+        """skip_tags from `pos` on. Where they end."""
+        self.pos = pos
+        self.skip_tags()
+        return self.pos
+
     def tags(self) -> Iterable[int]:
         """The tags of a struct's tagged fields. The caller reads the fields that it knows; the others are skipped."""
         count = self.unsigned_varint()
         return self._tags(count) if count else ()
 
     def _tags(self, count: int) -> Iterator[int]:
+        buf = self.buf
         end = self.end
         if count > MAX_TAGGED_FIELDS:
             raise ProtocolError(f"a struct claims {count} tagged fields; the limit is {MAX_TAGGED_FIELDS}")
@@ -321,9 +386,11 @@ class Reader:
             if stop > end:
                 self._truncated()
             self.end = stop  # what is read now must not reach beyond this field
+            self.buf = buf[:stop]
             yield tag
             if self.pos == start:
                 self.pos = stop
             elif self.pos != stop:
                 raise ProtocolError(f"tagged field {tag} has {size} bytes, but its value takes {self.pos - start}")
             self.end = end
+            self.buf = buf

@@ -10,16 +10,16 @@ Whoever does not know a tag skips it.
 
 Reading trusts nobody. Every read is checked against the end of the buffer, and a claimed count is compared with the
 bytes that are left, divided by the least that one element can take, before anything is allocated. Whatever is wrong
-with the bytes is a ProtocolError, never another exception. As Kafka does: a repeated tag replaces the earlier one,
-a varint may be longer than it needs but not than five bytes, a negative classic length is null, bytes after a
-message are left alone (`Reader.remaining`).
+with the bytes is a ProtocolError, never another exception: the generated code makes one of MALFORMED. As Kafka does: a
+repeated tag replaces the earlier one, a varint may be longer than it needs but not than five bytes, a negative classic
+length is null, bytes after a message are left alone (`Reader.remaining`).
 
 Writing trusts the caller: a number that does not fit is a struct.error and a bug.
 """
 
 from __future__ import annotations
 
-from kwire_protocol.reader import Reader
+from kwire_protocol.reader import MALFORMED, SHORT_TEXT, Reader
 from kwire_protocol.wire_types import (
     MAX_ARRAY_LENGTH,
     MAX_STRING_BYTES,
@@ -40,11 +40,13 @@ from kwire_protocol.wire_types import (
 from kwire_protocol.writer import OWN_PIECE_BYTES, Writer
 
 __all__ = [
+    "MALFORMED",
     "MAX_ARRAY_LENGTH",
     "MAX_STRING_BYTES",
     "MAX_TAGGED_FIELDS",
     "NULL_UUID",
     "OWN_PIECE_BYTES",
+    "SHORT_TEXT",
     "ApiMessage",
     "Buffer",
     "Message",

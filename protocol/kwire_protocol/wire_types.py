@@ -51,7 +51,7 @@ class Region(Protocol):
 
 
 class Message(Protocol):
-    """What every generated struct can do."""
+    """What every generated message can do, and its structs that are not in arrays only."""
 
     @classmethod
     def read(cls, r: Reader, version: int) -> Self: ...

@@ -18,6 +18,8 @@ _UINT32 = Struct(">I")
 _INT64 = Struct(">q")
 _FLOAT64 = Struct(">d")
 
+_BUFFERS = (bytes, bytearray, memoryview)  # Buffer, but sooner asked
+
 
 class Writer:
     """Collects what is to be sent: `buf`, and between its bytes the pieces that are not copied into it."""
@@ -65,14 +67,15 @@ class Writer:
 
     def begin_frame(self) -> None:
         """Leaves room for a frame's size, which end_frame fills in. Frames may follow each other in one Writer."""
-        self.buf += b"\0\0\0\0"
-        self._frame_start = len(self.buf)
+        buf = self.buf
+        buf += b"\0\0\0\0"
+        self._frame_start = len(buf)
         self._frame_attached = self.attached_bytes
 
     def end_frame(self) -> None:
+        buf = self.buf
         start = self._frame_start
-        size = len(self.buf) - start + self.attached_bytes - self._frame_attached
-        _INT32.pack_into(self.buf, start - 4, size)
+        _INT32.pack_into(buf, start - 4, len(buf) - start + self.attached_bytes - self._frame_attached)
 
     # Numbers
 
@@ -127,21 +130,16 @@ class Writer:
             self.string(value)
 
     def compact_string(self, value: str) -> None:
+        buf = self.buf
         text = value.encode()
         length = len(text) + 1
         if length < 128:
-            self.buf.append(length)
+            buf.append(length)
         elif length <= MAX_STRING_BYTES + 1:
-            self.buf += _varint(length)
+            buf += _varint(length)
         else:
             raise ValueError(f"a string of {len(text)} bytes is too long for Kafka")
-        self.buf += text
-
-    def compact_nullable_string(self, value: str | None) -> None:
-        if value is None:
-            self.buf.append(0)
-        else:
-            self.compact_string(value)
+        buf += text
 
     def blob(self, value: Buffer) -> None:
         self.buf += _INT32.pack(len(value))
@@ -157,14 +155,8 @@ class Writer:
         self.unsigned_varint(len(value) + 1)
         self.attach(value)
 
-    def compact_nullable_blob(self, value: Buffer | None) -> None:
-        if value is None:
-            self.buf.append(0)
-        else:
-            self.compact_blob(value)
-
     def records(self, value: Buffer | Region) -> None:
-        self.buf += _INT32.pack(len(value) if isinstance(value, Buffer) else value.size)
+        self.buf += _INT32.pack(len(value) if isinstance(value, _BUFFERS) else value.size)
         self.attach(value)
 
     def nullable_records(self, value: Buffer | Region | None) -> None:
@@ -174,18 +166,28 @@ class Writer:
             self.records(value)
 
     def compact_records(self, value: Buffer | Region) -> None:
-        self.unsigned_varint((len(value) if isinstance(value, Buffer) else value.size) + 1)
-        self.attach(value)
-
-    def compact_nullable_records(self, value: Buffer | Region | None) -> None:
-        if value is None:
-            self.buf.append(0)
+        buf = self.buf
+        copied: Buffer = b""
+        if isinstance(value, _BUFFERS):
+            size = len(value)
+            if size < OWN_PIECE_BYTES:
+                copied = value
         else:
-            self.compact_records(value)
+            size = value.size
+        length = size + 1
+        while length > 127:
+            buf.append(length & 127 | 128)
+            length >>= 7
+        buf.append(length)
+        if copied:
+            buf += copied
+        elif size:
+            self.attachments.append((len(buf), value))
+            self.attached_bytes += size
 
     def attach(self, value: Buffer | Region) -> None:
         """The bytes of `value`: copied when few, else a piece of their own, which must not change until sent."""
-        if isinstance(value, Buffer):
+        if isinstance(value, _BUFFERS):
             size = len(value)
             if size < OWN_PIECE_BYTES:
                 self.buf += value
@@ -211,9 +213,6 @@ class Writer:
         else:
             self.buf += _varint(count + 1)
 
-    def compact_null_count(self) -> None:
-        self.buf.append(0)
-
     def int8s(self, values: Sequence[int]) -> None:
         self.buf += struct.pack(f">{len(values)}b", *values)
 
@@ -221,7 +220,10 @@ class Writer:
         self.buf += struct.pack(f">{len(values)}h", *values)
 
     def int32s(self, values: Sequence[int]) -> None:
-        self.buf += struct.pack(f">{len(values)}i", *values)
+        if len(values) == 1:
+            self.buf += _INT32.pack(values[0])  # the replicas of a partition where there is one broker
+        elif values:
+            self.buf += struct.pack(f">{len(values)}i", *values)
 
     def int64s(self, values: Sequence[int]) -> None:
         self.buf += struct.pack(f">{len(values)}q", *values)
@@ -231,13 +233,8 @@ class Writer:
     def no_tags(self) -> None:
         self.buf.append(0)
 
-    def begin_tags(self) -> int:
-        """Starts a struct's tagged fields. No definition has more than 127 of them: their count takes one byte."""
-        self.buf.append(0)
-        return len(self.buf) - 1
-
     def begin_tag(self, tags: int, tag: int) -> int:
-        """Starts one tagged field; `tags` is what begin_tags returned."""
+        """Starts one tagged field. `tags` is where their count is: one byte, as no definition has more than 127."""
         self.buf[tags] += 1
         self.unsigned_varint(tag)
         return len(self.buf)

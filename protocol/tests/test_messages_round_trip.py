@@ -28,6 +28,16 @@ def written(value: Any, version: int) -> bytes:
     return w.getvalue()
 
 
+def written_alone(struct: Any, version: int) -> bytes:
+    """A struct of a message, which is in arrays only if it has no `write`."""
+    if hasattr(struct, "write"):
+        return written(struct, version)
+    empty, one = Writer(), Writer()
+    type(struct).write_array([], empty, version)
+    type(struct).write_array([struct], one, version)
+    return one.getvalue()[len(empty.getvalue()) :]
+
+
 def assert_round_trip(entry: Entry, version: int, value: Any) -> bytes:
     data = written(value, version)
     r = Reader(data)
@@ -140,8 +150,8 @@ def test_the_sizes_that_bound_counts_are_the_least_there_are(entry: Entry, versi
     sizes = Sizes(entry.message)
     for struct in entry.message.structs:
         if version in struct.versions:
-            smallest = written(least(entry, version, struct.name, with_tags=False), version)
-            assert sizes.of_struct(struct, version) == len(smallest)
+            smallest = least(entry, version, struct.name, with_tags=False)
+            assert sizes.of_struct(struct, version) == len(written_alone(smallest, version))
 
 
 @pytest.mark.parametrize("entry", ENTRIES, ids=lambda entry: entry.name)

@@ -177,7 +177,7 @@ def test_large_values_and_regions_are_pieces_of_their_own() -> None:
     large, region = memoryview(bytes(OWN_PIECE_BYTES)), FileRange(100_000)
     w = Writer()
     w.int8(1)
-    w.compact_nullable_records(large)
+    w.compact_records(large)
     w.nullable_records(region)
     w.records(b"small")
     w.records(FileRange(0))
@@ -211,8 +211,8 @@ def test_frames_follow_each_other_in_one_writer() -> None:
 def test_a_large_byte_string_in_a_tagged_field_counts_for_its_size() -> None:
     large = b"x" * OWN_PIECE_BYTES
     w = Writer()
-    tags = w.begin_tags()
-    start = w.begin_tag(tags, 3)
+    w.no_tags()
+    start = w.begin_tag(0, 3)
     w.compact_blob(large)
     w.compact_blob(b"y")
     w.end_tag(start)

@@ -10,10 +10,16 @@ from typing import ClassVar
 
 import attrs
 
-from kwire_protocol.wire import NULL_UUID, Reader, UnsupportedVersion, Uuid, Writer
+from kwire_protocol.wire import MALFORMED, NULL_UUID, SHORT_TEXT, Reader, UnsupportedVersion, Uuid, Writer
 
+_I32 = Struct(">i")
+_I32_HEAD = Struct(">iB")
 _I32_I32_I8 = Struct(">iib")
-_I64_I64 = Struct(">qq")
+_I32_I32_I8_HEAD = Struct(">iibB")
+_I64_I64_HEAD = Struct(">qqB")
+_I64_I64_NO_TAGS = Struct(">qqx")
+_UUID = Struct(">16s")
+_UUID_HEAD = Struct(">16sB")
 
 
 @attrs.define
@@ -28,8 +34,9 @@ class ConsumerGroupMetadataKey:
     def read(cls, r: Reader, version: int) -> ConsumerGroupMetadataKey:
         if version != 0:
             raise UnsupportedVersion("ConsumerGroupMetadataKey", version)
-        group_id = r.string()
-        return cls(group_id)
+        self = cls.__new__(cls)
+        self.group_id = r.string()
+        return self
 
     def write(self, w: Writer, version: int) -> None:
         if version != 0:
@@ -50,18 +57,31 @@ class ConsumerGroupMetadataValue:
     def read(cls, r: Reader, version: int) -> ConsumerGroupMetadataValue:
         if version != 0:
             raise UnsupportedVersion("ConsumerGroupMetadataValue", version)
-        epoch = r.int32()
-        metadata_hash = 0
-        for tag in r.tags():
-            if tag == 0:
-                metadata_hash = r.int64()
-        return cls(epoch, metadata_hash)
+        try:
+            buf = r.buf
+            pos = r.pos
+            self = cls.__new__(cls)
+            self.epoch, tags = _I32_HEAD.unpack_from(buf, pos)
+            pos += 5
+            self.metadata_hash = 0
+            if tags:
+                r.pos = pos - 1
+                for tag in r.tags():
+                    if tag == 0:
+                        self.metadata_hash = r.int64()
+                pos = r.pos
+            r.pos = pos
+        except MALFORMED as error:
+            raise r.malformed(error) from None
+        return self
 
     def write(self, w: Writer, version: int) -> None:
         if version != 0:
             raise UnsupportedVersion("ConsumerGroupMetadataValue", version)
-        w.int32(self.epoch)
-        tags = w.begin_tags()
+        buf = w.buf
+        buf += _I32.pack(self.epoch)
+        tags = len(buf)
+        buf.append(0)
         if self.metadata_hash != 0:
             start = w.begin_tag(tags, 0)
             w.int64(self.metadata_hash)
@@ -80,8 +100,9 @@ class ConsumerGroupPartitionMetadataKey:
     def read(cls, r: Reader, version: int) -> ConsumerGroupPartitionMetadataKey:
         if version != 0:
             raise UnsupportedVersion("ConsumerGroupPartitionMetadataKey", version)
-        group_id = r.string()
-        return cls(group_id)
+        self = cls.__new__(cls)
+        self.group_id = r.string()
+        return self
 
     def write(self, w: Writer, version: int) -> None:
         if version != 0:
@@ -95,18 +116,40 @@ class PartitionMetadata:
     racks: list[str] = attrs.Factory(list)
 
     @classmethod
-    def read(cls, r: Reader, version: int) -> PartitionMetadata:
-        partition = r.int32()
-        racks = [r.compact_string() for _ in range(r.compact_count(1))]
-        r.skip_tags()
-        return cls(partition, racks)
+    def read_array(cls, r: Reader, version: int, count: int) -> list[PartitionMetadata]:
+        buf = r.buf
+        pos = r.pos
+        new = cls.__new__
+        items: list[PartitionMetadata] = []
+        for _ in range(count):
+            self = new(cls)
+            (self.partition,) = _I32.unpack_from(buf, pos)
+            pos += 4
+            r.pos = pos
+            self.racks = [r.compact_string() for _ in range(r.compact_count(1))]
+            pos = r.pos
+            tags = buf[pos]
+            pos += 1
+            if tags:
+                pos = r.unknown_tags(pos - 1)
+            items.append(self)
+        r.pos = pos
+        return items
 
-    def write(self, w: Writer, version: int) -> None:
-        w.int32(self.partition)
-        w.compact_count(len(self.racks))
-        for rack in self.racks:
-            w.compact_string(rack)
-        w.no_tags()
+    @staticmethod
+    def write_array(items: list[PartitionMetadata], w: Writer, version: int) -> None:
+        buf = w.buf
+        count = len(items) + 1
+        if count < 128:
+            buf.append(count)
+        else:
+            w.unsigned_varint(count)
+        for self in items:
+            buf += _I32.pack(self.partition)
+            w.compact_count(len(self.racks))
+            for rack in self.racks:
+                w.compact_string(rack)
+            buf.append(0)
 
 
 @attrs.define
@@ -117,22 +160,57 @@ class TopicMetadata:
     partition_metadata: list[PartitionMetadata] = attrs.Factory(list)
 
     @classmethod
-    def read(cls, r: Reader, version: int) -> TopicMetadata:
-        topic_id = r.uuid()
-        topic_name = r.compact_string()
-        num_partitions = r.int32()
-        partition_metadata = [PartitionMetadata.read(r, version) for _ in range(r.compact_count(6))]
-        r.skip_tags()
-        return cls(topic_id, topic_name, num_partitions, partition_metadata)
+    def read_array(cls, r: Reader, version: int, count: int) -> list[TopicMetadata]:
+        buf = r.buf
+        pos = r.pos
+        new = cls.__new__
+        items: list[TopicMetadata] = []
+        for _ in range(count):
+            self = new(cls)
+            self.topic_id, topic_name_size = _UUID_HEAD.unpack_from(buf, pos)
+            pos += 17
+            if 0 < topic_name_size < 128:
+                text, _ = SHORT_TEXT[topic_name_size].unpack_from(buf, pos)
+                self.topic_name = text.decode()
+                pos += topic_name_size - 1
+            else:
+                r.pos = pos - 1
+                self.topic_name = r.compact_string()
+                pos = r.pos
+            self.num_partitions, partition_metadata_count = _I32_HEAD.unpack_from(buf, pos)
+            pos += 5
+            r.pos = pos
+            self.partition_metadata = (
+                []
+                if partition_metadata_count == 1
+                else PartitionMetadata.read_array(r, version, r.elements(partition_metadata_count, 6))
+            )
+            pos = r.pos
+            tags = buf[pos]
+            pos += 1
+            if tags:
+                pos = r.unknown_tags(pos - 1)
+            items.append(self)
+        r.pos = pos
+        return items
 
-    def write(self, w: Writer, version: int) -> None:
-        w.uuid(self.topic_id)
-        w.compact_string(self.topic_name)
-        w.int32(self.num_partitions)
-        w.compact_count(len(self.partition_metadata))
-        for partition_metadata_item in self.partition_metadata:
-            partition_metadata_item.write(w, version)
-        w.no_tags()
+    @staticmethod
+    def write_array(items: list[TopicMetadata], w: Writer, version: int) -> None:
+        buf = w.buf
+        count = len(items) + 1
+        if count < 128:
+            buf.append(count)
+        else:
+            w.unsigned_varint(count)
+        for self in items:
+            w.uuid(self.topic_id)
+            w.compact_string(self.topic_name)
+            buf += _I32.pack(self.num_partitions)
+            if self.partition_metadata:
+                PartitionMetadata.write_array(self.partition_metadata, w, version)
+            else:
+                buf.append(1)
+            buf.append(0)
 
 
 @attrs.define
@@ -147,17 +225,35 @@ class ConsumerGroupPartitionMetadataValue:
     def read(cls, r: Reader, version: int) -> ConsumerGroupPartitionMetadataValue:
         if version != 0:
             raise UnsupportedVersion("ConsumerGroupPartitionMetadataValue", version)
-        topics = [TopicMetadata.read(r, version) for _ in range(r.compact_count(23))]
-        r.skip_tags()
-        return cls(topics)
+        try:
+            buf = r.buf
+            pos = r.pos
+            self = cls.__new__(cls)
+            topics_count = buf[pos]
+            pos += 1
+            r.pos = pos
+            self.topics = (
+                [] if topics_count == 1 else TopicMetadata.read_array(r, version, r.elements(topics_count, 23))
+            )
+            pos = r.pos
+            tags = buf[pos]
+            pos += 1
+            if tags:
+                pos = r.unknown_tags(pos - 1)
+            r.pos = pos
+        except MALFORMED as error:
+            raise r.malformed(error) from None
+        return self
 
     def write(self, w: Writer, version: int) -> None:
         if version != 0:
             raise UnsupportedVersion("ConsumerGroupPartitionMetadataValue", version)
-        w.compact_count(len(self.topics))
-        for topic in self.topics:
-            topic.write(w, version)
-        w.no_tags()
+        buf = w.buf
+        if self.topics:
+            TopicMetadata.write_array(self.topics, w, version)
+        else:
+            buf.append(1)
+        buf.append(0)
 
 
 @attrs.define
@@ -173,9 +269,10 @@ class ConsumerGroupMemberMetadataKey:
     def read(cls, r: Reader, version: int) -> ConsumerGroupMemberMetadataKey:
         if version != 0:
             raise UnsupportedVersion("ConsumerGroupMemberMetadataKey", version)
-        group_id = r.string()
-        member_id = r.string()
-        return cls(group_id, member_id)
+        self = cls.__new__(cls)
+        self.group_id = r.string()
+        self.member_id = r.string()
+        return self
 
     def write(self, w: Writer, version: int) -> None:
         if version != 0:
@@ -190,16 +287,46 @@ class ClassicProtocol:
     metadata: bytes = b""
 
     @classmethod
-    def read(cls, r: Reader, version: int) -> ClassicProtocol:
-        name = r.compact_string()
-        metadata = r.compact_blob()
-        r.skip_tags()
-        return cls(name, metadata)
+    def read_array(cls, r: Reader, version: int, count: int) -> list[ClassicProtocol]:
+        buf = r.buf
+        pos = r.pos
+        new = cls.__new__
+        items: list[ClassicProtocol] = []
+        for _ in range(count):
+            self = new(cls)
+            name_size = buf[pos]
+            pos += 1
+            if 0 < name_size < 128:
+                text, _ = SHORT_TEXT[name_size].unpack_from(buf, pos)
+                self.name = text.decode()
+                pos += name_size - 1
+            else:
+                r.pos = pos - 1
+                self.name = r.compact_string()
+                pos = r.pos
+            r.pos = pos
+            self.metadata = r.compact_blob()
+            pos = r.pos
+            tags = buf[pos]
+            pos += 1
+            if tags:
+                pos = r.unknown_tags(pos - 1)
+            items.append(self)
+        r.pos = pos
+        return items
 
-    def write(self, w: Writer, version: int) -> None:
-        w.compact_string(self.name)
-        w.compact_blob(self.metadata)
-        w.no_tags()
+    @staticmethod
+    def write_array(items: list[ClassicProtocol], w: Writer, version: int) -> None:
+        buf = w.buf
+        count = len(items) + 1
+        if count < 128:
+            buf.append(count)
+        else:
+            w.unsigned_varint(count)
+        for self in items:
+            w.compact_string(self.name)
+            w.compact_blob(self.metadata)
+            buf.append(0)
 
 
 @attrs.define
@@ -209,17 +336,33 @@ class ClassicMemberMetadata:
 
     @classmethod
     def read(cls, r: Reader, version: int) -> ClassicMemberMetadata:
-        session_timeout_ms = r.int32()
-        supported_protocols = [ClassicProtocol.read(r, version) for _ in range(r.compact_count(3))]
-        r.skip_tags()
-        return cls(session_timeout_ms, supported_protocols)
+        buf = r.buf
+        pos = r.pos
+        self = cls.__new__(cls)
+        self.session_timeout_ms, supported_protocols_count = _I32_HEAD.unpack_from(buf, pos)
+        pos += 5
+        r.pos = pos
+        self.supported_protocols = (
+            []
+            if supported_protocols_count == 1
+            else ClassicProtocol.read_array(r, version, r.elements(supported_protocols_count, 3))
+        )
+        pos = r.pos
+        tags = buf[pos]
+        pos += 1
+        if tags:
+            pos = r.unknown_tags(pos - 1)
+        r.pos = pos
+        return self
 
     def write(self, w: Writer, version: int) -> None:
-        w.int32(self.session_timeout_ms)
-        w.compact_count(len(self.supported_protocols))
-        for supported_protocol in self.supported_protocols:
-            supported_protocol.write(w, version)
-        w.no_tags()
+        buf = w.buf
+        buf += _I32.pack(self.session_timeout_ms)
+        if self.supported_protocols:
+            ClassicProtocol.write_array(self.supported_protocols, w, version)
+        else:
+            buf.append(1)
+        buf.append(0)
 
 
 @attrs.define
@@ -242,50 +385,137 @@ class ConsumerGroupMemberMetadataValue:
     def read(cls, r: Reader, version: int) -> ConsumerGroupMemberMetadataValue:
         if version != 0:
             raise UnsupportedVersion("ConsumerGroupMemberMetadataValue", version)
-        instance_id = r.compact_nullable_string()
-        rack_id = r.compact_nullable_string()
-        client_id = r.compact_string()
-        client_host = r.compact_string()
-        subscribed_topic_names = [r.compact_string() for _ in range(r.compact_count(1))]
-        subscribed_topic_regex = r.compact_nullable_string()
-        rebalance_timeout_ms = r.int32()
-        server_assignor = r.compact_nullable_string()
-        classic_member_metadata: ClassicMemberMetadata | None = ClassicMemberMetadata()
-        for tag in r.tags():
-            if tag == 0:
-                classic_member_metadata = None if r.unsigned_varint() == 0 else ClassicMemberMetadata.read(r, version)
-        return cls(
-            instance_id,
-            rack_id,
-            client_id,
-            client_host,
-            subscribed_topic_names,
-            subscribed_topic_regex,
-            rebalance_timeout_ms,
-            server_assignor,
-            classic_member_metadata,
-        )
+        try:
+            buf = r.buf
+            pos = r.pos
+            self = cls.__new__(cls)
+            instance_id_size = buf[pos]
+            pos += 1
+            if 0 < instance_id_size < 128:
+                text, rack_id_size = SHORT_TEXT[instance_id_size].unpack_from(buf, pos)
+                self.instance_id = text.decode()
+                pos += instance_id_size
+            elif instance_id_size == 0:
+                self.instance_id = None
+                rack_id_size = buf[pos]
+                pos += 1
+            else:
+                r.pos = pos - 1
+                self.instance_id = r.compact_nullable_string()
+                pos = r.pos
+                rack_id_size = buf[pos]
+                pos += 1
+            if 0 < rack_id_size < 128:
+                text, client_id_size = SHORT_TEXT[rack_id_size].unpack_from(buf, pos)
+                self.rack_id = text.decode()
+                pos += rack_id_size
+            elif rack_id_size == 0:
+                self.rack_id = None
+                client_id_size = buf[pos]
+                pos += 1
+            else:
+                r.pos = pos - 1
+                self.rack_id = r.compact_nullable_string()
+                pos = r.pos
+                client_id_size = buf[pos]
+                pos += 1
+            if 0 < client_id_size < 128:
+                text, client_host_size = SHORT_TEXT[client_id_size].unpack_from(buf, pos)
+                self.client_id = text.decode()
+                pos += client_id_size
+            else:
+                r.pos = pos - 1
+                self.client_id = r.compact_string()
+                pos = r.pos
+                client_host_size = buf[pos]
+                pos += 1
+            if 0 < client_host_size < 128:
+                text, _ = SHORT_TEXT[client_host_size].unpack_from(buf, pos)
+                self.client_host = text.decode()
+                pos += client_host_size - 1
+            else:
+                r.pos = pos - 1
+                self.client_host = r.compact_string()
+                pos = r.pos
+            r.pos = pos
+            self.subscribed_topic_names = [r.compact_string() for _ in range(r.compact_count(1))]
+            pos = r.pos
+            subscribed_topic_regex_size = buf[pos]
+            pos += 1
+            if 0 < subscribed_topic_regex_size < 128:
+                text, _ = SHORT_TEXT[subscribed_topic_regex_size].unpack_from(buf, pos)
+                self.subscribed_topic_regex = text.decode()
+                pos += subscribed_topic_regex_size - 1
+            elif subscribed_topic_regex_size == 0:
+                self.subscribed_topic_regex = None
+            else:
+                r.pos = pos - 1
+                self.subscribed_topic_regex = r.compact_nullable_string()
+                pos = r.pos
+            self.rebalance_timeout_ms, server_assignor_size = _I32_HEAD.unpack_from(buf, pos)
+            pos += 5
+            if 0 < server_assignor_size < 128:
+                text, tags = SHORT_TEXT[server_assignor_size].unpack_from(buf, pos)
+                self.server_assignor = text.decode()
+                pos += server_assignor_size
+            elif server_assignor_size == 0:
+                self.server_assignor = None
+                tags = buf[pos]
+                pos += 1
+            else:
+                r.pos = pos - 1
+                self.server_assignor = r.compact_nullable_string()
+                pos = r.pos
+                tags = buf[pos]
+                pos += 1
+            self.classic_member_metadata = ClassicMemberMetadata()
+            if tags:
+                r.pos = pos - 1
+                for tag in r.tags():
+                    if tag == 0:
+                        self.classic_member_metadata = (
+                            None if r.unsigned_varint() == 0 else ClassicMemberMetadata.read(r, version)
+                        )
+                pos = r.pos
+            r.pos = pos
+        except MALFORMED as error:
+            raise r.malformed(error) from None
+        return self
 
     def write(self, w: Writer, version: int) -> None:
         if version != 0:
             raise UnsupportedVersion("ConsumerGroupMemberMetadataValue", version)
-        w.compact_nullable_string(self.instance_id)
-        w.compact_nullable_string(self.rack_id)
+        buf = w.buf
+        if self.instance_id is None:
+            buf.append(0)
+        else:
+            w.compact_string(self.instance_id)
+        if self.rack_id is None:
+            buf.append(0)
+        else:
+            w.compact_string(self.rack_id)
         w.compact_string(self.client_id)
         w.compact_string(self.client_host)
         w.compact_count(len(self.subscribed_topic_names))
         for subscribed_topic_name in self.subscribed_topic_names:
             w.compact_string(subscribed_topic_name)
-        w.compact_nullable_string(self.subscribed_topic_regex)
-        w.int32(self.rebalance_timeout_ms)
-        w.compact_nullable_string(self.server_assignor)
-        tags = w.begin_tags()
+        if self.subscribed_topic_regex is None:
+            buf.append(0)
+        else:
+            w.compact_string(self.subscribed_topic_regex)
+        buf += _I32.pack(self.rebalance_timeout_ms)
+        if self.server_assignor is None:
+            buf.append(0)
+        else:
+            w.compact_string(self.server_assignor)
+        tags = len(buf)
+        buf.append(0)
         if self.classic_member_metadata != ClassicMemberMetadata():
             start = w.begin_tag(tags, 0)
             if self.classic_member_metadata is None:
-                w.unsigned_varint(0)
+                buf.append(0)
             else:
-                w.unsigned_varint(1)
+                buf.append(1)
                 self.classic_member_metadata.write(w, version)
             w.end_tag(start)
 
@@ -302,8 +532,9 @@ class ConsumerGroupTargetAssignmentMetadataKey:
     def read(cls, r: Reader, version: int) -> ConsumerGroupTargetAssignmentMetadataKey:
         if version != 0:
             raise UnsupportedVersion("ConsumerGroupTargetAssignmentMetadataKey", version)
-        group_id = r.string()
-        return cls(group_id)
+        self = cls.__new__(cls)
+        self.group_id = r.string()
+        return self
 
     def write(self, w: Writer, version: int) -> None:
         if version != 0:
@@ -324,18 +555,31 @@ class ConsumerGroupTargetAssignmentMetadataValue:
     def read(cls, r: Reader, version: int) -> ConsumerGroupTargetAssignmentMetadataValue:
         if version != 0:
             raise UnsupportedVersion("ConsumerGroupTargetAssignmentMetadataValue", version)
-        assignment_epoch = r.int32()
-        assignment_timestamp = 0
-        for tag in r.tags():
-            if tag == 0:
-                assignment_timestamp = r.int64()
-        return cls(assignment_epoch, assignment_timestamp)
+        try:
+            buf = r.buf
+            pos = r.pos
+            self = cls.__new__(cls)
+            self.assignment_epoch, tags = _I32_HEAD.unpack_from(buf, pos)
+            pos += 5
+            self.assignment_timestamp = 0
+            if tags:
+                r.pos = pos - 1
+                for tag in r.tags():
+                    if tag == 0:
+                        self.assignment_timestamp = r.int64()
+                pos = r.pos
+            r.pos = pos
+        except MALFORMED as error:
+            raise r.malformed(error) from None
+        return self
 
     def write(self, w: Writer, version: int) -> None:
         if version != 0:
             raise UnsupportedVersion("ConsumerGroupTargetAssignmentMetadataValue", version)
-        w.int32(self.assignment_epoch)
-        tags = w.begin_tags()
+        buf = w.buf
+        buf += _I32.pack(self.assignment_epoch)
+        tags = len(buf)
+        buf.append(0)
         if self.assignment_timestamp != 0:
             start = w.begin_tag(tags, 0)
             w.int64(self.assignment_timestamp)
@@ -355,9 +599,10 @@ class ConsumerGroupTargetAssignmentMemberKey:
     def read(cls, r: Reader, version: int) -> ConsumerGroupTargetAssignmentMemberKey:
         if version != 0:
             raise UnsupportedVersion("ConsumerGroupTargetAssignmentMemberKey", version)
-        group_id = r.string()
-        member_id = r.string()
-        return cls(group_id, member_id)
+        self = cls.__new__(cls)
+        self.group_id = r.string()
+        self.member_id = r.string()
+        return self
 
     def write(self, w: Writer, version: int) -> None:
         if version != 0:
@@ -372,17 +617,39 @@ class TopicPartition:
     partitions: list[int] = attrs.Factory(list)
 
     @classmethod
-    def read(cls, r: Reader, version: int) -> TopicPartition:
-        topic_id = r.uuid()
-        partitions = r.int32s(r.compact_count(4))
-        r.skip_tags()
-        return cls(topic_id, partitions)
+    def read_array(cls, r: Reader, version: int, count: int) -> list[TopicPartition]:
+        buf = r.buf
+        pos = r.pos
+        new = cls.__new__
+        items: list[TopicPartition] = []
+        for _ in range(count):
+            self = new(cls)
+            (self.topic_id,) = _UUID.unpack_from(buf, pos)
+            pos += 16
+            r.pos = pos
+            self.partitions = r.int32s(r.compact_count(4))
+            pos = r.pos
+            tags = buf[pos]
+            pos += 1
+            if tags:
+                pos = r.unknown_tags(pos - 1)
+            items.append(self)
+        r.pos = pos
+        return items
 
-    def write(self, w: Writer, version: int) -> None:
-        w.uuid(self.topic_id)
-        w.compact_count(len(self.partitions))
-        w.int32s(self.partitions)
-        w.no_tags()
+    @staticmethod
+    def write_array(items: list[TopicPartition], w: Writer, version: int) -> None:
+        buf = w.buf
+        count = len(items) + 1
+        if count < 128:
+            buf.append(count)
+        else:
+            w.unsigned_varint(count)
+        for self in items:
+            w.uuid(self.topic_id)
+            w.compact_count(len(self.partitions))
+            w.int32s(self.partitions)
+            buf.append(0)
 
 
 @attrs.define
@@ -397,17 +664,37 @@ class ConsumerGroupTargetAssignmentMemberValue:
     def read(cls, r: Reader, version: int) -> ConsumerGroupTargetAssignmentMemberValue:
         if version != 0:
             raise UnsupportedVersion("ConsumerGroupTargetAssignmentMemberValue", version)
-        topic_partitions = [TopicPartition.read(r, version) for _ in range(r.compact_count(18))]
-        r.skip_tags()
-        return cls(topic_partitions)
+        try:
+            buf = r.buf
+            pos = r.pos
+            self = cls.__new__(cls)
+            topic_partitions_count = buf[pos]
+            pos += 1
+            r.pos = pos
+            self.topic_partitions = (
+                []
+                if topic_partitions_count == 1
+                else TopicPartition.read_array(r, version, r.elements(topic_partitions_count, 18))
+            )
+            pos = r.pos
+            tags = buf[pos]
+            pos += 1
+            if tags:
+                pos = r.unknown_tags(pos - 1)
+            r.pos = pos
+        except MALFORMED as error:
+            raise r.malformed(error) from None
+        return self
 
     def write(self, w: Writer, version: int) -> None:
         if version != 0:
             raise UnsupportedVersion("ConsumerGroupTargetAssignmentMemberValue", version)
-        w.compact_count(len(self.topic_partitions))
-        for topic_partition in self.topic_partitions:
-            topic_partition.write(w, version)
-        w.no_tags()
+        buf = w.buf
+        if self.topic_partitions:
+            TopicPartition.write_array(self.topic_partitions, w, version)
+        else:
+            buf.append(1)
+        buf.append(0)
 
 
 @attrs.define
@@ -423,9 +710,10 @@ class ConsumerGroupCurrentMemberAssignmentKey:
     def read(cls, r: Reader, version: int) -> ConsumerGroupCurrentMemberAssignmentKey:
         if version != 0:
             raise UnsupportedVersion("ConsumerGroupCurrentMemberAssignmentKey", version)
-        group_id = r.string()
-        member_id = r.string()
-        return cls(group_id, member_id)
+        self = cls.__new__(cls)
+        self.group_id = r.string()
+        self.member_id = r.string()
+        return self
 
     def write(self, w: Writer, version: int) -> None:
         if version != 0:
@@ -441,29 +729,54 @@ class TopicPartitions:
     assignment_epochs: list[int] | None = attrs.Factory(list)  # tag 0
 
     @classmethod
-    def read(cls, r: Reader, version: int) -> TopicPartitions:
-        topic_id = r.uuid()
-        partitions = r.int32s(r.compact_count(4))
-        assignment_epochs: list[int] | None = []
-        for tag in r.tags():
-            if tag == 0:
-                count = r.compact_nullable_count(4)
-                assignment_epochs = None if count is None else r.int32s(count)
-        return cls(topic_id, partitions, assignment_epochs)
+    def read_array(cls, r: Reader, version: int, count: int) -> list[TopicPartitions]:
+        buf = r.buf
+        pos = r.pos
+        new = cls.__new__
+        items: list[TopicPartitions] = []
+        for _ in range(count):
+            self = new(cls)
+            (self.topic_id,) = _UUID.unpack_from(buf, pos)
+            pos += 16
+            r.pos = pos
+            self.partitions = r.int32s(r.compact_count(4))
+            pos = r.pos
+            tags = buf[pos]
+            pos += 1
+            self.assignment_epochs = []
+            if tags:
+                r.pos = pos - 1
+                for tag in r.tags():
+                    if tag == 0:
+                        elements = r.compact_nullable_count(4)
+                        self.assignment_epochs = None if elements is None else r.int32s(elements)
+                pos = r.pos
+            items.append(self)
+        r.pos = pos
+        return items
 
-    def write(self, w: Writer, version: int) -> None:
-        w.uuid(self.topic_id)
-        w.compact_count(len(self.partitions))
-        w.int32s(self.partitions)
-        tags = w.begin_tags()
-        if self.assignment_epochs != []:
-            start = w.begin_tag(tags, 0)
-            if self.assignment_epochs is None:
-                w.compact_null_count()
-            else:
-                w.compact_count(len(self.assignment_epochs))
-                w.int32s(self.assignment_epochs)
-            w.end_tag(start)
+    @staticmethod
+    def write_array(items: list[TopicPartitions], w: Writer, version: int) -> None:
+        buf = w.buf
+        count = len(items) + 1
+        if count < 128:
+            buf.append(count)
+        else:
+            w.unsigned_varint(count)
+        for self in items:
+            w.uuid(self.topic_id)
+            w.compact_count(len(self.partitions))
+            w.int32s(self.partitions)
+            tags = len(buf)
+            buf.append(0)
+            if self.assignment_epochs != []:
+                start = w.begin_tag(tags, 0)
+                if self.assignment_epochs is None:
+                    buf.append(0)
+                else:
+                    w.compact_count(len(self.assignment_epochs))
+                    w.int32s(self.assignment_epochs)
+                w.end_tag(start)
 
 
 @attrs.define
@@ -482,23 +795,53 @@ class ConsumerGroupCurrentMemberAssignmentValue:
     def read(cls, r: Reader, version: int) -> ConsumerGroupCurrentMemberAssignmentValue:
         if version != 0:
             raise UnsupportedVersion("ConsumerGroupCurrentMemberAssignmentValue", version)
-        member_epoch, previous_member_epoch, state = r.unpack(_I32_I32_I8)
-        assigned_partitions = [TopicPartitions.read(r, version) for _ in range(r.compact_count(18))]
-        partitions_pending_revocation = [TopicPartitions.read(r, version) for _ in range(r.compact_count(18))]
-        r.skip_tags()
-        return cls(member_epoch, previous_member_epoch, state, assigned_partitions, partitions_pending_revocation)
+        try:
+            buf = r.buf
+            pos = r.pos
+            self = cls.__new__(cls)
+            self.member_epoch, self.previous_member_epoch, self.state, assigned_partitions_count = (
+                _I32_I32_I8_HEAD.unpack_from(buf, pos)
+            )
+            pos += 10
+            r.pos = pos
+            self.assigned_partitions = (
+                []
+                if assigned_partitions_count == 1
+                else TopicPartitions.read_array(r, version, r.elements(assigned_partitions_count, 18))
+            )
+            pos = r.pos
+            partitions_pending_revocation_count = buf[pos]
+            pos += 1
+            r.pos = pos
+            self.partitions_pending_revocation = (
+                []
+                if partitions_pending_revocation_count == 1
+                else TopicPartitions.read_array(r, version, r.elements(partitions_pending_revocation_count, 18))
+            )
+            pos = r.pos
+            tags = buf[pos]
+            pos += 1
+            if tags:
+                pos = r.unknown_tags(pos - 1)
+            r.pos = pos
+        except MALFORMED as error:
+            raise r.malformed(error) from None
+        return self
 
     def write(self, w: Writer, version: int) -> None:
         if version != 0:
             raise UnsupportedVersion("ConsumerGroupCurrentMemberAssignmentValue", version)
-        w.buf += _I32_I32_I8.pack(self.member_epoch, self.previous_member_epoch, self.state)
-        w.compact_count(len(self.assigned_partitions))
-        for assigned_partition in self.assigned_partitions:
-            assigned_partition.write(w, version)
-        w.compact_count(len(self.partitions_pending_revocation))
-        for partitions_pending_revocation_item in self.partitions_pending_revocation:
-            partitions_pending_revocation_item.write(w, version)
-        w.no_tags()
+        buf = w.buf
+        buf += _I32_I32_I8.pack(self.member_epoch, self.previous_member_epoch, self.state)
+        if self.assigned_partitions:
+            TopicPartitions.write_array(self.assigned_partitions, w, version)
+        else:
+            buf.append(1)
+        if self.partitions_pending_revocation:
+            TopicPartitions.write_array(self.partitions_pending_revocation, w, version)
+        else:
+            buf.append(1)
+        buf.append(0)
 
 
 @attrs.define
@@ -514,9 +857,10 @@ class ConsumerGroupRegularExpressionKey:
     def read(cls, r: Reader, version: int) -> ConsumerGroupRegularExpressionKey:
         if version != 0:
             raise UnsupportedVersion("ConsumerGroupRegularExpressionKey", version)
-        group_id = r.string()
-        regular_expression = r.string()
-        return cls(group_id, regular_expression)
+        self = cls.__new__(cls)
+        self.group_id = r.string()
+        self.regular_expression = r.string()
+        return self
 
     def write(self, w: Writer, version: int) -> None:
         if version != 0:
@@ -539,16 +883,27 @@ class ConsumerGroupRegularExpressionValue:
     def read(cls, r: Reader, version: int) -> ConsumerGroupRegularExpressionValue:
         if version != 0:
             raise UnsupportedVersion("ConsumerGroupRegularExpressionValue", version)
-        topics = [r.compact_string() for _ in range(r.compact_count(1))]
-        version_, timestamp = r.unpack(_I64_I64)
-        r.skip_tags()
-        return cls(topics, version_, timestamp)
+        try:
+            buf = r.buf
+            pos = r.pos
+            self = cls.__new__(cls)
+            r.pos = pos
+            self.topics = [r.compact_string() for _ in range(r.compact_count(1))]
+            pos = r.pos
+            self.version, self.timestamp, tags = _I64_I64_HEAD.unpack_from(buf, pos)
+            pos += 17
+            if tags:
+                pos = r.unknown_tags(pos - 1)
+            r.pos = pos
+        except MALFORMED as error:
+            raise r.malformed(error) from None
+        return self
 
     def write(self, w: Writer, version: int) -> None:
         if version != 0:
             raise UnsupportedVersion("ConsumerGroupRegularExpressionValue", version)
+        buf = w.buf
         w.compact_count(len(self.topics))
         for topic in self.topics:
             w.compact_string(topic)
-        w.buf += _I64_I64.pack(self.version, self.timestamp)
-        w.no_tags()
+        buf += _I64_I64_NO_TAGS.pack(self.version, self.timestamp)

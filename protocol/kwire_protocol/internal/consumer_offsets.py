@@ -10,10 +10,15 @@ from typing import ClassVar
 
 import attrs
 
-from kwire_protocol.wire import NULL_UUID, Reader, UnsupportedVersion, Uuid, Writer
+from kwire_protocol.wire import MALFORMED, NULL_UUID, SHORT_TEXT, Reader, UnsupportedVersion, Uuid, Writer
 
+_I32 = Struct(">i")
+_I32_HEAD = Struct(">iB")
 _I32_I32 = Struct(">ii")
+_I64 = Struct(">q")
+_I64_HEAD = Struct(">qB")
 _I64_I32 = Struct(">qi")
+_I64_I32_HEAD = Struct(">qiB")
 _I64_I64 = Struct(">qq")
 
 
@@ -31,17 +36,19 @@ class LegacyOffsetCommitKey:
     def read(cls, r: Reader, version: int) -> LegacyOffsetCommitKey:
         if version != 0:
             raise UnsupportedVersion("LegacyOffsetCommitKey", version)
-        group = r.string()
-        topic = r.string()
-        partition = r.int32()
-        return cls(group, topic, partition)
+        self = cls.__new__(cls)
+        self.group = r.string()
+        self.topic = r.string()
+        self.partition = r.int32()
+        return self
 
     def write(self, w: Writer, version: int) -> None:
         if version != 0:
             raise UnsupportedVersion("LegacyOffsetCommitKey", version)
+        buf = w.buf
         w.string(self.group)
         w.string(self.topic)
-        w.int32(self.partition)
+        buf += _I32.pack(self.partition)
 
 
 @attrs.define
@@ -58,17 +65,19 @@ class LegacyOffsetCommitValue:
     def read(cls, r: Reader, version: int) -> LegacyOffsetCommitValue:
         if version != 0:
             raise UnsupportedVersion("LegacyOffsetCommitValue", version)
-        offset = r.int64()
-        metadata = r.string()
-        commit_timestamp = r.int64()
-        return cls(offset, metadata, commit_timestamp)
+        self = cls.__new__(cls)
+        self.offset = r.int64()
+        self.metadata = r.string()
+        self.commit_timestamp = r.int64()
+        return self
 
     def write(self, w: Writer, version: int) -> None:
         if version != 0:
             raise UnsupportedVersion("LegacyOffsetCommitValue", version)
-        w.int64(self.offset)
+        buf = w.buf
+        buf += _I64.pack(self.offset)
         w.string(self.metadata)
-        w.int64(self.commit_timestamp)
+        buf += _I64.pack(self.commit_timestamp)
 
 
 @attrs.define
@@ -85,17 +94,19 @@ class OffsetCommitKey:
     def read(cls, r: Reader, version: int) -> OffsetCommitKey:
         if version != 0:
             raise UnsupportedVersion("OffsetCommitKey", version)
-        group = r.string()
-        topic = r.string()
-        partition = r.int32()
-        return cls(group, topic, partition)
+        self = cls.__new__(cls)
+        self.group = r.string()
+        self.topic = r.string()
+        self.partition = r.int32()
+        return self
 
     def write(self, w: Writer, version: int) -> None:
         if version != 0:
             raise UnsupportedVersion("OffsetCommitKey", version)
+        buf = w.buf
         w.string(self.group)
         w.string(self.topic)
-        w.int32(self.partition)
+        buf += _I32.pack(self.partition)
 
 
 @attrs.define
@@ -115,49 +126,78 @@ class OffsetCommitValue:
     def read(cls, r: Reader, version: int) -> OffsetCommitValue:
         if not 0 <= version <= 4:
             raise UnsupportedVersion("OffsetCommitValue", version)
+        if version < 4:
+            return cls.read_classic(r, version)
+        try:
+            buf = r.buf
+            pos = r.pos
+            self = cls.__new__(cls)
+            self.offset, self.leader_epoch, metadata_size = _I64_I32_HEAD.unpack_from(buf, pos)
+            pos += 13
+            if 0 < metadata_size < 128:
+                text, _ = SHORT_TEXT[metadata_size].unpack_from(buf, pos)
+                self.metadata = text.decode()
+                pos += metadata_size - 1
+            else:
+                r.pos = pos - 1
+                self.metadata = r.compact_string()
+                pos = r.pos
+            self.commit_timestamp, tags = _I64_HEAD.unpack_from(buf, pos)
+            pos += 9
+            self.expire_timestamp = -1
+            self.topic_id = NULL_UUID
+            if tags:
+                r.pos = pos - 1
+                for tag in r.tags():
+                    if tag == 0:
+                        self.topic_id = r.uuid()
+                pos = r.pos
+            r.pos = pos
+        except MALFORMED as error:
+            raise r.malformed(error) from None
+        return self
+
+    @classmethod
+    def read_classic(cls, r: Reader, version: int) -> OffsetCommitValue:
+        self = cls.__new__(cls)
         if version >= 3:
-            offset, leader_epoch = r.unpack(_I64_I32)
+            self.offset, self.leader_epoch = r.unpack(_I64_I32)
         else:
-            offset = r.int64()
-            leader_epoch = -1
-        if version >= 4:
-            metadata = r.compact_string()
-        else:
-            metadata = r.string()
+            self.offset = r.int64()
+            self.leader_epoch = -1
+        self.metadata = r.string()
         if version >= 2:
-            commit_timestamp = r.int64()
-            expire_timestamp = -1
+            self.commit_timestamp = r.int64()
+            self.expire_timestamp = -1
         elif version >= 1:
-            commit_timestamp, expire_timestamp = r.unpack(_I64_I64)
+            self.commit_timestamp, self.expire_timestamp = r.unpack(_I64_I64)
         else:
-            commit_timestamp = r.int64()
-            expire_timestamp = -1
-        topic_id = NULL_UUID
-        if version >= 4:
-            for tag in r.tags():
-                if tag == 0:
-                    topic_id = r.uuid()
-        return cls(offset, leader_epoch, metadata, commit_timestamp, expire_timestamp, topic_id)
+            self.commit_timestamp = r.int64()
+            self.expire_timestamp = -1
+        self.topic_id = NULL_UUID
+        return self
 
     def write(self, w: Writer, version: int) -> None:
         if not 0 <= version <= 4:
             raise UnsupportedVersion("OffsetCommitValue", version)
+        buf = w.buf
         if version >= 3:
-            w.buf += _I64_I32.pack(self.offset, self.leader_epoch)
+            buf += _I64_I32.pack(self.offset, self.leader_epoch)
         else:
-            w.int64(self.offset)
+            buf += _I64.pack(self.offset)
         if version >= 4:
             w.compact_string(self.metadata)
         else:
             w.string(self.metadata)
         if version >= 2:
-            w.int64(self.commit_timestamp)
+            buf += _I64.pack(self.commit_timestamp)
         elif version >= 1:
-            w.buf += _I64_I64.pack(self.commit_timestamp, self.expire_timestamp)
+            buf += _I64_I64.pack(self.commit_timestamp, self.expire_timestamp)
         else:
-            w.int64(self.commit_timestamp)
+            buf += _I64.pack(self.commit_timestamp)
         if version >= 4:
-            tags = w.begin_tags()
+            tags = len(buf)
+            buf.append(0)
             if self.topic_id != NULL_UUID:
                 start = w.begin_tag(tags, 0)
                 w.uuid(self.topic_id)
@@ -176,8 +216,9 @@ class GroupMetadataKey:
     def read(cls, r: Reader, version: int) -> GroupMetadataKey:
         if version != 0:
             raise UnsupportedVersion("GroupMetadataKey", version)
-        group = r.string()
-        return cls(group)
+        self = cls.__new__(cls)
+        self.group = r.string()
+        return self
 
     def write(self, w: Writer, version: int) -> None:
         if version != 0:
@@ -197,72 +238,132 @@ class MemberMetadata:
     assignment: bytes = b""
 
     @classmethod
-    def read(cls, r: Reader, version: int) -> MemberMetadata:
-        if version >= 4:
-            member_id = r.compact_string()
-        else:
-            member_id = r.string()
-        if version >= 4:
-            group_instance_id = r.compact_nullable_string()
-        elif version >= 3:
-            group_instance_id = r.nullable_string()
-        else:
-            group_instance_id = None
-        if version >= 4:
-            client_id = r.compact_string()
-            client_host = r.compact_string()
-        else:
-            client_id = r.string()
-            client_host = r.string()
-        if version >= 1:
-            rebalance_timeout, session_timeout = r.unpack(_I32_I32)
-        else:
-            session_timeout = r.int32()
-            rebalance_timeout = -1
-        if version >= 4:
-            subscription = r.compact_blob()
-            assignment = r.compact_blob()
-            r.skip_tags()
-        else:
-            subscription = r.blob()
-            assignment = r.blob()
-        return cls(
-            member_id,
-            group_instance_id,
-            client_id,
-            client_host,
-            rebalance_timeout,
-            session_timeout,
-            subscription,
-            assignment,
-        )
+    def read_array(cls, r: Reader, version: int, count: int) -> list[MemberMetadata]:
+        buf = r.buf
+        pos = r.pos
+        new = cls.__new__
+        items: list[MemberMetadata] = []
+        for _ in range(count):
+            self = new(cls)
+            member_id_size = buf[pos]
+            pos += 1
+            if 0 < member_id_size < 128:
+                text, group_instance_id_size = SHORT_TEXT[member_id_size].unpack_from(buf, pos)
+                self.member_id = text.decode()
+                pos += member_id_size
+            else:
+                r.pos = pos - 1
+                self.member_id = r.compact_string()
+                pos = r.pos
+                group_instance_id_size = buf[pos]
+                pos += 1
+            if 0 < group_instance_id_size < 128:
+                text, client_id_size = SHORT_TEXT[group_instance_id_size].unpack_from(buf, pos)
+                self.group_instance_id = text.decode()
+                pos += group_instance_id_size
+            elif group_instance_id_size == 0:
+                self.group_instance_id = None
+                client_id_size = buf[pos]
+                pos += 1
+            else:
+                r.pos = pos - 1
+                self.group_instance_id = r.compact_nullable_string()
+                pos = r.pos
+                client_id_size = buf[pos]
+                pos += 1
+            if 0 < client_id_size < 128:
+                text, client_host_size = SHORT_TEXT[client_id_size].unpack_from(buf, pos)
+                self.client_id = text.decode()
+                pos += client_id_size
+            else:
+                r.pos = pos - 1
+                self.client_id = r.compact_string()
+                pos = r.pos
+                client_host_size = buf[pos]
+                pos += 1
+            if 0 < client_host_size < 128:
+                text, _ = SHORT_TEXT[client_host_size].unpack_from(buf, pos)
+                self.client_host = text.decode()
+                pos += client_host_size - 1
+            else:
+                r.pos = pos - 1
+                self.client_host = r.compact_string()
+                pos = r.pos
+            self.rebalance_timeout, self.session_timeout = _I32_I32.unpack_from(buf, pos)
+            pos += 8
+            r.pos = pos
+            self.subscription = r.compact_blob()
+            pos = r.pos
+            r.pos = pos
+            self.assignment = r.compact_blob()
+            pos = r.pos
+            tags = buf[pos]
+            pos += 1
+            if tags:
+                pos = r.unknown_tags(pos - 1)
+            items.append(self)
+        r.pos = pos
+        return items
 
-    def write(self, w: Writer, version: int) -> None:
-        if version >= 4:
-            w.compact_string(self.member_id)
+    @classmethod
+    def read_classic(cls, r: Reader, version: int) -> MemberMetadata:
+        self = cls.__new__(cls)
+        self.member_id = r.string()
+        if version >= 3:
+            self.group_instance_id = r.nullable_string()
         else:
-            w.string(self.member_id)
-        if version >= 4:
-            w.compact_nullable_string(self.group_instance_id)
-        elif version == 3:
-            w.nullable_string(self.group_instance_id)
-        if version >= 4:
-            w.compact_string(self.client_id)
-            w.compact_string(self.client_host)
-        else:
-            w.string(self.client_id)
-            w.string(self.client_host)
+            self.group_instance_id = None
+        self.client_id = r.string()
+        self.client_host = r.string()
         if version >= 1:
-            w.buf += _I32_I32.pack(self.rebalance_timeout, self.session_timeout)
+            self.rebalance_timeout, self.session_timeout = r.unpack(_I32_I32)
         else:
-            w.int32(self.session_timeout)
+            self.session_timeout = r.int32()
+            self.rebalance_timeout = -1
+        self.subscription = r.blob()
+        self.assignment = r.blob()
+        return self
+
+    @staticmethod
+    def write_array(items: list[MemberMetadata], w: Writer, version: int) -> None:
+        buf = w.buf
         if version >= 4:
-            w.compact_blob(self.subscription)
-            w.compact_blob(self.assignment)
-            w.no_tags()
+            count = len(items) + 1
+            if count < 128:
+                buf.append(count)
+            else:
+                w.unsigned_varint(count)
         else:
-            w.blob(self.subscription)
-            w.blob(self.assignment)
+            w.count(len(items))
+        for self in items:
+            if version >= 4:
+                w.compact_string(self.member_id)
+            else:
+                w.string(self.member_id)
+            if version >= 4:
+                if self.group_instance_id is None:
+                    buf.append(0)
+                else:
+                    w.compact_string(self.group_instance_id)
+            elif version == 3:
+                w.nullable_string(self.group_instance_id)
+            if version >= 4:
+                w.compact_string(self.client_id)
+                w.compact_string(self.client_host)
+            else:
+                w.string(self.client_id)
+                w.string(self.client_host)
+            if version >= 1:
+                buf += _I32_I32.pack(self.rebalance_timeout, self.session_timeout)
+            else:
+                buf += _I32.pack(self.session_timeout)
+            if version >= 4:
+                w.compact_blob(self.subscription)
+                w.compact_blob(self.assignment)
+                buf.append(0)
+            else:
+                w.blob(self.subscription)
+                w.blob(self.assignment)
 
 
 @attrs.define
@@ -282,50 +383,106 @@ class GroupMetadataValue:
     def read(cls, r: Reader, version: int) -> GroupMetadataValue:
         if not 0 <= version <= 4:
             raise UnsupportedVersion("GroupMetadataValue", version)
-        if version >= 4:
-            protocol_type = r.compact_string()
-        else:
-            protocol_type = r.string()
-        generation = r.int32()
-        if version >= 4:
-            protocol = r.compact_nullable_string()
-            leader = r.compact_nullable_string()
-        else:
-            protocol = r.nullable_string()
-            leader = r.nullable_string()
+        if version < 4:
+            return cls.read_classic(r, version)
+        try:
+            buf = r.buf
+            pos = r.pos
+            self = cls.__new__(cls)
+            protocol_type_size = buf[pos]
+            pos += 1
+            if 0 < protocol_type_size < 128:
+                text, _ = SHORT_TEXT[protocol_type_size].unpack_from(buf, pos)
+                self.protocol_type = text.decode()
+                pos += protocol_type_size - 1
+            else:
+                r.pos = pos - 1
+                self.protocol_type = r.compact_string()
+                pos = r.pos
+            self.generation, protocol_size = _I32_HEAD.unpack_from(buf, pos)
+            pos += 5
+            if 0 < protocol_size < 128:
+                text, leader_size = SHORT_TEXT[protocol_size].unpack_from(buf, pos)
+                self.protocol = text.decode()
+                pos += protocol_size
+            elif protocol_size == 0:
+                self.protocol = None
+                leader_size = buf[pos]
+                pos += 1
+            else:
+                r.pos = pos - 1
+                self.protocol = r.compact_nullable_string()
+                pos = r.pos
+                leader_size = buf[pos]
+                pos += 1
+            if 0 < leader_size < 128:
+                text, _ = SHORT_TEXT[leader_size].unpack_from(buf, pos)
+                self.leader = text.decode()
+                pos += leader_size - 1
+            elif leader_size == 0:
+                self.leader = None
+            else:
+                r.pos = pos - 1
+                self.leader = r.compact_nullable_string()
+                pos = r.pos
+            self.current_state_timestamp, members_count = _I64_HEAD.unpack_from(buf, pos)
+            pos += 9
+            r.pos = pos
+            self.members = (
+                [] if members_count == 1 else MemberMetadata.read_array(r, version, r.elements(members_count, 15))
+            )
+            pos = r.pos
+            tags = buf[pos]
+            pos += 1
+            if tags:
+                pos = r.unknown_tags(pos - 1)
+            r.pos = pos
+        except MALFORMED as error:
+            raise r.malformed(error) from None
+        return self
+
+    @classmethod
+    def read_classic(cls, r: Reader, version: int) -> GroupMetadataValue:
+        self = cls.__new__(cls)
+        self.protocol_type = r.string()
+        self.generation = r.int32()
+        self.protocol = r.nullable_string()
+        self.leader = r.nullable_string()
         if version >= 2:
-            current_state_timestamp = r.int64()
+            self.current_state_timestamp = r.int64()
         else:
-            current_state_timestamp = -1
-        if version >= 4:
-            members = [MemberMetadata.read(r, version) for _ in range(r.compact_count(15))]
-            r.skip_tags()
-        else:
-            members = [MemberMetadata.read(r, version) for _ in range(r.count(18))]
-        return cls(protocol_type, generation, protocol, leader, current_state_timestamp, members)
+            self.current_state_timestamp = -1
+        self.members = [MemberMetadata.read_classic(r, version) for _ in range(r.count(18))]
+        return self
 
     def write(self, w: Writer, version: int) -> None:
         if not 0 <= version <= 4:
             raise UnsupportedVersion("GroupMetadataValue", version)
+        buf = w.buf
         if version >= 4:
             w.compact_string(self.protocol_type)
         else:
             w.string(self.protocol_type)
-        w.int32(self.generation)
+        buf += _I32.pack(self.generation)
         if version >= 4:
-            w.compact_nullable_string(self.protocol)
-            w.compact_nullable_string(self.leader)
+            if self.protocol is None:
+                buf.append(0)
+            else:
+                w.compact_string(self.protocol)
+            if self.leader is None:
+                buf.append(0)
+            else:
+                w.compact_string(self.leader)
         else:
             w.nullable_string(self.protocol)
             w.nullable_string(self.leader)
         if version >= 2:
-            w.int64(self.current_state_timestamp)
+            buf += _I64.pack(self.current_state_timestamp)
         if version >= 4:
-            w.compact_count(len(self.members))
-            for member in self.members:
-                member.write(w, version)
-            w.no_tags()
+            if self.members:
+                MemberMetadata.write_array(self.members, w, version)
+            else:
+                buf.append(1)
+            buf.append(0)
         else:
-            w.count(len(self.members))
-            for member in self.members:
-                member.write(w, version)
+            MemberMetadata.write_array(self.members, w, version)

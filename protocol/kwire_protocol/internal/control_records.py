@@ -10,11 +10,32 @@ from typing import ClassVar
 
 import attrs
 
-from kwire_protocol.wire import NULL_UUID, Reader, UnsupportedField, UnsupportedVersion, Uuid, Writer
+from kwire_protocol.wire import (
+    MALFORMED,
+    NULL_UUID,
+    SHORT_TEXT,
+    Reader,
+    UnsupportedField,
+    UnsupportedVersion,
+    Uuid,
+    Writer,
+)
 
-_I16_I16 = Struct(">hh")
+_I16 = Struct(">h")
+_I16_HEAD = Struct(">hB")
+_I16_I16_HEAD = Struct(">hhB")
+_I16_I16_NO_TAGS = Struct(">hhx")
 _I16_I32 = Struct(">hi")
-_I16_I64 = Struct(">hq")
+_I16_I32_HEAD = Struct(">hiB")
+_I16_I64_HEAD = Struct(">hqB")
+_I16_I64_NO_TAGS = Struct(">hqx")
+_I16_NO_TAGS = Struct(">hx")
+_I32 = Struct(">i")
+_I32_HEAD = Struct(">iB")
+_I32_NO_TAGS = Struct(">ix")
+_I32_UUID_HEAD = Struct(">i16sB")
+_UI16_HEAD = Struct(">HB")
+_UI16_NO_TAGS = Struct(">Hx")
 
 
 @attrs.define
@@ -28,13 +49,15 @@ class ControlRecordTypeSchema:
     def read(cls, r: Reader, version: int) -> ControlRecordTypeSchema:
         if version != 0:
             raise UnsupportedVersion("ControlRecordTypeSchema", version)
-        type_ = r.int16()
-        return cls(type_)
+        self = cls.__new__(cls)
+        self.type = r.int16()
+        return self
 
     def write(self, w: Writer, version: int) -> None:
         if version != 0:
             raise UnsupportedVersion("ControlRecordTypeSchema", version)
-        w.int16(self.type)
+        buf = w.buf
+        buf += _I16.pack(self.type)
 
 
 @attrs.define
@@ -48,13 +71,15 @@ class EndTxnMarker:
     def read(cls, r: Reader, version: int) -> EndTxnMarker:
         if version != 0:
             raise UnsupportedVersion("EndTxnMarker", version)
-        coordinator_epoch = r.int32()
-        return cls(coordinator_epoch)
+        self = cls.__new__(cls)
+        self.coordinator_epoch = r.int32()
+        return self
 
     def write(self, w: Writer, version: int) -> None:
         if version != 0:
             raise UnsupportedVersion("EndTxnMarker", version)
-        w.int32(self.coordinator_epoch)
+        buf = w.buf
+        buf += _I32.pack(self.coordinator_epoch)
 
 
 @attrs.define
@@ -69,15 +94,24 @@ class KRaftVersionRecord:
     def read(cls, r: Reader, version: int) -> KRaftVersionRecord:
         if version != 0:
             raise UnsupportedVersion("KRaftVersionRecord", version)
-        version_, k_raft_version = r.unpack(_I16_I16)
-        r.skip_tags()
-        return cls(version_, k_raft_version)
+        try:
+            buf = r.buf
+            pos = r.pos
+            self = cls.__new__(cls)
+            self.version, self.k_raft_version, tags = _I16_I16_HEAD.unpack_from(buf, pos)
+            pos += 5
+            if tags:
+                pos = r.unknown_tags(pos - 1)
+            r.pos = pos
+        except MALFORMED as error:
+            raise r.malformed(error) from None
+        return self
 
     def write(self, w: Writer, version: int) -> None:
         if version != 0:
             raise UnsupportedVersion("KRaftVersionRecord", version)
-        w.buf += _I16_I16.pack(self.version, self.k_raft_version)
-        w.no_tags()
+        buf = w.buf
+        buf += _I16_I16_NO_TAGS.pack(self.version, self.k_raft_version)
 
 
 @attrs.define
@@ -86,23 +120,43 @@ class LeaderChangeMessageVoter:
     voter_directory_id: Uuid = NULL_UUID  # v1+
 
     @classmethod
-    def read(cls, r: Reader, version: int) -> LeaderChangeMessageVoter:
-        voter_id = r.int32()
-        if version >= 1:
-            voter_directory_id = r.uuid()
-        else:
-            voter_directory_id = NULL_UUID
-        r.skip_tags()
-        return cls(voter_id, voter_directory_id)
+    def read_array(cls, r: Reader, version: int, count: int) -> list[LeaderChangeMessageVoter]:
+        buf = r.buf
+        pos = r.pos
+        new = cls.__new__
+        items: list[LeaderChangeMessageVoter] = []
+        for _ in range(count):
+            self = new(cls)
+            if version >= 1:
+                self.voter_id, self.voter_directory_id, tags = _I32_UUID_HEAD.unpack_from(buf, pos)
+                pos += 21
+            else:
+                self.voter_id, tags = _I32_HEAD.unpack_from(buf, pos)
+                pos += 5
+                self.voter_directory_id = NULL_UUID
+            if tags:
+                pos = r.unknown_tags(pos - 1)
+            items.append(self)
+        r.pos = pos
+        return items
 
-    def write(self, w: Writer, version: int) -> None:
-        w.int32(self.voter_id)
-        if version >= 1:
-            w.uuid(self.voter_directory_id)
+    @staticmethod
+    def write_array(items: list[LeaderChangeMessageVoter], w: Writer, version: int) -> None:
+        buf = w.buf
+        count = len(items) + 1
+        if count < 128:
+            buf.append(count)
         else:
-            if self.voter_directory_id != NULL_UUID:
-                raise UnsupportedField("LeaderChangeMessageVoter.voter_directory_id", version)
-        w.no_tags()
+            w.unsigned_varint(count)
+        for self in items:
+            if version >= 1:
+                buf += _I32.pack(self.voter_id)
+                w.uuid(self.voter_directory_id)
+                buf.append(0)
+            else:
+                buf += _I32_NO_TAGS.pack(self.voter_id)
+                if self.voter_directory_id != NULL_UUID:
+                    raise UnsupportedField("LeaderChangeMessageVoter.voter_directory_id", version)
 
 
 @attrs.define
@@ -119,23 +173,51 @@ class LeaderChangeMessage:
     def read(cls, r: Reader, version: int) -> LeaderChangeMessage:
         if not 0 <= version <= 1:
             raise UnsupportedVersion("LeaderChangeMessage", version)
-        version_, leader_id = r.unpack(_I16_I32)
-        voters = [LeaderChangeMessageVoter.read(r, version) for _ in range(r.compact_count(5))]
-        granting_voters = [LeaderChangeMessageVoter.read(r, version) for _ in range(r.compact_count(5))]
-        r.skip_tags()
-        return cls(version_, leader_id, voters, granting_voters)
+        try:
+            buf = r.buf
+            pos = r.pos
+            self = cls.__new__(cls)
+            self.version, self.leader_id, voters_count = _I16_I32_HEAD.unpack_from(buf, pos)
+            pos += 7
+            r.pos = pos
+            self.voters = (
+                []
+                if voters_count == 1
+                else LeaderChangeMessageVoter.read_array(r, version, r.elements(voters_count, 5))
+            )
+            pos = r.pos
+            granting_voters_count = buf[pos]
+            pos += 1
+            r.pos = pos
+            self.granting_voters = (
+                []
+                if granting_voters_count == 1
+                else LeaderChangeMessageVoter.read_array(r, version, r.elements(granting_voters_count, 5))
+            )
+            pos = r.pos
+            tags = buf[pos]
+            pos += 1
+            if tags:
+                pos = r.unknown_tags(pos - 1)
+            r.pos = pos
+        except MALFORMED as error:
+            raise r.malformed(error) from None
+        return self
 
     def write(self, w: Writer, version: int) -> None:
         if not 0 <= version <= 1:
             raise UnsupportedVersion("LeaderChangeMessage", version)
-        w.buf += _I16_I32.pack(self.version, self.leader_id)
-        w.compact_count(len(self.voters))
-        for voter in self.voters:
-            voter.write(w, version)
-        w.compact_count(len(self.granting_voters))
-        for granting_voter in self.granting_voters:
-            granting_voter.write(w, version)
-        w.no_tags()
+        buf = w.buf
+        buf += _I16_I32.pack(self.version, self.leader_id)
+        if self.voters:
+            LeaderChangeMessageVoter.write_array(self.voters, w, version)
+        else:
+            buf.append(1)
+        if self.granting_voters:
+            LeaderChangeMessageVoter.write_array(self.granting_voters, w, version)
+        else:
+            buf.append(1)
+        buf.append(0)
 
 
 @attrs.define
@@ -149,15 +231,24 @@ class SnapshotFooterRecord:
     def read(cls, r: Reader, version: int) -> SnapshotFooterRecord:
         if version != 0:
             raise UnsupportedVersion("SnapshotFooterRecord", version)
-        version_ = r.int16()
-        r.skip_tags()
-        return cls(version_)
+        try:
+            buf = r.buf
+            pos = r.pos
+            self = cls.__new__(cls)
+            self.version, tags = _I16_HEAD.unpack_from(buf, pos)
+            pos += 3
+            if tags:
+                pos = r.unknown_tags(pos - 1)
+            r.pos = pos
+        except MALFORMED as error:
+            raise r.malformed(error) from None
+        return self
 
     def write(self, w: Writer, version: int) -> None:
         if version != 0:
             raise UnsupportedVersion("SnapshotFooterRecord", version)
-        w.int16(self.version)
-        w.no_tags()
+        buf = w.buf
+        buf += _I16_NO_TAGS.pack(self.version)
 
 
 @attrs.define
@@ -172,15 +263,24 @@ class SnapshotHeaderRecord:
     def read(cls, r: Reader, version: int) -> SnapshotHeaderRecord:
         if version != 0:
             raise UnsupportedVersion("SnapshotHeaderRecord", version)
-        version_, last_contained_log_timestamp = r.unpack(_I16_I64)
-        r.skip_tags()
-        return cls(version_, last_contained_log_timestamp)
+        try:
+            buf = r.buf
+            pos = r.pos
+            self = cls.__new__(cls)
+            self.version, self.last_contained_log_timestamp, tags = _I16_I64_HEAD.unpack_from(buf, pos)
+            pos += 11
+            if tags:
+                pos = r.unknown_tags(pos - 1)
+            r.pos = pos
+        except MALFORMED as error:
+            raise r.malformed(error) from None
+        return self
 
     def write(self, w: Writer, version: int) -> None:
         if version != 0:
             raise UnsupportedVersion("SnapshotHeaderRecord", version)
-        w.buf += _I16_I64.pack(self.version, self.last_contained_log_timestamp)
-        w.no_tags()
+        buf = w.buf
+        buf += _I16_I64_NO_TAGS.pack(self.version, self.last_contained_log_timestamp)
 
 
 @attrs.define
@@ -190,18 +290,53 @@ class Endpoint:
     port: int = 0
 
     @classmethod
-    def read(cls, r: Reader, version: int) -> Endpoint:
-        name = r.compact_string()
-        host = r.compact_string()
-        port = r.uint16()
-        r.skip_tags()
-        return cls(name, host, port)
+    def read_array(cls, r: Reader, version: int, count: int) -> list[Endpoint]:
+        buf = r.buf
+        pos = r.pos
+        new = cls.__new__
+        items: list[Endpoint] = []
+        for _ in range(count):
+            self = new(cls)
+            name_size = buf[pos]
+            pos += 1
+            if 0 < name_size < 128:
+                text, host_size = SHORT_TEXT[name_size].unpack_from(buf, pos)
+                self.name = text.decode()
+                pos += name_size
+            else:
+                r.pos = pos - 1
+                self.name = r.compact_string()
+                pos = r.pos
+                host_size = buf[pos]
+                pos += 1
+            if 0 < host_size < 128:
+                text, _ = SHORT_TEXT[host_size].unpack_from(buf, pos)
+                self.host = text.decode()
+                pos += host_size - 1
+            else:
+                r.pos = pos - 1
+                self.host = r.compact_string()
+                pos = r.pos
+            self.port, tags = _UI16_HEAD.unpack_from(buf, pos)
+            pos += 3
+            if tags:
+                pos = r.unknown_tags(pos - 1)
+            items.append(self)
+        r.pos = pos
+        return items
 
-    def write(self, w: Writer, version: int) -> None:
-        w.compact_string(self.name)
-        w.compact_string(self.host)
-        w.uint16(self.port)
-        w.no_tags()
+    @staticmethod
+    def write_array(items: list[Endpoint], w: Writer, version: int) -> None:
+        buf = w.buf
+        count = len(items) + 1
+        if count < 128:
+            buf.append(count)
+        else:
+            w.unsigned_varint(count)
+        for self in items:
+            w.compact_string(self.name)
+            w.compact_string(self.host)
+            buf += _UI16_NO_TAGS.pack(self.port)
 
 
 @attrs.define
@@ -211,13 +346,19 @@ class KRaftVersionFeature:
 
     @classmethod
     def read(cls, r: Reader, version: int) -> KRaftVersionFeature:
-        min_supported_version, max_supported_version = r.unpack(_I16_I16)
-        r.skip_tags()
-        return cls(min_supported_version, max_supported_version)
+        buf = r.buf
+        pos = r.pos
+        self = cls.__new__(cls)
+        self.min_supported_version, self.max_supported_version, tags = _I16_I16_HEAD.unpack_from(buf, pos)
+        pos += 5
+        if tags:
+            pos = r.unknown_tags(pos - 1)
+        r.pos = pos
+        return self
 
     def write(self, w: Writer, version: int) -> None:
-        w.buf += _I16_I16.pack(self.min_supported_version, self.max_supported_version)
-        w.no_tags()
+        buf = w.buf
+        buf += _I16_I16_NO_TAGS.pack(self.min_supported_version, self.max_supported_version)
 
 
 @attrs.define
@@ -228,22 +369,48 @@ class VotersRecordVoter:
     k_raft_version_feature: KRaftVersionFeature = attrs.Factory(KRaftVersionFeature)
 
     @classmethod
-    def read(cls, r: Reader, version: int) -> VotersRecordVoter:
-        voter_id = r.int32()
-        voter_directory_id = r.uuid()
-        endpoints = [Endpoint.read(r, version) for _ in range(r.compact_count(5))]
-        k_raft_version_feature = KRaftVersionFeature.read(r, version)
-        r.skip_tags()
-        return cls(voter_id, voter_directory_id, endpoints, k_raft_version_feature)
+    def read_array(cls, r: Reader, version: int, count: int) -> list[VotersRecordVoter]:
+        buf = r.buf
+        pos = r.pos
+        new = cls.__new__
+        items: list[VotersRecordVoter] = []
+        for _ in range(count):
+            self = new(cls)
+            self.voter_id, self.voter_directory_id, endpoints_count = _I32_UUID_HEAD.unpack_from(buf, pos)
+            pos += 21
+            r.pos = pos
+            self.endpoints = (
+                [] if endpoints_count == 1 else Endpoint.read_array(r, version, r.elements(endpoints_count, 5))
+            )
+            pos = r.pos
+            r.pos = pos
+            self.k_raft_version_feature = KRaftVersionFeature.read(r, version)
+            pos = r.pos
+            tags = buf[pos]
+            pos += 1
+            if tags:
+                pos = r.unknown_tags(pos - 1)
+            items.append(self)
+        r.pos = pos
+        return items
 
-    def write(self, w: Writer, version: int) -> None:
-        w.int32(self.voter_id)
-        w.uuid(self.voter_directory_id)
-        w.compact_count(len(self.endpoints))
-        for endpoint in self.endpoints:
-            endpoint.write(w, version)
-        self.k_raft_version_feature.write(w, version)
-        w.no_tags()
+    @staticmethod
+    def write_array(items: list[VotersRecordVoter], w: Writer, version: int) -> None:
+        buf = w.buf
+        count = len(items) + 1
+        if count < 128:
+            buf.append(count)
+        else:
+            w.unsigned_varint(count)
+        for self in items:
+            buf += _I32.pack(self.voter_id)
+            w.uuid(self.voter_directory_id)
+            if self.endpoints:
+                Endpoint.write_array(self.endpoints, w, version)
+            else:
+                buf.append(1)
+            self.k_raft_version_feature.write(w, version)
+            buf.append(0)
 
 
 @attrs.define
@@ -258,16 +425,33 @@ class VotersRecord:
     def read(cls, r: Reader, version: int) -> VotersRecord:
         if version != 0:
             raise UnsupportedVersion("VotersRecord", version)
-        version_ = r.int16()
-        voters = [VotersRecordVoter.read(r, version) for _ in range(r.compact_count(27))]
-        r.skip_tags()
-        return cls(version_, voters)
+        try:
+            buf = r.buf
+            pos = r.pos
+            self = cls.__new__(cls)
+            self.version, voters_count = _I16_HEAD.unpack_from(buf, pos)
+            pos += 3
+            r.pos = pos
+            self.voters = (
+                [] if voters_count == 1 else VotersRecordVoter.read_array(r, version, r.elements(voters_count, 27))
+            )
+            pos = r.pos
+            tags = buf[pos]
+            pos += 1
+            if tags:
+                pos = r.unknown_tags(pos - 1)
+            r.pos = pos
+        except MALFORMED as error:
+            raise r.malformed(error) from None
+        return self
 
     def write(self, w: Writer, version: int) -> None:
         if version != 0:
             raise UnsupportedVersion("VotersRecord", version)
-        w.int16(self.version)
-        w.compact_count(len(self.voters))
-        for voter in self.voters:
-            voter.write(w, version)
-        w.no_tags()
+        buf = w.buf
+        buf += _I16.pack(self.version)
+        if self.voters:
+            VotersRecordVoter.write_array(self.voters, w, version)
+        else:
+            buf.append(1)
+        buf.append(0)

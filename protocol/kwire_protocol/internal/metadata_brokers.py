@@ -10,13 +10,36 @@ from typing import ClassVar
 
 import attrs
 
-from kwire_protocol.wire import NULL_UUID, Reader, UnsupportedField, UnsupportedVersion, Uuid, Writer
+from kwire_protocol.wire import (
+    MALFORMED,
+    NULL_UUID,
+    SHORT_TEXT,
+    Reader,
+    UnsupportedField,
+    UnsupportedVersion,
+    Uuid,
+    Writer,
+)
 
+_BOOL = Struct(">?")
 _BOOL_BOOL = Struct(">??")
-_I16_I16 = Struct(">hh")
+_BOOL_BOOL_HEAD = Struct(">??B")
+_BOOL_HEAD = Struct(">?B")
+_I16_I16_HEAD = Struct(">hhB")
+_I16_I16_NO_TAGS = Struct(">hhx")
+_I32 = Struct(">i")
 _I32_BOOL = Struct(">i?")
+_I32_BOOL_UUID_I64_HEAD = Struct(">i?16sqB")
+_I32_HEAD = Struct(">iB")
 _I32_I64 = Struct(">iq")
-_UI16_I16 = Struct(">Hh")
+_I32_I64_HEAD = Struct(">iqB")
+_I32_I64_NO_TAGS = Struct(">iqx")
+_I32_NO_TAGS = Struct(">ix")
+_I32_UUID_BOOL_HEAD = Struct(">i16s?B")
+_I32_UUID_I64_HEAD = Struct(">i16sqB")
+_I64 = Struct(">q")
+_UI16_I16_HEAD = Struct(">HhB")
+_UI16_I16_NO_TAGS = Struct(">Hhx")
 
 
 @attrs.define
@@ -27,18 +50,53 @@ class BrokerEndpoint:
     security_protocol: int = 0
 
     @classmethod
-    def read(cls, r: Reader, version: int) -> BrokerEndpoint:
-        name = r.compact_string()
-        host = r.compact_string()
-        port, security_protocol = r.unpack(_UI16_I16)
-        r.skip_tags()
-        return cls(name, host, port, security_protocol)
+    def read_array(cls, r: Reader, version: int, count: int) -> list[BrokerEndpoint]:
+        buf = r.buf
+        pos = r.pos
+        new = cls.__new__
+        items: list[BrokerEndpoint] = []
+        for _ in range(count):
+            self = new(cls)
+            name_size = buf[pos]
+            pos += 1
+            if 0 < name_size < 128:
+                text, host_size = SHORT_TEXT[name_size].unpack_from(buf, pos)
+                self.name = text.decode()
+                pos += name_size
+            else:
+                r.pos = pos - 1
+                self.name = r.compact_string()
+                pos = r.pos
+                host_size = buf[pos]
+                pos += 1
+            if 0 < host_size < 128:
+                text, _ = SHORT_TEXT[host_size].unpack_from(buf, pos)
+                self.host = text.decode()
+                pos += host_size - 1
+            else:
+                r.pos = pos - 1
+                self.host = r.compact_string()
+                pos = r.pos
+            self.port, self.security_protocol, tags = _UI16_I16_HEAD.unpack_from(buf, pos)
+            pos += 5
+            if tags:
+                pos = r.unknown_tags(pos - 1)
+            items.append(self)
+        r.pos = pos
+        return items
 
-    def write(self, w: Writer, version: int) -> None:
-        w.compact_string(self.name)
-        w.compact_string(self.host)
-        w.buf += _UI16_I16.pack(self.port, self.security_protocol)
-        w.no_tags()
+    @staticmethod
+    def write_array(items: list[BrokerEndpoint], w: Writer, version: int) -> None:
+        buf = w.buf
+        count = len(items) + 1
+        if count < 128:
+            buf.append(count)
+        else:
+            w.unsigned_varint(count)
+        for self in items:
+            w.compact_string(self.name)
+            w.compact_string(self.host)
+            buf += _UI16_I16_NO_TAGS.pack(self.port, self.security_protocol)
 
 
 @attrs.define
@@ -48,16 +106,42 @@ class BrokerFeature:
     max_supported_version: int = 0
 
     @classmethod
-    def read(cls, r: Reader, version: int) -> BrokerFeature:
-        name = r.compact_string()
-        min_supported_version, max_supported_version = r.unpack(_I16_I16)
-        r.skip_tags()
-        return cls(name, min_supported_version, max_supported_version)
+    def read_array(cls, r: Reader, version: int, count: int) -> list[BrokerFeature]:
+        buf = r.buf
+        pos = r.pos
+        new = cls.__new__
+        items: list[BrokerFeature] = []
+        for _ in range(count):
+            self = new(cls)
+            name_size = buf[pos]
+            pos += 1
+            if 0 < name_size < 128:
+                text, _ = SHORT_TEXT[name_size].unpack_from(buf, pos)
+                self.name = text.decode()
+                pos += name_size - 1
+            else:
+                r.pos = pos - 1
+                self.name = r.compact_string()
+                pos = r.pos
+            self.min_supported_version, self.max_supported_version, tags = _I16_I16_HEAD.unpack_from(buf, pos)
+            pos += 5
+            if tags:
+                pos = r.unknown_tags(pos - 1)
+            items.append(self)
+        r.pos = pos
+        return items
 
-    def write(self, w: Writer, version: int) -> None:
-        w.compact_string(self.name)
-        w.buf += _I16_I16.pack(self.min_supported_version, self.max_supported_version)
-        w.no_tags()
+    @staticmethod
+    def write_array(items: list[BrokerFeature], w: Writer, version: int) -> None:
+        buf = w.buf
+        count = len(items) + 1
+        if count < 128:
+            buf.append(count)
+        else:
+            w.unsigned_varint(count)
+        for self in items:
+            w.compact_string(self.name)
+            buf += _I16_I16_NO_TAGS.pack(self.min_supported_version, self.max_supported_version)
 
 
 @attrs.define
@@ -82,72 +166,108 @@ class RegisterBrokerRecord:
     def read(cls, r: Reader, version: int) -> RegisterBrokerRecord:
         if not 0 <= version <= 4:
             raise UnsupportedVersion("RegisterBrokerRecord", version)
-        if version >= 2:
-            broker_id, is_migrating_zk_broker = r.unpack(_I32_BOOL)
-        else:
-            broker_id = r.int32()
-            is_migrating_zk_broker = False
-        incarnation_id = r.uuid()
-        broker_epoch = r.int64()
-        end_points = [BrokerEndpoint.read(r, version) for _ in range(r.compact_count(7))]
-        features = [BrokerFeature.read(r, version) for _ in range(r.compact_count(6))]
-        rack = r.compact_nullable_string()
-        if version >= 1:
-            fenced, in_controlled_shutdown = r.unpack(_BOOL_BOOL)
-        else:
-            fenced = r.boolean()
-            in_controlled_shutdown = False
-        log_dirs: list[Uuid] = []
-        cordoned_log_dirs: list[Uuid] | None = None
-        for tag in r.tags():
-            if tag == 0 and version >= 3:
-                log_dirs = [r.uuid() for _ in range(r.compact_count(16))]
-            elif tag == 1 and version >= 4:
-                count = r.compact_nullable_count(16)
-                cordoned_log_dirs = None if count is None else [r.uuid() for _ in range(count)]
-        return cls(
-            broker_id,
-            is_migrating_zk_broker,
-            incarnation_id,
-            broker_epoch,
-            end_points,
-            features,
-            rack,
-            fenced,
-            in_controlled_shutdown,
-            log_dirs,
-            cordoned_log_dirs,
-        )
+        try:
+            buf = r.buf
+            pos = r.pos
+            self = cls.__new__(cls)
+            if version >= 2:
+                (
+                    self.broker_id,
+                    self.is_migrating_zk_broker,
+                    self.incarnation_id,
+                    self.broker_epoch,
+                    end_points_count,
+                ) = _I32_BOOL_UUID_I64_HEAD.unpack_from(buf, pos)
+                pos += 30
+            else:
+                self.broker_id, self.incarnation_id, self.broker_epoch, end_points_count = (
+                    _I32_UUID_I64_HEAD.unpack_from(buf, pos)
+                )
+                pos += 29
+                self.is_migrating_zk_broker = False
+            r.pos = pos
+            self.end_points = (
+                [] if end_points_count == 1 else BrokerEndpoint.read_array(r, version, r.elements(end_points_count, 7))
+            )
+            pos = r.pos
+            features_count = buf[pos]
+            pos += 1
+            r.pos = pos
+            self.features = (
+                [] if features_count == 1 else BrokerFeature.read_array(r, version, r.elements(features_count, 6))
+            )
+            pos = r.pos
+            rack_size = buf[pos]
+            pos += 1
+            if 0 < rack_size < 128:
+                text, _ = SHORT_TEXT[rack_size].unpack_from(buf, pos)
+                self.rack = text.decode()
+                pos += rack_size - 1
+            elif rack_size == 0:
+                self.rack = None
+            else:
+                r.pos = pos - 1
+                self.rack = r.compact_nullable_string()
+                pos = r.pos
+            if version >= 1:
+                self.fenced, self.in_controlled_shutdown, tags = _BOOL_BOOL_HEAD.unpack_from(buf, pos)
+                pos += 3
+            else:
+                self.fenced, tags = _BOOL_HEAD.unpack_from(buf, pos)
+                pos += 2
+                self.in_controlled_shutdown = False
+            self.log_dirs = []
+            self.cordoned_log_dirs = None
+            if tags:
+                r.pos = pos - 1
+                for tag in r.tags():
+                    if tag == 0 and version >= 3:
+                        self.log_dirs = [r.uuid() for _ in range(r.compact_count(16))]
+                    elif tag == 1 and version >= 4:
+                        elements = r.compact_nullable_count(16)
+                        self.cordoned_log_dirs = None if elements is None else [r.uuid() for _ in range(elements)]
+                pos = r.pos
+            r.pos = pos
+        except MALFORMED as error:
+            raise r.malformed(error) from None
+        return self
 
     def write(self, w: Writer, version: int) -> None:
         if not 0 <= version <= 4:
             raise UnsupportedVersion("RegisterBrokerRecord", version)
+        buf = w.buf
         if version >= 2:
-            w.buf += _I32_BOOL.pack(self.broker_id, self.is_migrating_zk_broker)
+            buf += _I32_BOOL.pack(self.broker_id, self.is_migrating_zk_broker)
         else:
             if self.is_migrating_zk_broker:
                 raise UnsupportedField("RegisterBrokerRecord.is_migrating_zk_broker", version)
-            w.int32(self.broker_id)
+            buf += _I32.pack(self.broker_id)
         w.uuid(self.incarnation_id)
-        w.int64(self.broker_epoch)
-        w.compact_count(len(self.end_points))
-        for end_point in self.end_points:
-            end_point.write(w, version)
-        w.compact_count(len(self.features))
-        for feature in self.features:
-            feature.write(w, version)
-        w.compact_nullable_string(self.rack)
+        buf += _I64.pack(self.broker_epoch)
+        if self.end_points:
+            BrokerEndpoint.write_array(self.end_points, w, version)
+        else:
+            buf.append(1)
+        if self.features:
+            BrokerFeature.write_array(self.features, w, version)
+        else:
+            buf.append(1)
+        if self.rack is None:
+            buf.append(0)
+        else:
+            w.compact_string(self.rack)
         if version >= 1:
-            w.buf += _BOOL_BOOL.pack(self.fenced, self.in_controlled_shutdown)
+            buf += _BOOL_BOOL.pack(self.fenced, self.in_controlled_shutdown)
         else:
             if self.in_controlled_shutdown:
                 raise UnsupportedField("RegisterBrokerRecord.in_controlled_shutdown", version)
-            w.boolean(self.fenced)
+            buf += _BOOL.pack(self.fenced)
         if version <= 2 and self.log_dirs:
             raise UnsupportedField("RegisterBrokerRecord.log_dirs", version)
         if version <= 3 and self.cordoned_log_dirs is not None:
             raise UnsupportedField("RegisterBrokerRecord.cordoned_log_dirs", version)
-        tags = w.begin_tags()
+        tags = len(buf)
+        buf.append(0)
         if self.log_dirs:
             start = w.begin_tag(tags, 0)
             w.compact_count(len(self.log_dirs))
@@ -175,15 +295,24 @@ class UnregisterBrokerRecord:
     def read(cls, r: Reader, version: int) -> UnregisterBrokerRecord:
         if version != 0:
             raise UnsupportedVersion("UnregisterBrokerRecord", version)
-        broker_id, broker_epoch = r.unpack(_I32_I64)
-        r.skip_tags()
-        return cls(broker_id, broker_epoch)
+        try:
+            buf = r.buf
+            pos = r.pos
+            self = cls.__new__(cls)
+            self.broker_id, self.broker_epoch, tags = _I32_I64_HEAD.unpack_from(buf, pos)
+            pos += 13
+            if tags:
+                pos = r.unknown_tags(pos - 1)
+            r.pos = pos
+        except MALFORMED as error:
+            raise r.malformed(error) from None
+        return self
 
     def write(self, w: Writer, version: int) -> None:
         if version != 0:
             raise UnsupportedVersion("UnregisterBrokerRecord", version)
-        w.buf += _I32_I64.pack(self.broker_id, self.broker_epoch)
-        w.no_tags()
+        buf = w.buf
+        buf += _I32_I64_NO_TAGS.pack(self.broker_id, self.broker_epoch)
 
 
 @attrs.define
@@ -199,15 +328,24 @@ class FenceBrokerRecord:
     def read(cls, r: Reader, version: int) -> FenceBrokerRecord:
         if version != 0:
             raise UnsupportedVersion("FenceBrokerRecord", version)
-        id_, epoch = r.unpack(_I32_I64)
-        r.skip_tags()
-        return cls(id_, epoch)
+        try:
+            buf = r.buf
+            pos = r.pos
+            self = cls.__new__(cls)
+            self.id, self.epoch, tags = _I32_I64_HEAD.unpack_from(buf, pos)
+            pos += 13
+            if tags:
+                pos = r.unknown_tags(pos - 1)
+            r.pos = pos
+        except MALFORMED as error:
+            raise r.malformed(error) from None
+        return self
 
     def write(self, w: Writer, version: int) -> None:
         if version != 0:
             raise UnsupportedVersion("FenceBrokerRecord", version)
-        w.buf += _I32_I64.pack(self.id, self.epoch)
-        w.no_tags()
+        buf = w.buf
+        buf += _I32_I64_NO_TAGS.pack(self.id, self.epoch)
 
 
 @attrs.define
@@ -223,15 +361,24 @@ class UnfenceBrokerRecord:
     def read(cls, r: Reader, version: int) -> UnfenceBrokerRecord:
         if version != 0:
             raise UnsupportedVersion("UnfenceBrokerRecord", version)
-        id_, epoch = r.unpack(_I32_I64)
-        r.skip_tags()
-        return cls(id_, epoch)
+        try:
+            buf = r.buf
+            pos = r.pos
+            self = cls.__new__(cls)
+            self.id, self.epoch, tags = _I32_I64_HEAD.unpack_from(buf, pos)
+            pos += 13
+            if tags:
+                pos = r.unknown_tags(pos - 1)
+            r.pos = pos
+        except MALFORMED as error:
+            raise r.malformed(error) from None
+        return self
 
     def write(self, w: Writer, version: int) -> None:
         if version != 0:
             raise UnsupportedVersion("UnfenceBrokerRecord", version)
-        w.buf += _I32_I64.pack(self.id, self.epoch)
-        w.no_tags()
+        buf = w.buf
+        buf += _I32_I64_NO_TAGS.pack(self.id, self.epoch)
 
 
 @attrs.define
@@ -251,34 +398,47 @@ class BrokerRegistrationChangeRecord:
     def read(cls, r: Reader, version: int) -> BrokerRegistrationChangeRecord:
         if not 0 <= version <= 3:
             raise UnsupportedVersion("BrokerRegistrationChangeRecord", version)
-        broker_id, broker_epoch = r.unpack(_I32_I64)
-        fenced = 0
-        in_controlled_shutdown = 0
-        log_dirs: list[Uuid] = []
-        cordoned_log_dirs: list[Uuid] | None = None
-        for tag in r.tags():
-            if tag == 0:
-                fenced = r.int8()
-            elif tag == 1 and version >= 1:
-                in_controlled_shutdown = r.int8()
-            elif tag == 2 and version >= 2:
-                log_dirs = [r.uuid() for _ in range(r.compact_count(16))]
-            elif tag == 3 and version >= 3:
-                count = r.compact_nullable_count(16)
-                cordoned_log_dirs = None if count is None else [r.uuid() for _ in range(count)]
-        return cls(broker_id, broker_epoch, fenced, in_controlled_shutdown, log_dirs, cordoned_log_dirs)
+        try:
+            buf = r.buf
+            pos = r.pos
+            self = cls.__new__(cls)
+            self.broker_id, self.broker_epoch, tags = _I32_I64_HEAD.unpack_from(buf, pos)
+            pos += 13
+            self.fenced = 0
+            self.in_controlled_shutdown = 0
+            self.log_dirs = []
+            self.cordoned_log_dirs = None
+            if tags:
+                r.pos = pos - 1
+                for tag in r.tags():
+                    if tag == 0:
+                        self.fenced = r.int8()
+                    elif tag == 1 and version >= 1:
+                        self.in_controlled_shutdown = r.int8()
+                    elif tag == 2 and version >= 2:
+                        self.log_dirs = [r.uuid() for _ in range(r.compact_count(16))]
+                    elif tag == 3 and version >= 3:
+                        elements = r.compact_nullable_count(16)
+                        self.cordoned_log_dirs = None if elements is None else [r.uuid() for _ in range(elements)]
+                pos = r.pos
+            r.pos = pos
+        except MALFORMED as error:
+            raise r.malformed(error) from None
+        return self
 
     def write(self, w: Writer, version: int) -> None:
         if not 0 <= version <= 3:
             raise UnsupportedVersion("BrokerRegistrationChangeRecord", version)
-        w.buf += _I32_I64.pack(self.broker_id, self.broker_epoch)
+        buf = w.buf
+        buf += _I32_I64.pack(self.broker_id, self.broker_epoch)
         if version <= 0 and self.in_controlled_shutdown != 0:
             raise UnsupportedField("BrokerRegistrationChangeRecord.in_controlled_shutdown", version)
         if version <= 1 and self.log_dirs:
             raise UnsupportedField("BrokerRegistrationChangeRecord.log_dirs", version)
         if version <= 2 and self.cordoned_log_dirs is not None:
             raise UnsupportedField("BrokerRegistrationChangeRecord.cordoned_log_dirs", version)
-        tags = w.begin_tags()
+        tags = len(buf)
+        buf.append(0)
         if self.fenced != 0:
             start = w.begin_tag(tags, 0)
             w.int8(self.fenced)
@@ -309,18 +469,53 @@ class ControllerEndpoint:
     security_protocol: int = 0
 
     @classmethod
-    def read(cls, r: Reader, version: int) -> ControllerEndpoint:
-        name = r.compact_string()
-        host = r.compact_string()
-        port, security_protocol = r.unpack(_UI16_I16)
-        r.skip_tags()
-        return cls(name, host, port, security_protocol)
+    def read_array(cls, r: Reader, version: int, count: int) -> list[ControllerEndpoint]:
+        buf = r.buf
+        pos = r.pos
+        new = cls.__new__
+        items: list[ControllerEndpoint] = []
+        for _ in range(count):
+            self = new(cls)
+            name_size = buf[pos]
+            pos += 1
+            if 0 < name_size < 128:
+                text, host_size = SHORT_TEXT[name_size].unpack_from(buf, pos)
+                self.name = text.decode()
+                pos += name_size
+            else:
+                r.pos = pos - 1
+                self.name = r.compact_string()
+                pos = r.pos
+                host_size = buf[pos]
+                pos += 1
+            if 0 < host_size < 128:
+                text, _ = SHORT_TEXT[host_size].unpack_from(buf, pos)
+                self.host = text.decode()
+                pos += host_size - 1
+            else:
+                r.pos = pos - 1
+                self.host = r.compact_string()
+                pos = r.pos
+            self.port, self.security_protocol, tags = _UI16_I16_HEAD.unpack_from(buf, pos)
+            pos += 5
+            if tags:
+                pos = r.unknown_tags(pos - 1)
+            items.append(self)
+        r.pos = pos
+        return items
 
-    def write(self, w: Writer, version: int) -> None:
-        w.compact_string(self.name)
-        w.compact_string(self.host)
-        w.buf += _UI16_I16.pack(self.port, self.security_protocol)
-        w.no_tags()
+    @staticmethod
+    def write_array(items: list[ControllerEndpoint], w: Writer, version: int) -> None:
+        buf = w.buf
+        count = len(items) + 1
+        if count < 128:
+            buf.append(count)
+        else:
+            w.unsigned_varint(count)
+        for self in items:
+            w.compact_string(self.name)
+            w.compact_string(self.host)
+            buf += _UI16_I16_NO_TAGS.pack(self.port, self.security_protocol)
 
 
 @attrs.define
@@ -330,16 +525,42 @@ class ControllerFeature:
     max_supported_version: int = 0
 
     @classmethod
-    def read(cls, r: Reader, version: int) -> ControllerFeature:
-        name = r.compact_string()
-        min_supported_version, max_supported_version = r.unpack(_I16_I16)
-        r.skip_tags()
-        return cls(name, min_supported_version, max_supported_version)
+    def read_array(cls, r: Reader, version: int, count: int) -> list[ControllerFeature]:
+        buf = r.buf
+        pos = r.pos
+        new = cls.__new__
+        items: list[ControllerFeature] = []
+        for _ in range(count):
+            self = new(cls)
+            name_size = buf[pos]
+            pos += 1
+            if 0 < name_size < 128:
+                text, _ = SHORT_TEXT[name_size].unpack_from(buf, pos)
+                self.name = text.decode()
+                pos += name_size - 1
+            else:
+                r.pos = pos - 1
+                self.name = r.compact_string()
+                pos = r.pos
+            self.min_supported_version, self.max_supported_version, tags = _I16_I16_HEAD.unpack_from(buf, pos)
+            pos += 5
+            if tags:
+                pos = r.unknown_tags(pos - 1)
+            items.append(self)
+        r.pos = pos
+        return items
 
-    def write(self, w: Writer, version: int) -> None:
-        w.compact_string(self.name)
-        w.buf += _I16_I16.pack(self.min_supported_version, self.max_supported_version)
-        w.no_tags()
+    @staticmethod
+    def write_array(items: list[ControllerFeature], w: Writer, version: int) -> None:
+        buf = w.buf
+        count = len(items) + 1
+        if count < 128:
+            buf.append(count)
+        else:
+            w.unsigned_varint(count)
+        for self in items:
+            w.compact_string(self.name)
+            buf += _I16_I16_NO_TAGS.pack(self.min_supported_version, self.max_supported_version)
 
 
 @attrs.define
@@ -358,27 +579,53 @@ class RegisterControllerRecord:
     def read(cls, r: Reader, version: int) -> RegisterControllerRecord:
         if version != 0:
             raise UnsupportedVersion("RegisterControllerRecord", version)
-        controller_id = r.int32()
-        incarnation_id = r.uuid()
-        zk_migration_ready = r.boolean()
-        end_points = [ControllerEndpoint.read(r, version) for _ in range(r.compact_count(7))]
-        features = [ControllerFeature.read(r, version) for _ in range(r.compact_count(6))]
-        r.skip_tags()
-        return cls(controller_id, incarnation_id, zk_migration_ready, end_points, features)
+        try:
+            buf = r.buf
+            pos = r.pos
+            self = cls.__new__(cls)
+            self.controller_id, self.incarnation_id, self.zk_migration_ready, end_points_count = (
+                _I32_UUID_BOOL_HEAD.unpack_from(buf, pos)
+            )
+            pos += 22
+            r.pos = pos
+            self.end_points = (
+                []
+                if end_points_count == 1
+                else ControllerEndpoint.read_array(r, version, r.elements(end_points_count, 7))
+            )
+            pos = r.pos
+            features_count = buf[pos]
+            pos += 1
+            r.pos = pos
+            self.features = (
+                [] if features_count == 1 else ControllerFeature.read_array(r, version, r.elements(features_count, 6))
+            )
+            pos = r.pos
+            tags = buf[pos]
+            pos += 1
+            if tags:
+                pos = r.unknown_tags(pos - 1)
+            r.pos = pos
+        except MALFORMED as error:
+            raise r.malformed(error) from None
+        return self
 
     def write(self, w: Writer, version: int) -> None:
         if version != 0:
             raise UnsupportedVersion("RegisterControllerRecord", version)
-        w.int32(self.controller_id)
+        buf = w.buf
+        buf += _I32.pack(self.controller_id)
         w.uuid(self.incarnation_id)
-        w.boolean(self.zk_migration_ready)
-        w.compact_count(len(self.end_points))
-        for end_point in self.end_points:
-            end_point.write(w, version)
-        w.compact_count(len(self.features))
-        for feature in self.features:
-            feature.write(w, version)
-        w.no_tags()
+        buf += _BOOL.pack(self.zk_migration_ready)
+        if self.end_points:
+            ControllerEndpoint.write_array(self.end_points, w, version)
+        else:
+            buf.append(1)
+        if self.features:
+            ControllerFeature.write_array(self.features, w, version)
+        else:
+            buf.append(1)
+        buf.append(0)
 
 
 @attrs.define
@@ -393,12 +640,21 @@ class UnregisterControllerRecord:
     def read(cls, r: Reader, version: int) -> UnregisterControllerRecord:
         if version != 0:
             raise UnsupportedVersion("UnregisterControllerRecord", version)
-        controller_id = r.int32()
-        r.skip_tags()
-        return cls(controller_id)
+        try:
+            buf = r.buf
+            pos = r.pos
+            self = cls.__new__(cls)
+            self.controller_id, tags = _I32_HEAD.unpack_from(buf, pos)
+            pos += 5
+            if tags:
+                pos = r.unknown_tags(pos - 1)
+            r.pos = pos
+        except MALFORMED as error:
+            raise r.malformed(error) from None
+        return self
 
     def write(self, w: Writer, version: int) -> None:
         if version != 0:
             raise UnsupportedVersion("UnregisterControllerRecord", version)
-        w.int32(self.controller_id)
-        w.no_tags()
+        buf = w.buf
+        buf += _I32_NO_TAGS.pack(self.controller_id)

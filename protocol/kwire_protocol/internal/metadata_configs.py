@@ -10,10 +10,16 @@ from typing import ClassVar
 
 import attrs
 
-from kwire_protocol.wire import Reader, UnsupportedVersion, Writer
+from kwire_protocol.wire import MALFORMED, SHORT_TEXT, Reader, UnsupportedVersion, Writer
 
-_F64_BOOL = Struct(">d?")
-_I32_I64_I64 = Struct(">iqq")
+_F64_BOOL_HEAD = Struct(">d?B")
+_F64_BOOL_NO_TAGS = Struct(">d?x")
+_I16_HEAD = Struct(">hB")
+_I16_NO_TAGS = Struct(">hx")
+_I32_I64_I64_HEAD = Struct(">iqqB")
+_I32_I64_I64_NO_TAGS = Struct(">iqqx")
+_I8 = Struct(">b")
+_I8_HEAD = Struct(">bB")
 
 
 @attrs.define
@@ -31,21 +37,65 @@ class ConfigRecord:
     def read(cls, r: Reader, version: int) -> ConfigRecord:
         if version != 0:
             raise UnsupportedVersion("ConfigRecord", version)
-        resource_type = r.int8()
-        resource_name = r.compact_string()
-        name = r.compact_string()
-        value = r.compact_nullable_string()
-        r.skip_tags()
-        return cls(resource_type, resource_name, name, value)
+        try:
+            buf = r.buf
+            pos = r.pos
+            self = cls.__new__(cls)
+            self.resource_type, resource_name_size = _I8_HEAD.unpack_from(buf, pos)
+            pos += 2
+            if 0 < resource_name_size < 128:
+                text, name_size = SHORT_TEXT[resource_name_size].unpack_from(buf, pos)
+                self.resource_name = text.decode()
+                pos += resource_name_size
+            else:
+                r.pos = pos - 1
+                self.resource_name = r.compact_string()
+                pos = r.pos
+                name_size = buf[pos]
+                pos += 1
+            if 0 < name_size < 128:
+                text, value_size = SHORT_TEXT[name_size].unpack_from(buf, pos)
+                self.name = text.decode()
+                pos += name_size
+            else:
+                r.pos = pos - 1
+                self.name = r.compact_string()
+                pos = r.pos
+                value_size = buf[pos]
+                pos += 1
+            if 0 < value_size < 128:
+                text, tags = SHORT_TEXT[value_size].unpack_from(buf, pos)
+                self.value = text.decode()
+                pos += value_size
+            elif value_size == 0:
+                self.value = None
+                tags = buf[pos]
+                pos += 1
+            else:
+                r.pos = pos - 1
+                self.value = r.compact_nullable_string()
+                pos = r.pos
+                tags = buf[pos]
+                pos += 1
+            if tags:
+                pos = r.unknown_tags(pos - 1)
+            r.pos = pos
+        except MALFORMED as error:
+            raise r.malformed(error) from None
+        return self
 
     def write(self, w: Writer, version: int) -> None:
         if version != 0:
             raise UnsupportedVersion("ConfigRecord", version)
-        w.int8(self.resource_type)
+        buf = w.buf
+        buf += _I8.pack(self.resource_type)
         w.compact_string(self.resource_name)
         w.compact_string(self.name)
-        w.compact_nullable_string(self.value)
-        w.no_tags()
+        if self.value is None:
+            buf.append(0)
+        else:
+            w.compact_string(self.value)
+        buf.append(0)
 
 
 @attrs.define
@@ -61,17 +111,35 @@ class FeatureLevelRecord:
     def read(cls, r: Reader, version: int) -> FeatureLevelRecord:
         if version != 0:
             raise UnsupportedVersion("FeatureLevelRecord", version)
-        name = r.compact_string()
-        feature_level = r.int16()
-        r.skip_tags()
-        return cls(name, feature_level)
+        try:
+            buf = r.buf
+            pos = r.pos
+            self = cls.__new__(cls)
+            name_size = buf[pos]
+            pos += 1
+            if 0 < name_size < 128:
+                text, _ = SHORT_TEXT[name_size].unpack_from(buf, pos)
+                self.name = text.decode()
+                pos += name_size - 1
+            else:
+                r.pos = pos - 1
+                self.name = r.compact_string()
+                pos = r.pos
+            self.feature_level, tags = _I16_HEAD.unpack_from(buf, pos)
+            pos += 3
+            if tags:
+                pos = r.unknown_tags(pos - 1)
+            r.pos = pos
+        except MALFORMED as error:
+            raise r.malformed(error) from None
+        return self
 
     def write(self, w: Writer, version: int) -> None:
         if version != 0:
             raise UnsupportedVersion("FeatureLevelRecord", version)
+        buf = w.buf
         w.compact_string(self.name)
-        w.int16(self.feature_level)
-        w.no_tags()
+        buf += _I16_NO_TAGS.pack(self.feature_level)
 
 
 @attrs.define
@@ -80,16 +148,60 @@ class EntityData:
     entity_name: str | None = ""
 
     @classmethod
-    def read(cls, r: Reader, version: int) -> EntityData:
-        entity_type = r.compact_string()
-        entity_name = r.compact_nullable_string()
-        r.skip_tags()
-        return cls(entity_type, entity_name)
+    def read_array(cls, r: Reader, version: int, count: int) -> list[EntityData]:
+        buf = r.buf
+        pos = r.pos
+        new = cls.__new__
+        items: list[EntityData] = []
+        for _ in range(count):
+            self = new(cls)
+            entity_type_size = buf[pos]
+            pos += 1
+            if 0 < entity_type_size < 128:
+                text, entity_name_size = SHORT_TEXT[entity_type_size].unpack_from(buf, pos)
+                self.entity_type = text.decode()
+                pos += entity_type_size
+            else:
+                r.pos = pos - 1
+                self.entity_type = r.compact_string()
+                pos = r.pos
+                entity_name_size = buf[pos]
+                pos += 1
+            if 0 < entity_name_size < 128:
+                text, tags = SHORT_TEXT[entity_name_size].unpack_from(buf, pos)
+                self.entity_name = text.decode()
+                pos += entity_name_size
+            elif entity_name_size == 0:
+                self.entity_name = None
+                tags = buf[pos]
+                pos += 1
+            else:
+                r.pos = pos - 1
+                self.entity_name = r.compact_nullable_string()
+                pos = r.pos
+                tags = buf[pos]
+                pos += 1
+            if tags:
+                pos = r.unknown_tags(pos - 1)
+            items.append(self)
+        r.pos = pos
+        return items
 
-    def write(self, w: Writer, version: int) -> None:
-        w.compact_string(self.entity_type)
-        w.compact_nullable_string(self.entity_name)
-        w.no_tags()
+    @staticmethod
+    def write_array(items: list[EntityData], w: Writer, version: int) -> None:
+        buf = w.buf
+        count = len(items) + 1
+        if count < 128:
+            buf.append(count)
+        else:
+            w.unsigned_varint(count)
+        for self in items:
+            w.compact_string(self.entity_type)
+            if self.entity_name is None:
+                buf.append(0)
+            else:
+                w.compact_string(self.entity_name)
+            buf.append(0)
 
 
 @attrs.define
@@ -107,21 +219,44 @@ class ClientQuotaRecord:
     def read(cls, r: Reader, version: int) -> ClientQuotaRecord:
         if version != 0:
             raise UnsupportedVersion("ClientQuotaRecord", version)
-        entity = [EntityData.read(r, version) for _ in range(r.compact_count(3))]
-        key = r.compact_string()
-        value, remove = r.unpack(_F64_BOOL)
-        r.skip_tags()
-        return cls(entity, key, value, remove)
+        try:
+            buf = r.buf
+            pos = r.pos
+            self = cls.__new__(cls)
+            entity_count = buf[pos]
+            pos += 1
+            r.pos = pos
+            self.entity = [] if entity_count == 1 else EntityData.read_array(r, version, r.elements(entity_count, 3))
+            pos = r.pos
+            key_size = buf[pos]
+            pos += 1
+            if 0 < key_size < 128:
+                text, _ = SHORT_TEXT[key_size].unpack_from(buf, pos)
+                self.key = text.decode()
+                pos += key_size - 1
+            else:
+                r.pos = pos - 1
+                self.key = r.compact_string()
+                pos = r.pos
+            self.value, self.remove, tags = _F64_BOOL_HEAD.unpack_from(buf, pos)
+            pos += 10
+            if tags:
+                pos = r.unknown_tags(pos - 1)
+            r.pos = pos
+        except MALFORMED as error:
+            raise r.malformed(error) from None
+        return self
 
     def write(self, w: Writer, version: int) -> None:
         if version != 0:
             raise UnsupportedVersion("ClientQuotaRecord", version)
-        w.compact_count(len(self.entity))
-        for entity_item in self.entity:
-            entity_item.write(w, version)
+        buf = w.buf
+        if self.entity:
+            EntityData.write_array(self.entity, w, version)
+        else:
+            buf.append(1)
         w.compact_string(self.key)
-        w.buf += _F64_BOOL.pack(self.value, self.remove)
-        w.no_tags()
+        buf += _F64_BOOL_NO_TAGS.pack(self.value, self.remove)
 
 
 @attrs.define
@@ -138,12 +273,21 @@ class ProducerIdsRecord:
     def read(cls, r: Reader, version: int) -> ProducerIdsRecord:
         if version != 0:
             raise UnsupportedVersion("ProducerIdsRecord", version)
-        broker_id, broker_epoch, next_producer_id = r.unpack(_I32_I64_I64)
-        r.skip_tags()
-        return cls(broker_id, broker_epoch, next_producer_id)
+        try:
+            buf = r.buf
+            pos = r.pos
+            self = cls.__new__(cls)
+            self.broker_id, self.broker_epoch, self.next_producer_id, tags = _I32_I64_I64_HEAD.unpack_from(buf, pos)
+            pos += 21
+            if tags:
+                pos = r.unknown_tags(pos - 1)
+            r.pos = pos
+        except MALFORMED as error:
+            raise r.malformed(error) from None
+        return self
 
     def write(self, w: Writer, version: int) -> None:
         if version != 0:
             raise UnsupportedVersion("ProducerIdsRecord", version)
-        w.buf += _I32_I64_I64.pack(self.broker_id, self.broker_epoch, self.next_producer_id)
-        w.no_tags()
+        buf = w.buf
+        buf += _I32_I64_I64_NO_TAGS.pack(self.broker_id, self.broker_epoch, self.next_producer_id)

@@ -10,10 +10,19 @@ from typing import ClassVar
 
 import attrs
 
-from kwire_protocol.wire import NULL_UUID, Reader, UnsupportedVersion, Uuid, Writer
+from kwire_protocol.wire import MALFORMED, NULL_UUID, SHORT_TEXT, Reader, UnsupportedVersion, Uuid, Writer
 
+_I32_HEAD = Struct(">iB")
+_I32_NO_TAGS = Struct(">ix")
 _I64_I64_I64 = Struct(">qqq")
-_I8_I8 = Struct(">bb")
+_I64_I64_I64_HEAD = Struct(">qqqB")
+_I8 = Struct(">b")
+_I8_HEAD = Struct(">bB")
+_I8_I8_HEAD = Struct(">bbB")
+_I8_I8_NO_TAGS = Struct(">bbx")
+_I8_NO_TAGS = Struct(">bx")
+_UUID_HEAD = Struct(">16sB")
+_UUID_I8_HEAD = Struct(">16sbB")
 
 
 @attrs.define
@@ -34,25 +43,66 @@ class DelegationTokenRecord:
     def read(cls, r: Reader, version: int) -> DelegationTokenRecord:
         if version != 0:
             raise UnsupportedVersion("DelegationTokenRecord", version)
-        owner = r.compact_string()
-        requester = r.compact_string()
-        renewers = [r.compact_string() for _ in range(r.compact_count(1))]
-        issue_timestamp, max_timestamp, expiration_timestamp = r.unpack(_I64_I64_I64)
-        token_id = r.compact_string()
-        r.skip_tags()
-        return cls(owner, requester, renewers, issue_timestamp, max_timestamp, expiration_timestamp, token_id)
+        try:
+            buf = r.buf
+            pos = r.pos
+            self = cls.__new__(cls)
+            owner_size = buf[pos]
+            pos += 1
+            if 0 < owner_size < 128:
+                text, requester_size = SHORT_TEXT[owner_size].unpack_from(buf, pos)
+                self.owner = text.decode()
+                pos += owner_size
+            else:
+                r.pos = pos - 1
+                self.owner = r.compact_string()
+                pos = r.pos
+                requester_size = buf[pos]
+                pos += 1
+            if 0 < requester_size < 128:
+                text, _ = SHORT_TEXT[requester_size].unpack_from(buf, pos)
+                self.requester = text.decode()
+                pos += requester_size - 1
+            else:
+                r.pos = pos - 1
+                self.requester = r.compact_string()
+                pos = r.pos
+            r.pos = pos
+            self.renewers = [r.compact_string() for _ in range(r.compact_count(1))]
+            pos = r.pos
+            self.issue_timestamp, self.max_timestamp, self.expiration_timestamp, token_id_size = (
+                _I64_I64_I64_HEAD.unpack_from(buf, pos)
+            )
+            pos += 25
+            if 0 < token_id_size < 128:
+                text, tags = SHORT_TEXT[token_id_size].unpack_from(buf, pos)
+                self.token_id = text.decode()
+                pos += token_id_size
+            else:
+                r.pos = pos - 1
+                self.token_id = r.compact_string()
+                pos = r.pos
+                tags = buf[pos]
+                pos += 1
+            if tags:
+                pos = r.unknown_tags(pos - 1)
+            r.pos = pos
+        except MALFORMED as error:
+            raise r.malformed(error) from None
+        return self
 
     def write(self, w: Writer, version: int) -> None:
         if version != 0:
             raise UnsupportedVersion("DelegationTokenRecord", version)
+        buf = w.buf
         w.compact_string(self.owner)
         w.compact_string(self.requester)
         w.compact_count(len(self.renewers))
         for renewer in self.renewers:
             w.compact_string(renewer)
-        w.buf += _I64_I64_I64.pack(self.issue_timestamp, self.max_timestamp, self.expiration_timestamp)
+        buf += _I64_I64_I64.pack(self.issue_timestamp, self.max_timestamp, self.expiration_timestamp)
         w.compact_string(self.token_id)
-        w.no_tags()
+        buf.append(0)
 
 
 @attrs.define
@@ -72,25 +122,50 @@ class UserScramCredentialRecord:
     def read(cls, r: Reader, version: int) -> UserScramCredentialRecord:
         if version != 0:
             raise UnsupportedVersion("UserScramCredentialRecord", version)
-        name = r.compact_string()
-        mechanism = r.int8()
-        salt = r.compact_blob()
-        stored_key = r.compact_blob()
-        server_key = r.compact_blob()
-        iterations = r.int32()
-        r.skip_tags()
-        return cls(name, mechanism, salt, stored_key, server_key, iterations)
+        try:
+            buf = r.buf
+            pos = r.pos
+            self = cls.__new__(cls)
+            name_size = buf[pos]
+            pos += 1
+            if 0 < name_size < 128:
+                text, _ = SHORT_TEXT[name_size].unpack_from(buf, pos)
+                self.name = text.decode()
+                pos += name_size - 1
+            else:
+                r.pos = pos - 1
+                self.name = r.compact_string()
+                pos = r.pos
+            (self.mechanism,) = _I8.unpack_from(buf, pos)
+            pos += 1
+            r.pos = pos
+            self.salt = r.compact_blob()
+            pos = r.pos
+            r.pos = pos
+            self.stored_key = r.compact_blob()
+            pos = r.pos
+            r.pos = pos
+            self.server_key = r.compact_blob()
+            pos = r.pos
+            self.iterations, tags = _I32_HEAD.unpack_from(buf, pos)
+            pos += 5
+            if tags:
+                pos = r.unknown_tags(pos - 1)
+            r.pos = pos
+        except MALFORMED as error:
+            raise r.malformed(error) from None
+        return self
 
     def write(self, w: Writer, version: int) -> None:
         if version != 0:
             raise UnsupportedVersion("UserScramCredentialRecord", version)
+        buf = w.buf
         w.compact_string(self.name)
-        w.int8(self.mechanism)
+        buf += _I8.pack(self.mechanism)
         w.compact_blob(self.salt)
         w.compact_blob(self.stored_key)
         w.compact_blob(self.server_key)
-        w.int32(self.iterations)
-        w.no_tags()
+        buf += _I32_NO_TAGS.pack(self.iterations)
 
 
 @attrs.define
@@ -112,27 +187,60 @@ class AccessControlEntryRecord:
     def read(cls, r: Reader, version: int) -> AccessControlEntryRecord:
         if version != 0:
             raise UnsupportedVersion("AccessControlEntryRecord", version)
-        id_ = r.uuid()
-        resource_type = r.int8()
-        resource_name = r.compact_string()
-        pattern_type = r.int8()
-        principal = r.compact_string()
-        host = r.compact_string()
-        operation, permission_type = r.unpack(_I8_I8)
-        r.skip_tags()
-        return cls(id_, resource_type, resource_name, pattern_type, principal, host, operation, permission_type)
+        try:
+            buf = r.buf
+            pos = r.pos
+            self = cls.__new__(cls)
+            self.id, self.resource_type, resource_name_size = _UUID_I8_HEAD.unpack_from(buf, pos)
+            pos += 18
+            if 0 < resource_name_size < 128:
+                text, _ = SHORT_TEXT[resource_name_size].unpack_from(buf, pos)
+                self.resource_name = text.decode()
+                pos += resource_name_size - 1
+            else:
+                r.pos = pos - 1
+                self.resource_name = r.compact_string()
+                pos = r.pos
+            self.pattern_type, principal_size = _I8_HEAD.unpack_from(buf, pos)
+            pos += 2
+            if 0 < principal_size < 128:
+                text, host_size = SHORT_TEXT[principal_size].unpack_from(buf, pos)
+                self.principal = text.decode()
+                pos += principal_size
+            else:
+                r.pos = pos - 1
+                self.principal = r.compact_string()
+                pos = r.pos
+                host_size = buf[pos]
+                pos += 1
+            if 0 < host_size < 128:
+                text, _ = SHORT_TEXT[host_size].unpack_from(buf, pos)
+                self.host = text.decode()
+                pos += host_size - 1
+            else:
+                r.pos = pos - 1
+                self.host = r.compact_string()
+                pos = r.pos
+            self.operation, self.permission_type, tags = _I8_I8_HEAD.unpack_from(buf, pos)
+            pos += 3
+            if tags:
+                pos = r.unknown_tags(pos - 1)
+            r.pos = pos
+        except MALFORMED as error:
+            raise r.malformed(error) from None
+        return self
 
     def write(self, w: Writer, version: int) -> None:
         if version != 0:
             raise UnsupportedVersion("AccessControlEntryRecord", version)
+        buf = w.buf
         w.uuid(self.id)
-        w.int8(self.resource_type)
+        buf += _I8.pack(self.resource_type)
         w.compact_string(self.resource_name)
-        w.int8(self.pattern_type)
+        buf += _I8.pack(self.pattern_type)
         w.compact_string(self.principal)
         w.compact_string(self.host)
-        w.buf += _I8_I8.pack(self.operation, self.permission_type)
-        w.no_tags()
+        buf += _I8_I8_NO_TAGS.pack(self.operation, self.permission_type)
 
 
 @attrs.define
@@ -147,15 +255,25 @@ class RemoveAccessControlEntryRecord:
     def read(cls, r: Reader, version: int) -> RemoveAccessControlEntryRecord:
         if version != 0:
             raise UnsupportedVersion("RemoveAccessControlEntryRecord", version)
-        id_ = r.uuid()
-        r.skip_tags()
-        return cls(id_)
+        try:
+            buf = r.buf
+            pos = r.pos
+            self = cls.__new__(cls)
+            self.id, tags = _UUID_HEAD.unpack_from(buf, pos)
+            pos += 17
+            if tags:
+                pos = r.unknown_tags(pos - 1)
+            r.pos = pos
+        except MALFORMED as error:
+            raise r.malformed(error) from None
+        return self
 
     def write(self, w: Writer, version: int) -> None:
         if version != 0:
             raise UnsupportedVersion("RemoveAccessControlEntryRecord", version)
+        buf = w.buf
         w.uuid(self.id)
-        w.no_tags()
+        buf.append(0)
 
 
 @attrs.define
@@ -171,17 +289,35 @@ class RemoveUserScramCredentialRecord:
     def read(cls, r: Reader, version: int) -> RemoveUserScramCredentialRecord:
         if version != 0:
             raise UnsupportedVersion("RemoveUserScramCredentialRecord", version)
-        name = r.compact_string()
-        mechanism = r.int8()
-        r.skip_tags()
-        return cls(name, mechanism)
+        try:
+            buf = r.buf
+            pos = r.pos
+            self = cls.__new__(cls)
+            name_size = buf[pos]
+            pos += 1
+            if 0 < name_size < 128:
+                text, _ = SHORT_TEXT[name_size].unpack_from(buf, pos)
+                self.name = text.decode()
+                pos += name_size - 1
+            else:
+                r.pos = pos - 1
+                self.name = r.compact_string()
+                pos = r.pos
+            self.mechanism, tags = _I8_HEAD.unpack_from(buf, pos)
+            pos += 2
+            if tags:
+                pos = r.unknown_tags(pos - 1)
+            r.pos = pos
+        except MALFORMED as error:
+            raise r.malformed(error) from None
+        return self
 
     def write(self, w: Writer, version: int) -> None:
         if version != 0:
             raise UnsupportedVersion("RemoveUserScramCredentialRecord", version)
+        buf = w.buf
         w.compact_string(self.name)
-        w.int8(self.mechanism)
-        w.no_tags()
+        buf += _I8_NO_TAGS.pack(self.mechanism)
 
 
 @attrs.define
@@ -196,12 +332,32 @@ class RemoveDelegationTokenRecord:
     def read(cls, r: Reader, version: int) -> RemoveDelegationTokenRecord:
         if version != 0:
             raise UnsupportedVersion("RemoveDelegationTokenRecord", version)
-        token_id = r.compact_string()
-        r.skip_tags()
-        return cls(token_id)
+        try:
+            buf = r.buf
+            pos = r.pos
+            self = cls.__new__(cls)
+            token_id_size = buf[pos]
+            pos += 1
+            if 0 < token_id_size < 128:
+                text, tags = SHORT_TEXT[token_id_size].unpack_from(buf, pos)
+                self.token_id = text.decode()
+                pos += token_id_size
+            else:
+                r.pos = pos - 1
+                self.token_id = r.compact_string()
+                pos = r.pos
+                tags = buf[pos]
+                pos += 1
+            if tags:
+                pos = r.unknown_tags(pos - 1)
+            r.pos = pos
+        except MALFORMED as error:
+            raise r.malformed(error) from None
+        return self
 
     def write(self, w: Writer, version: int) -> None:
         if version != 0:
             raise UnsupportedVersion("RemoveDelegationTokenRecord", version)
+        buf = w.buf
         w.compact_string(self.token_id)
-        w.no_tags()
+        buf.append(0)

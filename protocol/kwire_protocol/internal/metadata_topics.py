@@ -10,9 +10,23 @@ from typing import ClassVar
 
 import attrs
 
-from kwire_protocol.wire import NULL_UUID, Reader, UnsupportedField, UnsupportedVersion, Uuid, Writer
+from kwire_protocol.wire import (
+    MALFORMED,
+    NULL_UUID,
+    SHORT_TEXT,
+    Reader,
+    UnsupportedField,
+    UnsupportedVersion,
+    Uuid,
+    Writer,
+)
 
+_I32 = Struct(">i")
 _I32_I32_I32 = Struct(">iii")
+_I32_I32_I32_HEAD = Struct(">iiiB")
+_I32_UUID = Struct(">i16s")
+_I32_UUID_HEAD = Struct(">i16sB")
+_UUID_HEAD = Struct(">16sB")
 
 
 @attrs.define
@@ -28,17 +42,36 @@ class TopicRecord:
     def read(cls, r: Reader, version: int) -> TopicRecord:
         if version != 0:
             raise UnsupportedVersion("TopicRecord", version)
-        name = r.compact_string()
-        topic_id = r.uuid()
-        r.skip_tags()
-        return cls(name, topic_id)
+        try:
+            buf = r.buf
+            pos = r.pos
+            self = cls.__new__(cls)
+            name_size = buf[pos]
+            pos += 1
+            if 0 < name_size < 128:
+                text, _ = SHORT_TEXT[name_size].unpack_from(buf, pos)
+                self.name = text.decode()
+                pos += name_size - 1
+            else:
+                r.pos = pos - 1
+                self.name = r.compact_string()
+                pos = r.pos
+            self.topic_id, tags = _UUID_HEAD.unpack_from(buf, pos)
+            pos += 17
+            if tags:
+                pos = r.unknown_tags(pos - 1)
+            r.pos = pos
+        except MALFORMED as error:
+            raise r.malformed(error) from None
+        return self
 
     def write(self, w: Writer, version: int) -> None:
         if version != 0:
             raise UnsupportedVersion("TopicRecord", version)
+        buf = w.buf
         w.compact_string(self.name)
         w.uuid(self.topic_id)
-        w.no_tags()
+        buf.append(0)
 
 
 @attrs.define
@@ -65,49 +98,61 @@ class PartitionRecord:
     def read(cls, r: Reader, version: int) -> PartitionRecord:
         if not 0 <= version <= 2:
             raise UnsupportedVersion("PartitionRecord", version)
-        partition_id = r.int32()
-        topic_id = r.uuid()
-        replicas = r.int32s(r.compact_count(4))
-        isr = r.int32s(r.compact_count(4))
-        removing_replicas = r.int32s(r.compact_count(4))
-        adding_replicas = r.int32s(r.compact_count(4))
-        leader, leader_epoch, partition_epoch = r.unpack(_I32_I32_I32)
-        if version >= 1:
-            directories = [r.uuid() for _ in range(r.compact_count(16))]
-        else:
-            directories = []
-        leader_recovery_state = 0
-        eligible_leader_replicas: list[int] | None = None
-        last_known_elr: list[int] | None = None
-        for tag in r.tags():
-            if tag == 0:
-                leader_recovery_state = r.int8()
-            elif tag == 1 and version >= 2:
-                count = r.compact_nullable_count(4)
-                eligible_leader_replicas = None if count is None else r.int32s(count)
-            elif tag == 2 and version >= 2:
-                count = r.compact_nullable_count(4)
-                last_known_elr = None if count is None else r.int32s(count)
-        return cls(
-            partition_id,
-            topic_id,
-            replicas,
-            isr,
-            removing_replicas,
-            adding_replicas,
-            leader,
-            leader_recovery_state,
-            leader_epoch,
-            partition_epoch,
-            directories,
-            eligible_leader_replicas,
-            last_known_elr,
-        )
+        try:
+            buf = r.buf
+            pos = r.pos
+            self = cls.__new__(cls)
+            self.partition_id, self.topic_id = _I32_UUID.unpack_from(buf, pos)
+            pos += 20
+            r.pos = pos
+            self.replicas = r.int32s(r.compact_count(4))
+            pos = r.pos
+            r.pos = pos
+            self.isr = r.int32s(r.compact_count(4))
+            pos = r.pos
+            r.pos = pos
+            self.removing_replicas = r.int32s(r.compact_count(4))
+            pos = r.pos
+            r.pos = pos
+            self.adding_replicas = r.int32s(r.compact_count(4))
+            pos = r.pos
+            if version >= 1:
+                self.leader, self.leader_epoch, self.partition_epoch = _I32_I32_I32.unpack_from(buf, pos)
+                pos += 12
+                r.pos = pos
+                self.directories = [r.uuid() for _ in range(r.compact_count(16))]
+                pos = r.pos
+                tags = buf[pos]
+                pos += 1
+            else:
+                self.leader, self.leader_epoch, self.partition_epoch, tags = _I32_I32_I32_HEAD.unpack_from(buf, pos)
+                pos += 13
+                self.directories = []
+            self.leader_recovery_state = 0
+            self.eligible_leader_replicas = None
+            self.last_known_elr = None
+            if tags:
+                r.pos = pos - 1
+                for tag in r.tags():
+                    if tag == 0:
+                        self.leader_recovery_state = r.int8()
+                    elif tag == 1 and version >= 2:
+                        elements = r.compact_nullable_count(4)
+                        self.eligible_leader_replicas = None if elements is None else r.int32s(elements)
+                    elif tag == 2 and version >= 2:
+                        elements = r.compact_nullable_count(4)
+                        self.last_known_elr = None if elements is None else r.int32s(elements)
+                pos = r.pos
+            r.pos = pos
+        except MALFORMED as error:
+            raise r.malformed(error) from None
+        return self
 
     def write(self, w: Writer, version: int) -> None:
         if not 0 <= version <= 2:
             raise UnsupportedVersion("PartitionRecord", version)
-        w.int32(self.partition_id)
+        buf = w.buf
+        buf += _I32.pack(self.partition_id)
         w.uuid(self.topic_id)
         w.compact_count(len(self.replicas))
         w.int32s(self.replicas)
@@ -117,7 +162,7 @@ class PartitionRecord:
         w.int32s(self.removing_replicas)
         w.compact_count(len(self.adding_replicas))
         w.int32s(self.adding_replicas)
-        w.buf += _I32_I32_I32.pack(self.leader, self.leader_epoch, self.partition_epoch)
+        buf += _I32_I32_I32.pack(self.leader, self.leader_epoch, self.partition_epoch)
         if version >= 1:
             w.compact_count(len(self.directories))
             for directory in self.directories:
@@ -129,7 +174,8 @@ class PartitionRecord:
             raise UnsupportedField("PartitionRecord.eligible_leader_replicas", version)
         if version <= 1 and self.last_known_elr is not None:
             raise UnsupportedField("PartitionRecord.last_known_elr", version)
-        tags = w.begin_tags()
+        tags = len(buf)
+        buf.append(0)
         if self.leader_recovery_state != 0:
             start = w.begin_tag(tags, 0)
             w.int8(self.leader_recovery_state)
@@ -168,61 +214,60 @@ class PartitionChangeRecord:
     def read(cls, r: Reader, version: int) -> PartitionChangeRecord:
         if not 0 <= version <= 2:
             raise UnsupportedVersion("PartitionChangeRecord", version)
-        partition_id = r.int32()
-        topic_id = r.uuid()
-        isr: list[int] | None = None
-        leader = -2
-        replicas: list[int] | None = None
-        removing_replicas: list[int] | None = None
-        adding_replicas: list[int] | None = None
-        leader_recovery_state = -1
-        eligible_leader_replicas: list[int] | None = None
-        last_known_elr: list[int] | None = None
-        directories: list[Uuid] | None = None
-        for tag in r.tags():
-            if tag == 0:
-                count = r.compact_nullable_count(4)
-                isr = None if count is None else r.int32s(count)
-            elif tag == 1:
-                leader = r.int32()
-            elif tag == 2:
-                count = r.compact_nullable_count(4)
-                replicas = None if count is None else r.int32s(count)
-            elif tag == 3:
-                count = r.compact_nullable_count(4)
-                removing_replicas = None if count is None else r.int32s(count)
-            elif tag == 4:
-                count = r.compact_nullable_count(4)
-                adding_replicas = None if count is None else r.int32s(count)
-            elif tag == 5:
-                leader_recovery_state = r.int8()
-            elif tag == 6 and version >= 2:
-                count = r.compact_nullable_count(4)
-                eligible_leader_replicas = None if count is None else r.int32s(count)
-            elif tag == 7 and version >= 2:
-                count = r.compact_nullable_count(4)
-                last_known_elr = None if count is None else r.int32s(count)
-            elif tag == 8 and version >= 1:
-                count = r.compact_nullable_count(16)
-                directories = None if count is None else [r.uuid() for _ in range(count)]
-        return cls(
-            partition_id,
-            topic_id,
-            isr,
-            leader,
-            replicas,
-            removing_replicas,
-            adding_replicas,
-            leader_recovery_state,
-            directories,
-            eligible_leader_replicas,
-            last_known_elr,
-        )
+        try:
+            buf = r.buf
+            pos = r.pos
+            self = cls.__new__(cls)
+            self.partition_id, self.topic_id, tags = _I32_UUID_HEAD.unpack_from(buf, pos)
+            pos += 21
+            self.isr = None
+            self.leader = -2
+            self.replicas = None
+            self.removing_replicas = None
+            self.adding_replicas = None
+            self.leader_recovery_state = -1
+            self.eligible_leader_replicas = None
+            self.last_known_elr = None
+            self.directories = None
+            if tags:
+                r.pos = pos - 1
+                for tag in r.tags():
+                    if tag == 0:
+                        elements = r.compact_nullable_count(4)
+                        self.isr = None if elements is None else r.int32s(elements)
+                    elif tag == 1:
+                        self.leader = r.int32()
+                    elif tag == 2:
+                        elements = r.compact_nullable_count(4)
+                        self.replicas = None if elements is None else r.int32s(elements)
+                    elif tag == 3:
+                        elements = r.compact_nullable_count(4)
+                        self.removing_replicas = None if elements is None else r.int32s(elements)
+                    elif tag == 4:
+                        elements = r.compact_nullable_count(4)
+                        self.adding_replicas = None if elements is None else r.int32s(elements)
+                    elif tag == 5:
+                        self.leader_recovery_state = r.int8()
+                    elif tag == 6 and version >= 2:
+                        elements = r.compact_nullable_count(4)
+                        self.eligible_leader_replicas = None if elements is None else r.int32s(elements)
+                    elif tag == 7 and version >= 2:
+                        elements = r.compact_nullable_count(4)
+                        self.last_known_elr = None if elements is None else r.int32s(elements)
+                    elif tag == 8 and version >= 1:
+                        elements = r.compact_nullable_count(16)
+                        self.directories = None if elements is None else [r.uuid() for _ in range(elements)]
+                pos = r.pos
+            r.pos = pos
+        except MALFORMED as error:
+            raise r.malformed(error) from None
+        return self
 
     def write(self, w: Writer, version: int) -> None:
         if not 0 <= version <= 2:
             raise UnsupportedVersion("PartitionChangeRecord", version)
-        w.int32(self.partition_id)
+        buf = w.buf
+        buf += _I32.pack(self.partition_id)
         w.uuid(self.topic_id)
         if version <= 1 and self.eligible_leader_replicas is not None:
             raise UnsupportedField("PartitionChangeRecord.eligible_leader_replicas", version)
@@ -230,7 +275,8 @@ class PartitionChangeRecord:
             raise UnsupportedField("PartitionChangeRecord.last_known_elr", version)
         if version <= 0 and self.directories is not None:
             raise UnsupportedField("PartitionChangeRecord.directories", version)
-        tags = w.begin_tags()
+        tags = len(buf)
+        buf.append(0)
         if self.isr is not None:
             start = w.begin_tag(tags, 0)
             w.compact_count(len(self.isr))
@@ -289,15 +335,25 @@ class RemoveTopicRecord:
     def read(cls, r: Reader, version: int) -> RemoveTopicRecord:
         if version != 0:
             raise UnsupportedVersion("RemoveTopicRecord", version)
-        topic_id = r.uuid()
-        r.skip_tags()
-        return cls(topic_id)
+        try:
+            buf = r.buf
+            pos = r.pos
+            self = cls.__new__(cls)
+            self.topic_id, tags = _UUID_HEAD.unpack_from(buf, pos)
+            pos += 17
+            if tags:
+                pos = r.unknown_tags(pos - 1)
+            r.pos = pos
+        except MALFORMED as error:
+            raise r.malformed(error) from None
+        return self
 
     def write(self, w: Writer, version: int) -> None:
         if version != 0:
             raise UnsupportedVersion("RemoveTopicRecord", version)
+        buf = w.buf
         w.uuid(self.topic_id)
-        w.no_tags()
+        buf.append(0)
 
 
 @attrs.define
@@ -312,12 +368,32 @@ class ClearElrRecord:
     def read(cls, r: Reader, version: int) -> ClearElrRecord:
         if version != 0:
             raise UnsupportedVersion("ClearElrRecord", version)
-        topic_name = r.compact_string()
-        r.skip_tags()
-        return cls(topic_name)
+        try:
+            buf = r.buf
+            pos = r.pos
+            self = cls.__new__(cls)
+            topic_name_size = buf[pos]
+            pos += 1
+            if 0 < topic_name_size < 128:
+                text, tags = SHORT_TEXT[topic_name_size].unpack_from(buf, pos)
+                self.topic_name = text.decode()
+                pos += topic_name_size
+            else:
+                r.pos = pos - 1
+                self.topic_name = r.compact_string()
+                pos = r.pos
+                tags = buf[pos]
+                pos += 1
+            if tags:
+                pos = r.unknown_tags(pos - 1)
+            r.pos = pos
+        except MALFORMED as error:
+            raise r.malformed(error) from None
+        return self
 
     def write(self, w: Writer, version: int) -> None:
         if version != 0:
             raise UnsupportedVersion("ClearElrRecord", version)
+        buf = w.buf
         w.compact_string(self.topic_name)
-        w.no_tags()
+        buf.append(0)

@@ -13,6 +13,7 @@ import attrs
 from kwire_protocol.wire import Reader, UnsupportedVersion, Writer
 
 _I64_I16_I32_I64_I32_I64_I32_I64 = Struct(">qhiqiqiq")
+_UI32 = Struct(">I")
 
 
 @attrs.define
@@ -28,29 +29,8 @@ class ProducerEntry:
 
     @classmethod
     def read(cls, r: Reader, version: int) -> ProducerEntry:
+        self = cls.__new__(cls)
         (
-            producer_id,
-            epoch,
-            last_sequence,
-            last_offset,
-            offset_delta,
-            timestamp,
-            coordinator_epoch,
-            current_txn_first_offset,
-        ) = r.unpack(_I64_I16_I32_I64_I32_I64_I32_I64)
-        return cls(
-            producer_id,
-            epoch,
-            last_sequence,
-            last_offset,
-            offset_delta,
-            timestamp,
-            coordinator_epoch,
-            current_txn_first_offset,
-        )
-
-    def write(self, w: Writer, version: int) -> None:
-        w.buf += _I64_I16_I32_I64_I32_I64_I32_I64.pack(
             self.producer_id,
             self.epoch,
             self.last_sequence,
@@ -59,7 +39,24 @@ class ProducerEntry:
             self.timestamp,
             self.coordinator_epoch,
             self.current_txn_first_offset,
-        )
+        ) = r.unpack(_I64_I16_I32_I64_I32_I64_I32_I64)
+        return self
+
+    @staticmethod
+    def write_array(items: list[ProducerEntry], w: Writer, version: int) -> None:
+        buf = w.buf
+        w.count(len(items))
+        for self in items:
+            buf += _I64_I16_I32_I64_I32_I64_I32_I64.pack(
+                self.producer_id,
+                self.epoch,
+                self.last_sequence,
+                self.last_offset,
+                self.offset_delta,
+                self.timestamp,
+                self.coordinator_epoch,
+                self.current_txn_first_offset,
+            )
 
 
 @attrs.define
@@ -74,14 +71,14 @@ class ProducerSnapshot:
     def read(cls, r: Reader, version: int) -> ProducerSnapshot:
         if version != 1:
             raise UnsupportedVersion("ProducerSnapshot", version)
-        crc = r.uint32()
-        producer_entries = [ProducerEntry.read(r, version) for _ in range(r.count(46))]
-        return cls(crc, producer_entries)
+        self = cls.__new__(cls)
+        self.crc = r.uint32()
+        self.producer_entries = [ProducerEntry.read(r, version) for _ in range(r.count(46))]
+        return self
 
     def write(self, w: Writer, version: int) -> None:
         if version != 1:
             raise UnsupportedVersion("ProducerSnapshot", version)
-        w.uint32(self.crc)
-        w.count(len(self.producer_entries))
-        for producer_entry in self.producer_entries:
-            producer_entry.write(w, version)
+        buf = w.buf
+        buf += _UI32.pack(self.crc)
+        ProducerEntry.write_array(self.producer_entries, w, version)

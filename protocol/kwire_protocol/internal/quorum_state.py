@@ -10,9 +10,23 @@ from typing import ClassVar
 
 import attrs
 
-from kwire_protocol.wire import NULL_UUID, Reader, UnsupportedField, UnsupportedVersion, Uuid, Writer
+from kwire_protocol.wire import (
+    MALFORMED,
+    NULL_UUID,
+    SHORT_TEXT,
+    Reader,
+    UnsupportedField,
+    UnsupportedVersion,
+    Uuid,
+    Writer,
+)
 
+_I32_HEAD = Struct(">iB")
 _I32_I32_I32 = Struct(">iii")
+_I32_I32_I32_I64_HEAD = Struct(">iiiqB")
+_I32_I32_I32_UUID_HEAD = Struct(">iii16sB")
+_I32_NO_TAGS = Struct(">ix")
+_I64 = Struct(">q")
 
 
 @attrs.define
@@ -20,14 +34,31 @@ class Voter:
     voter_id: int = 0
 
     @classmethod
-    def read(cls, r: Reader, version: int) -> Voter:
-        voter_id = r.int32()
-        r.skip_tags()
-        return cls(voter_id)
+    def read_array(cls, r: Reader, version: int, count: int) -> list[Voter]:
+        buf = r.buf
+        pos = r.pos
+        new = cls.__new__
+        items: list[Voter] = []
+        for _ in range(count):
+            self = new(cls)
+            self.voter_id, tags = _I32_HEAD.unpack_from(buf, pos)
+            pos += 5
+            if tags:
+                pos = r.unknown_tags(pos - 1)
+            items.append(self)
+        r.pos = pos
+        return items
 
-    def write(self, w: Writer, version: int) -> None:
-        w.int32(self.voter_id)
-        w.no_tags()
+    @staticmethod
+    def write_array(items: list[Voter], w: Writer, version: int) -> None:
+        buf = w.buf
+        count = len(items) + 1
+        if count < 128:
+            buf.append(count)
+        else:
+            w.unsigned_varint(count)
+        for self in items:
+            buf += _I32_NO_TAGS.pack(self.voter_id)
 
 
 @attrs.define
@@ -47,37 +78,60 @@ class QuorumStateData:
     def read(cls, r: Reader, version: int) -> QuorumStateData:
         if not 0 <= version <= 1:
             raise UnsupportedVersion("QuorumStateData", version)
-        if version >= 1:
-            cluster_id = ""
-        else:
-            cluster_id = r.compact_string()
-        leader_id, leader_epoch, voted_id = r.unpack(_I32_I32_I32)
-        if version >= 1:
-            voted_directory_id = r.uuid()
-            applied_offset = 0
-        else:
-            voted_directory_id = NULL_UUID
-            applied_offset = r.int64()
-        current_voters: list[Voter] | None
-        if version >= 1:
-            current_voters = []
-        else:
-            count = r.compact_nullable_count(5)
-            current_voters = None if count is None else [Voter.read(r, version) for _ in range(count)]
-        r.skip_tags()
-        return cls(cluster_id, leader_id, leader_epoch, voted_id, voted_directory_id, applied_offset, current_voters)
+        try:
+            buf = r.buf
+            pos = r.pos
+            self = cls.__new__(cls)
+            if version >= 1:
+                self.cluster_id = ""
+                self.leader_id, self.leader_epoch, self.voted_id, self.voted_directory_id, tags = (
+                    _I32_I32_I32_UUID_HEAD.unpack_from(buf, pos)
+                )
+                pos += 29
+                self.applied_offset = 0
+                self.current_voters = []
+            else:
+                cluster_id_size = buf[pos]
+                pos += 1
+                if 0 < cluster_id_size < 128:
+                    text, _ = SHORT_TEXT[cluster_id_size].unpack_from(buf, pos)
+                    self.cluster_id = text.decode()
+                    pos += cluster_id_size - 1
+                else:
+                    r.pos = pos - 1
+                    self.cluster_id = r.compact_string()
+                    pos = r.pos
+                self.leader_id, self.leader_epoch, self.voted_id, self.applied_offset, current_voters_count = (
+                    _I32_I32_I32_I64_HEAD.unpack_from(buf, pos)
+                )
+                pos += 21
+                self.voted_directory_id = NULL_UUID
+                r.pos = pos
+                elements = r.nullable_elements(current_voters_count, 5)
+                self.current_voters = None if elements is None else Voter.read_array(r, version, elements)
+                pos = r.pos
+                tags = buf[pos]
+                pos += 1
+            if tags:
+                pos = r.unknown_tags(pos - 1)
+            r.pos = pos
+        except MALFORMED as error:
+            raise r.malformed(error) from None
+        return self
 
     def write(self, w: Writer, version: int) -> None:
         if not 0 <= version <= 1:
             raise UnsupportedVersion("QuorumStateData", version)
+        buf = w.buf
         if version >= 1:
             if self.cluster_id:
                 raise UnsupportedField("QuorumStateData.cluster_id", version)
         else:
             w.compact_string(self.cluster_id)
-        w.buf += _I32_I32_I32.pack(self.leader_id, self.leader_epoch, self.voted_id)
+        buf += _I32_I32_I32.pack(self.leader_id, self.leader_epoch, self.voted_id)
         if version >= 1:
             w.uuid(self.voted_directory_id)
+            buf.append(0)
             if self.applied_offset != 0:
                 raise UnsupportedField("QuorumStateData.applied_offset", version)
             if self.current_voters != []:
@@ -85,11 +139,11 @@ class QuorumStateData:
         else:
             if self.voted_directory_id != NULL_UUID:
                 raise UnsupportedField("QuorumStateData.voted_directory_id", version)
-            w.int64(self.applied_offset)
+            buf += _I64.pack(self.applied_offset)
             if self.current_voters is None:
-                w.compact_null_count()
+                buf.append(0)
+            elif self.current_voters:
+                Voter.write_array(self.current_voters, w, version)
             else:
-                w.compact_count(len(self.current_voters))
-                for current_voter in self.current_voters:
-                    current_voter.write(w, version)
-        w.no_tags()
+                buf.append(1)
+            buf.append(0)

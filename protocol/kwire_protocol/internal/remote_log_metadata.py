@@ -10,11 +10,23 @@ from typing import ClassVar
 
 import attrs
 
-from kwire_protocol.wire import NULL_UUID, Reader, UnsupportedVersion, Uuid, Writer
+from kwire_protocol.wire import MALFORMED, NULL_UUID, SHORT_TEXT, Reader, UnsupportedVersion, Uuid, Writer
 
+_I32 = Struct(">i")
 _I32_I64 = Struct(">iq")
-_I32_I64_I8 = Struct(">iqb")
+_I32_I64_HEAD = Struct(">iqB")
+_I32_I64_I8_HEAD = Struct(">iqbB")
+_I32_I64_I8_NO_TAGS = Struct(">iqbx")
+_I32_I64_NO_TAGS = Struct(">iqx")
+_I32_NO_TAGS = Struct(">ix")
 _I64_I64_I32_I64_I64 = Struct(">qqiqq")
+_I64_I64_I32_I64_I64_HEAD = Struct(">qqiqqB")
+_I8 = Struct(">b")
+_I8_HEAD = Struct(">bB")
+_I8_NO_TAGS = Struct(">bx")
+_UUID_HEAD = Struct(">16sB")
+_UUID_I32_HEAD = Struct(">16siB")
+_UUID_I64_I64_I32_I64_I64_HEAD = Struct(">16sqqiqqB")
 
 
 @attrs.define
@@ -25,17 +37,31 @@ class RemoteLogSegmentMetadataRecordTopicIdPartitionEntry:
 
     @classmethod
     def read(cls, r: Reader, version: int) -> RemoteLogSegmentMetadataRecordTopicIdPartitionEntry:
-        name = r.compact_string()
-        id_ = r.uuid()
-        partition = r.int32()
-        r.skip_tags()
-        return cls(name, id_, partition)
+        buf = r.buf
+        pos = r.pos
+        self = cls.__new__(cls)
+        name_size = buf[pos]
+        pos += 1
+        if 0 < name_size < 128:
+            text, _ = SHORT_TEXT[name_size].unpack_from(buf, pos)
+            self.name = text.decode()
+            pos += name_size - 1
+        else:
+            r.pos = pos - 1
+            self.name = r.compact_string()
+            pos = r.pos
+        self.id, self.partition, tags = _UUID_I32_HEAD.unpack_from(buf, pos)
+        pos += 21
+        if tags:
+            pos = r.unknown_tags(pos - 1)
+        r.pos = pos
+        return self
 
     def write(self, w: Writer, version: int) -> None:
+        buf = w.buf
         w.compact_string(self.name)
         w.uuid(self.id)
-        w.int32(self.partition)
-        w.no_tags()
+        buf += _I32_NO_TAGS.pack(self.partition)
 
 
 @attrs.define
@@ -47,15 +73,24 @@ class RemoteLogSegmentMetadataRecordRemoteLogSegmentIdEntry:
 
     @classmethod
     def read(cls, r: Reader, version: int) -> RemoteLogSegmentMetadataRecordRemoteLogSegmentIdEntry:
-        topic_id_partition = RemoteLogSegmentMetadataRecordTopicIdPartitionEntry.read(r, version)
-        id_ = r.uuid()
-        r.skip_tags()
-        return cls(topic_id_partition, id_)
+        buf = r.buf
+        pos = r.pos
+        self = cls.__new__(cls)
+        r.pos = pos
+        self.topic_id_partition = RemoteLogSegmentMetadataRecordTopicIdPartitionEntry.read(r, version)
+        pos = r.pos
+        self.id, tags = _UUID_HEAD.unpack_from(buf, pos)
+        pos += 17
+        if tags:
+            pos = r.unknown_tags(pos - 1)
+        r.pos = pos
+        return self
 
     def write(self, w: Writer, version: int) -> None:
+        buf = w.buf
         self.topic_id_partition.write(w, version)
         w.uuid(self.id)
-        w.no_tags()
+        buf.append(0)
 
 
 @attrs.define
@@ -64,14 +99,35 @@ class RemoteLogSegmentMetadataRecordSegmentLeaderEpochEntry:
     offset: int = 0
 
     @classmethod
-    def read(cls, r: Reader, version: int) -> RemoteLogSegmentMetadataRecordSegmentLeaderEpochEntry:
-        leader_epoch, offset = r.unpack(_I32_I64)
-        r.skip_tags()
-        return cls(leader_epoch, offset)
+    def read_array(
+        cls, r: Reader, version: int, count: int
+    ) -> list[RemoteLogSegmentMetadataRecordSegmentLeaderEpochEntry]:
+        buf = r.buf
+        pos = r.pos
+        new = cls.__new__
+        items: list[RemoteLogSegmentMetadataRecordSegmentLeaderEpochEntry] = []
+        for _ in range(count):
+            self = new(cls)
+            self.leader_epoch, self.offset, tags = _I32_I64_HEAD.unpack_from(buf, pos)
+            pos += 13
+            if tags:
+                pos = r.unknown_tags(pos - 1)
+            items.append(self)
+        r.pos = pos
+        return items
 
-    def write(self, w: Writer, version: int) -> None:
-        w.buf += _I32_I64.pack(self.leader_epoch, self.offset)
-        w.no_tags()
+    @staticmethod
+    def write_array(
+        items: list[RemoteLogSegmentMetadataRecordSegmentLeaderEpochEntry], w: Writer, version: int
+    ) -> None:
+        buf = w.buf
+        count = len(items) + 1
+        if count < 128:
+            buf.append(count)
+        else:
+            w.unsigned_varint(count)
+        for self in items:
+            buf += _I32_I64_NO_TAGS.pack(self.leader_epoch, self.offset)
 
 
 @attrs.define
@@ -98,46 +154,70 @@ class RemoteLogSegmentMetadataRecord:
     def read(cls, r: Reader, version: int) -> RemoteLogSegmentMetadataRecord:
         if version != 0:
             raise UnsupportedVersion("RemoteLogSegmentMetadataRecord", version)
-        remote_log_segment_id = RemoteLogSegmentMetadataRecordRemoteLogSegmentIdEntry.read(r, version)
-        start_offset, end_offset, broker_id, max_timestamp_ms, event_timestamp_ms = r.unpack(_I64_I64_I32_I64_I64)
-        segment_leader_epochs = [
-            RemoteLogSegmentMetadataRecordSegmentLeaderEpochEntry.read(r, version) for _ in range(r.compact_count(13))
-        ]
-        segment_size_in_bytes = r.int32()
-        custom_metadata = r.compact_nullable_blob()
-        remote_log_segment_state = r.int8()
-        txn_index_empty = False
-        for tag in r.tags():
-            if tag == 0:
-                txn_index_empty = r.boolean()
-        return cls(
-            remote_log_segment_id,
-            start_offset,
-            end_offset,
-            broker_id,
-            max_timestamp_ms,
-            event_timestamp_ms,
-            segment_leader_epochs,
-            segment_size_in_bytes,
-            custom_metadata,
-            remote_log_segment_state,
-            txn_index_empty,
-        )
+        try:
+            buf = r.buf
+            pos = r.pos
+            self = cls.__new__(cls)
+            r.pos = pos
+            self.remote_log_segment_id = RemoteLogSegmentMetadataRecordRemoteLogSegmentIdEntry.read(r, version)
+            pos = r.pos
+            (
+                self.start_offset,
+                self.end_offset,
+                self.broker_id,
+                self.max_timestamp_ms,
+                self.event_timestamp_ms,
+                segment_leader_epochs_count,
+            ) = _I64_I64_I32_I64_I64_HEAD.unpack_from(buf, pos)
+            pos += 37
+            r.pos = pos
+            self.segment_leader_epochs = (
+                []
+                if segment_leader_epochs_count == 1
+                else RemoteLogSegmentMetadataRecordSegmentLeaderEpochEntry.read_array(
+                    r, version, r.elements(segment_leader_epochs_count, 13)
+                )
+            )
+            pos = r.pos
+            (self.segment_size_in_bytes,) = _I32.unpack_from(buf, pos)
+            pos += 4
+            r.pos = pos
+            self.custom_metadata = r.compact_nullable_blob()
+            pos = r.pos
+            self.remote_log_segment_state, tags = _I8_HEAD.unpack_from(buf, pos)
+            pos += 2
+            self.txn_index_empty = False
+            if tags:
+                r.pos = pos - 1
+                for tag in r.tags():
+                    if tag == 0:
+                        self.txn_index_empty = r.boolean()
+                pos = r.pos
+            r.pos = pos
+        except MALFORMED as error:
+            raise r.malformed(error) from None
+        return self
 
     def write(self, w: Writer, version: int) -> None:
         if version != 0:
             raise UnsupportedVersion("RemoteLogSegmentMetadataRecord", version)
+        buf = w.buf
         self.remote_log_segment_id.write(w, version)
-        w.buf += _I64_I64_I32_I64_I64.pack(
+        buf += _I64_I64_I32_I64_I64.pack(
             self.start_offset, self.end_offset, self.broker_id, self.max_timestamp_ms, self.event_timestamp_ms
         )
-        w.compact_count(len(self.segment_leader_epochs))
-        for segment_leader_epoch in self.segment_leader_epochs:
-            segment_leader_epoch.write(w, version)
-        w.int32(self.segment_size_in_bytes)
-        w.compact_nullable_blob(self.custom_metadata)
-        w.int8(self.remote_log_segment_state)
-        tags = w.begin_tags()
+        if self.segment_leader_epochs:
+            RemoteLogSegmentMetadataRecordSegmentLeaderEpochEntry.write_array(self.segment_leader_epochs, w, version)
+        else:
+            buf.append(1)
+        buf += _I32.pack(self.segment_size_in_bytes)
+        if self.custom_metadata is None:
+            buf.append(0)
+        else:
+            w.compact_blob(self.custom_metadata)
+        buf += _I8.pack(self.remote_log_segment_state)
+        tags = len(buf)
+        buf.append(0)
         if self.txn_index_empty:
             start = w.begin_tag(tags, 0)
             w.boolean(self.txn_index_empty)
@@ -152,17 +232,31 @@ class RemoteLogSegmentMetadataUpdateRecordTopicIdPartitionEntry:
 
     @classmethod
     def read(cls, r: Reader, version: int) -> RemoteLogSegmentMetadataUpdateRecordTopicIdPartitionEntry:
-        name = r.compact_string()
-        id_ = r.uuid()
-        partition = r.int32()
-        r.skip_tags()
-        return cls(name, id_, partition)
+        buf = r.buf
+        pos = r.pos
+        self = cls.__new__(cls)
+        name_size = buf[pos]
+        pos += 1
+        if 0 < name_size < 128:
+            text, _ = SHORT_TEXT[name_size].unpack_from(buf, pos)
+            self.name = text.decode()
+            pos += name_size - 1
+        else:
+            r.pos = pos - 1
+            self.name = r.compact_string()
+            pos = r.pos
+        self.id, self.partition, tags = _UUID_I32_HEAD.unpack_from(buf, pos)
+        pos += 21
+        if tags:
+            pos = r.unknown_tags(pos - 1)
+        r.pos = pos
+        return self
 
     def write(self, w: Writer, version: int) -> None:
+        buf = w.buf
         w.compact_string(self.name)
         w.uuid(self.id)
-        w.int32(self.partition)
-        w.no_tags()
+        buf += _I32_NO_TAGS.pack(self.partition)
 
 
 @attrs.define
@@ -174,15 +268,24 @@ class RemoteLogSegmentMetadataUpdateRecordRemoteLogSegmentIdEntry:
 
     @classmethod
     def read(cls, r: Reader, version: int) -> RemoteLogSegmentMetadataUpdateRecordRemoteLogSegmentIdEntry:
-        topic_id_partition = RemoteLogSegmentMetadataUpdateRecordTopicIdPartitionEntry.read(r, version)
-        id_ = r.uuid()
-        r.skip_tags()
-        return cls(topic_id_partition, id_)
+        buf = r.buf
+        pos = r.pos
+        self = cls.__new__(cls)
+        r.pos = pos
+        self.topic_id_partition = RemoteLogSegmentMetadataUpdateRecordTopicIdPartitionEntry.read(r, version)
+        pos = r.pos
+        self.id, tags = _UUID_HEAD.unpack_from(buf, pos)
+        pos += 17
+        if tags:
+            pos = r.unknown_tags(pos - 1)
+        r.pos = pos
+        return self
 
     def write(self, w: Writer, version: int) -> None:
+        buf = w.buf
         self.topic_id_partition.write(w, version)
         w.uuid(self.id)
-        w.no_tags()
+        buf.append(0)
 
 
 @attrs.define
@@ -203,21 +306,38 @@ class RemoteLogSegmentMetadataUpdateRecord:
     def read(cls, r: Reader, version: int) -> RemoteLogSegmentMetadataUpdateRecord:
         if version != 0:
             raise UnsupportedVersion("RemoteLogSegmentMetadataUpdateRecord", version)
-        remote_log_segment_id = RemoteLogSegmentMetadataUpdateRecordRemoteLogSegmentIdEntry.read(r, version)
-        broker_id, event_timestamp_ms = r.unpack(_I32_I64)
-        custom_metadata = r.compact_nullable_blob()
-        remote_log_segment_state = r.int8()
-        r.skip_tags()
-        return cls(remote_log_segment_id, broker_id, event_timestamp_ms, custom_metadata, remote_log_segment_state)
+        try:
+            buf = r.buf
+            pos = r.pos
+            self = cls.__new__(cls)
+            r.pos = pos
+            self.remote_log_segment_id = RemoteLogSegmentMetadataUpdateRecordRemoteLogSegmentIdEntry.read(r, version)
+            pos = r.pos
+            self.broker_id, self.event_timestamp_ms = _I32_I64.unpack_from(buf, pos)
+            pos += 12
+            r.pos = pos
+            self.custom_metadata = r.compact_nullable_blob()
+            pos = r.pos
+            self.remote_log_segment_state, tags = _I8_HEAD.unpack_from(buf, pos)
+            pos += 2
+            if tags:
+                pos = r.unknown_tags(pos - 1)
+            r.pos = pos
+        except MALFORMED as error:
+            raise r.malformed(error) from None
+        return self
 
     def write(self, w: Writer, version: int) -> None:
         if version != 0:
             raise UnsupportedVersion("RemoteLogSegmentMetadataUpdateRecord", version)
+        buf = w.buf
         self.remote_log_segment_id.write(w, version)
-        w.buf += _I32_I64.pack(self.broker_id, self.event_timestamp_ms)
-        w.compact_nullable_blob(self.custom_metadata)
-        w.int8(self.remote_log_segment_state)
-        w.no_tags()
+        buf += _I32_I64.pack(self.broker_id, self.event_timestamp_ms)
+        if self.custom_metadata is None:
+            buf.append(0)
+        else:
+            w.compact_blob(self.custom_metadata)
+        buf += _I8_NO_TAGS.pack(self.remote_log_segment_state)
 
 
 @attrs.define
@@ -228,17 +348,31 @@ class RemotePartitionDeleteMetadataRecordTopicIdPartitionEntry:
 
     @classmethod
     def read(cls, r: Reader, version: int) -> RemotePartitionDeleteMetadataRecordTopicIdPartitionEntry:
-        name = r.compact_string()
-        id_ = r.uuid()
-        partition = r.int32()
-        r.skip_tags()
-        return cls(name, id_, partition)
+        buf = r.buf
+        pos = r.pos
+        self = cls.__new__(cls)
+        name_size = buf[pos]
+        pos += 1
+        if 0 < name_size < 128:
+            text, _ = SHORT_TEXT[name_size].unpack_from(buf, pos)
+            self.name = text.decode()
+            pos += name_size - 1
+        else:
+            r.pos = pos - 1
+            self.name = r.compact_string()
+            pos = r.pos
+        self.id, self.partition, tags = _UUID_I32_HEAD.unpack_from(buf, pos)
+        pos += 21
+        if tags:
+            pos = r.unknown_tags(pos - 1)
+        r.pos = pos
+        return self
 
     def write(self, w: Writer, version: int) -> None:
+        buf = w.buf
         w.compact_string(self.name)
         w.uuid(self.id)
-        w.int32(self.partition)
-        w.no_tags()
+        buf += _I32_NO_TAGS.pack(self.partition)
 
 
 @attrs.define
@@ -258,17 +392,30 @@ class RemotePartitionDeleteMetadataRecord:
     def read(cls, r: Reader, version: int) -> RemotePartitionDeleteMetadataRecord:
         if version != 0:
             raise UnsupportedVersion("RemotePartitionDeleteMetadataRecord", version)
-        topic_id_partition = RemotePartitionDeleteMetadataRecordTopicIdPartitionEntry.read(r, version)
-        broker_id, event_timestamp_ms, remote_partition_delete_state = r.unpack(_I32_I64_I8)
-        r.skip_tags()
-        return cls(topic_id_partition, broker_id, event_timestamp_ms, remote_partition_delete_state)
+        try:
+            buf = r.buf
+            pos = r.pos
+            self = cls.__new__(cls)
+            r.pos = pos
+            self.topic_id_partition = RemotePartitionDeleteMetadataRecordTopicIdPartitionEntry.read(r, version)
+            pos = r.pos
+            self.broker_id, self.event_timestamp_ms, self.remote_partition_delete_state, tags = (
+                _I32_I64_I8_HEAD.unpack_from(buf, pos)
+            )
+            pos += 14
+            if tags:
+                pos = r.unknown_tags(pos - 1)
+            r.pos = pos
+        except MALFORMED as error:
+            raise r.malformed(error) from None
+        return self
 
     def write(self, w: Writer, version: int) -> None:
         if version != 0:
             raise UnsupportedVersion("RemotePartitionDeleteMetadataRecord", version)
+        buf = w.buf
         self.topic_id_partition.write(w, version)
-        w.buf += _I32_I64_I8.pack(self.broker_id, self.event_timestamp_ms, self.remote_partition_delete_state)
-        w.no_tags()
+        buf += _I32_I64_I8_NO_TAGS.pack(self.broker_id, self.event_timestamp_ms, self.remote_partition_delete_state)
 
 
 @attrs.define
@@ -277,14 +424,35 @@ class RemoteLogSegmentMetadataSnapshotRecordSegmentLeaderEpochEntry:
     offset: int = 0
 
     @classmethod
-    def read(cls, r: Reader, version: int) -> RemoteLogSegmentMetadataSnapshotRecordSegmentLeaderEpochEntry:
-        leader_epoch, offset = r.unpack(_I32_I64)
-        r.skip_tags()
-        return cls(leader_epoch, offset)
+    def read_array(
+        cls, r: Reader, version: int, count: int
+    ) -> list[RemoteLogSegmentMetadataSnapshotRecordSegmentLeaderEpochEntry]:
+        buf = r.buf
+        pos = r.pos
+        new = cls.__new__
+        items: list[RemoteLogSegmentMetadataSnapshotRecordSegmentLeaderEpochEntry] = []
+        for _ in range(count):
+            self = new(cls)
+            self.leader_epoch, self.offset, tags = _I32_I64_HEAD.unpack_from(buf, pos)
+            pos += 13
+            if tags:
+                pos = r.unknown_tags(pos - 1)
+            items.append(self)
+        r.pos = pos
+        return items
 
-    def write(self, w: Writer, version: int) -> None:
-        w.buf += _I32_I64.pack(self.leader_epoch, self.offset)
-        w.no_tags()
+    @staticmethod
+    def write_array(
+        items: list[RemoteLogSegmentMetadataSnapshotRecordSegmentLeaderEpochEntry], w: Writer, version: int
+    ) -> None:
+        buf = w.buf
+        count = len(items) + 1
+        if count < 128:
+            buf.append(count)
+        else:
+            w.unsigned_varint(count)
+        for self in items:
+            buf += _I32_I64_NO_TAGS.pack(self.leader_epoch, self.offset)
 
 
 @attrs.define
@@ -309,47 +477,70 @@ class RemoteLogSegmentMetadataSnapshotRecord:
     def read(cls, r: Reader, version: int) -> RemoteLogSegmentMetadataSnapshotRecord:
         if version != 0:
             raise UnsupportedVersion("RemoteLogSegmentMetadataSnapshotRecord", version)
-        segment_id = r.uuid()
-        start_offset, end_offset, broker_id, max_timestamp_ms, event_timestamp_ms = r.unpack(_I64_I64_I32_I64_I64)
-        segment_leader_epochs = [
-            RemoteLogSegmentMetadataSnapshotRecordSegmentLeaderEpochEntry.read(r, version)
-            for _ in range(r.compact_count(13))
-        ]
-        segment_size_in_bytes = r.int32()
-        custom_metadata = r.compact_nullable_blob()
-        remote_log_segment_state = r.int8()
-        txn_index_empty = False
-        for tag in r.tags():
-            if tag == 0:
-                txn_index_empty = r.boolean()
-        return cls(
-            segment_id,
-            start_offset,
-            end_offset,
-            broker_id,
-            max_timestamp_ms,
-            event_timestamp_ms,
-            segment_leader_epochs,
-            segment_size_in_bytes,
-            custom_metadata,
-            remote_log_segment_state,
-            txn_index_empty,
-        )
+        try:
+            buf = r.buf
+            pos = r.pos
+            self = cls.__new__(cls)
+            (
+                self.segment_id,
+                self.start_offset,
+                self.end_offset,
+                self.broker_id,
+                self.max_timestamp_ms,
+                self.event_timestamp_ms,
+                segment_leader_epochs_count,
+            ) = _UUID_I64_I64_I32_I64_I64_HEAD.unpack_from(buf, pos)
+            pos += 53
+            r.pos = pos
+            self.segment_leader_epochs = (
+                []
+                if segment_leader_epochs_count == 1
+                else RemoteLogSegmentMetadataSnapshotRecordSegmentLeaderEpochEntry.read_array(
+                    r, version, r.elements(segment_leader_epochs_count, 13)
+                )
+            )
+            pos = r.pos
+            (self.segment_size_in_bytes,) = _I32.unpack_from(buf, pos)
+            pos += 4
+            r.pos = pos
+            self.custom_metadata = r.compact_nullable_blob()
+            pos = r.pos
+            self.remote_log_segment_state, tags = _I8_HEAD.unpack_from(buf, pos)
+            pos += 2
+            self.txn_index_empty = False
+            if tags:
+                r.pos = pos - 1
+                for tag in r.tags():
+                    if tag == 0:
+                        self.txn_index_empty = r.boolean()
+                pos = r.pos
+            r.pos = pos
+        except MALFORMED as error:
+            raise r.malformed(error) from None
+        return self
 
     def write(self, w: Writer, version: int) -> None:
         if version != 0:
             raise UnsupportedVersion("RemoteLogSegmentMetadataSnapshotRecord", version)
+        buf = w.buf
         w.uuid(self.segment_id)
-        w.buf += _I64_I64_I32_I64_I64.pack(
+        buf += _I64_I64_I32_I64_I64.pack(
             self.start_offset, self.end_offset, self.broker_id, self.max_timestamp_ms, self.event_timestamp_ms
         )
-        w.compact_count(len(self.segment_leader_epochs))
-        for segment_leader_epoch in self.segment_leader_epochs:
-            segment_leader_epoch.write(w, version)
-        w.int32(self.segment_size_in_bytes)
-        w.compact_nullable_blob(self.custom_metadata)
-        w.int8(self.remote_log_segment_state)
-        tags = w.begin_tags()
+        if self.segment_leader_epochs:
+            RemoteLogSegmentMetadataSnapshotRecordSegmentLeaderEpochEntry.write_array(
+                self.segment_leader_epochs, w, version
+            )
+        else:
+            buf.append(1)
+        buf += _I32.pack(self.segment_size_in_bytes)
+        if self.custom_metadata is None:
+            buf.append(0)
+        else:
+            w.compact_blob(self.custom_metadata)
+        buf += _I8.pack(self.remote_log_segment_state)
+        tags = len(buf)
+        buf.append(0)
         if self.txn_index_empty:
             start = w.begin_tag(tags, 0)
             w.boolean(self.txn_index_empty)

@@ -10,10 +10,16 @@ from typing import ClassVar
 
 import attrs
 
-from kwire_protocol.wire import NULL_UUID, Reader, UnsupportedVersion, Uuid, Writer
+from kwire_protocol.wire import MALFORMED, NULL_UUID, SHORT_TEXT, Reader, UnsupportedVersion, Uuid, Writer
 
+_I32 = Struct(">i")
+_I32_HEAD = Struct(">iB")
 _I32_I32_I8 = Struct(">iib")
-_I32_I64 = Struct(">iq")
+_I32_I32_I8_HEAD = Struct(">iibB")
+_I32_I64_HEAD = Struct(">iqB")
+_I32_I64_NO_TAGS = Struct(">iqx")
+_UUID = Struct(">16s")
+_UUID_HEAD = Struct(">16sB")
 
 
 @attrs.define
@@ -29,9 +35,10 @@ class ShareGroupMemberMetadataKey:
     def read(cls, r: Reader, version: int) -> ShareGroupMemberMetadataKey:
         if version != 0:
             raise UnsupportedVersion("ShareGroupMemberMetadataKey", version)
-        group_id = r.string()
-        member_id = r.string()
-        return cls(group_id, member_id)
+        self = cls.__new__(cls)
+        self.group_id = r.string()
+        self.member_id = r.string()
+        return self
 
     def write(self, w: Writer, version: int) -> None:
         if version != 0:
@@ -55,23 +62,70 @@ class ShareGroupMemberMetadataValue:
     def read(cls, r: Reader, version: int) -> ShareGroupMemberMetadataValue:
         if version != 0:
             raise UnsupportedVersion("ShareGroupMemberMetadataValue", version)
-        rack_id = r.compact_nullable_string()
-        client_id = r.compact_string()
-        client_host = r.compact_string()
-        subscribed_topic_names = [r.compact_string() for _ in range(r.compact_count(1))]
-        r.skip_tags()
-        return cls(rack_id, client_id, client_host, subscribed_topic_names)
+        try:
+            buf = r.buf
+            pos = r.pos
+            self = cls.__new__(cls)
+            rack_id_size = buf[pos]
+            pos += 1
+            if 0 < rack_id_size < 128:
+                text, client_id_size = SHORT_TEXT[rack_id_size].unpack_from(buf, pos)
+                self.rack_id = text.decode()
+                pos += rack_id_size
+            elif rack_id_size == 0:
+                self.rack_id = None
+                client_id_size = buf[pos]
+                pos += 1
+            else:
+                r.pos = pos - 1
+                self.rack_id = r.compact_nullable_string()
+                pos = r.pos
+                client_id_size = buf[pos]
+                pos += 1
+            if 0 < client_id_size < 128:
+                text, client_host_size = SHORT_TEXT[client_id_size].unpack_from(buf, pos)
+                self.client_id = text.decode()
+                pos += client_id_size
+            else:
+                r.pos = pos - 1
+                self.client_id = r.compact_string()
+                pos = r.pos
+                client_host_size = buf[pos]
+                pos += 1
+            if 0 < client_host_size < 128:
+                text, _ = SHORT_TEXT[client_host_size].unpack_from(buf, pos)
+                self.client_host = text.decode()
+                pos += client_host_size - 1
+            else:
+                r.pos = pos - 1
+                self.client_host = r.compact_string()
+                pos = r.pos
+            r.pos = pos
+            self.subscribed_topic_names = [r.compact_string() for _ in range(r.compact_count(1))]
+            pos = r.pos
+            tags = buf[pos]
+            pos += 1
+            if tags:
+                pos = r.unknown_tags(pos - 1)
+            r.pos = pos
+        except MALFORMED as error:
+            raise r.malformed(error) from None
+        return self
 
     def write(self, w: Writer, version: int) -> None:
         if version != 0:
             raise UnsupportedVersion("ShareGroupMemberMetadataValue", version)
-        w.compact_nullable_string(self.rack_id)
+        buf = w.buf
+        if self.rack_id is None:
+            buf.append(0)
+        else:
+            w.compact_string(self.rack_id)
         w.compact_string(self.client_id)
         w.compact_string(self.client_host)
         w.compact_count(len(self.subscribed_topic_names))
         for subscribed_topic_name in self.subscribed_topic_names:
             w.compact_string(subscribed_topic_name)
-        w.no_tags()
+        buf.append(0)
 
 
 @attrs.define
@@ -86,8 +140,9 @@ class ShareGroupMetadataKey:
     def read(cls, r: Reader, version: int) -> ShareGroupMetadataKey:
         if version != 0:
             raise UnsupportedVersion("ShareGroupMetadataKey", version)
-        group_id = r.string()
-        return cls(group_id)
+        self = cls.__new__(cls)
+        self.group_id = r.string()
+        return self
 
     def write(self, w: Writer, version: int) -> None:
         if version != 0:
@@ -108,15 +163,24 @@ class ShareGroupMetadataValue:
     def read(cls, r: Reader, version: int) -> ShareGroupMetadataValue:
         if version != 0:
             raise UnsupportedVersion("ShareGroupMetadataValue", version)
-        epoch, metadata_hash = r.unpack(_I32_I64)
-        r.skip_tags()
-        return cls(epoch, metadata_hash)
+        try:
+            buf = r.buf
+            pos = r.pos
+            self = cls.__new__(cls)
+            self.epoch, self.metadata_hash, tags = _I32_I64_HEAD.unpack_from(buf, pos)
+            pos += 13
+            if tags:
+                pos = r.unknown_tags(pos - 1)
+            r.pos = pos
+        except MALFORMED as error:
+            raise r.malformed(error) from None
+        return self
 
     def write(self, w: Writer, version: int) -> None:
         if version != 0:
             raise UnsupportedVersion("ShareGroupMetadataValue", version)
-        w.buf += _I32_I64.pack(self.epoch, self.metadata_hash)
-        w.no_tags()
+        buf = w.buf
+        buf += _I32_I64_NO_TAGS.pack(self.epoch, self.metadata_hash)
 
 
 @attrs.define
@@ -131,8 +195,9 @@ class ShareGroupTargetAssignmentMetadataKey:
     def read(cls, r: Reader, version: int) -> ShareGroupTargetAssignmentMetadataKey:
         if version != 0:
             raise UnsupportedVersion("ShareGroupTargetAssignmentMetadataKey", version)
-        group_id = r.string()
-        return cls(group_id)
+        self = cls.__new__(cls)
+        self.group_id = r.string()
+        return self
 
     def write(self, w: Writer, version: int) -> None:
         if version != 0:
@@ -153,18 +218,31 @@ class ShareGroupTargetAssignmentMetadataValue:
     def read(cls, r: Reader, version: int) -> ShareGroupTargetAssignmentMetadataValue:
         if version != 0:
             raise UnsupportedVersion("ShareGroupTargetAssignmentMetadataValue", version)
-        assignment_epoch = r.int32()
-        assignment_timestamp = 0
-        for tag in r.tags():
-            if tag == 0:
-                assignment_timestamp = r.int64()
-        return cls(assignment_epoch, assignment_timestamp)
+        try:
+            buf = r.buf
+            pos = r.pos
+            self = cls.__new__(cls)
+            self.assignment_epoch, tags = _I32_HEAD.unpack_from(buf, pos)
+            pos += 5
+            self.assignment_timestamp = 0
+            if tags:
+                r.pos = pos - 1
+                for tag in r.tags():
+                    if tag == 0:
+                        self.assignment_timestamp = r.int64()
+                pos = r.pos
+            r.pos = pos
+        except MALFORMED as error:
+            raise r.malformed(error) from None
+        return self
 
     def write(self, w: Writer, version: int) -> None:
         if version != 0:
             raise UnsupportedVersion("ShareGroupTargetAssignmentMetadataValue", version)
-        w.int32(self.assignment_epoch)
-        tags = w.begin_tags()
+        buf = w.buf
+        buf += _I32.pack(self.assignment_epoch)
+        tags = len(buf)
+        buf.append(0)
         if self.assignment_timestamp != 0:
             start = w.begin_tag(tags, 0)
             w.int64(self.assignment_timestamp)
@@ -184,9 +262,10 @@ class ShareGroupTargetAssignmentMemberKey:
     def read(cls, r: Reader, version: int) -> ShareGroupTargetAssignmentMemberKey:
         if version != 0:
             raise UnsupportedVersion("ShareGroupTargetAssignmentMemberKey", version)
-        group_id = r.string()
-        member_id = r.string()
-        return cls(group_id, member_id)
+        self = cls.__new__(cls)
+        self.group_id = r.string()
+        self.member_id = r.string()
+        return self
 
     def write(self, w: Writer, version: int) -> None:
         if version != 0:
@@ -201,17 +280,39 @@ class TopicPartition:
     partitions: list[int] = attrs.Factory(list)
 
     @classmethod
-    def read(cls, r: Reader, version: int) -> TopicPartition:
-        topic_id = r.uuid()
-        partitions = r.int32s(r.compact_count(4))
-        r.skip_tags()
-        return cls(topic_id, partitions)
+    def read_array(cls, r: Reader, version: int, count: int) -> list[TopicPartition]:
+        buf = r.buf
+        pos = r.pos
+        new = cls.__new__
+        items: list[TopicPartition] = []
+        for _ in range(count):
+            self = new(cls)
+            (self.topic_id,) = _UUID.unpack_from(buf, pos)
+            pos += 16
+            r.pos = pos
+            self.partitions = r.int32s(r.compact_count(4))
+            pos = r.pos
+            tags = buf[pos]
+            pos += 1
+            if tags:
+                pos = r.unknown_tags(pos - 1)
+            items.append(self)
+        r.pos = pos
+        return items
 
-    def write(self, w: Writer, version: int) -> None:
-        w.uuid(self.topic_id)
-        w.compact_count(len(self.partitions))
-        w.int32s(self.partitions)
-        w.no_tags()
+    @staticmethod
+    def write_array(items: list[TopicPartition], w: Writer, version: int) -> None:
+        buf = w.buf
+        count = len(items) + 1
+        if count < 128:
+            buf.append(count)
+        else:
+            w.unsigned_varint(count)
+        for self in items:
+            w.uuid(self.topic_id)
+            w.compact_count(len(self.partitions))
+            w.int32s(self.partitions)
+            buf.append(0)
 
 
 @attrs.define
@@ -226,17 +327,37 @@ class ShareGroupTargetAssignmentMemberValue:
     def read(cls, r: Reader, version: int) -> ShareGroupTargetAssignmentMemberValue:
         if version != 0:
             raise UnsupportedVersion("ShareGroupTargetAssignmentMemberValue", version)
-        topic_partitions = [TopicPartition.read(r, version) for _ in range(r.compact_count(18))]
-        r.skip_tags()
-        return cls(topic_partitions)
+        try:
+            buf = r.buf
+            pos = r.pos
+            self = cls.__new__(cls)
+            topic_partitions_count = buf[pos]
+            pos += 1
+            r.pos = pos
+            self.topic_partitions = (
+                []
+                if topic_partitions_count == 1
+                else TopicPartition.read_array(r, version, r.elements(topic_partitions_count, 18))
+            )
+            pos = r.pos
+            tags = buf[pos]
+            pos += 1
+            if tags:
+                pos = r.unknown_tags(pos - 1)
+            r.pos = pos
+        except MALFORMED as error:
+            raise r.malformed(error) from None
+        return self
 
     def write(self, w: Writer, version: int) -> None:
         if version != 0:
             raise UnsupportedVersion("ShareGroupTargetAssignmentMemberValue", version)
-        w.compact_count(len(self.topic_partitions))
-        for topic_partition in self.topic_partitions:
-            topic_partition.write(w, version)
-        w.no_tags()
+        buf = w.buf
+        if self.topic_partitions:
+            TopicPartition.write_array(self.topic_partitions, w, version)
+        else:
+            buf.append(1)
+        buf.append(0)
 
 
 @attrs.define
@@ -252,9 +373,10 @@ class ShareGroupCurrentMemberAssignmentKey:
     def read(cls, r: Reader, version: int) -> ShareGroupCurrentMemberAssignmentKey:
         if version != 0:
             raise UnsupportedVersion("ShareGroupCurrentMemberAssignmentKey", version)
-        group_id = r.string()
-        member_id = r.string()
-        return cls(group_id, member_id)
+        self = cls.__new__(cls)
+        self.group_id = r.string()
+        self.member_id = r.string()
+        return self
 
     def write(self, w: Writer, version: int) -> None:
         if version != 0:
@@ -269,17 +391,39 @@ class TopicPartitions:
     partitions: list[int] = attrs.Factory(list)
 
     @classmethod
-    def read(cls, r: Reader, version: int) -> TopicPartitions:
-        topic_id = r.uuid()
-        partitions = r.int32s(r.compact_count(4))
-        r.skip_tags()
-        return cls(topic_id, partitions)
+    def read_array(cls, r: Reader, version: int, count: int) -> list[TopicPartitions]:
+        buf = r.buf
+        pos = r.pos
+        new = cls.__new__
+        items: list[TopicPartitions] = []
+        for _ in range(count):
+            self = new(cls)
+            (self.topic_id,) = _UUID.unpack_from(buf, pos)
+            pos += 16
+            r.pos = pos
+            self.partitions = r.int32s(r.compact_count(4))
+            pos = r.pos
+            tags = buf[pos]
+            pos += 1
+            if tags:
+                pos = r.unknown_tags(pos - 1)
+            items.append(self)
+        r.pos = pos
+        return items
 
-    def write(self, w: Writer, version: int) -> None:
-        w.uuid(self.topic_id)
-        w.compact_count(len(self.partitions))
-        w.int32s(self.partitions)
-        w.no_tags()
+    @staticmethod
+    def write_array(items: list[TopicPartitions], w: Writer, version: int) -> None:
+        buf = w.buf
+        count = len(items) + 1
+        if count < 128:
+            buf.append(count)
+        else:
+            w.unsigned_varint(count)
+        for self in items:
+            w.uuid(self.topic_id)
+            w.compact_count(len(self.partitions))
+            w.int32s(self.partitions)
+            buf.append(0)
 
 
 @attrs.define
@@ -297,19 +441,40 @@ class ShareGroupCurrentMemberAssignmentValue:
     def read(cls, r: Reader, version: int) -> ShareGroupCurrentMemberAssignmentValue:
         if version != 0:
             raise UnsupportedVersion("ShareGroupCurrentMemberAssignmentValue", version)
-        member_epoch, previous_member_epoch, state = r.unpack(_I32_I32_I8)
-        assigned_partitions = [TopicPartitions.read(r, version) for _ in range(r.compact_count(18))]
-        r.skip_tags()
-        return cls(member_epoch, previous_member_epoch, state, assigned_partitions)
+        try:
+            buf = r.buf
+            pos = r.pos
+            self = cls.__new__(cls)
+            self.member_epoch, self.previous_member_epoch, self.state, assigned_partitions_count = (
+                _I32_I32_I8_HEAD.unpack_from(buf, pos)
+            )
+            pos += 10
+            r.pos = pos
+            self.assigned_partitions = (
+                []
+                if assigned_partitions_count == 1
+                else TopicPartitions.read_array(r, version, r.elements(assigned_partitions_count, 18))
+            )
+            pos = r.pos
+            tags = buf[pos]
+            pos += 1
+            if tags:
+                pos = r.unknown_tags(pos - 1)
+            r.pos = pos
+        except MALFORMED as error:
+            raise r.malformed(error) from None
+        return self
 
     def write(self, w: Writer, version: int) -> None:
         if version != 0:
             raise UnsupportedVersion("ShareGroupCurrentMemberAssignmentValue", version)
-        w.buf += _I32_I32_I8.pack(self.member_epoch, self.previous_member_epoch, self.state)
-        w.compact_count(len(self.assigned_partitions))
-        for assigned_partition in self.assigned_partitions:
-            assigned_partition.write(w, version)
-        w.no_tags()
+        buf = w.buf
+        buf += _I32_I32_I8.pack(self.member_epoch, self.previous_member_epoch, self.state)
+        if self.assigned_partitions:
+            TopicPartitions.write_array(self.assigned_partitions, w, version)
+        else:
+            buf.append(1)
+        buf.append(0)
 
 
 @attrs.define
@@ -324,8 +489,9 @@ class ShareGroupStatePartitionMetadataKey:
     def read(cls, r: Reader, version: int) -> ShareGroupStatePartitionMetadataKey:
         if version != 0:
             raise UnsupportedVersion("ShareGroupStatePartitionMetadataKey", version)
-        group_id = r.string()
-        return cls(group_id)
+        self = cls.__new__(cls)
+        self.group_id = r.string()
+        return self
 
     def write(self, w: Writer, version: int) -> None:
         if version != 0:
@@ -340,19 +506,48 @@ class TopicPartitionsInfo:
     partitions: list[int] = attrs.Factory(list)
 
     @classmethod
-    def read(cls, r: Reader, version: int) -> TopicPartitionsInfo:
-        topic_id = r.uuid()
-        topic_name = r.compact_string()
-        partitions = r.int32s(r.compact_count(4))
-        r.skip_tags()
-        return cls(topic_id, topic_name, partitions)
+    def read_array(cls, r: Reader, version: int, count: int) -> list[TopicPartitionsInfo]:
+        buf = r.buf
+        pos = r.pos
+        new = cls.__new__
+        items: list[TopicPartitionsInfo] = []
+        for _ in range(count):
+            self = new(cls)
+            self.topic_id, topic_name_size = _UUID_HEAD.unpack_from(buf, pos)
+            pos += 17
+            if 0 < topic_name_size < 128:
+                text, _ = SHORT_TEXT[topic_name_size].unpack_from(buf, pos)
+                self.topic_name = text.decode()
+                pos += topic_name_size - 1
+            else:
+                r.pos = pos - 1
+                self.topic_name = r.compact_string()
+                pos = r.pos
+            r.pos = pos
+            self.partitions = r.int32s(r.compact_count(4))
+            pos = r.pos
+            tags = buf[pos]
+            pos += 1
+            if tags:
+                pos = r.unknown_tags(pos - 1)
+            items.append(self)
+        r.pos = pos
+        return items
 
-    def write(self, w: Writer, version: int) -> None:
-        w.uuid(self.topic_id)
-        w.compact_string(self.topic_name)
-        w.compact_count(len(self.partitions))
-        w.int32s(self.partitions)
-        w.no_tags()
+    @staticmethod
+    def write_array(items: list[TopicPartitionsInfo], w: Writer, version: int) -> None:
+        buf = w.buf
+        count = len(items) + 1
+        if count < 128:
+            buf.append(count)
+        else:
+            w.unsigned_varint(count)
+        for self in items:
+            w.uuid(self.topic_id)
+            w.compact_string(self.topic_name)
+            w.compact_count(len(self.partitions))
+            w.int32s(self.partitions)
+            buf.append(0)
 
 
 @attrs.define
@@ -361,16 +556,43 @@ class TopicInfo:
     topic_name: str = ""
 
     @classmethod
-    def read(cls, r: Reader, version: int) -> TopicInfo:
-        topic_id = r.uuid()
-        topic_name = r.compact_string()
-        r.skip_tags()
-        return cls(topic_id, topic_name)
+    def read_array(cls, r: Reader, version: int, count: int) -> list[TopicInfo]:
+        buf = r.buf
+        pos = r.pos
+        new = cls.__new__
+        items: list[TopicInfo] = []
+        for _ in range(count):
+            self = new(cls)
+            self.topic_id, topic_name_size = _UUID_HEAD.unpack_from(buf, pos)
+            pos += 17
+            if 0 < topic_name_size < 128:
+                text, tags = SHORT_TEXT[topic_name_size].unpack_from(buf, pos)
+                self.topic_name = text.decode()
+                pos += topic_name_size
+            else:
+                r.pos = pos - 1
+                self.topic_name = r.compact_string()
+                pos = r.pos
+                tags = buf[pos]
+                pos += 1
+            if tags:
+                pos = r.unknown_tags(pos - 1)
+            items.append(self)
+        r.pos = pos
+        return items
 
-    def write(self, w: Writer, version: int) -> None:
-        w.uuid(self.topic_id)
-        w.compact_string(self.topic_name)
-        w.no_tags()
+    @staticmethod
+    def write_array(items: list[TopicInfo], w: Writer, version: int) -> None:
+        buf = w.buf
+        count = len(items) + 1
+        if count < 128:
+            buf.append(count)
+        else:
+            w.unsigned_varint(count)
+        for self in items:
+            w.uuid(self.topic_id)
+            w.compact_string(self.topic_name)
+            buf.append(0)
 
 
 @attrs.define
@@ -387,22 +609,60 @@ class ShareGroupStatePartitionMetadataValue:
     def read(cls, r: Reader, version: int) -> ShareGroupStatePartitionMetadataValue:
         if version != 0:
             raise UnsupportedVersion("ShareGroupStatePartitionMetadataValue", version)
-        initializing_topics = [TopicPartitionsInfo.read(r, version) for _ in range(r.compact_count(19))]
-        initialized_topics = [TopicPartitionsInfo.read(r, version) for _ in range(r.compact_count(19))]
-        deleting_topics = [TopicInfo.read(r, version) for _ in range(r.compact_count(18))]
-        r.skip_tags()
-        return cls(initializing_topics, initialized_topics, deleting_topics)
+        try:
+            buf = r.buf
+            pos = r.pos
+            self = cls.__new__(cls)
+            initializing_topics_count = buf[pos]
+            pos += 1
+            r.pos = pos
+            self.initializing_topics = (
+                []
+                if initializing_topics_count == 1
+                else TopicPartitionsInfo.read_array(r, version, r.elements(initializing_topics_count, 19))
+            )
+            pos = r.pos
+            initialized_topics_count = buf[pos]
+            pos += 1
+            r.pos = pos
+            self.initialized_topics = (
+                []
+                if initialized_topics_count == 1
+                else TopicPartitionsInfo.read_array(r, version, r.elements(initialized_topics_count, 19))
+            )
+            pos = r.pos
+            deleting_topics_count = buf[pos]
+            pos += 1
+            r.pos = pos
+            self.deleting_topics = (
+                []
+                if deleting_topics_count == 1
+                else TopicInfo.read_array(r, version, r.elements(deleting_topics_count, 18))
+            )
+            pos = r.pos
+            tags = buf[pos]
+            pos += 1
+            if tags:
+                pos = r.unknown_tags(pos - 1)
+            r.pos = pos
+        except MALFORMED as error:
+            raise r.malformed(error) from None
+        return self
 
     def write(self, w: Writer, version: int) -> None:
         if version != 0:
             raise UnsupportedVersion("ShareGroupStatePartitionMetadataValue", version)
-        w.compact_count(len(self.initializing_topics))
-        for initializing_topic in self.initializing_topics:
-            initializing_topic.write(w, version)
-        w.compact_count(len(self.initialized_topics))
-        for initialized_topic in self.initialized_topics:
-            initialized_topic.write(w, version)
-        w.compact_count(len(self.deleting_topics))
-        for deleting_topic in self.deleting_topics:
-            deleting_topic.write(w, version)
-        w.no_tags()
+        buf = w.buf
+        if self.initializing_topics:
+            TopicPartitionsInfo.write_array(self.initializing_topics, w, version)
+        else:
+            buf.append(1)
+        if self.initialized_topics:
+            TopicPartitionsInfo.write_array(self.initialized_topics, w, version)
+        else:
+            buf.append(1)
+        if self.deleting_topics:
+            TopicInfo.write_array(self.deleting_topics, w, version)
+        else:
+            buf.append(1)
+        buf.append(0)

@@ -10,11 +10,15 @@ from typing import ClassVar
 
 import attrs
 
-from kwire_protocol.wire import NULL_UUID, Reader, UnsupportedVersion, Uuid, Writer
+from kwire_protocol.wire import MALFORMED, NULL_UUID, Reader, UnsupportedVersion, Uuid, Writer
 
+_I32 = Struct(">i")
 _I32_I32_I32_I64_I64_I64 = Struct(">iiiqqq")
+_I32_I32_I32_I64_I64_I64_HEAD = Struct(">iiiqqqB")
 _I32_I32_I64 = Struct(">iiq")
-_I64_I64_I8_I16 = Struct(">qqbh")
+_I32_I32_I64_HEAD = Struct(">iiqB")
+_I64_I64_I8_I16_HEAD = Struct(">qqbhB")
+_I64_I64_I8_I16_NO_TAGS = Struct(">qqbhx")
 
 
 @attrs.define
@@ -31,17 +35,19 @@ class ShareSnapshotKey:
     def read(cls, r: Reader, version: int) -> ShareSnapshotKey:
         if version != 0:
             raise UnsupportedVersion("ShareSnapshotKey", version)
-        group_id = r.string()
-        topic_id = r.uuid()
-        partition = r.int32()
-        return cls(group_id, topic_id, partition)
+        self = cls.__new__(cls)
+        self.group_id = r.string()
+        self.topic_id = r.uuid()
+        self.partition = r.int32()
+        return self
 
     def write(self, w: Writer, version: int) -> None:
         if version != 0:
             raise UnsupportedVersion("ShareSnapshotKey", version)
+        buf = w.buf
         w.string(self.group_id)
         w.uuid(self.topic_id)
-        w.int32(self.partition)
+        buf += _I32.pack(self.partition)
 
 
 @attrs.define
@@ -52,14 +58,35 @@ class ShareSnapshotValueStateBatch:
     delivery_count: int = 0
 
     @classmethod
-    def read(cls, r: Reader, version: int) -> ShareSnapshotValueStateBatch:
-        first_offset, last_offset, delivery_state, delivery_count = r.unpack(_I64_I64_I8_I16)
-        r.skip_tags()
-        return cls(first_offset, last_offset, delivery_state, delivery_count)
+    def read_array(cls, r: Reader, version: int, count: int) -> list[ShareSnapshotValueStateBatch]:
+        buf = r.buf
+        pos = r.pos
+        new = cls.__new__
+        items: list[ShareSnapshotValueStateBatch] = []
+        for _ in range(count):
+            self = new(cls)
+            self.first_offset, self.last_offset, self.delivery_state, self.delivery_count, tags = (
+                _I64_I64_I8_I16_HEAD.unpack_from(buf, pos)
+            )
+            pos += 20
+            if tags:
+                pos = r.unknown_tags(pos - 1)
+            items.append(self)
+        r.pos = pos
+        return items
 
-    def write(self, w: Writer, version: int) -> None:
-        w.buf += _I64_I64_I8_I16.pack(self.first_offset, self.last_offset, self.delivery_state, self.delivery_count)
-        w.no_tags()
+    @staticmethod
+    def write_array(items: list[ShareSnapshotValueStateBatch], w: Writer, version: int) -> None:
+        buf = w.buf
+        count = len(items) + 1
+        if count < 128:
+            buf.append(count)
+        else:
+            w.unsigned_varint(count)
+        for self in items:
+            buf += _I64_I64_I8_I16_NO_TAGS.pack(
+                self.first_offset, self.last_offset, self.delivery_state, self.delivery_count
+            )
 
 
 @attrs.define
@@ -81,29 +108,46 @@ class ShareSnapshotValue:
     def read(cls, r: Reader, version: int) -> ShareSnapshotValue:
         if version != 0:
             raise UnsupportedVersion("ShareSnapshotValue", version)
-        snapshot_epoch, state_epoch, leader_epoch, start_offset, create_timestamp, write_timestamp = r.unpack(
-            _I32_I32_I32_I64_I64_I64
-        )
-        state_batches = [ShareSnapshotValueStateBatch.read(r, version) for _ in range(r.compact_count(20))]
-        delivery_complete_count = -1
-        for tag in r.tags():
-            if tag == 0:
-                delivery_complete_count = r.int32()
-        return cls(
-            snapshot_epoch,
-            state_epoch,
-            leader_epoch,
-            start_offset,
-            delivery_complete_count,
-            create_timestamp,
-            write_timestamp,
-            state_batches,
-        )
+        try:
+            buf = r.buf
+            pos = r.pos
+            self = cls.__new__(cls)
+            (
+                self.snapshot_epoch,
+                self.state_epoch,
+                self.leader_epoch,
+                self.start_offset,
+                self.create_timestamp,
+                self.write_timestamp,
+                state_batches_count,
+            ) = _I32_I32_I32_I64_I64_I64_HEAD.unpack_from(buf, pos)
+            pos += 37
+            r.pos = pos
+            self.state_batches = (
+                []
+                if state_batches_count == 1
+                else ShareSnapshotValueStateBatch.read_array(r, version, r.elements(state_batches_count, 20))
+            )
+            pos = r.pos
+            tags = buf[pos]
+            pos += 1
+            self.delivery_complete_count = -1
+            if tags:
+                r.pos = pos - 1
+                for tag in r.tags():
+                    if tag == 0:
+                        self.delivery_complete_count = r.int32()
+                pos = r.pos
+            r.pos = pos
+        except MALFORMED as error:
+            raise r.malformed(error) from None
+        return self
 
     def write(self, w: Writer, version: int) -> None:
         if version != 0:
             raise UnsupportedVersion("ShareSnapshotValue", version)
-        w.buf += _I32_I32_I32_I64_I64_I64.pack(
+        buf = w.buf
+        buf += _I32_I32_I32_I64_I64_I64.pack(
             self.snapshot_epoch,
             self.state_epoch,
             self.leader_epoch,
@@ -111,10 +155,12 @@ class ShareSnapshotValue:
             self.create_timestamp,
             self.write_timestamp,
         )
-        w.compact_count(len(self.state_batches))
-        for state_batch in self.state_batches:
-            state_batch.write(w, version)
-        tags = w.begin_tags()
+        if self.state_batches:
+            ShareSnapshotValueStateBatch.write_array(self.state_batches, w, version)
+        else:
+            buf.append(1)
+        tags = len(buf)
+        buf.append(0)
         if self.delivery_complete_count != -1:
             start = w.begin_tag(tags, 0)
             w.int32(self.delivery_complete_count)
@@ -135,17 +181,19 @@ class ShareUpdateKey:
     def read(cls, r: Reader, version: int) -> ShareUpdateKey:
         if version != 0:
             raise UnsupportedVersion("ShareUpdateKey", version)
-        group_id = r.string()
-        topic_id = r.uuid()
-        partition = r.int32()
-        return cls(group_id, topic_id, partition)
+        self = cls.__new__(cls)
+        self.group_id = r.string()
+        self.topic_id = r.uuid()
+        self.partition = r.int32()
+        return self
 
     def write(self, w: Writer, version: int) -> None:
         if version != 0:
             raise UnsupportedVersion("ShareUpdateKey", version)
+        buf = w.buf
         w.string(self.group_id)
         w.uuid(self.topic_id)
-        w.int32(self.partition)
+        buf += _I32.pack(self.partition)
 
 
 @attrs.define
@@ -156,14 +204,35 @@ class ShareUpdateValueStateBatch:
     delivery_count: int = 0
 
     @classmethod
-    def read(cls, r: Reader, version: int) -> ShareUpdateValueStateBatch:
-        first_offset, last_offset, delivery_state, delivery_count = r.unpack(_I64_I64_I8_I16)
-        r.skip_tags()
-        return cls(first_offset, last_offset, delivery_state, delivery_count)
+    def read_array(cls, r: Reader, version: int, count: int) -> list[ShareUpdateValueStateBatch]:
+        buf = r.buf
+        pos = r.pos
+        new = cls.__new__
+        items: list[ShareUpdateValueStateBatch] = []
+        for _ in range(count):
+            self = new(cls)
+            self.first_offset, self.last_offset, self.delivery_state, self.delivery_count, tags = (
+                _I64_I64_I8_I16_HEAD.unpack_from(buf, pos)
+            )
+            pos += 20
+            if tags:
+                pos = r.unknown_tags(pos - 1)
+            items.append(self)
+        r.pos = pos
+        return items
 
-    def write(self, w: Writer, version: int) -> None:
-        w.buf += _I64_I64_I8_I16.pack(self.first_offset, self.last_offset, self.delivery_state, self.delivery_count)
-        w.no_tags()
+    @staticmethod
+    def write_array(items: list[ShareUpdateValueStateBatch], w: Writer, version: int) -> None:
+        buf = w.buf
+        count = len(items) + 1
+        if count < 128:
+            buf.append(count)
+        else:
+            w.unsigned_varint(count)
+        for self in items:
+            buf += _I64_I64_I8_I16_NO_TAGS.pack(
+                self.first_offset, self.last_offset, self.delivery_state, self.delivery_count
+            )
 
 
 @attrs.define
@@ -182,22 +251,46 @@ class ShareUpdateValue:
     def read(cls, r: Reader, version: int) -> ShareUpdateValue:
         if version != 0:
             raise UnsupportedVersion("ShareUpdateValue", version)
-        snapshot_epoch, leader_epoch, start_offset = r.unpack(_I32_I32_I64)
-        state_batches = [ShareUpdateValueStateBatch.read(r, version) for _ in range(r.compact_count(20))]
-        delivery_complete_count = -1
-        for tag in r.tags():
-            if tag == 0:
-                delivery_complete_count = r.int32()
-        return cls(snapshot_epoch, leader_epoch, start_offset, delivery_complete_count, state_batches)
+        try:
+            buf = r.buf
+            pos = r.pos
+            self = cls.__new__(cls)
+            self.snapshot_epoch, self.leader_epoch, self.start_offset, state_batches_count = (
+                _I32_I32_I64_HEAD.unpack_from(buf, pos)
+            )
+            pos += 17
+            r.pos = pos
+            self.state_batches = (
+                []
+                if state_batches_count == 1
+                else ShareUpdateValueStateBatch.read_array(r, version, r.elements(state_batches_count, 20))
+            )
+            pos = r.pos
+            tags = buf[pos]
+            pos += 1
+            self.delivery_complete_count = -1
+            if tags:
+                r.pos = pos - 1
+                for tag in r.tags():
+                    if tag == 0:
+                        self.delivery_complete_count = r.int32()
+                pos = r.pos
+            r.pos = pos
+        except MALFORMED as error:
+            raise r.malformed(error) from None
+        return self
 
     def write(self, w: Writer, version: int) -> None:
         if version != 0:
             raise UnsupportedVersion("ShareUpdateValue", version)
-        w.buf += _I32_I32_I64.pack(self.snapshot_epoch, self.leader_epoch, self.start_offset)
-        w.compact_count(len(self.state_batches))
-        for state_batch in self.state_batches:
-            state_batch.write(w, version)
-        tags = w.begin_tags()
+        buf = w.buf
+        buf += _I32_I32_I64.pack(self.snapshot_epoch, self.leader_epoch, self.start_offset)
+        if self.state_batches:
+            ShareUpdateValueStateBatch.write_array(self.state_batches, w, version)
+        else:
+            buf.append(1)
+        tags = len(buf)
+        buf.append(0)
         if self.delivery_complete_count != -1:
             start = w.begin_tag(tags, 0)
             w.int32(self.delivery_complete_count)

@@ -10,12 +10,20 @@ from typing import ClassVar
 
 import attrs
 
-from kwire_protocol.wire import Reader, UnsupportedVersion, Writer
+from kwire_protocol.wire import MALFORMED, SHORT_TEXT, Reader, UnsupportedVersion, Writer
 
+_I32 = Struct(">i")
+_I32_HEAD = Struct(">iB")
 _I32_I16 = Struct(">ih")
+_I32_I16_HEAD = Struct(">ihB")
 _I32_I32 = Struct(">ii")
+_I32_I32_HEAD = Struct(">iiB")
 _I32_I32_I8 = Struct(">iib")
+_I32_I32_I8_HEAD = Struct(">iibB")
 _I32_I64 = Struct(">iq")
+_I32_I64_HEAD = Struct(">iqB")
+_UI16_HEAD = Struct(">HB")
+_UI16_NO_TAGS = Struct(">Hx")
 
 
 @attrs.define
@@ -30,8 +38,9 @@ class StreamsGroupMetadataKey:
     def read(cls, r: Reader, version: int) -> StreamsGroupMetadataKey:
         if version != 0:
             raise UnsupportedVersion("StreamsGroupMetadataKey", version)
-        group_id = r.string()
-        return cls(group_id)
+        self = cls.__new__(cls)
+        self.group_id = r.string()
+        return self
 
     def write(self, w: Writer, version: int) -> None:
         if version != 0:
@@ -45,16 +54,53 @@ class LastAssignmentConfig:
     value: str = ""
 
     @classmethod
-    def read(cls, r: Reader, version: int) -> LastAssignmentConfig:
-        key = r.compact_string()
-        value = r.compact_string()
-        r.skip_tags()
-        return cls(key, value)
+    def read_array(cls, r: Reader, version: int, count: int) -> list[LastAssignmentConfig]:
+        buf = r.buf
+        pos = r.pos
+        new = cls.__new__
+        items: list[LastAssignmentConfig] = []
+        for _ in range(count):
+            self = new(cls)
+            key_size = buf[pos]
+            pos += 1
+            if 0 < key_size < 128:
+                text, value_size = SHORT_TEXT[key_size].unpack_from(buf, pos)
+                self.key = text.decode()
+                pos += key_size
+            else:
+                r.pos = pos - 1
+                self.key = r.compact_string()
+                pos = r.pos
+                value_size = buf[pos]
+                pos += 1
+            if 0 < value_size < 128:
+                text, tags = SHORT_TEXT[value_size].unpack_from(buf, pos)
+                self.value = text.decode()
+                pos += value_size
+            else:
+                r.pos = pos - 1
+                self.value = r.compact_string()
+                pos = r.pos
+                tags = buf[pos]
+                pos += 1
+            if tags:
+                pos = r.unknown_tags(pos - 1)
+            items.append(self)
+        r.pos = pos
+        return items
 
-    def write(self, w: Writer, version: int) -> None:
-        w.compact_string(self.key)
-        w.compact_string(self.value)
-        w.no_tags()
+    @staticmethod
+    def write_array(items: list[LastAssignmentConfig], w: Writer, version: int) -> None:
+        buf = w.buf
+        count = len(items) + 1
+        if count < 128:
+            buf.append(count)
+        else:
+            w.unsigned_varint(count)
+        for self in items:
+            w.compact_string(self.key)
+            w.compact_string(self.value)
+            buf.append(0)
 
 
 @attrs.define
@@ -74,37 +120,43 @@ class StreamsGroupMetadataValue:
     def read(cls, r: Reader, version: int) -> StreamsGroupMetadataValue:
         if version != 0:
             raise UnsupportedVersion("StreamsGroupMetadataValue", version)
-        epoch, metadata_hash = r.unpack(_I32_I64)
-        validated_topology_epoch = -1
-        last_assignment_configs: list[LastAssignmentConfig] | None = []
-        stored_description_topology_epoch = -1
-        failed_description_topology_epoch = -1
-        for tag in r.tags():
-            if tag == 0:
-                validated_topology_epoch = r.int32()
-            elif tag == 1:
-                count = r.compact_nullable_count(3)
-                last_assignment_configs = (
-                    None if count is None else [LastAssignmentConfig.read(r, version) for _ in range(count)]
-                )
-            elif tag == 2:
-                stored_description_topology_epoch = r.int32()
-            elif tag == 3:
-                failed_description_topology_epoch = r.int32()
-        return cls(
-            epoch,
-            metadata_hash,
-            validated_topology_epoch,
-            last_assignment_configs,
-            stored_description_topology_epoch,
-            failed_description_topology_epoch,
-        )
+        try:
+            buf = r.buf
+            pos = r.pos
+            self = cls.__new__(cls)
+            self.epoch, self.metadata_hash, tags = _I32_I64_HEAD.unpack_from(buf, pos)
+            pos += 13
+            self.validated_topology_epoch = -1
+            self.last_assignment_configs = []
+            self.stored_description_topology_epoch = -1
+            self.failed_description_topology_epoch = -1
+            if tags:
+                r.pos = pos - 1
+                for tag in r.tags():
+                    if tag == 0:
+                        self.validated_topology_epoch = r.int32()
+                    elif tag == 1:
+                        elements = r.compact_nullable_count(3)
+                        self.last_assignment_configs = (
+                            None if elements is None else LastAssignmentConfig.read_array(r, version, elements)
+                        )
+                    elif tag == 2:
+                        self.stored_description_topology_epoch = r.int32()
+                    elif tag == 3:
+                        self.failed_description_topology_epoch = r.int32()
+                pos = r.pos
+            r.pos = pos
+        except MALFORMED as error:
+            raise r.malformed(error) from None
+        return self
 
     def write(self, w: Writer, version: int) -> None:
         if version != 0:
             raise UnsupportedVersion("StreamsGroupMetadataValue", version)
-        w.buf += _I32_I64.pack(self.epoch, self.metadata_hash)
-        tags = w.begin_tags()
+        buf = w.buf
+        buf += _I32_I64.pack(self.epoch, self.metadata_hash)
+        tags = len(buf)
+        buf.append(0)
         if self.validated_topology_epoch != -1:
             start = w.begin_tag(tags, 0)
             w.int32(self.validated_topology_epoch)
@@ -112,11 +164,9 @@ class StreamsGroupMetadataValue:
         if self.last_assignment_configs != []:
             start = w.begin_tag(tags, 1)
             if self.last_assignment_configs is None:
-                w.compact_null_count()
+                buf.append(0)
             else:
-                w.compact_count(len(self.last_assignment_configs))
-                for last_assignment_config in self.last_assignment_configs:
-                    last_assignment_config.write(w, version)
+                LastAssignmentConfig.write_array(self.last_assignment_configs, w, version)
             w.end_tag(start)
         if self.stored_description_topology_epoch != -1:
             start = w.begin_tag(tags, 2)
@@ -141,9 +191,10 @@ class StreamsGroupMemberMetadataKey:
     def read(cls, r: Reader, version: int) -> StreamsGroupMemberMetadataKey:
         if version != 0:
             raise UnsupportedVersion("StreamsGroupMemberMetadataKey", version)
-        group_id = r.string()
-        member_id = r.string()
-        return cls(group_id, member_id)
+        self = cls.__new__(cls)
+        self.group_id = r.string()
+        self.member_id = r.string()
+        return self
 
     def write(self, w: Writer, version: int) -> None:
         if version != 0:
@@ -159,15 +210,30 @@ class Endpoint:
 
     @classmethod
     def read(cls, r: Reader, version: int) -> Endpoint:
-        host = r.compact_string()
-        port = r.uint16()
-        r.skip_tags()
-        return cls(host, port)
+        buf = r.buf
+        pos = r.pos
+        self = cls.__new__(cls)
+        host_size = buf[pos]
+        pos += 1
+        if 0 < host_size < 128:
+            text, _ = SHORT_TEXT[host_size].unpack_from(buf, pos)
+            self.host = text.decode()
+            pos += host_size - 1
+        else:
+            r.pos = pos - 1
+            self.host = r.compact_string()
+            pos = r.pos
+        self.port, tags = _UI16_HEAD.unpack_from(buf, pos)
+        pos += 3
+        if tags:
+            pos = r.unknown_tags(pos - 1)
+        r.pos = pos
+        return self
 
     def write(self, w: Writer, version: int) -> None:
+        buf = w.buf
         w.compact_string(self.host)
-        w.uint16(self.port)
-        w.no_tags()
+        buf += _UI16_NO_TAGS.pack(self.port)
 
 
 @attrs.define
@@ -176,16 +242,53 @@ class KeyValue:
     value: str = ""
 
     @classmethod
-    def read(cls, r: Reader, version: int) -> KeyValue:
-        key = r.compact_string()
-        value = r.compact_string()
-        r.skip_tags()
-        return cls(key, value)
+    def read_array(cls, r: Reader, version: int, count: int) -> list[KeyValue]:
+        buf = r.buf
+        pos = r.pos
+        new = cls.__new__
+        items: list[KeyValue] = []
+        for _ in range(count):
+            self = new(cls)
+            key_size = buf[pos]
+            pos += 1
+            if 0 < key_size < 128:
+                text, value_size = SHORT_TEXT[key_size].unpack_from(buf, pos)
+                self.key = text.decode()
+                pos += key_size
+            else:
+                r.pos = pos - 1
+                self.key = r.compact_string()
+                pos = r.pos
+                value_size = buf[pos]
+                pos += 1
+            if 0 < value_size < 128:
+                text, tags = SHORT_TEXT[value_size].unpack_from(buf, pos)
+                self.value = text.decode()
+                pos += value_size
+            else:
+                r.pos = pos - 1
+                self.value = r.compact_string()
+                pos = r.pos
+                tags = buf[pos]
+                pos += 1
+            if tags:
+                pos = r.unknown_tags(pos - 1)
+            items.append(self)
+        r.pos = pos
+        return items
 
-    def write(self, w: Writer, version: int) -> None:
-        w.compact_string(self.key)
-        w.compact_string(self.value)
-        w.no_tags()
+    @staticmethod
+    def write_array(items: list[KeyValue], w: Writer, version: int) -> None:
+        buf = w.buf
+        count = len(items) + 1
+        if count < 128:
+            buf.append(count)
+        else:
+            w.unsigned_varint(count)
+        for self in items:
+            w.compact_string(self.key)
+            w.compact_string(self.value)
+            buf.append(0)
 
 
 @attrs.define
@@ -208,45 +311,113 @@ class StreamsGroupMemberMetadataValue:
     def read(cls, r: Reader, version: int) -> StreamsGroupMemberMetadataValue:
         if version != 0:
             raise UnsupportedVersion("StreamsGroupMemberMetadataValue", version)
-        instance_id = r.compact_nullable_string()
-        rack_id = r.compact_nullable_string()
-        client_id = r.compact_string()
-        client_host = r.compact_string()
-        rebalance_timeout_ms, topology_epoch = r.unpack(_I32_I32)
-        process_id = r.compact_string()
-        user_endpoint = None if r.int8() < 0 else Endpoint.read(r, version)
-        client_tags = [KeyValue.read(r, version) for _ in range(r.compact_count(3))]
-        r.skip_tags()
-        return cls(
-            instance_id,
-            rack_id,
-            client_id,
-            client_host,
-            rebalance_timeout_ms,
-            topology_epoch,
-            process_id,
-            user_endpoint,
-            client_tags,
-        )
+        try:
+            buf = r.buf
+            pos = r.pos
+            self = cls.__new__(cls)
+            instance_id_size = buf[pos]
+            pos += 1
+            if 0 < instance_id_size < 128:
+                text, rack_id_size = SHORT_TEXT[instance_id_size].unpack_from(buf, pos)
+                self.instance_id = text.decode()
+                pos += instance_id_size
+            elif instance_id_size == 0:
+                self.instance_id = None
+                rack_id_size = buf[pos]
+                pos += 1
+            else:
+                r.pos = pos - 1
+                self.instance_id = r.compact_nullable_string()
+                pos = r.pos
+                rack_id_size = buf[pos]
+                pos += 1
+            if 0 < rack_id_size < 128:
+                text, client_id_size = SHORT_TEXT[rack_id_size].unpack_from(buf, pos)
+                self.rack_id = text.decode()
+                pos += rack_id_size
+            elif rack_id_size == 0:
+                self.rack_id = None
+                client_id_size = buf[pos]
+                pos += 1
+            else:
+                r.pos = pos - 1
+                self.rack_id = r.compact_nullable_string()
+                pos = r.pos
+                client_id_size = buf[pos]
+                pos += 1
+            if 0 < client_id_size < 128:
+                text, client_host_size = SHORT_TEXT[client_id_size].unpack_from(buf, pos)
+                self.client_id = text.decode()
+                pos += client_id_size
+            else:
+                r.pos = pos - 1
+                self.client_id = r.compact_string()
+                pos = r.pos
+                client_host_size = buf[pos]
+                pos += 1
+            if 0 < client_host_size < 128:
+                text, _ = SHORT_TEXT[client_host_size].unpack_from(buf, pos)
+                self.client_host = text.decode()
+                pos += client_host_size - 1
+            else:
+                r.pos = pos - 1
+                self.client_host = r.compact_string()
+                pos = r.pos
+            self.rebalance_timeout_ms, self.topology_epoch, process_id_size = _I32_I32_HEAD.unpack_from(buf, pos)
+            pos += 9
+            if 0 < process_id_size < 128:
+                text, _ = SHORT_TEXT[process_id_size].unpack_from(buf, pos)
+                self.process_id = text.decode()
+                pos += process_id_size - 1
+            else:
+                r.pos = pos - 1
+                self.process_id = r.compact_string()
+                pos = r.pos
+            r.pos = pos
+            self.user_endpoint = None if r.int8() < 0 else Endpoint.read(r, version)
+            pos = r.pos
+            client_tags_count = buf[pos]
+            pos += 1
+            r.pos = pos
+            self.client_tags = (
+                [] if client_tags_count == 1 else KeyValue.read_array(r, version, r.elements(client_tags_count, 3))
+            )
+            pos = r.pos
+            tags = buf[pos]
+            pos += 1
+            if tags:
+                pos = r.unknown_tags(pos - 1)
+            r.pos = pos
+        except MALFORMED as error:
+            raise r.malformed(error) from None
+        return self
 
     def write(self, w: Writer, version: int) -> None:
         if version != 0:
             raise UnsupportedVersion("StreamsGroupMemberMetadataValue", version)
-        w.compact_nullable_string(self.instance_id)
-        w.compact_nullable_string(self.rack_id)
+        buf = w.buf
+        if self.instance_id is None:
+            buf.append(0)
+        else:
+            w.compact_string(self.instance_id)
+        if self.rack_id is None:
+            buf.append(0)
+        else:
+            w.compact_string(self.rack_id)
         w.compact_string(self.client_id)
         w.compact_string(self.client_host)
-        w.buf += _I32_I32.pack(self.rebalance_timeout_ms, self.topology_epoch)
+        buf += _I32_I32.pack(self.rebalance_timeout_ms, self.topology_epoch)
         w.compact_string(self.process_id)
         if self.user_endpoint is None:
-            w.int8(-1)
+            buf.append(255)
         else:
-            w.int8(1)
+            buf.append(1)
             self.user_endpoint.write(w, version)
-        w.compact_count(len(self.client_tags))
-        for client_tag in self.client_tags:
-            client_tag.write(w, version)
-        w.no_tags()
+        if self.client_tags:
+            KeyValue.write_array(self.client_tags, w, version)
+        else:
+            buf.append(1)
+        buf.append(0)
 
 
 @attrs.define
@@ -261,8 +432,9 @@ class StreamsGroupTargetAssignmentMetadataKey:
     def read(cls, r: Reader, version: int) -> StreamsGroupTargetAssignmentMetadataKey:
         if version != 0:
             raise UnsupportedVersion("StreamsGroupTargetAssignmentMetadataKey", version)
-        group_id = r.string()
-        return cls(group_id)
+        self = cls.__new__(cls)
+        self.group_id = r.string()
+        return self
 
     def write(self, w: Writer, version: int) -> None:
         if version != 0:
@@ -283,18 +455,31 @@ class StreamsGroupTargetAssignmentMetadataValue:
     def read(cls, r: Reader, version: int) -> StreamsGroupTargetAssignmentMetadataValue:
         if version != 0:
             raise UnsupportedVersion("StreamsGroupTargetAssignmentMetadataValue", version)
-        assignment_epoch = r.int32()
-        assignment_timestamp = 0
-        for tag in r.tags():
-            if tag == 0:
-                assignment_timestamp = r.int64()
-        return cls(assignment_epoch, assignment_timestamp)
+        try:
+            buf = r.buf
+            pos = r.pos
+            self = cls.__new__(cls)
+            self.assignment_epoch, tags = _I32_HEAD.unpack_from(buf, pos)
+            pos += 5
+            self.assignment_timestamp = 0
+            if tags:
+                r.pos = pos - 1
+                for tag in r.tags():
+                    if tag == 0:
+                        self.assignment_timestamp = r.int64()
+                pos = r.pos
+            r.pos = pos
+        except MALFORMED as error:
+            raise r.malformed(error) from None
+        return self
 
     def write(self, w: Writer, version: int) -> None:
         if version != 0:
             raise UnsupportedVersion("StreamsGroupTargetAssignmentMetadataValue", version)
-        w.int32(self.assignment_epoch)
-        tags = w.begin_tags()
+        buf = w.buf
+        buf += _I32.pack(self.assignment_epoch)
+        tags = len(buf)
+        buf.append(0)
         if self.assignment_timestamp != 0:
             start = w.begin_tag(tags, 0)
             w.int64(self.assignment_timestamp)
@@ -314,9 +499,10 @@ class StreamsGroupTargetAssignmentMemberKey:
     def read(cls, r: Reader, version: int) -> StreamsGroupTargetAssignmentMemberKey:
         if version != 0:
             raise UnsupportedVersion("StreamsGroupTargetAssignmentMemberKey", version)
-        group_id = r.string()
-        member_id = r.string()
-        return cls(group_id, member_id)
+        self = cls.__new__(cls)
+        self.group_id = r.string()
+        self.member_id = r.string()
+        return self
 
     def write(self, w: Writer, version: int) -> None:
         if version != 0:
@@ -331,17 +517,47 @@ class StreamsGroupTargetAssignmentMemberValueTaskIds:
     partitions: list[int] = attrs.Factory(list)
 
     @classmethod
-    def read(cls, r: Reader, version: int) -> StreamsGroupTargetAssignmentMemberValueTaskIds:
-        subtopology_id = r.compact_string()
-        partitions = r.int32s(r.compact_count(4))
-        r.skip_tags()
-        return cls(subtopology_id, partitions)
+    def read_array(cls, r: Reader, version: int, count: int) -> list[StreamsGroupTargetAssignmentMemberValueTaskIds]:
+        buf = r.buf
+        pos = r.pos
+        new = cls.__new__
+        items: list[StreamsGroupTargetAssignmentMemberValueTaskIds] = []
+        for _ in range(count):
+            self = new(cls)
+            subtopology_id_size = buf[pos]
+            pos += 1
+            if 0 < subtopology_id_size < 128:
+                text, _ = SHORT_TEXT[subtopology_id_size].unpack_from(buf, pos)
+                self.subtopology_id = text.decode()
+                pos += subtopology_id_size - 1
+            else:
+                r.pos = pos - 1
+                self.subtopology_id = r.compact_string()
+                pos = r.pos
+            r.pos = pos
+            self.partitions = r.int32s(r.compact_count(4))
+            pos = r.pos
+            tags = buf[pos]
+            pos += 1
+            if tags:
+                pos = r.unknown_tags(pos - 1)
+            items.append(self)
+        r.pos = pos
+        return items
 
-    def write(self, w: Writer, version: int) -> None:
-        w.compact_string(self.subtopology_id)
-        w.compact_count(len(self.partitions))
-        w.int32s(self.partitions)
-        w.no_tags()
+    @staticmethod
+    def write_array(items: list[StreamsGroupTargetAssignmentMemberValueTaskIds], w: Writer, version: int) -> None:
+        buf = w.buf
+        count = len(items) + 1
+        if count < 128:
+            buf.append(count)
+        else:
+            w.unsigned_varint(count)
+        for self in items:
+            w.compact_string(self.subtopology_id)
+            w.compact_count(len(self.partitions))
+            w.int32s(self.partitions)
+            buf.append(0)
 
 
 @attrs.define
@@ -358,31 +574,69 @@ class StreamsGroupTargetAssignmentMemberValue:
     def read(cls, r: Reader, version: int) -> StreamsGroupTargetAssignmentMemberValue:
         if version != 0:
             raise UnsupportedVersion("StreamsGroupTargetAssignmentMemberValue", version)
-        active_tasks = [
-            StreamsGroupTargetAssignmentMemberValueTaskIds.read(r, version) for _ in range(r.compact_count(3))
-        ]
-        standby_tasks = [
-            StreamsGroupTargetAssignmentMemberValueTaskIds.read(r, version) for _ in range(r.compact_count(3))
-        ]
-        warmup_tasks = [
-            StreamsGroupTargetAssignmentMemberValueTaskIds.read(r, version) for _ in range(r.compact_count(3))
-        ]
-        r.skip_tags()
-        return cls(active_tasks, standby_tasks, warmup_tasks)
+        try:
+            buf = r.buf
+            pos = r.pos
+            self = cls.__new__(cls)
+            active_tasks_count = buf[pos]
+            pos += 1
+            r.pos = pos
+            self.active_tasks = (
+                []
+                if active_tasks_count == 1
+                else StreamsGroupTargetAssignmentMemberValueTaskIds.read_array(
+                    r, version, r.elements(active_tasks_count, 3)
+                )
+            )
+            pos = r.pos
+            standby_tasks_count = buf[pos]
+            pos += 1
+            r.pos = pos
+            self.standby_tasks = (
+                []
+                if standby_tasks_count == 1
+                else StreamsGroupTargetAssignmentMemberValueTaskIds.read_array(
+                    r, version, r.elements(standby_tasks_count, 3)
+                )
+            )
+            pos = r.pos
+            warmup_tasks_count = buf[pos]
+            pos += 1
+            r.pos = pos
+            self.warmup_tasks = (
+                []
+                if warmup_tasks_count == 1
+                else StreamsGroupTargetAssignmentMemberValueTaskIds.read_array(
+                    r, version, r.elements(warmup_tasks_count, 3)
+                )
+            )
+            pos = r.pos
+            tags = buf[pos]
+            pos += 1
+            if tags:
+                pos = r.unknown_tags(pos - 1)
+            r.pos = pos
+        except MALFORMED as error:
+            raise r.malformed(error) from None
+        return self
 
     def write(self, w: Writer, version: int) -> None:
         if version != 0:
             raise UnsupportedVersion("StreamsGroupTargetAssignmentMemberValue", version)
-        w.compact_count(len(self.active_tasks))
-        for active_task in self.active_tasks:
-            active_task.write(w, version)
-        w.compact_count(len(self.standby_tasks))
-        for standby_task in self.standby_tasks:
-            standby_task.write(w, version)
-        w.compact_count(len(self.warmup_tasks))
-        for warmup_task in self.warmup_tasks:
-            warmup_task.write(w, version)
-        w.no_tags()
+        buf = w.buf
+        if self.active_tasks:
+            StreamsGroupTargetAssignmentMemberValueTaskIds.write_array(self.active_tasks, w, version)
+        else:
+            buf.append(1)
+        if self.standby_tasks:
+            StreamsGroupTargetAssignmentMemberValueTaskIds.write_array(self.standby_tasks, w, version)
+        else:
+            buf.append(1)
+        if self.warmup_tasks:
+            StreamsGroupTargetAssignmentMemberValueTaskIds.write_array(self.warmup_tasks, w, version)
+        else:
+            buf.append(1)
+        buf.append(0)
 
 
 @attrs.define
@@ -398,9 +652,10 @@ class StreamsGroupCurrentMemberAssignmentKey:
     def read(cls, r: Reader, version: int) -> StreamsGroupCurrentMemberAssignmentKey:
         if version != 0:
             raise UnsupportedVersion("StreamsGroupCurrentMemberAssignmentKey", version)
-        group_id = r.string()
-        member_id = r.string()
-        return cls(group_id, member_id)
+        self = cls.__new__(cls)
+        self.group_id = r.string()
+        self.member_id = r.string()
+        return self
 
     def write(self, w: Writer, version: int) -> None:
         if version != 0:
@@ -416,29 +671,62 @@ class StreamsGroupCurrentMemberAssignmentValueTaskIds:
     assignment_epochs: list[int] | None = attrs.Factory(list)  # tag 0
 
     @classmethod
-    def read(cls, r: Reader, version: int) -> StreamsGroupCurrentMemberAssignmentValueTaskIds:
-        subtopology_id = r.compact_string()
-        partitions = r.int32s(r.compact_count(4))
-        assignment_epochs: list[int] | None = []
-        for tag in r.tags():
-            if tag == 0:
-                count = r.compact_nullable_count(4)
-                assignment_epochs = None if count is None else r.int32s(count)
-        return cls(subtopology_id, partitions, assignment_epochs)
-
-    def write(self, w: Writer, version: int) -> None:
-        w.compact_string(self.subtopology_id)
-        w.compact_count(len(self.partitions))
-        w.int32s(self.partitions)
-        tags = w.begin_tags()
-        if self.assignment_epochs != []:
-            start = w.begin_tag(tags, 0)
-            if self.assignment_epochs is None:
-                w.compact_null_count()
+    def read_array(cls, r: Reader, version: int, count: int) -> list[StreamsGroupCurrentMemberAssignmentValueTaskIds]:
+        buf = r.buf
+        pos = r.pos
+        new = cls.__new__
+        items: list[StreamsGroupCurrentMemberAssignmentValueTaskIds] = []
+        for _ in range(count):
+            self = new(cls)
+            subtopology_id_size = buf[pos]
+            pos += 1
+            if 0 < subtopology_id_size < 128:
+                text, _ = SHORT_TEXT[subtopology_id_size].unpack_from(buf, pos)
+                self.subtopology_id = text.decode()
+                pos += subtopology_id_size - 1
             else:
-                w.compact_count(len(self.assignment_epochs))
-                w.int32s(self.assignment_epochs)
-            w.end_tag(start)
+                r.pos = pos - 1
+                self.subtopology_id = r.compact_string()
+                pos = r.pos
+            r.pos = pos
+            self.partitions = r.int32s(r.compact_count(4))
+            pos = r.pos
+            tags = buf[pos]
+            pos += 1
+            self.assignment_epochs = []
+            if tags:
+                r.pos = pos - 1
+                for tag in r.tags():
+                    if tag == 0:
+                        elements = r.compact_nullable_count(4)
+                        self.assignment_epochs = None if elements is None else r.int32s(elements)
+                pos = r.pos
+            items.append(self)
+        r.pos = pos
+        return items
+
+    @staticmethod
+    def write_array(items: list[StreamsGroupCurrentMemberAssignmentValueTaskIds], w: Writer, version: int) -> None:
+        buf = w.buf
+        count = len(items) + 1
+        if count < 128:
+            buf.append(count)
+        else:
+            w.unsigned_varint(count)
+        for self in items:
+            w.compact_string(self.subtopology_id)
+            w.compact_count(len(self.partitions))
+            w.int32s(self.partitions)
+            tags = len(buf)
+            buf.append(0)
+            if self.assignment_epochs != []:
+                start = w.begin_tag(tags, 0)
+                if self.assignment_epochs is None:
+                    buf.append(0)
+                else:
+                    w.compact_count(len(self.assignment_epochs))
+                    w.int32s(self.assignment_epochs)
+                w.end_tag(start)
 
 
 @attrs.define
@@ -461,61 +749,123 @@ class StreamsGroupCurrentMemberAssignmentValue:
     def read(cls, r: Reader, version: int) -> StreamsGroupCurrentMemberAssignmentValue:
         if version != 0:
             raise UnsupportedVersion("StreamsGroupCurrentMemberAssignmentValue", version)
-        member_epoch, previous_member_epoch, state = r.unpack(_I32_I32_I8)
-        active_tasks = [
-            StreamsGroupCurrentMemberAssignmentValueTaskIds.read(r, version) for _ in range(r.compact_count(3))
-        ]
-        standby_tasks = [
-            StreamsGroupCurrentMemberAssignmentValueTaskIds.read(r, version) for _ in range(r.compact_count(3))
-        ]
-        warmup_tasks = [
-            StreamsGroupCurrentMemberAssignmentValueTaskIds.read(r, version) for _ in range(r.compact_count(3))
-        ]
-        active_tasks_pending_revocation = [
-            StreamsGroupCurrentMemberAssignmentValueTaskIds.read(r, version) for _ in range(r.compact_count(3))
-        ]
-        standby_tasks_pending_revocation = [
-            StreamsGroupCurrentMemberAssignmentValueTaskIds.read(r, version) for _ in range(r.compact_count(3))
-        ]
-        warmup_tasks_pending_revocation = [
-            StreamsGroupCurrentMemberAssignmentValueTaskIds.read(r, version) for _ in range(r.compact_count(3))
-        ]
-        r.skip_tags()
-        return cls(
-            member_epoch,
-            previous_member_epoch,
-            state,
-            active_tasks,
-            standby_tasks,
-            warmup_tasks,
-            active_tasks_pending_revocation,
-            standby_tasks_pending_revocation,
-            warmup_tasks_pending_revocation,
-        )
+        try:
+            buf = r.buf
+            pos = r.pos
+            self = cls.__new__(cls)
+            self.member_epoch, self.previous_member_epoch, self.state, active_tasks_count = (
+                _I32_I32_I8_HEAD.unpack_from(buf, pos)
+            )
+            pos += 10
+            r.pos = pos
+            self.active_tasks = (
+                []
+                if active_tasks_count == 1
+                else StreamsGroupCurrentMemberAssignmentValueTaskIds.read_array(
+                    r, version, r.elements(active_tasks_count, 3)
+                )
+            )
+            pos = r.pos
+            standby_tasks_count = buf[pos]
+            pos += 1
+            r.pos = pos
+            self.standby_tasks = (
+                []
+                if standby_tasks_count == 1
+                else StreamsGroupCurrentMemberAssignmentValueTaskIds.read_array(
+                    r, version, r.elements(standby_tasks_count, 3)
+                )
+            )
+            pos = r.pos
+            warmup_tasks_count = buf[pos]
+            pos += 1
+            r.pos = pos
+            self.warmup_tasks = (
+                []
+                if warmup_tasks_count == 1
+                else StreamsGroupCurrentMemberAssignmentValueTaskIds.read_array(
+                    r, version, r.elements(warmup_tasks_count, 3)
+                )
+            )
+            pos = r.pos
+            active_tasks_pending_revocation_count = buf[pos]
+            pos += 1
+            r.pos = pos
+            self.active_tasks_pending_revocation = (
+                []
+                if active_tasks_pending_revocation_count == 1
+                else StreamsGroupCurrentMemberAssignmentValueTaskIds.read_array(
+                    r, version, r.elements(active_tasks_pending_revocation_count, 3)
+                )
+            )
+            pos = r.pos
+            standby_tasks_pending_revocation_count = buf[pos]
+            pos += 1
+            r.pos = pos
+            self.standby_tasks_pending_revocation = (
+                []
+                if standby_tasks_pending_revocation_count == 1
+                else StreamsGroupCurrentMemberAssignmentValueTaskIds.read_array(
+                    r, version, r.elements(standby_tasks_pending_revocation_count, 3)
+                )
+            )
+            pos = r.pos
+            warmup_tasks_pending_revocation_count = buf[pos]
+            pos += 1
+            r.pos = pos
+            self.warmup_tasks_pending_revocation = (
+                []
+                if warmup_tasks_pending_revocation_count == 1
+                else StreamsGroupCurrentMemberAssignmentValueTaskIds.read_array(
+                    r, version, r.elements(warmup_tasks_pending_revocation_count, 3)
+                )
+            )
+            pos = r.pos
+            tags = buf[pos]
+            pos += 1
+            if tags:
+                pos = r.unknown_tags(pos - 1)
+            r.pos = pos
+        except MALFORMED as error:
+            raise r.malformed(error) from None
+        return self
 
     def write(self, w: Writer, version: int) -> None:
         if version != 0:
             raise UnsupportedVersion("StreamsGroupCurrentMemberAssignmentValue", version)
-        w.buf += _I32_I32_I8.pack(self.member_epoch, self.previous_member_epoch, self.state)
-        w.compact_count(len(self.active_tasks))
-        for active_task in self.active_tasks:
-            active_task.write(w, version)
-        w.compact_count(len(self.standby_tasks))
-        for standby_task in self.standby_tasks:
-            standby_task.write(w, version)
-        w.compact_count(len(self.warmup_tasks))
-        for warmup_task in self.warmup_tasks:
-            warmup_task.write(w, version)
-        w.compact_count(len(self.active_tasks_pending_revocation))
-        for active_tasks_pending_revocation_item in self.active_tasks_pending_revocation:
-            active_tasks_pending_revocation_item.write(w, version)
-        w.compact_count(len(self.standby_tasks_pending_revocation))
-        for standby_tasks_pending_revocation_item in self.standby_tasks_pending_revocation:
-            standby_tasks_pending_revocation_item.write(w, version)
-        w.compact_count(len(self.warmup_tasks_pending_revocation))
-        for warmup_tasks_pending_revocation_item in self.warmup_tasks_pending_revocation:
-            warmup_tasks_pending_revocation_item.write(w, version)
-        w.no_tags()
+        buf = w.buf
+        buf += _I32_I32_I8.pack(self.member_epoch, self.previous_member_epoch, self.state)
+        if self.active_tasks:
+            StreamsGroupCurrentMemberAssignmentValueTaskIds.write_array(self.active_tasks, w, version)
+        else:
+            buf.append(1)
+        if self.standby_tasks:
+            StreamsGroupCurrentMemberAssignmentValueTaskIds.write_array(self.standby_tasks, w, version)
+        else:
+            buf.append(1)
+        if self.warmup_tasks:
+            StreamsGroupCurrentMemberAssignmentValueTaskIds.write_array(self.warmup_tasks, w, version)
+        else:
+            buf.append(1)
+        if self.active_tasks_pending_revocation:
+            StreamsGroupCurrentMemberAssignmentValueTaskIds.write_array(
+                self.active_tasks_pending_revocation, w, version
+            )
+        else:
+            buf.append(1)
+        if self.standby_tasks_pending_revocation:
+            StreamsGroupCurrentMemberAssignmentValueTaskIds.write_array(
+                self.standby_tasks_pending_revocation, w, version
+            )
+        else:
+            buf.append(1)
+        if self.warmup_tasks_pending_revocation:
+            StreamsGroupCurrentMemberAssignmentValueTaskIds.write_array(
+                self.warmup_tasks_pending_revocation, w, version
+            )
+        else:
+            buf.append(1)
+        buf.append(0)
 
 
 @attrs.define
@@ -530,8 +880,9 @@ class StreamsGroupTopologyKey:
     def read(cls, r: Reader, version: int) -> StreamsGroupTopologyKey:
         if version != 0:
             raise UnsupportedVersion("StreamsGroupTopologyKey", version)
-        group_id = r.string()
-        return cls(group_id)
+        self = cls.__new__(cls)
+        self.group_id = r.string()
+        return self
 
     def write(self, w: Writer, version: int) -> None:
         if version != 0:
@@ -545,16 +896,53 @@ class TopicConfig:
     value: str = ""
 
     @classmethod
-    def read(cls, r: Reader, version: int) -> TopicConfig:
-        key = r.compact_string()
-        value = r.compact_string()
-        r.skip_tags()
-        return cls(key, value)
+    def read_array(cls, r: Reader, version: int, count: int) -> list[TopicConfig]:
+        buf = r.buf
+        pos = r.pos
+        new = cls.__new__
+        items: list[TopicConfig] = []
+        for _ in range(count):
+            self = new(cls)
+            key_size = buf[pos]
+            pos += 1
+            if 0 < key_size < 128:
+                text, value_size = SHORT_TEXT[key_size].unpack_from(buf, pos)
+                self.key = text.decode()
+                pos += key_size
+            else:
+                r.pos = pos - 1
+                self.key = r.compact_string()
+                pos = r.pos
+                value_size = buf[pos]
+                pos += 1
+            if 0 < value_size < 128:
+                text, tags = SHORT_TEXT[value_size].unpack_from(buf, pos)
+                self.value = text.decode()
+                pos += value_size
+            else:
+                r.pos = pos - 1
+                self.value = r.compact_string()
+                pos = r.pos
+                tags = buf[pos]
+                pos += 1
+            if tags:
+                pos = r.unknown_tags(pos - 1)
+            items.append(self)
+        r.pos = pos
+        return items
 
-    def write(self, w: Writer, version: int) -> None:
-        w.compact_string(self.key)
-        w.compact_string(self.value)
-        w.no_tags()
+    @staticmethod
+    def write_array(items: list[TopicConfig], w: Writer, version: int) -> None:
+        buf = w.buf
+        count = len(items) + 1
+        if count < 128:
+            buf.append(count)
+        else:
+            w.unsigned_varint(count)
+        for self in items:
+            w.compact_string(self.key)
+            w.compact_string(self.value)
+            buf.append(0)
 
 
 @attrs.define
@@ -565,20 +953,56 @@ class TopicInfo:
     topic_configs: list[TopicConfig] = attrs.Factory(list)
 
     @classmethod
-    def read(cls, r: Reader, version: int) -> TopicInfo:
-        name = r.compact_string()
-        partitions, replication_factor = r.unpack(_I32_I16)
-        topic_configs = [TopicConfig.read(r, version) for _ in range(r.compact_count(3))]
-        r.skip_tags()
-        return cls(name, partitions, replication_factor, topic_configs)
+    def read_array(cls, r: Reader, version: int, count: int) -> list[TopicInfo]:
+        buf = r.buf
+        pos = r.pos
+        new = cls.__new__
+        items: list[TopicInfo] = []
+        for _ in range(count):
+            self = new(cls)
+            name_size = buf[pos]
+            pos += 1
+            if 0 < name_size < 128:
+                text, _ = SHORT_TEXT[name_size].unpack_from(buf, pos)
+                self.name = text.decode()
+                pos += name_size - 1
+            else:
+                r.pos = pos - 1
+                self.name = r.compact_string()
+                pos = r.pos
+            self.partitions, self.replication_factor, topic_configs_count = _I32_I16_HEAD.unpack_from(buf, pos)
+            pos += 7
+            r.pos = pos
+            self.topic_configs = (
+                []
+                if topic_configs_count == 1
+                else TopicConfig.read_array(r, version, r.elements(topic_configs_count, 3))
+            )
+            pos = r.pos
+            tags = buf[pos]
+            pos += 1
+            if tags:
+                pos = r.unknown_tags(pos - 1)
+            items.append(self)
+        r.pos = pos
+        return items
 
-    def write(self, w: Writer, version: int) -> None:
-        w.compact_string(self.name)
-        w.buf += _I32_I16.pack(self.partitions, self.replication_factor)
-        w.compact_count(len(self.topic_configs))
-        for topic_config in self.topic_configs:
-            topic_config.write(w, version)
-        w.no_tags()
+    @staticmethod
+    def write_array(items: list[TopicInfo], w: Writer, version: int) -> None:
+        buf = w.buf
+        count = len(items) + 1
+        if count < 128:
+            buf.append(count)
+        else:
+            w.unsigned_varint(count)
+        for self in items:
+            w.compact_string(self.name)
+            buf += _I32_I16.pack(self.partitions, self.replication_factor)
+            if self.topic_configs:
+                TopicConfig.write_array(self.topic_configs, w, version)
+            else:
+                buf.append(1)
+            buf.append(0)
 
 
 @attrs.define
@@ -588,21 +1012,46 @@ class CopartitionGroup:
     repartition_source_topics: list[int] = attrs.Factory(list)
 
     @classmethod
-    def read(cls, r: Reader, version: int) -> CopartitionGroup:
-        source_topics = r.int16s(r.compact_count(2))
-        source_topic_regex = r.int16s(r.compact_count(2))
-        repartition_source_topics = r.int16s(r.compact_count(2))
-        r.skip_tags()
-        return cls(source_topics, source_topic_regex, repartition_source_topics)
+    def read_array(cls, r: Reader, version: int, count: int) -> list[CopartitionGroup]:
+        buf = r.buf
+        pos = r.pos
+        new = cls.__new__
+        items: list[CopartitionGroup] = []
+        for _ in range(count):
+            self = new(cls)
+            r.pos = pos
+            self.source_topics = r.int16s(r.compact_count(2))
+            pos = r.pos
+            r.pos = pos
+            self.source_topic_regex = r.int16s(r.compact_count(2))
+            pos = r.pos
+            r.pos = pos
+            self.repartition_source_topics = r.int16s(r.compact_count(2))
+            pos = r.pos
+            tags = buf[pos]
+            pos += 1
+            if tags:
+                pos = r.unknown_tags(pos - 1)
+            items.append(self)
+        r.pos = pos
+        return items
 
-    def write(self, w: Writer, version: int) -> None:
-        w.compact_count(len(self.source_topics))
-        w.int16s(self.source_topics)
-        w.compact_count(len(self.source_topic_regex))
-        w.int16s(self.source_topic_regex)
-        w.compact_count(len(self.repartition_source_topics))
-        w.int16s(self.repartition_source_topics)
-        w.no_tags()
+    @staticmethod
+    def write_array(items: list[CopartitionGroup], w: Writer, version: int) -> None:
+        buf = w.buf
+        count = len(items) + 1
+        if count < 128:
+            buf.append(count)
+        else:
+            w.unsigned_varint(count)
+        for self in items:
+            w.compact_count(len(self.source_topics))
+            w.int16s(self.source_topics)
+            w.compact_count(len(self.source_topic_regex))
+            w.int16s(self.source_topic_regex)
+            w.compact_count(len(self.repartition_source_topics))
+            w.int16s(self.repartition_source_topics)
+            buf.append(0)
 
 
 @attrs.define
@@ -616,46 +1065,99 @@ class Subtopology:
     copartition_groups: list[CopartitionGroup] = attrs.Factory(list)
 
     @classmethod
-    def read(cls, r: Reader, version: int) -> Subtopology:
-        subtopology_id = r.compact_string()
-        source_topics = [r.compact_string() for _ in range(r.compact_count(1))]
-        source_topic_regex = [r.compact_string() for _ in range(r.compact_count(1))]
-        state_changelog_topics = [TopicInfo.read(r, version) for _ in range(r.compact_count(9))]
-        repartition_sink_topics = [r.compact_string() for _ in range(r.compact_count(1))]
-        repartition_source_topics = [TopicInfo.read(r, version) for _ in range(r.compact_count(9))]
-        copartition_groups = [CopartitionGroup.read(r, version) for _ in range(r.compact_count(4))]
-        r.skip_tags()
-        return cls(
-            subtopology_id,
-            source_topics,
-            source_topic_regex,
-            state_changelog_topics,
-            repartition_sink_topics,
-            repartition_source_topics,
-            copartition_groups,
-        )
+    def read_array(cls, r: Reader, version: int, count: int) -> list[Subtopology]:
+        buf = r.buf
+        pos = r.pos
+        new = cls.__new__
+        items: list[Subtopology] = []
+        for _ in range(count):
+            self = new(cls)
+            subtopology_id_size = buf[pos]
+            pos += 1
+            if 0 < subtopology_id_size < 128:
+                text, _ = SHORT_TEXT[subtopology_id_size].unpack_from(buf, pos)
+                self.subtopology_id = text.decode()
+                pos += subtopology_id_size - 1
+            else:
+                r.pos = pos - 1
+                self.subtopology_id = r.compact_string()
+                pos = r.pos
+            r.pos = pos
+            self.source_topics = [r.compact_string() for _ in range(r.compact_count(1))]
+            pos = r.pos
+            r.pos = pos
+            self.source_topic_regex = [r.compact_string() for _ in range(r.compact_count(1))]
+            pos = r.pos
+            state_changelog_topics_count = buf[pos]
+            pos += 1
+            r.pos = pos
+            self.state_changelog_topics = (
+                []
+                if state_changelog_topics_count == 1
+                else TopicInfo.read_array(r, version, r.elements(state_changelog_topics_count, 9))
+            )
+            pos = r.pos
+            r.pos = pos
+            self.repartition_sink_topics = [r.compact_string() for _ in range(r.compact_count(1))]
+            pos = r.pos
+            repartition_source_topics_count = buf[pos]
+            pos += 1
+            r.pos = pos
+            self.repartition_source_topics = (
+                []
+                if repartition_source_topics_count == 1
+                else TopicInfo.read_array(r, version, r.elements(repartition_source_topics_count, 9))
+            )
+            pos = r.pos
+            copartition_groups_count = buf[pos]
+            pos += 1
+            r.pos = pos
+            self.copartition_groups = (
+                []
+                if copartition_groups_count == 1
+                else CopartitionGroup.read_array(r, version, r.elements(copartition_groups_count, 4))
+            )
+            pos = r.pos
+            tags = buf[pos]
+            pos += 1
+            if tags:
+                pos = r.unknown_tags(pos - 1)
+            items.append(self)
+        r.pos = pos
+        return items
 
-    def write(self, w: Writer, version: int) -> None:
-        w.compact_string(self.subtopology_id)
-        w.compact_count(len(self.source_topics))
-        for source_topic in self.source_topics:
-            w.compact_string(source_topic)
-        w.compact_count(len(self.source_topic_regex))
-        for source_topic_regex_item in self.source_topic_regex:
-            w.compact_string(source_topic_regex_item)
-        w.compact_count(len(self.state_changelog_topics))
-        for state_changelog_topic in self.state_changelog_topics:
-            state_changelog_topic.write(w, version)
-        w.compact_count(len(self.repartition_sink_topics))
-        for repartition_sink_topic in self.repartition_sink_topics:
-            w.compact_string(repartition_sink_topic)
-        w.compact_count(len(self.repartition_source_topics))
-        for repartition_source_topic in self.repartition_source_topics:
-            repartition_source_topic.write(w, version)
-        w.compact_count(len(self.copartition_groups))
-        for copartition_group in self.copartition_groups:
-            copartition_group.write(w, version)
-        w.no_tags()
+    @staticmethod
+    def write_array(items: list[Subtopology], w: Writer, version: int) -> None:
+        buf = w.buf
+        count = len(items) + 1
+        if count < 128:
+            buf.append(count)
+        else:
+            w.unsigned_varint(count)
+        for self in items:
+            w.compact_string(self.subtopology_id)
+            w.compact_count(len(self.source_topics))
+            for source_topic in self.source_topics:
+                w.compact_string(source_topic)
+            w.compact_count(len(self.source_topic_regex))
+            for source_topic_regex_item in self.source_topic_regex:
+                w.compact_string(source_topic_regex_item)
+            if self.state_changelog_topics:
+                TopicInfo.write_array(self.state_changelog_topics, w, version)
+            else:
+                buf.append(1)
+            w.compact_count(len(self.repartition_sink_topics))
+            for repartition_sink_topic in self.repartition_sink_topics:
+                w.compact_string(repartition_sink_topic)
+            if self.repartition_source_topics:
+                TopicInfo.write_array(self.repartition_source_topics, w, version)
+            else:
+                buf.append(1)
+            if self.copartition_groups:
+                CopartitionGroup.write_array(self.copartition_groups, w, version)
+            else:
+                buf.append(1)
+            buf.append(0)
 
 
 @attrs.define
@@ -671,16 +1173,35 @@ class StreamsGroupTopologyValue:
     def read(cls, r: Reader, version: int) -> StreamsGroupTopologyValue:
         if version != 0:
             raise UnsupportedVersion("StreamsGroupTopologyValue", version)
-        epoch = r.int32()
-        subtopologies = [Subtopology.read(r, version) for _ in range(r.compact_count(8))]
-        r.skip_tags()
-        return cls(epoch, subtopologies)
+        try:
+            buf = r.buf
+            pos = r.pos
+            self = cls.__new__(cls)
+            self.epoch, subtopologies_count = _I32_HEAD.unpack_from(buf, pos)
+            pos += 5
+            r.pos = pos
+            self.subtopologies = (
+                []
+                if subtopologies_count == 1
+                else Subtopology.read_array(r, version, r.elements(subtopologies_count, 8))
+            )
+            pos = r.pos
+            tags = buf[pos]
+            pos += 1
+            if tags:
+                pos = r.unknown_tags(pos - 1)
+            r.pos = pos
+        except MALFORMED as error:
+            raise r.malformed(error) from None
+        return self
 
     def write(self, w: Writer, version: int) -> None:
         if version != 0:
             raise UnsupportedVersion("StreamsGroupTopologyValue", version)
-        w.int32(self.epoch)
-        w.compact_count(len(self.subtopologies))
-        for subtopology in self.subtopologies:
-            subtopology.write(w, version)
-        w.no_tags()
+        buf = w.buf
+        buf += _I32.pack(self.epoch)
+        if self.subtopologies:
+            Subtopology.write_array(self.subtopologies, w, version)
+        else:
+            buf.append(1)
+        buf.append(0)

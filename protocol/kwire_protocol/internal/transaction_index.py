@@ -29,10 +29,12 @@ class AbortedTxn:
     def read(cls, r: Reader, version: int) -> AbortedTxn:
         if version != 0:
             raise UnsupportedVersion("AbortedTxn", version)
-        producer_id, first_offset, last_offset, last_stable_offset = r.unpack(_I64_I64_I64_I64)
-        return cls(producer_id, first_offset, last_offset, last_stable_offset)
+        self = cls.__new__(cls)
+        self.producer_id, self.first_offset, self.last_offset, self.last_stable_offset = r.unpack(_I64_I64_I64_I64)
+        return self
 
     def write(self, w: Writer, version: int) -> None:
         if version != 0:
             raise UnsupportedVersion("AbortedTxn", version)
-        w.buf += _I64_I64_I64_I64.pack(self.producer_id, self.first_offset, self.last_offset, self.last_stable_offset)
+        buf = w.buf
+        buf += _I64_I64_I64_I64.pack(self.producer_id, self.first_offset, self.last_offset, self.last_stable_offset)

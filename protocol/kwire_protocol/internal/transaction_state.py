@@ -10,10 +10,12 @@ from typing import ClassVar
 
 import attrs
 
-from kwire_protocol.wire import Reader, UnsupportedField, UnsupportedVersion, Writer
+from kwire_protocol.wire import MALFORMED, SHORT_TEXT, Reader, UnsupportedField, UnsupportedVersion, Writer
 
 _I64_I16_I32_I8 = Struct(">qhib")
+_I64_I16_I32_I8_HEAD = Struct(">qhibB")
 _I64_I64 = Struct(">qq")
+_I64_I64_HEAD = Struct(">qqB")
 
 
 @attrs.define
@@ -28,8 +30,9 @@ class TransactionLogKey:
     def read(cls, r: Reader, version: int) -> TransactionLogKey:
         if version != 0:
             raise UnsupportedVersion("TransactionLogKey", version)
-        transactional_id = r.string()
-        return cls(transactional_id)
+        self = cls.__new__(cls)
+        self.transactional_id = r.string()
+        return self
 
     def write(self, w: Writer, version: int) -> None:
         if version != 0:
@@ -43,26 +46,62 @@ class PartitionsSchema:
     partition_ids: list[int] = attrs.Factory(list)
 
     @classmethod
-    def read(cls, r: Reader, version: int) -> PartitionsSchema:
-        if version >= 1:
-            topic = r.compact_string()
-            partition_ids = r.int32s(r.compact_count(4))
-            r.skip_tags()
-        else:
-            topic = r.string()
-            partition_ids = r.int32s(r.count(4))
-        return cls(topic, partition_ids)
+    def read_array(cls, r: Reader, version: int, count: int) -> list[PartitionsSchema]:
+        buf = r.buf
+        pos = r.pos
+        new = cls.__new__
+        items: list[PartitionsSchema] = []
+        for _ in range(count):
+            self = new(cls)
+            topic_size = buf[pos]
+            pos += 1
+            if 0 < topic_size < 128:
+                text, _ = SHORT_TEXT[topic_size].unpack_from(buf, pos)
+                self.topic = text.decode()
+                pos += topic_size - 1
+            else:
+                r.pos = pos - 1
+                self.topic = r.compact_string()
+                pos = r.pos
+            r.pos = pos
+            self.partition_ids = r.int32s(r.compact_count(4))
+            pos = r.pos
+            tags = buf[pos]
+            pos += 1
+            if tags:
+                pos = r.unknown_tags(pos - 1)
+            items.append(self)
+        r.pos = pos
+        return items
 
-    def write(self, w: Writer, version: int) -> None:
+    @classmethod
+    def read_classic(cls, r: Reader, version: int) -> PartitionsSchema:
+        self = cls.__new__(cls)
+        self.topic = r.string()
+        self.partition_ids = r.int32s(r.count(4))
+        return self
+
+    @staticmethod
+    def write_array(items: list[PartitionsSchema], w: Writer, version: int) -> None:
+        buf = w.buf
         if version >= 1:
-            w.compact_string(self.topic)
-            w.compact_count(len(self.partition_ids))
-            w.int32s(self.partition_ids)
-            w.no_tags()
+            count = len(items) + 1
+            if count < 128:
+                buf.append(count)
+            else:
+                w.unsigned_varint(count)
         else:
-            w.string(self.topic)
-            w.count(len(self.partition_ids))
-            w.int32s(self.partition_ids)
+            w.count(len(items))
+        for self in items:
+            if version >= 1:
+                w.compact_string(self.topic)
+                w.compact_count(len(self.partition_ids))
+                w.int32s(self.partition_ids)
+                buf.append(0)
+            else:
+                w.string(self.topic)
+                w.count(len(self.partition_ids))
+                w.int32s(self.partition_ids)
 
 
 @attrs.define
@@ -87,67 +126,88 @@ class TransactionLogValue:
     def read(cls, r: Reader, version: int) -> TransactionLogValue:
         if not 0 <= version <= 1:
             raise UnsupportedVersion("TransactionLogValue", version)
-        producer_id, producer_epoch, transaction_timeout_ms, transaction_status = r.unpack(_I64_I16_I32_I8)
-        if version >= 1:
-            count = r.compact_nullable_count(3)
-            transaction_partitions = (
-                None if count is None else [PartitionsSchema.read(r, version) for _ in range(count)]
+        if version < 1:
+            return cls.read_classic(r, version)
+        try:
+            buf = r.buf
+            pos = r.pos
+            self = cls.__new__(cls)
+            (
+                self.producer_id,
+                self.producer_epoch,
+                self.transaction_timeout_ms,
+                self.transaction_status,
+                transaction_partitions_count,
+            ) = _I64_I16_I32_I8_HEAD.unpack_from(buf, pos)
+            pos += 16
+            r.pos = pos
+            elements = r.nullable_elements(transaction_partitions_count, 3)
+            self.transaction_partitions = (
+                None if elements is None else PartitionsSchema.read_array(r, version, elements)
             )
-        else:
-            count = r.nullable_count(6)
-            transaction_partitions = (
-                None if count is None else [PartitionsSchema.read(r, version) for _ in range(count)]
+            pos = r.pos
+            self.transaction_last_update_timestamp_ms, self.transaction_start_timestamp_ms, tags = (
+                _I64_I64_HEAD.unpack_from(buf, pos)
             )
-        transaction_last_update_timestamp_ms, transaction_start_timestamp_ms = r.unpack(_I64_I64)
-        previous_producer_id = -1
-        next_producer_id = -1
-        client_transaction_version = 0
-        next_producer_epoch = -1
-        if version >= 1:
-            for tag in r.tags():
-                if tag == 0:
-                    previous_producer_id = r.int64()
-                elif tag == 1:
-                    next_producer_id = r.int64()
-                elif tag == 2:
-                    client_transaction_version = r.int16()
-                elif tag == 3:
-                    next_producer_epoch = r.int16()
-        return cls(
-            producer_id,
-            previous_producer_id,
-            next_producer_id,
-            producer_epoch,
-            next_producer_epoch,
-            transaction_timeout_ms,
-            transaction_status,
-            transaction_partitions,
-            transaction_last_update_timestamp_ms,
-            transaction_start_timestamp_ms,
-            client_transaction_version,
+            pos += 17
+            self.previous_producer_id = -1
+            self.next_producer_id = -1
+            self.client_transaction_version = 0
+            self.next_producer_epoch = -1
+            if tags:
+                r.pos = pos - 1
+                for tag in r.tags():
+                    if tag == 0:
+                        self.previous_producer_id = r.int64()
+                    elif tag == 1:
+                        self.next_producer_id = r.int64()
+                    elif tag == 2:
+                        self.client_transaction_version = r.int16()
+                    elif tag == 3:
+                        self.next_producer_epoch = r.int16()
+                pos = r.pos
+            r.pos = pos
+        except MALFORMED as error:
+            raise r.malformed(error) from None
+        return self
+
+    @classmethod
+    def read_classic(cls, r: Reader, version: int) -> TransactionLogValue:
+        self = cls.__new__(cls)
+        self.producer_id, self.producer_epoch, self.transaction_timeout_ms, self.transaction_status = r.unpack(
+            _I64_I16_I32_I8
         )
+        elements = r.nullable_count(6)
+        self.transaction_partitions = (
+            None if elements is None else [PartitionsSchema.read_classic(r, version) for _ in range(elements)]
+        )
+        self.transaction_last_update_timestamp_ms, self.transaction_start_timestamp_ms = r.unpack(_I64_I64)
+        self.previous_producer_id = -1
+        self.next_producer_id = -1
+        self.client_transaction_version = 0
+        self.next_producer_epoch = -1
+        return self
 
     def write(self, w: Writer, version: int) -> None:
         if not 0 <= version <= 1:
             raise UnsupportedVersion("TransactionLogValue", version)
-        w.buf += _I64_I16_I32_I8.pack(
+        buf = w.buf
+        buf += _I64_I16_I32_I8.pack(
             self.producer_id, self.producer_epoch, self.transaction_timeout_ms, self.transaction_status
         )
         if version >= 1:
             if self.transaction_partitions is None:
-                w.compact_null_count()
+                buf.append(0)
+            elif self.transaction_partitions:
+                PartitionsSchema.write_array(self.transaction_partitions, w, version)
             else:
-                w.compact_count(len(self.transaction_partitions))
-                for transaction_partition in self.transaction_partitions:
-                    transaction_partition.write(w, version)
+                buf.append(1)
         else:
             if self.transaction_partitions is None:
                 w.null_count()
             else:
-                w.count(len(self.transaction_partitions))
-                for transaction_partition in self.transaction_partitions:
-                    transaction_partition.write(w, version)
-        w.buf += _I64_I64.pack(self.transaction_last_update_timestamp_ms, self.transaction_start_timestamp_ms)
+                PartitionsSchema.write_array(self.transaction_partitions, w, version)
+        buf += _I64_I64.pack(self.transaction_last_update_timestamp_ms, self.transaction_start_timestamp_ms)
         if version <= 0 and self.previous_producer_id != -1:
             raise UnsupportedField("TransactionLogValue.previous_producer_id", version)
         if version <= 0 and self.next_producer_id != -1:
@@ -157,7 +217,8 @@ class TransactionLogValue:
         if version <= 0 and self.next_producer_epoch != -1:
             raise UnsupportedField("TransactionLogValue.next_producer_epoch", version)
         if version >= 1:
-            tags = w.begin_tags()
+            tags = len(buf)
+            buf.append(0)
             if self.previous_producer_id != -1:
                 start = w.begin_tag(tags, 0)
                 w.int64(self.previous_producer_id)

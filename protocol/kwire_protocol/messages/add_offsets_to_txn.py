@@ -10,10 +10,12 @@ from typing import ClassVar
 
 import attrs
 
-from kwire_protocol.wire import Reader, UnsupportedVersion, Writer
+from kwire_protocol.wire import MALFORMED, SHORT_TEXT, Reader, UnsupportedVersion, Writer
 
 _I32_I16 = Struct(">ih")
+_I32_I16_NO_TAGS = Struct(">ihx")
 _I64_I16 = Struct(">qh")
+_I64_I16_HEAD = Struct(">qhB")
 
 
 @attrs.define
@@ -31,29 +33,61 @@ class AddOffsetsToTxnRequest:
     def read(cls, r: Reader, version: int) -> AddOffsetsToTxnRequest:
         if not 0 <= version <= 4:
             raise UnsupportedVersion("AddOffsetsToTxnRequest", version)
-        if version >= 3:
-            transactional_id = r.compact_string()
-        else:
-            transactional_id = r.string()
-        producer_id, producer_epoch = r.unpack(_I64_I16)
-        if version >= 3:
-            group_id = r.compact_string()
-            r.skip_tags()
-        else:
-            group_id = r.string()
-        return cls(transactional_id, producer_id, producer_epoch, group_id)
+        if version < 3:
+            return cls.read_classic(r, version)
+        try:
+            buf = r.buf
+            pos = r.pos
+            self = cls.__new__(cls)
+            transactional_id_size = buf[pos]
+            pos += 1
+            if 0 < transactional_id_size < 128:
+                text, _ = SHORT_TEXT[transactional_id_size].unpack_from(buf, pos)
+                self.transactional_id = text.decode()
+                pos += transactional_id_size - 1
+            else:
+                r.pos = pos - 1
+                self.transactional_id = r.compact_string()
+                pos = r.pos
+            self.producer_id, self.producer_epoch, group_id_size = _I64_I16_HEAD.unpack_from(buf, pos)
+            pos += 11
+            if 0 < group_id_size < 128:
+                text, tags = SHORT_TEXT[group_id_size].unpack_from(buf, pos)
+                self.group_id = text.decode()
+                pos += group_id_size
+            else:
+                r.pos = pos - 1
+                self.group_id = r.compact_string()
+                pos = r.pos
+                tags = buf[pos]
+                pos += 1
+            if tags:
+                pos = r.unknown_tags(pos - 1)
+            r.pos = pos
+        except MALFORMED as error:
+            raise r.malformed(error) from None
+        return self
+
+    @classmethod
+    def read_classic(cls, r: Reader, version: int) -> AddOffsetsToTxnRequest:
+        self = cls.__new__(cls)
+        self.transactional_id = r.string()
+        self.producer_id, self.producer_epoch = r.unpack(_I64_I16)
+        self.group_id = r.string()
+        return self
 
     def write(self, w: Writer, version: int) -> None:
         if not 0 <= version <= 4:
             raise UnsupportedVersion("AddOffsetsToTxnRequest", version)
+        buf = w.buf
         if version >= 3:
             w.compact_string(self.transactional_id)
         else:
             w.string(self.transactional_id)
-        w.buf += _I64_I16.pack(self.producer_id, self.producer_epoch)
+        buf += _I64_I16.pack(self.producer_id, self.producer_epoch)
         if version >= 3:
             w.compact_string(self.group_id)
-            w.no_tags()
+            buf.append(0)
         else:
             w.string(self.group_id)
 
@@ -71,14 +105,17 @@ class AddOffsetsToTxnResponse:
     def read(cls, r: Reader, version: int) -> AddOffsetsToTxnResponse:
         if not 0 <= version <= 4:
             raise UnsupportedVersion("AddOffsetsToTxnResponse", version)
-        throttle_time_ms, error_code = r.unpack(_I32_I16)
+        self = cls.__new__(cls)
+        self.throttle_time_ms, self.error_code = r.unpack(_I32_I16)
         if version >= 3:
             r.skip_tags()
-        return cls(throttle_time_ms, error_code)
+        return self
 
     def write(self, w: Writer, version: int) -> None:
         if not 0 <= version <= 4:
             raise UnsupportedVersion("AddOffsetsToTxnResponse", version)
-        w.buf += _I32_I16.pack(self.throttle_time_ms, self.error_code)
+        buf = w.buf
         if version >= 3:
-            w.no_tags()
+            buf += _I32_I16_NO_TAGS.pack(self.throttle_time_ms, self.error_code)
+        else:
+            buf += _I32_I16.pack(self.throttle_time_ms, self.error_code)

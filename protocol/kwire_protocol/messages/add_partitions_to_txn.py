@@ -10,11 +10,15 @@ from typing import ClassVar
 
 import attrs
 
-from kwire_protocol.wire import Reader, UnsupportedField, UnsupportedVersion, Writer
+from kwire_protocol.wire import MALFORMED, SHORT_TEXT, Reader, UnsupportedField, UnsupportedVersion, Writer
 
+_I32 = Struct(">i")
 _I32_I16 = Struct(">ih")
+_I32_I16_NO_TAGS = Struct(">ihx")
 _I64_I16 = Struct(">qh")
 _I64_I16_BOOL = Struct(">qh?")
+_I64_I16_BOOL_HEAD = Struct(">qh?B")
+_I64_I16_HEAD = Struct(">qhB")
 
 
 @attrs.define
@@ -23,26 +27,62 @@ class AddPartitionsToTxnTopic:
     partitions: list[int] = attrs.Factory(list)
 
     @classmethod
-    def read(cls, r: Reader, version: int) -> AddPartitionsToTxnTopic:
-        if version >= 3:
-            name = r.compact_string()
-            partitions = r.int32s(r.compact_count(4))
-            r.skip_tags()
-        else:
-            name = r.string()
-            partitions = r.int32s(r.count(4))
-        return cls(name, partitions)
+    def read_array(cls, r: Reader, version: int, count: int) -> list[AddPartitionsToTxnTopic]:
+        buf = r.buf
+        pos = r.pos
+        new = cls.__new__
+        items: list[AddPartitionsToTxnTopic] = []
+        for _ in range(count):
+            self = new(cls)
+            name_size = buf[pos]
+            pos += 1
+            if 0 < name_size < 128:
+                text, _ = SHORT_TEXT[name_size].unpack_from(buf, pos)
+                self.name = text.decode()
+                pos += name_size - 1
+            else:
+                r.pos = pos - 1
+                self.name = r.compact_string()
+                pos = r.pos
+            r.pos = pos
+            self.partitions = r.int32s(r.compact_count(4))
+            pos = r.pos
+            tags = buf[pos]
+            pos += 1
+            if tags:
+                pos = r.unknown_tags(pos - 1)
+            items.append(self)
+        r.pos = pos
+        return items
 
-    def write(self, w: Writer, version: int) -> None:
+    @classmethod
+    def read_classic(cls, r: Reader, version: int) -> AddPartitionsToTxnTopic:
+        self = cls.__new__(cls)
+        self.name = r.string()
+        self.partitions = r.int32s(r.count(4))
+        return self
+
+    @staticmethod
+    def write_array(items: list[AddPartitionsToTxnTopic], w: Writer, version: int) -> None:
+        buf = w.buf
         if version >= 3:
-            w.compact_string(self.name)
-            w.compact_count(len(self.partitions))
-            w.int32s(self.partitions)
-            w.no_tags()
+            count = len(items) + 1
+            if count < 128:
+                buf.append(count)
+            else:
+                w.unsigned_varint(count)
         else:
-            w.string(self.name)
-            w.count(len(self.partitions))
-            w.int32s(self.partitions)
+            w.count(len(items))
+        for self in items:
+            if version >= 3:
+                w.compact_string(self.name)
+                w.compact_count(len(self.partitions))
+                w.int32s(self.partitions)
+                buf.append(0)
+            else:
+                w.string(self.name)
+                w.count(len(self.partitions))
+                w.int32s(self.partitions)
 
 
 @attrs.define
@@ -54,20 +94,56 @@ class AddPartitionsToTxnTransaction:
     topics: list[AddPartitionsToTxnTopic] = attrs.Factory(list)
 
     @classmethod
-    def read(cls, r: Reader, version: int) -> AddPartitionsToTxnTransaction:
-        transactional_id = r.compact_string()
-        producer_id, producer_epoch, verify_only = r.unpack(_I64_I16_BOOL)
-        topics = [AddPartitionsToTxnTopic.read(r, version) for _ in range(r.compact_count(3))]
-        r.skip_tags()
-        return cls(transactional_id, producer_id, producer_epoch, verify_only, topics)
+    def read_array(cls, r: Reader, version: int, count: int) -> list[AddPartitionsToTxnTransaction]:
+        buf = r.buf
+        pos = r.pos
+        new = cls.__new__
+        items: list[AddPartitionsToTxnTransaction] = []
+        for _ in range(count):
+            self = new(cls)
+            transactional_id_size = buf[pos]
+            pos += 1
+            if 0 < transactional_id_size < 128:
+                text, _ = SHORT_TEXT[transactional_id_size].unpack_from(buf, pos)
+                self.transactional_id = text.decode()
+                pos += transactional_id_size - 1
+            else:
+                r.pos = pos - 1
+                self.transactional_id = r.compact_string()
+                pos = r.pos
+            self.producer_id, self.producer_epoch, self.verify_only, topics_count = _I64_I16_BOOL_HEAD.unpack_from(
+                buf, pos
+            )
+            pos += 12
+            r.pos = pos
+            self.topics = (
+                [] if topics_count == 1 else AddPartitionsToTxnTopic.read_array(r, version, r.elements(topics_count, 3))
+            )
+            pos = r.pos
+            tags = buf[pos]
+            pos += 1
+            if tags:
+                pos = r.unknown_tags(pos - 1)
+            items.append(self)
+        r.pos = pos
+        return items
 
-    def write(self, w: Writer, version: int) -> None:
-        w.compact_string(self.transactional_id)
-        w.buf += _I64_I16_BOOL.pack(self.producer_id, self.producer_epoch, self.verify_only)
-        w.compact_count(len(self.topics))
-        for topic in self.topics:
-            topic.write(w, version)
-        w.no_tags()
+    @staticmethod
+    def write_array(items: list[AddPartitionsToTxnTransaction], w: Writer, version: int) -> None:
+        buf = w.buf
+        count = len(items) + 1
+        if count < 128:
+            buf.append(count)
+        else:
+            w.unsigned_varint(count)
+        for self in items:
+            w.compact_string(self.transactional_id)
+            buf += _I64_I16_BOOL.pack(self.producer_id, self.producer_epoch, self.verify_only)
+            if self.topics:
+                AddPartitionsToTxnTopic.write_array(self.topics, w, version)
+            else:
+                buf.append(1)
+            buf.append(0)
 
 
 @attrs.define
@@ -86,45 +162,79 @@ class AddPartitionsToTxnRequest:
     def read(cls, r: Reader, version: int) -> AddPartitionsToTxnRequest:
         if not 0 <= version <= 5:
             raise UnsupportedVersion("AddPartitionsToTxnRequest", version)
-        if version >= 4:
-            transactions = [AddPartitionsToTxnTransaction.read(r, version) for _ in range(r.compact_count(14))]
-        else:
-            transactions = []
-        if version >= 4:
-            v3_and_below_transactional_id = ""
-        elif version >= 3:
-            v3_and_below_transactional_id = r.compact_string()
-        else:
-            v3_and_below_transactional_id = r.string()
-        if version >= 4:
-            v3_and_below_producer_id = 0
-            v3_and_below_producer_epoch = 0
-        else:
-            v3_and_below_producer_id, v3_and_below_producer_epoch = r.unpack(_I64_I16)
-        v3_and_below_topics: list[AddPartitionsToTxnTopic]
-        if version >= 4:
-            v3_and_below_topics = []
-        elif version >= 3:
-            v3_and_below_topics = [AddPartitionsToTxnTopic.read(r, version) for _ in range(r.compact_count(3))]
-        else:
-            v3_and_below_topics = [AddPartitionsToTxnTopic.read(r, version) for _ in range(r.count(6))]
-        if version >= 3:
-            r.skip_tags()
-        return cls(
-            transactions,
-            v3_and_below_transactional_id,
-            v3_and_below_producer_id,
-            v3_and_below_producer_epoch,
-            v3_and_below_topics,
-        )
+        if version < 3:
+            return cls.read_classic(r, version)
+        try:
+            buf = r.buf
+            pos = r.pos
+            self = cls.__new__(cls)
+            if version >= 4:
+                transactions_count = buf[pos]
+                pos += 1
+                r.pos = pos
+                self.transactions = (
+                    []
+                    if transactions_count == 1
+                    else AddPartitionsToTxnTransaction.read_array(r, version, r.elements(transactions_count, 14))
+                )
+                pos = r.pos
+                tags = buf[pos]
+                pos += 1
+                self.v3_and_below_transactional_id = ""
+                self.v3_and_below_producer_id = 0
+                self.v3_and_below_producer_epoch = 0
+                self.v3_and_below_topics = []
+            else:
+                v3_and_below_transactional_id_size = buf[pos]
+                pos += 1
+                self.transactions = []
+                if 0 < v3_and_below_transactional_id_size < 128:
+                    text, _ = SHORT_TEXT[v3_and_below_transactional_id_size].unpack_from(buf, pos)
+                    self.v3_and_below_transactional_id = text.decode()
+                    pos += v3_and_below_transactional_id_size - 1
+                else:
+                    r.pos = pos - 1
+                    self.v3_and_below_transactional_id = r.compact_string()
+                    pos = r.pos
+                self.v3_and_below_producer_id, self.v3_and_below_producer_epoch, v3_and_below_topics_count = (
+                    _I64_I16_HEAD.unpack_from(buf, pos)
+                )
+                pos += 11
+                r.pos = pos
+                self.v3_and_below_topics = (
+                    []
+                    if v3_and_below_topics_count == 1
+                    else AddPartitionsToTxnTopic.read_array(r, version, r.elements(v3_and_below_topics_count, 3))
+                )
+                pos = r.pos
+                tags = buf[pos]
+                pos += 1
+            if tags:
+                pos = r.unknown_tags(pos - 1)
+            r.pos = pos
+        except MALFORMED as error:
+            raise r.malformed(error) from None
+        return self
+
+    @classmethod
+    def read_classic(cls, r: Reader, version: int) -> AddPartitionsToTxnRequest:
+        self = cls.__new__(cls)
+        self.transactions = []
+        self.v3_and_below_transactional_id = r.string()
+        self.v3_and_below_producer_id, self.v3_and_below_producer_epoch = r.unpack(_I64_I16)
+        self.v3_and_below_topics = [AddPartitionsToTxnTopic.read_classic(r, version) for _ in range(r.count(6))]
+        return self
 
     def write(self, w: Writer, version: int) -> None:
         if not 0 <= version <= 5:
             raise UnsupportedVersion("AddPartitionsToTxnRequest", version)
+        buf = w.buf
         if version >= 4:
-            w.compact_count(len(self.transactions))
-            for transaction in self.transactions:
-                transaction.write(w, version)
+            if self.transactions:
+                AddPartitionsToTxnTransaction.write_array(self.transactions, w, version)
+            else:
+                buf.append(1)
+            buf.append(0)
         else:
             if self.transactions:
                 raise UnsupportedField("AddPartitionsToTxnRequest.transactions", version)
@@ -141,20 +251,18 @@ class AddPartitionsToTxnRequest:
             if self.v3_and_below_producer_epoch != 0:
                 raise UnsupportedField("AddPartitionsToTxnRequest.v3_and_below_producer_epoch", version)
         else:
-            w.buf += _I64_I16.pack(self.v3_and_below_producer_id, self.v3_and_below_producer_epoch)
+            buf += _I64_I16.pack(self.v3_and_below_producer_id, self.v3_and_below_producer_epoch)
         if version >= 4:
             if self.v3_and_below_topics:
                 raise UnsupportedField("AddPartitionsToTxnRequest.v3_and_below_topics", version)
         elif version >= 3:
-            w.compact_count(len(self.v3_and_below_topics))
-            for v3_and_below_topic in self.v3_and_below_topics:
-                v3_and_below_topic.write(w, version)
+            if self.v3_and_below_topics:
+                AddPartitionsToTxnTopic.write_array(self.v3_and_below_topics, w, version)
+            else:
+                buf.append(1)
+            buf.append(0)
         else:
-            w.count(len(self.v3_and_below_topics))
-            for v3_and_below_topic in self.v3_and_below_topics:
-                v3_and_below_topic.write(w, version)
-        if version >= 3:
-            w.no_tags()
+            AddPartitionsToTxnTopic.write_array(self.v3_and_below_topics, w, version)
 
 
 @attrs.define
@@ -164,15 +272,28 @@ class AddPartitionsToTxnPartitionResult:
 
     @classmethod
     def read(cls, r: Reader, version: int) -> AddPartitionsToTxnPartitionResult:
-        partition_index, partition_error_code = r.unpack(_I32_I16)
+        self = cls.__new__(cls)
+        self.partition_index, self.partition_error_code = r.unpack(_I32_I16)
         if version >= 3:
             r.skip_tags()
-        return cls(partition_index, partition_error_code)
+        return self
 
-    def write(self, w: Writer, version: int) -> None:
-        w.buf += _I32_I16.pack(self.partition_index, self.partition_error_code)
+    @staticmethod
+    def write_array(items: list[AddPartitionsToTxnPartitionResult], w: Writer, version: int) -> None:
+        buf = w.buf
         if version >= 3:
-            w.no_tags()
+            count = len(items) + 1
+            if count < 128:
+                buf.append(count)
+            else:
+                w.unsigned_varint(count)
+        else:
+            w.count(len(items))
+        for self in items:
+            if version >= 3:
+                buf += _I32_I16_NO_TAGS.pack(self.partition_index, self.partition_error_code)
+            else:
+                buf += _I32_I16.pack(self.partition_index, self.partition_error_code)
 
 
 @attrs.define
@@ -182,29 +303,40 @@ class AddPartitionsToTxnTopicResult:
 
     @classmethod
     def read(cls, r: Reader, version: int) -> AddPartitionsToTxnTopicResult:
+        self = cls.__new__(cls)
         if version >= 3:
-            name = r.compact_string()
-            results_by_partition = [
+            self.name = r.compact_string()
+            self.results_by_partition = [
                 AddPartitionsToTxnPartitionResult.read(r, version) for _ in range(r.compact_count(7))
             ]
             r.skip_tags()
         else:
-            name = r.string()
-            results_by_partition = [AddPartitionsToTxnPartitionResult.read(r, version) for _ in range(r.count(6))]
-        return cls(name, results_by_partition)
+            self.name = r.string()
+            self.results_by_partition = [AddPartitionsToTxnPartitionResult.read(r, version) for _ in range(r.count(6))]
+        return self
 
-    def write(self, w: Writer, version: int) -> None:
+    @staticmethod
+    def write_array(items: list[AddPartitionsToTxnTopicResult], w: Writer, version: int) -> None:
+        buf = w.buf
         if version >= 3:
-            w.compact_string(self.name)
-            w.compact_count(len(self.results_by_partition))
-            for results_by_partition_item in self.results_by_partition:
-                results_by_partition_item.write(w, version)
-            w.no_tags()
+            count = len(items) + 1
+            if count < 128:
+                buf.append(count)
+            else:
+                w.unsigned_varint(count)
         else:
-            w.string(self.name)
-            w.count(len(self.results_by_partition))
-            for results_by_partition_item in self.results_by_partition:
-                results_by_partition_item.write(w, version)
+            w.count(len(items))
+        for self in items:
+            if version >= 3:
+                w.compact_string(self.name)
+                if self.results_by_partition:
+                    AddPartitionsToTxnPartitionResult.write_array(self.results_by_partition, w, version)
+                else:
+                    buf.append(1)
+                buf.append(0)
+            else:
+                w.string(self.name)
+                AddPartitionsToTxnPartitionResult.write_array(self.results_by_partition, w, version)
 
 
 @attrs.define
@@ -214,17 +346,27 @@ class AddPartitionsToTxnResult:
 
     @classmethod
     def read(cls, r: Reader, version: int) -> AddPartitionsToTxnResult:
-        transactional_id = r.compact_string()
-        topic_results = [AddPartitionsToTxnTopicResult.read(r, version) for _ in range(r.compact_count(3))]
+        self = cls.__new__(cls)
+        self.transactional_id = r.compact_string()
+        self.topic_results = [AddPartitionsToTxnTopicResult.read(r, version) for _ in range(r.compact_count(3))]
         r.skip_tags()
-        return cls(transactional_id, topic_results)
+        return self
 
-    def write(self, w: Writer, version: int) -> None:
-        w.compact_string(self.transactional_id)
-        w.compact_count(len(self.topic_results))
-        for topic_result in self.topic_results:
-            topic_result.write(w, version)
-        w.no_tags()
+    @staticmethod
+    def write_array(items: list[AddPartitionsToTxnResult], w: Writer, version: int) -> None:
+        buf = w.buf
+        count = len(items) + 1
+        if count < 128:
+            buf.append(count)
+        else:
+            w.unsigned_varint(count)
+        for self in items:
+            w.compact_string(self.transactional_id)
+            if self.topic_results:
+                AddPartitionsToTxnTopicResult.write_array(self.topic_results, w, version)
+            else:
+                buf.append(1)
+            buf.append(0)
 
 
 @attrs.define
@@ -242,48 +384,51 @@ class AddPartitionsToTxnResponse:
     def read(cls, r: Reader, version: int) -> AddPartitionsToTxnResponse:
         if not 0 <= version <= 5:
             raise UnsupportedVersion("AddPartitionsToTxnResponse", version)
+        self = cls.__new__(cls)
         if version >= 4:
-            throttle_time_ms, error_code = r.unpack(_I32_I16)
-            results_by_transaction = [AddPartitionsToTxnResult.read(r, version) for _ in range(r.compact_count(3))]
+            self.throttle_time_ms, self.error_code = r.unpack(_I32_I16)
+            self.results_by_transaction = [AddPartitionsToTxnResult.read(r, version) for _ in range(r.compact_count(3))]
         else:
-            throttle_time_ms = r.int32()
-            error_code = 0
-            results_by_transaction = []
-        results_by_topic_v3_and_below: list[AddPartitionsToTxnTopicResult]
+            self.throttle_time_ms = r.int32()
+            self.error_code = 0
+            self.results_by_transaction = []
         if version >= 4:
-            results_by_topic_v3_and_below = []
+            self.results_by_topic_v3_and_below = []
         elif version >= 3:
-            results_by_topic_v3_and_below = [
+            self.results_by_topic_v3_and_below = [
                 AddPartitionsToTxnTopicResult.read(r, version) for _ in range(r.compact_count(3))
             ]
         else:
-            results_by_topic_v3_and_below = [AddPartitionsToTxnTopicResult.read(r, version) for _ in range(r.count(6))]
+            self.results_by_topic_v3_and_below = [
+                AddPartitionsToTxnTopicResult.read(r, version) for _ in range(r.count(6))
+            ]
         if version >= 3:
             r.skip_tags()
-        return cls(throttle_time_ms, error_code, results_by_transaction, results_by_topic_v3_and_below)
+        return self
 
     def write(self, w: Writer, version: int) -> None:
         if not 0 <= version <= 5:
             raise UnsupportedVersion("AddPartitionsToTxnResponse", version)
+        buf = w.buf
         if version >= 4:
-            w.buf += _I32_I16.pack(self.throttle_time_ms, self.error_code)
-            w.compact_count(len(self.results_by_transaction))
-            for results_by_transaction_item in self.results_by_transaction:
-                results_by_transaction_item.write(w, version)
+            buf += _I32_I16.pack(self.throttle_time_ms, self.error_code)
+            if self.results_by_transaction:
+                AddPartitionsToTxnResult.write_array(self.results_by_transaction, w, version)
+            else:
+                buf.append(1)
+            buf.append(0)
         else:
-            w.int32(self.throttle_time_ms)
+            buf += _I32.pack(self.throttle_time_ms)
             if self.results_by_transaction:
                 raise UnsupportedField("AddPartitionsToTxnResponse.results_by_transaction", version)
         if version >= 4:
             if self.results_by_topic_v3_and_below:
                 raise UnsupportedField("AddPartitionsToTxnResponse.results_by_topic_v3_and_below", version)
         elif version >= 3:
-            w.compact_count(len(self.results_by_topic_v3_and_below))
-            for results_by_topic_v3_and_below_item in self.results_by_topic_v3_and_below:
-                results_by_topic_v3_and_below_item.write(w, version)
+            if self.results_by_topic_v3_and_below:
+                AddPartitionsToTxnTopicResult.write_array(self.results_by_topic_v3_and_below, w, version)
+            else:
+                buf.append(1)
+            buf.append(0)
         else:
-            w.count(len(self.results_by_topic_v3_and_below))
-            for results_by_topic_v3_and_below_item in self.results_by_topic_v3_and_below:
-                results_by_topic_v3_and_below_item.write(w, version)
-        if version >= 3:
-            w.no_tags()
+            AddPartitionsToTxnTopicResult.write_array(self.results_by_topic_v3_and_below, w, version)

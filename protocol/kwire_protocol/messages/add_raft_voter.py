@@ -10,10 +10,24 @@ from typing import ClassVar
 
 import attrs
 
-from kwire_protocol.wire import NULL_UUID, Reader, UnsupportedField, UnsupportedVersion, Uuid, Writer
+from kwire_protocol.wire import (
+    MALFORMED,
+    NULL_UUID,
+    SHORT_TEXT,
+    Reader,
+    UnsupportedField,
+    UnsupportedVersion,
+    Uuid,
+    Writer,
+)
 
+_BOOL_HEAD = Struct(">?B")
+_BOOL_NO_TAGS = Struct(">?x")
 _I32_I16 = Struct(">ih")
 _I32_I32 = Struct(">ii")
+_I32_I32_UUID_HEAD = Struct(">ii16sB")
+_UI16_HEAD = Struct(">HB")
+_UI16_NO_TAGS = Struct(">Hx")
 
 
 @attrs.define
@@ -23,18 +37,53 @@ class Listener:
     port: int = 0
 
     @classmethod
-    def read(cls, r: Reader, version: int) -> Listener:
-        name = r.compact_string()
-        host = r.compact_string()
-        port = r.uint16()
-        r.skip_tags()
-        return cls(name, host, port)
+    def read_array(cls, r: Reader, version: int, count: int) -> list[Listener]:
+        buf = r.buf
+        pos = r.pos
+        new = cls.__new__
+        items: list[Listener] = []
+        for _ in range(count):
+            self = new(cls)
+            name_size = buf[pos]
+            pos += 1
+            if 0 < name_size < 128:
+                text, host_size = SHORT_TEXT[name_size].unpack_from(buf, pos)
+                self.name = text.decode()
+                pos += name_size
+            else:
+                r.pos = pos - 1
+                self.name = r.compact_string()
+                pos = r.pos
+                host_size = buf[pos]
+                pos += 1
+            if 0 < host_size < 128:
+                text, _ = SHORT_TEXT[host_size].unpack_from(buf, pos)
+                self.host = text.decode()
+                pos += host_size - 1
+            else:
+                r.pos = pos - 1
+                self.host = r.compact_string()
+                pos = r.pos
+            self.port, tags = _UI16_HEAD.unpack_from(buf, pos)
+            pos += 3
+            if tags:
+                pos = r.unknown_tags(pos - 1)
+            items.append(self)
+        r.pos = pos
+        return items
 
-    def write(self, w: Writer, version: int) -> None:
-        w.compact_string(self.name)
-        w.compact_string(self.host)
-        w.uint16(self.port)
-        w.no_tags()
+    @staticmethod
+    def write_array(items: list[Listener], w: Writer, version: int) -> None:
+        buf = w.buf
+        count = len(items) + 1
+        if count < 128:
+            buf.append(count)
+        else:
+            w.unsigned_varint(count)
+        for self in items:
+            w.compact_string(self.name)
+            w.compact_string(self.host)
+            buf += _UI16_NO_TAGS.pack(self.port)
 
 
 @attrs.define
@@ -54,32 +103,74 @@ class AddRaftVoterRequest:
     def read(cls, r: Reader, version: int) -> AddRaftVoterRequest:
         if not 0 <= version <= 1:
             raise UnsupportedVersion("AddRaftVoterRequest", version)
-        cluster_id = r.compact_nullable_string()
-        timeout_ms, voter_id = r.unpack(_I32_I32)
-        voter_directory_id = r.uuid()
-        listeners = [Listener.read(r, version) for _ in range(r.compact_count(5))]
-        if version >= 1:
-            ack_when_committed = r.boolean()
-        else:
-            ack_when_committed = True
-        r.skip_tags()
-        return cls(cluster_id, timeout_ms, voter_id, voter_directory_id, listeners, ack_when_committed)
+        try:
+            buf = r.buf
+            pos = r.pos
+            self = cls.__new__(cls)
+            cluster_id_size = buf[pos]
+            pos += 1
+            if 0 < cluster_id_size < 128:
+                text, _ = SHORT_TEXT[cluster_id_size].unpack_from(buf, pos)
+                self.cluster_id = text.decode()
+                pos += cluster_id_size - 1
+            elif cluster_id_size == 0:
+                self.cluster_id = None
+            else:
+                r.pos = pos - 1
+                self.cluster_id = r.compact_nullable_string()
+                pos = r.pos
+            self.timeout_ms, self.voter_id, self.voter_directory_id, listeners_count = _I32_I32_UUID_HEAD.unpack_from(
+                buf, pos
+            )
+            pos += 25
+            if version >= 1:
+                r.pos = pos
+                self.listeners = (
+                    [] if listeners_count == 1 else Listener.read_array(r, version, r.elements(listeners_count, 5))
+                )
+                pos = r.pos
+                self.ack_when_committed, tags = _BOOL_HEAD.unpack_from(buf, pos)
+                pos += 2
+            else:
+                r.pos = pos
+                self.listeners = (
+                    [] if listeners_count == 1 else Listener.read_array(r, version, r.elements(listeners_count, 5))
+                )
+                pos = r.pos
+                tags = buf[pos]
+                pos += 1
+                self.ack_when_committed = True
+            if tags:
+                pos = r.unknown_tags(pos - 1)
+            r.pos = pos
+        except MALFORMED as error:
+            raise r.malformed(error) from None
+        return self
 
     def write(self, w: Writer, version: int) -> None:
         if not 0 <= version <= 1:
             raise UnsupportedVersion("AddRaftVoterRequest", version)
-        w.compact_nullable_string(self.cluster_id)
-        w.buf += _I32_I32.pack(self.timeout_ms, self.voter_id)
-        w.uuid(self.voter_directory_id)
-        w.compact_count(len(self.listeners))
-        for listener in self.listeners:
-            listener.write(w, version)
-        if version >= 1:
-            w.boolean(self.ack_when_committed)
+        buf = w.buf
+        if self.cluster_id is None:
+            buf.append(0)
         else:
+            w.compact_string(self.cluster_id)
+        buf += _I32_I32.pack(self.timeout_ms, self.voter_id)
+        w.uuid(self.voter_directory_id)
+        if version >= 1:
+            if self.listeners:
+                Listener.write_array(self.listeners, w, version)
+            else:
+                buf.append(1)
+            buf += _BOOL_NO_TAGS.pack(self.ack_when_committed)
+        else:
+            if self.listeners:
+                Listener.write_array(self.listeners, w, version)
+            else:
+                buf.append(1)
+            buf.append(0)
             if not self.ack_when_committed:
                 raise UnsupportedField("AddRaftVoterRequest.ack_when_committed", version)
-        w.no_tags()
 
 
 @attrs.define
@@ -96,14 +187,19 @@ class AddRaftVoterResponse:
     def read(cls, r: Reader, version: int) -> AddRaftVoterResponse:
         if not 0 <= version <= 1:
             raise UnsupportedVersion("AddRaftVoterResponse", version)
-        throttle_time_ms, error_code = r.unpack(_I32_I16)
-        error_message = r.compact_nullable_string()
+        self = cls.__new__(cls)
+        self.throttle_time_ms, self.error_code = r.unpack(_I32_I16)
+        self.error_message = r.compact_nullable_string()
         r.skip_tags()
-        return cls(throttle_time_ms, error_code, error_message)
+        return self
 
     def write(self, w: Writer, version: int) -> None:
         if not 0 <= version <= 1:
             raise UnsupportedVersion("AddRaftVoterResponse", version)
-        w.buf += _I32_I16.pack(self.throttle_time_ms, self.error_code)
-        w.compact_nullable_string(self.error_message)
-        w.no_tags()
+        buf = w.buf
+        buf += _I32_I16.pack(self.throttle_time_ms, self.error_code)
+        if self.error_message is None:
+            buf.append(0)
+        else:
+            w.compact_string(self.error_message)
+        buf.append(0)

@@ -10,10 +10,12 @@ from typing import ClassVar
 
 import attrs
 
-from kwire_protocol.wire import Reader, UnsupportedVersion, Writer
+from kwire_protocol.wire import MALFORMED, Reader, UnsupportedVersion, Writer
 
 _I32_I16_I64_I32 = Struct(">ihqi")
-_I32_I64 = Struct(">iq")
+_I32_I16_I64_I32_NO_TAGS = Struct(">ihqix")
+_I32_I64_HEAD = Struct(">iqB")
+_I32_I64_NO_TAGS = Struct(">iqx")
 
 
 @attrs.define
@@ -29,15 +31,24 @@ class AllocateProducerIdsRequest:
     def read(cls, r: Reader, version: int) -> AllocateProducerIdsRequest:
         if version != 0:
             raise UnsupportedVersion("AllocateProducerIdsRequest", version)
-        broker_id, broker_epoch = r.unpack(_I32_I64)
-        r.skip_tags()
-        return cls(broker_id, broker_epoch)
+        try:
+            buf = r.buf
+            pos = r.pos
+            self = cls.__new__(cls)
+            self.broker_id, self.broker_epoch, tags = _I32_I64_HEAD.unpack_from(buf, pos)
+            pos += 13
+            if tags:
+                pos = r.unknown_tags(pos - 1)
+            r.pos = pos
+        except MALFORMED as error:
+            raise r.malformed(error) from None
+        return self
 
     def write(self, w: Writer, version: int) -> None:
         if version != 0:
             raise UnsupportedVersion("AllocateProducerIdsRequest", version)
-        w.buf += _I32_I64.pack(self.broker_id, self.broker_epoch)
-        w.no_tags()
+        buf = w.buf
+        buf += _I32_I64_NO_TAGS.pack(self.broker_id, self.broker_epoch)
 
 
 @attrs.define
@@ -55,14 +66,17 @@ class AllocateProducerIdsResponse:
     def read(cls, r: Reader, version: int) -> AllocateProducerIdsResponse:
         if version != 0:
             raise UnsupportedVersion("AllocateProducerIdsResponse", version)
-        throttle_time_ms, error_code, producer_id_start, producer_id_len = r.unpack(_I32_I16_I64_I32)
+        self = cls.__new__(cls)
+        self.throttle_time_ms, self.error_code, self.producer_id_start, self.producer_id_len = r.unpack(
+            _I32_I16_I64_I32
+        )
         r.skip_tags()
-        return cls(throttle_time_ms, error_code, producer_id_start, producer_id_len)
+        return self
 
     def write(self, w: Writer, version: int) -> None:
         if version != 0:
             raise UnsupportedVersion("AllocateProducerIdsResponse", version)
-        w.buf += _I32_I16_I64_I32.pack(
+        buf = w.buf
+        buf += _I32_I16_I64_I32_NO_TAGS.pack(
             self.throttle_time_ms, self.error_code, self.producer_id_start, self.producer_id_len
         )
-        w.no_tags()

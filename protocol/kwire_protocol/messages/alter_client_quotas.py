@@ -10,9 +10,16 @@ from typing import ClassVar
 
 import attrs
 
-from kwire_protocol.wire import Reader, UnsupportedVersion, Writer
+from kwire_protocol.wire import MALFORMED, SHORT_TEXT, Reader, UnsupportedVersion, Writer
 
+_BOOL = Struct(">?")
+_BOOL_HEAD = Struct(">?B")
+_BOOL_NO_TAGS = Struct(">?x")
 _F64_BOOL = Struct(">d?")
+_F64_BOOL_HEAD = Struct(">d?B")
+_F64_BOOL_NO_TAGS = Struct(">d?x")
+_I16 = Struct(">h")
+_I32 = Struct(">i")
 
 
 @attrs.define
@@ -21,24 +28,74 @@ class AlterClientQuotasRequestEntityData:
     entity_name: str | None = ""
 
     @classmethod
-    def read(cls, r: Reader, version: int) -> AlterClientQuotasRequestEntityData:
-        if version >= 1:
-            entity_type = r.compact_string()
-            entity_name = r.compact_nullable_string()
-            r.skip_tags()
-        else:
-            entity_type = r.string()
-            entity_name = r.nullable_string()
-        return cls(entity_type, entity_name)
+    def read_array(cls, r: Reader, version: int, count: int) -> list[AlterClientQuotasRequestEntityData]:
+        buf = r.buf
+        pos = r.pos
+        new = cls.__new__
+        items: list[AlterClientQuotasRequestEntityData] = []
+        for _ in range(count):
+            self = new(cls)
+            entity_type_size = buf[pos]
+            pos += 1
+            if 0 < entity_type_size < 128:
+                text, entity_name_size = SHORT_TEXT[entity_type_size].unpack_from(buf, pos)
+                self.entity_type = text.decode()
+                pos += entity_type_size
+            else:
+                r.pos = pos - 1
+                self.entity_type = r.compact_string()
+                pos = r.pos
+                entity_name_size = buf[pos]
+                pos += 1
+            if 0 < entity_name_size < 128:
+                text, tags = SHORT_TEXT[entity_name_size].unpack_from(buf, pos)
+                self.entity_name = text.decode()
+                pos += entity_name_size
+            elif entity_name_size == 0:
+                self.entity_name = None
+                tags = buf[pos]
+                pos += 1
+            else:
+                r.pos = pos - 1
+                self.entity_name = r.compact_nullable_string()
+                pos = r.pos
+                tags = buf[pos]
+                pos += 1
+            if tags:
+                pos = r.unknown_tags(pos - 1)
+            items.append(self)
+        r.pos = pos
+        return items
 
-    def write(self, w: Writer, version: int) -> None:
+    @classmethod
+    def read_classic(cls, r: Reader, version: int) -> AlterClientQuotasRequestEntityData:
+        self = cls.__new__(cls)
+        self.entity_type = r.string()
+        self.entity_name = r.nullable_string()
+        return self
+
+    @staticmethod
+    def write_array(items: list[AlterClientQuotasRequestEntityData], w: Writer, version: int) -> None:
+        buf = w.buf
         if version >= 1:
-            w.compact_string(self.entity_type)
-            w.compact_nullable_string(self.entity_name)
-            w.no_tags()
+            count = len(items) + 1
+            if count < 128:
+                buf.append(count)
+            else:
+                w.unsigned_varint(count)
         else:
-            w.string(self.entity_type)
-            w.nullable_string(self.entity_name)
+            w.count(len(items))
+        for self in items:
+            if version >= 1:
+                w.compact_string(self.entity_type)
+                if self.entity_name is None:
+                    buf.append(0)
+                else:
+                    w.compact_string(self.entity_name)
+                buf.append(0)
+            else:
+                w.string(self.entity_type)
+                w.nullable_string(self.entity_name)
 
 
 @attrs.define
@@ -48,24 +105,56 @@ class OpData:
     remove: bool = False
 
     @classmethod
-    def read(cls, r: Reader, version: int) -> OpData:
-        if version >= 1:
-            key = r.compact_string()
-        else:
-            key = r.string()
-        value, remove = r.unpack(_F64_BOOL)
-        if version >= 1:
-            r.skip_tags()
-        return cls(key, value, remove)
+    def read_array(cls, r: Reader, version: int, count: int) -> list[OpData]:
+        buf = r.buf
+        pos = r.pos
+        new = cls.__new__
+        items: list[OpData] = []
+        for _ in range(count):
+            self = new(cls)
+            key_size = buf[pos]
+            pos += 1
+            if 0 < key_size < 128:
+                text, _ = SHORT_TEXT[key_size].unpack_from(buf, pos)
+                self.key = text.decode()
+                pos += key_size - 1
+            else:
+                r.pos = pos - 1
+                self.key = r.compact_string()
+                pos = r.pos
+            self.value, self.remove, tags = _F64_BOOL_HEAD.unpack_from(buf, pos)
+            pos += 10
+            if tags:
+                pos = r.unknown_tags(pos - 1)
+            items.append(self)
+        r.pos = pos
+        return items
 
-    def write(self, w: Writer, version: int) -> None:
+    @classmethod
+    def read_classic(cls, r: Reader, version: int) -> OpData:
+        self = cls.__new__(cls)
+        self.key = r.string()
+        self.value, self.remove = r.unpack(_F64_BOOL)
+        return self
+
+    @staticmethod
+    def write_array(items: list[OpData], w: Writer, version: int) -> None:
+        buf = w.buf
         if version >= 1:
-            w.compact_string(self.key)
+            count = len(items) + 1
+            if count < 128:
+                buf.append(count)
+            else:
+                w.unsigned_varint(count)
         else:
-            w.string(self.key)
-        w.buf += _F64_BOOL.pack(self.value, self.remove)
-        if version >= 1:
-            w.no_tags()
+            w.count(len(items))
+        for self in items:
+            if version >= 1:
+                w.compact_string(self.key)
+                buf += _F64_BOOL_NO_TAGS.pack(self.value, self.remove)
+            else:
+                w.string(self.key)
+                buf += _F64_BOOL.pack(self.value, self.remove)
 
 
 @attrs.define
@@ -74,32 +163,67 @@ class AlterClientQuotasRequestEntryData:
     ops: list[OpData] = attrs.Factory(list)
 
     @classmethod
-    def read(cls, r: Reader, version: int) -> AlterClientQuotasRequestEntryData:
-        if version >= 1:
-            entity = [AlterClientQuotasRequestEntityData.read(r, version) for _ in range(r.compact_count(3))]
-            ops = [OpData.read(r, version) for _ in range(r.compact_count(11))]
-            r.skip_tags()
-        else:
-            entity = [AlterClientQuotasRequestEntityData.read(r, version) for _ in range(r.count(4))]
-            ops = [OpData.read(r, version) for _ in range(r.count(11))]
-        return cls(entity, ops)
+    def read_array(cls, r: Reader, version: int, count: int) -> list[AlterClientQuotasRequestEntryData]:
+        buf = r.buf
+        pos = r.pos
+        new = cls.__new__
+        items: list[AlterClientQuotasRequestEntryData] = []
+        for _ in range(count):
+            self = new(cls)
+            entity_count = buf[pos]
+            pos += 1
+            r.pos = pos
+            self.entity = (
+                []
+                if entity_count == 1
+                else AlterClientQuotasRequestEntityData.read_array(r, version, r.elements(entity_count, 3))
+            )
+            pos = r.pos
+            ops_count = buf[pos]
+            pos += 1
+            r.pos = pos
+            self.ops = [] if ops_count == 1 else OpData.read_array(r, version, r.elements(ops_count, 11))
+            pos = r.pos
+            tags = buf[pos]
+            pos += 1
+            if tags:
+                pos = r.unknown_tags(pos - 1)
+            items.append(self)
+        r.pos = pos
+        return items
 
-    def write(self, w: Writer, version: int) -> None:
+    @classmethod
+    def read_classic(cls, r: Reader, version: int) -> AlterClientQuotasRequestEntryData:
+        self = cls.__new__(cls)
+        self.entity = [AlterClientQuotasRequestEntityData.read_classic(r, version) for _ in range(r.count(4))]
+        self.ops = [OpData.read_classic(r, version) for _ in range(r.count(11))]
+        return self
+
+    @staticmethod
+    def write_array(items: list[AlterClientQuotasRequestEntryData], w: Writer, version: int) -> None:
+        buf = w.buf
         if version >= 1:
-            w.compact_count(len(self.entity))
-            for entity_item in self.entity:
-                entity_item.write(w, version)
-            w.compact_count(len(self.ops))
-            for op in self.ops:
-                op.write(w, version)
-            w.no_tags()
+            count = len(items) + 1
+            if count < 128:
+                buf.append(count)
+            else:
+                w.unsigned_varint(count)
         else:
-            w.count(len(self.entity))
-            for entity_item in self.entity:
-                entity_item.write(w, version)
-            w.count(len(self.ops))
-            for op in self.ops:
-                op.write(w, version)
+            w.count(len(items))
+        for self in items:
+            if version >= 1:
+                if self.entity:
+                    AlterClientQuotasRequestEntityData.write_array(self.entity, w, version)
+                else:
+                    buf.append(1)
+                if self.ops:
+                    OpData.write_array(self.ops, w, version)
+                else:
+                    buf.append(1)
+                buf.append(0)
+            else:
+                AlterClientQuotasRequestEntityData.write_array(self.entity, w, version)
+                OpData.write_array(self.ops, w, version)
 
 
 @attrs.define
@@ -115,29 +239,50 @@ class AlterClientQuotasRequest:
     def read(cls, r: Reader, version: int) -> AlterClientQuotasRequest:
         if not 0 <= version <= 1:
             raise UnsupportedVersion("AlterClientQuotasRequest", version)
-        if version >= 1:
-            entries = [AlterClientQuotasRequestEntryData.read(r, version) for _ in range(r.compact_count(3))]
-        else:
-            entries = [AlterClientQuotasRequestEntryData.read(r, version) for _ in range(r.count(8))]
-        validate_only = r.boolean()
-        if version >= 1:
-            r.skip_tags()
-        return cls(entries, validate_only)
+        if version < 1:
+            return cls.read_classic(r, version)
+        try:
+            buf = r.buf
+            pos = r.pos
+            self = cls.__new__(cls)
+            entries_count = buf[pos]
+            pos += 1
+            r.pos = pos
+            self.entries = (
+                []
+                if entries_count == 1
+                else AlterClientQuotasRequestEntryData.read_array(r, version, r.elements(entries_count, 3))
+            )
+            pos = r.pos
+            self.validate_only, tags = _BOOL_HEAD.unpack_from(buf, pos)
+            pos += 2
+            if tags:
+                pos = r.unknown_tags(pos - 1)
+            r.pos = pos
+        except MALFORMED as error:
+            raise r.malformed(error) from None
+        return self
+
+    @classmethod
+    def read_classic(cls, r: Reader, version: int) -> AlterClientQuotasRequest:
+        self = cls.__new__(cls)
+        self.entries = [AlterClientQuotasRequestEntryData.read_classic(r, version) for _ in range(r.count(8))]
+        self.validate_only = r.boolean()
+        return self
 
     def write(self, w: Writer, version: int) -> None:
         if not 0 <= version <= 1:
             raise UnsupportedVersion("AlterClientQuotasRequest", version)
+        buf = w.buf
         if version >= 1:
-            w.compact_count(len(self.entries))
-            for entry in self.entries:
-                entry.write(w, version)
+            if self.entries:
+                AlterClientQuotasRequestEntryData.write_array(self.entries, w, version)
+            else:
+                buf.append(1)
+            buf += _BOOL_NO_TAGS.pack(self.validate_only)
         else:
-            w.count(len(self.entries))
-            for entry in self.entries:
-                entry.write(w, version)
-        w.boolean(self.validate_only)
-        if version >= 1:
-            w.no_tags()
+            AlterClientQuotasRequestEntryData.write_array(self.entries, w, version)
+            buf += _BOOL.pack(self.validate_only)
 
 
 @attrs.define
@@ -147,23 +292,38 @@ class AlterClientQuotasResponseEntityData:
 
     @classmethod
     def read(cls, r: Reader, version: int) -> AlterClientQuotasResponseEntityData:
+        self = cls.__new__(cls)
         if version >= 1:
-            entity_type = r.compact_string()
-            entity_name = r.compact_nullable_string()
+            self.entity_type = r.compact_string()
+            self.entity_name = r.compact_nullable_string()
             r.skip_tags()
         else:
-            entity_type = r.string()
-            entity_name = r.nullable_string()
-        return cls(entity_type, entity_name)
+            self.entity_type = r.string()
+            self.entity_name = r.nullable_string()
+        return self
 
-    def write(self, w: Writer, version: int) -> None:
+    @staticmethod
+    def write_array(items: list[AlterClientQuotasResponseEntityData], w: Writer, version: int) -> None:
+        buf = w.buf
         if version >= 1:
-            w.compact_string(self.entity_type)
-            w.compact_nullable_string(self.entity_name)
-            w.no_tags()
+            count = len(items) + 1
+            if count < 128:
+                buf.append(count)
+            else:
+                w.unsigned_varint(count)
         else:
-            w.string(self.entity_type)
-            w.nullable_string(self.entity_name)
+            w.count(len(items))
+        for self in items:
+            if version >= 1:
+                w.compact_string(self.entity_type)
+                if self.entity_name is None:
+                    buf.append(0)
+                else:
+                    w.compact_string(self.entity_name)
+                buf.append(0)
+            else:
+                w.string(self.entity_type)
+                w.nullable_string(self.entity_name)
 
 
 @attrs.define
@@ -174,29 +334,43 @@ class AlterClientQuotasResponseEntryData:
 
     @classmethod
     def read(cls, r: Reader, version: int) -> AlterClientQuotasResponseEntryData:
-        error_code = r.int16()
+        self = cls.__new__(cls)
+        self.error_code = r.int16()
         if version >= 1:
-            error_message = r.compact_nullable_string()
-            entity = [AlterClientQuotasResponseEntityData.read(r, version) for _ in range(r.compact_count(3))]
+            self.error_message = r.compact_nullable_string()
+            self.entity = [AlterClientQuotasResponseEntityData.read(r, version) for _ in range(r.compact_count(3))]
             r.skip_tags()
         else:
-            error_message = r.nullable_string()
-            entity = [AlterClientQuotasResponseEntityData.read(r, version) for _ in range(r.count(4))]
-        return cls(error_code, error_message, entity)
+            self.error_message = r.nullable_string()
+            self.entity = [AlterClientQuotasResponseEntityData.read(r, version) for _ in range(r.count(4))]
+        return self
 
-    def write(self, w: Writer, version: int) -> None:
-        w.int16(self.error_code)
+    @staticmethod
+    def write_array(items: list[AlterClientQuotasResponseEntryData], w: Writer, version: int) -> None:
+        buf = w.buf
         if version >= 1:
-            w.compact_nullable_string(self.error_message)
-            w.compact_count(len(self.entity))
-            for entity_item in self.entity:
-                entity_item.write(w, version)
-            w.no_tags()
+            count = len(items) + 1
+            if count < 128:
+                buf.append(count)
+            else:
+                w.unsigned_varint(count)
         else:
-            w.nullable_string(self.error_message)
-            w.count(len(self.entity))
-            for entity_item in self.entity:
-                entity_item.write(w, version)
+            w.count(len(items))
+        for self in items:
+            buf += _I16.pack(self.error_code)
+            if version >= 1:
+                if self.error_message is None:
+                    buf.append(0)
+                else:
+                    w.compact_string(self.error_message)
+                if self.entity:
+                    AlterClientQuotasResponseEntityData.write_array(self.entity, w, version)
+                else:
+                    buf.append(1)
+                buf.append(0)
+            else:
+                w.nullable_string(self.error_message)
+                AlterClientQuotasResponseEntityData.write_array(self.entity, w, version)
 
 
 @attrs.define
@@ -212,24 +386,25 @@ class AlterClientQuotasResponse:
     def read(cls, r: Reader, version: int) -> AlterClientQuotasResponse:
         if not 0 <= version <= 1:
             raise UnsupportedVersion("AlterClientQuotasResponse", version)
-        throttle_time_ms = r.int32()
+        self = cls.__new__(cls)
+        self.throttle_time_ms = r.int32()
         if version >= 1:
-            entries = [AlterClientQuotasResponseEntryData.read(r, version) for _ in range(r.compact_count(5))]
+            self.entries = [AlterClientQuotasResponseEntryData.read(r, version) for _ in range(r.compact_count(5))]
             r.skip_tags()
         else:
-            entries = [AlterClientQuotasResponseEntryData.read(r, version) for _ in range(r.count(8))]
-        return cls(throttle_time_ms, entries)
+            self.entries = [AlterClientQuotasResponseEntryData.read(r, version) for _ in range(r.count(8))]
+        return self
 
     def write(self, w: Writer, version: int) -> None:
         if not 0 <= version <= 1:
             raise UnsupportedVersion("AlterClientQuotasResponse", version)
-        w.int32(self.throttle_time_ms)
+        buf = w.buf
+        buf += _I32.pack(self.throttle_time_ms)
         if version >= 1:
-            w.compact_count(len(self.entries))
-            for entry in self.entries:
-                entry.write(w, version)
-            w.no_tags()
+            if self.entries:
+                AlterClientQuotasResponseEntryData.write_array(self.entries, w, version)
+            else:
+                buf.append(1)
+            buf.append(0)
         else:
-            w.count(len(self.entries))
-            for entry in self.entries:
-                entry.write(w, version)
+            AlterClientQuotasResponseEntryData.write_array(self.entries, w, version)

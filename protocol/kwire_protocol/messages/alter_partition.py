@@ -10,13 +10,19 @@ from typing import ClassVar
 
 import attrs
 
-from kwire_protocol.wire import NULL_UUID, Reader, UnsupportedField, UnsupportedVersion, Uuid, Writer
+from kwire_protocol.wire import MALFORMED, NULL_UUID, Reader, UnsupportedField, UnsupportedVersion, Uuid, Writer
 
 _I32_I16 = Struct(">ih")
 _I32_I16_I32_I32 = Struct(">ihii")
 _I32_I32 = Struct(">ii")
+_I32_I32_HEAD = Struct(">iiB")
 _I32_I64 = Struct(">iq")
+_I32_I64_HEAD = Struct(">iqB")
+_I32_I64_NO_TAGS = Struct(">iqx")
 _I8_I32 = Struct(">bi")
+_I8_I32_HEAD = Struct(">biB")
+_I8_I32_NO_TAGS = Struct(">bix")
+_UUID_HEAD = Struct(">16sB")
 
 
 @attrs.define
@@ -25,14 +31,31 @@ class BrokerState:
     broker_epoch: int = -1
 
     @classmethod
-    def read(cls, r: Reader, version: int) -> BrokerState:
-        broker_id, broker_epoch = r.unpack(_I32_I64)
-        r.skip_tags()
-        return cls(broker_id, broker_epoch)
+    def read_array(cls, r: Reader, version: int, count: int) -> list[BrokerState]:
+        buf = r.buf
+        pos = r.pos
+        new = cls.__new__
+        items: list[BrokerState] = []
+        for _ in range(count):
+            self = new(cls)
+            self.broker_id, self.broker_epoch, tags = _I32_I64_HEAD.unpack_from(buf, pos)
+            pos += 13
+            if tags:
+                pos = r.unknown_tags(pos - 1)
+            items.append(self)
+        r.pos = pos
+        return items
 
-    def write(self, w: Writer, version: int) -> None:
-        w.buf += _I32_I64.pack(self.broker_id, self.broker_epoch)
-        w.no_tags()
+    @staticmethod
+    def write_array(items: list[BrokerState], w: Writer, version: int) -> None:
+        buf = w.buf
+        count = len(items) + 1
+        if count < 128:
+            buf.append(count)
+        else:
+            w.unsigned_varint(count)
+        for self in items:
+            buf += _I32_I64_NO_TAGS.pack(self.broker_id, self.broker_epoch)
 
 
 @attrs.define
@@ -45,34 +68,62 @@ class AlterPartitionRequestPartitionData:
     partition_epoch: int = 0
 
     @classmethod
-    def read(cls, r: Reader, version: int) -> AlterPartitionRequestPartitionData:
-        partition_index, leader_epoch = r.unpack(_I32_I32)
-        new_isr: list[int]
-        if version >= 3:
-            new_isr = []
-            new_isr_with_epochs = [BrokerState.read(r, version) for _ in range(r.compact_count(13))]
-        else:
-            new_isr = r.int32s(r.compact_count(4))
-            new_isr_with_epochs = []
-        leader_recovery_state, partition_epoch = r.unpack(_I8_I32)
-        r.skip_tags()
-        return cls(partition_index, leader_epoch, new_isr, new_isr_with_epochs, leader_recovery_state, partition_epoch)
+    def read_array(cls, r: Reader, version: int, count: int) -> list[AlterPartitionRequestPartitionData]:
+        buf = r.buf
+        pos = r.pos
+        new = cls.__new__
+        items: list[AlterPartitionRequestPartitionData] = []
+        for _ in range(count):
+            self = new(cls)
+            if version >= 3:
+                self.partition_index, self.leader_epoch, new_isr_with_epochs_count = _I32_I32_HEAD.unpack_from(buf, pos)
+                pos += 9
+                self.new_isr = []
+                r.pos = pos
+                self.new_isr_with_epochs = (
+                    []
+                    if new_isr_with_epochs_count == 1
+                    else BrokerState.read_array(r, version, r.elements(new_isr_with_epochs_count, 13))
+                )
+                pos = r.pos
+            else:
+                self.partition_index, self.leader_epoch = _I32_I32.unpack_from(buf, pos)
+                pos += 8
+                r.pos = pos
+                self.new_isr = r.int32s(r.compact_count(4))
+                pos = r.pos
+                self.new_isr_with_epochs = []
+            self.leader_recovery_state, self.partition_epoch, tags = _I8_I32_HEAD.unpack_from(buf, pos)
+            pos += 6
+            if tags:
+                pos = r.unknown_tags(pos - 1)
+            items.append(self)
+        r.pos = pos
+        return items
 
-    def write(self, w: Writer, version: int) -> None:
-        w.buf += _I32_I32.pack(self.partition_index, self.leader_epoch)
-        if version >= 3:
-            if self.new_isr:
-                raise UnsupportedField("AlterPartitionRequestPartitionData.new_isr", version)
-            w.compact_count(len(self.new_isr_with_epochs))
-            for new_isr_with_epoch in self.new_isr_with_epochs:
-                new_isr_with_epoch.write(w, version)
+    @staticmethod
+    def write_array(items: list[AlterPartitionRequestPartitionData], w: Writer, version: int) -> None:
+        buf = w.buf
+        count = len(items) + 1
+        if count < 128:
+            buf.append(count)
         else:
-            w.compact_count(len(self.new_isr))
-            w.int32s(self.new_isr)
-            if self.new_isr_with_epochs:
-                raise UnsupportedField("AlterPartitionRequestPartitionData.new_isr_with_epochs", version)
-        w.buf += _I8_I32.pack(self.leader_recovery_state, self.partition_epoch)
-        w.no_tags()
+            w.unsigned_varint(count)
+        for self in items:
+            buf += _I32_I32.pack(self.partition_index, self.leader_epoch)
+            if version >= 3:
+                if self.new_isr:
+                    raise UnsupportedField("AlterPartitionRequestPartitionData.new_isr", version)
+                if self.new_isr_with_epochs:
+                    BrokerState.write_array(self.new_isr_with_epochs, w, version)
+                else:
+                    buf.append(1)
+            else:
+                w.compact_count(len(self.new_isr))
+                w.int32s(self.new_isr)
+                if self.new_isr_with_epochs:
+                    raise UnsupportedField("AlterPartitionRequestPartitionData.new_isr_with_epochs", version)
+            buf += _I8_I32_NO_TAGS.pack(self.leader_recovery_state, self.partition_epoch)
 
 
 @attrs.define
@@ -81,18 +132,45 @@ class AlterPartitionRequestTopicData:
     partitions: list[AlterPartitionRequestPartitionData] = attrs.Factory(list)
 
     @classmethod
-    def read(cls, r: Reader, version: int) -> AlterPartitionRequestTopicData:
-        topic_id = r.uuid()
-        partitions = [AlterPartitionRequestPartitionData.read(r, version) for _ in range(r.compact_count(15))]
-        r.skip_tags()
-        return cls(topic_id, partitions)
+    def read_array(cls, r: Reader, version: int, count: int) -> list[AlterPartitionRequestTopicData]:
+        buf = r.buf
+        pos = r.pos
+        new = cls.__new__
+        items: list[AlterPartitionRequestTopicData] = []
+        for _ in range(count):
+            self = new(cls)
+            self.topic_id, partitions_count = _UUID_HEAD.unpack_from(buf, pos)
+            pos += 17
+            r.pos = pos
+            self.partitions = (
+                []
+                if partitions_count == 1
+                else AlterPartitionRequestPartitionData.read_array(r, version, r.elements(partitions_count, 15))
+            )
+            pos = r.pos
+            tags = buf[pos]
+            pos += 1
+            if tags:
+                pos = r.unknown_tags(pos - 1)
+            items.append(self)
+        r.pos = pos
+        return items
 
-    def write(self, w: Writer, version: int) -> None:
-        w.uuid(self.topic_id)
-        w.compact_count(len(self.partitions))
-        for partition in self.partitions:
-            partition.write(w, version)
-        w.no_tags()
+    @staticmethod
+    def write_array(items: list[AlterPartitionRequestTopicData], w: Writer, version: int) -> None:
+        buf = w.buf
+        count = len(items) + 1
+        if count < 128:
+            buf.append(count)
+        else:
+            w.unsigned_varint(count)
+        for self in items:
+            w.uuid(self.topic_id)
+            if self.partitions:
+                AlterPartitionRequestPartitionData.write_array(self.partitions, w, version)
+            else:
+                buf.append(1)
+            buf.append(0)
 
 
 @attrs.define
@@ -109,19 +187,38 @@ class AlterPartitionRequest:
     def read(cls, r: Reader, version: int) -> AlterPartitionRequest:
         if not 2 <= version <= 3:
             raise UnsupportedVersion("AlterPartitionRequest", version)
-        broker_id, broker_epoch = r.unpack(_I32_I64)
-        topics = [AlterPartitionRequestTopicData.read(r, version) for _ in range(r.compact_count(18))]
-        r.skip_tags()
-        return cls(broker_id, broker_epoch, topics)
+        try:
+            buf = r.buf
+            pos = r.pos
+            self = cls.__new__(cls)
+            self.broker_id, self.broker_epoch, topics_count = _I32_I64_HEAD.unpack_from(buf, pos)
+            pos += 13
+            r.pos = pos
+            self.topics = (
+                []
+                if topics_count == 1
+                else AlterPartitionRequestTopicData.read_array(r, version, r.elements(topics_count, 18))
+            )
+            pos = r.pos
+            tags = buf[pos]
+            pos += 1
+            if tags:
+                pos = r.unknown_tags(pos - 1)
+            r.pos = pos
+        except MALFORMED as error:
+            raise r.malformed(error) from None
+        return self
 
     def write(self, w: Writer, version: int) -> None:
         if not 2 <= version <= 3:
             raise UnsupportedVersion("AlterPartitionRequest", version)
-        w.buf += _I32_I64.pack(self.broker_id, self.broker_epoch)
-        w.compact_count(len(self.topics))
-        for topic in self.topics:
-            topic.write(w, version)
-        w.no_tags()
+        buf = w.buf
+        buf += _I32_I64.pack(self.broker_id, self.broker_epoch)
+        if self.topics:
+            AlterPartitionRequestTopicData.write_array(self.topics, w, version)
+        else:
+            buf.append(1)
+        buf.append(0)
 
 
 @attrs.define
@@ -136,18 +233,26 @@ class AlterPartitionResponsePartitionData:
 
     @classmethod
     def read(cls, r: Reader, version: int) -> AlterPartitionResponsePartitionData:
-        partition_index, error_code, leader_id, leader_epoch = r.unpack(_I32_I16_I32_I32)
-        isr = r.int32s(r.compact_count(4))
-        leader_recovery_state, partition_epoch = r.unpack(_I8_I32)
+        self = cls.__new__(cls)
+        self.partition_index, self.error_code, self.leader_id, self.leader_epoch = r.unpack(_I32_I16_I32_I32)
+        self.isr = r.int32s(r.compact_count(4))
+        self.leader_recovery_state, self.partition_epoch = r.unpack(_I8_I32)
         r.skip_tags()
-        return cls(partition_index, error_code, leader_id, leader_epoch, isr, leader_recovery_state, partition_epoch)
+        return self
 
-    def write(self, w: Writer, version: int) -> None:
-        w.buf += _I32_I16_I32_I32.pack(self.partition_index, self.error_code, self.leader_id, self.leader_epoch)
-        w.compact_count(len(self.isr))
-        w.int32s(self.isr)
-        w.buf += _I8_I32.pack(self.leader_recovery_state, self.partition_epoch)
-        w.no_tags()
+    @staticmethod
+    def write_array(items: list[AlterPartitionResponsePartitionData], w: Writer, version: int) -> None:
+        buf = w.buf
+        count = len(items) + 1
+        if count < 128:
+            buf.append(count)
+        else:
+            w.unsigned_varint(count)
+        for self in items:
+            buf += _I32_I16_I32_I32.pack(self.partition_index, self.error_code, self.leader_id, self.leader_epoch)
+            w.compact_count(len(self.isr))
+            w.int32s(self.isr)
+            buf += _I8_I32_NO_TAGS.pack(self.leader_recovery_state, self.partition_epoch)
 
 
 @attrs.define
@@ -157,17 +262,27 @@ class AlterPartitionResponseTopicData:
 
     @classmethod
     def read(cls, r: Reader, version: int) -> AlterPartitionResponseTopicData:
-        topic_id = r.uuid()
-        partitions = [AlterPartitionResponsePartitionData.read(r, version) for _ in range(r.compact_count(21))]
+        self = cls.__new__(cls)
+        self.topic_id = r.uuid()
+        self.partitions = [AlterPartitionResponsePartitionData.read(r, version) for _ in range(r.compact_count(21))]
         r.skip_tags()
-        return cls(topic_id, partitions)
+        return self
 
-    def write(self, w: Writer, version: int) -> None:
-        w.uuid(self.topic_id)
-        w.compact_count(len(self.partitions))
-        for partition in self.partitions:
-            partition.write(w, version)
-        w.no_tags()
+    @staticmethod
+    def write_array(items: list[AlterPartitionResponseTopicData], w: Writer, version: int) -> None:
+        buf = w.buf
+        count = len(items) + 1
+        if count < 128:
+            buf.append(count)
+        else:
+            w.unsigned_varint(count)
+        for self in items:
+            w.uuid(self.topic_id)
+            if self.partitions:
+                AlterPartitionResponsePartitionData.write_array(self.partitions, w, version)
+            else:
+                buf.append(1)
+            buf.append(0)
 
 
 @attrs.define
@@ -184,16 +299,19 @@ class AlterPartitionResponse:
     def read(cls, r: Reader, version: int) -> AlterPartitionResponse:
         if not 2 <= version <= 3:
             raise UnsupportedVersion("AlterPartitionResponse", version)
-        throttle_time_ms, error_code = r.unpack(_I32_I16)
-        topics = [AlterPartitionResponseTopicData.read(r, version) for _ in range(r.compact_count(18))]
+        self = cls.__new__(cls)
+        self.throttle_time_ms, self.error_code = r.unpack(_I32_I16)
+        self.topics = [AlterPartitionResponseTopicData.read(r, version) for _ in range(r.compact_count(18))]
         r.skip_tags()
-        return cls(throttle_time_ms, error_code, topics)
+        return self
 
     def write(self, w: Writer, version: int) -> None:
         if not 2 <= version <= 3:
             raise UnsupportedVersion("AlterPartitionResponse", version)
-        w.buf += _I32_I16.pack(self.throttle_time_ms, self.error_code)
-        w.compact_count(len(self.topics))
-        for topic in self.topics:
-            topic.write(w, version)
-        w.no_tags()
+        buf = w.buf
+        buf += _I32_I16.pack(self.throttle_time_ms, self.error_code)
+        if self.topics:
+            AlterPartitionResponseTopicData.write_array(self.topics, w, version)
+        else:
+            buf.append(1)
+        buf.append(0)

@@ -10,10 +10,13 @@ from typing import ClassVar
 
 import attrs
 
-from kwire_protocol.wire import Reader, UnsupportedField, UnsupportedVersion, Writer
+from kwire_protocol.wire import MALFORMED, SHORT_TEXT, Reader, UnsupportedField, UnsupportedVersion, Writer
 
+_I32 = Struct(">i")
 _I32_BOOL = Struct(">i?")
+_I32_BOOL_HEAD = Struct(">i?B")
 _I32_BOOL_I16 = Struct(">i?h")
+_I32_HEAD = Struct(">iB")
 _I32_I16 = Struct(">ih")
 
 
@@ -23,21 +26,43 @@ class ReassignablePartition:
     replicas: list[int] | None = None
 
     @classmethod
-    def read(cls, r: Reader, version: int) -> ReassignablePartition:
-        partition_index = r.int32()
-        count = r.compact_nullable_count(4)
-        replicas = None if count is None else r.int32s(count)
-        r.skip_tags()
-        return cls(partition_index, replicas)
+    def read_array(cls, r: Reader, version: int, count: int) -> list[ReassignablePartition]:
+        buf = r.buf
+        pos = r.pos
+        new = cls.__new__
+        items: list[ReassignablePartition] = []
+        for _ in range(count):
+            self = new(cls)
+            (self.partition_index,) = _I32.unpack_from(buf, pos)
+            pos += 4
+            r.pos = pos
+            elements = r.compact_nullable_count(4)
+            self.replicas = None if elements is None else r.int32s(elements)
+            pos = r.pos
+            tags = buf[pos]
+            pos += 1
+            if tags:
+                pos = r.unknown_tags(pos - 1)
+            items.append(self)
+        r.pos = pos
+        return items
 
-    def write(self, w: Writer, version: int) -> None:
-        w.int32(self.partition_index)
-        if self.replicas is None:
-            w.compact_null_count()
+    @staticmethod
+    def write_array(items: list[ReassignablePartition], w: Writer, version: int) -> None:
+        buf = w.buf
+        count = len(items) + 1
+        if count < 128:
+            buf.append(count)
         else:
-            w.compact_count(len(self.replicas))
-            w.int32s(self.replicas)
-        w.no_tags()
+            w.unsigned_varint(count)
+        for self in items:
+            buf += _I32.pack(self.partition_index)
+            if self.replicas is None:
+                buf.append(0)
+            else:
+                w.compact_count(len(self.replicas))
+                w.int32s(self.replicas)
+            buf.append(0)
 
 
 @attrs.define
@@ -46,18 +71,55 @@ class ReassignableTopic:
     partitions: list[ReassignablePartition] = attrs.Factory(list)
 
     @classmethod
-    def read(cls, r: Reader, version: int) -> ReassignableTopic:
-        name = r.compact_string()
-        partitions = [ReassignablePartition.read(r, version) for _ in range(r.compact_count(6))]
-        r.skip_tags()
-        return cls(name, partitions)
+    def read_array(cls, r: Reader, version: int, count: int) -> list[ReassignableTopic]:
+        buf = r.buf
+        pos = r.pos
+        new = cls.__new__
+        items: list[ReassignableTopic] = []
+        for _ in range(count):
+            self = new(cls)
+            name_size = buf[pos]
+            pos += 1
+            if 0 < name_size < 128:
+                text, partitions_count = SHORT_TEXT[name_size].unpack_from(buf, pos)
+                self.name = text.decode()
+                pos += name_size
+            else:
+                r.pos = pos - 1
+                self.name = r.compact_string()
+                pos = r.pos
+                partitions_count = buf[pos]
+                pos += 1
+            r.pos = pos
+            self.partitions = (
+                []
+                if partitions_count == 1
+                else ReassignablePartition.read_array(r, version, r.elements(partitions_count, 6))
+            )
+            pos = r.pos
+            tags = buf[pos]
+            pos += 1
+            if tags:
+                pos = r.unknown_tags(pos - 1)
+            items.append(self)
+        r.pos = pos
+        return items
 
-    def write(self, w: Writer, version: int) -> None:
-        w.compact_string(self.name)
-        w.compact_count(len(self.partitions))
-        for partition in self.partitions:
-            partition.write(w, version)
-        w.no_tags()
+    @staticmethod
+    def write_array(items: list[ReassignableTopic], w: Writer, version: int) -> None:
+        buf = w.buf
+        count = len(items) + 1
+        if count < 128:
+            buf.append(count)
+        else:
+            w.unsigned_varint(count)
+        for self in items:
+            w.compact_string(self.name)
+            if self.partitions:
+                ReassignablePartition.write_array(self.partitions, w, version)
+            else:
+                buf.append(1)
+            buf.append(0)
 
 
 @attrs.define
@@ -74,28 +136,48 @@ class AlterPartitionReassignmentsRequest:
     def read(cls, r: Reader, version: int) -> AlterPartitionReassignmentsRequest:
         if not 0 <= version <= 1:
             raise UnsupportedVersion("AlterPartitionReassignmentsRequest", version)
-        if version >= 1:
-            timeout_ms, allow_replication_factor_change = r.unpack(_I32_BOOL)
-        else:
-            timeout_ms = r.int32()
-            allow_replication_factor_change = True
-        topics = [ReassignableTopic.read(r, version) for _ in range(r.compact_count(3))]
-        r.skip_tags()
-        return cls(timeout_ms, allow_replication_factor_change, topics)
+        try:
+            buf = r.buf
+            pos = r.pos
+            self = cls.__new__(cls)
+            if version >= 1:
+                self.timeout_ms, self.allow_replication_factor_change, topics_count = _I32_BOOL_HEAD.unpack_from(
+                    buf, pos
+                )
+                pos += 6
+            else:
+                self.timeout_ms, topics_count = _I32_HEAD.unpack_from(buf, pos)
+                pos += 5
+                self.allow_replication_factor_change = True
+            r.pos = pos
+            self.topics = (
+                [] if topics_count == 1 else ReassignableTopic.read_array(r, version, r.elements(topics_count, 3))
+            )
+            pos = r.pos
+            tags = buf[pos]
+            pos += 1
+            if tags:
+                pos = r.unknown_tags(pos - 1)
+            r.pos = pos
+        except MALFORMED as error:
+            raise r.malformed(error) from None
+        return self
 
     def write(self, w: Writer, version: int) -> None:
         if not 0 <= version <= 1:
             raise UnsupportedVersion("AlterPartitionReassignmentsRequest", version)
+        buf = w.buf
         if version >= 1:
-            w.buf += _I32_BOOL.pack(self.timeout_ms, self.allow_replication_factor_change)
+            buf += _I32_BOOL.pack(self.timeout_ms, self.allow_replication_factor_change)
         else:
             if not self.allow_replication_factor_change:
                 raise UnsupportedField("AlterPartitionReassignmentsRequest.allow_replication_factor_change", version)
-            w.int32(self.timeout_ms)
-        w.compact_count(len(self.topics))
-        for topic in self.topics:
-            topic.write(w, version)
-        w.no_tags()
+            buf += _I32.pack(self.timeout_ms)
+        if self.topics:
+            ReassignableTopic.write_array(self.topics, w, version)
+        else:
+            buf.append(1)
+        buf.append(0)
 
 
 @attrs.define
@@ -106,15 +188,27 @@ class ReassignablePartitionResponse:
 
     @classmethod
     def read(cls, r: Reader, version: int) -> ReassignablePartitionResponse:
-        partition_index, error_code = r.unpack(_I32_I16)
-        error_message = r.compact_nullable_string()
+        self = cls.__new__(cls)
+        self.partition_index, self.error_code = r.unpack(_I32_I16)
+        self.error_message = r.compact_nullable_string()
         r.skip_tags()
-        return cls(partition_index, error_code, error_message)
+        return self
 
-    def write(self, w: Writer, version: int) -> None:
-        w.buf += _I32_I16.pack(self.partition_index, self.error_code)
-        w.compact_nullable_string(self.error_message)
-        w.no_tags()
+    @staticmethod
+    def write_array(items: list[ReassignablePartitionResponse], w: Writer, version: int) -> None:
+        buf = w.buf
+        count = len(items) + 1
+        if count < 128:
+            buf.append(count)
+        else:
+            w.unsigned_varint(count)
+        for self in items:
+            buf += _I32_I16.pack(self.partition_index, self.error_code)
+            if self.error_message is None:
+                buf.append(0)
+            else:
+                w.compact_string(self.error_message)
+            buf.append(0)
 
 
 @attrs.define
@@ -124,17 +218,27 @@ class ReassignableTopicResponse:
 
     @classmethod
     def read(cls, r: Reader, version: int) -> ReassignableTopicResponse:
-        name = r.compact_string()
-        partitions = [ReassignablePartitionResponse.read(r, version) for _ in range(r.compact_count(8))]
+        self = cls.__new__(cls)
+        self.name = r.compact_string()
+        self.partitions = [ReassignablePartitionResponse.read(r, version) for _ in range(r.compact_count(8))]
         r.skip_tags()
-        return cls(name, partitions)
+        return self
 
-    def write(self, w: Writer, version: int) -> None:
-        w.compact_string(self.name)
-        w.compact_count(len(self.partitions))
-        for partition in self.partitions:
-            partition.write(w, version)
-        w.no_tags()
+    @staticmethod
+    def write_array(items: list[ReassignableTopicResponse], w: Writer, version: int) -> None:
+        buf = w.buf
+        count = len(items) + 1
+        if count < 128:
+            buf.append(count)
+        else:
+            w.unsigned_varint(count)
+        for self in items:
+            w.compact_string(self.name)
+            if self.partitions:
+                ReassignablePartitionResponse.write_array(self.partitions, w, version)
+            else:
+                buf.append(1)
+            buf.append(0)
 
 
 @attrs.define
@@ -153,25 +257,31 @@ class AlterPartitionReassignmentsResponse:
     def read(cls, r: Reader, version: int) -> AlterPartitionReassignmentsResponse:
         if not 0 <= version <= 1:
             raise UnsupportedVersion("AlterPartitionReassignmentsResponse", version)
+        self = cls.__new__(cls)
         if version >= 1:
-            throttle_time_ms, allow_replication_factor_change, error_code = r.unpack(_I32_BOOL_I16)
+            self.throttle_time_ms, self.allow_replication_factor_change, self.error_code = r.unpack(_I32_BOOL_I16)
         else:
-            throttle_time_ms, error_code = r.unpack(_I32_I16)
-            allow_replication_factor_change = True
-        error_message = r.compact_nullable_string()
-        responses = [ReassignableTopicResponse.read(r, version) for _ in range(r.compact_count(3))]
+            self.throttle_time_ms, self.error_code = r.unpack(_I32_I16)
+            self.allow_replication_factor_change = True
+        self.error_message = r.compact_nullable_string()
+        self.responses = [ReassignableTopicResponse.read(r, version) for _ in range(r.compact_count(3))]
         r.skip_tags()
-        return cls(throttle_time_ms, allow_replication_factor_change, error_code, error_message, responses)
+        return self
 
     def write(self, w: Writer, version: int) -> None:
         if not 0 <= version <= 1:
             raise UnsupportedVersion("AlterPartitionReassignmentsResponse", version)
+        buf = w.buf
         if version >= 1:
-            w.buf += _I32_BOOL_I16.pack(self.throttle_time_ms, self.allow_replication_factor_change, self.error_code)
+            buf += _I32_BOOL_I16.pack(self.throttle_time_ms, self.allow_replication_factor_change, self.error_code)
         else:
-            w.buf += _I32_I16.pack(self.throttle_time_ms, self.error_code)
-        w.compact_nullable_string(self.error_message)
-        w.compact_count(len(self.responses))
-        for response in self.responses:
-            response.write(w, version)
-        w.no_tags()
+            buf += _I32_I16.pack(self.throttle_time_ms, self.error_code)
+        if self.error_message is None:
+            buf.append(0)
+        else:
+            w.compact_string(self.error_message)
+        if self.responses:
+            ReassignableTopicResponse.write_array(self.responses, w, version)
+        else:
+            buf.append(1)
+        buf.append(0)

@@ -10,9 +10,11 @@ from typing import ClassVar
 
 import attrs
 
-from kwire_protocol.wire import Reader, UnsupportedVersion, Writer
+from kwire_protocol.wire import MALFORMED, SHORT_TEXT, Reader, UnsupportedVersion, Writer
 
+_I32 = Struct(">i")
 _I32_I16 = Struct(">ih")
+_I32_I16_NO_TAGS = Struct(">ihx")
 
 
 @attrs.define
@@ -21,26 +23,62 @@ class AlterReplicaLogDirTopic:
     partitions: list[int] = attrs.Factory(list)
 
     @classmethod
-    def read(cls, r: Reader, version: int) -> AlterReplicaLogDirTopic:
-        if version >= 2:
-            name = r.compact_string()
-            partitions = r.int32s(r.compact_count(4))
-            r.skip_tags()
-        else:
-            name = r.string()
-            partitions = r.int32s(r.count(4))
-        return cls(name, partitions)
+    def read_array(cls, r: Reader, version: int, count: int) -> list[AlterReplicaLogDirTopic]:
+        buf = r.buf
+        pos = r.pos
+        new = cls.__new__
+        items: list[AlterReplicaLogDirTopic] = []
+        for _ in range(count):
+            self = new(cls)
+            name_size = buf[pos]
+            pos += 1
+            if 0 < name_size < 128:
+                text, _ = SHORT_TEXT[name_size].unpack_from(buf, pos)
+                self.name = text.decode()
+                pos += name_size - 1
+            else:
+                r.pos = pos - 1
+                self.name = r.compact_string()
+                pos = r.pos
+            r.pos = pos
+            self.partitions = r.int32s(r.compact_count(4))
+            pos = r.pos
+            tags = buf[pos]
+            pos += 1
+            if tags:
+                pos = r.unknown_tags(pos - 1)
+            items.append(self)
+        r.pos = pos
+        return items
 
-    def write(self, w: Writer, version: int) -> None:
+    @classmethod
+    def read_classic(cls, r: Reader, version: int) -> AlterReplicaLogDirTopic:
+        self = cls.__new__(cls)
+        self.name = r.string()
+        self.partitions = r.int32s(r.count(4))
+        return self
+
+    @staticmethod
+    def write_array(items: list[AlterReplicaLogDirTopic], w: Writer, version: int) -> None:
+        buf = w.buf
         if version >= 2:
-            w.compact_string(self.name)
-            w.compact_count(len(self.partitions))
-            w.int32s(self.partitions)
-            w.no_tags()
+            count = len(items) + 1
+            if count < 128:
+                buf.append(count)
+            else:
+                w.unsigned_varint(count)
         else:
-            w.string(self.name)
-            w.count(len(self.partitions))
-            w.int32s(self.partitions)
+            w.count(len(items))
+        for self in items:
+            if version >= 2:
+                w.compact_string(self.name)
+                w.compact_count(len(self.partitions))
+                w.int32s(self.partitions)
+                buf.append(0)
+            else:
+                w.string(self.name)
+                w.count(len(self.partitions))
+                w.int32s(self.partitions)
 
 
 @attrs.define
@@ -49,28 +87,67 @@ class AlterReplicaLogDir:
     topics: list[AlterReplicaLogDirTopic] = attrs.Factory(list)
 
     @classmethod
-    def read(cls, r: Reader, version: int) -> AlterReplicaLogDir:
-        if version >= 2:
-            path = r.compact_string()
-            topics = [AlterReplicaLogDirTopic.read(r, version) for _ in range(r.compact_count(3))]
-            r.skip_tags()
-        else:
-            path = r.string()
-            topics = [AlterReplicaLogDirTopic.read(r, version) for _ in range(r.count(6))]
-        return cls(path, topics)
+    def read_array(cls, r: Reader, version: int, count: int) -> list[AlterReplicaLogDir]:
+        buf = r.buf
+        pos = r.pos
+        new = cls.__new__
+        items: list[AlterReplicaLogDir] = []
+        for _ in range(count):
+            self = new(cls)
+            path_size = buf[pos]
+            pos += 1
+            if 0 < path_size < 128:
+                text, topics_count = SHORT_TEXT[path_size].unpack_from(buf, pos)
+                self.path = text.decode()
+                pos += path_size
+            else:
+                r.pos = pos - 1
+                self.path = r.compact_string()
+                pos = r.pos
+                topics_count = buf[pos]
+                pos += 1
+            r.pos = pos
+            self.topics = (
+                [] if topics_count == 1 else AlterReplicaLogDirTopic.read_array(r, version, r.elements(topics_count, 3))
+            )
+            pos = r.pos
+            tags = buf[pos]
+            pos += 1
+            if tags:
+                pos = r.unknown_tags(pos - 1)
+            items.append(self)
+        r.pos = pos
+        return items
 
-    def write(self, w: Writer, version: int) -> None:
+    @classmethod
+    def read_classic(cls, r: Reader, version: int) -> AlterReplicaLogDir:
+        self = cls.__new__(cls)
+        self.path = r.string()
+        self.topics = [AlterReplicaLogDirTopic.read_classic(r, version) for _ in range(r.count(6))]
+        return self
+
+    @staticmethod
+    def write_array(items: list[AlterReplicaLogDir], w: Writer, version: int) -> None:
+        buf = w.buf
         if version >= 2:
-            w.compact_string(self.path)
-            w.compact_count(len(self.topics))
-            for topic in self.topics:
-                topic.write(w, version)
-            w.no_tags()
+            count = len(items) + 1
+            if count < 128:
+                buf.append(count)
+            else:
+                w.unsigned_varint(count)
         else:
-            w.string(self.path)
-            w.count(len(self.topics))
-            for topic in self.topics:
-                topic.write(w, version)
+            w.count(len(items))
+        for self in items:
+            if version >= 2:
+                w.compact_string(self.path)
+                if self.topics:
+                    AlterReplicaLogDirTopic.write_array(self.topics, w, version)
+                else:
+                    buf.append(1)
+                buf.append(0)
+            else:
+                w.string(self.path)
+                AlterReplicaLogDirTopic.write_array(self.topics, w, version)
 
 
 @attrs.define
@@ -85,25 +162,44 @@ class AlterReplicaLogDirsRequest:
     def read(cls, r: Reader, version: int) -> AlterReplicaLogDirsRequest:
         if not 1 <= version <= 2:
             raise UnsupportedVersion("AlterReplicaLogDirsRequest", version)
-        if version >= 2:
-            dirs = [AlterReplicaLogDir.read(r, version) for _ in range(r.compact_count(3))]
-            r.skip_tags()
-        else:
-            dirs = [AlterReplicaLogDir.read(r, version) for _ in range(r.count(6))]
-        return cls(dirs)
+        if version < 2:
+            return cls.read_classic(r, version)
+        try:
+            buf = r.buf
+            pos = r.pos
+            self = cls.__new__(cls)
+            dirs_count = buf[pos]
+            pos += 1
+            r.pos = pos
+            self.dirs = [] if dirs_count == 1 else AlterReplicaLogDir.read_array(r, version, r.elements(dirs_count, 3))
+            pos = r.pos
+            tags = buf[pos]
+            pos += 1
+            if tags:
+                pos = r.unknown_tags(pos - 1)
+            r.pos = pos
+        except MALFORMED as error:
+            raise r.malformed(error) from None
+        return self
+
+    @classmethod
+    def read_classic(cls, r: Reader, version: int) -> AlterReplicaLogDirsRequest:
+        self = cls.__new__(cls)
+        self.dirs = [AlterReplicaLogDir.read_classic(r, version) for _ in range(r.count(6))]
+        return self
 
     def write(self, w: Writer, version: int) -> None:
         if not 1 <= version <= 2:
             raise UnsupportedVersion("AlterReplicaLogDirsRequest", version)
+        buf = w.buf
         if version >= 2:
-            w.compact_count(len(self.dirs))
-            for dir_ in self.dirs:
-                dir_.write(w, version)
-            w.no_tags()
+            if self.dirs:
+                AlterReplicaLogDir.write_array(self.dirs, w, version)
+            else:
+                buf.append(1)
+            buf.append(0)
         else:
-            w.count(len(self.dirs))
-            for dir_ in self.dirs:
-                dir_.write(w, version)
+            AlterReplicaLogDir.write_array(self.dirs, w, version)
 
 
 @attrs.define
@@ -113,15 +209,28 @@ class AlterReplicaLogDirPartitionResult:
 
     @classmethod
     def read(cls, r: Reader, version: int) -> AlterReplicaLogDirPartitionResult:
-        partition_index, error_code = r.unpack(_I32_I16)
+        self = cls.__new__(cls)
+        self.partition_index, self.error_code = r.unpack(_I32_I16)
         if version >= 2:
             r.skip_tags()
-        return cls(partition_index, error_code)
+        return self
 
-    def write(self, w: Writer, version: int) -> None:
-        w.buf += _I32_I16.pack(self.partition_index, self.error_code)
+    @staticmethod
+    def write_array(items: list[AlterReplicaLogDirPartitionResult], w: Writer, version: int) -> None:
+        buf = w.buf
         if version >= 2:
-            w.no_tags()
+            count = len(items) + 1
+            if count < 128:
+                buf.append(count)
+            else:
+                w.unsigned_varint(count)
+        else:
+            w.count(len(items))
+        for self in items:
+            if version >= 2:
+                buf += _I32_I16_NO_TAGS.pack(self.partition_index, self.error_code)
+            else:
+                buf += _I32_I16.pack(self.partition_index, self.error_code)
 
 
 @attrs.define
@@ -131,27 +240,38 @@ class AlterReplicaLogDirTopicResult:
 
     @classmethod
     def read(cls, r: Reader, version: int) -> AlterReplicaLogDirTopicResult:
+        self = cls.__new__(cls)
         if version >= 2:
-            topic_name = r.compact_string()
-            partitions = [AlterReplicaLogDirPartitionResult.read(r, version) for _ in range(r.compact_count(7))]
+            self.topic_name = r.compact_string()
+            self.partitions = [AlterReplicaLogDirPartitionResult.read(r, version) for _ in range(r.compact_count(7))]
             r.skip_tags()
         else:
-            topic_name = r.string()
-            partitions = [AlterReplicaLogDirPartitionResult.read(r, version) for _ in range(r.count(6))]
-        return cls(topic_name, partitions)
+            self.topic_name = r.string()
+            self.partitions = [AlterReplicaLogDirPartitionResult.read(r, version) for _ in range(r.count(6))]
+        return self
 
-    def write(self, w: Writer, version: int) -> None:
+    @staticmethod
+    def write_array(items: list[AlterReplicaLogDirTopicResult], w: Writer, version: int) -> None:
+        buf = w.buf
         if version >= 2:
-            w.compact_string(self.topic_name)
-            w.compact_count(len(self.partitions))
-            for partition in self.partitions:
-                partition.write(w, version)
-            w.no_tags()
+            count = len(items) + 1
+            if count < 128:
+                buf.append(count)
+            else:
+                w.unsigned_varint(count)
         else:
-            w.string(self.topic_name)
-            w.count(len(self.partitions))
-            for partition in self.partitions:
-                partition.write(w, version)
+            w.count(len(items))
+        for self in items:
+            if version >= 2:
+                w.compact_string(self.topic_name)
+                if self.partitions:
+                    AlterReplicaLogDirPartitionResult.write_array(self.partitions, w, version)
+                else:
+                    buf.append(1)
+                buf.append(0)
+            else:
+                w.string(self.topic_name)
+                AlterReplicaLogDirPartitionResult.write_array(self.partitions, w, version)
 
 
 @attrs.define
@@ -167,24 +287,25 @@ class AlterReplicaLogDirsResponse:
     def read(cls, r: Reader, version: int) -> AlterReplicaLogDirsResponse:
         if not 1 <= version <= 2:
             raise UnsupportedVersion("AlterReplicaLogDirsResponse", version)
-        throttle_time_ms = r.int32()
+        self = cls.__new__(cls)
+        self.throttle_time_ms = r.int32()
         if version >= 2:
-            results = [AlterReplicaLogDirTopicResult.read(r, version) for _ in range(r.compact_count(3))]
+            self.results = [AlterReplicaLogDirTopicResult.read(r, version) for _ in range(r.compact_count(3))]
             r.skip_tags()
         else:
-            results = [AlterReplicaLogDirTopicResult.read(r, version) for _ in range(r.count(6))]
-        return cls(throttle_time_ms, results)
+            self.results = [AlterReplicaLogDirTopicResult.read(r, version) for _ in range(r.count(6))]
+        return self
 
     def write(self, w: Writer, version: int) -> None:
         if not 1 <= version <= 2:
             raise UnsupportedVersion("AlterReplicaLogDirsResponse", version)
-        w.int32(self.throttle_time_ms)
+        buf = w.buf
+        buf += _I32.pack(self.throttle_time_ms)
         if version >= 2:
-            w.compact_count(len(self.results))
-            for result in self.results:
-                result.write(w, version)
-            w.no_tags()
+            if self.results:
+                AlterReplicaLogDirTopicResult.write_array(self.results, w, version)
+            else:
+                buf.append(1)
+            buf.append(0)
         else:
-            w.count(len(self.results))
-            for result in self.results:
-                result.write(w, version)
+            AlterReplicaLogDirTopicResult.write_array(self.results, w, version)

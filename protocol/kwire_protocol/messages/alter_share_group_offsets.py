@@ -10,10 +10,11 @@ from typing import ClassVar
 
 import attrs
 
-from kwire_protocol.wire import NULL_UUID, Reader, UnsupportedVersion, Uuid, Writer
+from kwire_protocol.wire import MALFORMED, NULL_UUID, SHORT_TEXT, Reader, UnsupportedVersion, Uuid, Writer
 
 _I32_I16 = Struct(">ih")
-_I32_I64 = Struct(">iq")
+_I32_I64_HEAD = Struct(">iqB")
+_I32_I64_NO_TAGS = Struct(">iqx")
 
 
 @attrs.define
@@ -22,14 +23,31 @@ class AlterShareGroupOffsetsRequestPartition:
     start_offset: int = 0
 
     @classmethod
-    def read(cls, r: Reader, version: int) -> AlterShareGroupOffsetsRequestPartition:
-        partition_index, start_offset = r.unpack(_I32_I64)
-        r.skip_tags()
-        return cls(partition_index, start_offset)
+    def read_array(cls, r: Reader, version: int, count: int) -> list[AlterShareGroupOffsetsRequestPartition]:
+        buf = r.buf
+        pos = r.pos
+        new = cls.__new__
+        items: list[AlterShareGroupOffsetsRequestPartition] = []
+        for _ in range(count):
+            self = new(cls)
+            self.partition_index, self.start_offset, tags = _I32_I64_HEAD.unpack_from(buf, pos)
+            pos += 13
+            if tags:
+                pos = r.unknown_tags(pos - 1)
+            items.append(self)
+        r.pos = pos
+        return items
 
-    def write(self, w: Writer, version: int) -> None:
-        w.buf += _I32_I64.pack(self.partition_index, self.start_offset)
-        w.no_tags()
+    @staticmethod
+    def write_array(items: list[AlterShareGroupOffsetsRequestPartition], w: Writer, version: int) -> None:
+        buf = w.buf
+        count = len(items) + 1
+        if count < 128:
+            buf.append(count)
+        else:
+            w.unsigned_varint(count)
+        for self in items:
+            buf += _I32_I64_NO_TAGS.pack(self.partition_index, self.start_offset)
 
 
 @attrs.define
@@ -38,18 +56,55 @@ class AlterShareGroupOffsetsRequestTopic:
     partitions: list[AlterShareGroupOffsetsRequestPartition] = attrs.Factory(list)
 
     @classmethod
-    def read(cls, r: Reader, version: int) -> AlterShareGroupOffsetsRequestTopic:
-        topic_name = r.compact_string()
-        partitions = [AlterShareGroupOffsetsRequestPartition.read(r, version) for _ in range(r.compact_count(13))]
-        r.skip_tags()
-        return cls(topic_name, partitions)
+    def read_array(cls, r: Reader, version: int, count: int) -> list[AlterShareGroupOffsetsRequestTopic]:
+        buf = r.buf
+        pos = r.pos
+        new = cls.__new__
+        items: list[AlterShareGroupOffsetsRequestTopic] = []
+        for _ in range(count):
+            self = new(cls)
+            topic_name_size = buf[pos]
+            pos += 1
+            if 0 < topic_name_size < 128:
+                text, partitions_count = SHORT_TEXT[topic_name_size].unpack_from(buf, pos)
+                self.topic_name = text.decode()
+                pos += topic_name_size
+            else:
+                r.pos = pos - 1
+                self.topic_name = r.compact_string()
+                pos = r.pos
+                partitions_count = buf[pos]
+                pos += 1
+            r.pos = pos
+            self.partitions = (
+                []
+                if partitions_count == 1
+                else AlterShareGroupOffsetsRequestPartition.read_array(r, version, r.elements(partitions_count, 13))
+            )
+            pos = r.pos
+            tags = buf[pos]
+            pos += 1
+            if tags:
+                pos = r.unknown_tags(pos - 1)
+            items.append(self)
+        r.pos = pos
+        return items
 
-    def write(self, w: Writer, version: int) -> None:
-        w.compact_string(self.topic_name)
-        w.compact_count(len(self.partitions))
-        for partition in self.partitions:
-            partition.write(w, version)
-        w.no_tags()
+    @staticmethod
+    def write_array(items: list[AlterShareGroupOffsetsRequestTopic], w: Writer, version: int) -> None:
+        buf = w.buf
+        count = len(items) + 1
+        if count < 128:
+            buf.append(count)
+        else:
+            w.unsigned_varint(count)
+        for self in items:
+            w.compact_string(self.topic_name)
+            if self.partitions:
+                AlterShareGroupOffsetsRequestPartition.write_array(self.partitions, w, version)
+            else:
+                buf.append(1)
+            buf.append(0)
 
 
 @attrs.define
@@ -65,19 +120,48 @@ class AlterShareGroupOffsetsRequest:
     def read(cls, r: Reader, version: int) -> AlterShareGroupOffsetsRequest:
         if version != 0:
             raise UnsupportedVersion("AlterShareGroupOffsetsRequest", version)
-        group_id = r.compact_string()
-        topics = [AlterShareGroupOffsetsRequestTopic.read(r, version) for _ in range(r.compact_count(3))]
-        r.skip_tags()
-        return cls(group_id, topics)
+        try:
+            buf = r.buf
+            pos = r.pos
+            self = cls.__new__(cls)
+            group_id_size = buf[pos]
+            pos += 1
+            if 0 < group_id_size < 128:
+                text, topics_count = SHORT_TEXT[group_id_size].unpack_from(buf, pos)
+                self.group_id = text.decode()
+                pos += group_id_size
+            else:
+                r.pos = pos - 1
+                self.group_id = r.compact_string()
+                pos = r.pos
+                topics_count = buf[pos]
+                pos += 1
+            r.pos = pos
+            self.topics = (
+                []
+                if topics_count == 1
+                else AlterShareGroupOffsetsRequestTopic.read_array(r, version, r.elements(topics_count, 3))
+            )
+            pos = r.pos
+            tags = buf[pos]
+            pos += 1
+            if tags:
+                pos = r.unknown_tags(pos - 1)
+            r.pos = pos
+        except MALFORMED as error:
+            raise r.malformed(error) from None
+        return self
 
     def write(self, w: Writer, version: int) -> None:
         if version != 0:
             raise UnsupportedVersion("AlterShareGroupOffsetsRequest", version)
+        buf = w.buf
         w.compact_string(self.group_id)
-        w.compact_count(len(self.topics))
-        for topic in self.topics:
-            topic.write(w, version)
-        w.no_tags()
+        if self.topics:
+            AlterShareGroupOffsetsRequestTopic.write_array(self.topics, w, version)
+        else:
+            buf.append(1)
+        buf.append(0)
 
 
 @attrs.define
@@ -88,15 +172,27 @@ class AlterShareGroupOffsetsResponsePartition:
 
     @classmethod
     def read(cls, r: Reader, version: int) -> AlterShareGroupOffsetsResponsePartition:
-        partition_index, error_code = r.unpack(_I32_I16)
-        error_message = r.compact_nullable_string()
+        self = cls.__new__(cls)
+        self.partition_index, self.error_code = r.unpack(_I32_I16)
+        self.error_message = r.compact_nullable_string()
         r.skip_tags()
-        return cls(partition_index, error_code, error_message)
+        return self
 
-    def write(self, w: Writer, version: int) -> None:
-        w.buf += _I32_I16.pack(self.partition_index, self.error_code)
-        w.compact_nullable_string(self.error_message)
-        w.no_tags()
+    @staticmethod
+    def write_array(items: list[AlterShareGroupOffsetsResponsePartition], w: Writer, version: int) -> None:
+        buf = w.buf
+        count = len(items) + 1
+        if count < 128:
+            buf.append(count)
+        else:
+            w.unsigned_varint(count)
+        for self in items:
+            buf += _I32_I16.pack(self.partition_index, self.error_code)
+            if self.error_message is None:
+                buf.append(0)
+            else:
+                w.compact_string(self.error_message)
+            buf.append(0)
 
 
 @attrs.define
@@ -107,19 +203,29 @@ class AlterShareGroupOffsetsResponseTopic:
 
     @classmethod
     def read(cls, r: Reader, version: int) -> AlterShareGroupOffsetsResponseTopic:
-        topic_name = r.compact_string()
-        topic_id = r.uuid()
-        partitions = [AlterShareGroupOffsetsResponsePartition.read(r, version) for _ in range(r.compact_count(8))]
+        self = cls.__new__(cls)
+        self.topic_name = r.compact_string()
+        self.topic_id = r.uuid()
+        self.partitions = [AlterShareGroupOffsetsResponsePartition.read(r, version) for _ in range(r.compact_count(8))]
         r.skip_tags()
-        return cls(topic_name, topic_id, partitions)
+        return self
 
-    def write(self, w: Writer, version: int) -> None:
-        w.compact_string(self.topic_name)
-        w.uuid(self.topic_id)
-        w.compact_count(len(self.partitions))
-        for partition in self.partitions:
-            partition.write(w, version)
-        w.no_tags()
+    @staticmethod
+    def write_array(items: list[AlterShareGroupOffsetsResponseTopic], w: Writer, version: int) -> None:
+        buf = w.buf
+        count = len(items) + 1
+        if count < 128:
+            buf.append(count)
+        else:
+            w.unsigned_varint(count)
+        for self in items:
+            w.compact_string(self.topic_name)
+            w.uuid(self.topic_id)
+            if self.partitions:
+                AlterShareGroupOffsetsResponsePartition.write_array(self.partitions, w, version)
+            else:
+                buf.append(1)
+            buf.append(0)
 
 
 @attrs.define
@@ -137,18 +243,24 @@ class AlterShareGroupOffsetsResponse:
     def read(cls, r: Reader, version: int) -> AlterShareGroupOffsetsResponse:
         if version != 0:
             raise UnsupportedVersion("AlterShareGroupOffsetsResponse", version)
-        throttle_time_ms, error_code = r.unpack(_I32_I16)
-        error_message = r.compact_nullable_string()
-        responses = [AlterShareGroupOffsetsResponseTopic.read(r, version) for _ in range(r.compact_count(19))]
+        self = cls.__new__(cls)
+        self.throttle_time_ms, self.error_code = r.unpack(_I32_I16)
+        self.error_message = r.compact_nullable_string()
+        self.responses = [AlterShareGroupOffsetsResponseTopic.read(r, version) for _ in range(r.compact_count(19))]
         r.skip_tags()
-        return cls(throttle_time_ms, error_code, error_message, responses)
+        return self
 
     def write(self, w: Writer, version: int) -> None:
         if version != 0:
             raise UnsupportedVersion("AlterShareGroupOffsetsResponse", version)
-        w.buf += _I32_I16.pack(self.throttle_time_ms, self.error_code)
-        w.compact_nullable_string(self.error_message)
-        w.compact_count(len(self.responses))
-        for response in self.responses:
-            response.write(w, version)
-        w.no_tags()
+        buf = w.buf
+        buf += _I32_I16.pack(self.throttle_time_ms, self.error_code)
+        if self.error_message is None:
+            buf.append(0)
+        else:
+            w.compact_string(self.error_message)
+        if self.responses:
+            AlterShareGroupOffsetsResponseTopic.write_array(self.responses, w, version)
+        else:
+            buf.append(1)
+        buf.append(0)

@@ -10,9 +10,13 @@ from typing import ClassVar
 
 import attrs
 
-from kwire_protocol.wire import Reader, UnsupportedVersion, Writer
+from kwire_protocol.wire import MALFORMED, SHORT_TEXT, Reader, UnsupportedVersion, Writer
 
+_I16 = Struct(">h")
+_I32 = Struct(">i")
+_I8_HEAD = Struct(">bB")
 _I8_I32 = Struct(">bi")
+_I8_NO_TAGS = Struct(">bx")
 
 
 @attrs.define
@@ -21,16 +25,42 @@ class ScramCredentialDeletion:
     mechanism: int = 0
 
     @classmethod
-    def read(cls, r: Reader, version: int) -> ScramCredentialDeletion:
-        name = r.compact_string()
-        mechanism = r.int8()
-        r.skip_tags()
-        return cls(name, mechanism)
+    def read_array(cls, r: Reader, version: int, count: int) -> list[ScramCredentialDeletion]:
+        buf = r.buf
+        pos = r.pos
+        new = cls.__new__
+        items: list[ScramCredentialDeletion] = []
+        for _ in range(count):
+            self = new(cls)
+            name_size = buf[pos]
+            pos += 1
+            if 0 < name_size < 128:
+                text, _ = SHORT_TEXT[name_size].unpack_from(buf, pos)
+                self.name = text.decode()
+                pos += name_size - 1
+            else:
+                r.pos = pos - 1
+                self.name = r.compact_string()
+                pos = r.pos
+            self.mechanism, tags = _I8_HEAD.unpack_from(buf, pos)
+            pos += 2
+            if tags:
+                pos = r.unknown_tags(pos - 1)
+            items.append(self)
+        r.pos = pos
+        return items
 
-    def write(self, w: Writer, version: int) -> None:
-        w.compact_string(self.name)
-        w.int8(self.mechanism)
-        w.no_tags()
+    @staticmethod
+    def write_array(items: list[ScramCredentialDeletion], w: Writer, version: int) -> None:
+        buf = w.buf
+        count = len(items) + 1
+        if count < 128:
+            buf.append(count)
+        else:
+            w.unsigned_varint(count)
+        for self in items:
+            w.compact_string(self.name)
+            buf += _I8_NO_TAGS.pack(self.mechanism)
 
 
 @attrs.define
@@ -42,20 +72,53 @@ class ScramCredentialUpsertion:
     salted_password: bytes = b""
 
     @classmethod
-    def read(cls, r: Reader, version: int) -> ScramCredentialUpsertion:
-        name = r.compact_string()
-        mechanism, iterations = r.unpack(_I8_I32)
-        salt = r.compact_blob()
-        salted_password = r.compact_blob()
-        r.skip_tags()
-        return cls(name, mechanism, iterations, salt, salted_password)
+    def read_array(cls, r: Reader, version: int, count: int) -> list[ScramCredentialUpsertion]:
+        buf = r.buf
+        pos = r.pos
+        new = cls.__new__
+        items: list[ScramCredentialUpsertion] = []
+        for _ in range(count):
+            self = new(cls)
+            name_size = buf[pos]
+            pos += 1
+            if 0 < name_size < 128:
+                text, _ = SHORT_TEXT[name_size].unpack_from(buf, pos)
+                self.name = text.decode()
+                pos += name_size - 1
+            else:
+                r.pos = pos - 1
+                self.name = r.compact_string()
+                pos = r.pos
+            self.mechanism, self.iterations = _I8_I32.unpack_from(buf, pos)
+            pos += 5
+            r.pos = pos
+            self.salt = r.compact_blob()
+            pos = r.pos
+            r.pos = pos
+            self.salted_password = r.compact_blob()
+            pos = r.pos
+            tags = buf[pos]
+            pos += 1
+            if tags:
+                pos = r.unknown_tags(pos - 1)
+            items.append(self)
+        r.pos = pos
+        return items
 
-    def write(self, w: Writer, version: int) -> None:
-        w.compact_string(self.name)
-        w.buf += _I8_I32.pack(self.mechanism, self.iterations)
-        w.compact_blob(self.salt)
-        w.compact_blob(self.salted_password)
-        w.no_tags()
+    @staticmethod
+    def write_array(items: list[ScramCredentialUpsertion], w: Writer, version: int) -> None:
+        buf = w.buf
+        count = len(items) + 1
+        if count < 128:
+            buf.append(count)
+        else:
+            w.unsigned_varint(count)
+        for self in items:
+            w.compact_string(self.name)
+            buf += _I8_I32.pack(self.mechanism, self.iterations)
+            w.compact_blob(self.salt)
+            w.compact_blob(self.salted_password)
+            buf.append(0)
 
 
 @attrs.define
@@ -71,21 +134,50 @@ class AlterUserScramCredentialsRequest:
     def read(cls, r: Reader, version: int) -> AlterUserScramCredentialsRequest:
         if version != 0:
             raise UnsupportedVersion("AlterUserScramCredentialsRequest", version)
-        deletions = [ScramCredentialDeletion.read(r, version) for _ in range(r.compact_count(3))]
-        upsertions = [ScramCredentialUpsertion.read(r, version) for _ in range(r.compact_count(9))]
-        r.skip_tags()
-        return cls(deletions, upsertions)
+        try:
+            buf = r.buf
+            pos = r.pos
+            self = cls.__new__(cls)
+            deletions_count = buf[pos]
+            pos += 1
+            r.pos = pos
+            self.deletions = (
+                []
+                if deletions_count == 1
+                else ScramCredentialDeletion.read_array(r, version, r.elements(deletions_count, 3))
+            )
+            pos = r.pos
+            upsertions_count = buf[pos]
+            pos += 1
+            r.pos = pos
+            self.upsertions = (
+                []
+                if upsertions_count == 1
+                else ScramCredentialUpsertion.read_array(r, version, r.elements(upsertions_count, 9))
+            )
+            pos = r.pos
+            tags = buf[pos]
+            pos += 1
+            if tags:
+                pos = r.unknown_tags(pos - 1)
+            r.pos = pos
+        except MALFORMED as error:
+            raise r.malformed(error) from None
+        return self
 
     def write(self, w: Writer, version: int) -> None:
         if version != 0:
             raise UnsupportedVersion("AlterUserScramCredentialsRequest", version)
-        w.compact_count(len(self.deletions))
-        for deletion in self.deletions:
-            deletion.write(w, version)
-        w.compact_count(len(self.upsertions))
-        for upsertion in self.upsertions:
-            upsertion.write(w, version)
-        w.no_tags()
+        buf = w.buf
+        if self.deletions:
+            ScramCredentialDeletion.write_array(self.deletions, w, version)
+        else:
+            buf.append(1)
+        if self.upsertions:
+            ScramCredentialUpsertion.write_array(self.upsertions, w, version)
+        else:
+            buf.append(1)
+        buf.append(0)
 
 
 @attrs.define
@@ -96,17 +188,29 @@ class AlterUserScramCredentialsResult:
 
     @classmethod
     def read(cls, r: Reader, version: int) -> AlterUserScramCredentialsResult:
-        user = r.compact_string()
-        error_code = r.int16()
-        error_message = r.compact_nullable_string()
+        self = cls.__new__(cls)
+        self.user = r.compact_string()
+        self.error_code = r.int16()
+        self.error_message = r.compact_nullable_string()
         r.skip_tags()
-        return cls(user, error_code, error_message)
+        return self
 
-    def write(self, w: Writer, version: int) -> None:
-        w.compact_string(self.user)
-        w.int16(self.error_code)
-        w.compact_nullable_string(self.error_message)
-        w.no_tags()
+    @staticmethod
+    def write_array(items: list[AlterUserScramCredentialsResult], w: Writer, version: int) -> None:
+        buf = w.buf
+        count = len(items) + 1
+        if count < 128:
+            buf.append(count)
+        else:
+            w.unsigned_varint(count)
+        for self in items:
+            w.compact_string(self.user)
+            buf += _I16.pack(self.error_code)
+            if self.error_message is None:
+                buf.append(0)
+            else:
+                w.compact_string(self.error_message)
+            buf.append(0)
 
 
 @attrs.define
@@ -122,16 +226,19 @@ class AlterUserScramCredentialsResponse:
     def read(cls, r: Reader, version: int) -> AlterUserScramCredentialsResponse:
         if version != 0:
             raise UnsupportedVersion("AlterUserScramCredentialsResponse", version)
-        throttle_time_ms = r.int32()
-        results = [AlterUserScramCredentialsResult.read(r, version) for _ in range(r.compact_count(5))]
+        self = cls.__new__(cls)
+        self.throttle_time_ms = r.int32()
+        self.results = [AlterUserScramCredentialsResult.read(r, version) for _ in range(r.compact_count(5))]
         r.skip_tags()
-        return cls(throttle_time_ms, results)
+        return self
 
     def write(self, w: Writer, version: int) -> None:
         if version != 0:
             raise UnsupportedVersion("AlterUserScramCredentialsResponse", version)
-        w.int32(self.throttle_time_ms)
-        w.compact_count(len(self.results))
-        for result in self.results:
-            result.write(w, version)
-        w.no_tags()
+        buf = w.buf
+        buf += _I32.pack(self.throttle_time_ms)
+        if self.results:
+            AlterUserScramCredentialsResult.write_array(self.results, w, version)
+        else:
+            buf.append(1)
+        buf.append(0)

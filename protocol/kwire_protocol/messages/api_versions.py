@@ -10,10 +10,16 @@ from typing import ClassVar
 
 import attrs
 
-from kwire_protocol.wire import Reader, UnsupportedVersion, Writer
+from kwire_protocol.wire import MALFORMED, SHORT_TEXT, Reader, UnsupportedVersion, Writer
 
+_I16 = Struct(">h")
 _I16_I16 = Struct(">hh")
 _I16_I16_I16 = Struct(">hhh")
+_I16_I16_I16_NO_TAGS = Struct(">hhhx")
+_I16_I16_NO_TAGS = Struct(">hhx")
+_I32 = Struct(">i")
+_I32_HEAD = Struct(">iB")
+_I32_NO_TAGS = Struct(">ix")
 
 
 @attrs.define
@@ -31,33 +37,93 @@ class ApiVersionsRequest:
     def read(cls, r: Reader, version: int) -> ApiVersionsRequest:
         if not 0 <= version <= 5:
             raise UnsupportedVersion("ApiVersionsRequest", version)
-        if version >= 3:
-            client_software_name = r.compact_string()
-            client_software_version = r.compact_string()
-        else:
-            client_software_name = ""
-            client_software_version = ""
-        if version >= 5:
-            cluster_id = r.compact_nullable_string()
-            node_id = r.int32()
-        else:
-            cluster_id = None
-            node_id = -1
-        if version >= 3:
-            r.skip_tags()
-        return cls(client_software_name, client_software_version, cluster_id, node_id)
+        if version < 3:
+            return cls.read_classic(r, version)
+        try:
+            buf = r.buf
+            pos = r.pos
+            self = cls.__new__(cls)
+            client_software_name_size = buf[pos]
+            pos += 1
+            if 0 < client_software_name_size < 128:
+                text, client_software_version_size = SHORT_TEXT[client_software_name_size].unpack_from(buf, pos)
+                self.client_software_name = text.decode()
+                pos += client_software_name_size
+            else:
+                r.pos = pos - 1
+                self.client_software_name = r.compact_string()
+                pos = r.pos
+                client_software_version_size = buf[pos]
+                pos += 1
+            if version >= 5:
+                if 0 < client_software_version_size < 128:
+                    text, cluster_id_size = SHORT_TEXT[client_software_version_size].unpack_from(buf, pos)
+                    self.client_software_version = text.decode()
+                    pos += client_software_version_size
+                else:
+                    r.pos = pos - 1
+                    self.client_software_version = r.compact_string()
+                    pos = r.pos
+                    cluster_id_size = buf[pos]
+                    pos += 1
+                if 0 < cluster_id_size < 128:
+                    text, _ = SHORT_TEXT[cluster_id_size].unpack_from(buf, pos)
+                    self.cluster_id = text.decode()
+                    pos += cluster_id_size - 1
+                elif cluster_id_size == 0:
+                    self.cluster_id = None
+                else:
+                    r.pos = pos - 1
+                    self.cluster_id = r.compact_nullable_string()
+                    pos = r.pos
+                self.node_id, tags = _I32_HEAD.unpack_from(buf, pos)
+                pos += 5
+            else:
+                if 0 < client_software_version_size < 128:
+                    text, tags = SHORT_TEXT[client_software_version_size].unpack_from(buf, pos)
+                    self.client_software_version = text.decode()
+                    pos += client_software_version_size
+                else:
+                    r.pos = pos - 1
+                    self.client_software_version = r.compact_string()
+                    pos = r.pos
+                    tags = buf[pos]
+                    pos += 1
+                self.cluster_id = None
+                self.node_id = -1
+            if tags:
+                pos = r.unknown_tags(pos - 1)
+            r.pos = pos
+        except MALFORMED as error:
+            raise r.malformed(error) from None
+        return self
+
+    @classmethod
+    def read_classic(cls, r: Reader, version: int) -> ApiVersionsRequest:
+        self = cls.__new__(cls)
+        self.client_software_name = ""
+        self.client_software_version = ""
+        self.cluster_id = None
+        self.node_id = -1
+        return self
 
     def write(self, w: Writer, version: int) -> None:
         if not 0 <= version <= 5:
             raise UnsupportedVersion("ApiVersionsRequest", version)
+        buf = w.buf
         if version >= 3:
             w.compact_string(self.client_software_name)
-            w.compact_string(self.client_software_version)
         if version >= 5:
-            w.compact_nullable_string(self.cluster_id)
-            w.int32(self.node_id)
-        if version >= 3:
-            w.no_tags()
+            w.compact_string(self.client_software_version)
+        elif 3 <= version <= 4:
+            w.compact_string(self.client_software_version)
+            buf.append(0)
+        if version >= 5:
+            if self.cluster_id is None:
+                buf.append(0)
+            else:
+                w.compact_string(self.cluster_id)
+            buf += _I32_NO_TAGS.pack(self.node_id)
 
 
 @attrs.define
@@ -68,15 +134,28 @@ class ApiVersion:
 
     @classmethod
     def read(cls, r: Reader, version: int) -> ApiVersion:
-        api_key, min_version, max_version = r.unpack(_I16_I16_I16)
+        self = cls.__new__(cls)
+        self.api_key, self.min_version, self.max_version = r.unpack(_I16_I16_I16)
         if version >= 3:
             r.skip_tags()
-        return cls(api_key, min_version, max_version)
+        return self
 
-    def write(self, w: Writer, version: int) -> None:
-        w.buf += _I16_I16_I16.pack(self.api_key, self.min_version, self.max_version)
+    @staticmethod
+    def write_array(items: list[ApiVersion], w: Writer, version: int) -> None:
+        buf = w.buf
         if version >= 3:
-            w.no_tags()
+            count = len(items) + 1
+            if count < 128:
+                buf.append(count)
+            else:
+                w.unsigned_varint(count)
+        else:
+            w.count(len(items))
+        for self in items:
+            if version >= 3:
+                buf += _I16_I16_I16_NO_TAGS.pack(self.api_key, self.min_version, self.max_version)
+            else:
+                buf += _I16_I16_I16.pack(self.api_key, self.min_version, self.max_version)
 
 
 @attrs.define
@@ -87,15 +166,23 @@ class SupportedFeatureKey:
 
     @classmethod
     def read(cls, r: Reader, version: int) -> SupportedFeatureKey:
-        name = r.compact_string()
-        min_version, max_version = r.unpack(_I16_I16)
+        self = cls.__new__(cls)
+        self.name = r.compact_string()
+        self.min_version, self.max_version = r.unpack(_I16_I16)
         r.skip_tags()
-        return cls(name, min_version, max_version)
+        return self
 
-    def write(self, w: Writer, version: int) -> None:
-        w.compact_string(self.name)
-        w.buf += _I16_I16.pack(self.min_version, self.max_version)
-        w.no_tags()
+    @staticmethod
+    def write_array(items: list[SupportedFeatureKey], w: Writer, version: int) -> None:
+        buf = w.buf
+        count = len(items) + 1
+        if count < 128:
+            buf.append(count)
+        else:
+            w.unsigned_varint(count)
+        for self in items:
+            w.compact_string(self.name)
+            buf += _I16_I16_NO_TAGS.pack(self.min_version, self.max_version)
 
 
 @attrs.define
@@ -106,15 +193,23 @@ class FinalizedFeatureKey:
 
     @classmethod
     def read(cls, r: Reader, version: int) -> FinalizedFeatureKey:
-        name = r.compact_string()
-        max_version_level, min_version_level = r.unpack(_I16_I16)
+        self = cls.__new__(cls)
+        self.name = r.compact_string()
+        self.max_version_level, self.min_version_level = r.unpack(_I16_I16)
         r.skip_tags()
-        return cls(name, max_version_level, min_version_level)
+        return self
 
-    def write(self, w: Writer, version: int) -> None:
-        w.compact_string(self.name)
-        w.buf += _I16_I16.pack(self.max_version_level, self.min_version_level)
-        w.no_tags()
+    @staticmethod
+    def write_array(items: list[FinalizedFeatureKey], w: Writer, version: int) -> None:
+        buf = w.buf
+        count = len(items) + 1
+        if count < 128:
+            buf.append(count)
+        else:
+            w.unsigned_varint(count)
+        for self in items:
+            w.compact_string(self.name)
+            buf += _I16_I16_NO_TAGS.pack(self.max_version_level, self.min_version_level)
 
 
 @attrs.define
@@ -135,60 +230,52 @@ class ApiVersionsResponse:
     def read(cls, r: Reader, version: int) -> ApiVersionsResponse:
         if not 0 <= version <= 5:
             raise UnsupportedVersion("ApiVersionsResponse", version)
-        error_code = r.int16()
+        self = cls.__new__(cls)
+        self.error_code = r.int16()
         if version >= 3:
-            api_keys = [ApiVersion.read(r, version) for _ in range(r.compact_count(7))]
+            self.api_keys = [ApiVersion.read(r, version) for _ in range(r.compact_count(7))]
         else:
-            api_keys = [ApiVersion.read(r, version) for _ in range(r.count(6))]
+            self.api_keys = [ApiVersion.read(r, version) for _ in range(r.count(6))]
         if version >= 1:
-            throttle_time_ms = r.int32()
+            self.throttle_time_ms = r.int32()
         else:
-            throttle_time_ms = 0
-        supported_features: list[SupportedFeatureKey] = []
-        finalized_features_epoch = -1
-        finalized_features: list[FinalizedFeatureKey] = []
-        zk_migration_ready = False
+            self.throttle_time_ms = 0
+        self.supported_features = []
+        self.finalized_features_epoch = -1
+        self.finalized_features = []
+        self.zk_migration_ready = False
         if version >= 3:
             for tag in r.tags():
                 if tag == 0:
-                    supported_features = [SupportedFeatureKey.read(r, version) for _ in range(r.compact_count(6))]
+                    self.supported_features = [SupportedFeatureKey.read(r, version) for _ in range(r.compact_count(6))]
                 elif tag == 1:
-                    finalized_features_epoch = r.int64()
+                    self.finalized_features_epoch = r.int64()
                 elif tag == 2:
-                    finalized_features = [FinalizedFeatureKey.read(r, version) for _ in range(r.compact_count(6))]
+                    self.finalized_features = [FinalizedFeatureKey.read(r, version) for _ in range(r.compact_count(6))]
                 elif tag == 3:
-                    zk_migration_ready = r.boolean()
-        return cls(
-            error_code,
-            api_keys,
-            throttle_time_ms,
-            supported_features,
-            finalized_features_epoch,
-            finalized_features,
-            zk_migration_ready,
-        )
+                    self.zk_migration_ready = r.boolean()
+        return self
 
     def write(self, w: Writer, version: int) -> None:
         if not 0 <= version <= 5:
             raise UnsupportedVersion("ApiVersionsResponse", version)
-        w.int16(self.error_code)
+        buf = w.buf
+        buf += _I16.pack(self.error_code)
         if version >= 3:
-            w.compact_count(len(self.api_keys))
-            for api_key in self.api_keys:
-                api_key.write(w, version)
+            if self.api_keys:
+                ApiVersion.write_array(self.api_keys, w, version)
+            else:
+                buf.append(1)
         else:
-            w.count(len(self.api_keys))
-            for api_key in self.api_keys:
-                api_key.write(w, version)
+            ApiVersion.write_array(self.api_keys, w, version)
         if version >= 1:
-            w.int32(self.throttle_time_ms)
+            buf += _I32.pack(self.throttle_time_ms)
         if version >= 3:
-            tags = w.begin_tags()
+            tags = len(buf)
+            buf.append(0)
             if self.supported_features:
                 start = w.begin_tag(tags, 0)
-                w.compact_count(len(self.supported_features))
-                for supported_feature in self.supported_features:
-                    supported_feature.write(w, version)
+                SupportedFeatureKey.write_array(self.supported_features, w, version)
                 w.end_tag(start)
             if self.finalized_features_epoch != -1:
                 start = w.begin_tag(tags, 1)
@@ -196,9 +283,7 @@ class ApiVersionsResponse:
                 w.end_tag(start)
             if self.finalized_features:
                 start = w.begin_tag(tags, 2)
-                w.compact_count(len(self.finalized_features))
-                for finalized_feature in self.finalized_features:
-                    finalized_feature.write(w, version)
+                FinalizedFeatureKey.write_array(self.finalized_features, w, version)
                 w.end_tag(start)
             if self.zk_migration_ready:
                 start = w.begin_tag(tags, 3)

@@ -10,10 +10,15 @@ from typing import ClassVar
 
 import attrs
 
-from kwire_protocol.wire import NULL_UUID, Reader, UnsupportedVersion, Uuid, Writer
+from kwire_protocol.wire import MALFORMED, NULL_UUID, Reader, UnsupportedVersion, Uuid, Writer
 
+_I32_HEAD = Struct(">iB")
 _I32_I16 = Struct(">ih")
+_I32_I16_NO_TAGS = Struct(">ihx")
 _I32_I64 = Struct(">iq")
+_I32_I64_HEAD = Struct(">iqB")
+_I32_NO_TAGS = Struct(">ix")
+_UUID_HEAD = Struct(">16sB")
 
 
 @attrs.define
@@ -21,14 +26,31 @@ class AssignReplicasToDirsRequestPartitionData:
     partition_index: int = 0
 
     @classmethod
-    def read(cls, r: Reader, version: int) -> AssignReplicasToDirsRequestPartitionData:
-        partition_index = r.int32()
-        r.skip_tags()
-        return cls(partition_index)
+    def read_array(cls, r: Reader, version: int, count: int) -> list[AssignReplicasToDirsRequestPartitionData]:
+        buf = r.buf
+        pos = r.pos
+        new = cls.__new__
+        items: list[AssignReplicasToDirsRequestPartitionData] = []
+        for _ in range(count):
+            self = new(cls)
+            self.partition_index, tags = _I32_HEAD.unpack_from(buf, pos)
+            pos += 5
+            if tags:
+                pos = r.unknown_tags(pos - 1)
+            items.append(self)
+        r.pos = pos
+        return items
 
-    def write(self, w: Writer, version: int) -> None:
-        w.int32(self.partition_index)
-        w.no_tags()
+    @staticmethod
+    def write_array(items: list[AssignReplicasToDirsRequestPartitionData], w: Writer, version: int) -> None:
+        buf = w.buf
+        count = len(items) + 1
+        if count < 128:
+            buf.append(count)
+        else:
+            w.unsigned_varint(count)
+        for self in items:
+            buf += _I32_NO_TAGS.pack(self.partition_index)
 
 
 @attrs.define
@@ -37,18 +59,45 @@ class AssignReplicasToDirsRequestTopicData:
     partitions: list[AssignReplicasToDirsRequestPartitionData] = attrs.Factory(list)
 
     @classmethod
-    def read(cls, r: Reader, version: int) -> AssignReplicasToDirsRequestTopicData:
-        topic_id = r.uuid()
-        partitions = [AssignReplicasToDirsRequestPartitionData.read(r, version) for _ in range(r.compact_count(5))]
-        r.skip_tags()
-        return cls(topic_id, partitions)
+    def read_array(cls, r: Reader, version: int, count: int) -> list[AssignReplicasToDirsRequestTopicData]:
+        buf = r.buf
+        pos = r.pos
+        new = cls.__new__
+        items: list[AssignReplicasToDirsRequestTopicData] = []
+        for _ in range(count):
+            self = new(cls)
+            self.topic_id, partitions_count = _UUID_HEAD.unpack_from(buf, pos)
+            pos += 17
+            r.pos = pos
+            self.partitions = (
+                []
+                if partitions_count == 1
+                else AssignReplicasToDirsRequestPartitionData.read_array(r, version, r.elements(partitions_count, 5))
+            )
+            pos = r.pos
+            tags = buf[pos]
+            pos += 1
+            if tags:
+                pos = r.unknown_tags(pos - 1)
+            items.append(self)
+        r.pos = pos
+        return items
 
-    def write(self, w: Writer, version: int) -> None:
-        w.uuid(self.topic_id)
-        w.compact_count(len(self.partitions))
-        for partition in self.partitions:
-            partition.write(w, version)
-        w.no_tags()
+    @staticmethod
+    def write_array(items: list[AssignReplicasToDirsRequestTopicData], w: Writer, version: int) -> None:
+        buf = w.buf
+        count = len(items) + 1
+        if count < 128:
+            buf.append(count)
+        else:
+            w.unsigned_varint(count)
+        for self in items:
+            w.uuid(self.topic_id)
+            if self.partitions:
+                AssignReplicasToDirsRequestPartitionData.write_array(self.partitions, w, version)
+            else:
+                buf.append(1)
+            buf.append(0)
 
 
 @attrs.define
@@ -57,18 +106,45 @@ class AssignReplicasToDirsRequestDirectoryData:
     topics: list[AssignReplicasToDirsRequestTopicData] = attrs.Factory(list)
 
     @classmethod
-    def read(cls, r: Reader, version: int) -> AssignReplicasToDirsRequestDirectoryData:
-        id_ = r.uuid()
-        topics = [AssignReplicasToDirsRequestTopicData.read(r, version) for _ in range(r.compact_count(18))]
-        r.skip_tags()
-        return cls(id_, topics)
+    def read_array(cls, r: Reader, version: int, count: int) -> list[AssignReplicasToDirsRequestDirectoryData]:
+        buf = r.buf
+        pos = r.pos
+        new = cls.__new__
+        items: list[AssignReplicasToDirsRequestDirectoryData] = []
+        for _ in range(count):
+            self = new(cls)
+            self.id, topics_count = _UUID_HEAD.unpack_from(buf, pos)
+            pos += 17
+            r.pos = pos
+            self.topics = (
+                []
+                if topics_count == 1
+                else AssignReplicasToDirsRequestTopicData.read_array(r, version, r.elements(topics_count, 18))
+            )
+            pos = r.pos
+            tags = buf[pos]
+            pos += 1
+            if tags:
+                pos = r.unknown_tags(pos - 1)
+            items.append(self)
+        r.pos = pos
+        return items
 
-    def write(self, w: Writer, version: int) -> None:
-        w.uuid(self.id)
-        w.compact_count(len(self.topics))
-        for topic in self.topics:
-            topic.write(w, version)
-        w.no_tags()
+    @staticmethod
+    def write_array(items: list[AssignReplicasToDirsRequestDirectoryData], w: Writer, version: int) -> None:
+        buf = w.buf
+        count = len(items) + 1
+        if count < 128:
+            buf.append(count)
+        else:
+            w.unsigned_varint(count)
+        for self in items:
+            w.uuid(self.id)
+            if self.topics:
+                AssignReplicasToDirsRequestTopicData.write_array(self.topics, w, version)
+            else:
+                buf.append(1)
+            buf.append(0)
 
 
 @attrs.define
@@ -85,19 +161,38 @@ class AssignReplicasToDirsRequest:
     def read(cls, r: Reader, version: int) -> AssignReplicasToDirsRequest:
         if version != 0:
             raise UnsupportedVersion("AssignReplicasToDirsRequest", version)
-        broker_id, broker_epoch = r.unpack(_I32_I64)
-        directories = [AssignReplicasToDirsRequestDirectoryData.read(r, version) for _ in range(r.compact_count(18))]
-        r.skip_tags()
-        return cls(broker_id, broker_epoch, directories)
+        try:
+            buf = r.buf
+            pos = r.pos
+            self = cls.__new__(cls)
+            self.broker_id, self.broker_epoch, directories_count = _I32_I64_HEAD.unpack_from(buf, pos)
+            pos += 13
+            r.pos = pos
+            self.directories = (
+                []
+                if directories_count == 1
+                else AssignReplicasToDirsRequestDirectoryData.read_array(r, version, r.elements(directories_count, 18))
+            )
+            pos = r.pos
+            tags = buf[pos]
+            pos += 1
+            if tags:
+                pos = r.unknown_tags(pos - 1)
+            r.pos = pos
+        except MALFORMED as error:
+            raise r.malformed(error) from None
+        return self
 
     def write(self, w: Writer, version: int) -> None:
         if version != 0:
             raise UnsupportedVersion("AssignReplicasToDirsRequest", version)
-        w.buf += _I32_I64.pack(self.broker_id, self.broker_epoch)
-        w.compact_count(len(self.directories))
-        for directory in self.directories:
-            directory.write(w, version)
-        w.no_tags()
+        buf = w.buf
+        buf += _I32_I64.pack(self.broker_id, self.broker_epoch)
+        if self.directories:
+            AssignReplicasToDirsRequestDirectoryData.write_array(self.directories, w, version)
+        else:
+            buf.append(1)
+        buf.append(0)
 
 
 @attrs.define
@@ -107,13 +202,21 @@ class AssignReplicasToDirsResponsePartitionData:
 
     @classmethod
     def read(cls, r: Reader, version: int) -> AssignReplicasToDirsResponsePartitionData:
-        partition_index, error_code = r.unpack(_I32_I16)
+        self = cls.__new__(cls)
+        self.partition_index, self.error_code = r.unpack(_I32_I16)
         r.skip_tags()
-        return cls(partition_index, error_code)
+        return self
 
-    def write(self, w: Writer, version: int) -> None:
-        w.buf += _I32_I16.pack(self.partition_index, self.error_code)
-        w.no_tags()
+    @staticmethod
+    def write_array(items: list[AssignReplicasToDirsResponsePartitionData], w: Writer, version: int) -> None:
+        buf = w.buf
+        count = len(items) + 1
+        if count < 128:
+            buf.append(count)
+        else:
+            w.unsigned_varint(count)
+        for self in items:
+            buf += _I32_I16_NO_TAGS.pack(self.partition_index, self.error_code)
 
 
 @attrs.define
@@ -123,17 +226,29 @@ class AssignReplicasToDirsResponseTopicData:
 
     @classmethod
     def read(cls, r: Reader, version: int) -> AssignReplicasToDirsResponseTopicData:
-        topic_id = r.uuid()
-        partitions = [AssignReplicasToDirsResponsePartitionData.read(r, version) for _ in range(r.compact_count(7))]
+        self = cls.__new__(cls)
+        self.topic_id = r.uuid()
+        self.partitions = [
+            AssignReplicasToDirsResponsePartitionData.read(r, version) for _ in range(r.compact_count(7))
+        ]
         r.skip_tags()
-        return cls(topic_id, partitions)
+        return self
 
-    def write(self, w: Writer, version: int) -> None:
-        w.uuid(self.topic_id)
-        w.compact_count(len(self.partitions))
-        for partition in self.partitions:
-            partition.write(w, version)
-        w.no_tags()
+    @staticmethod
+    def write_array(items: list[AssignReplicasToDirsResponseTopicData], w: Writer, version: int) -> None:
+        buf = w.buf
+        count = len(items) + 1
+        if count < 128:
+            buf.append(count)
+        else:
+            w.unsigned_varint(count)
+        for self in items:
+            w.uuid(self.topic_id)
+            if self.partitions:
+                AssignReplicasToDirsResponsePartitionData.write_array(self.partitions, w, version)
+            else:
+                buf.append(1)
+            buf.append(0)
 
 
 @attrs.define
@@ -143,17 +258,27 @@ class AssignReplicasToDirsResponseDirectoryData:
 
     @classmethod
     def read(cls, r: Reader, version: int) -> AssignReplicasToDirsResponseDirectoryData:
-        id_ = r.uuid()
-        topics = [AssignReplicasToDirsResponseTopicData.read(r, version) for _ in range(r.compact_count(18))]
+        self = cls.__new__(cls)
+        self.id = r.uuid()
+        self.topics = [AssignReplicasToDirsResponseTopicData.read(r, version) for _ in range(r.compact_count(18))]
         r.skip_tags()
-        return cls(id_, topics)
+        return self
 
-    def write(self, w: Writer, version: int) -> None:
-        w.uuid(self.id)
-        w.compact_count(len(self.topics))
-        for topic in self.topics:
-            topic.write(w, version)
-        w.no_tags()
+    @staticmethod
+    def write_array(items: list[AssignReplicasToDirsResponseDirectoryData], w: Writer, version: int) -> None:
+        buf = w.buf
+        count = len(items) + 1
+        if count < 128:
+            buf.append(count)
+        else:
+            w.unsigned_varint(count)
+        for self in items:
+            w.uuid(self.id)
+            if self.topics:
+                AssignReplicasToDirsResponseTopicData.write_array(self.topics, w, version)
+            else:
+                buf.append(1)
+            buf.append(0)
 
 
 @attrs.define
@@ -170,16 +295,21 @@ class AssignReplicasToDirsResponse:
     def read(cls, r: Reader, version: int) -> AssignReplicasToDirsResponse:
         if version != 0:
             raise UnsupportedVersion("AssignReplicasToDirsResponse", version)
-        throttle_time_ms, error_code = r.unpack(_I32_I16)
-        directories = [AssignReplicasToDirsResponseDirectoryData.read(r, version) for _ in range(r.compact_count(18))]
+        self = cls.__new__(cls)
+        self.throttle_time_ms, self.error_code = r.unpack(_I32_I16)
+        self.directories = [
+            AssignReplicasToDirsResponseDirectoryData.read(r, version) for _ in range(r.compact_count(18))
+        ]
         r.skip_tags()
-        return cls(throttle_time_ms, error_code, directories)
+        return self
 
     def write(self, w: Writer, version: int) -> None:
         if version != 0:
             raise UnsupportedVersion("AssignReplicasToDirsResponse", version)
-        w.buf += _I32_I16.pack(self.throttle_time_ms, self.error_code)
-        w.compact_count(len(self.directories))
-        for directory in self.directories:
-            directory.write(w, version)
-        w.no_tags()
+        buf = w.buf
+        buf += _I32_I16.pack(self.throttle_time_ms, self.error_code)
+        if self.directories:
+            AssignReplicasToDirsResponseDirectoryData.write_array(self.directories, w, version)
+        else:
+            buf.append(1)
+        buf.append(0)

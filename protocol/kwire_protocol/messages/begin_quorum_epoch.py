@@ -10,10 +10,27 @@ from typing import ClassVar
 
 import attrs
 
-from kwire_protocol.wire import NULL_UUID, Reader, UnsupportedField, UnsupportedVersion, Uuid, Writer
+from kwire_protocol.wire import (
+    MALFORMED,
+    NULL_UUID,
+    SHORT_TEXT,
+    Reader,
+    UnsupportedField,
+    UnsupportedVersion,
+    Uuid,
+    Writer,
+)
 
+_I16 = Struct(">h")
+_I32 = Struct(">i")
+_I32_HEAD = Struct(">iB")
 _I32_I16_I32_I32 = Struct(">ihii")
+_I32_I16_I32_I32_NO_TAGS = Struct(">ihiix")
 _I32_I32 = Struct(">ii")
+_I32_I32_NO_TAGS = Struct(">iix")
+_I32_UUID_I32_I32_HEAD = Struct(">i16siiB")
+_UI16_HEAD = Struct(">HB")
+_UI16_NO_TAGS = Struct(">Hx")
 
 
 @attrs.define
@@ -24,24 +41,49 @@ class BeginQuorumEpochRequestPartitionData:
     leader_epoch: int = 0
 
     @classmethod
-    def read(cls, r: Reader, version: int) -> BeginQuorumEpochRequestPartitionData:
-        partition_index = r.int32()
-        if version >= 1:
-            voter_directory_id = r.uuid()
-        else:
-            voter_directory_id = NULL_UUID
-        leader_id, leader_epoch = r.unpack(_I32_I32)
-        if version >= 1:
-            r.skip_tags()
-        return cls(partition_index, voter_directory_id, leader_id, leader_epoch)
+    def read_array(cls, r: Reader, version: int, count: int) -> list[BeginQuorumEpochRequestPartitionData]:
+        buf = r.buf
+        pos = r.pos
+        new = cls.__new__
+        items: list[BeginQuorumEpochRequestPartitionData] = []
+        for _ in range(count):
+            self = new(cls)
+            self.partition_index, self.voter_directory_id, self.leader_id, self.leader_epoch, tags = (
+                _I32_UUID_I32_I32_HEAD.unpack_from(buf, pos)
+            )
+            pos += 29
+            if tags:
+                pos = r.unknown_tags(pos - 1)
+            items.append(self)
+        r.pos = pos
+        return items
 
-    def write(self, w: Writer, version: int) -> None:
-        w.int32(self.partition_index)
+    @classmethod
+    def read_classic(cls, r: Reader, version: int) -> BeginQuorumEpochRequestPartitionData:
+        self = cls.__new__(cls)
+        self.partition_index = r.int32()
+        self.voter_directory_id = NULL_UUID
+        self.leader_id, self.leader_epoch = r.unpack(_I32_I32)
+        return self
+
+    @staticmethod
+    def write_array(items: list[BeginQuorumEpochRequestPartitionData], w: Writer, version: int) -> None:
+        buf = w.buf
         if version >= 1:
-            w.uuid(self.voter_directory_id)
-        w.buf += _I32_I32.pack(self.leader_id, self.leader_epoch)
-        if version >= 1:
-            w.no_tags()
+            count = len(items) + 1
+            if count < 128:
+                buf.append(count)
+            else:
+                w.unsigned_varint(count)
+        else:
+            w.count(len(items))
+        for self in items:
+            buf += _I32.pack(self.partition_index)
+            if version >= 1:
+                w.uuid(self.voter_directory_id)
+                buf += _I32_I32_NO_TAGS.pack(self.leader_id, self.leader_epoch)
+            else:
+                buf += _I32_I32.pack(self.leader_id, self.leader_epoch)
 
 
 @attrs.define
@@ -50,28 +92,69 @@ class BeginQuorumEpochRequestTopicData:
     partitions: list[BeginQuorumEpochRequestPartitionData] = attrs.Factory(list)
 
     @classmethod
-    def read(cls, r: Reader, version: int) -> BeginQuorumEpochRequestTopicData:
-        if version >= 1:
-            topic_name = r.compact_string()
-            partitions = [BeginQuorumEpochRequestPartitionData.read(r, version) for _ in range(r.compact_count(29))]
-            r.skip_tags()
-        else:
-            topic_name = r.string()
-            partitions = [BeginQuorumEpochRequestPartitionData.read(r, version) for _ in range(r.count(12))]
-        return cls(topic_name, partitions)
+    def read_array(cls, r: Reader, version: int, count: int) -> list[BeginQuorumEpochRequestTopicData]:
+        buf = r.buf
+        pos = r.pos
+        new = cls.__new__
+        items: list[BeginQuorumEpochRequestTopicData] = []
+        for _ in range(count):
+            self = new(cls)
+            topic_name_size = buf[pos]
+            pos += 1
+            if 0 < topic_name_size < 128:
+                text, partitions_count = SHORT_TEXT[topic_name_size].unpack_from(buf, pos)
+                self.topic_name = text.decode()
+                pos += topic_name_size
+            else:
+                r.pos = pos - 1
+                self.topic_name = r.compact_string()
+                pos = r.pos
+                partitions_count = buf[pos]
+                pos += 1
+            r.pos = pos
+            self.partitions = (
+                []
+                if partitions_count == 1
+                else BeginQuorumEpochRequestPartitionData.read_array(r, version, r.elements(partitions_count, 29))
+            )
+            pos = r.pos
+            tags = buf[pos]
+            pos += 1
+            if tags:
+                pos = r.unknown_tags(pos - 1)
+            items.append(self)
+        r.pos = pos
+        return items
 
-    def write(self, w: Writer, version: int) -> None:
+    @classmethod
+    def read_classic(cls, r: Reader, version: int) -> BeginQuorumEpochRequestTopicData:
+        self = cls.__new__(cls)
+        self.topic_name = r.string()
+        self.partitions = [BeginQuorumEpochRequestPartitionData.read_classic(r, version) for _ in range(r.count(12))]
+        return self
+
+    @staticmethod
+    def write_array(items: list[BeginQuorumEpochRequestTopicData], w: Writer, version: int) -> None:
+        buf = w.buf
         if version >= 1:
-            w.compact_string(self.topic_name)
-            w.compact_count(len(self.partitions))
-            for partition in self.partitions:
-                partition.write(w, version)
-            w.no_tags()
+            count = len(items) + 1
+            if count < 128:
+                buf.append(count)
+            else:
+                w.unsigned_varint(count)
         else:
-            w.string(self.topic_name)
-            w.count(len(self.partitions))
-            for partition in self.partitions:
-                partition.write(w, version)
+            w.count(len(items))
+        for self in items:
+            if version >= 1:
+                w.compact_string(self.topic_name)
+                if self.partitions:
+                    BeginQuorumEpochRequestPartitionData.write_array(self.partitions, w, version)
+                else:
+                    buf.append(1)
+                buf.append(0)
+            else:
+                w.string(self.topic_name)
+                BeginQuorumEpochRequestPartitionData.write_array(self.partitions, w, version)
 
 
 @attrs.define
@@ -81,18 +164,53 @@ class LeaderEndpoint:
     port: int = 0
 
     @classmethod
-    def read(cls, r: Reader, version: int) -> LeaderEndpoint:
-        name = r.compact_string()
-        host = r.compact_string()
-        port = r.uint16()
-        r.skip_tags()
-        return cls(name, host, port)
+    def read_array(cls, r: Reader, version: int, count: int) -> list[LeaderEndpoint]:
+        buf = r.buf
+        pos = r.pos
+        new = cls.__new__
+        items: list[LeaderEndpoint] = []
+        for _ in range(count):
+            self = new(cls)
+            name_size = buf[pos]
+            pos += 1
+            if 0 < name_size < 128:
+                text, host_size = SHORT_TEXT[name_size].unpack_from(buf, pos)
+                self.name = text.decode()
+                pos += name_size
+            else:
+                r.pos = pos - 1
+                self.name = r.compact_string()
+                pos = r.pos
+                host_size = buf[pos]
+                pos += 1
+            if 0 < host_size < 128:
+                text, _ = SHORT_TEXT[host_size].unpack_from(buf, pos)
+                self.host = text.decode()
+                pos += host_size - 1
+            else:
+                r.pos = pos - 1
+                self.host = r.compact_string()
+                pos = r.pos
+            self.port, tags = _UI16_HEAD.unpack_from(buf, pos)
+            pos += 3
+            if tags:
+                pos = r.unknown_tags(pos - 1)
+            items.append(self)
+        r.pos = pos
+        return items
 
-    def write(self, w: Writer, version: int) -> None:
-        w.compact_string(self.name)
-        w.compact_string(self.host)
-        w.uint16(self.port)
-        w.no_tags()
+    @staticmethod
+    def write_array(items: list[LeaderEndpoint], w: Writer, version: int) -> None:
+        buf = w.buf
+        count = len(items) + 1
+        if count < 128:
+            buf.append(count)
+        else:
+            w.unsigned_varint(count)
+        for self in items:
+            w.compact_string(self.name)
+            w.compact_string(self.host)
+            buf += _UI16_NO_TAGS.pack(self.port)
 
 
 @attrs.define
@@ -110,37 +228,82 @@ class BeginQuorumEpochRequest:
     def read(cls, r: Reader, version: int) -> BeginQuorumEpochRequest:
         if not 0 <= version <= 1:
             raise UnsupportedVersion("BeginQuorumEpochRequest", version)
-        if version >= 1:
-            cluster_id = r.compact_nullable_string()
-            voter_id = r.int32()
-            topics = [BeginQuorumEpochRequestTopicData.read(r, version) for _ in range(r.compact_count(3))]
-            leader_endpoints = [LeaderEndpoint.read(r, version) for _ in range(r.compact_count(5))]
-            r.skip_tags()
-        else:
-            cluster_id = r.nullable_string()
-            voter_id = -1
-            topics = [BeginQuorumEpochRequestTopicData.read(r, version) for _ in range(r.count(6))]
-            leader_endpoints = []
-        return cls(cluster_id, voter_id, topics, leader_endpoints)
+        if version < 1:
+            return cls.read_classic(r, version)
+        try:
+            buf = r.buf
+            pos = r.pos
+            self = cls.__new__(cls)
+            cluster_id_size = buf[pos]
+            pos += 1
+            if 0 < cluster_id_size < 128:
+                text, _ = SHORT_TEXT[cluster_id_size].unpack_from(buf, pos)
+                self.cluster_id = text.decode()
+                pos += cluster_id_size - 1
+            elif cluster_id_size == 0:
+                self.cluster_id = None
+            else:
+                r.pos = pos - 1
+                self.cluster_id = r.compact_nullable_string()
+                pos = r.pos
+            self.voter_id, topics_count = _I32_HEAD.unpack_from(buf, pos)
+            pos += 5
+            r.pos = pos
+            self.topics = (
+                []
+                if topics_count == 1
+                else BeginQuorumEpochRequestTopicData.read_array(r, version, r.elements(topics_count, 3))
+            )
+            pos = r.pos
+            leader_endpoints_count = buf[pos]
+            pos += 1
+            r.pos = pos
+            self.leader_endpoints = (
+                []
+                if leader_endpoints_count == 1
+                else LeaderEndpoint.read_array(r, version, r.elements(leader_endpoints_count, 5))
+            )
+            pos = r.pos
+            tags = buf[pos]
+            pos += 1
+            if tags:
+                pos = r.unknown_tags(pos - 1)
+            r.pos = pos
+        except MALFORMED as error:
+            raise r.malformed(error) from None
+        return self
+
+    @classmethod
+    def read_classic(cls, r: Reader, version: int) -> BeginQuorumEpochRequest:
+        self = cls.__new__(cls)
+        self.cluster_id = r.nullable_string()
+        self.voter_id = -1
+        self.topics = [BeginQuorumEpochRequestTopicData.read_classic(r, version) for _ in range(r.count(6))]
+        self.leader_endpoints = []
+        return self
 
     def write(self, w: Writer, version: int) -> None:
         if not 0 <= version <= 1:
             raise UnsupportedVersion("BeginQuorumEpochRequest", version)
+        buf = w.buf
         if version >= 1:
-            w.compact_nullable_string(self.cluster_id)
-            w.int32(self.voter_id)
-            w.compact_count(len(self.topics))
-            for topic in self.topics:
-                topic.write(w, version)
-            w.compact_count(len(self.leader_endpoints))
-            for leader_endpoint in self.leader_endpoints:
-                leader_endpoint.write(w, version)
-            w.no_tags()
+            if self.cluster_id is None:
+                buf.append(0)
+            else:
+                w.compact_string(self.cluster_id)
+            buf += _I32.pack(self.voter_id)
+            if self.topics:
+                BeginQuorumEpochRequestTopicData.write_array(self.topics, w, version)
+            else:
+                buf.append(1)
+            if self.leader_endpoints:
+                LeaderEndpoint.write_array(self.leader_endpoints, w, version)
+            else:
+                buf.append(1)
+            buf.append(0)
         else:
             w.nullable_string(self.cluster_id)
-            w.count(len(self.topics))
-            for topic in self.topics:
-                topic.write(w, version)
+            BeginQuorumEpochRequestTopicData.write_array(self.topics, w, version)
 
 
 @attrs.define
@@ -152,15 +315,30 @@ class BeginQuorumEpochResponsePartitionData:
 
     @classmethod
     def read(cls, r: Reader, version: int) -> BeginQuorumEpochResponsePartitionData:
-        partition_index, error_code, leader_id, leader_epoch = r.unpack(_I32_I16_I32_I32)
+        self = cls.__new__(cls)
+        self.partition_index, self.error_code, self.leader_id, self.leader_epoch = r.unpack(_I32_I16_I32_I32)
         if version >= 1:
             r.skip_tags()
-        return cls(partition_index, error_code, leader_id, leader_epoch)
+        return self
 
-    def write(self, w: Writer, version: int) -> None:
-        w.buf += _I32_I16_I32_I32.pack(self.partition_index, self.error_code, self.leader_id, self.leader_epoch)
+    @staticmethod
+    def write_array(items: list[BeginQuorumEpochResponsePartitionData], w: Writer, version: int) -> None:
+        buf = w.buf
         if version >= 1:
-            w.no_tags()
+            count = len(items) + 1
+            if count < 128:
+                buf.append(count)
+            else:
+                w.unsigned_varint(count)
+        else:
+            w.count(len(items))
+        for self in items:
+            if version >= 1:
+                buf += _I32_I16_I32_I32_NO_TAGS.pack(
+                    self.partition_index, self.error_code, self.leader_id, self.leader_epoch
+                )
+            else:
+                buf += _I32_I16_I32_I32.pack(self.partition_index, self.error_code, self.leader_id, self.leader_epoch)
 
 
 @attrs.define
@@ -170,27 +348,40 @@ class BeginQuorumEpochResponseTopicData:
 
     @classmethod
     def read(cls, r: Reader, version: int) -> BeginQuorumEpochResponseTopicData:
+        self = cls.__new__(cls)
         if version >= 1:
-            topic_name = r.compact_string()
-            partitions = [BeginQuorumEpochResponsePartitionData.read(r, version) for _ in range(r.compact_count(15))]
+            self.topic_name = r.compact_string()
+            self.partitions = [
+                BeginQuorumEpochResponsePartitionData.read(r, version) for _ in range(r.compact_count(15))
+            ]
             r.skip_tags()
         else:
-            topic_name = r.string()
-            partitions = [BeginQuorumEpochResponsePartitionData.read(r, version) for _ in range(r.count(14))]
-        return cls(topic_name, partitions)
+            self.topic_name = r.string()
+            self.partitions = [BeginQuorumEpochResponsePartitionData.read(r, version) for _ in range(r.count(14))]
+        return self
 
-    def write(self, w: Writer, version: int) -> None:
+    @staticmethod
+    def write_array(items: list[BeginQuorumEpochResponseTopicData], w: Writer, version: int) -> None:
+        buf = w.buf
         if version >= 1:
-            w.compact_string(self.topic_name)
-            w.compact_count(len(self.partitions))
-            for partition in self.partitions:
-                partition.write(w, version)
-            w.no_tags()
+            count = len(items) + 1
+            if count < 128:
+                buf.append(count)
+            else:
+                w.unsigned_varint(count)
         else:
-            w.string(self.topic_name)
-            w.count(len(self.partitions))
-            for partition in self.partitions:
-                partition.write(w, version)
+            w.count(len(items))
+        for self in items:
+            if version >= 1:
+                w.compact_string(self.topic_name)
+                if self.partitions:
+                    BeginQuorumEpochResponsePartitionData.write_array(self.partitions, w, version)
+                else:
+                    buf.append(1)
+                buf.append(0)
+            else:
+                w.string(self.topic_name)
+                BeginQuorumEpochResponsePartitionData.write_array(self.partitions, w, version)
 
 
 @attrs.define
@@ -201,17 +392,25 @@ class NodeEndpoint:
 
     @classmethod
     def read(cls, r: Reader, version: int) -> NodeEndpoint:
-        node_id = r.int32()
-        host = r.compact_string()
-        port = r.uint16()
+        self = cls.__new__(cls)
+        self.node_id = r.int32()
+        self.host = r.compact_string()
+        self.port = r.uint16()
         r.skip_tags()
-        return cls(node_id, host, port)
+        return self
 
-    def write(self, w: Writer, version: int) -> None:
-        w.int32(self.node_id)
-        w.compact_string(self.host)
-        w.uint16(self.port)
-        w.no_tags()
+    @staticmethod
+    def write_array(items: list[NodeEndpoint], w: Writer, version: int) -> None:
+        buf = w.buf
+        count = len(items) + 1
+        if count < 128:
+            buf.append(count)
+        else:
+            w.unsigned_varint(count)
+        for self in items:
+            buf += _I32.pack(self.node_id)
+            w.compact_string(self.host)
+            buf += _UI16_NO_TAGS.pack(self.port)
 
 
 @attrs.define
@@ -228,37 +427,37 @@ class BeginQuorumEpochResponse:
     def read(cls, r: Reader, version: int) -> BeginQuorumEpochResponse:
         if not 0 <= version <= 1:
             raise UnsupportedVersion("BeginQuorumEpochResponse", version)
-        error_code = r.int16()
+        self = cls.__new__(cls)
+        self.error_code = r.int16()
         if version >= 1:
-            topics = [BeginQuorumEpochResponseTopicData.read(r, version) for _ in range(r.compact_count(3))]
+            self.topics = [BeginQuorumEpochResponseTopicData.read(r, version) for _ in range(r.compact_count(3))]
         else:
-            topics = [BeginQuorumEpochResponseTopicData.read(r, version) for _ in range(r.count(6))]
-        node_endpoints: list[NodeEndpoint] = []
+            self.topics = [BeginQuorumEpochResponseTopicData.read(r, version) for _ in range(r.count(6))]
+        self.node_endpoints = []
         if version >= 1:
             for tag in r.tags():
                 if tag == 0:
-                    node_endpoints = [NodeEndpoint.read(r, version) for _ in range(r.compact_count(8))]
-        return cls(error_code, topics, node_endpoints)
+                    self.node_endpoints = [NodeEndpoint.read(r, version) for _ in range(r.compact_count(8))]
+        return self
 
     def write(self, w: Writer, version: int) -> None:
         if not 0 <= version <= 1:
             raise UnsupportedVersion("BeginQuorumEpochResponse", version)
-        w.int16(self.error_code)
+        buf = w.buf
+        buf += _I16.pack(self.error_code)
         if version >= 1:
-            w.compact_count(len(self.topics))
-            for topic in self.topics:
-                topic.write(w, version)
+            if self.topics:
+                BeginQuorumEpochResponseTopicData.write_array(self.topics, w, version)
+            else:
+                buf.append(1)
         else:
-            w.count(len(self.topics))
-            for topic in self.topics:
-                topic.write(w, version)
+            BeginQuorumEpochResponseTopicData.write_array(self.topics, w, version)
         if version <= 0 and self.node_endpoints:
             raise UnsupportedField("BeginQuorumEpochResponse.node_endpoints", version)
         if version >= 1:
-            tags = w.begin_tags()
+            tags = len(buf)
+            buf.append(0)
             if self.node_endpoints:
                 start = w.begin_tag(tags, 0)
-                w.compact_count(len(self.node_endpoints))
-                for node_endpoint in self.node_endpoints:
-                    node_endpoint.write(w, version)
+                NodeEndpoint.write_array(self.node_endpoints, w, version)
                 w.end_tag(start)

@@ -10,10 +10,12 @@ from typing import ClassVar
 
 import attrs
 
-from kwire_protocol.wire import Reader, UnsupportedField, UnsupportedVersion, Uuid, Writer
+from kwire_protocol.wire import MALFORMED, Reader, UnsupportedField, UnsupportedVersion, Uuid, Writer
 
 _I32_I16_BOOL_BOOL_BOOL = Struct(">ih???")
+_I32_I16_BOOL_BOOL_BOOL_NO_TAGS = Struct(">ih???x")
 _I32_I64_I64_BOOL_BOOL = Struct(">iqq??")
+_I32_I64_I64_BOOL_BOOL_HEAD = Struct(">iqq??B")
 
 
 @attrs.define
@@ -34,36 +36,48 @@ class BrokerHeartbeatRequest:
     def read(cls, r: Reader, version: int) -> BrokerHeartbeatRequest:
         if not 0 <= version <= 2:
             raise UnsupportedVersion("BrokerHeartbeatRequest", version)
-        broker_id, broker_epoch, current_metadata_offset, want_fence, want_shut_down = r.unpack(_I32_I64_I64_BOOL_BOOL)
-        offline_log_dirs: list[Uuid] = []
-        cordoned_log_dirs: list[Uuid] | None = None
-        for tag in r.tags():
-            if tag == 0 and version >= 1:
-                offline_log_dirs = [r.uuid() for _ in range(r.compact_count(16))]
-            elif tag == 1 and version >= 2:
-                count = r.compact_nullable_count(16)
-                cordoned_log_dirs = None if count is None else [r.uuid() for _ in range(count)]
-        return cls(
-            broker_id,
-            broker_epoch,
-            current_metadata_offset,
-            want_fence,
-            want_shut_down,
-            offline_log_dirs,
-            cordoned_log_dirs,
-        )
+        try:
+            buf = r.buf
+            pos = r.pos
+            self = cls.__new__(cls)
+            (
+                self.broker_id,
+                self.broker_epoch,
+                self.current_metadata_offset,
+                self.want_fence,
+                self.want_shut_down,
+                tags,
+            ) = _I32_I64_I64_BOOL_BOOL_HEAD.unpack_from(buf, pos)
+            pos += 23
+            self.offline_log_dirs = []
+            self.cordoned_log_dirs = None
+            if tags:
+                r.pos = pos - 1
+                for tag in r.tags():
+                    if tag == 0 and version >= 1:
+                        self.offline_log_dirs = [r.uuid() for _ in range(r.compact_count(16))]
+                    elif tag == 1 and version >= 2:
+                        elements = r.compact_nullable_count(16)
+                        self.cordoned_log_dirs = None if elements is None else [r.uuid() for _ in range(elements)]
+                pos = r.pos
+            r.pos = pos
+        except MALFORMED as error:
+            raise r.malformed(error) from None
+        return self
 
     def write(self, w: Writer, version: int) -> None:
         if not 0 <= version <= 2:
             raise UnsupportedVersion("BrokerHeartbeatRequest", version)
-        w.buf += _I32_I64_I64_BOOL_BOOL.pack(
+        buf = w.buf
+        buf += _I32_I64_I64_BOOL_BOOL.pack(
             self.broker_id, self.broker_epoch, self.current_metadata_offset, self.want_fence, self.want_shut_down
         )
         if version <= 0 and self.offline_log_dirs:
             raise UnsupportedField("BrokerHeartbeatRequest.offline_log_dirs", version)
         if version <= 1 and self.cordoned_log_dirs is not None:
             raise UnsupportedField("BrokerHeartbeatRequest.cordoned_log_dirs", version)
-        tags = w.begin_tags()
+        tags = len(buf)
+        buf.append(0)
         if self.offline_log_dirs:
             start = w.begin_tag(tags, 0)
             w.compact_count(len(self.offline_log_dirs))
@@ -94,14 +108,17 @@ class BrokerHeartbeatResponse:
     def read(cls, r: Reader, version: int) -> BrokerHeartbeatResponse:
         if not 0 <= version <= 2:
             raise UnsupportedVersion("BrokerHeartbeatResponse", version)
-        throttle_time_ms, error_code, is_caught_up, is_fenced, should_shut_down = r.unpack(_I32_I16_BOOL_BOOL_BOOL)
+        self = cls.__new__(cls)
+        self.throttle_time_ms, self.error_code, self.is_caught_up, self.is_fenced, self.should_shut_down = r.unpack(
+            _I32_I16_BOOL_BOOL_BOOL
+        )
         r.skip_tags()
-        return cls(throttle_time_ms, error_code, is_caught_up, is_fenced, should_shut_down)
+        return self
 
     def write(self, w: Writer, version: int) -> None:
         if not 0 <= version <= 2:
             raise UnsupportedVersion("BrokerHeartbeatResponse", version)
-        w.buf += _I32_I16_BOOL_BOOL_BOOL.pack(
+        buf = w.buf
+        buf += _I32_I16_BOOL_BOOL_BOOL_NO_TAGS.pack(
             self.throttle_time_ms, self.error_code, self.is_caught_up, self.is_fenced, self.should_shut_down
         )
-        w.no_tags()

@@ -10,11 +10,31 @@ from typing import ClassVar
 
 import attrs
 
-from kwire_protocol.wire import NULL_UUID, Reader, UnsupportedField, UnsupportedVersion, Uuid, Writer
+from kwire_protocol.wire import (
+    MALFORMED,
+    NULL_UUID,
+    SHORT_TEXT,
+    Reader,
+    UnsupportedField,
+    UnsupportedVersion,
+    Uuid,
+    Writer,
+)
 
-_I16_I16 = Struct(">hh")
+_BOOL = Struct(">?")
+_BOOL_HEAD = Struct(">?B")
+_BOOL_NO_TAGS = Struct(">?x")
+_I16_I16_HEAD = Struct(">hhB")
+_I16_I16_NO_TAGS = Struct(">hhx")
+_I32 = Struct(">i")
+_I32_HEAD = Struct(">iB")
 _I32_I16_I64 = Struct(">ihq")
-_UI16_I16 = Struct(">Hh")
+_I32_I16_I64_NO_TAGS = Struct(">ihqx")
+_I64_HEAD = Struct(">qB")
+_I64_NO_TAGS = Struct(">qx")
+_UI16_I16_HEAD = Struct(">HhB")
+_UI16_I16_NO_TAGS = Struct(">Hhx")
+_UUID_HEAD = Struct(">16sB")
 
 
 @attrs.define
@@ -25,18 +45,53 @@ class Listener:
     security_protocol: int = 0
 
     @classmethod
-    def read(cls, r: Reader, version: int) -> Listener:
-        name = r.compact_string()
-        host = r.compact_string()
-        port, security_protocol = r.unpack(_UI16_I16)
-        r.skip_tags()
-        return cls(name, host, port, security_protocol)
+    def read_array(cls, r: Reader, version: int, count: int) -> list[Listener]:
+        buf = r.buf
+        pos = r.pos
+        new = cls.__new__
+        items: list[Listener] = []
+        for _ in range(count):
+            self = new(cls)
+            name_size = buf[pos]
+            pos += 1
+            if 0 < name_size < 128:
+                text, host_size = SHORT_TEXT[name_size].unpack_from(buf, pos)
+                self.name = text.decode()
+                pos += name_size
+            else:
+                r.pos = pos - 1
+                self.name = r.compact_string()
+                pos = r.pos
+                host_size = buf[pos]
+                pos += 1
+            if 0 < host_size < 128:
+                text, _ = SHORT_TEXT[host_size].unpack_from(buf, pos)
+                self.host = text.decode()
+                pos += host_size - 1
+            else:
+                r.pos = pos - 1
+                self.host = r.compact_string()
+                pos = r.pos
+            self.port, self.security_protocol, tags = _UI16_I16_HEAD.unpack_from(buf, pos)
+            pos += 5
+            if tags:
+                pos = r.unknown_tags(pos - 1)
+            items.append(self)
+        r.pos = pos
+        return items
 
-    def write(self, w: Writer, version: int) -> None:
-        w.compact_string(self.name)
-        w.compact_string(self.host)
-        w.buf += _UI16_I16.pack(self.port, self.security_protocol)
-        w.no_tags()
+    @staticmethod
+    def write_array(items: list[Listener], w: Writer, version: int) -> None:
+        buf = w.buf
+        count = len(items) + 1
+        if count < 128:
+            buf.append(count)
+        else:
+            w.unsigned_varint(count)
+        for self in items:
+            w.compact_string(self.name)
+            w.compact_string(self.host)
+            buf += _UI16_I16_NO_TAGS.pack(self.port, self.security_protocol)
 
 
 @attrs.define
@@ -46,16 +101,42 @@ class Feature:
     max_supported_version: int = 0
 
     @classmethod
-    def read(cls, r: Reader, version: int) -> Feature:
-        name = r.compact_string()
-        min_supported_version, max_supported_version = r.unpack(_I16_I16)
-        r.skip_tags()
-        return cls(name, min_supported_version, max_supported_version)
+    def read_array(cls, r: Reader, version: int, count: int) -> list[Feature]:
+        buf = r.buf
+        pos = r.pos
+        new = cls.__new__
+        items: list[Feature] = []
+        for _ in range(count):
+            self = new(cls)
+            name_size = buf[pos]
+            pos += 1
+            if 0 < name_size < 128:
+                text, _ = SHORT_TEXT[name_size].unpack_from(buf, pos)
+                self.name = text.decode()
+                pos += name_size - 1
+            else:
+                r.pos = pos - 1
+                self.name = r.compact_string()
+                pos = r.pos
+            self.min_supported_version, self.max_supported_version, tags = _I16_I16_HEAD.unpack_from(buf, pos)
+            pos += 5
+            if tags:
+                pos = r.unknown_tags(pos - 1)
+            items.append(self)
+        r.pos = pos
+        return items
 
-    def write(self, w: Writer, version: int) -> None:
-        w.compact_string(self.name)
-        w.buf += _I16_I16.pack(self.min_supported_version, self.max_supported_version)
-        w.no_tags()
+    @staticmethod
+    def write_array(items: list[Feature], w: Writer, version: int) -> None:
+        buf = w.buf
+        count = len(items) + 1
+        if count < 128:
+            buf.append(count)
+        else:
+            w.unsigned_varint(count)
+        for self in items:
+            w.compact_string(self.name)
+            buf += _I16_I16_NO_TAGS.pack(self.min_supported_version, self.max_supported_version)
 
 
 @attrs.define
@@ -78,62 +159,136 @@ class BrokerRegistrationRequest:
     def read(cls, r: Reader, version: int) -> BrokerRegistrationRequest:
         if not 0 <= version <= 4:
             raise UnsupportedVersion("BrokerRegistrationRequest", version)
-        broker_id = r.int32()
-        cluster_id = r.compact_string()
-        incarnation_id = r.uuid()
-        listeners = [Listener.read(r, version) for _ in range(r.compact_count(7))]
-        features = [Feature.read(r, version) for _ in range(r.compact_count(6))]
-        rack = r.compact_nullable_string()
-        if version >= 1:
-            is_migrating_zk_broker = r.boolean()
-        else:
-            is_migrating_zk_broker = False
-        if version >= 2:
-            log_dirs = [r.uuid() for _ in range(r.compact_count(16))]
-        else:
-            log_dirs = []
-        if version >= 3:
-            previous_broker_epoch = r.int64()
-        else:
-            previous_broker_epoch = -1
-        r.skip_tags()
-        return cls(
-            broker_id,
-            cluster_id,
-            incarnation_id,
-            listeners,
-            features,
-            rack,
-            is_migrating_zk_broker,
-            log_dirs,
-            previous_broker_epoch,
-        )
+        try:
+            buf = r.buf
+            pos = r.pos
+            self = cls.__new__(cls)
+            self.broker_id, cluster_id_size = _I32_HEAD.unpack_from(buf, pos)
+            pos += 5
+            if 0 < cluster_id_size < 128:
+                text, _ = SHORT_TEXT[cluster_id_size].unpack_from(buf, pos)
+                self.cluster_id = text.decode()
+                pos += cluster_id_size - 1
+            else:
+                r.pos = pos - 1
+                self.cluster_id = r.compact_string()
+                pos = r.pos
+            self.incarnation_id, listeners_count = _UUID_HEAD.unpack_from(buf, pos)
+            pos += 17
+            r.pos = pos
+            self.listeners = (
+                [] if listeners_count == 1 else Listener.read_array(r, version, r.elements(listeners_count, 7))
+            )
+            pos = r.pos
+            features_count = buf[pos]
+            pos += 1
+            r.pos = pos
+            self.features = [] if features_count == 1 else Feature.read_array(r, version, r.elements(features_count, 6))
+            pos = r.pos
+            rack_size = buf[pos]
+            pos += 1
+            if version >= 1:
+                if 0 < rack_size < 128:
+                    text, _ = SHORT_TEXT[rack_size].unpack_from(buf, pos)
+                    self.rack = text.decode()
+                    pos += rack_size - 1
+                elif rack_size == 0:
+                    self.rack = None
+                else:
+                    r.pos = pos - 1
+                    self.rack = r.compact_nullable_string()
+                    pos = r.pos
+            else:
+                if 0 < rack_size < 128:
+                    text, tags = SHORT_TEXT[rack_size].unpack_from(buf, pos)
+                    self.rack = text.decode()
+                    pos += rack_size
+                elif rack_size == 0:
+                    self.rack = None
+                    tags = buf[pos]
+                    pos += 1
+                else:
+                    r.pos = pos - 1
+                    self.rack = r.compact_nullable_string()
+                    pos = r.pos
+                    tags = buf[pos]
+                    pos += 1
+            if version >= 2:
+                (self.is_migrating_zk_broker,) = _BOOL.unpack_from(buf, pos)
+                pos += 1
+            elif version >= 1:
+                self.is_migrating_zk_broker, tags = _BOOL_HEAD.unpack_from(buf, pos)
+                pos += 2
+            else:
+                self.is_migrating_zk_broker = False
+            if version >= 3:
+                r.pos = pos
+                self.log_dirs = [r.uuid() for _ in range(r.compact_count(16))]
+                pos = r.pos
+            elif version >= 2:
+                r.pos = pos
+                self.log_dirs = [r.uuid() for _ in range(r.compact_count(16))]
+                pos = r.pos
+                tags = buf[pos]
+                pos += 1
+            else:
+                self.log_dirs = []
+            if version >= 3:
+                self.previous_broker_epoch, tags = _I64_HEAD.unpack_from(buf, pos)
+                pos += 9
+            else:
+                self.previous_broker_epoch = -1
+            if tags:
+                pos = r.unknown_tags(pos - 1)
+            r.pos = pos
+        except MALFORMED as error:
+            raise r.malformed(error) from None
+        return self
 
     def write(self, w: Writer, version: int) -> None:
         if not 0 <= version <= 4:
             raise UnsupportedVersion("BrokerRegistrationRequest", version)
-        w.int32(self.broker_id)
+        buf = w.buf
+        buf += _I32.pack(self.broker_id)
         w.compact_string(self.cluster_id)
         w.uuid(self.incarnation_id)
-        w.compact_count(len(self.listeners))
-        for listener in self.listeners:
-            listener.write(w, version)
-        w.compact_count(len(self.features))
-        for feature in self.features:
-            feature.write(w, version)
-        w.compact_nullable_string(self.rack)
+        if self.listeners:
+            Listener.write_array(self.listeners, w, version)
+        else:
+            buf.append(1)
+        if self.features:
+            Feature.write_array(self.features, w, version)
+        else:
+            buf.append(1)
         if version >= 1:
-            w.boolean(self.is_migrating_zk_broker)
+            if self.rack is None:
+                buf.append(0)
+            else:
+                w.compact_string(self.rack)
+        else:
+            if self.rack is None:
+                buf.append(0)
+            else:
+                w.compact_string(self.rack)
+            buf.append(0)
+        if version >= 2:
+            buf += _BOOL.pack(self.is_migrating_zk_broker)
+        elif version >= 1:
+            buf += _BOOL_NO_TAGS.pack(self.is_migrating_zk_broker)
         else:
             if self.is_migrating_zk_broker:
                 raise UnsupportedField("BrokerRegistrationRequest.is_migrating_zk_broker", version)
-        if version >= 2:
+        if version >= 3:
             w.compact_count(len(self.log_dirs))
             for log_dir in self.log_dirs:
                 w.uuid(log_dir)
+        elif version == 2:
+            w.compact_count(len(self.log_dirs))
+            for log_dir in self.log_dirs:
+                w.uuid(log_dir)
+            buf.append(0)
         if version >= 3:
-            w.int64(self.previous_broker_epoch)
-        w.no_tags()
+            buf += _I64_NO_TAGS.pack(self.previous_broker_epoch)
 
 
 @attrs.define
@@ -150,12 +305,13 @@ class BrokerRegistrationResponse:
     def read(cls, r: Reader, version: int) -> BrokerRegistrationResponse:
         if not 0 <= version <= 4:
             raise UnsupportedVersion("BrokerRegistrationResponse", version)
-        throttle_time_ms, error_code, broker_epoch = r.unpack(_I32_I16_I64)
+        self = cls.__new__(cls)
+        self.throttle_time_ms, self.error_code, self.broker_epoch = r.unpack(_I32_I16_I64)
         r.skip_tags()
-        return cls(throttle_time_ms, error_code, broker_epoch)
+        return self
 
     def write(self, w: Writer, version: int) -> None:
         if not 0 <= version <= 4:
             raise UnsupportedVersion("BrokerRegistrationResponse", version)
-        w.buf += _I32_I16_I64.pack(self.throttle_time_ms, self.error_code, self.broker_epoch)
-        w.no_tags()
+        buf = w.buf
+        buf += _I32_I16_I64_NO_TAGS.pack(self.throttle_time_ms, self.error_code, self.broker_epoch)

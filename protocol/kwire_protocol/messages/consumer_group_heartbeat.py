@@ -10,10 +10,22 @@ from typing import ClassVar
 
 import attrs
 
-from kwire_protocol.wire import NULL_UUID, Reader, UnsupportedField, UnsupportedVersion, Uuid, Writer
+from kwire_protocol.wire import (
+    MALFORMED,
+    NULL_UUID,
+    SHORT_TEXT,
+    Reader,
+    UnsupportedField,
+    UnsupportedVersion,
+    Uuid,
+    Writer,
+)
 
+_I32 = Struct(">i")
+_I32_HEAD = Struct(">iB")
 _I32_I16 = Struct(">ih")
 _I32_I32 = Struct(">ii")
+_UUID = Struct(">16s")
 
 
 @attrs.define
@@ -22,17 +34,39 @@ class ConsumerGroupHeartbeatRequestTopicPartitions:
     partitions: list[int] = attrs.Factory(list)
 
     @classmethod
-    def read(cls, r: Reader, version: int) -> ConsumerGroupHeartbeatRequestTopicPartitions:
-        topic_id = r.uuid()
-        partitions = r.int32s(r.compact_count(4))
-        r.skip_tags()
-        return cls(topic_id, partitions)
+    def read_array(cls, r: Reader, version: int, count: int) -> list[ConsumerGroupHeartbeatRequestTopicPartitions]:
+        buf = r.buf
+        pos = r.pos
+        new = cls.__new__
+        items: list[ConsumerGroupHeartbeatRequestTopicPartitions] = []
+        for _ in range(count):
+            self = new(cls)
+            (self.topic_id,) = _UUID.unpack_from(buf, pos)
+            pos += 16
+            r.pos = pos
+            self.partitions = r.int32s(r.compact_count(4))
+            pos = r.pos
+            tags = buf[pos]
+            pos += 1
+            if tags:
+                pos = r.unknown_tags(pos - 1)
+            items.append(self)
+        r.pos = pos
+        return items
 
-    def write(self, w: Writer, version: int) -> None:
-        w.uuid(self.topic_id)
-        w.compact_count(len(self.partitions))
-        w.int32s(self.partitions)
-        w.no_tags()
+    @staticmethod
+    def write_array(items: list[ConsumerGroupHeartbeatRequestTopicPartitions], w: Writer, version: int) -> None:
+        buf = w.buf
+        count = len(items) + 1
+        if count < 128:
+            buf.append(count)
+        else:
+            w.unsigned_varint(count)
+        for self in items:
+            w.uuid(self.topic_id)
+            w.compact_count(len(self.partitions))
+            w.int32s(self.partitions)
+            buf.append(0)
 
 
 @attrs.define
@@ -56,67 +90,163 @@ class ConsumerGroupHeartbeatRequest:
     def read(cls, r: Reader, version: int) -> ConsumerGroupHeartbeatRequest:
         if not 0 <= version <= 1:
             raise UnsupportedVersion("ConsumerGroupHeartbeatRequest", version)
-        group_id = r.compact_string()
-        member_id = r.compact_string()
-        member_epoch = r.int32()
-        instance_id = r.compact_nullable_string()
-        rack_id = r.compact_nullable_string()
-        rebalance_timeout_ms = r.int32()
-        count = r.compact_nullable_count(1)
-        subscribed_topic_names = None if count is None else [r.compact_string() for _ in range(count)]
-        if version >= 1:
-            subscribed_topic_regex = r.compact_nullable_string()
-        else:
-            subscribed_topic_regex = None
-        server_assignor = r.compact_nullable_string()
-        count = r.compact_nullable_count(18)
-        topic_partitions = (
-            None
-            if count is None
-            else [ConsumerGroupHeartbeatRequestTopicPartitions.read(r, version) for _ in range(count)]
-        )
-        r.skip_tags()
-        return cls(
-            group_id,
-            member_id,
-            member_epoch,
-            instance_id,
-            rack_id,
-            rebalance_timeout_ms,
-            subscribed_topic_names,
-            subscribed_topic_regex,
-            server_assignor,
-            topic_partitions,
-        )
+        try:
+            buf = r.buf
+            pos = r.pos
+            self = cls.__new__(cls)
+            group_id_size = buf[pos]
+            pos += 1
+            if 0 < group_id_size < 128:
+                text, member_id_size = SHORT_TEXT[group_id_size].unpack_from(buf, pos)
+                self.group_id = text.decode()
+                pos += group_id_size
+            else:
+                r.pos = pos - 1
+                self.group_id = r.compact_string()
+                pos = r.pos
+                member_id_size = buf[pos]
+                pos += 1
+            if 0 < member_id_size < 128:
+                text, _ = SHORT_TEXT[member_id_size].unpack_from(buf, pos)
+                self.member_id = text.decode()
+                pos += member_id_size - 1
+            else:
+                r.pos = pos - 1
+                self.member_id = r.compact_string()
+                pos = r.pos
+            self.member_epoch, instance_id_size = _I32_HEAD.unpack_from(buf, pos)
+            pos += 5
+            if 0 < instance_id_size < 128:
+                text, rack_id_size = SHORT_TEXT[instance_id_size].unpack_from(buf, pos)
+                self.instance_id = text.decode()
+                pos += instance_id_size
+            elif instance_id_size == 0:
+                self.instance_id = None
+                rack_id_size = buf[pos]
+                pos += 1
+            else:
+                r.pos = pos - 1
+                self.instance_id = r.compact_nullable_string()
+                pos = r.pos
+                rack_id_size = buf[pos]
+                pos += 1
+            if 0 < rack_id_size < 128:
+                text, _ = SHORT_TEXT[rack_id_size].unpack_from(buf, pos)
+                self.rack_id = text.decode()
+                pos += rack_id_size - 1
+            elif rack_id_size == 0:
+                self.rack_id = None
+            else:
+                r.pos = pos - 1
+                self.rack_id = r.compact_nullable_string()
+                pos = r.pos
+            (self.rebalance_timeout_ms,) = _I32.unpack_from(buf, pos)
+            pos += 4
+            if version >= 1:
+                r.pos = pos
+                elements = r.compact_nullable_count(1)
+                self.subscribed_topic_names = (
+                    None if elements is None else [r.compact_string() for _ in range(elements)]
+                )
+                pos = r.pos
+                subscribed_topic_regex_size = buf[pos]
+                pos += 1
+                if 0 < subscribed_topic_regex_size < 128:
+                    text, server_assignor_size = SHORT_TEXT[subscribed_topic_regex_size].unpack_from(buf, pos)
+                    self.subscribed_topic_regex = text.decode()
+                    pos += subscribed_topic_regex_size
+                elif subscribed_topic_regex_size == 0:
+                    self.subscribed_topic_regex = None
+                    server_assignor_size = buf[pos]
+                    pos += 1
+                else:
+                    r.pos = pos - 1
+                    self.subscribed_topic_regex = r.compact_nullable_string()
+                    pos = r.pos
+                    server_assignor_size = buf[pos]
+                    pos += 1
+            else:
+                r.pos = pos
+                elements = r.compact_nullable_count(1)
+                self.subscribed_topic_names = (
+                    None if elements is None else [r.compact_string() for _ in range(elements)]
+                )
+                pos = r.pos
+                server_assignor_size = buf[pos]
+                pos += 1
+                self.subscribed_topic_regex = None
+            if 0 < server_assignor_size < 128:
+                text, topic_partitions_count = SHORT_TEXT[server_assignor_size].unpack_from(buf, pos)
+                self.server_assignor = text.decode()
+                pos += server_assignor_size
+            elif server_assignor_size == 0:
+                self.server_assignor = None
+                topic_partitions_count = buf[pos]
+                pos += 1
+            else:
+                r.pos = pos - 1
+                self.server_assignor = r.compact_nullable_string()
+                pos = r.pos
+                topic_partitions_count = buf[pos]
+                pos += 1
+            r.pos = pos
+            elements = r.nullable_elements(topic_partitions_count, 18)
+            self.topic_partitions = (
+                None
+                if elements is None
+                else ConsumerGroupHeartbeatRequestTopicPartitions.read_array(r, version, elements)
+            )
+            pos = r.pos
+            tags = buf[pos]
+            pos += 1
+            if tags:
+                pos = r.unknown_tags(pos - 1)
+            r.pos = pos
+        except MALFORMED as error:
+            raise r.malformed(error) from None
+        return self
 
     def write(self, w: Writer, version: int) -> None:
         if not 0 <= version <= 1:
             raise UnsupportedVersion("ConsumerGroupHeartbeatRequest", version)
+        buf = w.buf
         w.compact_string(self.group_id)
         w.compact_string(self.member_id)
-        w.int32(self.member_epoch)
-        w.compact_nullable_string(self.instance_id)
-        w.compact_nullable_string(self.rack_id)
-        w.int32(self.rebalance_timeout_ms)
+        buf += _I32.pack(self.member_epoch)
+        if self.instance_id is None:
+            buf.append(0)
+        else:
+            w.compact_string(self.instance_id)
+        if self.rack_id is None:
+            buf.append(0)
+        else:
+            w.compact_string(self.rack_id)
+        buf += _I32.pack(self.rebalance_timeout_ms)
         if self.subscribed_topic_names is None:
-            w.compact_null_count()
+            buf.append(0)
         else:
             w.compact_count(len(self.subscribed_topic_names))
             for subscribed_topic_name in self.subscribed_topic_names:
                 w.compact_string(subscribed_topic_name)
         if version >= 1:
-            w.compact_nullable_string(self.subscribed_topic_regex)
+            if self.subscribed_topic_regex is None:
+                buf.append(0)
+            else:
+                w.compact_string(self.subscribed_topic_regex)
         else:
             if self.subscribed_topic_regex is not None:
                 raise UnsupportedField("ConsumerGroupHeartbeatRequest.subscribed_topic_regex", version)
-        w.compact_nullable_string(self.server_assignor)
-        if self.topic_partitions is None:
-            w.compact_null_count()
+        if self.server_assignor is None:
+            buf.append(0)
         else:
-            w.compact_count(len(self.topic_partitions))
-            for topic_partition in self.topic_partitions:
-                topic_partition.write(w, version)
-        w.no_tags()
+            w.compact_string(self.server_assignor)
+        if self.topic_partitions is None:
+            buf.append(0)
+        elif self.topic_partitions:
+            ConsumerGroupHeartbeatRequestTopicPartitions.write_array(self.topic_partitions, w, version)
+        else:
+            buf.append(1)
+        buf.append(0)
 
 
 @attrs.define
@@ -126,16 +256,25 @@ class ConsumerGroupHeartbeatResponseTopicPartitions:
 
     @classmethod
     def read(cls, r: Reader, version: int) -> ConsumerGroupHeartbeatResponseTopicPartitions:
-        topic_id = r.uuid()
-        partitions = r.int32s(r.compact_count(4))
+        self = cls.__new__(cls)
+        self.topic_id = r.uuid()
+        self.partitions = r.int32s(r.compact_count(4))
         r.skip_tags()
-        return cls(topic_id, partitions)
+        return self
 
-    def write(self, w: Writer, version: int) -> None:
-        w.uuid(self.topic_id)
-        w.compact_count(len(self.partitions))
-        w.int32s(self.partitions)
-        w.no_tags()
+    @staticmethod
+    def write_array(items: list[ConsumerGroupHeartbeatResponseTopicPartitions], w: Writer, version: int) -> None:
+        buf = w.buf
+        count = len(items) + 1
+        if count < 128:
+            buf.append(count)
+        else:
+            w.unsigned_varint(count)
+        for self in items:
+            w.uuid(self.topic_id)
+            w.compact_count(len(self.partitions))
+            w.int32s(self.partitions)
+            buf.append(0)
 
 
 @attrs.define
@@ -144,17 +283,20 @@ class Assignment:
 
     @classmethod
     def read(cls, r: Reader, version: int) -> Assignment:
-        topic_partitions = [
+        self = cls.__new__(cls)
+        self.topic_partitions = [
             ConsumerGroupHeartbeatResponseTopicPartitions.read(r, version) for _ in range(r.compact_count(18))
         ]
         r.skip_tags()
-        return cls(topic_partitions)
+        return self
 
     def write(self, w: Writer, version: int) -> None:
-        w.compact_count(len(self.topic_partitions))
-        for topic_partition in self.topic_partitions:
-            topic_partition.write(w, version)
-        w.no_tags()
+        buf = w.buf
+        if self.topic_partitions:
+            ConsumerGroupHeartbeatResponseTopicPartitions.write_array(self.topic_partitions, w, version)
+        else:
+            buf.append(1)
+        buf.append(0)
 
 
 @attrs.define
@@ -175,26 +317,32 @@ class ConsumerGroupHeartbeatResponse:
     def read(cls, r: Reader, version: int) -> ConsumerGroupHeartbeatResponse:
         if not 0 <= version <= 1:
             raise UnsupportedVersion("ConsumerGroupHeartbeatResponse", version)
-        throttle_time_ms, error_code = r.unpack(_I32_I16)
-        error_message = r.compact_nullable_string()
-        member_id = r.compact_nullable_string()
-        member_epoch, heartbeat_interval_ms = r.unpack(_I32_I32)
-        assignment = None if r.int8() < 0 else Assignment.read(r, version)
+        self = cls.__new__(cls)
+        self.throttle_time_ms, self.error_code = r.unpack(_I32_I16)
+        self.error_message = r.compact_nullable_string()
+        self.member_id = r.compact_nullable_string()
+        self.member_epoch, self.heartbeat_interval_ms = r.unpack(_I32_I32)
+        self.assignment = None if r.int8() < 0 else Assignment.read(r, version)
         r.skip_tags()
-        return cls(
-            throttle_time_ms, error_code, error_message, member_id, member_epoch, heartbeat_interval_ms, assignment
-        )
+        return self
 
     def write(self, w: Writer, version: int) -> None:
         if not 0 <= version <= 1:
             raise UnsupportedVersion("ConsumerGroupHeartbeatResponse", version)
-        w.buf += _I32_I16.pack(self.throttle_time_ms, self.error_code)
-        w.compact_nullable_string(self.error_message)
-        w.compact_nullable_string(self.member_id)
-        w.buf += _I32_I32.pack(self.member_epoch, self.heartbeat_interval_ms)
-        if self.assignment is None:
-            w.int8(-1)
+        buf = w.buf
+        buf += _I32_I16.pack(self.throttle_time_ms, self.error_code)
+        if self.error_message is None:
+            buf.append(0)
         else:
-            w.int8(1)
+            w.compact_string(self.error_message)
+        if self.member_id is None:
+            buf.append(0)
+        else:
+            w.compact_string(self.member_id)
+        buf += _I32_I32.pack(self.member_epoch, self.heartbeat_interval_ms)
+        if self.assignment is None:
+            buf.append(255)
+        else:
+            buf.append(1)
             self.assignment.write(w, version)
-        w.no_tags()
+        buf.append(0)

@@ -10,11 +10,16 @@ from typing import ClassVar
 
 import attrs
 
-from kwire_protocol.wire import NULL_UUID, Reader, UnsupportedVersion, Uuid, Writer
+from kwire_protocol.wire import MALFORMED, NULL_UUID, SHORT_TEXT, Reader, UnsupportedVersion, Uuid, Writer
 
-_I16_I16 = Struct(">hh")
+_BOOL = Struct(">?")
+_I16_I16_HEAD = Struct(">hhB")
+_I16_I16_NO_TAGS = Struct(">hhx")
+_I32 = Struct(">i")
 _I32_I16 = Struct(">ih")
-_UI16_I16 = Struct(">Hh")
+_I32_UUID_BOOL_HEAD = Struct(">i16s?B")
+_UI16_I16_HEAD = Struct(">HhB")
+_UI16_I16_NO_TAGS = Struct(">Hhx")
 
 
 @attrs.define
@@ -25,18 +30,53 @@ class Listener:
     security_protocol: int = 0
 
     @classmethod
-    def read(cls, r: Reader, version: int) -> Listener:
-        name = r.compact_string()
-        host = r.compact_string()
-        port, security_protocol = r.unpack(_UI16_I16)
-        r.skip_tags()
-        return cls(name, host, port, security_protocol)
+    def read_array(cls, r: Reader, version: int, count: int) -> list[Listener]:
+        buf = r.buf
+        pos = r.pos
+        new = cls.__new__
+        items: list[Listener] = []
+        for _ in range(count):
+            self = new(cls)
+            name_size = buf[pos]
+            pos += 1
+            if 0 < name_size < 128:
+                text, host_size = SHORT_TEXT[name_size].unpack_from(buf, pos)
+                self.name = text.decode()
+                pos += name_size
+            else:
+                r.pos = pos - 1
+                self.name = r.compact_string()
+                pos = r.pos
+                host_size = buf[pos]
+                pos += 1
+            if 0 < host_size < 128:
+                text, _ = SHORT_TEXT[host_size].unpack_from(buf, pos)
+                self.host = text.decode()
+                pos += host_size - 1
+            else:
+                r.pos = pos - 1
+                self.host = r.compact_string()
+                pos = r.pos
+            self.port, self.security_protocol, tags = _UI16_I16_HEAD.unpack_from(buf, pos)
+            pos += 5
+            if tags:
+                pos = r.unknown_tags(pos - 1)
+            items.append(self)
+        r.pos = pos
+        return items
 
-    def write(self, w: Writer, version: int) -> None:
-        w.compact_string(self.name)
-        w.compact_string(self.host)
-        w.buf += _UI16_I16.pack(self.port, self.security_protocol)
-        w.no_tags()
+    @staticmethod
+    def write_array(items: list[Listener], w: Writer, version: int) -> None:
+        buf = w.buf
+        count = len(items) + 1
+        if count < 128:
+            buf.append(count)
+        else:
+            w.unsigned_varint(count)
+        for self in items:
+            w.compact_string(self.name)
+            w.compact_string(self.host)
+            buf += _UI16_I16_NO_TAGS.pack(self.port, self.security_protocol)
 
 
 @attrs.define
@@ -46,16 +86,42 @@ class Feature:
     max_supported_version: int = 0
 
     @classmethod
-    def read(cls, r: Reader, version: int) -> Feature:
-        name = r.compact_string()
-        min_supported_version, max_supported_version = r.unpack(_I16_I16)
-        r.skip_tags()
-        return cls(name, min_supported_version, max_supported_version)
+    def read_array(cls, r: Reader, version: int, count: int) -> list[Feature]:
+        buf = r.buf
+        pos = r.pos
+        new = cls.__new__
+        items: list[Feature] = []
+        for _ in range(count):
+            self = new(cls)
+            name_size = buf[pos]
+            pos += 1
+            if 0 < name_size < 128:
+                text, _ = SHORT_TEXT[name_size].unpack_from(buf, pos)
+                self.name = text.decode()
+                pos += name_size - 1
+            else:
+                r.pos = pos - 1
+                self.name = r.compact_string()
+                pos = r.pos
+            self.min_supported_version, self.max_supported_version, tags = _I16_I16_HEAD.unpack_from(buf, pos)
+            pos += 5
+            if tags:
+                pos = r.unknown_tags(pos - 1)
+            items.append(self)
+        r.pos = pos
+        return items
 
-    def write(self, w: Writer, version: int) -> None:
-        w.compact_string(self.name)
-        w.buf += _I16_I16.pack(self.min_supported_version, self.max_supported_version)
-        w.no_tags()
+    @staticmethod
+    def write_array(items: list[Feature], w: Writer, version: int) -> None:
+        buf = w.buf
+        count = len(items) + 1
+        if count < 128:
+            buf.append(count)
+        else:
+            w.unsigned_varint(count)
+        for self in items:
+            w.compact_string(self.name)
+            buf += _I16_I16_NO_TAGS.pack(self.min_supported_version, self.max_supported_version)
 
 
 @attrs.define
@@ -74,27 +140,49 @@ class ControllerRegistrationRequest:
     def read(cls, r: Reader, version: int) -> ControllerRegistrationRequest:
         if version != 0:
             raise UnsupportedVersion("ControllerRegistrationRequest", version)
-        controller_id = r.int32()
-        incarnation_id = r.uuid()
-        zk_migration_ready = r.boolean()
-        listeners = [Listener.read(r, version) for _ in range(r.compact_count(7))]
-        features = [Feature.read(r, version) for _ in range(r.compact_count(6))]
-        r.skip_tags()
-        return cls(controller_id, incarnation_id, zk_migration_ready, listeners, features)
+        try:
+            buf = r.buf
+            pos = r.pos
+            self = cls.__new__(cls)
+            self.controller_id, self.incarnation_id, self.zk_migration_ready, listeners_count = (
+                _I32_UUID_BOOL_HEAD.unpack_from(buf, pos)
+            )
+            pos += 22
+            r.pos = pos
+            self.listeners = (
+                [] if listeners_count == 1 else Listener.read_array(r, version, r.elements(listeners_count, 7))
+            )
+            pos = r.pos
+            features_count = buf[pos]
+            pos += 1
+            r.pos = pos
+            self.features = [] if features_count == 1 else Feature.read_array(r, version, r.elements(features_count, 6))
+            pos = r.pos
+            tags = buf[pos]
+            pos += 1
+            if tags:
+                pos = r.unknown_tags(pos - 1)
+            r.pos = pos
+        except MALFORMED as error:
+            raise r.malformed(error) from None
+        return self
 
     def write(self, w: Writer, version: int) -> None:
         if version != 0:
             raise UnsupportedVersion("ControllerRegistrationRequest", version)
-        w.int32(self.controller_id)
+        buf = w.buf
+        buf += _I32.pack(self.controller_id)
         w.uuid(self.incarnation_id)
-        w.boolean(self.zk_migration_ready)
-        w.compact_count(len(self.listeners))
-        for listener in self.listeners:
-            listener.write(w, version)
-        w.compact_count(len(self.features))
-        for feature in self.features:
-            feature.write(w, version)
-        w.no_tags()
+        buf += _BOOL.pack(self.zk_migration_ready)
+        if self.listeners:
+            Listener.write_array(self.listeners, w, version)
+        else:
+            buf.append(1)
+        if self.features:
+            Feature.write_array(self.features, w, version)
+        else:
+            buf.append(1)
+        buf.append(0)
 
 
 @attrs.define
@@ -111,14 +199,19 @@ class ControllerRegistrationResponse:
     def read(cls, r: Reader, version: int) -> ControllerRegistrationResponse:
         if version != 0:
             raise UnsupportedVersion("ControllerRegistrationResponse", version)
-        throttle_time_ms, error_code = r.unpack(_I32_I16)
-        error_message = r.compact_nullable_string()
+        self = cls.__new__(cls)
+        self.throttle_time_ms, self.error_code = r.unpack(_I32_I16)
+        self.error_message = r.compact_nullable_string()
         r.skip_tags()
-        return cls(throttle_time_ms, error_code, error_message)
+        return self
 
     def write(self, w: Writer, version: int) -> None:
         if version != 0:
             raise UnsupportedVersion("ControllerRegistrationResponse", version)
-        w.buf += _I32_I16.pack(self.throttle_time_ms, self.error_code)
-        w.compact_nullable_string(self.error_message)
-        w.no_tags()
+        buf = w.buf
+        buf += _I32_I16.pack(self.throttle_time_ms, self.error_code)
+        if self.error_message is None:
+            buf.append(0)
+        else:
+            w.compact_string(self.error_message)
+        buf.append(0)

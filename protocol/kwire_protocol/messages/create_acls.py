@@ -10,9 +10,15 @@ from typing import ClassVar
 
 import attrs
 
-from kwire_protocol.wire import Reader, UnsupportedVersion, Writer
+from kwire_protocol.wire import MALFORMED, SHORT_TEXT, Reader, UnsupportedVersion, Writer
 
+_I16 = Struct(">h")
+_I32 = Struct(">i")
+_I8 = Struct(">b")
+_I8_HEAD = Struct(">bB")
 _I8_I8 = Struct(">bb")
+_I8_I8_HEAD = Struct(">bbB")
+_I8_I8_NO_TAGS = Struct(">bbx")
 
 
 @attrs.define
@@ -26,40 +32,88 @@ class AclCreation:
     permission_type: int = 0
 
     @classmethod
-    def read(cls, r: Reader, version: int) -> AclCreation:
-        resource_type = r.int8()
-        if version >= 2:
-            resource_name = r.compact_string()
-        else:
-            resource_name = r.string()
-        resource_pattern_type = r.int8()
-        if version >= 2:
-            principal = r.compact_string()
-            host = r.compact_string()
-        else:
-            principal = r.string()
-            host = r.string()
-        operation, permission_type = r.unpack(_I8_I8)
-        if version >= 2:
-            r.skip_tags()
-        return cls(resource_type, resource_name, resource_pattern_type, principal, host, operation, permission_type)
+    def read_array(cls, r: Reader, version: int, count: int) -> list[AclCreation]:
+        buf = r.buf
+        pos = r.pos
+        new = cls.__new__
+        items: list[AclCreation] = []
+        for _ in range(count):
+            self = new(cls)
+            self.resource_type, resource_name_size = _I8_HEAD.unpack_from(buf, pos)
+            pos += 2
+            if 0 < resource_name_size < 128:
+                text, _ = SHORT_TEXT[resource_name_size].unpack_from(buf, pos)
+                self.resource_name = text.decode()
+                pos += resource_name_size - 1
+            else:
+                r.pos = pos - 1
+                self.resource_name = r.compact_string()
+                pos = r.pos
+            self.resource_pattern_type, principal_size = _I8_HEAD.unpack_from(buf, pos)
+            pos += 2
+            if 0 < principal_size < 128:
+                text, host_size = SHORT_TEXT[principal_size].unpack_from(buf, pos)
+                self.principal = text.decode()
+                pos += principal_size
+            else:
+                r.pos = pos - 1
+                self.principal = r.compact_string()
+                pos = r.pos
+                host_size = buf[pos]
+                pos += 1
+            if 0 < host_size < 128:
+                text, _ = SHORT_TEXT[host_size].unpack_from(buf, pos)
+                self.host = text.decode()
+                pos += host_size - 1
+            else:
+                r.pos = pos - 1
+                self.host = r.compact_string()
+                pos = r.pos
+            self.operation, self.permission_type, tags = _I8_I8_HEAD.unpack_from(buf, pos)
+            pos += 3
+            if tags:
+                pos = r.unknown_tags(pos - 1)
+            items.append(self)
+        r.pos = pos
+        return items
 
-    def write(self, w: Writer, version: int) -> None:
-        w.int8(self.resource_type)
+    @classmethod
+    def read_classic(cls, r: Reader, version: int) -> AclCreation:
+        self = cls.__new__(cls)
+        self.resource_type = r.int8()
+        self.resource_name = r.string()
+        self.resource_pattern_type = r.int8()
+        self.principal = r.string()
+        self.host = r.string()
+        self.operation, self.permission_type = r.unpack(_I8_I8)
+        return self
+
+    @staticmethod
+    def write_array(items: list[AclCreation], w: Writer, version: int) -> None:
+        buf = w.buf
         if version >= 2:
-            w.compact_string(self.resource_name)
+            count = len(items) + 1
+            if count < 128:
+                buf.append(count)
+            else:
+                w.unsigned_varint(count)
         else:
-            w.string(self.resource_name)
-        w.int8(self.resource_pattern_type)
-        if version >= 2:
-            w.compact_string(self.principal)
-            w.compact_string(self.host)
-        else:
-            w.string(self.principal)
-            w.string(self.host)
-        w.buf += _I8_I8.pack(self.operation, self.permission_type)
-        if version >= 2:
-            w.no_tags()
+            w.count(len(items))
+        for self in items:
+            buf += _I8.pack(self.resource_type)
+            if version >= 2:
+                w.compact_string(self.resource_name)
+            else:
+                w.string(self.resource_name)
+            buf += _I8.pack(self.resource_pattern_type)
+            if version >= 2:
+                w.compact_string(self.principal)
+                w.compact_string(self.host)
+                buf += _I8_I8_NO_TAGS.pack(self.operation, self.permission_type)
+            else:
+                w.string(self.principal)
+                w.string(self.host)
+                buf += _I8_I8.pack(self.operation, self.permission_type)
 
 
 @attrs.define
@@ -74,25 +128,46 @@ class CreateAclsRequest:
     def read(cls, r: Reader, version: int) -> CreateAclsRequest:
         if not 1 <= version <= 3:
             raise UnsupportedVersion("CreateAclsRequest", version)
-        if version >= 2:
-            creations = [AclCreation.read(r, version) for _ in range(r.compact_count(8))]
-            r.skip_tags()
-        else:
-            creations = [AclCreation.read(r, version) for _ in range(r.count(10))]
-        return cls(creations)
+        if version < 2:
+            return cls.read_classic(r, version)
+        try:
+            buf = r.buf
+            pos = r.pos
+            self = cls.__new__(cls)
+            creations_count = buf[pos]
+            pos += 1
+            r.pos = pos
+            self.creations = (
+                [] if creations_count == 1 else AclCreation.read_array(r, version, r.elements(creations_count, 8))
+            )
+            pos = r.pos
+            tags = buf[pos]
+            pos += 1
+            if tags:
+                pos = r.unknown_tags(pos - 1)
+            r.pos = pos
+        except MALFORMED as error:
+            raise r.malformed(error) from None
+        return self
+
+    @classmethod
+    def read_classic(cls, r: Reader, version: int) -> CreateAclsRequest:
+        self = cls.__new__(cls)
+        self.creations = [AclCreation.read_classic(r, version) for _ in range(r.count(10))]
+        return self
 
     def write(self, w: Writer, version: int) -> None:
         if not 1 <= version <= 3:
             raise UnsupportedVersion("CreateAclsRequest", version)
+        buf = w.buf
         if version >= 2:
-            w.compact_count(len(self.creations))
-            for creation in self.creations:
-                creation.write(w, version)
-            w.no_tags()
+            if self.creations:
+                AclCreation.write_array(self.creations, w, version)
+            else:
+                buf.append(1)
+            buf.append(0)
         else:
-            w.count(len(self.creations))
-            for creation in self.creations:
-                creation.write(w, version)
+            AclCreation.write_array(self.creations, w, version)
 
 
 @attrs.define
@@ -102,21 +177,36 @@ class AclCreationResult:
 
     @classmethod
     def read(cls, r: Reader, version: int) -> AclCreationResult:
-        error_code = r.int16()
+        self = cls.__new__(cls)
+        self.error_code = r.int16()
         if version >= 2:
-            error_message = r.compact_nullable_string()
+            self.error_message = r.compact_nullable_string()
             r.skip_tags()
         else:
-            error_message = r.nullable_string()
-        return cls(error_code, error_message)
+            self.error_message = r.nullable_string()
+        return self
 
-    def write(self, w: Writer, version: int) -> None:
-        w.int16(self.error_code)
+    @staticmethod
+    def write_array(items: list[AclCreationResult], w: Writer, version: int) -> None:
+        buf = w.buf
         if version >= 2:
-            w.compact_nullable_string(self.error_message)
-            w.no_tags()
+            count = len(items) + 1
+            if count < 128:
+                buf.append(count)
+            else:
+                w.unsigned_varint(count)
         else:
-            w.nullable_string(self.error_message)
+            w.count(len(items))
+        for self in items:
+            buf += _I16.pack(self.error_code)
+            if version >= 2:
+                if self.error_message is None:
+                    buf.append(0)
+                else:
+                    w.compact_string(self.error_message)
+                buf.append(0)
+            else:
+                w.nullable_string(self.error_message)
 
 
 @attrs.define
@@ -132,24 +222,25 @@ class CreateAclsResponse:
     def read(cls, r: Reader, version: int) -> CreateAclsResponse:
         if not 1 <= version <= 3:
             raise UnsupportedVersion("CreateAclsResponse", version)
-        throttle_time_ms = r.int32()
+        self = cls.__new__(cls)
+        self.throttle_time_ms = r.int32()
         if version >= 2:
-            results = [AclCreationResult.read(r, version) for _ in range(r.compact_count(4))]
+            self.results = [AclCreationResult.read(r, version) for _ in range(r.compact_count(4))]
             r.skip_tags()
         else:
-            results = [AclCreationResult.read(r, version) for _ in range(r.count(4))]
-        return cls(throttle_time_ms, results)
+            self.results = [AclCreationResult.read(r, version) for _ in range(r.count(4))]
+        return self
 
     def write(self, w: Writer, version: int) -> None:
         if not 1 <= version <= 3:
             raise UnsupportedVersion("CreateAclsResponse", version)
-        w.int32(self.throttle_time_ms)
+        buf = w.buf
+        buf += _I32.pack(self.throttle_time_ms)
         if version >= 2:
-            w.compact_count(len(self.results))
-            for result in self.results:
-                result.write(w, version)
-            w.no_tags()
+            if self.results:
+                AclCreationResult.write_array(self.results, w, version)
+            else:
+                buf.append(1)
+            buf.append(0)
         else:
-            w.count(len(self.results))
-            for result in self.results:
-                result.write(w, version)
+            AclCreationResult.write_array(self.results, w, version)

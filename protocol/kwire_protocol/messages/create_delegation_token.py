@@ -10,9 +10,15 @@ from typing import ClassVar
 
 import attrs
 
-from kwire_protocol.wire import Reader, UnsupportedField, UnsupportedVersion, Writer
+from kwire_protocol.wire import MALFORMED, SHORT_TEXT, Reader, UnsupportedField, UnsupportedVersion, Writer
 
+_I16 = Struct(">h")
+_I32 = Struct(">i")
+_I32_NO_TAGS = Struct(">ix")
+_I64 = Struct(">q")
+_I64_HEAD = Struct(">qB")
 _I64_I64_I64 = Struct(">qqq")
+_I64_NO_TAGS = Struct(">qx")
 
 
 @attrs.define
@@ -21,24 +27,67 @@ class CreatableRenewers:
     principal_name: str = ""
 
     @classmethod
-    def read(cls, r: Reader, version: int) -> CreatableRenewers:
-        if version >= 2:
-            principal_type = r.compact_string()
-            principal_name = r.compact_string()
-            r.skip_tags()
-        else:
-            principal_type = r.string()
-            principal_name = r.string()
-        return cls(principal_type, principal_name)
+    def read_array(cls, r: Reader, version: int, count: int) -> list[CreatableRenewers]:
+        buf = r.buf
+        pos = r.pos
+        new = cls.__new__
+        items: list[CreatableRenewers] = []
+        for _ in range(count):
+            self = new(cls)
+            principal_type_size = buf[pos]
+            pos += 1
+            if 0 < principal_type_size < 128:
+                text, principal_name_size = SHORT_TEXT[principal_type_size].unpack_from(buf, pos)
+                self.principal_type = text.decode()
+                pos += principal_type_size
+            else:
+                r.pos = pos - 1
+                self.principal_type = r.compact_string()
+                pos = r.pos
+                principal_name_size = buf[pos]
+                pos += 1
+            if 0 < principal_name_size < 128:
+                text, tags = SHORT_TEXT[principal_name_size].unpack_from(buf, pos)
+                self.principal_name = text.decode()
+                pos += principal_name_size
+            else:
+                r.pos = pos - 1
+                self.principal_name = r.compact_string()
+                pos = r.pos
+                tags = buf[pos]
+                pos += 1
+            if tags:
+                pos = r.unknown_tags(pos - 1)
+            items.append(self)
+        r.pos = pos
+        return items
 
-    def write(self, w: Writer, version: int) -> None:
+    @classmethod
+    def read_classic(cls, r: Reader, version: int) -> CreatableRenewers:
+        self = cls.__new__(cls)
+        self.principal_type = r.string()
+        self.principal_name = r.string()
+        return self
+
+    @staticmethod
+    def write_array(items: list[CreatableRenewers], w: Writer, version: int) -> None:
+        buf = w.buf
         if version >= 2:
-            w.compact_string(self.principal_type)
-            w.compact_string(self.principal_name)
-            w.no_tags()
+            count = len(items) + 1
+            if count < 128:
+                buf.append(count)
+            else:
+                w.unsigned_varint(count)
         else:
-            w.string(self.principal_type)
-            w.string(self.principal_name)
+            w.count(len(items))
+        for self in items:
+            if version >= 2:
+                w.compact_string(self.principal_type)
+                w.compact_string(self.principal_name)
+                buf.append(0)
+            else:
+                w.string(self.principal_type)
+                w.string(self.principal_name)
 
 
 @attrs.define
@@ -56,43 +105,98 @@ class CreateDelegationTokenRequest:
     def read(cls, r: Reader, version: int) -> CreateDelegationTokenRequest:
         if not 1 <= version <= 3:
             raise UnsupportedVersion("CreateDelegationTokenRequest", version)
-        if version >= 3:
-            owner_principal_type = r.compact_nullable_string()
-            owner_principal_name = r.compact_nullable_string()
-        else:
-            owner_principal_type = ""
-            owner_principal_name = ""
-        if version >= 2:
-            renewers = [CreatableRenewers.read(r, version) for _ in range(r.compact_count(3))]
-        else:
-            renewers = [CreatableRenewers.read(r, version) for _ in range(r.count(4))]
-        max_lifetime_ms = r.int64()
-        if version >= 2:
-            r.skip_tags()
-        return cls(owner_principal_type, owner_principal_name, renewers, max_lifetime_ms)
+        if version < 2:
+            return cls.read_classic(r, version)
+        try:
+            buf = r.buf
+            pos = r.pos
+            self = cls.__new__(cls)
+            if version >= 3:
+                owner_principal_type_size = buf[pos]
+                pos += 1
+                if 0 < owner_principal_type_size < 128:
+                    text, owner_principal_name_size = SHORT_TEXT[owner_principal_type_size].unpack_from(buf, pos)
+                    self.owner_principal_type = text.decode()
+                    pos += owner_principal_type_size
+                elif owner_principal_type_size == 0:
+                    self.owner_principal_type = None
+                    owner_principal_name_size = buf[pos]
+                    pos += 1
+                else:
+                    r.pos = pos - 1
+                    self.owner_principal_type = r.compact_nullable_string()
+                    pos = r.pos
+                    owner_principal_name_size = buf[pos]
+                    pos += 1
+                if 0 < owner_principal_name_size < 128:
+                    text, renewers_count = SHORT_TEXT[owner_principal_name_size].unpack_from(buf, pos)
+                    self.owner_principal_name = text.decode()
+                    pos += owner_principal_name_size
+                elif owner_principal_name_size == 0:
+                    self.owner_principal_name = None
+                    renewers_count = buf[pos]
+                    pos += 1
+                else:
+                    r.pos = pos - 1
+                    self.owner_principal_name = r.compact_nullable_string()
+                    pos = r.pos
+                    renewers_count = buf[pos]
+                    pos += 1
+            else:
+                renewers_count = buf[pos]
+                pos += 1
+                self.owner_principal_type = ""
+                self.owner_principal_name = ""
+            r.pos = pos
+            self.renewers = (
+                [] if renewers_count == 1 else CreatableRenewers.read_array(r, version, r.elements(renewers_count, 3))
+            )
+            pos = r.pos
+            self.max_lifetime_ms, tags = _I64_HEAD.unpack_from(buf, pos)
+            pos += 9
+            if tags:
+                pos = r.unknown_tags(pos - 1)
+            r.pos = pos
+        except MALFORMED as error:
+            raise r.malformed(error) from None
+        return self
+
+    @classmethod
+    def read_classic(cls, r: Reader, version: int) -> CreateDelegationTokenRequest:
+        self = cls.__new__(cls)
+        self.owner_principal_type = ""
+        self.owner_principal_name = ""
+        self.renewers = [CreatableRenewers.read_classic(r, version) for _ in range(r.count(4))]
+        self.max_lifetime_ms = r.int64()
+        return self
 
     def write(self, w: Writer, version: int) -> None:
         if not 1 <= version <= 3:
             raise UnsupportedVersion("CreateDelegationTokenRequest", version)
+        buf = w.buf
         if version >= 3:
-            w.compact_nullable_string(self.owner_principal_type)
-            w.compact_nullable_string(self.owner_principal_name)
+            if self.owner_principal_type is None:
+                buf.append(0)
+            else:
+                w.compact_string(self.owner_principal_type)
+            if self.owner_principal_name is None:
+                buf.append(0)
+            else:
+                w.compact_string(self.owner_principal_name)
         else:
             if self.owner_principal_type != "":
                 raise UnsupportedField("CreateDelegationTokenRequest.owner_principal_type", version)
             if self.owner_principal_name != "":
                 raise UnsupportedField("CreateDelegationTokenRequest.owner_principal_name", version)
         if version >= 2:
-            w.compact_count(len(self.renewers))
-            for renewer in self.renewers:
-                renewer.write(w, version)
+            if self.renewers:
+                CreatableRenewers.write_array(self.renewers, w, version)
+            else:
+                buf.append(1)
+            buf += _I64_NO_TAGS.pack(self.max_lifetime_ms)
         else:
-            w.count(len(self.renewers))
-            for renewer in self.renewers:
-                renewer.write(w, version)
-        w.int64(self.max_lifetime_ms)
-        if version >= 2:
-            w.no_tags()
+            CreatableRenewers.write_array(self.renewers, w, version)
+            buf += _I64.pack(self.max_lifetime_ms)
 
 
 @attrs.define
@@ -117,47 +221,37 @@ class CreateDelegationTokenResponse:
     def read(cls, r: Reader, version: int) -> CreateDelegationTokenResponse:
         if not 1 <= version <= 3:
             raise UnsupportedVersion("CreateDelegationTokenResponse", version)
-        error_code = r.int16()
+        self = cls.__new__(cls)
+        self.error_code = r.int16()
         if version >= 2:
-            principal_type = r.compact_string()
-            principal_name = r.compact_string()
+            self.principal_type = r.compact_string()
+            self.principal_name = r.compact_string()
         else:
-            principal_type = r.string()
-            principal_name = r.string()
+            self.principal_type = r.string()
+            self.principal_name = r.string()
         if version >= 3:
-            token_requester_principal_type = r.compact_string()
-            token_requester_principal_name = r.compact_string()
+            self.token_requester_principal_type = r.compact_string()
+            self.token_requester_principal_name = r.compact_string()
         else:
-            token_requester_principal_type = ""
-            token_requester_principal_name = ""
-        issue_timestamp_ms, expiry_timestamp_ms, max_timestamp_ms = r.unpack(_I64_I64_I64)
+            self.token_requester_principal_type = ""
+            self.token_requester_principal_name = ""
+        self.issue_timestamp_ms, self.expiry_timestamp_ms, self.max_timestamp_ms = r.unpack(_I64_I64_I64)
         if version >= 2:
-            token_id = r.compact_string()
-            hmac = r.compact_blob()
+            self.token_id = r.compact_string()
+            self.hmac = r.compact_blob()
         else:
-            token_id = r.string()
-            hmac = r.blob()
-        throttle_time_ms = r.int32()
+            self.token_id = r.string()
+            self.hmac = r.blob()
+        self.throttle_time_ms = r.int32()
         if version >= 2:
             r.skip_tags()
-        return cls(
-            error_code,
-            principal_type,
-            principal_name,
-            token_requester_principal_type,
-            token_requester_principal_name,
-            issue_timestamp_ms,
-            expiry_timestamp_ms,
-            max_timestamp_ms,
-            token_id,
-            hmac,
-            throttle_time_ms,
-        )
+        return self
 
     def write(self, w: Writer, version: int) -> None:
         if not 1 <= version <= 3:
             raise UnsupportedVersion("CreateDelegationTokenResponse", version)
-        w.int16(self.error_code)
+        buf = w.buf
+        buf += _I16.pack(self.error_code)
         if version >= 2:
             w.compact_string(self.principal_type)
             w.compact_string(self.principal_name)
@@ -172,13 +266,12 @@ class CreateDelegationTokenResponse:
                 raise UnsupportedField("CreateDelegationTokenResponse.token_requester_principal_type", version)
             if self.token_requester_principal_name:
                 raise UnsupportedField("CreateDelegationTokenResponse.token_requester_principal_name", version)
-        w.buf += _I64_I64_I64.pack(self.issue_timestamp_ms, self.expiry_timestamp_ms, self.max_timestamp_ms)
+        buf += _I64_I64_I64.pack(self.issue_timestamp_ms, self.expiry_timestamp_ms, self.max_timestamp_ms)
         if version >= 2:
             w.compact_string(self.token_id)
             w.compact_blob(self.hmac)
+            buf += _I32_NO_TAGS.pack(self.throttle_time_ms)
         else:
             w.string(self.token_id)
             w.blob(self.hmac)
-        w.int32(self.throttle_time_ms)
-        if version >= 2:
-            w.no_tags()
+            buf += _I32.pack(self.throttle_time_ms)

@@ -10,9 +10,14 @@ from typing import ClassVar
 
 import attrs
 
-from kwire_protocol.wire import Reader, UnsupportedVersion, Writer
+from kwire_protocol.wire import MALFORMED, SHORT_TEXT, Reader, UnsupportedVersion, Writer
 
+_I16 = Struct(">h")
+_I32 = Struct(">i")
 _I32_BOOL = Struct(">i?")
+_I32_BOOL_HEAD = Struct(">i?B")
+_I32_BOOL_NO_TAGS = Struct(">i?x")
+_I32_HEAD = Struct(">iB")
 
 
 @attrs.define
@@ -20,22 +25,49 @@ class CreatePartitionsAssignment:
     broker_ids: list[int] = attrs.Factory(list)
 
     @classmethod
-    def read(cls, r: Reader, version: int) -> CreatePartitionsAssignment:
-        if version >= 2:
-            broker_ids = r.int32s(r.compact_count(4))
-            r.skip_tags()
-        else:
-            broker_ids = r.int32s(r.count(4))
-        return cls(broker_ids)
+    def read_array(cls, r: Reader, version: int, count: int) -> list[CreatePartitionsAssignment]:
+        buf = r.buf
+        pos = r.pos
+        new = cls.__new__
+        items: list[CreatePartitionsAssignment] = []
+        for _ in range(count):
+            self = new(cls)
+            r.pos = pos
+            self.broker_ids = r.int32s(r.compact_count(4))
+            pos = r.pos
+            tags = buf[pos]
+            pos += 1
+            if tags:
+                pos = r.unknown_tags(pos - 1)
+            items.append(self)
+        r.pos = pos
+        return items
 
-    def write(self, w: Writer, version: int) -> None:
+    @classmethod
+    def read_classic(cls, r: Reader, version: int) -> CreatePartitionsAssignment:
+        self = cls.__new__(cls)
+        self.broker_ids = r.int32s(r.count(4))
+        return self
+
+    @staticmethod
+    def write_array(items: list[CreatePartitionsAssignment], w: Writer, version: int) -> None:
+        buf = w.buf
         if version >= 2:
-            w.compact_count(len(self.broker_ids))
-            w.int32s(self.broker_ids)
-            w.no_tags()
+            count = len(items) + 1
+            if count < 128:
+                buf.append(count)
+            else:
+                w.unsigned_varint(count)
         else:
-            w.count(len(self.broker_ids))
-            w.int32s(self.broker_ids)
+            w.count(len(items))
+        for self in items:
+            if version >= 2:
+                w.compact_count(len(self.broker_ids))
+                w.int32s(self.broker_ids)
+                buf.append(0)
+            else:
+                w.count(len(self.broker_ids))
+                w.int32s(self.broker_ids)
 
 
 @attrs.define
@@ -45,42 +77,78 @@ class CreatePartitionsTopic:
     assignments: list[CreatePartitionsAssignment] | None = attrs.Factory(list)
 
     @classmethod
-    def read(cls, r: Reader, version: int) -> CreatePartitionsTopic:
-        if version >= 2:
-            name = r.compact_string()
-        else:
-            name = r.string()
-        count_ = r.int32()
-        if version >= 2:
-            count = r.compact_nullable_count(2)
-            assignments = None if count is None else [CreatePartitionsAssignment.read(r, version) for _ in range(count)]
-            r.skip_tags()
-        else:
-            count = r.nullable_count(4)
-            assignments = None if count is None else [CreatePartitionsAssignment.read(r, version) for _ in range(count)]
-        return cls(name, count_, assignments)
+    def read_array(cls, r: Reader, version: int, count: int) -> list[CreatePartitionsTopic]:
+        buf = r.buf
+        pos = r.pos
+        new = cls.__new__
+        items: list[CreatePartitionsTopic] = []
+        for _ in range(count):
+            self = new(cls)
+            name_size = buf[pos]
+            pos += 1
+            if 0 < name_size < 128:
+                text, _ = SHORT_TEXT[name_size].unpack_from(buf, pos)
+                self.name = text.decode()
+                pos += name_size - 1
+            else:
+                r.pos = pos - 1
+                self.name = r.compact_string()
+                pos = r.pos
+            self.count, assignments_count = _I32_HEAD.unpack_from(buf, pos)
+            pos += 5
+            r.pos = pos
+            elements = r.nullable_elements(assignments_count, 2)
+            self.assignments = None if elements is None else CreatePartitionsAssignment.read_array(r, version, elements)
+            pos = r.pos
+            tags = buf[pos]
+            pos += 1
+            if tags:
+                pos = r.unknown_tags(pos - 1)
+            items.append(self)
+        r.pos = pos
+        return items
 
-    def write(self, w: Writer, version: int) -> None:
+    @classmethod
+    def read_classic(cls, r: Reader, version: int) -> CreatePartitionsTopic:
+        self = cls.__new__(cls)
+        self.name = r.string()
+        self.count = r.int32()
+        elements = r.nullable_count(4)
+        self.assignments = (
+            None if elements is None else [CreatePartitionsAssignment.read_classic(r, version) for _ in range(elements)]
+        )
+        return self
+
+    @staticmethod
+    def write_array(items: list[CreatePartitionsTopic], w: Writer, version: int) -> None:
+        buf = w.buf
         if version >= 2:
-            w.compact_string(self.name)
-        else:
-            w.string(self.name)
-        w.int32(self.count)
-        if version >= 2:
-            if self.assignments is None:
-                w.compact_null_count()
+            count = len(items) + 1
+            if count < 128:
+                buf.append(count)
             else:
-                w.compact_count(len(self.assignments))
-                for assignment in self.assignments:
-                    assignment.write(w, version)
-            w.no_tags()
+                w.unsigned_varint(count)
         else:
-            if self.assignments is None:
-                w.null_count()
+            w.count(len(items))
+        for self in items:
+            if version >= 2:
+                w.compact_string(self.name)
             else:
-                w.count(len(self.assignments))
-                for assignment in self.assignments:
-                    assignment.write(w, version)
+                w.string(self.name)
+            buf += _I32.pack(self.count)
+            if version >= 2:
+                if self.assignments is None:
+                    buf.append(0)
+                elif self.assignments:
+                    CreatePartitionsAssignment.write_array(self.assignments, w, version)
+                else:
+                    buf.append(1)
+                buf.append(0)
+            else:
+                if self.assignments is None:
+                    w.null_count()
+                else:
+                    CreatePartitionsAssignment.write_array(self.assignments, w, version)
 
 
 @attrs.define
@@ -97,29 +165,48 @@ class CreatePartitionsRequest:
     def read(cls, r: Reader, version: int) -> CreatePartitionsRequest:
         if not 0 <= version <= 3:
             raise UnsupportedVersion("CreatePartitionsRequest", version)
-        if version >= 2:
-            topics = [CreatePartitionsTopic.read(r, version) for _ in range(r.compact_count(7))]
-        else:
-            topics = [CreatePartitionsTopic.read(r, version) for _ in range(r.count(10))]
-        timeout_ms, validate_only = r.unpack(_I32_BOOL)
-        if version >= 2:
-            r.skip_tags()
-        return cls(topics, timeout_ms, validate_only)
+        if version < 2:
+            return cls.read_classic(r, version)
+        try:
+            buf = r.buf
+            pos = r.pos
+            self = cls.__new__(cls)
+            topics_count = buf[pos]
+            pos += 1
+            r.pos = pos
+            self.topics = (
+                [] if topics_count == 1 else CreatePartitionsTopic.read_array(r, version, r.elements(topics_count, 7))
+            )
+            pos = r.pos
+            self.timeout_ms, self.validate_only, tags = _I32_BOOL_HEAD.unpack_from(buf, pos)
+            pos += 6
+            if tags:
+                pos = r.unknown_tags(pos - 1)
+            r.pos = pos
+        except MALFORMED as error:
+            raise r.malformed(error) from None
+        return self
+
+    @classmethod
+    def read_classic(cls, r: Reader, version: int) -> CreatePartitionsRequest:
+        self = cls.__new__(cls)
+        self.topics = [CreatePartitionsTopic.read_classic(r, version) for _ in range(r.count(10))]
+        self.timeout_ms, self.validate_only = r.unpack(_I32_BOOL)
+        return self
 
     def write(self, w: Writer, version: int) -> None:
         if not 0 <= version <= 3:
             raise UnsupportedVersion("CreatePartitionsRequest", version)
+        buf = w.buf
         if version >= 2:
-            w.compact_count(len(self.topics))
-            for topic in self.topics:
-                topic.write(w, version)
+            if self.topics:
+                CreatePartitionsTopic.write_array(self.topics, w, version)
+            else:
+                buf.append(1)
+            buf += _I32_BOOL_NO_TAGS.pack(self.timeout_ms, self.validate_only)
         else:
-            w.count(len(self.topics))
-            for topic in self.topics:
-                topic.write(w, version)
-        w.buf += _I32_BOOL.pack(self.timeout_ms, self.validate_only)
-        if version >= 2:
-            w.no_tags()
+            CreatePartitionsTopic.write_array(self.topics, w, version)
+            buf += _I32_BOOL.pack(self.timeout_ms, self.validate_only)
 
 
 @attrs.define
@@ -130,29 +217,44 @@ class CreatePartitionsTopicResult:
 
     @classmethod
     def read(cls, r: Reader, version: int) -> CreatePartitionsTopicResult:
+        self = cls.__new__(cls)
         if version >= 2:
-            name = r.compact_string()
+            self.name = r.compact_string()
         else:
-            name = r.string()
-        error_code = r.int16()
+            self.name = r.string()
+        self.error_code = r.int16()
         if version >= 2:
-            error_message = r.compact_nullable_string()
+            self.error_message = r.compact_nullable_string()
             r.skip_tags()
         else:
-            error_message = r.nullable_string()
-        return cls(name, error_code, error_message)
+            self.error_message = r.nullable_string()
+        return self
 
-    def write(self, w: Writer, version: int) -> None:
+    @staticmethod
+    def write_array(items: list[CreatePartitionsTopicResult], w: Writer, version: int) -> None:
+        buf = w.buf
         if version >= 2:
-            w.compact_string(self.name)
+            count = len(items) + 1
+            if count < 128:
+                buf.append(count)
+            else:
+                w.unsigned_varint(count)
         else:
-            w.string(self.name)
-        w.int16(self.error_code)
-        if version >= 2:
-            w.compact_nullable_string(self.error_message)
-            w.no_tags()
-        else:
-            w.nullable_string(self.error_message)
+            w.count(len(items))
+        for self in items:
+            if version >= 2:
+                w.compact_string(self.name)
+            else:
+                w.string(self.name)
+            buf += _I16.pack(self.error_code)
+            if version >= 2:
+                if self.error_message is None:
+                    buf.append(0)
+                else:
+                    w.compact_string(self.error_message)
+                buf.append(0)
+            else:
+                w.nullable_string(self.error_message)
 
 
 @attrs.define
@@ -168,24 +270,25 @@ class CreatePartitionsResponse:
     def read(cls, r: Reader, version: int) -> CreatePartitionsResponse:
         if not 0 <= version <= 3:
             raise UnsupportedVersion("CreatePartitionsResponse", version)
-        throttle_time_ms = r.int32()
+        self = cls.__new__(cls)
+        self.throttle_time_ms = r.int32()
         if version >= 2:
-            results = [CreatePartitionsTopicResult.read(r, version) for _ in range(r.compact_count(5))]
+            self.results = [CreatePartitionsTopicResult.read(r, version) for _ in range(r.compact_count(5))]
             r.skip_tags()
         else:
-            results = [CreatePartitionsTopicResult.read(r, version) for _ in range(r.count(6))]
-        return cls(throttle_time_ms, results)
+            self.results = [CreatePartitionsTopicResult.read(r, version) for _ in range(r.count(6))]
+        return self
 
     def write(self, w: Writer, version: int) -> None:
         if not 0 <= version <= 3:
             raise UnsupportedVersion("CreatePartitionsResponse", version)
-        w.int32(self.throttle_time_ms)
+        buf = w.buf
+        buf += _I32.pack(self.throttle_time_ms)
         if version >= 2:
-            w.compact_count(len(self.results))
-            for result in self.results:
-                result.write(w, version)
-            w.no_tags()
+            if self.results:
+                CreatePartitionsTopicResult.write_array(self.results, w, version)
+            else:
+                buf.append(1)
+            buf.append(0)
         else:
-            w.count(len(self.results))
-            for result in self.results:
-                result.write(w, version)
+            CreatePartitionsTopicResult.write_array(self.results, w, version)

@@ -10,11 +10,17 @@ from typing import ClassVar
 
 import attrs
 
-from kwire_protocol.wire import NULL_UUID, Reader, UnsupportedVersion, Uuid, Writer
+from kwire_protocol.wire import MALFORMED, NULL_UUID, SHORT_TEXT, Reader, UnsupportedVersion, Uuid, Writer
 
 _BOOL_I8_BOOL = Struct(">?b?")
+_BOOL_I8_BOOL_NO_TAGS = Struct(">?b?x")
+_I16 = Struct(">h")
+_I32 = Struct(">i")
 _I32_BOOL = Struct(">i?")
+_I32_BOOL_HEAD = Struct(">i?B")
+_I32_BOOL_NO_TAGS = Struct(">i?x")
 _I32_I16 = Struct(">ih")
+_I32_I16_HEAD = Struct(">ihB")
 
 
 @attrs.define
@@ -23,24 +29,53 @@ class CreatableReplicaAssignment:
     broker_ids: list[int] = attrs.Factory(list)
 
     @classmethod
-    def read(cls, r: Reader, version: int) -> CreatableReplicaAssignment:
-        partition_index = r.int32()
-        if version >= 5:
-            broker_ids = r.int32s(r.compact_count(4))
-            r.skip_tags()
-        else:
-            broker_ids = r.int32s(r.count(4))
-        return cls(partition_index, broker_ids)
+    def read_array(cls, r: Reader, version: int, count: int) -> list[CreatableReplicaAssignment]:
+        buf = r.buf
+        pos = r.pos
+        new = cls.__new__
+        items: list[CreatableReplicaAssignment] = []
+        for _ in range(count):
+            self = new(cls)
+            (self.partition_index,) = _I32.unpack_from(buf, pos)
+            pos += 4
+            r.pos = pos
+            self.broker_ids = r.int32s(r.compact_count(4))
+            pos = r.pos
+            tags = buf[pos]
+            pos += 1
+            if tags:
+                pos = r.unknown_tags(pos - 1)
+            items.append(self)
+        r.pos = pos
+        return items
 
-    def write(self, w: Writer, version: int) -> None:
-        w.int32(self.partition_index)
+    @classmethod
+    def read_classic(cls, r: Reader, version: int) -> CreatableReplicaAssignment:
+        self = cls.__new__(cls)
+        self.partition_index = r.int32()
+        self.broker_ids = r.int32s(r.count(4))
+        return self
+
+    @staticmethod
+    def write_array(items: list[CreatableReplicaAssignment], w: Writer, version: int) -> None:
+        buf = w.buf
         if version >= 5:
-            w.compact_count(len(self.broker_ids))
-            w.int32s(self.broker_ids)
-            w.no_tags()
+            count = len(items) + 1
+            if count < 128:
+                buf.append(count)
+            else:
+                w.unsigned_varint(count)
         else:
-            w.count(len(self.broker_ids))
-            w.int32s(self.broker_ids)
+            w.count(len(items))
+        for self in items:
+            buf += _I32.pack(self.partition_index)
+            if version >= 5:
+                w.compact_count(len(self.broker_ids))
+                w.int32s(self.broker_ids)
+                buf.append(0)
+            else:
+                w.count(len(self.broker_ids))
+                w.int32s(self.broker_ids)
 
 
 @attrs.define
@@ -49,24 +84,74 @@ class CreatableTopicConfig:
     value: str | None = ""
 
     @classmethod
-    def read(cls, r: Reader, version: int) -> CreatableTopicConfig:
-        if version >= 5:
-            name = r.compact_string()
-            value = r.compact_nullable_string()
-            r.skip_tags()
-        else:
-            name = r.string()
-            value = r.nullable_string()
-        return cls(name, value)
+    def read_array(cls, r: Reader, version: int, count: int) -> list[CreatableTopicConfig]:
+        buf = r.buf
+        pos = r.pos
+        new = cls.__new__
+        items: list[CreatableTopicConfig] = []
+        for _ in range(count):
+            self = new(cls)
+            name_size = buf[pos]
+            pos += 1
+            if 0 < name_size < 128:
+                text, value_size = SHORT_TEXT[name_size].unpack_from(buf, pos)
+                self.name = text.decode()
+                pos += name_size
+            else:
+                r.pos = pos - 1
+                self.name = r.compact_string()
+                pos = r.pos
+                value_size = buf[pos]
+                pos += 1
+            if 0 < value_size < 128:
+                text, tags = SHORT_TEXT[value_size].unpack_from(buf, pos)
+                self.value = text.decode()
+                pos += value_size
+            elif value_size == 0:
+                self.value = None
+                tags = buf[pos]
+                pos += 1
+            else:
+                r.pos = pos - 1
+                self.value = r.compact_nullable_string()
+                pos = r.pos
+                tags = buf[pos]
+                pos += 1
+            if tags:
+                pos = r.unknown_tags(pos - 1)
+            items.append(self)
+        r.pos = pos
+        return items
 
-    def write(self, w: Writer, version: int) -> None:
+    @classmethod
+    def read_classic(cls, r: Reader, version: int) -> CreatableTopicConfig:
+        self = cls.__new__(cls)
+        self.name = r.string()
+        self.value = r.nullable_string()
+        return self
+
+    @staticmethod
+    def write_array(items: list[CreatableTopicConfig], w: Writer, version: int) -> None:
+        buf = w.buf
         if version >= 5:
-            w.compact_string(self.name)
-            w.compact_nullable_string(self.value)
-            w.no_tags()
+            count = len(items) + 1
+            if count < 128:
+                buf.append(count)
+            else:
+                w.unsigned_varint(count)
         else:
-            w.string(self.name)
-            w.nullable_string(self.value)
+            w.count(len(items))
+        for self in items:
+            if version >= 5:
+                w.compact_string(self.name)
+                if self.value is None:
+                    buf.append(0)
+                else:
+                    w.compact_string(self.value)
+                buf.append(0)
+            else:
+                w.string(self.name)
+                w.nullable_string(self.value)
 
 
 @attrs.define
@@ -78,42 +163,86 @@ class CreatableTopic:
     configs: list[CreatableTopicConfig] = attrs.Factory(list)
 
     @classmethod
-    def read(cls, r: Reader, version: int) -> CreatableTopic:
-        if version >= 5:
-            name = r.compact_string()
-        else:
-            name = r.string()
-        num_partitions, replication_factor = r.unpack(_I32_I16)
-        if version >= 5:
-            assignments = [CreatableReplicaAssignment.read(r, version) for _ in range(r.compact_count(6))]
-            configs = [CreatableTopicConfig.read(r, version) for _ in range(r.compact_count(3))]
-            r.skip_tags()
-        else:
-            assignments = [CreatableReplicaAssignment.read(r, version) for _ in range(r.count(8))]
-            configs = [CreatableTopicConfig.read(r, version) for _ in range(r.count(4))]
-        return cls(name, num_partitions, replication_factor, assignments, configs)
+    def read_array(cls, r: Reader, version: int, count: int) -> list[CreatableTopic]:
+        buf = r.buf
+        pos = r.pos
+        new = cls.__new__
+        items: list[CreatableTopic] = []
+        for _ in range(count):
+            self = new(cls)
+            name_size = buf[pos]
+            pos += 1
+            if 0 < name_size < 128:
+                text, _ = SHORT_TEXT[name_size].unpack_from(buf, pos)
+                self.name = text.decode()
+                pos += name_size - 1
+            else:
+                r.pos = pos - 1
+                self.name = r.compact_string()
+                pos = r.pos
+            self.num_partitions, self.replication_factor, assignments_count = _I32_I16_HEAD.unpack_from(buf, pos)
+            pos += 7
+            r.pos = pos
+            self.assignments = (
+                []
+                if assignments_count == 1
+                else CreatableReplicaAssignment.read_array(r, version, r.elements(assignments_count, 6))
+            )
+            pos = r.pos
+            configs_count = buf[pos]
+            pos += 1
+            r.pos = pos
+            self.configs = (
+                [] if configs_count == 1 else CreatableTopicConfig.read_array(r, version, r.elements(configs_count, 3))
+            )
+            pos = r.pos
+            tags = buf[pos]
+            pos += 1
+            if tags:
+                pos = r.unknown_tags(pos - 1)
+            items.append(self)
+        r.pos = pos
+        return items
 
-    def write(self, w: Writer, version: int) -> None:
+    @classmethod
+    def read_classic(cls, r: Reader, version: int) -> CreatableTopic:
+        self = cls.__new__(cls)
+        self.name = r.string()
+        self.num_partitions, self.replication_factor = r.unpack(_I32_I16)
+        self.assignments = [CreatableReplicaAssignment.read_classic(r, version) for _ in range(r.count(8))]
+        self.configs = [CreatableTopicConfig.read_classic(r, version) for _ in range(r.count(4))]
+        return self
+
+    @staticmethod
+    def write_array(items: list[CreatableTopic], w: Writer, version: int) -> None:
+        buf = w.buf
         if version >= 5:
-            w.compact_string(self.name)
+            count = len(items) + 1
+            if count < 128:
+                buf.append(count)
+            else:
+                w.unsigned_varint(count)
         else:
-            w.string(self.name)
-        w.buf += _I32_I16.pack(self.num_partitions, self.replication_factor)
-        if version >= 5:
-            w.compact_count(len(self.assignments))
-            for assignment in self.assignments:
-                assignment.write(w, version)
-            w.compact_count(len(self.configs))
-            for config in self.configs:
-                config.write(w, version)
-            w.no_tags()
-        else:
-            w.count(len(self.assignments))
-            for assignment in self.assignments:
-                assignment.write(w, version)
-            w.count(len(self.configs))
-            for config in self.configs:
-                config.write(w, version)
+            w.count(len(items))
+        for self in items:
+            if version >= 5:
+                w.compact_string(self.name)
+            else:
+                w.string(self.name)
+            buf += _I32_I16.pack(self.num_partitions, self.replication_factor)
+            if version >= 5:
+                if self.assignments:
+                    CreatableReplicaAssignment.write_array(self.assignments, w, version)
+                else:
+                    buf.append(1)
+                if self.configs:
+                    CreatableTopicConfig.write_array(self.configs, w, version)
+                else:
+                    buf.append(1)
+                buf.append(0)
+            else:
+                CreatableReplicaAssignment.write_array(self.assignments, w, version)
+                CreatableTopicConfig.write_array(self.configs, w, version)
 
 
 @attrs.define
@@ -130,29 +259,48 @@ class CreateTopicsRequest:
     def read(cls, r: Reader, version: int) -> CreateTopicsRequest:
         if not 2 <= version <= 7:
             raise UnsupportedVersion("CreateTopicsRequest", version)
-        if version >= 5:
-            topics = [CreatableTopic.read(r, version) for _ in range(r.compact_count(10))]
-        else:
-            topics = [CreatableTopic.read(r, version) for _ in range(r.count(16))]
-        timeout_ms, validate_only = r.unpack(_I32_BOOL)
-        if version >= 5:
-            r.skip_tags()
-        return cls(topics, timeout_ms, validate_only)
+        if version < 5:
+            return cls.read_classic(r, version)
+        try:
+            buf = r.buf
+            pos = r.pos
+            self = cls.__new__(cls)
+            topics_count = buf[pos]
+            pos += 1
+            r.pos = pos
+            self.topics = (
+                [] if topics_count == 1 else CreatableTopic.read_array(r, version, r.elements(topics_count, 10))
+            )
+            pos = r.pos
+            self.timeout_ms, self.validate_only, tags = _I32_BOOL_HEAD.unpack_from(buf, pos)
+            pos += 6
+            if tags:
+                pos = r.unknown_tags(pos - 1)
+            r.pos = pos
+        except MALFORMED as error:
+            raise r.malformed(error) from None
+        return self
+
+    @classmethod
+    def read_classic(cls, r: Reader, version: int) -> CreateTopicsRequest:
+        self = cls.__new__(cls)
+        self.topics = [CreatableTopic.read_classic(r, version) for _ in range(r.count(16))]
+        self.timeout_ms, self.validate_only = r.unpack(_I32_BOOL)
+        return self
 
     def write(self, w: Writer, version: int) -> None:
         if not 2 <= version <= 7:
             raise UnsupportedVersion("CreateTopicsRequest", version)
+        buf = w.buf
         if version >= 5:
-            w.compact_count(len(self.topics))
-            for topic in self.topics:
-                topic.write(w, version)
+            if self.topics:
+                CreatableTopic.write_array(self.topics, w, version)
+            else:
+                buf.append(1)
+            buf += _I32_BOOL_NO_TAGS.pack(self.timeout_ms, self.validate_only)
         else:
-            w.count(len(self.topics))
-            for topic in self.topics:
-                topic.write(w, version)
-        w.buf += _I32_BOOL.pack(self.timeout_ms, self.validate_only)
-        if version >= 5:
-            w.no_tags()
+            CreatableTopic.write_array(self.topics, w, version)
+            buf += _I32_BOOL.pack(self.timeout_ms, self.validate_only)
 
 
 @attrs.define
@@ -165,17 +313,28 @@ class CreatableTopicConfigs:
 
     @classmethod
     def read(cls, r: Reader, version: int) -> CreatableTopicConfigs:
-        name = r.compact_string()
-        value = r.compact_nullable_string()
-        read_only, config_source, is_sensitive = r.unpack(_BOOL_I8_BOOL)
+        self = cls.__new__(cls)
+        self.name = r.compact_string()
+        self.value = r.compact_nullable_string()
+        self.read_only, self.config_source, self.is_sensitive = r.unpack(_BOOL_I8_BOOL)
         r.skip_tags()
-        return cls(name, value, read_only, config_source, is_sensitive)
+        return self
 
-    def write(self, w: Writer, version: int) -> None:
-        w.compact_string(self.name)
-        w.compact_nullable_string(self.value)
-        w.buf += _BOOL_I8_BOOL.pack(self.read_only, self.config_source, self.is_sensitive)
-        w.no_tags()
+    @staticmethod
+    def write_array(items: list[CreatableTopicConfigs], w: Writer, version: int) -> None:
+        buf = w.buf
+        count = len(items) + 1
+        if count < 128:
+            buf.append(count)
+        else:
+            w.unsigned_varint(count)
+        for self in items:
+            w.compact_string(self.name)
+            if self.value is None:
+                buf.append(0)
+            else:
+                w.compact_string(self.value)
+            buf += _BOOL_I8_BOOL_NO_TAGS.pack(self.read_only, self.config_source, self.is_sensitive)
 
 
 @attrs.define
@@ -191,65 +350,74 @@ class CreatableTopicResult:
 
     @classmethod
     def read(cls, r: Reader, version: int) -> CreatableTopicResult:
+        self = cls.__new__(cls)
         if version >= 5:
-            name = r.compact_string()
+            self.name = r.compact_string()
         else:
-            name = r.string()
+            self.name = r.string()
         if version >= 7:
-            topic_id = r.uuid()
+            self.topic_id = r.uuid()
         else:
-            topic_id = NULL_UUID
-        error_code = r.int16()
+            self.topic_id = NULL_UUID
+        self.error_code = r.int16()
         if version >= 5:
-            error_message = r.compact_nullable_string()
-            num_partitions, replication_factor = r.unpack(_I32_I16)
-            count = r.compact_nullable_count(6)
-            configs = None if count is None else [CreatableTopicConfigs.read(r, version) for _ in range(count)]
+            self.error_message = r.compact_nullable_string()
+            self.num_partitions, self.replication_factor = r.unpack(_I32_I16)
+            elements = r.compact_nullable_count(6)
+            self.configs = (
+                None if elements is None else [CreatableTopicConfigs.read(r, version) for _ in range(elements)]
+            )
         else:
-            error_message = r.nullable_string()
-            num_partitions = -1
-            replication_factor = -1
-            configs = []
-        topic_config_error_code = 0
+            self.error_message = r.nullable_string()
+            self.num_partitions = -1
+            self.replication_factor = -1
+            self.configs = []
+        self.topic_config_error_code = 0
         if version >= 5:
             for tag in r.tags():
                 if tag == 0:
-                    topic_config_error_code = r.int16()
-        return cls(
-            name,
-            topic_id,
-            error_code,
-            error_message,
-            topic_config_error_code,
-            num_partitions,
-            replication_factor,
-            configs,
-        )
+                    self.topic_config_error_code = r.int16()
+        return self
 
-    def write(self, w: Writer, version: int) -> None:
+    @staticmethod
+    def write_array(items: list[CreatableTopicResult], w: Writer, version: int) -> None:
+        buf = w.buf
         if version >= 5:
-            w.compact_string(self.name)
-        else:
-            w.string(self.name)
-        if version >= 7:
-            w.uuid(self.topic_id)
-        w.int16(self.error_code)
-        if version >= 5:
-            w.compact_nullable_string(self.error_message)
-            w.buf += _I32_I16.pack(self.num_partitions, self.replication_factor)
-            if self.configs is None:
-                w.compact_null_count()
+            count = len(items) + 1
+            if count < 128:
+                buf.append(count)
             else:
-                w.compact_count(len(self.configs))
-                for config in self.configs:
-                    config.write(w, version)
-            tags = w.begin_tags()
-            if self.topic_config_error_code != 0:
-                start = w.begin_tag(tags, 0)
-                w.int16(self.topic_config_error_code)
-                w.end_tag(start)
+                w.unsigned_varint(count)
         else:
-            w.nullable_string(self.error_message)
+            w.count(len(items))
+        for self in items:
+            if version >= 5:
+                w.compact_string(self.name)
+            else:
+                w.string(self.name)
+            if version >= 7:
+                w.uuid(self.topic_id)
+            buf += _I16.pack(self.error_code)
+            if version >= 5:
+                if self.error_message is None:
+                    buf.append(0)
+                else:
+                    w.compact_string(self.error_message)
+                buf += _I32_I16.pack(self.num_partitions, self.replication_factor)
+                if self.configs is None:
+                    buf.append(0)
+                elif self.configs:
+                    CreatableTopicConfigs.write_array(self.configs, w, version)
+                else:
+                    buf.append(1)
+                tags = len(buf)
+                buf.append(0)
+                if self.topic_config_error_code != 0:
+                    start = w.begin_tag(tags, 0)
+                    w.int16(self.topic_config_error_code)
+                    w.end_tag(start)
+            else:
+                w.nullable_string(self.error_message)
 
 
 @attrs.define
@@ -265,24 +433,25 @@ class CreateTopicsResponse:
     def read(cls, r: Reader, version: int) -> CreateTopicsResponse:
         if not 2 <= version <= 7:
             raise UnsupportedVersion("CreateTopicsResponse", version)
-        throttle_time_ms = r.int32()
+        self = cls.__new__(cls)
+        self.throttle_time_ms = r.int32()
         if version >= 5:
-            topics = [CreatableTopicResult.read(r, version) for _ in range(r.compact_count(12))]
+            self.topics = [CreatableTopicResult.read(r, version) for _ in range(r.compact_count(12))]
             r.skip_tags()
         else:
-            topics = [CreatableTopicResult.read(r, version) for _ in range(r.count(6))]
-        return cls(throttle_time_ms, topics)
+            self.topics = [CreatableTopicResult.read(r, version) for _ in range(r.count(6))]
+        return self
 
     def write(self, w: Writer, version: int) -> None:
         if not 2 <= version <= 7:
             raise UnsupportedVersion("CreateTopicsResponse", version)
-        w.int32(self.throttle_time_ms)
+        buf = w.buf
+        buf += _I32.pack(self.throttle_time_ms)
         if version >= 5:
-            w.compact_count(len(self.topics))
-            for topic in self.topics:
-                topic.write(w, version)
-            w.no_tags()
+            if self.topics:
+                CreatableTopicResult.write_array(self.topics, w, version)
+            else:
+                buf.append(1)
+            buf.append(0)
         else:
-            w.count(len(self.topics))
-            for topic in self.topics:
-                topic.write(w, version)
+            CreatableTopicResult.write_array(self.topics, w, version)

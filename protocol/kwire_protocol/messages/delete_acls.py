@@ -10,9 +10,15 @@ from typing import ClassVar
 
 import attrs
 
-from kwire_protocol.wire import Reader, UnsupportedVersion, Writer
+from kwire_protocol.wire import MALFORMED, SHORT_TEXT, Reader, UnsupportedVersion, Writer
 
+_I16 = Struct(">h")
+_I32 = Struct(">i")
+_I8 = Struct(">b")
+_I8_HEAD = Struct(">bB")
 _I8_I8 = Struct(">bb")
+_I8_I8_HEAD = Struct(">bbB")
+_I8_I8_NO_TAGS = Struct(">bbx")
 
 
 @attrs.define
@@ -26,48 +32,105 @@ class DeleteAclsFilter:
     permission_type: int = 0
 
     @classmethod
-    def read(cls, r: Reader, version: int) -> DeleteAclsFilter:
-        resource_type_filter = r.int8()
-        if version >= 2:
-            resource_name_filter = r.compact_nullable_string()
-        else:
-            resource_name_filter = r.nullable_string()
-        pattern_type_filter = r.int8()
-        if version >= 2:
-            principal_filter = r.compact_nullable_string()
-            host_filter = r.compact_nullable_string()
-        else:
-            principal_filter = r.nullable_string()
-            host_filter = r.nullable_string()
-        operation, permission_type = r.unpack(_I8_I8)
-        if version >= 2:
-            r.skip_tags()
-        return cls(
-            resource_type_filter,
-            resource_name_filter,
-            pattern_type_filter,
-            principal_filter,
-            host_filter,
-            operation,
-            permission_type,
-        )
+    def read_array(cls, r: Reader, version: int, count: int) -> list[DeleteAclsFilter]:
+        buf = r.buf
+        pos = r.pos
+        new = cls.__new__
+        items: list[DeleteAclsFilter] = []
+        for _ in range(count):
+            self = new(cls)
+            self.resource_type_filter, resource_name_filter_size = _I8_HEAD.unpack_from(buf, pos)
+            pos += 2
+            if 0 < resource_name_filter_size < 128:
+                text, _ = SHORT_TEXT[resource_name_filter_size].unpack_from(buf, pos)
+                self.resource_name_filter = text.decode()
+                pos += resource_name_filter_size - 1
+            elif resource_name_filter_size == 0:
+                self.resource_name_filter = None
+            else:
+                r.pos = pos - 1
+                self.resource_name_filter = r.compact_nullable_string()
+                pos = r.pos
+            self.pattern_type_filter, principal_filter_size = _I8_HEAD.unpack_from(buf, pos)
+            pos += 2
+            if 0 < principal_filter_size < 128:
+                text, host_filter_size = SHORT_TEXT[principal_filter_size].unpack_from(buf, pos)
+                self.principal_filter = text.decode()
+                pos += principal_filter_size
+            elif principal_filter_size == 0:
+                self.principal_filter = None
+                host_filter_size = buf[pos]
+                pos += 1
+            else:
+                r.pos = pos - 1
+                self.principal_filter = r.compact_nullable_string()
+                pos = r.pos
+                host_filter_size = buf[pos]
+                pos += 1
+            if 0 < host_filter_size < 128:
+                text, _ = SHORT_TEXT[host_filter_size].unpack_from(buf, pos)
+                self.host_filter = text.decode()
+                pos += host_filter_size - 1
+            elif host_filter_size == 0:
+                self.host_filter = None
+            else:
+                r.pos = pos - 1
+                self.host_filter = r.compact_nullable_string()
+                pos = r.pos
+            self.operation, self.permission_type, tags = _I8_I8_HEAD.unpack_from(buf, pos)
+            pos += 3
+            if tags:
+                pos = r.unknown_tags(pos - 1)
+            items.append(self)
+        r.pos = pos
+        return items
 
-    def write(self, w: Writer, version: int) -> None:
-        w.int8(self.resource_type_filter)
+    @classmethod
+    def read_classic(cls, r: Reader, version: int) -> DeleteAclsFilter:
+        self = cls.__new__(cls)
+        self.resource_type_filter = r.int8()
+        self.resource_name_filter = r.nullable_string()
+        self.pattern_type_filter = r.int8()
+        self.principal_filter = r.nullable_string()
+        self.host_filter = r.nullable_string()
+        self.operation, self.permission_type = r.unpack(_I8_I8)
+        return self
+
+    @staticmethod
+    def write_array(items: list[DeleteAclsFilter], w: Writer, version: int) -> None:
+        buf = w.buf
         if version >= 2:
-            w.compact_nullable_string(self.resource_name_filter)
+            count = len(items) + 1
+            if count < 128:
+                buf.append(count)
+            else:
+                w.unsigned_varint(count)
         else:
-            w.nullable_string(self.resource_name_filter)
-        w.int8(self.pattern_type_filter)
-        if version >= 2:
-            w.compact_nullable_string(self.principal_filter)
-            w.compact_nullable_string(self.host_filter)
-        else:
-            w.nullable_string(self.principal_filter)
-            w.nullable_string(self.host_filter)
-        w.buf += _I8_I8.pack(self.operation, self.permission_type)
-        if version >= 2:
-            w.no_tags()
+            w.count(len(items))
+        for self in items:
+            buf += _I8.pack(self.resource_type_filter)
+            if version >= 2:
+                if self.resource_name_filter is None:
+                    buf.append(0)
+                else:
+                    w.compact_string(self.resource_name_filter)
+            else:
+                w.nullable_string(self.resource_name_filter)
+            buf += _I8.pack(self.pattern_type_filter)
+            if version >= 2:
+                if self.principal_filter is None:
+                    buf.append(0)
+                else:
+                    w.compact_string(self.principal_filter)
+                if self.host_filter is None:
+                    buf.append(0)
+                else:
+                    w.compact_string(self.host_filter)
+                buf += _I8_I8_NO_TAGS.pack(self.operation, self.permission_type)
+            else:
+                w.nullable_string(self.principal_filter)
+                w.nullable_string(self.host_filter)
+                buf += _I8_I8.pack(self.operation, self.permission_type)
 
 
 @attrs.define
@@ -82,25 +145,46 @@ class DeleteAclsRequest:
     def read(cls, r: Reader, version: int) -> DeleteAclsRequest:
         if not 1 <= version <= 3:
             raise UnsupportedVersion("DeleteAclsRequest", version)
-        if version >= 2:
-            filters = [DeleteAclsFilter.read(r, version) for _ in range(r.compact_count(8))]
-            r.skip_tags()
-        else:
-            filters = [DeleteAclsFilter.read(r, version) for _ in range(r.count(10))]
-        return cls(filters)
+        if version < 2:
+            return cls.read_classic(r, version)
+        try:
+            buf = r.buf
+            pos = r.pos
+            self = cls.__new__(cls)
+            filters_count = buf[pos]
+            pos += 1
+            r.pos = pos
+            self.filters = (
+                [] if filters_count == 1 else DeleteAclsFilter.read_array(r, version, r.elements(filters_count, 8))
+            )
+            pos = r.pos
+            tags = buf[pos]
+            pos += 1
+            if tags:
+                pos = r.unknown_tags(pos - 1)
+            r.pos = pos
+        except MALFORMED as error:
+            raise r.malformed(error) from None
+        return self
+
+    @classmethod
+    def read_classic(cls, r: Reader, version: int) -> DeleteAclsRequest:
+        self = cls.__new__(cls)
+        self.filters = [DeleteAclsFilter.read_classic(r, version) for _ in range(r.count(10))]
+        return self
 
     def write(self, w: Writer, version: int) -> None:
         if not 1 <= version <= 3:
             raise UnsupportedVersion("DeleteAclsRequest", version)
+        buf = w.buf
         if version >= 2:
-            w.compact_count(len(self.filters))
-            for filter_ in self.filters:
-                filter_.write(w, version)
-            w.no_tags()
+            if self.filters:
+                DeleteAclsFilter.write_array(self.filters, w, version)
+            else:
+                buf.append(1)
+            buf.append(0)
         else:
-            w.count(len(self.filters))
-            for filter_ in self.filters:
-                filter_.write(w, version)
+            DeleteAclsFilter.write_array(self.filters, w, version)
 
 
 @attrs.define
@@ -117,59 +201,63 @@ class DeleteAclsMatchingAcl:
 
     @classmethod
     def read(cls, r: Reader, version: int) -> DeleteAclsMatchingAcl:
-        error_code = r.int16()
+        self = cls.__new__(cls)
+        self.error_code = r.int16()
         if version >= 2:
-            error_message = r.compact_nullable_string()
+            self.error_message = r.compact_nullable_string()
         else:
-            error_message = r.nullable_string()
-        resource_type = r.int8()
+            self.error_message = r.nullable_string()
+        self.resource_type = r.int8()
         if version >= 2:
-            resource_name = r.compact_string()
+            self.resource_name = r.compact_string()
         else:
-            resource_name = r.string()
-        pattern_type = r.int8()
+            self.resource_name = r.string()
+        self.pattern_type = r.int8()
         if version >= 2:
-            principal = r.compact_string()
-            host = r.compact_string()
+            self.principal = r.compact_string()
+            self.host = r.compact_string()
         else:
-            principal = r.string()
-            host = r.string()
-        operation, permission_type = r.unpack(_I8_I8)
+            self.principal = r.string()
+            self.host = r.string()
+        self.operation, self.permission_type = r.unpack(_I8_I8)
         if version >= 2:
             r.skip_tags()
-        return cls(
-            error_code,
-            error_message,
-            resource_type,
-            resource_name,
-            pattern_type,
-            principal,
-            host,
-            operation,
-            permission_type,
-        )
+        return self
 
-    def write(self, w: Writer, version: int) -> None:
-        w.int16(self.error_code)
+    @staticmethod
+    def write_array(items: list[DeleteAclsMatchingAcl], w: Writer, version: int) -> None:
+        buf = w.buf
         if version >= 2:
-            w.compact_nullable_string(self.error_message)
+            count = len(items) + 1
+            if count < 128:
+                buf.append(count)
+            else:
+                w.unsigned_varint(count)
         else:
-            w.nullable_string(self.error_message)
-        w.int8(self.resource_type)
-        if version >= 2:
-            w.compact_string(self.resource_name)
-        else:
-            w.string(self.resource_name)
-        w.int8(self.pattern_type)
-        if version >= 2:
-            w.compact_string(self.principal)
-            w.compact_string(self.host)
-        else:
-            w.string(self.principal)
-            w.string(self.host)
-        w.buf += _I8_I8.pack(self.operation, self.permission_type)
-        if version >= 2:
-            w.no_tags()
+            w.count(len(items))
+        for self in items:
+            buf += _I16.pack(self.error_code)
+            if version >= 2:
+                if self.error_message is None:
+                    buf.append(0)
+                else:
+                    w.compact_string(self.error_message)
+            else:
+                w.nullable_string(self.error_message)
+            buf += _I8.pack(self.resource_type)
+            if version >= 2:
+                w.compact_string(self.resource_name)
+            else:
+                w.string(self.resource_name)
+            buf += _I8.pack(self.pattern_type)
+            if version >= 2:
+                w.compact_string(self.principal)
+                w.compact_string(self.host)
+                buf += _I8_I8_NO_TAGS.pack(self.operation, self.permission_type)
+            else:
+                w.string(self.principal)
+                w.string(self.host)
+                buf += _I8_I8.pack(self.operation, self.permission_type)
 
 
 @attrs.define
@@ -180,29 +268,43 @@ class DeleteAclsFilterResult:
 
     @classmethod
     def read(cls, r: Reader, version: int) -> DeleteAclsFilterResult:
-        error_code = r.int16()
+        self = cls.__new__(cls)
+        self.error_code = r.int16()
         if version >= 2:
-            error_message = r.compact_nullable_string()
-            matching_acls = [DeleteAclsMatchingAcl.read(r, version) for _ in range(r.compact_count(11))]
+            self.error_message = r.compact_nullable_string()
+            self.matching_acls = [DeleteAclsMatchingAcl.read(r, version) for _ in range(r.compact_count(11))]
             r.skip_tags()
         else:
-            error_message = r.nullable_string()
-            matching_acls = [DeleteAclsMatchingAcl.read(r, version) for _ in range(r.count(14))]
-        return cls(error_code, error_message, matching_acls)
+            self.error_message = r.nullable_string()
+            self.matching_acls = [DeleteAclsMatchingAcl.read(r, version) for _ in range(r.count(14))]
+        return self
 
-    def write(self, w: Writer, version: int) -> None:
-        w.int16(self.error_code)
+    @staticmethod
+    def write_array(items: list[DeleteAclsFilterResult], w: Writer, version: int) -> None:
+        buf = w.buf
         if version >= 2:
-            w.compact_nullable_string(self.error_message)
-            w.compact_count(len(self.matching_acls))
-            for matching_acl in self.matching_acls:
-                matching_acl.write(w, version)
-            w.no_tags()
+            count = len(items) + 1
+            if count < 128:
+                buf.append(count)
+            else:
+                w.unsigned_varint(count)
         else:
-            w.nullable_string(self.error_message)
-            w.count(len(self.matching_acls))
-            for matching_acl in self.matching_acls:
-                matching_acl.write(w, version)
+            w.count(len(items))
+        for self in items:
+            buf += _I16.pack(self.error_code)
+            if version >= 2:
+                if self.error_message is None:
+                    buf.append(0)
+                else:
+                    w.compact_string(self.error_message)
+                if self.matching_acls:
+                    DeleteAclsMatchingAcl.write_array(self.matching_acls, w, version)
+                else:
+                    buf.append(1)
+                buf.append(0)
+            else:
+                w.nullable_string(self.error_message)
+                DeleteAclsMatchingAcl.write_array(self.matching_acls, w, version)
 
 
 @attrs.define
@@ -218,24 +320,25 @@ class DeleteAclsResponse:
     def read(cls, r: Reader, version: int) -> DeleteAclsResponse:
         if not 1 <= version <= 3:
             raise UnsupportedVersion("DeleteAclsResponse", version)
-        throttle_time_ms = r.int32()
+        self = cls.__new__(cls)
+        self.throttle_time_ms = r.int32()
         if version >= 2:
-            filter_results = [DeleteAclsFilterResult.read(r, version) for _ in range(r.compact_count(5))]
+            self.filter_results = [DeleteAclsFilterResult.read(r, version) for _ in range(r.compact_count(5))]
             r.skip_tags()
         else:
-            filter_results = [DeleteAclsFilterResult.read(r, version) for _ in range(r.count(8))]
-        return cls(throttle_time_ms, filter_results)
+            self.filter_results = [DeleteAclsFilterResult.read(r, version) for _ in range(r.count(8))]
+        return self
 
     def write(self, w: Writer, version: int) -> None:
         if not 1 <= version <= 3:
             raise UnsupportedVersion("DeleteAclsResponse", version)
-        w.int32(self.throttle_time_ms)
+        buf = w.buf
+        buf += _I32.pack(self.throttle_time_ms)
         if version >= 2:
-            w.compact_count(len(self.filter_results))
-            for filter_result in self.filter_results:
-                filter_result.write(w, version)
-            w.no_tags()
+            if self.filter_results:
+                DeleteAclsFilterResult.write_array(self.filter_results, w, version)
+            else:
+                buf.append(1)
+            buf.append(0)
         else:
-            w.count(len(self.filter_results))
-            for filter_result in self.filter_results:
-                filter_result.write(w, version)
+            DeleteAclsFilterResult.write_array(self.filter_results, w, version)

@@ -10,10 +10,16 @@ from typing import ClassVar
 
 import attrs
 
-from kwire_protocol.wire import Reader, UnsupportedVersion, Writer
+from kwire_protocol.wire import MALFORMED, SHORT_TEXT, Reader, UnsupportedVersion, Writer
 
+_I32 = Struct(">i")
+_I32_HEAD = Struct(">iB")
 _I32_I64 = Struct(">iq")
+_I32_I64_HEAD = Struct(">iqB")
 _I32_I64_I16 = Struct(">iqh")
+_I32_I64_I16_NO_TAGS = Struct(">iqhx")
+_I32_I64_NO_TAGS = Struct(">iqx")
+_I32_NO_TAGS = Struct(">ix")
 
 
 @attrs.define
@@ -22,16 +28,43 @@ class DeleteRecordsPartition:
     offset: int = 0
 
     @classmethod
-    def read(cls, r: Reader, version: int) -> DeleteRecordsPartition:
-        partition_index, offset = r.unpack(_I32_I64)
-        if version >= 2:
-            r.skip_tags()
-        return cls(partition_index, offset)
+    def read_array(cls, r: Reader, version: int, count: int) -> list[DeleteRecordsPartition]:
+        buf = r.buf
+        pos = r.pos
+        new = cls.__new__
+        items: list[DeleteRecordsPartition] = []
+        for _ in range(count):
+            self = new(cls)
+            self.partition_index, self.offset, tags = _I32_I64_HEAD.unpack_from(buf, pos)
+            pos += 13
+            if tags:
+                pos = r.unknown_tags(pos - 1)
+            items.append(self)
+        r.pos = pos
+        return items
 
-    def write(self, w: Writer, version: int) -> None:
-        w.buf += _I32_I64.pack(self.partition_index, self.offset)
+    @classmethod
+    def read_classic(cls, r: Reader, version: int) -> DeleteRecordsPartition:
+        self = cls.__new__(cls)
+        self.partition_index, self.offset = r.unpack(_I32_I64)
+        return self
+
+    @staticmethod
+    def write_array(items: list[DeleteRecordsPartition], w: Writer, version: int) -> None:
+        buf = w.buf
         if version >= 2:
-            w.no_tags()
+            count = len(items) + 1
+            if count < 128:
+                buf.append(count)
+            else:
+                w.unsigned_varint(count)
+        else:
+            w.count(len(items))
+        for self in items:
+            if version >= 2:
+                buf += _I32_I64_NO_TAGS.pack(self.partition_index, self.offset)
+            else:
+                buf += _I32_I64.pack(self.partition_index, self.offset)
 
 
 @attrs.define
@@ -40,28 +73,69 @@ class DeleteRecordsTopic:
     partitions: list[DeleteRecordsPartition] = attrs.Factory(list)
 
     @classmethod
-    def read(cls, r: Reader, version: int) -> DeleteRecordsTopic:
-        if version >= 2:
-            name = r.compact_string()
-            partitions = [DeleteRecordsPartition.read(r, version) for _ in range(r.compact_count(13))]
-            r.skip_tags()
-        else:
-            name = r.string()
-            partitions = [DeleteRecordsPartition.read(r, version) for _ in range(r.count(12))]
-        return cls(name, partitions)
+    def read_array(cls, r: Reader, version: int, count: int) -> list[DeleteRecordsTopic]:
+        buf = r.buf
+        pos = r.pos
+        new = cls.__new__
+        items: list[DeleteRecordsTopic] = []
+        for _ in range(count):
+            self = new(cls)
+            name_size = buf[pos]
+            pos += 1
+            if 0 < name_size < 128:
+                text, partitions_count = SHORT_TEXT[name_size].unpack_from(buf, pos)
+                self.name = text.decode()
+                pos += name_size
+            else:
+                r.pos = pos - 1
+                self.name = r.compact_string()
+                pos = r.pos
+                partitions_count = buf[pos]
+                pos += 1
+            r.pos = pos
+            self.partitions = (
+                []
+                if partitions_count == 1
+                else DeleteRecordsPartition.read_array(r, version, r.elements(partitions_count, 13))
+            )
+            pos = r.pos
+            tags = buf[pos]
+            pos += 1
+            if tags:
+                pos = r.unknown_tags(pos - 1)
+            items.append(self)
+        r.pos = pos
+        return items
 
-    def write(self, w: Writer, version: int) -> None:
+    @classmethod
+    def read_classic(cls, r: Reader, version: int) -> DeleteRecordsTopic:
+        self = cls.__new__(cls)
+        self.name = r.string()
+        self.partitions = [DeleteRecordsPartition.read_classic(r, version) for _ in range(r.count(12))]
+        return self
+
+    @staticmethod
+    def write_array(items: list[DeleteRecordsTopic], w: Writer, version: int) -> None:
+        buf = w.buf
         if version >= 2:
-            w.compact_string(self.name)
-            w.compact_count(len(self.partitions))
-            for partition in self.partitions:
-                partition.write(w, version)
-            w.no_tags()
+            count = len(items) + 1
+            if count < 128:
+                buf.append(count)
+            else:
+                w.unsigned_varint(count)
         else:
-            w.string(self.name)
-            w.count(len(self.partitions))
-            for partition in self.partitions:
-                partition.write(w, version)
+            w.count(len(items))
+        for self in items:
+            if version >= 2:
+                w.compact_string(self.name)
+                if self.partitions:
+                    DeleteRecordsPartition.write_array(self.partitions, w, version)
+                else:
+                    buf.append(1)
+                buf.append(0)
+            else:
+                w.string(self.name)
+                DeleteRecordsPartition.write_array(self.partitions, w, version)
 
 
 @attrs.define
@@ -77,29 +151,48 @@ class DeleteRecordsRequest:
     def read(cls, r: Reader, version: int) -> DeleteRecordsRequest:
         if not 0 <= version <= 2:
             raise UnsupportedVersion("DeleteRecordsRequest", version)
-        if version >= 2:
-            topics = [DeleteRecordsTopic.read(r, version) for _ in range(r.compact_count(3))]
-        else:
-            topics = [DeleteRecordsTopic.read(r, version) for _ in range(r.count(6))]
-        timeout_ms = r.int32()
-        if version >= 2:
-            r.skip_tags()
-        return cls(topics, timeout_ms)
+        if version < 2:
+            return cls.read_classic(r, version)
+        try:
+            buf = r.buf
+            pos = r.pos
+            self = cls.__new__(cls)
+            topics_count = buf[pos]
+            pos += 1
+            r.pos = pos
+            self.topics = (
+                [] if topics_count == 1 else DeleteRecordsTopic.read_array(r, version, r.elements(topics_count, 3))
+            )
+            pos = r.pos
+            self.timeout_ms, tags = _I32_HEAD.unpack_from(buf, pos)
+            pos += 5
+            if tags:
+                pos = r.unknown_tags(pos - 1)
+            r.pos = pos
+        except MALFORMED as error:
+            raise r.malformed(error) from None
+        return self
+
+    @classmethod
+    def read_classic(cls, r: Reader, version: int) -> DeleteRecordsRequest:
+        self = cls.__new__(cls)
+        self.topics = [DeleteRecordsTopic.read_classic(r, version) for _ in range(r.count(6))]
+        self.timeout_ms = r.int32()
+        return self
 
     def write(self, w: Writer, version: int) -> None:
         if not 0 <= version <= 2:
             raise UnsupportedVersion("DeleteRecordsRequest", version)
+        buf = w.buf
         if version >= 2:
-            w.compact_count(len(self.topics))
-            for topic in self.topics:
-                topic.write(w, version)
+            if self.topics:
+                DeleteRecordsTopic.write_array(self.topics, w, version)
+            else:
+                buf.append(1)
+            buf += _I32_NO_TAGS.pack(self.timeout_ms)
         else:
-            w.count(len(self.topics))
-            for topic in self.topics:
-                topic.write(w, version)
-        w.int32(self.timeout_ms)
-        if version >= 2:
-            w.no_tags()
+            DeleteRecordsTopic.write_array(self.topics, w, version)
+            buf += _I32.pack(self.timeout_ms)
 
 
 @attrs.define
@@ -110,15 +203,28 @@ class DeleteRecordsPartitionResult:
 
     @classmethod
     def read(cls, r: Reader, version: int) -> DeleteRecordsPartitionResult:
-        partition_index, low_watermark, error_code = r.unpack(_I32_I64_I16)
+        self = cls.__new__(cls)
+        self.partition_index, self.low_watermark, self.error_code = r.unpack(_I32_I64_I16)
         if version >= 2:
             r.skip_tags()
-        return cls(partition_index, low_watermark, error_code)
+        return self
 
-    def write(self, w: Writer, version: int) -> None:
-        w.buf += _I32_I64_I16.pack(self.partition_index, self.low_watermark, self.error_code)
+    @staticmethod
+    def write_array(items: list[DeleteRecordsPartitionResult], w: Writer, version: int) -> None:
+        buf = w.buf
         if version >= 2:
-            w.no_tags()
+            count = len(items) + 1
+            if count < 128:
+                buf.append(count)
+            else:
+                w.unsigned_varint(count)
+        else:
+            w.count(len(items))
+        for self in items:
+            if version >= 2:
+                buf += _I32_I64_I16_NO_TAGS.pack(self.partition_index, self.low_watermark, self.error_code)
+            else:
+                buf += _I32_I64_I16.pack(self.partition_index, self.low_watermark, self.error_code)
 
 
 @attrs.define
@@ -128,27 +234,38 @@ class DeleteRecordsTopicResult:
 
     @classmethod
     def read(cls, r: Reader, version: int) -> DeleteRecordsTopicResult:
+        self = cls.__new__(cls)
         if version >= 2:
-            name = r.compact_string()
-            partitions = [DeleteRecordsPartitionResult.read(r, version) for _ in range(r.compact_count(15))]
+            self.name = r.compact_string()
+            self.partitions = [DeleteRecordsPartitionResult.read(r, version) for _ in range(r.compact_count(15))]
             r.skip_tags()
         else:
-            name = r.string()
-            partitions = [DeleteRecordsPartitionResult.read(r, version) for _ in range(r.count(14))]
-        return cls(name, partitions)
+            self.name = r.string()
+            self.partitions = [DeleteRecordsPartitionResult.read(r, version) for _ in range(r.count(14))]
+        return self
 
-    def write(self, w: Writer, version: int) -> None:
+    @staticmethod
+    def write_array(items: list[DeleteRecordsTopicResult], w: Writer, version: int) -> None:
+        buf = w.buf
         if version >= 2:
-            w.compact_string(self.name)
-            w.compact_count(len(self.partitions))
-            for partition in self.partitions:
-                partition.write(w, version)
-            w.no_tags()
+            count = len(items) + 1
+            if count < 128:
+                buf.append(count)
+            else:
+                w.unsigned_varint(count)
         else:
-            w.string(self.name)
-            w.count(len(self.partitions))
-            for partition in self.partitions:
-                partition.write(w, version)
+            w.count(len(items))
+        for self in items:
+            if version >= 2:
+                w.compact_string(self.name)
+                if self.partitions:
+                    DeleteRecordsPartitionResult.write_array(self.partitions, w, version)
+                else:
+                    buf.append(1)
+                buf.append(0)
+            else:
+                w.string(self.name)
+                DeleteRecordsPartitionResult.write_array(self.partitions, w, version)
 
 
 @attrs.define
@@ -164,24 +281,25 @@ class DeleteRecordsResponse:
     def read(cls, r: Reader, version: int) -> DeleteRecordsResponse:
         if not 0 <= version <= 2:
             raise UnsupportedVersion("DeleteRecordsResponse", version)
-        throttle_time_ms = r.int32()
+        self = cls.__new__(cls)
+        self.throttle_time_ms = r.int32()
         if version >= 2:
-            topics = [DeleteRecordsTopicResult.read(r, version) for _ in range(r.compact_count(3))]
+            self.topics = [DeleteRecordsTopicResult.read(r, version) for _ in range(r.compact_count(3))]
             r.skip_tags()
         else:
-            topics = [DeleteRecordsTopicResult.read(r, version) for _ in range(r.count(6))]
-        return cls(throttle_time_ms, topics)
+            self.topics = [DeleteRecordsTopicResult.read(r, version) for _ in range(r.count(6))]
+        return self
 
     def write(self, w: Writer, version: int) -> None:
         if not 0 <= version <= 2:
             raise UnsupportedVersion("DeleteRecordsResponse", version)
-        w.int32(self.throttle_time_ms)
+        buf = w.buf
+        buf += _I32.pack(self.throttle_time_ms)
         if version >= 2:
-            w.compact_count(len(self.topics))
-            for topic in self.topics:
-                topic.write(w, version)
-            w.no_tags()
+            if self.topics:
+                DeleteRecordsTopicResult.write_array(self.topics, w, version)
+            else:
+                buf.append(1)
+            buf.append(0)
         else:
-            w.count(len(self.topics))
-            for topic in self.topics:
-                topic.write(w, version)
+            DeleteRecordsTopicResult.write_array(self.topics, w, version)

@@ -10,8 +10,9 @@ from typing import ClassVar
 
 import attrs
 
-from kwire_protocol.wire import NULL_UUID, Reader, UnsupportedVersion, Uuid, Writer
+from kwire_protocol.wire import MALFORMED, NULL_UUID, SHORT_TEXT, Reader, UnsupportedVersion, Uuid, Writer
 
+_I16 = Struct(">h")
 _I32_I16 = Struct(">ih")
 
 
@@ -20,14 +21,42 @@ class DeleteShareGroupOffsetsRequestTopic:
     topic_name: str = ""
 
     @classmethod
-    def read(cls, r: Reader, version: int) -> DeleteShareGroupOffsetsRequestTopic:
-        topic_name = r.compact_string()
-        r.skip_tags()
-        return cls(topic_name)
+    def read_array(cls, r: Reader, version: int, count: int) -> list[DeleteShareGroupOffsetsRequestTopic]:
+        buf = r.buf
+        pos = r.pos
+        new = cls.__new__
+        items: list[DeleteShareGroupOffsetsRequestTopic] = []
+        for _ in range(count):
+            self = new(cls)
+            topic_name_size = buf[pos]
+            pos += 1
+            if 0 < topic_name_size < 128:
+                text, tags = SHORT_TEXT[topic_name_size].unpack_from(buf, pos)
+                self.topic_name = text.decode()
+                pos += topic_name_size
+            else:
+                r.pos = pos - 1
+                self.topic_name = r.compact_string()
+                pos = r.pos
+                tags = buf[pos]
+                pos += 1
+            if tags:
+                pos = r.unknown_tags(pos - 1)
+            items.append(self)
+        r.pos = pos
+        return items
 
-    def write(self, w: Writer, version: int) -> None:
-        w.compact_string(self.topic_name)
-        w.no_tags()
+    @staticmethod
+    def write_array(items: list[DeleteShareGroupOffsetsRequestTopic], w: Writer, version: int) -> None:
+        buf = w.buf
+        count = len(items) + 1
+        if count < 128:
+            buf.append(count)
+        else:
+            w.unsigned_varint(count)
+        for self in items:
+            w.compact_string(self.topic_name)
+            buf.append(0)
 
 
 @attrs.define
@@ -43,19 +72,48 @@ class DeleteShareGroupOffsetsRequest:
     def read(cls, r: Reader, version: int) -> DeleteShareGroupOffsetsRequest:
         if version != 0:
             raise UnsupportedVersion("DeleteShareGroupOffsetsRequest", version)
-        group_id = r.compact_string()
-        topics = [DeleteShareGroupOffsetsRequestTopic.read(r, version) for _ in range(r.compact_count(2))]
-        r.skip_tags()
-        return cls(group_id, topics)
+        try:
+            buf = r.buf
+            pos = r.pos
+            self = cls.__new__(cls)
+            group_id_size = buf[pos]
+            pos += 1
+            if 0 < group_id_size < 128:
+                text, topics_count = SHORT_TEXT[group_id_size].unpack_from(buf, pos)
+                self.group_id = text.decode()
+                pos += group_id_size
+            else:
+                r.pos = pos - 1
+                self.group_id = r.compact_string()
+                pos = r.pos
+                topics_count = buf[pos]
+                pos += 1
+            r.pos = pos
+            self.topics = (
+                []
+                if topics_count == 1
+                else DeleteShareGroupOffsetsRequestTopic.read_array(r, version, r.elements(topics_count, 2))
+            )
+            pos = r.pos
+            tags = buf[pos]
+            pos += 1
+            if tags:
+                pos = r.unknown_tags(pos - 1)
+            r.pos = pos
+        except MALFORMED as error:
+            raise r.malformed(error) from None
+        return self
 
     def write(self, w: Writer, version: int) -> None:
         if version != 0:
             raise UnsupportedVersion("DeleteShareGroupOffsetsRequest", version)
+        buf = w.buf
         w.compact_string(self.group_id)
-        w.compact_count(len(self.topics))
-        for topic in self.topics:
-            topic.write(w, version)
-        w.no_tags()
+        if self.topics:
+            DeleteShareGroupOffsetsRequestTopic.write_array(self.topics, w, version)
+        else:
+            buf.append(1)
+        buf.append(0)
 
 
 @attrs.define
@@ -67,19 +125,31 @@ class DeleteShareGroupOffsetsResponseTopic:
 
     @classmethod
     def read(cls, r: Reader, version: int) -> DeleteShareGroupOffsetsResponseTopic:
-        topic_name = r.compact_string()
-        topic_id = r.uuid()
-        error_code = r.int16()
-        error_message = r.compact_nullable_string()
+        self = cls.__new__(cls)
+        self.topic_name = r.compact_string()
+        self.topic_id = r.uuid()
+        self.error_code = r.int16()
+        self.error_message = r.compact_nullable_string()
         r.skip_tags()
-        return cls(topic_name, topic_id, error_code, error_message)
+        return self
 
-    def write(self, w: Writer, version: int) -> None:
-        w.compact_string(self.topic_name)
-        w.uuid(self.topic_id)
-        w.int16(self.error_code)
-        w.compact_nullable_string(self.error_message)
-        w.no_tags()
+    @staticmethod
+    def write_array(items: list[DeleteShareGroupOffsetsResponseTopic], w: Writer, version: int) -> None:
+        buf = w.buf
+        count = len(items) + 1
+        if count < 128:
+            buf.append(count)
+        else:
+            w.unsigned_varint(count)
+        for self in items:
+            w.compact_string(self.topic_name)
+            w.uuid(self.topic_id)
+            buf += _I16.pack(self.error_code)
+            if self.error_message is None:
+                buf.append(0)
+            else:
+                w.compact_string(self.error_message)
+            buf.append(0)
 
 
 @attrs.define
@@ -97,18 +167,24 @@ class DeleteShareGroupOffsetsResponse:
     def read(cls, r: Reader, version: int) -> DeleteShareGroupOffsetsResponse:
         if version != 0:
             raise UnsupportedVersion("DeleteShareGroupOffsetsResponse", version)
-        throttle_time_ms, error_code = r.unpack(_I32_I16)
-        error_message = r.compact_nullable_string()
-        responses = [DeleteShareGroupOffsetsResponseTopic.read(r, version) for _ in range(r.compact_count(21))]
+        self = cls.__new__(cls)
+        self.throttle_time_ms, self.error_code = r.unpack(_I32_I16)
+        self.error_message = r.compact_nullable_string()
+        self.responses = [DeleteShareGroupOffsetsResponseTopic.read(r, version) for _ in range(r.compact_count(21))]
         r.skip_tags()
-        return cls(throttle_time_ms, error_code, error_message, responses)
+        return self
 
     def write(self, w: Writer, version: int) -> None:
         if version != 0:
             raise UnsupportedVersion("DeleteShareGroupOffsetsResponse", version)
-        w.buf += _I32_I16.pack(self.throttle_time_ms, self.error_code)
-        w.compact_nullable_string(self.error_message)
-        w.compact_count(len(self.responses))
-        for response in self.responses:
-            response.write(w, version)
-        w.no_tags()
+        buf = w.buf
+        buf += _I32_I16.pack(self.throttle_time_ms, self.error_code)
+        if self.error_message is None:
+            buf.append(0)
+        else:
+            w.compact_string(self.error_message)
+        if self.responses:
+            DeleteShareGroupOffsetsResponseTopic.write_array(self.responses, w, version)
+        else:
+            buf.append(1)
+        buf.append(0)

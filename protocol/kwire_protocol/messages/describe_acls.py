@@ -10,10 +10,14 @@ from typing import ClassVar
 
 import attrs
 
-from kwire_protocol.wire import Reader, UnsupportedVersion, Writer
+from kwire_protocol.wire import MALFORMED, SHORT_TEXT, Reader, UnsupportedVersion, Writer
 
 _I32_I16 = Struct(">ih")
+_I8 = Struct(">b")
+_I8_HEAD = Struct(">bB")
 _I8_I8 = Struct(">bb")
+_I8_I8_HEAD = Struct(">bbB")
+_I8_I8_NO_TAGS = Struct(">bbx")
 
 
 @attrs.define
@@ -34,49 +38,97 @@ class DescribeAclsRequest:
     def read(cls, r: Reader, version: int) -> DescribeAclsRequest:
         if not 1 <= version <= 3:
             raise UnsupportedVersion("DescribeAclsRequest", version)
-        resource_type_filter = r.int8()
-        if version >= 2:
-            resource_name_filter = r.compact_nullable_string()
-        else:
-            resource_name_filter = r.nullable_string()
-        pattern_type_filter = r.int8()
-        if version >= 2:
-            principal_filter = r.compact_nullable_string()
-            host_filter = r.compact_nullable_string()
-        else:
-            principal_filter = r.nullable_string()
-            host_filter = r.nullable_string()
-        operation, permission_type = r.unpack(_I8_I8)
-        if version >= 2:
-            r.skip_tags()
-        return cls(
-            resource_type_filter,
-            resource_name_filter,
-            pattern_type_filter,
-            principal_filter,
-            host_filter,
-            operation,
-            permission_type,
-        )
+        if version < 2:
+            return cls.read_classic(r, version)
+        try:
+            buf = r.buf
+            pos = r.pos
+            self = cls.__new__(cls)
+            self.resource_type_filter, resource_name_filter_size = _I8_HEAD.unpack_from(buf, pos)
+            pos += 2
+            if 0 < resource_name_filter_size < 128:
+                text, _ = SHORT_TEXT[resource_name_filter_size].unpack_from(buf, pos)
+                self.resource_name_filter = text.decode()
+                pos += resource_name_filter_size - 1
+            elif resource_name_filter_size == 0:
+                self.resource_name_filter = None
+            else:
+                r.pos = pos - 1
+                self.resource_name_filter = r.compact_nullable_string()
+                pos = r.pos
+            self.pattern_type_filter, principal_filter_size = _I8_HEAD.unpack_from(buf, pos)
+            pos += 2
+            if 0 < principal_filter_size < 128:
+                text, host_filter_size = SHORT_TEXT[principal_filter_size].unpack_from(buf, pos)
+                self.principal_filter = text.decode()
+                pos += principal_filter_size
+            elif principal_filter_size == 0:
+                self.principal_filter = None
+                host_filter_size = buf[pos]
+                pos += 1
+            else:
+                r.pos = pos - 1
+                self.principal_filter = r.compact_nullable_string()
+                pos = r.pos
+                host_filter_size = buf[pos]
+                pos += 1
+            if 0 < host_filter_size < 128:
+                text, _ = SHORT_TEXT[host_filter_size].unpack_from(buf, pos)
+                self.host_filter = text.decode()
+                pos += host_filter_size - 1
+            elif host_filter_size == 0:
+                self.host_filter = None
+            else:
+                r.pos = pos - 1
+                self.host_filter = r.compact_nullable_string()
+                pos = r.pos
+            self.operation, self.permission_type, tags = _I8_I8_HEAD.unpack_from(buf, pos)
+            pos += 3
+            if tags:
+                pos = r.unknown_tags(pos - 1)
+            r.pos = pos
+        except MALFORMED as error:
+            raise r.malformed(error) from None
+        return self
+
+    @classmethod
+    def read_classic(cls, r: Reader, version: int) -> DescribeAclsRequest:
+        self = cls.__new__(cls)
+        self.resource_type_filter = r.int8()
+        self.resource_name_filter = r.nullable_string()
+        self.pattern_type_filter = r.int8()
+        self.principal_filter = r.nullable_string()
+        self.host_filter = r.nullable_string()
+        self.operation, self.permission_type = r.unpack(_I8_I8)
+        return self
 
     def write(self, w: Writer, version: int) -> None:
         if not 1 <= version <= 3:
             raise UnsupportedVersion("DescribeAclsRequest", version)
-        w.int8(self.resource_type_filter)
+        buf = w.buf
+        buf += _I8.pack(self.resource_type_filter)
         if version >= 2:
-            w.compact_nullable_string(self.resource_name_filter)
+            if self.resource_name_filter is None:
+                buf.append(0)
+            else:
+                w.compact_string(self.resource_name_filter)
         else:
             w.nullable_string(self.resource_name_filter)
-        w.int8(self.pattern_type_filter)
+        buf += _I8.pack(self.pattern_type_filter)
         if version >= 2:
-            w.compact_nullable_string(self.principal_filter)
-            w.compact_nullable_string(self.host_filter)
+            if self.principal_filter is None:
+                buf.append(0)
+            else:
+                w.compact_string(self.principal_filter)
+            if self.host_filter is None:
+                buf.append(0)
+            else:
+                w.compact_string(self.host_filter)
+            buf += _I8_I8_NO_TAGS.pack(self.operation, self.permission_type)
         else:
             w.nullable_string(self.principal_filter)
             w.nullable_string(self.host_filter)
-        w.buf += _I8_I8.pack(self.operation, self.permission_type)
-        if version >= 2:
-            w.no_tags()
+            buf += _I8_I8.pack(self.operation, self.permission_type)
 
 
 @attrs.define
@@ -88,27 +140,38 @@ class AclDescription:
 
     @classmethod
     def read(cls, r: Reader, version: int) -> AclDescription:
+        self = cls.__new__(cls)
         if version >= 2:
-            principal = r.compact_string()
-            host = r.compact_string()
+            self.principal = r.compact_string()
+            self.host = r.compact_string()
         else:
-            principal = r.string()
-            host = r.string()
-        operation, permission_type = r.unpack(_I8_I8)
+            self.principal = r.string()
+            self.host = r.string()
+        self.operation, self.permission_type = r.unpack(_I8_I8)
         if version >= 2:
             r.skip_tags()
-        return cls(principal, host, operation, permission_type)
+        return self
 
-    def write(self, w: Writer, version: int) -> None:
+    @staticmethod
+    def write_array(items: list[AclDescription], w: Writer, version: int) -> None:
+        buf = w.buf
         if version >= 2:
-            w.compact_string(self.principal)
-            w.compact_string(self.host)
+            count = len(items) + 1
+            if count < 128:
+                buf.append(count)
+            else:
+                w.unsigned_varint(count)
         else:
-            w.string(self.principal)
-            w.string(self.host)
-        w.buf += _I8_I8.pack(self.operation, self.permission_type)
-        if version >= 2:
-            w.no_tags()
+            w.count(len(items))
+        for self in items:
+            if version >= 2:
+                w.compact_string(self.principal)
+                w.compact_string(self.host)
+                buf += _I8_I8_NO_TAGS.pack(self.operation, self.permission_type)
+            else:
+                w.string(self.principal)
+                w.string(self.host)
+                buf += _I8_I8.pack(self.operation, self.permission_type)
 
 
 @attrs.define
@@ -120,35 +183,46 @@ class DescribeAclsResource:
 
     @classmethod
     def read(cls, r: Reader, version: int) -> DescribeAclsResource:
-        resource_type = r.int8()
+        self = cls.__new__(cls)
+        self.resource_type = r.int8()
         if version >= 2:
-            resource_name = r.compact_string()
+            self.resource_name = r.compact_string()
         else:
-            resource_name = r.string()
-        pattern_type = r.int8()
+            self.resource_name = r.string()
+        self.pattern_type = r.int8()
         if version >= 2:
-            acls = [AclDescription.read(r, version) for _ in range(r.compact_count(5))]
+            self.acls = [AclDescription.read(r, version) for _ in range(r.compact_count(5))]
             r.skip_tags()
         else:
-            acls = [AclDescription.read(r, version) for _ in range(r.count(6))]
-        return cls(resource_type, resource_name, pattern_type, acls)
+            self.acls = [AclDescription.read(r, version) for _ in range(r.count(6))]
+        return self
 
-    def write(self, w: Writer, version: int) -> None:
-        w.int8(self.resource_type)
+    @staticmethod
+    def write_array(items: list[DescribeAclsResource], w: Writer, version: int) -> None:
+        buf = w.buf
         if version >= 2:
-            w.compact_string(self.resource_name)
+            count = len(items) + 1
+            if count < 128:
+                buf.append(count)
+            else:
+                w.unsigned_varint(count)
         else:
-            w.string(self.resource_name)
-        w.int8(self.pattern_type)
-        if version >= 2:
-            w.compact_count(len(self.acls))
-            for acl in self.acls:
-                acl.write(w, version)
-            w.no_tags()
-        else:
-            w.count(len(self.acls))
-            for acl in self.acls:
-                acl.write(w, version)
+            w.count(len(items))
+        for self in items:
+            buf += _I8.pack(self.resource_type)
+            if version >= 2:
+                w.compact_string(self.resource_name)
+            else:
+                w.string(self.resource_name)
+            buf += _I8.pack(self.pattern_type)
+            if version >= 2:
+                if self.acls:
+                    AclDescription.write_array(self.acls, w, version)
+                else:
+                    buf.append(1)
+                buf.append(0)
+            else:
+                AclDescription.write_array(self.acls, w, version)
 
 
 @attrs.define
@@ -166,28 +240,32 @@ class DescribeAclsResponse:
     def read(cls, r: Reader, version: int) -> DescribeAclsResponse:
         if not 1 <= version <= 3:
             raise UnsupportedVersion("DescribeAclsResponse", version)
-        throttle_time_ms, error_code = r.unpack(_I32_I16)
+        self = cls.__new__(cls)
+        self.throttle_time_ms, self.error_code = r.unpack(_I32_I16)
         if version >= 2:
-            error_message = r.compact_nullable_string()
-            resources = [DescribeAclsResource.read(r, version) for _ in range(r.compact_count(5))]
+            self.error_message = r.compact_nullable_string()
+            self.resources = [DescribeAclsResource.read(r, version) for _ in range(r.compact_count(5))]
             r.skip_tags()
         else:
-            error_message = r.nullable_string()
-            resources = [DescribeAclsResource.read(r, version) for _ in range(r.count(8))]
-        return cls(throttle_time_ms, error_code, error_message, resources)
+            self.error_message = r.nullable_string()
+            self.resources = [DescribeAclsResource.read(r, version) for _ in range(r.count(8))]
+        return self
 
     def write(self, w: Writer, version: int) -> None:
         if not 1 <= version <= 3:
             raise UnsupportedVersion("DescribeAclsResponse", version)
-        w.buf += _I32_I16.pack(self.throttle_time_ms, self.error_code)
+        buf = w.buf
+        buf += _I32_I16.pack(self.throttle_time_ms, self.error_code)
         if version >= 2:
-            w.compact_nullable_string(self.error_message)
-            w.compact_count(len(self.resources))
-            for resource in self.resources:
-                resource.write(w, version)
-            w.no_tags()
+            if self.error_message is None:
+                buf.append(0)
+            else:
+                w.compact_string(self.error_message)
+            if self.resources:
+                DescribeAclsResource.write_array(self.resources, w, version)
+            else:
+                buf.append(1)
+            buf.append(0)
         else:
             w.nullable_string(self.error_message)
-            w.count(len(self.resources))
-            for resource in self.resources:
-                resource.write(w, version)
+            DescribeAclsResource.write_array(self.resources, w, version)

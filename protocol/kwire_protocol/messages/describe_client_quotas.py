@@ -10,9 +10,16 @@ from typing import ClassVar
 
 import attrs
 
-from kwire_protocol.wire import Reader, UnsupportedVersion, Writer
+from kwire_protocol.wire import MALFORMED, SHORT_TEXT, Reader, UnsupportedVersion, Writer
 
+_BOOL = Struct(">?")
+_BOOL_HEAD = Struct(">?B")
+_BOOL_NO_TAGS = Struct(">?x")
+_F64 = Struct(">d")
+_F64_NO_TAGS = Struct(">dx")
 _I32_I16 = Struct(">ih")
+_I8 = Struct(">b")
+_I8_HEAD = Struct(">bB")
 
 
 @attrs.define
@@ -22,30 +29,78 @@ class ComponentData:
     match: str | None = ""
 
     @classmethod
-    def read(cls, r: Reader, version: int) -> ComponentData:
-        if version >= 1:
-            entity_type = r.compact_string()
-        else:
-            entity_type = r.string()
-        match_type = r.int8()
-        if version >= 1:
-            match = r.compact_nullable_string()
-            r.skip_tags()
-        else:
-            match = r.nullable_string()
-        return cls(entity_type, match_type, match)
+    def read_array(cls, r: Reader, version: int, count: int) -> list[ComponentData]:
+        buf = r.buf
+        pos = r.pos
+        new = cls.__new__
+        items: list[ComponentData] = []
+        for _ in range(count):
+            self = new(cls)
+            entity_type_size = buf[pos]
+            pos += 1
+            if 0 < entity_type_size < 128:
+                text, _ = SHORT_TEXT[entity_type_size].unpack_from(buf, pos)
+                self.entity_type = text.decode()
+                pos += entity_type_size - 1
+            else:
+                r.pos = pos - 1
+                self.entity_type = r.compact_string()
+                pos = r.pos
+            self.match_type, match_size = _I8_HEAD.unpack_from(buf, pos)
+            pos += 2
+            if 0 < match_size < 128:
+                text, tags = SHORT_TEXT[match_size].unpack_from(buf, pos)
+                self.match = text.decode()
+                pos += match_size
+            elif match_size == 0:
+                self.match = None
+                tags = buf[pos]
+                pos += 1
+            else:
+                r.pos = pos - 1
+                self.match = r.compact_nullable_string()
+                pos = r.pos
+                tags = buf[pos]
+                pos += 1
+            if tags:
+                pos = r.unknown_tags(pos - 1)
+            items.append(self)
+        r.pos = pos
+        return items
 
-    def write(self, w: Writer, version: int) -> None:
+    @classmethod
+    def read_classic(cls, r: Reader, version: int) -> ComponentData:
+        self = cls.__new__(cls)
+        self.entity_type = r.string()
+        self.match_type = r.int8()
+        self.match = r.nullable_string()
+        return self
+
+    @staticmethod
+    def write_array(items: list[ComponentData], w: Writer, version: int) -> None:
+        buf = w.buf
         if version >= 1:
-            w.compact_string(self.entity_type)
+            count = len(items) + 1
+            if count < 128:
+                buf.append(count)
+            else:
+                w.unsigned_varint(count)
         else:
-            w.string(self.entity_type)
-        w.int8(self.match_type)
-        if version >= 1:
-            w.compact_nullable_string(self.match)
-            w.no_tags()
-        else:
-            w.nullable_string(self.match)
+            w.count(len(items))
+        for self in items:
+            if version >= 1:
+                w.compact_string(self.entity_type)
+            else:
+                w.string(self.entity_type)
+            buf += _I8.pack(self.match_type)
+            if version >= 1:
+                if self.match is None:
+                    buf.append(0)
+                else:
+                    w.compact_string(self.match)
+                buf.append(0)
+            else:
+                w.nullable_string(self.match)
 
 
 @attrs.define
@@ -61,29 +116,48 @@ class DescribeClientQuotasRequest:
     def read(cls, r: Reader, version: int) -> DescribeClientQuotasRequest:
         if not 0 <= version <= 1:
             raise UnsupportedVersion("DescribeClientQuotasRequest", version)
-        if version >= 1:
-            components = [ComponentData.read(r, version) for _ in range(r.compact_count(4))]
-        else:
-            components = [ComponentData.read(r, version) for _ in range(r.count(5))]
-        strict = r.boolean()
-        if version >= 1:
-            r.skip_tags()
-        return cls(components, strict)
+        if version < 1:
+            return cls.read_classic(r, version)
+        try:
+            buf = r.buf
+            pos = r.pos
+            self = cls.__new__(cls)
+            components_count = buf[pos]
+            pos += 1
+            r.pos = pos
+            self.components = (
+                [] if components_count == 1 else ComponentData.read_array(r, version, r.elements(components_count, 4))
+            )
+            pos = r.pos
+            self.strict, tags = _BOOL_HEAD.unpack_from(buf, pos)
+            pos += 2
+            if tags:
+                pos = r.unknown_tags(pos - 1)
+            r.pos = pos
+        except MALFORMED as error:
+            raise r.malformed(error) from None
+        return self
+
+    @classmethod
+    def read_classic(cls, r: Reader, version: int) -> DescribeClientQuotasRequest:
+        self = cls.__new__(cls)
+        self.components = [ComponentData.read_classic(r, version) for _ in range(r.count(5))]
+        self.strict = r.boolean()
+        return self
 
     def write(self, w: Writer, version: int) -> None:
         if not 0 <= version <= 1:
             raise UnsupportedVersion("DescribeClientQuotasRequest", version)
+        buf = w.buf
         if version >= 1:
-            w.compact_count(len(self.components))
-            for component in self.components:
-                component.write(w, version)
+            if self.components:
+                ComponentData.write_array(self.components, w, version)
+            else:
+                buf.append(1)
+            buf += _BOOL_NO_TAGS.pack(self.strict)
         else:
-            w.count(len(self.components))
-            for component in self.components:
-                component.write(w, version)
-        w.boolean(self.strict)
-        if version >= 1:
-            w.no_tags()
+            ComponentData.write_array(self.components, w, version)
+            buf += _BOOL.pack(self.strict)
 
 
 @attrs.define
@@ -93,23 +167,38 @@ class EntityData:
 
     @classmethod
     def read(cls, r: Reader, version: int) -> EntityData:
+        self = cls.__new__(cls)
         if version >= 1:
-            entity_type = r.compact_string()
-            entity_name = r.compact_nullable_string()
+            self.entity_type = r.compact_string()
+            self.entity_name = r.compact_nullable_string()
             r.skip_tags()
         else:
-            entity_type = r.string()
-            entity_name = r.nullable_string()
-        return cls(entity_type, entity_name)
+            self.entity_type = r.string()
+            self.entity_name = r.nullable_string()
+        return self
 
-    def write(self, w: Writer, version: int) -> None:
+    @staticmethod
+    def write_array(items: list[EntityData], w: Writer, version: int) -> None:
+        buf = w.buf
         if version >= 1:
-            w.compact_string(self.entity_type)
-            w.compact_nullable_string(self.entity_name)
-            w.no_tags()
+            count = len(items) + 1
+            if count < 128:
+                buf.append(count)
+            else:
+                w.unsigned_varint(count)
         else:
-            w.string(self.entity_type)
-            w.nullable_string(self.entity_name)
+            w.count(len(items))
+        for self in items:
+            if version >= 1:
+                w.compact_string(self.entity_type)
+                if self.entity_name is None:
+                    buf.append(0)
+                else:
+                    w.compact_string(self.entity_name)
+                buf.append(0)
+            else:
+                w.string(self.entity_type)
+                w.nullable_string(self.entity_name)
 
 
 @attrs.define
@@ -119,23 +208,34 @@ class ValueData:
 
     @classmethod
     def read(cls, r: Reader, version: int) -> ValueData:
+        self = cls.__new__(cls)
         if version >= 1:
-            key = r.compact_string()
+            self.key = r.compact_string()
         else:
-            key = r.string()
-        value = r.float64()
+            self.key = r.string()
+        self.value = r.float64()
         if version >= 1:
             r.skip_tags()
-        return cls(key, value)
+        return self
 
-    def write(self, w: Writer, version: int) -> None:
+    @staticmethod
+    def write_array(items: list[ValueData], w: Writer, version: int) -> None:
+        buf = w.buf
         if version >= 1:
-            w.compact_string(self.key)
+            count = len(items) + 1
+            if count < 128:
+                buf.append(count)
+            else:
+                w.unsigned_varint(count)
         else:
-            w.string(self.key)
-        w.float64(self.value)
-        if version >= 1:
-            w.no_tags()
+            w.count(len(items))
+        for self in items:
+            if version >= 1:
+                w.compact_string(self.key)
+                buf += _F64_NO_TAGS.pack(self.value)
+            else:
+                w.string(self.key)
+                buf += _F64.pack(self.value)
 
 
 @attrs.define
@@ -145,31 +245,41 @@ class EntryData:
 
     @classmethod
     def read(cls, r: Reader, version: int) -> EntryData:
+        self = cls.__new__(cls)
         if version >= 1:
-            entity = [EntityData.read(r, version) for _ in range(r.compact_count(3))]
-            values = [ValueData.read(r, version) for _ in range(r.compact_count(10))]
+            self.entity = [EntityData.read(r, version) for _ in range(r.compact_count(3))]
+            self.values = [ValueData.read(r, version) for _ in range(r.compact_count(10))]
             r.skip_tags()
         else:
-            entity = [EntityData.read(r, version) for _ in range(r.count(4))]
-            values = [ValueData.read(r, version) for _ in range(r.count(10))]
-        return cls(entity, values)
+            self.entity = [EntityData.read(r, version) for _ in range(r.count(4))]
+            self.values = [ValueData.read(r, version) for _ in range(r.count(10))]
+        return self
 
-    def write(self, w: Writer, version: int) -> None:
+    @staticmethod
+    def write_array(items: list[EntryData], w: Writer, version: int) -> None:
+        buf = w.buf
         if version >= 1:
-            w.compact_count(len(self.entity))
-            for entity_item in self.entity:
-                entity_item.write(w, version)
-            w.compact_count(len(self.values))
-            for value in self.values:
-                value.write(w, version)
-            w.no_tags()
+            count = len(items) + 1
+            if count < 128:
+                buf.append(count)
+            else:
+                w.unsigned_varint(count)
         else:
-            w.count(len(self.entity))
-            for entity_item in self.entity:
-                entity_item.write(w, version)
-            w.count(len(self.values))
-            for value in self.values:
-                value.write(w, version)
+            w.count(len(items))
+        for self in items:
+            if version >= 1:
+                if self.entity:
+                    EntityData.write_array(self.entity, w, version)
+                else:
+                    buf.append(1)
+                if self.values:
+                    ValueData.write_array(self.values, w, version)
+                else:
+                    buf.append(1)
+                buf.append(0)
+            else:
+                EntityData.write_array(self.entity, w, version)
+                ValueData.write_array(self.values, w, version)
 
 
 @attrs.define
@@ -187,36 +297,39 @@ class DescribeClientQuotasResponse:
     def read(cls, r: Reader, version: int) -> DescribeClientQuotasResponse:
         if not 0 <= version <= 1:
             raise UnsupportedVersion("DescribeClientQuotasResponse", version)
-        throttle_time_ms, error_code = r.unpack(_I32_I16)
+        self = cls.__new__(cls)
+        self.throttle_time_ms, self.error_code = r.unpack(_I32_I16)
         if version >= 1:
-            error_message = r.compact_nullable_string()
-            count = r.compact_nullable_count(3)
-            entries = None if count is None else [EntryData.read(r, version) for _ in range(count)]
+            self.error_message = r.compact_nullable_string()
+            elements = r.compact_nullable_count(3)
+            self.entries = None if elements is None else [EntryData.read(r, version) for _ in range(elements)]
             r.skip_tags()
         else:
-            error_message = r.nullable_string()
-            count = r.nullable_count(8)
-            entries = None if count is None else [EntryData.read(r, version) for _ in range(count)]
-        return cls(throttle_time_ms, error_code, error_message, entries)
+            self.error_message = r.nullable_string()
+            elements = r.nullable_count(8)
+            self.entries = None if elements is None else [EntryData.read(r, version) for _ in range(elements)]
+        return self
 
     def write(self, w: Writer, version: int) -> None:
         if not 0 <= version <= 1:
             raise UnsupportedVersion("DescribeClientQuotasResponse", version)
-        w.buf += _I32_I16.pack(self.throttle_time_ms, self.error_code)
+        buf = w.buf
+        buf += _I32_I16.pack(self.throttle_time_ms, self.error_code)
         if version >= 1:
-            w.compact_nullable_string(self.error_message)
-            if self.entries is None:
-                w.compact_null_count()
+            if self.error_message is None:
+                buf.append(0)
             else:
-                w.compact_count(len(self.entries))
-                for entry in self.entries:
-                    entry.write(w, version)
-            w.no_tags()
+                w.compact_string(self.error_message)
+            if self.entries is None:
+                buf.append(0)
+            elif self.entries:
+                EntryData.write_array(self.entries, w, version)
+            else:
+                buf.append(1)
+            buf.append(0)
         else:
             w.nullable_string(self.error_message)
             if self.entries is None:
                 w.null_count()
             else:
-                w.count(len(self.entries))
-                for entry in self.entries:
-                    entry.write(w, version)
+                EntryData.write_array(self.entries, w, version)

@@ -10,11 +10,18 @@ from typing import ClassVar
 
 import attrs
 
-from kwire_protocol.wire import Reader, UnsupportedField, UnsupportedVersion, Writer
+from kwire_protocol.wire import MALFORMED, Reader, UnsupportedField, UnsupportedVersion, Writer
 
-_BOOL_I8 = Struct(">?b")
-_BOOL_I8_BOOL = Struct(">?b?")
+_BOOL_HEAD = Struct(">?B")
+_BOOL_I8_BOOL_HEAD = Struct(">?b?B")
+_BOOL_I8_BOOL_NO_TAGS = Struct(">?b?x")
+_BOOL_I8_HEAD = Struct(">?bB")
+_BOOL_I8_NO_TAGS = Struct(">?bx")
+_BOOL_NO_TAGS = Struct(">?x")
+_I32 = Struct(">i")
 _I32_I16 = Struct(">ih")
+_I32_NO_TAGS = Struct(">ix")
+_I8 = Struct(">b")
 
 
 @attrs.define
@@ -31,36 +38,51 @@ class DescribeClusterRequest:
     def read(cls, r: Reader, version: int) -> DescribeClusterRequest:
         if not 0 <= version <= 2:
             raise UnsupportedVersion("DescribeClusterRequest", version)
-        if version >= 2:
-            include_cluster_authorized_operations, endpoint_type, include_fenced_brokers = r.unpack(_BOOL_I8_BOOL)
-        elif version >= 1:
-            include_cluster_authorized_operations, endpoint_type = r.unpack(_BOOL_I8)
-            include_fenced_brokers = False
-        else:
-            include_cluster_authorized_operations = r.boolean()
-            endpoint_type = 1
-            include_fenced_brokers = False
-        r.skip_tags()
-        return cls(include_cluster_authorized_operations, endpoint_type, include_fenced_brokers)
+        try:
+            buf = r.buf
+            pos = r.pos
+            self = cls.__new__(cls)
+            if version >= 2:
+                self.include_cluster_authorized_operations, self.endpoint_type, self.include_fenced_brokers, tags = (
+                    _BOOL_I8_BOOL_HEAD.unpack_from(buf, pos)
+                )
+                pos += 4
+            elif version >= 1:
+                self.include_cluster_authorized_operations, self.endpoint_type, tags = _BOOL_I8_HEAD.unpack_from(
+                    buf, pos
+                )
+                pos += 3
+                self.include_fenced_brokers = False
+            else:
+                self.include_cluster_authorized_operations, tags = _BOOL_HEAD.unpack_from(buf, pos)
+                pos += 2
+                self.endpoint_type = 1
+                self.include_fenced_brokers = False
+            if tags:
+                pos = r.unknown_tags(pos - 1)
+            r.pos = pos
+        except MALFORMED as error:
+            raise r.malformed(error) from None
+        return self
 
     def write(self, w: Writer, version: int) -> None:
         if not 0 <= version <= 2:
             raise UnsupportedVersion("DescribeClusterRequest", version)
+        buf = w.buf
         if version >= 2:
-            w.buf += _BOOL_I8_BOOL.pack(
+            buf += _BOOL_I8_BOOL_NO_TAGS.pack(
                 self.include_cluster_authorized_operations, self.endpoint_type, self.include_fenced_brokers
             )
         elif version >= 1:
             if self.include_fenced_brokers:
                 raise UnsupportedField("DescribeClusterRequest.include_fenced_brokers", version)
-            w.buf += _BOOL_I8.pack(self.include_cluster_authorized_operations, self.endpoint_type)
+            buf += _BOOL_I8_NO_TAGS.pack(self.include_cluster_authorized_operations, self.endpoint_type)
         else:
             if self.endpoint_type != 1:
                 raise UnsupportedField("DescribeClusterRequest.endpoint_type", version)
             if self.include_fenced_brokers:
                 raise UnsupportedField("DescribeClusterRequest.include_fenced_brokers", version)
-            w.boolean(self.include_cluster_authorized_operations)
-        w.no_tags()
+            buf += _BOOL_NO_TAGS.pack(self.include_cluster_authorized_operations)
 
 
 @attrs.define
@@ -73,28 +95,44 @@ class DescribeClusterBroker:
 
     @classmethod
     def read(cls, r: Reader, version: int) -> DescribeClusterBroker:
-        broker_id = r.int32()
-        host = r.compact_string()
-        port = r.int32()
-        rack = r.compact_nullable_string()
+        self = cls.__new__(cls)
+        self.broker_id = r.int32()
+        self.host = r.compact_string()
+        self.port = r.int32()
+        self.rack = r.compact_nullable_string()
         if version >= 2:
-            is_fenced = r.boolean()
+            self.is_fenced = r.boolean()
         else:
-            is_fenced = False
+            self.is_fenced = False
         r.skip_tags()
-        return cls(broker_id, host, port, rack, is_fenced)
+        return self
 
-    def write(self, w: Writer, version: int) -> None:
-        w.int32(self.broker_id)
-        w.compact_string(self.host)
-        w.int32(self.port)
-        w.compact_nullable_string(self.rack)
-        if version >= 2:
-            w.boolean(self.is_fenced)
+    @staticmethod
+    def write_array(items: list[DescribeClusterBroker], w: Writer, version: int) -> None:
+        buf = w.buf
+        count = len(items) + 1
+        if count < 128:
+            buf.append(count)
         else:
-            if self.is_fenced:
-                raise UnsupportedField("DescribeClusterBroker.is_fenced", version)
-        w.no_tags()
+            w.unsigned_varint(count)
+        for self in items:
+            buf += _I32.pack(self.broker_id)
+            w.compact_string(self.host)
+            buf += _I32.pack(self.port)
+            if version >= 2:
+                if self.rack is None:
+                    buf.append(0)
+                else:
+                    w.compact_string(self.rack)
+                buf += _BOOL_NO_TAGS.pack(self.is_fenced)
+            else:
+                if self.rack is None:
+                    buf.append(0)
+                else:
+                    w.compact_string(self.rack)
+                buf.append(0)
+                if self.is_fenced:
+                    raise UnsupportedField("DescribeClusterBroker.is_fenced", version)
 
 
 @attrs.define
@@ -116,42 +154,38 @@ class DescribeClusterResponse:
     def read(cls, r: Reader, version: int) -> DescribeClusterResponse:
         if not 0 <= version <= 2:
             raise UnsupportedVersion("DescribeClusterResponse", version)
-        throttle_time_ms, error_code = r.unpack(_I32_I16)
-        error_message = r.compact_nullable_string()
+        self = cls.__new__(cls)
+        self.throttle_time_ms, self.error_code = r.unpack(_I32_I16)
+        self.error_message = r.compact_nullable_string()
         if version >= 1:
-            endpoint_type = r.int8()
+            self.endpoint_type = r.int8()
         else:
-            endpoint_type = 1
-        cluster_id = r.compact_string()
-        controller_id = r.int32()
-        brokers = [DescribeClusterBroker.read(r, version) for _ in range(r.compact_count(11))]
-        cluster_authorized_operations = r.int32()
+            self.endpoint_type = 1
+        self.cluster_id = r.compact_string()
+        self.controller_id = r.int32()
+        self.brokers = [DescribeClusterBroker.read(r, version) for _ in range(r.compact_count(11))]
+        self.cluster_authorized_operations = r.int32()
         r.skip_tags()
-        return cls(
-            throttle_time_ms,
-            error_code,
-            error_message,
-            endpoint_type,
-            cluster_id,
-            controller_id,
-            brokers,
-            cluster_authorized_operations,
-        )
+        return self
 
     def write(self, w: Writer, version: int) -> None:
         if not 0 <= version <= 2:
             raise UnsupportedVersion("DescribeClusterResponse", version)
-        w.buf += _I32_I16.pack(self.throttle_time_ms, self.error_code)
-        w.compact_nullable_string(self.error_message)
+        buf = w.buf
+        buf += _I32_I16.pack(self.throttle_time_ms, self.error_code)
+        if self.error_message is None:
+            buf.append(0)
+        else:
+            w.compact_string(self.error_message)
         if version >= 1:
-            w.int8(self.endpoint_type)
+            buf += _I8.pack(self.endpoint_type)
         else:
             if self.endpoint_type != 1:
                 raise UnsupportedField("DescribeClusterResponse.endpoint_type", version)
         w.compact_string(self.cluster_id)
-        w.int32(self.controller_id)
-        w.compact_count(len(self.brokers))
-        for broker in self.brokers:
-            broker.write(w, version)
-        w.int32(self.cluster_authorized_operations)
-        w.no_tags()
+        buf += _I32.pack(self.controller_id)
+        if self.brokers:
+            DescribeClusterBroker.write_array(self.brokers, w, version)
+        else:
+            buf.append(1)
+        buf += _I32_NO_TAGS.pack(self.cluster_authorized_operations)

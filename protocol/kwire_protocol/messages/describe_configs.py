@@ -10,10 +10,18 @@ from typing import ClassVar
 
 import attrs
 
-from kwire_protocol.wire import Reader, UnsupportedField, UnsupportedVersion, Writer
+from kwire_protocol.wire import MALFORMED, SHORT_TEXT, Reader, UnsupportedField, UnsupportedVersion, Writer
 
+_BOOL = Struct(">?")
 _BOOL_BOOL = Struct(">??")
+_BOOL_BOOL_HEAD = Struct(">??B")
+_BOOL_BOOL_NO_TAGS = Struct(">??x")
 _BOOL_I8_BOOL = Struct(">?b?")
+_I16 = Struct(">h")
+_I32 = Struct(">i")
+_I8 = Struct(">b")
+_I8_HEAD = Struct(">bB")
+_I8_NO_TAGS = Struct(">bx")
 
 
 @attrs.define
@@ -23,38 +31,74 @@ class DescribeConfigsResource:
     configuration_keys: list[str] | None = attrs.Factory(list)
 
     @classmethod
-    def read(cls, r: Reader, version: int) -> DescribeConfigsResource:
-        resource_type = r.int8()
-        if version >= 4:
-            resource_name = r.compact_string()
-            count = r.compact_nullable_count(1)
-            configuration_keys = None if count is None else [r.compact_string() for _ in range(count)]
-            r.skip_tags()
-        else:
-            resource_name = r.string()
-            count = r.nullable_count(2)
-            configuration_keys = None if count is None else [r.string() for _ in range(count)]
-        return cls(resource_type, resource_name, configuration_keys)
+    def read_array(cls, r: Reader, version: int, count: int) -> list[DescribeConfigsResource]:
+        buf = r.buf
+        pos = r.pos
+        new = cls.__new__
+        items: list[DescribeConfigsResource] = []
+        for _ in range(count):
+            self = new(cls)
+            self.resource_type, resource_name_size = _I8_HEAD.unpack_from(buf, pos)
+            pos += 2
+            if 0 < resource_name_size < 128:
+                text, _ = SHORT_TEXT[resource_name_size].unpack_from(buf, pos)
+                self.resource_name = text.decode()
+                pos += resource_name_size - 1
+            else:
+                r.pos = pos - 1
+                self.resource_name = r.compact_string()
+                pos = r.pos
+            r.pos = pos
+            elements = r.compact_nullable_count(1)
+            self.configuration_keys = None if elements is None else [r.compact_string() for _ in range(elements)]
+            pos = r.pos
+            tags = buf[pos]
+            pos += 1
+            if tags:
+                pos = r.unknown_tags(pos - 1)
+            items.append(self)
+        r.pos = pos
+        return items
 
-    def write(self, w: Writer, version: int) -> None:
-        w.int8(self.resource_type)
+    @classmethod
+    def read_classic(cls, r: Reader, version: int) -> DescribeConfigsResource:
+        self = cls.__new__(cls)
+        self.resource_type = r.int8()
+        self.resource_name = r.string()
+        elements = r.nullable_count(2)
+        self.configuration_keys = None if elements is None else [r.string() for _ in range(elements)]
+        return self
+
+    @staticmethod
+    def write_array(items: list[DescribeConfigsResource], w: Writer, version: int) -> None:
+        buf = w.buf
         if version >= 4:
-            w.compact_string(self.resource_name)
-            if self.configuration_keys is None:
-                w.compact_null_count()
+            count = len(items) + 1
+            if count < 128:
+                buf.append(count)
             else:
-                w.compact_count(len(self.configuration_keys))
-                for configuration_key in self.configuration_keys:
-                    w.compact_string(configuration_key)
-            w.no_tags()
+                w.unsigned_varint(count)
         else:
-            w.string(self.resource_name)
-            if self.configuration_keys is None:
-                w.null_count()
+            w.count(len(items))
+        for self in items:
+            buf += _I8.pack(self.resource_type)
+            if version >= 4:
+                w.compact_string(self.resource_name)
+                if self.configuration_keys is None:
+                    buf.append(0)
+                else:
+                    w.compact_count(len(self.configuration_keys))
+                    for configuration_key in self.configuration_keys:
+                        w.compact_string(configuration_key)
+                buf.append(0)
             else:
-                w.count(len(self.configuration_keys))
-                for configuration_key in self.configuration_keys:
-                    w.string(configuration_key)
+                w.string(self.resource_name)
+                if self.configuration_keys is None:
+                    w.null_count()
+                else:
+                    w.count(len(self.configuration_keys))
+                    for configuration_key in self.configuration_keys:
+                        w.string(configuration_key)
 
 
 @attrs.define
@@ -71,38 +115,60 @@ class DescribeConfigsRequest:
     def read(cls, r: Reader, version: int) -> DescribeConfigsRequest:
         if not 1 <= version <= 4:
             raise UnsupportedVersion("DescribeConfigsRequest", version)
-        if version >= 4:
-            resources = [DescribeConfigsResource.read(r, version) for _ in range(r.compact_count(4))]
-        else:
-            resources = [DescribeConfigsResource.read(r, version) for _ in range(r.count(7))]
+        if version < 4:
+            return cls.read_classic(r, version)
+        try:
+            buf = r.buf
+            pos = r.pos
+            self = cls.__new__(cls)
+            resources_count = buf[pos]
+            pos += 1
+            r.pos = pos
+            self.resources = (
+                []
+                if resources_count == 1
+                else DescribeConfigsResource.read_array(r, version, r.elements(resources_count, 4))
+            )
+            pos = r.pos
+            self.include_synonyms, self.include_documentation, tags = _BOOL_BOOL_HEAD.unpack_from(buf, pos)
+            pos += 3
+            if tags:
+                pos = r.unknown_tags(pos - 1)
+            r.pos = pos
+        except MALFORMED as error:
+            raise r.malformed(error) from None
+        return self
+
+    @classmethod
+    def read_classic(cls, r: Reader, version: int) -> DescribeConfigsRequest:
+        self = cls.__new__(cls)
+        self.resources = [DescribeConfigsResource.read_classic(r, version) for _ in range(r.count(7))]
         if version >= 3:
-            include_synonyms, include_documentation = r.unpack(_BOOL_BOOL)
+            self.include_synonyms, self.include_documentation = r.unpack(_BOOL_BOOL)
         else:
-            include_synonyms = r.boolean()
-            include_documentation = False
-        if version >= 4:
-            r.skip_tags()
-        return cls(resources, include_synonyms, include_documentation)
+            self.include_synonyms = r.boolean()
+            self.include_documentation = False
+        return self
 
     def write(self, w: Writer, version: int) -> None:
         if not 1 <= version <= 4:
             raise UnsupportedVersion("DescribeConfigsRequest", version)
+        buf = w.buf
         if version >= 4:
-            w.compact_count(len(self.resources))
-            for resource in self.resources:
-                resource.write(w, version)
+            if self.resources:
+                DescribeConfigsResource.write_array(self.resources, w, version)
+            else:
+                buf.append(1)
         else:
-            w.count(len(self.resources))
-            for resource in self.resources:
-                resource.write(w, version)
-        if version >= 3:
-            w.buf += _BOOL_BOOL.pack(self.include_synonyms, self.include_documentation)
+            DescribeConfigsResource.write_array(self.resources, w, version)
+        if version >= 4:
+            buf += _BOOL_BOOL_NO_TAGS.pack(self.include_synonyms, self.include_documentation)
+        elif version >= 3:
+            buf += _BOOL_BOOL.pack(self.include_synonyms, self.include_documentation)
         else:
             if self.include_documentation:
                 raise UnsupportedField("DescribeConfigsRequest.include_documentation", version)
-            w.boolean(self.include_synonyms)
-        if version >= 4:
-            w.no_tags()
+            buf += _BOOL.pack(self.include_synonyms)
 
 
 @attrs.define
@@ -113,27 +179,41 @@ class DescribeConfigsSynonym:
 
     @classmethod
     def read(cls, r: Reader, version: int) -> DescribeConfigsSynonym:
+        self = cls.__new__(cls)
         if version >= 4:
-            name = r.compact_string()
-            value = r.compact_nullable_string()
+            self.name = r.compact_string()
+            self.value = r.compact_nullable_string()
         else:
-            name = r.string()
-            value = r.nullable_string()
-        source = r.int8()
+            self.name = r.string()
+            self.value = r.nullable_string()
+        self.source = r.int8()
         if version >= 4:
             r.skip_tags()
-        return cls(name, value, source)
+        return self
 
-    def write(self, w: Writer, version: int) -> None:
+    @staticmethod
+    def write_array(items: list[DescribeConfigsSynonym], w: Writer, version: int) -> None:
+        buf = w.buf
         if version >= 4:
-            w.compact_string(self.name)
-            w.compact_nullable_string(self.value)
+            count = len(items) + 1
+            if count < 128:
+                buf.append(count)
+            else:
+                w.unsigned_varint(count)
         else:
-            w.string(self.name)
-            w.nullable_string(self.value)
-        w.int8(self.source)
-        if version >= 4:
-            w.no_tags()
+            w.count(len(items))
+        for self in items:
+            if version >= 4:
+                w.compact_string(self.name)
+                if self.value is None:
+                    buf.append(0)
+                else:
+                    w.compact_string(self.value)
+                buf += _I8_NO_TAGS.pack(self.source)
+            else:
+                w.string(self.name)
+                w.nullable_string(self.value)
+                buf += _I8.pack(self.source)
 
 
 @attrs.define
@@ -149,55 +229,71 @@ class DescribeConfigsResourceResult:
 
     @classmethod
     def read(cls, r: Reader, version: int) -> DescribeConfigsResourceResult:
+        self = cls.__new__(cls)
         if version >= 4:
-            name = r.compact_string()
-            value = r.compact_nullable_string()
+            self.name = r.compact_string()
+            self.value = r.compact_nullable_string()
         else:
-            name = r.string()
-            value = r.nullable_string()
-        read_only, config_source, is_sensitive = r.unpack(_BOOL_I8_BOOL)
+            self.name = r.string()
+            self.value = r.nullable_string()
+        self.read_only, self.config_source, self.is_sensitive = r.unpack(_BOOL_I8_BOOL)
         if version >= 4:
-            synonyms = [DescribeConfigsSynonym.read(r, version) for _ in range(r.compact_count(4))]
+            self.synonyms = [DescribeConfigsSynonym.read(r, version) for _ in range(r.compact_count(4))]
         else:
-            synonyms = [DescribeConfigsSynonym.read(r, version) for _ in range(r.count(5))]
+            self.synonyms = [DescribeConfigsSynonym.read(r, version) for _ in range(r.count(5))]
         if version >= 3:
-            config_type = r.int8()
+            self.config_type = r.int8()
         else:
-            config_type = 0
+            self.config_type = 0
         if version >= 4:
-            documentation = r.compact_nullable_string()
+            self.documentation = r.compact_nullable_string()
         elif version >= 3:
-            documentation = r.nullable_string()
+            self.documentation = r.nullable_string()
         else:
-            documentation = ""
+            self.documentation = ""
         if version >= 4:
             r.skip_tags()
-        return cls(name, value, read_only, config_source, is_sensitive, synonyms, config_type, documentation)
+        return self
 
-    def write(self, w: Writer, version: int) -> None:
+    @staticmethod
+    def write_array(items: list[DescribeConfigsResourceResult], w: Writer, version: int) -> None:
+        buf = w.buf
         if version >= 4:
-            w.compact_string(self.name)
-            w.compact_nullable_string(self.value)
+            count = len(items) + 1
+            if count < 128:
+                buf.append(count)
+            else:
+                w.unsigned_varint(count)
         else:
-            w.string(self.name)
-            w.nullable_string(self.value)
-        w.buf += _BOOL_I8_BOOL.pack(self.read_only, self.config_source, self.is_sensitive)
-        if version >= 4:
-            w.compact_count(len(self.synonyms))
-            for synonym in self.synonyms:
-                synonym.write(w, version)
-        else:
-            w.count(len(self.synonyms))
-            for synonym in self.synonyms:
-                synonym.write(w, version)
-        if version >= 3:
-            w.int8(self.config_type)
-        if version >= 4:
-            w.compact_nullable_string(self.documentation)
-        elif version == 3:
-            w.nullable_string(self.documentation)
-        if version >= 4:
-            w.no_tags()
+            w.count(len(items))
+        for self in items:
+            if version >= 4:
+                w.compact_string(self.name)
+                if self.value is None:
+                    buf.append(0)
+                else:
+                    w.compact_string(self.value)
+            else:
+                w.string(self.name)
+                w.nullable_string(self.value)
+            buf += _BOOL_I8_BOOL.pack(self.read_only, self.config_source, self.is_sensitive)
+            if version >= 4:
+                if self.synonyms:
+                    DescribeConfigsSynonym.write_array(self.synonyms, w, version)
+                else:
+                    buf.append(1)
+            else:
+                DescribeConfigsSynonym.write_array(self.synonyms, w, version)
+            if version >= 3:
+                buf += _I8.pack(self.config_type)
+            if version >= 4:
+                if self.documentation is None:
+                    buf.append(0)
+                else:
+                    w.compact_string(self.documentation)
+                buf.append(0)
+            elif version == 3:
+                w.nullable_string(self.documentation)
 
 
 @attrs.define
@@ -210,39 +306,53 @@ class DescribeConfigsResult:
 
     @classmethod
     def read(cls, r: Reader, version: int) -> DescribeConfigsResult:
-        error_code = r.int16()
+        self = cls.__new__(cls)
+        self.error_code = r.int16()
         if version >= 4:
-            error_message = r.compact_nullable_string()
+            self.error_message = r.compact_nullable_string()
         else:
-            error_message = r.nullable_string()
-        resource_type = r.int8()
+            self.error_message = r.nullable_string()
+        self.resource_type = r.int8()
         if version >= 4:
-            resource_name = r.compact_string()
-            configs = [DescribeConfigsResourceResult.read(r, version) for _ in range(r.compact_count(9))]
+            self.resource_name = r.compact_string()
+            self.configs = [DescribeConfigsResourceResult.read(r, version) for _ in range(r.compact_count(9))]
             r.skip_tags()
         else:
-            resource_name = r.string()
-            configs = [DescribeConfigsResourceResult.read(r, version) for _ in range(r.count(11))]
-        return cls(error_code, error_message, resource_type, resource_name, configs)
+            self.resource_name = r.string()
+            self.configs = [DescribeConfigsResourceResult.read(r, version) for _ in range(r.count(11))]
+        return self
 
-    def write(self, w: Writer, version: int) -> None:
-        w.int16(self.error_code)
+    @staticmethod
+    def write_array(items: list[DescribeConfigsResult], w: Writer, version: int) -> None:
+        buf = w.buf
         if version >= 4:
-            w.compact_nullable_string(self.error_message)
+            count = len(items) + 1
+            if count < 128:
+                buf.append(count)
+            else:
+                w.unsigned_varint(count)
         else:
-            w.nullable_string(self.error_message)
-        w.int8(self.resource_type)
-        if version >= 4:
-            w.compact_string(self.resource_name)
-            w.compact_count(len(self.configs))
-            for config in self.configs:
-                config.write(w, version)
-            w.no_tags()
-        else:
-            w.string(self.resource_name)
-            w.count(len(self.configs))
-            for config in self.configs:
-                config.write(w, version)
+            w.count(len(items))
+        for self in items:
+            buf += _I16.pack(self.error_code)
+            if version >= 4:
+                if self.error_message is None:
+                    buf.append(0)
+                else:
+                    w.compact_string(self.error_message)
+            else:
+                w.nullable_string(self.error_message)
+            buf += _I8.pack(self.resource_type)
+            if version >= 4:
+                w.compact_string(self.resource_name)
+                if self.configs:
+                    DescribeConfigsResourceResult.write_array(self.configs, w, version)
+                else:
+                    buf.append(1)
+                buf.append(0)
+            else:
+                w.string(self.resource_name)
+                DescribeConfigsResourceResult.write_array(self.configs, w, version)
 
 
 @attrs.define
@@ -258,24 +368,25 @@ class DescribeConfigsResponse:
     def read(cls, r: Reader, version: int) -> DescribeConfigsResponse:
         if not 1 <= version <= 4:
             raise UnsupportedVersion("DescribeConfigsResponse", version)
-        throttle_time_ms = r.int32()
+        self = cls.__new__(cls)
+        self.throttle_time_ms = r.int32()
         if version >= 4:
-            results = [DescribeConfigsResult.read(r, version) for _ in range(r.compact_count(7))]
+            self.results = [DescribeConfigsResult.read(r, version) for _ in range(r.compact_count(7))]
             r.skip_tags()
         else:
-            results = [DescribeConfigsResult.read(r, version) for _ in range(r.count(11))]
-        return cls(throttle_time_ms, results)
+            self.results = [DescribeConfigsResult.read(r, version) for _ in range(r.count(11))]
+        return self
 
     def write(self, w: Writer, version: int) -> None:
         if not 1 <= version <= 4:
             raise UnsupportedVersion("DescribeConfigsResponse", version)
-        w.int32(self.throttle_time_ms)
+        buf = w.buf
+        buf += _I32.pack(self.throttle_time_ms)
         if version >= 4:
-            w.compact_count(len(self.results))
-            for result in self.results:
-                result.write(w, version)
-            w.no_tags()
+            if self.results:
+                DescribeConfigsResult.write_array(self.results, w, version)
+            else:
+                buf.append(1)
+            buf.append(0)
         else:
-            w.count(len(self.results))
-            for result in self.results:
-                result.write(w, version)
+            DescribeConfigsResult.write_array(self.results, w, version)

@@ -10,8 +10,11 @@ from typing import ClassVar
 
 import attrs
 
-from kwire_protocol.wire import Reader, UnsupportedField, UnsupportedVersion, Writer
+from kwire_protocol.wire import MALFORMED, SHORT_TEXT, Reader, UnsupportedField, UnsupportedVersion, Writer
 
+_I16 = Struct(">h")
+_I32 = Struct(">i")
+_I32_NO_TAGS = Struct(">ix")
 _I64_I64_I64 = Struct(">qqq")
 
 
@@ -21,24 +24,67 @@ class DescribeDelegationTokenOwner:
     principal_name: str = ""
 
     @classmethod
-    def read(cls, r: Reader, version: int) -> DescribeDelegationTokenOwner:
-        if version >= 2:
-            principal_type = r.compact_string()
-            principal_name = r.compact_string()
-            r.skip_tags()
-        else:
-            principal_type = r.string()
-            principal_name = r.string()
-        return cls(principal_type, principal_name)
+    def read_array(cls, r: Reader, version: int, count: int) -> list[DescribeDelegationTokenOwner]:
+        buf = r.buf
+        pos = r.pos
+        new = cls.__new__
+        items: list[DescribeDelegationTokenOwner] = []
+        for _ in range(count):
+            self = new(cls)
+            principal_type_size = buf[pos]
+            pos += 1
+            if 0 < principal_type_size < 128:
+                text, principal_name_size = SHORT_TEXT[principal_type_size].unpack_from(buf, pos)
+                self.principal_type = text.decode()
+                pos += principal_type_size
+            else:
+                r.pos = pos - 1
+                self.principal_type = r.compact_string()
+                pos = r.pos
+                principal_name_size = buf[pos]
+                pos += 1
+            if 0 < principal_name_size < 128:
+                text, tags = SHORT_TEXT[principal_name_size].unpack_from(buf, pos)
+                self.principal_name = text.decode()
+                pos += principal_name_size
+            else:
+                r.pos = pos - 1
+                self.principal_name = r.compact_string()
+                pos = r.pos
+                tags = buf[pos]
+                pos += 1
+            if tags:
+                pos = r.unknown_tags(pos - 1)
+            items.append(self)
+        r.pos = pos
+        return items
 
-    def write(self, w: Writer, version: int) -> None:
+    @classmethod
+    def read_classic(cls, r: Reader, version: int) -> DescribeDelegationTokenOwner:
+        self = cls.__new__(cls)
+        self.principal_type = r.string()
+        self.principal_name = r.string()
+        return self
+
+    @staticmethod
+    def write_array(items: list[DescribeDelegationTokenOwner], w: Writer, version: int) -> None:
+        buf = w.buf
         if version >= 2:
-            w.compact_string(self.principal_type)
-            w.compact_string(self.principal_name)
-            w.no_tags()
+            count = len(items) + 1
+            if count < 128:
+                buf.append(count)
+            else:
+                w.unsigned_varint(count)
         else:
-            w.string(self.principal_type)
-            w.string(self.principal_name)
+            w.count(len(items))
+        for self in items:
+            if version >= 2:
+                w.compact_string(self.principal_type)
+                w.compact_string(self.principal_name)
+                buf.append(0)
+            else:
+                w.string(self.principal_type)
+                w.string(self.principal_name)
 
 
 @attrs.define
@@ -53,33 +99,55 @@ class DescribeDelegationTokenRequest:
     def read(cls, r: Reader, version: int) -> DescribeDelegationTokenRequest:
         if not 1 <= version <= 3:
             raise UnsupportedVersion("DescribeDelegationTokenRequest", version)
-        if version >= 2:
-            count = r.compact_nullable_count(3)
-            owners = None if count is None else [DescribeDelegationTokenOwner.read(r, version) for _ in range(count)]
-            r.skip_tags()
-        else:
-            count = r.nullable_count(4)
-            owners = None if count is None else [DescribeDelegationTokenOwner.read(r, version) for _ in range(count)]
-        return cls(owners)
+        if version < 2:
+            return cls.read_classic(r, version)
+        try:
+            buf = r.buf
+            pos = r.pos
+            self = cls.__new__(cls)
+            owners_count = buf[pos]
+            pos += 1
+            r.pos = pos
+            elements = r.nullable_elements(owners_count, 3)
+            self.owners = None if elements is None else DescribeDelegationTokenOwner.read_array(r, version, elements)
+            pos = r.pos
+            tags = buf[pos]
+            pos += 1
+            if tags:
+                pos = r.unknown_tags(pos - 1)
+            r.pos = pos
+        except MALFORMED as error:
+            raise r.malformed(error) from None
+        return self
+
+    @classmethod
+    def read_classic(cls, r: Reader, version: int) -> DescribeDelegationTokenRequest:
+        self = cls.__new__(cls)
+        elements = r.nullable_count(4)
+        self.owners = (
+            None
+            if elements is None
+            else [DescribeDelegationTokenOwner.read_classic(r, version) for _ in range(elements)]
+        )
+        return self
 
     def write(self, w: Writer, version: int) -> None:
         if not 1 <= version <= 3:
             raise UnsupportedVersion("DescribeDelegationTokenRequest", version)
+        buf = w.buf
         if version >= 2:
             if self.owners is None:
-                w.compact_null_count()
+                buf.append(0)
+            elif self.owners:
+                DescribeDelegationTokenOwner.write_array(self.owners, w, version)
             else:
-                w.compact_count(len(self.owners))
-                for owner in self.owners:
-                    owner.write(w, version)
-            w.no_tags()
+                buf.append(1)
+            buf.append(0)
         else:
             if self.owners is None:
                 w.null_count()
             else:
-                w.count(len(self.owners))
-                for owner in self.owners:
-                    owner.write(w, version)
+                DescribeDelegationTokenOwner.write_array(self.owners, w, version)
 
 
 @attrs.define
@@ -89,23 +157,35 @@ class DescribedDelegationTokenRenewer:
 
     @classmethod
     def read(cls, r: Reader, version: int) -> DescribedDelegationTokenRenewer:
+        self = cls.__new__(cls)
         if version >= 2:
-            principal_type = r.compact_string()
-            principal_name = r.compact_string()
+            self.principal_type = r.compact_string()
+            self.principal_name = r.compact_string()
             r.skip_tags()
         else:
-            principal_type = r.string()
-            principal_name = r.string()
-        return cls(principal_type, principal_name)
+            self.principal_type = r.string()
+            self.principal_name = r.string()
+        return self
 
-    def write(self, w: Writer, version: int) -> None:
+    @staticmethod
+    def write_array(items: list[DescribedDelegationTokenRenewer], w: Writer, version: int) -> None:
+        buf = w.buf
         if version >= 2:
-            w.compact_string(self.principal_type)
-            w.compact_string(self.principal_name)
-            w.no_tags()
+            count = len(items) + 1
+            if count < 128:
+                buf.append(count)
+            else:
+                w.unsigned_varint(count)
         else:
-            w.string(self.principal_type)
-            w.string(self.principal_name)
+            w.count(len(items))
+        for self in items:
+            if version >= 2:
+                w.compact_string(self.principal_type)
+                w.compact_string(self.principal_name)
+                buf.append(0)
+            else:
+                w.string(self.principal_type)
+                w.string(self.principal_name)
 
 
 @attrs.define
@@ -123,70 +203,70 @@ class DescribedDelegationToken:
 
     @classmethod
     def read(cls, r: Reader, version: int) -> DescribedDelegationToken:
+        self = cls.__new__(cls)
         if version >= 2:
-            principal_type = r.compact_string()
-            principal_name = r.compact_string()
+            self.principal_type = r.compact_string()
+            self.principal_name = r.compact_string()
         else:
-            principal_type = r.string()
-            principal_name = r.string()
+            self.principal_type = r.string()
+            self.principal_name = r.string()
         if version >= 3:
-            token_requester_principal_type = r.compact_string()
-            token_requester_principal_name = r.compact_string()
+            self.token_requester_principal_type = r.compact_string()
+            self.token_requester_principal_name = r.compact_string()
         else:
-            token_requester_principal_type = ""
-            token_requester_principal_name = ""
-        issue_timestamp, expiry_timestamp, max_timestamp = r.unpack(_I64_I64_I64)
+            self.token_requester_principal_type = ""
+            self.token_requester_principal_name = ""
+        self.issue_timestamp, self.expiry_timestamp, self.max_timestamp = r.unpack(_I64_I64_I64)
         if version >= 2:
-            token_id = r.compact_string()
-            hmac = r.compact_blob()
-            renewers = [DescribedDelegationTokenRenewer.read(r, version) for _ in range(r.compact_count(3))]
+            self.token_id = r.compact_string()
+            self.hmac = r.compact_blob()
+            self.renewers = [DescribedDelegationTokenRenewer.read(r, version) for _ in range(r.compact_count(3))]
             r.skip_tags()
         else:
-            token_id = r.string()
-            hmac = r.blob()
-            renewers = [DescribedDelegationTokenRenewer.read(r, version) for _ in range(r.count(4))]
-        return cls(
-            principal_type,
-            principal_name,
-            token_requester_principal_type,
-            token_requester_principal_name,
-            issue_timestamp,
-            expiry_timestamp,
-            max_timestamp,
-            token_id,
-            hmac,
-            renewers,
-        )
+            self.token_id = r.string()
+            self.hmac = r.blob()
+            self.renewers = [DescribedDelegationTokenRenewer.read(r, version) for _ in range(r.count(4))]
+        return self
 
-    def write(self, w: Writer, version: int) -> None:
+    @staticmethod
+    def write_array(items: list[DescribedDelegationToken], w: Writer, version: int) -> None:
+        buf = w.buf
         if version >= 2:
-            w.compact_string(self.principal_type)
-            w.compact_string(self.principal_name)
+            count = len(items) + 1
+            if count < 128:
+                buf.append(count)
+            else:
+                w.unsigned_varint(count)
         else:
-            w.string(self.principal_type)
-            w.string(self.principal_name)
-        if version >= 3:
-            w.compact_string(self.token_requester_principal_type)
-            w.compact_string(self.token_requester_principal_name)
-        else:
-            if self.token_requester_principal_type:
-                raise UnsupportedField("DescribedDelegationToken.token_requester_principal_type", version)
-            if self.token_requester_principal_name:
-                raise UnsupportedField("DescribedDelegationToken.token_requester_principal_name", version)
-        w.buf += _I64_I64_I64.pack(self.issue_timestamp, self.expiry_timestamp, self.max_timestamp)
-        if version >= 2:
-            w.compact_string(self.token_id)
-            w.compact_blob(self.hmac)
-            w.compact_count(len(self.renewers))
-            for renewer in self.renewers:
-                renewer.write(w, version)
-            w.no_tags()
-        else:
-            w.string(self.token_id)
-            w.blob(self.hmac)
-            w.count(len(self.renewers))
-            for renewer in self.renewers:
-                renewer.write(w, version)
+            w.count(len(items))
+        for self in items:
+            if version >= 2:
+                w.compact_string(self.principal_type)
+                w.compact_string(self.principal_name)
+            else:
+                w.string(self.principal_type)
+                w.string(self.principal_name)
+            if version >= 3:
+                w.compact_string(self.token_requester_principal_type)
+                w.compact_string(self.token_requester_principal_name)
+            else:
+                if self.token_requester_principal_type:
+                    raise UnsupportedField("DescribedDelegationToken.token_requester_principal_type", version)
+                if self.token_requester_principal_name:
+                    raise UnsupportedField("DescribedDelegationToken.token_requester_principal_name", version)
+            buf += _I64_I64_I64.pack(self.issue_timestamp, self.expiry_timestamp, self.max_timestamp)
+            if version >= 2:
+                w.compact_string(self.token_id)
+                w.compact_blob(self.hmac)
+                if self.renewers:
+                    DescribedDelegationTokenRenewer.write_array(self.renewers, w, version)
+                else:
+                    buf.append(1)
+                buf.append(0)
+            else:
+                w.string(self.token_id)
+                w.blob(self.hmac)
+                DescribedDelegationTokenRenewer.write_array(self.renewers, w, version)
 
 
 @attrs.define
@@ -203,28 +283,28 @@ class DescribeDelegationTokenResponse:
     def read(cls, r: Reader, version: int) -> DescribeDelegationTokenResponse:
         if not 1 <= version <= 3:
             raise UnsupportedVersion("DescribeDelegationTokenResponse", version)
-        error_code = r.int16()
+        self = cls.__new__(cls)
+        self.error_code = r.int16()
         if version >= 2:
-            tokens = [DescribedDelegationToken.read(r, version) for _ in range(r.compact_count(30))]
+            self.tokens = [DescribedDelegationToken.read(r, version) for _ in range(r.compact_count(30))]
         else:
-            tokens = [DescribedDelegationToken.read(r, version) for _ in range(r.count(38))]
-        throttle_time_ms = r.int32()
+            self.tokens = [DescribedDelegationToken.read(r, version) for _ in range(r.count(38))]
+        self.throttle_time_ms = r.int32()
         if version >= 2:
             r.skip_tags()
-        return cls(error_code, tokens, throttle_time_ms)
+        return self
 
     def write(self, w: Writer, version: int) -> None:
         if not 1 <= version <= 3:
             raise UnsupportedVersion("DescribeDelegationTokenResponse", version)
-        w.int16(self.error_code)
+        buf = w.buf
+        buf += _I16.pack(self.error_code)
         if version >= 2:
-            w.compact_count(len(self.tokens))
-            for token in self.tokens:
-                token.write(w, version)
+            if self.tokens:
+                DescribedDelegationToken.write_array(self.tokens, w, version)
+            else:
+                buf.append(1)
+            buf += _I32_NO_TAGS.pack(self.throttle_time_ms)
         else:
-            w.count(len(self.tokens))
-            for token in self.tokens:
-                token.write(w, version)
-        w.int32(self.throttle_time_ms)
-        if version >= 2:
-            w.no_tags()
+            DescribedDelegationToken.write_array(self.tokens, w, version)
+            buf += _I32.pack(self.throttle_time_ms)

@@ -10,12 +10,17 @@ from typing import ClassVar
 
 import attrs
 
-from kwire_protocol.wire import Reader, UnsupportedVersion, Writer
+from kwire_protocol.wire import MALFORMED, SHORT_TEXT, Reader, UnsupportedVersion, Writer
 
+_I16 = Struct(">h")
+_I32 = Struct(">i")
 _I32_I16 = Struct(">ih")
 _I32_I64_I64_BOOL = Struct(">iqq?")
+_I32_I64_I64_BOOL_NO_TAGS = Struct(">iqq?x")
 _I64_I64 = Struct(">qq")
 _I64_I64_BOOL = Struct(">qq?")
+_I64_I64_BOOL_NO_TAGS = Struct(">qq?x")
+_I64_I64_NO_TAGS = Struct(">qqx")
 
 
 @attrs.define
@@ -24,26 +29,62 @@ class DescribableLogDirTopic:
     partitions: list[int] = attrs.Factory(list)
 
     @classmethod
-    def read(cls, r: Reader, version: int) -> DescribableLogDirTopic:
-        if version >= 2:
-            topic = r.compact_string()
-            partitions = r.int32s(r.compact_count(4))
-            r.skip_tags()
-        else:
-            topic = r.string()
-            partitions = r.int32s(r.count(4))
-        return cls(topic, partitions)
+    def read_array(cls, r: Reader, version: int, count: int) -> list[DescribableLogDirTopic]:
+        buf = r.buf
+        pos = r.pos
+        new = cls.__new__
+        items: list[DescribableLogDirTopic] = []
+        for _ in range(count):
+            self = new(cls)
+            topic_size = buf[pos]
+            pos += 1
+            if 0 < topic_size < 128:
+                text, _ = SHORT_TEXT[topic_size].unpack_from(buf, pos)
+                self.topic = text.decode()
+                pos += topic_size - 1
+            else:
+                r.pos = pos - 1
+                self.topic = r.compact_string()
+                pos = r.pos
+            r.pos = pos
+            self.partitions = r.int32s(r.compact_count(4))
+            pos = r.pos
+            tags = buf[pos]
+            pos += 1
+            if tags:
+                pos = r.unknown_tags(pos - 1)
+            items.append(self)
+        r.pos = pos
+        return items
 
-    def write(self, w: Writer, version: int) -> None:
+    @classmethod
+    def read_classic(cls, r: Reader, version: int) -> DescribableLogDirTopic:
+        self = cls.__new__(cls)
+        self.topic = r.string()
+        self.partitions = r.int32s(r.count(4))
+        return self
+
+    @staticmethod
+    def write_array(items: list[DescribableLogDirTopic], w: Writer, version: int) -> None:
+        buf = w.buf
         if version >= 2:
-            w.compact_string(self.topic)
-            w.compact_count(len(self.partitions))
-            w.int32s(self.partitions)
-            w.no_tags()
+            count = len(items) + 1
+            if count < 128:
+                buf.append(count)
+            else:
+                w.unsigned_varint(count)
         else:
-            w.string(self.topic)
-            w.count(len(self.partitions))
-            w.int32s(self.partitions)
+            w.count(len(items))
+        for self in items:
+            if version >= 2:
+                w.compact_string(self.topic)
+                w.compact_count(len(self.partitions))
+                w.int32s(self.partitions)
+                buf.append(0)
+            else:
+                w.string(self.topic)
+                w.count(len(self.partitions))
+                w.int32s(self.partitions)
 
 
 @attrs.define
@@ -58,33 +99,53 @@ class DescribeLogDirsRequest:
     def read(cls, r: Reader, version: int) -> DescribeLogDirsRequest:
         if not 1 <= version <= 5:
             raise UnsupportedVersion("DescribeLogDirsRequest", version)
-        if version >= 2:
-            count = r.compact_nullable_count(3)
-            topics = None if count is None else [DescribableLogDirTopic.read(r, version) for _ in range(count)]
-            r.skip_tags()
-        else:
-            count = r.nullable_count(6)
-            topics = None if count is None else [DescribableLogDirTopic.read(r, version) for _ in range(count)]
-        return cls(topics)
+        if version < 2:
+            return cls.read_classic(r, version)
+        try:
+            buf = r.buf
+            pos = r.pos
+            self = cls.__new__(cls)
+            topics_count = buf[pos]
+            pos += 1
+            r.pos = pos
+            elements = r.nullable_elements(topics_count, 3)
+            self.topics = None if elements is None else DescribableLogDirTopic.read_array(r, version, elements)
+            pos = r.pos
+            tags = buf[pos]
+            pos += 1
+            if tags:
+                pos = r.unknown_tags(pos - 1)
+            r.pos = pos
+        except MALFORMED as error:
+            raise r.malformed(error) from None
+        return self
+
+    @classmethod
+    def read_classic(cls, r: Reader, version: int) -> DescribeLogDirsRequest:
+        self = cls.__new__(cls)
+        elements = r.nullable_count(6)
+        self.topics = (
+            None if elements is None else [DescribableLogDirTopic.read_classic(r, version) for _ in range(elements)]
+        )
+        return self
 
     def write(self, w: Writer, version: int) -> None:
         if not 1 <= version <= 5:
             raise UnsupportedVersion("DescribeLogDirsRequest", version)
+        buf = w.buf
         if version >= 2:
             if self.topics is None:
-                w.compact_null_count()
+                buf.append(0)
+            elif self.topics:
+                DescribableLogDirTopic.write_array(self.topics, w, version)
             else:
-                w.compact_count(len(self.topics))
-                for topic in self.topics:
-                    topic.write(w, version)
-            w.no_tags()
+                buf.append(1)
+            buf.append(0)
         else:
             if self.topics is None:
                 w.null_count()
             else:
-                w.count(len(self.topics))
-                for topic in self.topics:
-                    topic.write(w, version)
+                DescribableLogDirTopic.write_array(self.topics, w, version)
 
 
 @attrs.define
@@ -96,15 +157,32 @@ class DescribeLogDirsPartition:
 
     @classmethod
     def read(cls, r: Reader, version: int) -> DescribeLogDirsPartition:
-        partition_index, partition_size, offset_lag, is_future_key = r.unpack(_I32_I64_I64_BOOL)
+        self = cls.__new__(cls)
+        self.partition_index, self.partition_size, self.offset_lag, self.is_future_key = r.unpack(_I32_I64_I64_BOOL)
         if version >= 2:
             r.skip_tags()
-        return cls(partition_index, partition_size, offset_lag, is_future_key)
+        return self
 
-    def write(self, w: Writer, version: int) -> None:
-        w.buf += _I32_I64_I64_BOOL.pack(self.partition_index, self.partition_size, self.offset_lag, self.is_future_key)
+    @staticmethod
+    def write_array(items: list[DescribeLogDirsPartition], w: Writer, version: int) -> None:
+        buf = w.buf
         if version >= 2:
-            w.no_tags()
+            count = len(items) + 1
+            if count < 128:
+                buf.append(count)
+            else:
+                w.unsigned_varint(count)
+        else:
+            w.count(len(items))
+        for self in items:
+            if version >= 2:
+                buf += _I32_I64_I64_BOOL_NO_TAGS.pack(
+                    self.partition_index, self.partition_size, self.offset_lag, self.is_future_key
+                )
+            else:
+                buf += _I32_I64_I64_BOOL.pack(
+                    self.partition_index, self.partition_size, self.offset_lag, self.is_future_key
+                )
 
 
 @attrs.define
@@ -114,27 +192,38 @@ class DescribeLogDirsTopic:
 
     @classmethod
     def read(cls, r: Reader, version: int) -> DescribeLogDirsTopic:
+        self = cls.__new__(cls)
         if version >= 2:
-            name = r.compact_string()
-            partitions = [DescribeLogDirsPartition.read(r, version) for _ in range(r.compact_count(22))]
+            self.name = r.compact_string()
+            self.partitions = [DescribeLogDirsPartition.read(r, version) for _ in range(r.compact_count(22))]
             r.skip_tags()
         else:
-            name = r.string()
-            partitions = [DescribeLogDirsPartition.read(r, version) for _ in range(r.count(21))]
-        return cls(name, partitions)
+            self.name = r.string()
+            self.partitions = [DescribeLogDirsPartition.read(r, version) for _ in range(r.count(21))]
+        return self
 
-    def write(self, w: Writer, version: int) -> None:
+    @staticmethod
+    def write_array(items: list[DescribeLogDirsTopic], w: Writer, version: int) -> None:
+        buf = w.buf
         if version >= 2:
-            w.compact_string(self.name)
-            w.compact_count(len(self.partitions))
-            for partition in self.partitions:
-                partition.write(w, version)
-            w.no_tags()
+            count = len(items) + 1
+            if count < 128:
+                buf.append(count)
+            else:
+                w.unsigned_varint(count)
         else:
-            w.string(self.name)
-            w.count(len(self.partitions))
-            for partition in self.partitions:
-                partition.write(w, version)
+            w.count(len(items))
+        for self in items:
+            if version >= 2:
+                w.compact_string(self.name)
+                if self.partitions:
+                    DescribeLogDirsPartition.write_array(self.partitions, w, version)
+                else:
+                    buf.append(1)
+                buf.append(0)
+            else:
+                w.string(self.name)
+                DescribeLogDirsPartition.write_array(self.partitions, w, version)
 
 
 @attrs.define
@@ -148,44 +237,61 @@ class DescribeLogDirsResult:
 
     @classmethod
     def read(cls, r: Reader, version: int) -> DescribeLogDirsResult:
-        error_code = r.int16()
+        self = cls.__new__(cls)
+        self.error_code = r.int16()
         if version >= 2:
-            log_dir = r.compact_string()
-            topics = [DescribeLogDirsTopic.read(r, version) for _ in range(r.compact_count(3))]
+            self.log_dir = r.compact_string()
+            self.topics = [DescribeLogDirsTopic.read(r, version) for _ in range(r.compact_count(3))]
         else:
-            log_dir = r.string()
-            topics = [DescribeLogDirsTopic.read(r, version) for _ in range(r.count(6))]
+            self.log_dir = r.string()
+            self.topics = [DescribeLogDirsTopic.read(r, version) for _ in range(r.count(6))]
         if version >= 5:
-            total_bytes, usable_bytes, is_cordoned = r.unpack(_I64_I64_BOOL)
+            self.total_bytes, self.usable_bytes, self.is_cordoned = r.unpack(_I64_I64_BOOL)
         elif version >= 4:
-            total_bytes, usable_bytes = r.unpack(_I64_I64)
-            is_cordoned = False
+            self.total_bytes, self.usable_bytes = r.unpack(_I64_I64)
+            self.is_cordoned = False
         else:
-            total_bytes = -1
-            usable_bytes = -1
-            is_cordoned = False
+            self.total_bytes = -1
+            self.usable_bytes = -1
+            self.is_cordoned = False
         if version >= 2:
             r.skip_tags()
-        return cls(error_code, log_dir, topics, total_bytes, usable_bytes, is_cordoned)
+        return self
 
-    def write(self, w: Writer, version: int) -> None:
-        w.int16(self.error_code)
+    @staticmethod
+    def write_array(items: list[DescribeLogDirsResult], w: Writer, version: int) -> None:
+        buf = w.buf
         if version >= 2:
-            w.compact_string(self.log_dir)
-            w.compact_count(len(self.topics))
-            for topic in self.topics:
-                topic.write(w, version)
+            count = len(items) + 1
+            if count < 128:
+                buf.append(count)
+            else:
+                w.unsigned_varint(count)
         else:
-            w.string(self.log_dir)
-            w.count(len(self.topics))
-            for topic in self.topics:
-                topic.write(w, version)
-        if version >= 5:
-            w.buf += _I64_I64_BOOL.pack(self.total_bytes, self.usable_bytes, self.is_cordoned)
-        elif version == 4:
-            w.buf += _I64_I64.pack(self.total_bytes, self.usable_bytes)
-        if version >= 2:
-            w.no_tags()
+            w.count(len(items))
+        for self in items:
+            buf += _I16.pack(self.error_code)
+            if version >= 2:
+                w.compact_string(self.log_dir)
+            else:
+                w.string(self.log_dir)
+            if version >= 4:
+                if self.topics:
+                    DescribeLogDirsTopic.write_array(self.topics, w, version)
+                else:
+                    buf.append(1)
+            elif version >= 2:
+                if self.topics:
+                    DescribeLogDirsTopic.write_array(self.topics, w, version)
+                else:
+                    buf.append(1)
+                buf.append(0)
+            else:
+                DescribeLogDirsTopic.write_array(self.topics, w, version)
+            if version >= 5:
+                buf += _I64_I64_BOOL_NO_TAGS.pack(self.total_bytes, self.usable_bytes, self.is_cordoned)
+            elif version == 4:
+                buf += _I64_I64_NO_TAGS.pack(self.total_bytes, self.usable_bytes)
 
 
 @attrs.define
@@ -202,31 +308,32 @@ class DescribeLogDirsResponse:
     def read(cls, r: Reader, version: int) -> DescribeLogDirsResponse:
         if not 1 <= version <= 5:
             raise UnsupportedVersion("DescribeLogDirsResponse", version)
+        self = cls.__new__(cls)
         if version >= 3:
-            throttle_time_ms, error_code = r.unpack(_I32_I16)
+            self.throttle_time_ms, self.error_code = r.unpack(_I32_I16)
         else:
-            throttle_time_ms = r.int32()
-            error_code = 0
+            self.throttle_time_ms = r.int32()
+            self.error_code = 0
         if version >= 2:
-            results = [DescribeLogDirsResult.read(r, version) for _ in range(r.compact_count(5))]
+            self.results = [DescribeLogDirsResult.read(r, version) for _ in range(r.compact_count(5))]
             r.skip_tags()
         else:
-            results = [DescribeLogDirsResult.read(r, version) for _ in range(r.count(8))]
-        return cls(throttle_time_ms, error_code, results)
+            self.results = [DescribeLogDirsResult.read(r, version) for _ in range(r.count(8))]
+        return self
 
     def write(self, w: Writer, version: int) -> None:
         if not 1 <= version <= 5:
             raise UnsupportedVersion("DescribeLogDirsResponse", version)
+        buf = w.buf
         if version >= 3:
-            w.buf += _I32_I16.pack(self.throttle_time_ms, self.error_code)
+            buf += _I32_I16.pack(self.throttle_time_ms, self.error_code)
         else:
-            w.int32(self.throttle_time_ms)
+            buf += _I32.pack(self.throttle_time_ms)
         if version >= 2:
-            w.compact_count(len(self.results))
-            for result in self.results:
-                result.write(w, version)
-            w.no_tags()
+            if self.results:
+                DescribeLogDirsResult.write_array(self.results, w, version)
+            else:
+                buf.append(1)
+            buf.append(0)
         else:
-            w.count(len(self.results))
-            for result in self.results:
-                result.write(w, version)
+            DescribeLogDirsResult.write_array(self.results, w, version)

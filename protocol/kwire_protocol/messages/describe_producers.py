@@ -10,10 +10,12 @@ from typing import ClassVar
 
 import attrs
 
-from kwire_protocol.wire import Reader, UnsupportedVersion, Writer
+from kwire_protocol.wire import MALFORMED, SHORT_TEXT, Reader, UnsupportedVersion, Writer
 
+_I32 = Struct(">i")
 _I32_I16 = Struct(">ih")
 _I64_I32_I32_I64_I32_I64 = Struct(">qiiqiq")
+_I64_I32_I32_I64_I32_I64_NO_TAGS = Struct(">qiiqiqx")
 
 
 @attrs.define
@@ -22,17 +24,47 @@ class TopicRequest:
     partition_indexes: list[int] = attrs.Factory(list)
 
     @classmethod
-    def read(cls, r: Reader, version: int) -> TopicRequest:
-        name = r.compact_string()
-        partition_indexes = r.int32s(r.compact_count(4))
-        r.skip_tags()
-        return cls(name, partition_indexes)
+    def read_array(cls, r: Reader, version: int, count: int) -> list[TopicRequest]:
+        buf = r.buf
+        pos = r.pos
+        new = cls.__new__
+        items: list[TopicRequest] = []
+        for _ in range(count):
+            self = new(cls)
+            name_size = buf[pos]
+            pos += 1
+            if 0 < name_size < 128:
+                text, _ = SHORT_TEXT[name_size].unpack_from(buf, pos)
+                self.name = text.decode()
+                pos += name_size - 1
+            else:
+                r.pos = pos - 1
+                self.name = r.compact_string()
+                pos = r.pos
+            r.pos = pos
+            self.partition_indexes = r.int32s(r.compact_count(4))
+            pos = r.pos
+            tags = buf[pos]
+            pos += 1
+            if tags:
+                pos = r.unknown_tags(pos - 1)
+            items.append(self)
+        r.pos = pos
+        return items
 
-    def write(self, w: Writer, version: int) -> None:
-        w.compact_string(self.name)
-        w.compact_count(len(self.partition_indexes))
-        w.int32s(self.partition_indexes)
-        w.no_tags()
+    @staticmethod
+    def write_array(items: list[TopicRequest], w: Writer, version: int) -> None:
+        buf = w.buf
+        count = len(items) + 1
+        if count < 128:
+            buf.append(count)
+        else:
+            w.unsigned_varint(count)
+        for self in items:
+            w.compact_string(self.name)
+            w.compact_count(len(self.partition_indexes))
+            w.int32s(self.partition_indexes)
+            buf.append(0)
 
 
 @attrs.define
@@ -47,17 +79,33 @@ class DescribeProducersRequest:
     def read(cls, r: Reader, version: int) -> DescribeProducersRequest:
         if version != 0:
             raise UnsupportedVersion("DescribeProducersRequest", version)
-        topics = [TopicRequest.read(r, version) for _ in range(r.compact_count(3))]
-        r.skip_tags()
-        return cls(topics)
+        try:
+            buf = r.buf
+            pos = r.pos
+            self = cls.__new__(cls)
+            topics_count = buf[pos]
+            pos += 1
+            r.pos = pos
+            self.topics = [] if topics_count == 1 else TopicRequest.read_array(r, version, r.elements(topics_count, 3))
+            pos = r.pos
+            tags = buf[pos]
+            pos += 1
+            if tags:
+                pos = r.unknown_tags(pos - 1)
+            r.pos = pos
+        except MALFORMED as error:
+            raise r.malformed(error) from None
+        return self
 
     def write(self, w: Writer, version: int) -> None:
         if version != 0:
             raise UnsupportedVersion("DescribeProducersRequest", version)
-        w.compact_count(len(self.topics))
-        for topic in self.topics:
-            topic.write(w, version)
-        w.no_tags()
+        buf = w.buf
+        if self.topics:
+            TopicRequest.write_array(self.topics, w, version)
+        else:
+            buf.append(1)
+        buf.append(0)
 
 
 @attrs.define
@@ -71,24 +119,35 @@ class ProducerState:
 
     @classmethod
     def read(cls, r: Reader, version: int) -> ProducerState:
-        producer_id, producer_epoch, last_sequence, last_timestamp, coordinator_epoch, current_txn_start_offset = (
-            r.unpack(_I64_I32_I32_I64_I32_I64)
-        )
-        r.skip_tags()
-        return cls(
-            producer_id, producer_epoch, last_sequence, last_timestamp, coordinator_epoch, current_txn_start_offset
-        )
-
-    def write(self, w: Writer, version: int) -> None:
-        w.buf += _I64_I32_I32_I64_I32_I64.pack(
+        self = cls.__new__(cls)
+        (
             self.producer_id,
             self.producer_epoch,
             self.last_sequence,
             self.last_timestamp,
             self.coordinator_epoch,
             self.current_txn_start_offset,
-        )
-        w.no_tags()
+        ) = r.unpack(_I64_I32_I32_I64_I32_I64)
+        r.skip_tags()
+        return self
+
+    @staticmethod
+    def write_array(items: list[ProducerState], w: Writer, version: int) -> None:
+        buf = w.buf
+        count = len(items) + 1
+        if count < 128:
+            buf.append(count)
+        else:
+            w.unsigned_varint(count)
+        for self in items:
+            buf += _I64_I32_I32_I64_I32_I64_NO_TAGS.pack(
+                self.producer_id,
+                self.producer_epoch,
+                self.last_sequence,
+                self.last_timestamp,
+                self.coordinator_epoch,
+                self.current_txn_start_offset,
+            )
 
 
 @attrs.define
@@ -100,19 +159,32 @@ class PartitionResponse:
 
     @classmethod
     def read(cls, r: Reader, version: int) -> PartitionResponse:
-        partition_index, error_code = r.unpack(_I32_I16)
-        error_message = r.compact_nullable_string()
-        active_producers = [ProducerState.read(r, version) for _ in range(r.compact_count(37))]
+        self = cls.__new__(cls)
+        self.partition_index, self.error_code = r.unpack(_I32_I16)
+        self.error_message = r.compact_nullable_string()
+        self.active_producers = [ProducerState.read(r, version) for _ in range(r.compact_count(37))]
         r.skip_tags()
-        return cls(partition_index, error_code, error_message, active_producers)
+        return self
 
-    def write(self, w: Writer, version: int) -> None:
-        w.buf += _I32_I16.pack(self.partition_index, self.error_code)
-        w.compact_nullable_string(self.error_message)
-        w.compact_count(len(self.active_producers))
-        for active_producer in self.active_producers:
-            active_producer.write(w, version)
-        w.no_tags()
+    @staticmethod
+    def write_array(items: list[PartitionResponse], w: Writer, version: int) -> None:
+        buf = w.buf
+        count = len(items) + 1
+        if count < 128:
+            buf.append(count)
+        else:
+            w.unsigned_varint(count)
+        for self in items:
+            buf += _I32_I16.pack(self.partition_index, self.error_code)
+            if self.error_message is None:
+                buf.append(0)
+            else:
+                w.compact_string(self.error_message)
+            if self.active_producers:
+                ProducerState.write_array(self.active_producers, w, version)
+            else:
+                buf.append(1)
+            buf.append(0)
 
 
 @attrs.define
@@ -122,17 +194,27 @@ class TopicResponse:
 
     @classmethod
     def read(cls, r: Reader, version: int) -> TopicResponse:
-        name = r.compact_string()
-        partitions = [PartitionResponse.read(r, version) for _ in range(r.compact_count(9))]
+        self = cls.__new__(cls)
+        self.name = r.compact_string()
+        self.partitions = [PartitionResponse.read(r, version) for _ in range(r.compact_count(9))]
         r.skip_tags()
-        return cls(name, partitions)
+        return self
 
-    def write(self, w: Writer, version: int) -> None:
-        w.compact_string(self.name)
-        w.compact_count(len(self.partitions))
-        for partition in self.partitions:
-            partition.write(w, version)
-        w.no_tags()
+    @staticmethod
+    def write_array(items: list[TopicResponse], w: Writer, version: int) -> None:
+        buf = w.buf
+        count = len(items) + 1
+        if count < 128:
+            buf.append(count)
+        else:
+            w.unsigned_varint(count)
+        for self in items:
+            w.compact_string(self.name)
+            if self.partitions:
+                PartitionResponse.write_array(self.partitions, w, version)
+            else:
+                buf.append(1)
+            buf.append(0)
 
 
 @attrs.define
@@ -148,16 +230,19 @@ class DescribeProducersResponse:
     def read(cls, r: Reader, version: int) -> DescribeProducersResponse:
         if version != 0:
             raise UnsupportedVersion("DescribeProducersResponse", version)
-        throttle_time_ms = r.int32()
-        topics = [TopicResponse.read(r, version) for _ in range(r.compact_count(3))]
+        self = cls.__new__(cls)
+        self.throttle_time_ms = r.int32()
+        self.topics = [TopicResponse.read(r, version) for _ in range(r.compact_count(3))]
         r.skip_tags()
-        return cls(throttle_time_ms, topics)
+        return self
 
     def write(self, w: Writer, version: int) -> None:
         if version != 0:
             raise UnsupportedVersion("DescribeProducersResponse", version)
-        w.int32(self.throttle_time_ms)
-        w.compact_count(len(self.topics))
-        for topic in self.topics:
-            topic.write(w, version)
-        w.no_tags()
+        buf = w.buf
+        buf += _I32.pack(self.throttle_time_ms)
+        if self.topics:
+            TopicResponse.write_array(self.topics, w, version)
+        else:
+            buf.append(1)
+        buf.append(0)

@@ -10,11 +10,27 @@ from typing import ClassVar
 
 import attrs
 
-from kwire_protocol.wire import NULL_UUID, Reader, UnsupportedField, UnsupportedVersion, Uuid, Writer
+from kwire_protocol.wire import (
+    MALFORMED,
+    NULL_UUID,
+    SHORT_TEXT,
+    Reader,
+    UnsupportedField,
+    UnsupportedVersion,
+    Uuid,
+    Writer,
+)
 
+_I16 = Struct(">h")
+_I32 = Struct(">i")
+_I32_HEAD = Struct(">iB")
 _I32_I16 = Struct(">ih")
 _I32_I32_I64 = Struct(">iiq")
+_I32_NO_TAGS = Struct(">ix")
 _I64_I64_I64 = Struct(">qqq")
+_I64_I64_I64_NO_TAGS = Struct(">qqqx")
+_I64_NO_TAGS = Struct(">qx")
+_UI16_NO_TAGS = Struct(">Hx")
 
 
 @attrs.define
@@ -22,14 +38,31 @@ class DescribeQuorumRequestPartitionData:
     partition_index: int = 0
 
     @classmethod
-    def read(cls, r: Reader, version: int) -> DescribeQuorumRequestPartitionData:
-        partition_index = r.int32()
-        r.skip_tags()
-        return cls(partition_index)
+    def read_array(cls, r: Reader, version: int, count: int) -> list[DescribeQuorumRequestPartitionData]:
+        buf = r.buf
+        pos = r.pos
+        new = cls.__new__
+        items: list[DescribeQuorumRequestPartitionData] = []
+        for _ in range(count):
+            self = new(cls)
+            self.partition_index, tags = _I32_HEAD.unpack_from(buf, pos)
+            pos += 5
+            if tags:
+                pos = r.unknown_tags(pos - 1)
+            items.append(self)
+        r.pos = pos
+        return items
 
-    def write(self, w: Writer, version: int) -> None:
-        w.int32(self.partition_index)
-        w.no_tags()
+    @staticmethod
+    def write_array(items: list[DescribeQuorumRequestPartitionData], w: Writer, version: int) -> None:
+        buf = w.buf
+        count = len(items) + 1
+        if count < 128:
+            buf.append(count)
+        else:
+            w.unsigned_varint(count)
+        for self in items:
+            buf += _I32_NO_TAGS.pack(self.partition_index)
 
 
 @attrs.define
@@ -38,18 +71,55 @@ class DescribeQuorumRequestTopicData:
     partitions: list[DescribeQuorumRequestPartitionData] = attrs.Factory(list)
 
     @classmethod
-    def read(cls, r: Reader, version: int) -> DescribeQuorumRequestTopicData:
-        topic_name = r.compact_string()
-        partitions = [DescribeQuorumRequestPartitionData.read(r, version) for _ in range(r.compact_count(5))]
-        r.skip_tags()
-        return cls(topic_name, partitions)
+    def read_array(cls, r: Reader, version: int, count: int) -> list[DescribeQuorumRequestTopicData]:
+        buf = r.buf
+        pos = r.pos
+        new = cls.__new__
+        items: list[DescribeQuorumRequestTopicData] = []
+        for _ in range(count):
+            self = new(cls)
+            topic_name_size = buf[pos]
+            pos += 1
+            if 0 < topic_name_size < 128:
+                text, partitions_count = SHORT_TEXT[topic_name_size].unpack_from(buf, pos)
+                self.topic_name = text.decode()
+                pos += topic_name_size
+            else:
+                r.pos = pos - 1
+                self.topic_name = r.compact_string()
+                pos = r.pos
+                partitions_count = buf[pos]
+                pos += 1
+            r.pos = pos
+            self.partitions = (
+                []
+                if partitions_count == 1
+                else DescribeQuorumRequestPartitionData.read_array(r, version, r.elements(partitions_count, 5))
+            )
+            pos = r.pos
+            tags = buf[pos]
+            pos += 1
+            if tags:
+                pos = r.unknown_tags(pos - 1)
+            items.append(self)
+        r.pos = pos
+        return items
 
-    def write(self, w: Writer, version: int) -> None:
-        w.compact_string(self.topic_name)
-        w.compact_count(len(self.partitions))
-        for partition in self.partitions:
-            partition.write(w, version)
-        w.no_tags()
+    @staticmethod
+    def write_array(items: list[DescribeQuorumRequestTopicData], w: Writer, version: int) -> None:
+        buf = w.buf
+        count = len(items) + 1
+        if count < 128:
+            buf.append(count)
+        else:
+            w.unsigned_varint(count)
+        for self in items:
+            w.compact_string(self.topic_name)
+            if self.partitions:
+                DescribeQuorumRequestPartitionData.write_array(self.partitions, w, version)
+            else:
+                buf.append(1)
+            buf.append(0)
 
 
 @attrs.define
@@ -64,17 +134,37 @@ class DescribeQuorumRequest:
     def read(cls, r: Reader, version: int) -> DescribeQuorumRequest:
         if not 0 <= version <= 2:
             raise UnsupportedVersion("DescribeQuorumRequest", version)
-        topics = [DescribeQuorumRequestTopicData.read(r, version) for _ in range(r.compact_count(3))]
-        r.skip_tags()
-        return cls(topics)
+        try:
+            buf = r.buf
+            pos = r.pos
+            self = cls.__new__(cls)
+            topics_count = buf[pos]
+            pos += 1
+            r.pos = pos
+            self.topics = (
+                []
+                if topics_count == 1
+                else DescribeQuorumRequestTopicData.read_array(r, version, r.elements(topics_count, 3))
+            )
+            pos = r.pos
+            tags = buf[pos]
+            pos += 1
+            if tags:
+                pos = r.unknown_tags(pos - 1)
+            r.pos = pos
+        except MALFORMED as error:
+            raise r.malformed(error) from None
+        return self
 
     def write(self, w: Writer, version: int) -> None:
         if not 0 <= version <= 2:
             raise UnsupportedVersion("DescribeQuorumRequest", version)
-        w.compact_count(len(self.topics))
-        for topic in self.topics:
-            topic.write(w, version)
-        w.no_tags()
+        buf = w.buf
+        if self.topics:
+            DescribeQuorumRequestTopicData.write_array(self.topics, w, version)
+        else:
+            buf.append(1)
+        buf.append(0)
 
 
 @attrs.define
@@ -87,32 +177,42 @@ class ReplicaState:
 
     @classmethod
     def read(cls, r: Reader, version: int) -> ReplicaState:
-        replica_id = r.int32()
+        self = cls.__new__(cls)
+        self.replica_id = r.int32()
         if version >= 2:
-            replica_directory_id = r.uuid()
+            self.replica_directory_id = r.uuid()
         else:
-            replica_directory_id = NULL_UUID
+            self.replica_directory_id = NULL_UUID
         if version >= 1:
-            log_end_offset, last_fetch_timestamp, last_caught_up_timestamp = r.unpack(_I64_I64_I64)
+            self.log_end_offset, self.last_fetch_timestamp, self.last_caught_up_timestamp = r.unpack(_I64_I64_I64)
         else:
-            log_end_offset = r.int64()
-            last_fetch_timestamp = -1
-            last_caught_up_timestamp = -1
+            self.log_end_offset = r.int64()
+            self.last_fetch_timestamp = -1
+            self.last_caught_up_timestamp = -1
         r.skip_tags()
-        return cls(replica_id, replica_directory_id, log_end_offset, last_fetch_timestamp, last_caught_up_timestamp)
+        return self
 
-    def write(self, w: Writer, version: int) -> None:
-        w.int32(self.replica_id)
-        if version >= 2:
-            w.uuid(self.replica_directory_id)
+    @staticmethod
+    def write_array(items: list[ReplicaState], w: Writer, version: int) -> None:
+        buf = w.buf
+        count = len(items) + 1
+        if count < 128:
+            buf.append(count)
         else:
-            if self.replica_directory_id != NULL_UUID:
-                raise UnsupportedField("ReplicaState.replica_directory_id", version)
-        if version >= 1:
-            w.buf += _I64_I64_I64.pack(self.log_end_offset, self.last_fetch_timestamp, self.last_caught_up_timestamp)
-        else:
-            w.int64(self.log_end_offset)
-        w.no_tags()
+            w.unsigned_varint(count)
+        for self in items:
+            buf += _I32.pack(self.replica_id)
+            if version >= 2:
+                w.uuid(self.replica_directory_id)
+            else:
+                if self.replica_directory_id != NULL_UUID:
+                    raise UnsupportedField("ReplicaState.replica_directory_id", version)
+            if version >= 1:
+                buf += _I64_I64_I64_NO_TAGS.pack(
+                    self.log_end_offset, self.last_fetch_timestamp, self.last_caught_up_timestamp
+                )
+            else:
+                buf += _I64_NO_TAGS.pack(self.log_end_offset)
 
 
 @attrs.define
@@ -128,38 +228,43 @@ class DescribeQuorumResponsePartitionData:
 
     @classmethod
     def read(cls, r: Reader, version: int) -> DescribeQuorumResponsePartitionData:
-        partition_index, error_code = r.unpack(_I32_I16)
+        self = cls.__new__(cls)
+        self.partition_index, self.error_code = r.unpack(_I32_I16)
         if version >= 2:
-            error_message = r.compact_nullable_string()
+            self.error_message = r.compact_nullable_string()
         else:
-            error_message = ""
-        leader_id, leader_epoch, high_watermark = r.unpack(_I32_I32_I64)
-        current_voters = [ReplicaState.read(r, version) for _ in range(r.compact_count(13))]
-        observers = [ReplicaState.read(r, version) for _ in range(r.compact_count(13))]
+            self.error_message = ""
+        self.leader_id, self.leader_epoch, self.high_watermark = r.unpack(_I32_I32_I64)
+        self.current_voters = [ReplicaState.read(r, version) for _ in range(r.compact_count(13))]
+        self.observers = [ReplicaState.read(r, version) for _ in range(r.compact_count(13))]
         r.skip_tags()
-        return cls(
-            partition_index,
-            error_code,
-            error_message,
-            leader_id,
-            leader_epoch,
-            high_watermark,
-            current_voters,
-            observers,
-        )
+        return self
 
-    def write(self, w: Writer, version: int) -> None:
-        w.buf += _I32_I16.pack(self.partition_index, self.error_code)
-        if version >= 2:
-            w.compact_nullable_string(self.error_message)
-        w.buf += _I32_I32_I64.pack(self.leader_id, self.leader_epoch, self.high_watermark)
-        w.compact_count(len(self.current_voters))
-        for current_voter in self.current_voters:
-            current_voter.write(w, version)
-        w.compact_count(len(self.observers))
-        for observer in self.observers:
-            observer.write(w, version)
-        w.no_tags()
+    @staticmethod
+    def write_array(items: list[DescribeQuorumResponsePartitionData], w: Writer, version: int) -> None:
+        buf = w.buf
+        count = len(items) + 1
+        if count < 128:
+            buf.append(count)
+        else:
+            w.unsigned_varint(count)
+        for self in items:
+            buf += _I32_I16.pack(self.partition_index, self.error_code)
+            if version >= 2:
+                if self.error_message is None:
+                    buf.append(0)
+                else:
+                    w.compact_string(self.error_message)
+            buf += _I32_I32_I64.pack(self.leader_id, self.leader_epoch, self.high_watermark)
+            if self.current_voters:
+                ReplicaState.write_array(self.current_voters, w, version)
+            else:
+                buf.append(1)
+            if self.observers:
+                ReplicaState.write_array(self.observers, w, version)
+            else:
+                buf.append(1)
+            buf.append(0)
 
 
 @attrs.define
@@ -169,17 +274,27 @@ class DescribeQuorumResponseTopicData:
 
     @classmethod
     def read(cls, r: Reader, version: int) -> DescribeQuorumResponseTopicData:
-        topic_name = r.compact_string()
-        partitions = [DescribeQuorumResponsePartitionData.read(r, version) for _ in range(r.compact_count(25))]
+        self = cls.__new__(cls)
+        self.topic_name = r.compact_string()
+        self.partitions = [DescribeQuorumResponsePartitionData.read(r, version) for _ in range(r.compact_count(25))]
         r.skip_tags()
-        return cls(topic_name, partitions)
+        return self
 
-    def write(self, w: Writer, version: int) -> None:
-        w.compact_string(self.topic_name)
-        w.compact_count(len(self.partitions))
-        for partition in self.partitions:
-            partition.write(w, version)
-        w.no_tags()
+    @staticmethod
+    def write_array(items: list[DescribeQuorumResponseTopicData], w: Writer, version: int) -> None:
+        buf = w.buf
+        count = len(items) + 1
+        if count < 128:
+            buf.append(count)
+        else:
+            w.unsigned_varint(count)
+        for self in items:
+            w.compact_string(self.topic_name)
+            if self.partitions:
+                DescribeQuorumResponsePartitionData.write_array(self.partitions, w, version)
+            else:
+                buf.append(1)
+            buf.append(0)
 
 
 @attrs.define
@@ -190,17 +305,25 @@ class Listener:
 
     @classmethod
     def read(cls, r: Reader, version: int) -> Listener:
-        name = r.compact_string()
-        host = r.compact_string()
-        port = r.uint16()
+        self = cls.__new__(cls)
+        self.name = r.compact_string()
+        self.host = r.compact_string()
+        self.port = r.uint16()
         r.skip_tags()
-        return cls(name, host, port)
+        return self
 
-    def write(self, w: Writer, version: int) -> None:
-        w.compact_string(self.name)
-        w.compact_string(self.host)
-        w.uint16(self.port)
-        w.no_tags()
+    @staticmethod
+    def write_array(items: list[Listener], w: Writer, version: int) -> None:
+        buf = w.buf
+        count = len(items) + 1
+        if count < 128:
+            buf.append(count)
+        else:
+            w.unsigned_varint(count)
+        for self in items:
+            w.compact_string(self.name)
+            w.compact_string(self.host)
+            buf += _UI16_NO_TAGS.pack(self.port)
 
 
 @attrs.define
@@ -210,17 +333,27 @@ class Node:
 
     @classmethod
     def read(cls, r: Reader, version: int) -> Node:
-        node_id = r.int32()
-        listeners = [Listener.read(r, version) for _ in range(r.compact_count(5))]
+        self = cls.__new__(cls)
+        self.node_id = r.int32()
+        self.listeners = [Listener.read(r, version) for _ in range(r.compact_count(5))]
         r.skip_tags()
-        return cls(node_id, listeners)
+        return self
 
-    def write(self, w: Writer, version: int) -> None:
-        w.int32(self.node_id)
-        w.compact_count(len(self.listeners))
-        for listener in self.listeners:
-            listener.write(w, version)
-        w.no_tags()
+    @staticmethod
+    def write_array(items: list[Node], w: Writer, version: int) -> None:
+        buf = w.buf
+        count = len(items) + 1
+        if count < 128:
+            buf.append(count)
+        else:
+            w.unsigned_varint(count)
+        for self in items:
+            buf += _I32.pack(self.node_id)
+            if self.listeners:
+                Listener.write_array(self.listeners, w, version)
+            else:
+                buf.append(1)
+            buf.append(0)
 
 
 @attrs.define
@@ -238,33 +371,44 @@ class DescribeQuorumResponse:
     def read(cls, r: Reader, version: int) -> DescribeQuorumResponse:
         if not 0 <= version <= 2:
             raise UnsupportedVersion("DescribeQuorumResponse", version)
-        error_code = r.int16()
+        self = cls.__new__(cls)
+        self.error_code = r.int16()
         if version >= 2:
-            error_message = r.compact_nullable_string()
+            self.error_message = r.compact_nullable_string()
         else:
-            error_message = ""
-        topics = [DescribeQuorumResponseTopicData.read(r, version) for _ in range(r.compact_count(3))]
+            self.error_message = ""
+        self.topics = [DescribeQuorumResponseTopicData.read(r, version) for _ in range(r.compact_count(3))]
         if version >= 2:
-            nodes = [Node.read(r, version) for _ in range(r.compact_count(6))]
+            self.nodes = [Node.read(r, version) for _ in range(r.compact_count(6))]
         else:
-            nodes = []
+            self.nodes = []
         r.skip_tags()
-        return cls(error_code, error_message, topics, nodes)
+        return self
 
     def write(self, w: Writer, version: int) -> None:
         if not 0 <= version <= 2:
             raise UnsupportedVersion("DescribeQuorumResponse", version)
-        w.int16(self.error_code)
+        buf = w.buf
+        buf += _I16.pack(self.error_code)
         if version >= 2:
-            w.compact_nullable_string(self.error_message)
-        w.compact_count(len(self.topics))
-        for topic in self.topics:
-            topic.write(w, version)
-        if version >= 2:
-            w.compact_count(len(self.nodes))
-            for node in self.nodes:
-                node.write(w, version)
+            if self.error_message is None:
+                buf.append(0)
+            else:
+                w.compact_string(self.error_message)
+            if self.topics:
+                DescribeQuorumResponseTopicData.write_array(self.topics, w, version)
+            else:
+                buf.append(1)
+            if self.nodes:
+                Node.write_array(self.nodes, w, version)
+            else:
+                buf.append(1)
+            buf.append(0)
         else:
+            if self.topics:
+                DescribeQuorumResponseTopicData.write_array(self.topics, w, version)
+            else:
+                buf.append(1)
+            buf.append(0)
             if self.nodes:
                 raise UnsupportedField("DescribeQuorumResponse.nodes", version)
-        w.no_tags()

@@ -10,8 +10,10 @@ from typing import ClassVar
 
 import attrs
 
-from kwire_protocol.wire import NULL_UUID, Reader, UnsupportedVersion, Uuid, Writer
+from kwire_protocol.wire import MALFORMED, NULL_UUID, SHORT_TEXT, Reader, UnsupportedVersion, Uuid, Writer
 
+_I16 = Struct(">h")
+_I32 = Struct(">i")
 _I32_I64_I32_I16 = Struct(">iqih")
 _I32_I64_I32_I64_I16 = Struct(">iqiqh")
 
@@ -22,17 +24,47 @@ class DescribeShareGroupOffsetsRequestTopic:
     partitions: list[int] = attrs.Factory(list)
 
     @classmethod
-    def read(cls, r: Reader, version: int) -> DescribeShareGroupOffsetsRequestTopic:
-        topic_name = r.compact_string()
-        partitions = r.int32s(r.compact_count(4))
-        r.skip_tags()
-        return cls(topic_name, partitions)
+    def read_array(cls, r: Reader, version: int, count: int) -> list[DescribeShareGroupOffsetsRequestTopic]:
+        buf = r.buf
+        pos = r.pos
+        new = cls.__new__
+        items: list[DescribeShareGroupOffsetsRequestTopic] = []
+        for _ in range(count):
+            self = new(cls)
+            topic_name_size = buf[pos]
+            pos += 1
+            if 0 < topic_name_size < 128:
+                text, _ = SHORT_TEXT[topic_name_size].unpack_from(buf, pos)
+                self.topic_name = text.decode()
+                pos += topic_name_size - 1
+            else:
+                r.pos = pos - 1
+                self.topic_name = r.compact_string()
+                pos = r.pos
+            r.pos = pos
+            self.partitions = r.int32s(r.compact_count(4))
+            pos = r.pos
+            tags = buf[pos]
+            pos += 1
+            if tags:
+                pos = r.unknown_tags(pos - 1)
+            items.append(self)
+        r.pos = pos
+        return items
 
-    def write(self, w: Writer, version: int) -> None:
-        w.compact_string(self.topic_name)
-        w.compact_count(len(self.partitions))
-        w.int32s(self.partitions)
-        w.no_tags()
+    @staticmethod
+    def write_array(items: list[DescribeShareGroupOffsetsRequestTopic], w: Writer, version: int) -> None:
+        buf = w.buf
+        count = len(items) + 1
+        if count < 128:
+            buf.append(count)
+        else:
+            w.unsigned_varint(count)
+        for self in items:
+            w.compact_string(self.topic_name)
+            w.compact_count(len(self.partitions))
+            w.int32s(self.partitions)
+            buf.append(0)
 
 
 @attrs.define
@@ -41,24 +73,56 @@ class DescribeShareGroupOffsetsRequestGroup:
     topics: list[DescribeShareGroupOffsetsRequestTopic] | None = attrs.Factory(list)
 
     @classmethod
-    def read(cls, r: Reader, version: int) -> DescribeShareGroupOffsetsRequestGroup:
-        group_id = r.compact_string()
-        count = r.compact_nullable_count(3)
-        topics = (
-            None if count is None else [DescribeShareGroupOffsetsRequestTopic.read(r, version) for _ in range(count)]
-        )
-        r.skip_tags()
-        return cls(group_id, topics)
+    def read_array(cls, r: Reader, version: int, count: int) -> list[DescribeShareGroupOffsetsRequestGroup]:
+        buf = r.buf
+        pos = r.pos
+        new = cls.__new__
+        items: list[DescribeShareGroupOffsetsRequestGroup] = []
+        for _ in range(count):
+            self = new(cls)
+            group_id_size = buf[pos]
+            pos += 1
+            if 0 < group_id_size < 128:
+                text, topics_count = SHORT_TEXT[group_id_size].unpack_from(buf, pos)
+                self.group_id = text.decode()
+                pos += group_id_size
+            else:
+                r.pos = pos - 1
+                self.group_id = r.compact_string()
+                pos = r.pos
+                topics_count = buf[pos]
+                pos += 1
+            r.pos = pos
+            elements = r.nullable_elements(topics_count, 3)
+            self.topics = (
+                None if elements is None else DescribeShareGroupOffsetsRequestTopic.read_array(r, version, elements)
+            )
+            pos = r.pos
+            tags = buf[pos]
+            pos += 1
+            if tags:
+                pos = r.unknown_tags(pos - 1)
+            items.append(self)
+        r.pos = pos
+        return items
 
-    def write(self, w: Writer, version: int) -> None:
-        w.compact_string(self.group_id)
-        if self.topics is None:
-            w.compact_null_count()
+    @staticmethod
+    def write_array(items: list[DescribeShareGroupOffsetsRequestGroup], w: Writer, version: int) -> None:
+        buf = w.buf
+        count = len(items) + 1
+        if count < 128:
+            buf.append(count)
         else:
-            w.compact_count(len(self.topics))
-            for topic in self.topics:
-                topic.write(w, version)
-        w.no_tags()
+            w.unsigned_varint(count)
+        for self in items:
+            w.compact_string(self.group_id)
+            if self.topics is None:
+                buf.append(0)
+            elif self.topics:
+                DescribeShareGroupOffsetsRequestTopic.write_array(self.topics, w, version)
+            else:
+                buf.append(1)
+            buf.append(0)
 
 
 @attrs.define
@@ -73,17 +137,37 @@ class DescribeShareGroupOffsetsRequest:
     def read(cls, r: Reader, version: int) -> DescribeShareGroupOffsetsRequest:
         if not 0 <= version <= 1:
             raise UnsupportedVersion("DescribeShareGroupOffsetsRequest", version)
-        groups = [DescribeShareGroupOffsetsRequestGroup.read(r, version) for _ in range(r.compact_count(3))]
-        r.skip_tags()
-        return cls(groups)
+        try:
+            buf = r.buf
+            pos = r.pos
+            self = cls.__new__(cls)
+            groups_count = buf[pos]
+            pos += 1
+            r.pos = pos
+            self.groups = (
+                []
+                if groups_count == 1
+                else DescribeShareGroupOffsetsRequestGroup.read_array(r, version, r.elements(groups_count, 3))
+            )
+            pos = r.pos
+            tags = buf[pos]
+            pos += 1
+            if tags:
+                pos = r.unknown_tags(pos - 1)
+            r.pos = pos
+        except MALFORMED as error:
+            raise r.malformed(error) from None
+        return self
 
     def write(self, w: Writer, version: int) -> None:
         if not 0 <= version <= 1:
             raise UnsupportedVersion("DescribeShareGroupOffsetsRequest", version)
-        w.compact_count(len(self.groups))
-        for group in self.groups:
-            group.write(w, version)
-        w.no_tags()
+        buf = w.buf
+        if self.groups:
+            DescribeShareGroupOffsetsRequestGroup.write_array(self.groups, w, version)
+        else:
+            buf.append(1)
+        buf.append(0)
 
 
 @attrs.define
@@ -97,24 +181,40 @@ class DescribeShareGroupOffsetsResponsePartition:
 
     @classmethod
     def read(cls, r: Reader, version: int) -> DescribeShareGroupOffsetsResponsePartition:
+        self = cls.__new__(cls)
         if version >= 1:
-            partition_index, start_offset, leader_epoch, lag, error_code = r.unpack(_I32_I64_I32_I64_I16)
-        else:
-            partition_index, start_offset, leader_epoch, error_code = r.unpack(_I32_I64_I32_I16)
-            lag = -1
-        error_message = r.compact_nullable_string()
-        r.skip_tags()
-        return cls(partition_index, start_offset, leader_epoch, lag, error_code, error_message)
-
-    def write(self, w: Writer, version: int) -> None:
-        if version >= 1:
-            w.buf += _I32_I64_I32_I64_I16.pack(
-                self.partition_index, self.start_offset, self.leader_epoch, self.lag, self.error_code
+            self.partition_index, self.start_offset, self.leader_epoch, self.lag, self.error_code = r.unpack(
+                _I32_I64_I32_I64_I16
             )
         else:
-            w.buf += _I32_I64_I32_I16.pack(self.partition_index, self.start_offset, self.leader_epoch, self.error_code)
-        w.compact_nullable_string(self.error_message)
-        w.no_tags()
+            self.partition_index, self.start_offset, self.leader_epoch, self.error_code = r.unpack(_I32_I64_I32_I16)
+            self.lag = -1
+        self.error_message = r.compact_nullable_string()
+        r.skip_tags()
+        return self
+
+    @staticmethod
+    def write_array(items: list[DescribeShareGroupOffsetsResponsePartition], w: Writer, version: int) -> None:
+        buf = w.buf
+        count = len(items) + 1
+        if count < 128:
+            buf.append(count)
+        else:
+            w.unsigned_varint(count)
+        for self in items:
+            if version >= 1:
+                buf += _I32_I64_I32_I64_I16.pack(
+                    self.partition_index, self.start_offset, self.leader_epoch, self.lag, self.error_code
+                )
+            else:
+                buf += _I32_I64_I32_I16.pack(
+                    self.partition_index, self.start_offset, self.leader_epoch, self.error_code
+                )
+            if self.error_message is None:
+                buf.append(0)
+            else:
+                w.compact_string(self.error_message)
+            buf.append(0)
 
 
 @attrs.define
@@ -125,19 +225,31 @@ class DescribeShareGroupOffsetsResponseTopic:
 
     @classmethod
     def read(cls, r: Reader, version: int) -> DescribeShareGroupOffsetsResponseTopic:
-        topic_name = r.compact_string()
-        topic_id = r.uuid()
-        partitions = [DescribeShareGroupOffsetsResponsePartition.read(r, version) for _ in range(r.compact_count(20))]
+        self = cls.__new__(cls)
+        self.topic_name = r.compact_string()
+        self.topic_id = r.uuid()
+        self.partitions = [
+            DescribeShareGroupOffsetsResponsePartition.read(r, version) for _ in range(r.compact_count(20))
+        ]
         r.skip_tags()
-        return cls(topic_name, topic_id, partitions)
+        return self
 
-    def write(self, w: Writer, version: int) -> None:
-        w.compact_string(self.topic_name)
-        w.uuid(self.topic_id)
-        w.compact_count(len(self.partitions))
-        for partition in self.partitions:
-            partition.write(w, version)
-        w.no_tags()
+    @staticmethod
+    def write_array(items: list[DescribeShareGroupOffsetsResponseTopic], w: Writer, version: int) -> None:
+        buf = w.buf
+        count = len(items) + 1
+        if count < 128:
+            buf.append(count)
+        else:
+            w.unsigned_varint(count)
+        for self in items:
+            w.compact_string(self.topic_name)
+            w.uuid(self.topic_id)
+            if self.partitions:
+                DescribeShareGroupOffsetsResponsePartition.write_array(self.partitions, w, version)
+            else:
+                buf.append(1)
+            buf.append(0)
 
 
 @attrs.define
@@ -149,21 +261,34 @@ class DescribeShareGroupOffsetsResponseGroup:
 
     @classmethod
     def read(cls, r: Reader, version: int) -> DescribeShareGroupOffsetsResponseGroup:
-        group_id = r.compact_string()
-        topics = [DescribeShareGroupOffsetsResponseTopic.read(r, version) for _ in range(r.compact_count(19))]
-        error_code = r.int16()
-        error_message = r.compact_nullable_string()
+        self = cls.__new__(cls)
+        self.group_id = r.compact_string()
+        self.topics = [DescribeShareGroupOffsetsResponseTopic.read(r, version) for _ in range(r.compact_count(19))]
+        self.error_code = r.int16()
+        self.error_message = r.compact_nullable_string()
         r.skip_tags()
-        return cls(group_id, topics, error_code, error_message)
+        return self
 
-    def write(self, w: Writer, version: int) -> None:
-        w.compact_string(self.group_id)
-        w.compact_count(len(self.topics))
-        for topic in self.topics:
-            topic.write(w, version)
-        w.int16(self.error_code)
-        w.compact_nullable_string(self.error_message)
-        w.no_tags()
+    @staticmethod
+    def write_array(items: list[DescribeShareGroupOffsetsResponseGroup], w: Writer, version: int) -> None:
+        buf = w.buf
+        count = len(items) + 1
+        if count < 128:
+            buf.append(count)
+        else:
+            w.unsigned_varint(count)
+        for self in items:
+            w.compact_string(self.group_id)
+            if self.topics:
+                DescribeShareGroupOffsetsResponseTopic.write_array(self.topics, w, version)
+            else:
+                buf.append(1)
+            buf += _I16.pack(self.error_code)
+            if self.error_message is None:
+                buf.append(0)
+            else:
+                w.compact_string(self.error_message)
+            buf.append(0)
 
 
 @attrs.define
@@ -179,16 +304,19 @@ class DescribeShareGroupOffsetsResponse:
     def read(cls, r: Reader, version: int) -> DescribeShareGroupOffsetsResponse:
         if not 0 <= version <= 1:
             raise UnsupportedVersion("DescribeShareGroupOffsetsResponse", version)
-        throttle_time_ms = r.int32()
-        groups = [DescribeShareGroupOffsetsResponseGroup.read(r, version) for _ in range(r.compact_count(6))]
+        self = cls.__new__(cls)
+        self.throttle_time_ms = r.int32()
+        self.groups = [DescribeShareGroupOffsetsResponseGroup.read(r, version) for _ in range(r.compact_count(6))]
         r.skip_tags()
-        return cls(throttle_time_ms, groups)
+        return self
 
     def write(self, w: Writer, version: int) -> None:
         if not 0 <= version <= 1:
             raise UnsupportedVersion("DescribeShareGroupOffsetsResponse", version)
-        w.int32(self.throttle_time_ms)
-        w.compact_count(len(self.groups))
-        for group in self.groups:
-            group.write(w, version)
-        w.no_tags()
+        buf = w.buf
+        buf += _I32.pack(self.throttle_time_ms)
+        if self.groups:
+            DescribeShareGroupOffsetsResponseGroup.write_array(self.groups, w, version)
+        else:
+            buf.append(1)
+        buf.append(0)

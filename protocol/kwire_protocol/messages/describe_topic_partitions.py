@@ -10,9 +10,14 @@ from typing import ClassVar
 
 import attrs
 
-from kwire_protocol.wire import NULL_UUID, Reader, UnsupportedVersion, Uuid, Writer
+from kwire_protocol.wire import MALFORMED, NULL_UUID, SHORT_TEXT, Reader, UnsupportedVersion, Uuid, Writer
 
+_BOOL = Struct(">?")
+_I16 = Struct(">h")
 _I16_I32_I32_I32 = Struct(">hiii")
+_I32 = Struct(">i")
+_I32_HEAD = Struct(">iB")
+_I32_NO_TAGS = Struct(">ix")
 
 
 @attrs.define
@@ -20,14 +25,42 @@ class TopicRequest:
     name: str = ""
 
     @classmethod
-    def read(cls, r: Reader, version: int) -> TopicRequest:
-        name = r.compact_string()
-        r.skip_tags()
-        return cls(name)
+    def read_array(cls, r: Reader, version: int, count: int) -> list[TopicRequest]:
+        buf = r.buf
+        pos = r.pos
+        new = cls.__new__
+        items: list[TopicRequest] = []
+        for _ in range(count):
+            self = new(cls)
+            name_size = buf[pos]
+            pos += 1
+            if 0 < name_size < 128:
+                text, tags = SHORT_TEXT[name_size].unpack_from(buf, pos)
+                self.name = text.decode()
+                pos += name_size
+            else:
+                r.pos = pos - 1
+                self.name = r.compact_string()
+                pos = r.pos
+                tags = buf[pos]
+                pos += 1
+            if tags:
+                pos = r.unknown_tags(pos - 1)
+            items.append(self)
+        r.pos = pos
+        return items
 
-    def write(self, w: Writer, version: int) -> None:
-        w.compact_string(self.name)
-        w.no_tags()
+    @staticmethod
+    def write_array(items: list[TopicRequest], w: Writer, version: int) -> None:
+        buf = w.buf
+        count = len(items) + 1
+        if count < 128:
+            buf.append(count)
+        else:
+            w.unsigned_varint(count)
+        for self in items:
+            w.compact_string(self.name)
+            buf.append(0)
 
 
 @attrs.define
@@ -37,15 +70,30 @@ class DescribeTopicPartitionsRequestCursor:
 
     @classmethod
     def read(cls, r: Reader, version: int) -> DescribeTopicPartitionsRequestCursor:
-        topic_name = r.compact_string()
-        partition_index = r.int32()
-        r.skip_tags()
-        return cls(topic_name, partition_index)
+        buf = r.buf
+        pos = r.pos
+        self = cls.__new__(cls)
+        topic_name_size = buf[pos]
+        pos += 1
+        if 0 < topic_name_size < 128:
+            text, _ = SHORT_TEXT[topic_name_size].unpack_from(buf, pos)
+            self.topic_name = text.decode()
+            pos += topic_name_size - 1
+        else:
+            r.pos = pos - 1
+            self.topic_name = r.compact_string()
+            pos = r.pos
+        self.partition_index, tags = _I32_HEAD.unpack_from(buf, pos)
+        pos += 5
+        if tags:
+            pos = r.unknown_tags(pos - 1)
+        r.pos = pos
+        return self
 
     def write(self, w: Writer, version: int) -> None:
+        buf = w.buf
         w.compact_string(self.topic_name)
-        w.int32(self.partition_index)
-        w.no_tags()
+        buf += _I32_NO_TAGS.pack(self.partition_index)
 
 
 @attrs.define
@@ -62,25 +110,44 @@ class DescribeTopicPartitionsRequest:
     def read(cls, r: Reader, version: int) -> DescribeTopicPartitionsRequest:
         if version != 0:
             raise UnsupportedVersion("DescribeTopicPartitionsRequest", version)
-        topics = [TopicRequest.read(r, version) for _ in range(r.compact_count(2))]
-        response_partition_limit = r.int32()
-        cursor = None if r.int8() < 0 else DescribeTopicPartitionsRequestCursor.read(r, version)
-        r.skip_tags()
-        return cls(topics, response_partition_limit, cursor)
+        try:
+            buf = r.buf
+            pos = r.pos
+            self = cls.__new__(cls)
+            topics_count = buf[pos]
+            pos += 1
+            r.pos = pos
+            self.topics = [] if topics_count == 1 else TopicRequest.read_array(r, version, r.elements(topics_count, 2))
+            pos = r.pos
+            (self.response_partition_limit,) = _I32.unpack_from(buf, pos)
+            pos += 4
+            r.pos = pos
+            self.cursor = None if r.int8() < 0 else DescribeTopicPartitionsRequestCursor.read(r, version)
+            pos = r.pos
+            tags = buf[pos]
+            pos += 1
+            if tags:
+                pos = r.unknown_tags(pos - 1)
+            r.pos = pos
+        except MALFORMED as error:
+            raise r.malformed(error) from None
+        return self
 
     def write(self, w: Writer, version: int) -> None:
         if version != 0:
             raise UnsupportedVersion("DescribeTopicPartitionsRequest", version)
-        w.compact_count(len(self.topics))
-        for topic in self.topics:
-            topic.write(w, version)
-        w.int32(self.response_partition_limit)
-        if self.cursor is None:
-            w.int8(-1)
+        buf = w.buf
+        if self.topics:
+            TopicRequest.write_array(self.topics, w, version)
         else:
-            w.int8(1)
+            buf.append(1)
+        buf += _I32.pack(self.response_partition_limit)
+        if self.cursor is None:
+            buf.append(255)
+        else:
+            buf.append(1)
             self.cursor.write(w, version)
-        w.no_tags()
+        buf.append(0)
 
 
 @attrs.define
@@ -97,46 +164,45 @@ class DescribeTopicPartitionsResponsePartition:
 
     @classmethod
     def read(cls, r: Reader, version: int) -> DescribeTopicPartitionsResponsePartition:
-        error_code, partition_index, leader_id, leader_epoch = r.unpack(_I16_I32_I32_I32)
-        replica_nodes = r.int32s(r.compact_count(4))
-        isr_nodes = r.int32s(r.compact_count(4))
-        count = r.compact_nullable_count(4)
-        eligible_leader_replicas = None if count is None else r.int32s(count)
-        count = r.compact_nullable_count(4)
-        last_known_elr = None if count is None else r.int32s(count)
-        offline_replicas = r.int32s(r.compact_count(4))
+        self = cls.__new__(cls)
+        self.error_code, self.partition_index, self.leader_id, self.leader_epoch = r.unpack(_I16_I32_I32_I32)
+        self.replica_nodes = r.int32s(r.compact_count(4))
+        self.isr_nodes = r.int32s(r.compact_count(4))
+        elements = r.compact_nullable_count(4)
+        self.eligible_leader_replicas = None if elements is None else r.int32s(elements)
+        elements = r.compact_nullable_count(4)
+        self.last_known_elr = None if elements is None else r.int32s(elements)
+        self.offline_replicas = r.int32s(r.compact_count(4))
         r.skip_tags()
-        return cls(
-            error_code,
-            partition_index,
-            leader_id,
-            leader_epoch,
-            replica_nodes,
-            isr_nodes,
-            eligible_leader_replicas,
-            last_known_elr,
-            offline_replicas,
-        )
+        return self
 
-    def write(self, w: Writer, version: int) -> None:
-        w.buf += _I16_I32_I32_I32.pack(self.error_code, self.partition_index, self.leader_id, self.leader_epoch)
-        w.compact_count(len(self.replica_nodes))
-        w.int32s(self.replica_nodes)
-        w.compact_count(len(self.isr_nodes))
-        w.int32s(self.isr_nodes)
-        if self.eligible_leader_replicas is None:
-            w.compact_null_count()
+    @staticmethod
+    def write_array(items: list[DescribeTopicPartitionsResponsePartition], w: Writer, version: int) -> None:
+        buf = w.buf
+        count = len(items) + 1
+        if count < 128:
+            buf.append(count)
         else:
-            w.compact_count(len(self.eligible_leader_replicas))
-            w.int32s(self.eligible_leader_replicas)
-        if self.last_known_elr is None:
-            w.compact_null_count()
-        else:
-            w.compact_count(len(self.last_known_elr))
-            w.int32s(self.last_known_elr)
-        w.compact_count(len(self.offline_replicas))
-        w.int32s(self.offline_replicas)
-        w.no_tags()
+            w.unsigned_varint(count)
+        for self in items:
+            buf += _I16_I32_I32_I32.pack(self.error_code, self.partition_index, self.leader_id, self.leader_epoch)
+            w.compact_count(len(self.replica_nodes))
+            w.int32s(self.replica_nodes)
+            w.compact_count(len(self.isr_nodes))
+            w.int32s(self.isr_nodes)
+            if self.eligible_leader_replicas is None:
+                buf.append(0)
+            else:
+                w.compact_count(len(self.eligible_leader_replicas))
+                w.int32s(self.eligible_leader_replicas)
+            if self.last_known_elr is None:
+                buf.append(0)
+            else:
+                w.compact_count(len(self.last_known_elr))
+                w.int32s(self.last_known_elr)
+            w.compact_count(len(self.offline_replicas))
+            w.int32s(self.offline_replicas)
+            buf.append(0)
 
 
 @attrs.define
@@ -150,25 +216,39 @@ class DescribeTopicPartitionsResponseTopic:
 
     @classmethod
     def read(cls, r: Reader, version: int) -> DescribeTopicPartitionsResponseTopic:
-        error_code = r.int16()
-        name = r.compact_nullable_string()
-        topic_id = r.uuid()
-        is_internal = r.boolean()
-        partitions = [DescribeTopicPartitionsResponsePartition.read(r, version) for _ in range(r.compact_count(20))]
-        topic_authorized_operations = r.int32()
+        self = cls.__new__(cls)
+        self.error_code = r.int16()
+        self.name = r.compact_nullable_string()
+        self.topic_id = r.uuid()
+        self.is_internal = r.boolean()
+        self.partitions = [
+            DescribeTopicPartitionsResponsePartition.read(r, version) for _ in range(r.compact_count(20))
+        ]
+        self.topic_authorized_operations = r.int32()
         r.skip_tags()
-        return cls(error_code, name, topic_id, is_internal, partitions, topic_authorized_operations)
+        return self
 
-    def write(self, w: Writer, version: int) -> None:
-        w.int16(self.error_code)
-        w.compact_nullable_string(self.name)
-        w.uuid(self.topic_id)
-        w.boolean(self.is_internal)
-        w.compact_count(len(self.partitions))
-        for partition in self.partitions:
-            partition.write(w, version)
-        w.int32(self.topic_authorized_operations)
-        w.no_tags()
+    @staticmethod
+    def write_array(items: list[DescribeTopicPartitionsResponseTopic], w: Writer, version: int) -> None:
+        buf = w.buf
+        count = len(items) + 1
+        if count < 128:
+            buf.append(count)
+        else:
+            w.unsigned_varint(count)
+        for self in items:
+            buf += _I16.pack(self.error_code)
+            if self.name is None:
+                buf.append(0)
+            else:
+                w.compact_string(self.name)
+            w.uuid(self.topic_id)
+            buf += _BOOL.pack(self.is_internal)
+            if self.partitions:
+                DescribeTopicPartitionsResponsePartition.write_array(self.partitions, w, version)
+            else:
+                buf.append(1)
+            buf += _I32_NO_TAGS.pack(self.topic_authorized_operations)
 
 
 @attrs.define
@@ -178,15 +258,16 @@ class DescribeTopicPartitionsResponseCursor:
 
     @classmethod
     def read(cls, r: Reader, version: int) -> DescribeTopicPartitionsResponseCursor:
-        topic_name = r.compact_string()
-        partition_index = r.int32()
+        self = cls.__new__(cls)
+        self.topic_name = r.compact_string()
+        self.partition_index = r.int32()
         r.skip_tags()
-        return cls(topic_name, partition_index)
+        return self
 
     def write(self, w: Writer, version: int) -> None:
+        buf = w.buf
         w.compact_string(self.topic_name)
-        w.int32(self.partition_index)
-        w.no_tags()
+        buf += _I32_NO_TAGS.pack(self.partition_index)
 
 
 @attrs.define
@@ -203,22 +284,25 @@ class DescribeTopicPartitionsResponse:
     def read(cls, r: Reader, version: int) -> DescribeTopicPartitionsResponse:
         if version != 0:
             raise UnsupportedVersion("DescribeTopicPartitionsResponse", version)
-        throttle_time_ms = r.int32()
-        topics = [DescribeTopicPartitionsResponseTopic.read(r, version) for _ in range(r.compact_count(26))]
-        next_cursor = None if r.int8() < 0 else DescribeTopicPartitionsResponseCursor.read(r, version)
+        self = cls.__new__(cls)
+        self.throttle_time_ms = r.int32()
+        self.topics = [DescribeTopicPartitionsResponseTopic.read(r, version) for _ in range(r.compact_count(26))]
+        self.next_cursor = None if r.int8() < 0 else DescribeTopicPartitionsResponseCursor.read(r, version)
         r.skip_tags()
-        return cls(throttle_time_ms, topics, next_cursor)
+        return self
 
     def write(self, w: Writer, version: int) -> None:
         if version != 0:
             raise UnsupportedVersion("DescribeTopicPartitionsResponse", version)
-        w.int32(self.throttle_time_ms)
-        w.compact_count(len(self.topics))
-        for topic in self.topics:
-            topic.write(w, version)
-        if self.next_cursor is None:
-            w.int8(-1)
+        buf = w.buf
+        buf += _I32.pack(self.throttle_time_ms)
+        if self.topics:
+            DescribeTopicPartitionsResponseTopic.write_array(self.topics, w, version)
         else:
-            w.int8(1)
+            buf.append(1)
+        if self.next_cursor is None:
+            buf.append(255)
+        else:
+            buf.append(1)
             self.next_cursor.write(w, version)
-        w.no_tags()
+        buf.append(0)

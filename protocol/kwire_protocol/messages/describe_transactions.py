@@ -10,8 +10,10 @@ from typing import ClassVar
 
 import attrs
 
-from kwire_protocol.wire import Reader, UnsupportedVersion, Writer
+from kwire_protocol.wire import MALFORMED, Reader, UnsupportedVersion, Writer
 
+_I16 = Struct(">h")
+_I32 = Struct(">i")
 _I32_I64_I64_I16 = Struct(">iqqh")
 
 
@@ -27,17 +29,30 @@ class DescribeTransactionsRequest:
     def read(cls, r: Reader, version: int) -> DescribeTransactionsRequest:
         if version != 0:
             raise UnsupportedVersion("DescribeTransactionsRequest", version)
-        transactional_ids = [r.compact_string() for _ in range(r.compact_count(1))]
-        r.skip_tags()
-        return cls(transactional_ids)
+        try:
+            buf = r.buf
+            pos = r.pos
+            self = cls.__new__(cls)
+            r.pos = pos
+            self.transactional_ids = [r.compact_string() for _ in range(r.compact_count(1))]
+            pos = r.pos
+            tags = buf[pos]
+            pos += 1
+            if tags:
+                pos = r.unknown_tags(pos - 1)
+            r.pos = pos
+        except MALFORMED as error:
+            raise r.malformed(error) from None
+        return self
 
     def write(self, w: Writer, version: int) -> None:
         if version != 0:
             raise UnsupportedVersion("DescribeTransactionsRequest", version)
+        buf = w.buf
         w.compact_count(len(self.transactional_ids))
         for transactional_id in self.transactional_ids:
             w.compact_string(transactional_id)
-        w.no_tags()
+        buf.append(0)
 
 
 @attrs.define
@@ -47,16 +62,25 @@ class TopicData:
 
     @classmethod
     def read(cls, r: Reader, version: int) -> TopicData:
-        topic = r.compact_string()
-        partitions = r.int32s(r.compact_count(4))
+        self = cls.__new__(cls)
+        self.topic = r.compact_string()
+        self.partitions = r.int32s(r.compact_count(4))
         r.skip_tags()
-        return cls(topic, partitions)
+        return self
 
-    def write(self, w: Writer, version: int) -> None:
-        w.compact_string(self.topic)
-        w.compact_count(len(self.partitions))
-        w.int32s(self.partitions)
-        w.no_tags()
+    @staticmethod
+    def write_array(items: list[TopicData], w: Writer, version: int) -> None:
+        buf = w.buf
+        count = len(items) + 1
+        if count < 128:
+            buf.append(count)
+        else:
+            w.unsigned_varint(count)
+        for self in items:
+            w.compact_string(self.topic)
+            w.compact_count(len(self.partitions))
+            w.int32s(self.partitions)
+            buf.append(0)
 
 
 @attrs.define
@@ -72,34 +96,37 @@ class TransactionState:
 
     @classmethod
     def read(cls, r: Reader, version: int) -> TransactionState:
-        error_code = r.int16()
-        transactional_id = r.compact_string()
-        transaction_state = r.compact_string()
-        transaction_timeout_ms, transaction_start_time_ms, producer_id, producer_epoch = r.unpack(_I32_I64_I64_I16)
-        topics = [TopicData.read(r, version) for _ in range(r.compact_count(3))]
+        self = cls.__new__(cls)
+        self.error_code = r.int16()
+        self.transactional_id = r.compact_string()
+        self.transaction_state = r.compact_string()
+        self.transaction_timeout_ms, self.transaction_start_time_ms, self.producer_id, self.producer_epoch = r.unpack(
+            _I32_I64_I64_I16
+        )
+        self.topics = [TopicData.read(r, version) for _ in range(r.compact_count(3))]
         r.skip_tags()
-        return cls(
-            error_code,
-            transactional_id,
-            transaction_state,
-            transaction_timeout_ms,
-            transaction_start_time_ms,
-            producer_id,
-            producer_epoch,
-            topics,
-        )
+        return self
 
-    def write(self, w: Writer, version: int) -> None:
-        w.int16(self.error_code)
-        w.compact_string(self.transactional_id)
-        w.compact_string(self.transaction_state)
-        w.buf += _I32_I64_I64_I16.pack(
-            self.transaction_timeout_ms, self.transaction_start_time_ms, self.producer_id, self.producer_epoch
-        )
-        w.compact_count(len(self.topics))
-        for topic in self.topics:
-            topic.write(w, version)
-        w.no_tags()
+    @staticmethod
+    def write_array(items: list[TransactionState], w: Writer, version: int) -> None:
+        buf = w.buf
+        count = len(items) + 1
+        if count < 128:
+            buf.append(count)
+        else:
+            w.unsigned_varint(count)
+        for self in items:
+            buf += _I16.pack(self.error_code)
+            w.compact_string(self.transactional_id)
+            w.compact_string(self.transaction_state)
+            buf += _I32_I64_I64_I16.pack(
+                self.transaction_timeout_ms, self.transaction_start_time_ms, self.producer_id, self.producer_epoch
+            )
+            if self.topics:
+                TopicData.write_array(self.topics, w, version)
+            else:
+                buf.append(1)
+            buf.append(0)
 
 
 @attrs.define
@@ -115,16 +142,19 @@ class DescribeTransactionsResponse:
     def read(cls, r: Reader, version: int) -> DescribeTransactionsResponse:
         if version != 0:
             raise UnsupportedVersion("DescribeTransactionsResponse", version)
-        throttle_time_ms = r.int32()
-        transaction_states = [TransactionState.read(r, version) for _ in range(r.compact_count(28))]
+        self = cls.__new__(cls)
+        self.throttle_time_ms = r.int32()
+        self.transaction_states = [TransactionState.read(r, version) for _ in range(r.compact_count(28))]
         r.skip_tags()
-        return cls(throttle_time_ms, transaction_states)
+        return self
 
     def write(self, w: Writer, version: int) -> None:
         if version != 0:
             raise UnsupportedVersion("DescribeTransactionsResponse", version)
-        w.int32(self.throttle_time_ms)
-        w.compact_count(len(self.transaction_states))
-        for transaction_state in self.transaction_states:
-            transaction_state.write(w, version)
-        w.no_tags()
+        buf = w.buf
+        buf += _I32.pack(self.throttle_time_ms)
+        if self.transaction_states:
+            TransactionState.write_array(self.transaction_states, w, version)
+        else:
+            buf.append(1)
+        buf.append(0)

@@ -10,10 +10,12 @@ from typing import ClassVar
 
 import attrs
 
-from kwire_protocol.wire import Reader, UnsupportedVersion, Writer
+from kwire_protocol.wire import MALFORMED, SHORT_TEXT, Reader, UnsupportedVersion, Writer
 
+_I16 = Struct(">h")
 _I32_I16 = Struct(">ih")
 _I8_I32 = Struct(">bi")
+_I8_I32_NO_TAGS = Struct(">bix")
 
 
 @attrs.define
@@ -21,14 +23,42 @@ class UserName:
     name: str = ""
 
     @classmethod
-    def read(cls, r: Reader, version: int) -> UserName:
-        name = r.compact_string()
-        r.skip_tags()
-        return cls(name)
+    def read_array(cls, r: Reader, version: int, count: int) -> list[UserName]:
+        buf = r.buf
+        pos = r.pos
+        new = cls.__new__
+        items: list[UserName] = []
+        for _ in range(count):
+            self = new(cls)
+            name_size = buf[pos]
+            pos += 1
+            if 0 < name_size < 128:
+                text, tags = SHORT_TEXT[name_size].unpack_from(buf, pos)
+                self.name = text.decode()
+                pos += name_size
+            else:
+                r.pos = pos - 1
+                self.name = r.compact_string()
+                pos = r.pos
+                tags = buf[pos]
+                pos += 1
+            if tags:
+                pos = r.unknown_tags(pos - 1)
+            items.append(self)
+        r.pos = pos
+        return items
 
-    def write(self, w: Writer, version: int) -> None:
-        w.compact_string(self.name)
-        w.no_tags()
+    @staticmethod
+    def write_array(items: list[UserName], w: Writer, version: int) -> None:
+        buf = w.buf
+        count = len(items) + 1
+        if count < 128:
+            buf.append(count)
+        else:
+            w.unsigned_varint(count)
+        for self in items:
+            w.compact_string(self.name)
+            buf.append(0)
 
 
 @attrs.define
@@ -43,21 +73,36 @@ class DescribeUserScramCredentialsRequest:
     def read(cls, r: Reader, version: int) -> DescribeUserScramCredentialsRequest:
         if version != 0:
             raise UnsupportedVersion("DescribeUserScramCredentialsRequest", version)
-        count = r.compact_nullable_count(2)
-        users = None if count is None else [UserName.read(r, version) for _ in range(count)]
-        r.skip_tags()
-        return cls(users)
+        try:
+            buf = r.buf
+            pos = r.pos
+            self = cls.__new__(cls)
+            users_count = buf[pos]
+            pos += 1
+            r.pos = pos
+            elements = r.nullable_elements(users_count, 2)
+            self.users = None if elements is None else UserName.read_array(r, version, elements)
+            pos = r.pos
+            tags = buf[pos]
+            pos += 1
+            if tags:
+                pos = r.unknown_tags(pos - 1)
+            r.pos = pos
+        except MALFORMED as error:
+            raise r.malformed(error) from None
+        return self
 
     def write(self, w: Writer, version: int) -> None:
         if version != 0:
             raise UnsupportedVersion("DescribeUserScramCredentialsRequest", version)
+        buf = w.buf
         if self.users is None:
-            w.compact_null_count()
+            buf.append(0)
+        elif self.users:
+            UserName.write_array(self.users, w, version)
         else:
-            w.compact_count(len(self.users))
-            for user in self.users:
-                user.write(w, version)
-        w.no_tags()
+            buf.append(1)
+        buf.append(0)
 
 
 @attrs.define
@@ -67,13 +112,21 @@ class CredentialInfo:
 
     @classmethod
     def read(cls, r: Reader, version: int) -> CredentialInfo:
-        mechanism, iterations = r.unpack(_I8_I32)
+        self = cls.__new__(cls)
+        self.mechanism, self.iterations = r.unpack(_I8_I32)
         r.skip_tags()
-        return cls(mechanism, iterations)
+        return self
 
-    def write(self, w: Writer, version: int) -> None:
-        w.buf += _I8_I32.pack(self.mechanism, self.iterations)
-        w.no_tags()
+    @staticmethod
+    def write_array(items: list[CredentialInfo], w: Writer, version: int) -> None:
+        buf = w.buf
+        count = len(items) + 1
+        if count < 128:
+            buf.append(count)
+        else:
+            w.unsigned_varint(count)
+        for self in items:
+            buf += _I8_I32_NO_TAGS.pack(self.mechanism, self.iterations)
 
 
 @attrs.define
@@ -85,21 +138,34 @@ class DescribeUserScramCredentialsResult:
 
     @classmethod
     def read(cls, r: Reader, version: int) -> DescribeUserScramCredentialsResult:
-        user = r.compact_string()
-        error_code = r.int16()
-        error_message = r.compact_nullable_string()
-        credential_infos = [CredentialInfo.read(r, version) for _ in range(r.compact_count(6))]
+        self = cls.__new__(cls)
+        self.user = r.compact_string()
+        self.error_code = r.int16()
+        self.error_message = r.compact_nullable_string()
+        self.credential_infos = [CredentialInfo.read(r, version) for _ in range(r.compact_count(6))]
         r.skip_tags()
-        return cls(user, error_code, error_message, credential_infos)
+        return self
 
-    def write(self, w: Writer, version: int) -> None:
-        w.compact_string(self.user)
-        w.int16(self.error_code)
-        w.compact_nullable_string(self.error_message)
-        w.compact_count(len(self.credential_infos))
-        for credential_info in self.credential_infos:
-            credential_info.write(w, version)
-        w.no_tags()
+    @staticmethod
+    def write_array(items: list[DescribeUserScramCredentialsResult], w: Writer, version: int) -> None:
+        buf = w.buf
+        count = len(items) + 1
+        if count < 128:
+            buf.append(count)
+        else:
+            w.unsigned_varint(count)
+        for self in items:
+            w.compact_string(self.user)
+            buf += _I16.pack(self.error_code)
+            if self.error_message is None:
+                buf.append(0)
+            else:
+                w.compact_string(self.error_message)
+            if self.credential_infos:
+                CredentialInfo.write_array(self.credential_infos, w, version)
+            else:
+                buf.append(1)
+            buf.append(0)
 
 
 @attrs.define
@@ -117,18 +183,24 @@ class DescribeUserScramCredentialsResponse:
     def read(cls, r: Reader, version: int) -> DescribeUserScramCredentialsResponse:
         if version != 0:
             raise UnsupportedVersion("DescribeUserScramCredentialsResponse", version)
-        throttle_time_ms, error_code = r.unpack(_I32_I16)
-        error_message = r.compact_nullable_string()
-        results = [DescribeUserScramCredentialsResult.read(r, version) for _ in range(r.compact_count(6))]
+        self = cls.__new__(cls)
+        self.throttle_time_ms, self.error_code = r.unpack(_I32_I16)
+        self.error_message = r.compact_nullable_string()
+        self.results = [DescribeUserScramCredentialsResult.read(r, version) for _ in range(r.compact_count(6))]
         r.skip_tags()
-        return cls(throttle_time_ms, error_code, error_message, results)
+        return self
 
     def write(self, w: Writer, version: int) -> None:
         if version != 0:
             raise UnsupportedVersion("DescribeUserScramCredentialsResponse", version)
-        w.buf += _I32_I16.pack(self.throttle_time_ms, self.error_code)
-        w.compact_nullable_string(self.error_message)
-        w.compact_count(len(self.results))
-        for result in self.results:
-            result.write(w, version)
-        w.no_tags()
+        buf = w.buf
+        buf += _I32_I16.pack(self.throttle_time_ms, self.error_code)
+        if self.error_message is None:
+            buf.append(0)
+        else:
+            w.compact_string(self.error_message)
+        if self.results:
+            DescribeUserScramCredentialsResult.write_array(self.results, w, version)
+        else:
+            buf.append(1)
+        buf.append(0)

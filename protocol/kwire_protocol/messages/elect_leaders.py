@@ -10,9 +10,14 @@ from typing import ClassVar
 
 import attrs
 
-from kwire_protocol.wire import Reader, UnsupportedField, UnsupportedVersion, Writer
+from kwire_protocol.wire import MALFORMED, SHORT_TEXT, Reader, UnsupportedField, UnsupportedVersion, Writer
 
+_I32 = Struct(">i")
+_I32_HEAD = Struct(">iB")
 _I32_I16 = Struct(">ih")
+_I32_NO_TAGS = Struct(">ix")
+_I8 = Struct(">b")
+_I8_HEAD = Struct(">bB")
 
 
 @attrs.define
@@ -21,26 +26,62 @@ class TopicPartitions:
     partitions: list[int] = attrs.Factory(list)
 
     @classmethod
-    def read(cls, r: Reader, version: int) -> TopicPartitions:
-        if version >= 2:
-            topic = r.compact_string()
-            partitions = r.int32s(r.compact_count(4))
-            r.skip_tags()
-        else:
-            topic = r.string()
-            partitions = r.int32s(r.count(4))
-        return cls(topic, partitions)
+    def read_array(cls, r: Reader, version: int, count: int) -> list[TopicPartitions]:
+        buf = r.buf
+        pos = r.pos
+        new = cls.__new__
+        items: list[TopicPartitions] = []
+        for _ in range(count):
+            self = new(cls)
+            topic_size = buf[pos]
+            pos += 1
+            if 0 < topic_size < 128:
+                text, _ = SHORT_TEXT[topic_size].unpack_from(buf, pos)
+                self.topic = text.decode()
+                pos += topic_size - 1
+            else:
+                r.pos = pos - 1
+                self.topic = r.compact_string()
+                pos = r.pos
+            r.pos = pos
+            self.partitions = r.int32s(r.compact_count(4))
+            pos = r.pos
+            tags = buf[pos]
+            pos += 1
+            if tags:
+                pos = r.unknown_tags(pos - 1)
+            items.append(self)
+        r.pos = pos
+        return items
 
-    def write(self, w: Writer, version: int) -> None:
+    @classmethod
+    def read_classic(cls, r: Reader, version: int) -> TopicPartitions:
+        self = cls.__new__(cls)
+        self.topic = r.string()
+        self.partitions = r.int32s(r.count(4))
+        return self
+
+    @staticmethod
+    def write_array(items: list[TopicPartitions], w: Writer, version: int) -> None:
+        buf = w.buf
         if version >= 2:
-            w.compact_string(self.topic)
-            w.compact_count(len(self.partitions))
-            w.int32s(self.partitions)
-            w.no_tags()
+            count = len(items) + 1
+            if count < 128:
+                buf.append(count)
+            else:
+                w.unsigned_varint(count)
         else:
-            w.string(self.topic)
-            w.count(len(self.partitions))
-            w.int32s(self.partitions)
+            w.count(len(items))
+        for self in items:
+            if version >= 2:
+                w.compact_string(self.topic)
+                w.compact_count(len(self.partitions))
+                w.int32s(self.partitions)
+                buf.append(0)
+            else:
+                w.string(self.topic)
+                w.count(len(self.partitions))
+                w.int32s(self.partitions)
 
 
 @attrs.define
@@ -57,46 +98,64 @@ class ElectLeadersRequest:
     def read(cls, r: Reader, version: int) -> ElectLeadersRequest:
         if not 0 <= version <= 2:
             raise UnsupportedVersion("ElectLeadersRequest", version)
+        if version < 2:
+            return cls.read_classic(r, version)
+        try:
+            buf = r.buf
+            pos = r.pos
+            self = cls.__new__(cls)
+            self.election_type, topic_partitions_count = _I8_HEAD.unpack_from(buf, pos)
+            pos += 2
+            r.pos = pos
+            elements = r.nullable_elements(topic_partitions_count, 3)
+            self.topic_partitions = None if elements is None else TopicPartitions.read_array(r, version, elements)
+            pos = r.pos
+            self.timeout_ms, tags = _I32_HEAD.unpack_from(buf, pos)
+            pos += 5
+            if tags:
+                pos = r.unknown_tags(pos - 1)
+            r.pos = pos
+        except MALFORMED as error:
+            raise r.malformed(error) from None
+        return self
+
+    @classmethod
+    def read_classic(cls, r: Reader, version: int) -> ElectLeadersRequest:
+        self = cls.__new__(cls)
         if version >= 1:
-            election_type = r.int8()
+            self.election_type = r.int8()
         else:
-            election_type = 0
-        if version >= 2:
-            count = r.compact_nullable_count(3)
-            topic_partitions = None if count is None else [TopicPartitions.read(r, version) for _ in range(count)]
-        else:
-            count = r.nullable_count(6)
-            topic_partitions = None if count is None else [TopicPartitions.read(r, version) for _ in range(count)]
-        timeout_ms = r.int32()
-        if version >= 2:
-            r.skip_tags()
-        return cls(election_type, topic_partitions, timeout_ms)
+            self.election_type = 0
+        elements = r.nullable_count(6)
+        self.topic_partitions = (
+            None if elements is None else [TopicPartitions.read_classic(r, version) for _ in range(elements)]
+        )
+        self.timeout_ms = r.int32()
+        return self
 
     def write(self, w: Writer, version: int) -> None:
         if not 0 <= version <= 2:
             raise UnsupportedVersion("ElectLeadersRequest", version)
+        buf = w.buf
         if version >= 1:
-            w.int8(self.election_type)
+            buf += _I8.pack(self.election_type)
         else:
             if self.election_type != 0:
                 raise UnsupportedField("ElectLeadersRequest.election_type", version)
         if version >= 2:
             if self.topic_partitions is None:
-                w.compact_null_count()
+                buf.append(0)
+            elif self.topic_partitions:
+                TopicPartitions.write_array(self.topic_partitions, w, version)
             else:
-                w.compact_count(len(self.topic_partitions))
-                for topic_partition in self.topic_partitions:
-                    topic_partition.write(w, version)
+                buf.append(1)
+            buf += _I32_NO_TAGS.pack(self.timeout_ms)
         else:
             if self.topic_partitions is None:
                 w.null_count()
             else:
-                w.count(len(self.topic_partitions))
-                for topic_partition in self.topic_partitions:
-                    topic_partition.write(w, version)
-        w.int32(self.timeout_ms)
-        if version >= 2:
-            w.no_tags()
+                TopicPartitions.write_array(self.topic_partitions, w, version)
+            buf += _I32.pack(self.timeout_ms)
 
 
 @attrs.define
@@ -107,21 +166,36 @@ class PartitionResult:
 
     @classmethod
     def read(cls, r: Reader, version: int) -> PartitionResult:
-        partition_id, error_code = r.unpack(_I32_I16)
+        self = cls.__new__(cls)
+        self.partition_id, self.error_code = r.unpack(_I32_I16)
         if version >= 2:
-            error_message = r.compact_nullable_string()
+            self.error_message = r.compact_nullable_string()
             r.skip_tags()
         else:
-            error_message = r.nullable_string()
-        return cls(partition_id, error_code, error_message)
+            self.error_message = r.nullable_string()
+        return self
 
-    def write(self, w: Writer, version: int) -> None:
-        w.buf += _I32_I16.pack(self.partition_id, self.error_code)
+    @staticmethod
+    def write_array(items: list[PartitionResult], w: Writer, version: int) -> None:
+        buf = w.buf
         if version >= 2:
-            w.compact_nullable_string(self.error_message)
-            w.no_tags()
+            count = len(items) + 1
+            if count < 128:
+                buf.append(count)
+            else:
+                w.unsigned_varint(count)
         else:
-            w.nullable_string(self.error_message)
+            w.count(len(items))
+        for self in items:
+            buf += _I32_I16.pack(self.partition_id, self.error_code)
+            if version >= 2:
+                if self.error_message is None:
+                    buf.append(0)
+                else:
+                    w.compact_string(self.error_message)
+                buf.append(0)
+            else:
+                w.nullable_string(self.error_message)
 
 
 @attrs.define
@@ -131,27 +205,38 @@ class ReplicaElectionResult:
 
     @classmethod
     def read(cls, r: Reader, version: int) -> ReplicaElectionResult:
+        self = cls.__new__(cls)
         if version >= 2:
-            topic = r.compact_string()
-            partition_result = [PartitionResult.read(r, version) for _ in range(r.compact_count(8))]
+            self.topic = r.compact_string()
+            self.partition_result = [PartitionResult.read(r, version) for _ in range(r.compact_count(8))]
             r.skip_tags()
         else:
-            topic = r.string()
-            partition_result = [PartitionResult.read(r, version) for _ in range(r.count(8))]
-        return cls(topic, partition_result)
+            self.topic = r.string()
+            self.partition_result = [PartitionResult.read(r, version) for _ in range(r.count(8))]
+        return self
 
-    def write(self, w: Writer, version: int) -> None:
+    @staticmethod
+    def write_array(items: list[ReplicaElectionResult], w: Writer, version: int) -> None:
+        buf = w.buf
         if version >= 2:
-            w.compact_string(self.topic)
-            w.compact_count(len(self.partition_result))
-            for partition_result_item in self.partition_result:
-                partition_result_item.write(w, version)
-            w.no_tags()
+            count = len(items) + 1
+            if count < 128:
+                buf.append(count)
+            else:
+                w.unsigned_varint(count)
         else:
-            w.string(self.topic)
-            w.count(len(self.partition_result))
-            for partition_result_item in self.partition_result:
-                partition_result_item.write(w, version)
+            w.count(len(items))
+        for self in items:
+            if version >= 2:
+                w.compact_string(self.topic)
+                if self.partition_result:
+                    PartitionResult.write_array(self.partition_result, w, version)
+                else:
+                    buf.append(1)
+                buf.append(0)
+            else:
+                w.string(self.topic)
+                PartitionResult.write_array(self.partition_result, w, version)
 
 
 @attrs.define
@@ -168,33 +253,34 @@ class ElectLeadersResponse:
     def read(cls, r: Reader, version: int) -> ElectLeadersResponse:
         if not 0 <= version <= 2:
             raise UnsupportedVersion("ElectLeadersResponse", version)
+        self = cls.__new__(cls)
         if version >= 1:
-            throttle_time_ms, error_code = r.unpack(_I32_I16)
+            self.throttle_time_ms, self.error_code = r.unpack(_I32_I16)
         else:
-            throttle_time_ms = r.int32()
-            error_code = 0
+            self.throttle_time_ms = r.int32()
+            self.error_code = 0
         if version >= 2:
-            replica_election_results = [ReplicaElectionResult.read(r, version) for _ in range(r.compact_count(3))]
+            self.replica_election_results = [ReplicaElectionResult.read(r, version) for _ in range(r.compact_count(3))]
             r.skip_tags()
         else:
-            replica_election_results = [ReplicaElectionResult.read(r, version) for _ in range(r.count(6))]
-        return cls(throttle_time_ms, error_code, replica_election_results)
+            self.replica_election_results = [ReplicaElectionResult.read(r, version) for _ in range(r.count(6))]
+        return self
 
     def write(self, w: Writer, version: int) -> None:
         if not 0 <= version <= 2:
             raise UnsupportedVersion("ElectLeadersResponse", version)
+        buf = w.buf
         if version >= 1:
-            w.buf += _I32_I16.pack(self.throttle_time_ms, self.error_code)
+            buf += _I32_I16.pack(self.throttle_time_ms, self.error_code)
         else:
             if self.error_code != 0:
                 raise UnsupportedField("ElectLeadersResponse.error_code", version)
-            w.int32(self.throttle_time_ms)
+            buf += _I32.pack(self.throttle_time_ms)
         if version >= 2:
-            w.compact_count(len(self.replica_election_results))
-            for replica_election_result in self.replica_election_results:
-                replica_election_result.write(w, version)
-            w.no_tags()
+            if self.replica_election_results:
+                ReplicaElectionResult.write_array(self.replica_election_results, w, version)
+            else:
+                buf.append(1)
+            buf.append(0)
         else:
-            w.count(len(self.replica_election_results))
-            for replica_election_result in self.replica_election_results:
-                replica_election_result.write(w, version)
+            ReplicaElectionResult.write_array(self.replica_election_results, w, version)

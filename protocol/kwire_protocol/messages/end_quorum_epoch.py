@@ -10,10 +10,26 @@ from typing import ClassVar
 
 import attrs
 
-from kwire_protocol.wire import NULL_UUID, Reader, UnsupportedField, UnsupportedVersion, Uuid, Writer
+from kwire_protocol.wire import (
+    MALFORMED,
+    NULL_UUID,
+    SHORT_TEXT,
+    Reader,
+    UnsupportedField,
+    UnsupportedVersion,
+    Uuid,
+    Writer,
+)
 
+_I16 = Struct(">h")
+_I32 = Struct(">i")
 _I32_I16_I32_I32 = Struct(">ihii")
+_I32_I16_I32_I32_NO_TAGS = Struct(">ihiix")
 _I32_I32_I32 = Struct(">iii")
+_I32_I32_I32_HEAD = Struct(">iiiB")
+_I32_UUID_HEAD = Struct(">i16sB")
+_UI16_HEAD = Struct(">HB")
+_UI16_NO_TAGS = Struct(">Hx")
 
 
 @attrs.define
@@ -22,16 +38,33 @@ class ReplicaInfo:
     candidate_directory_id: Uuid = NULL_UUID
 
     @classmethod
-    def read(cls, r: Reader, version: int) -> ReplicaInfo:
-        candidate_id = r.int32()
-        candidate_directory_id = r.uuid()
-        r.skip_tags()
-        return cls(candidate_id, candidate_directory_id)
+    def read_array(cls, r: Reader, version: int, count: int) -> list[ReplicaInfo]:
+        buf = r.buf
+        pos = r.pos
+        new = cls.__new__
+        items: list[ReplicaInfo] = []
+        for _ in range(count):
+            self = new(cls)
+            self.candidate_id, self.candidate_directory_id, tags = _I32_UUID_HEAD.unpack_from(buf, pos)
+            pos += 21
+            if tags:
+                pos = r.unknown_tags(pos - 1)
+            items.append(self)
+        r.pos = pos
+        return items
 
-    def write(self, w: Writer, version: int) -> None:
-        w.int32(self.candidate_id)
-        w.uuid(self.candidate_directory_id)
-        w.no_tags()
+    @staticmethod
+    def write_array(items: list[ReplicaInfo], w: Writer, version: int) -> None:
+        buf = w.buf
+        count = len(items) + 1
+        if count < 128:
+            buf.append(count)
+        else:
+            w.unsigned_varint(count)
+        for self in items:
+            buf += _I32.pack(self.candidate_id)
+            w.uuid(self.candidate_directory_id)
+            buf.append(0)
 
 
 @attrs.define
@@ -43,28 +76,63 @@ class EndQuorumEpochRequestPartitionData:
     preferred_candidates: list[ReplicaInfo] = attrs.Factory(list)  # v1+
 
     @classmethod
-    def read(cls, r: Reader, version: int) -> EndQuorumEpochRequestPartitionData:
-        partition_index, leader_id, leader_epoch = r.unpack(_I32_I32_I32)
-        preferred_successors: list[int]
-        if version >= 1:
-            preferred_successors = []
-            preferred_candidates = [ReplicaInfo.read(r, version) for _ in range(r.compact_count(21))]
-            r.skip_tags()
-        else:
-            preferred_successors = r.int32s(r.count(4))
-            preferred_candidates = []
-        return cls(partition_index, leader_id, leader_epoch, preferred_successors, preferred_candidates)
+    def read_array(cls, r: Reader, version: int, count: int) -> list[EndQuorumEpochRequestPartitionData]:
+        buf = r.buf
+        pos = r.pos
+        new = cls.__new__
+        items: list[EndQuorumEpochRequestPartitionData] = []
+        for _ in range(count):
+            self = new(cls)
+            self.partition_index, self.leader_id, self.leader_epoch, preferred_candidates_count = (
+                _I32_I32_I32_HEAD.unpack_from(buf, pos)
+            )
+            pos += 13
+            self.preferred_successors = []
+            r.pos = pos
+            self.preferred_candidates = (
+                []
+                if preferred_candidates_count == 1
+                else ReplicaInfo.read_array(r, version, r.elements(preferred_candidates_count, 21))
+            )
+            pos = r.pos
+            tags = buf[pos]
+            pos += 1
+            if tags:
+                pos = r.unknown_tags(pos - 1)
+            items.append(self)
+        r.pos = pos
+        return items
 
-    def write(self, w: Writer, version: int) -> None:
-        w.buf += _I32_I32_I32.pack(self.partition_index, self.leader_id, self.leader_epoch)
+    @classmethod
+    def read_classic(cls, r: Reader, version: int) -> EndQuorumEpochRequestPartitionData:
+        self = cls.__new__(cls)
+        self.partition_index, self.leader_id, self.leader_epoch = r.unpack(_I32_I32_I32)
+        self.preferred_successors = r.int32s(r.count(4))
+        self.preferred_candidates = []
+        return self
+
+    @staticmethod
+    def write_array(items: list[EndQuorumEpochRequestPartitionData], w: Writer, version: int) -> None:
+        buf = w.buf
         if version >= 1:
-            w.compact_count(len(self.preferred_candidates))
-            for preferred_candidate in self.preferred_candidates:
-                preferred_candidate.write(w, version)
-            w.no_tags()
+            count = len(items) + 1
+            if count < 128:
+                buf.append(count)
+            else:
+                w.unsigned_varint(count)
         else:
-            w.count(len(self.preferred_successors))
-            w.int32s(self.preferred_successors)
+            w.count(len(items))
+        for self in items:
+            buf += _I32_I32_I32.pack(self.partition_index, self.leader_id, self.leader_epoch)
+            if version >= 1:
+                if self.preferred_candidates:
+                    ReplicaInfo.write_array(self.preferred_candidates, w, version)
+                else:
+                    buf.append(1)
+                buf.append(0)
+            else:
+                w.count(len(self.preferred_successors))
+                w.int32s(self.preferred_successors)
 
 
 @attrs.define
@@ -73,28 +141,69 @@ class EndQuorumEpochRequestTopicData:
     partitions: list[EndQuorumEpochRequestPartitionData] = attrs.Factory(list)
 
     @classmethod
-    def read(cls, r: Reader, version: int) -> EndQuorumEpochRequestTopicData:
-        if version >= 1:
-            topic_name = r.compact_string()
-            partitions = [EndQuorumEpochRequestPartitionData.read(r, version) for _ in range(r.compact_count(14))]
-            r.skip_tags()
-        else:
-            topic_name = r.string()
-            partitions = [EndQuorumEpochRequestPartitionData.read(r, version) for _ in range(r.count(16))]
-        return cls(topic_name, partitions)
+    def read_array(cls, r: Reader, version: int, count: int) -> list[EndQuorumEpochRequestTopicData]:
+        buf = r.buf
+        pos = r.pos
+        new = cls.__new__
+        items: list[EndQuorumEpochRequestTopicData] = []
+        for _ in range(count):
+            self = new(cls)
+            topic_name_size = buf[pos]
+            pos += 1
+            if 0 < topic_name_size < 128:
+                text, partitions_count = SHORT_TEXT[topic_name_size].unpack_from(buf, pos)
+                self.topic_name = text.decode()
+                pos += topic_name_size
+            else:
+                r.pos = pos - 1
+                self.topic_name = r.compact_string()
+                pos = r.pos
+                partitions_count = buf[pos]
+                pos += 1
+            r.pos = pos
+            self.partitions = (
+                []
+                if partitions_count == 1
+                else EndQuorumEpochRequestPartitionData.read_array(r, version, r.elements(partitions_count, 14))
+            )
+            pos = r.pos
+            tags = buf[pos]
+            pos += 1
+            if tags:
+                pos = r.unknown_tags(pos - 1)
+            items.append(self)
+        r.pos = pos
+        return items
 
-    def write(self, w: Writer, version: int) -> None:
+    @classmethod
+    def read_classic(cls, r: Reader, version: int) -> EndQuorumEpochRequestTopicData:
+        self = cls.__new__(cls)
+        self.topic_name = r.string()
+        self.partitions = [EndQuorumEpochRequestPartitionData.read_classic(r, version) for _ in range(r.count(16))]
+        return self
+
+    @staticmethod
+    def write_array(items: list[EndQuorumEpochRequestTopicData], w: Writer, version: int) -> None:
+        buf = w.buf
         if version >= 1:
-            w.compact_string(self.topic_name)
-            w.compact_count(len(self.partitions))
-            for partition in self.partitions:
-                partition.write(w, version)
-            w.no_tags()
+            count = len(items) + 1
+            if count < 128:
+                buf.append(count)
+            else:
+                w.unsigned_varint(count)
         else:
-            w.string(self.topic_name)
-            w.count(len(self.partitions))
-            for partition in self.partitions:
-                partition.write(w, version)
+            w.count(len(items))
+        for self in items:
+            if version >= 1:
+                w.compact_string(self.topic_name)
+                if self.partitions:
+                    EndQuorumEpochRequestPartitionData.write_array(self.partitions, w, version)
+                else:
+                    buf.append(1)
+                buf.append(0)
+            else:
+                w.string(self.topic_name)
+                EndQuorumEpochRequestPartitionData.write_array(self.partitions, w, version)
 
 
 @attrs.define
@@ -104,18 +213,53 @@ class LeaderEndpoint:
     port: int = 0
 
     @classmethod
-    def read(cls, r: Reader, version: int) -> LeaderEndpoint:
-        name = r.compact_string()
-        host = r.compact_string()
-        port = r.uint16()
-        r.skip_tags()
-        return cls(name, host, port)
+    def read_array(cls, r: Reader, version: int, count: int) -> list[LeaderEndpoint]:
+        buf = r.buf
+        pos = r.pos
+        new = cls.__new__
+        items: list[LeaderEndpoint] = []
+        for _ in range(count):
+            self = new(cls)
+            name_size = buf[pos]
+            pos += 1
+            if 0 < name_size < 128:
+                text, host_size = SHORT_TEXT[name_size].unpack_from(buf, pos)
+                self.name = text.decode()
+                pos += name_size
+            else:
+                r.pos = pos - 1
+                self.name = r.compact_string()
+                pos = r.pos
+                host_size = buf[pos]
+                pos += 1
+            if 0 < host_size < 128:
+                text, _ = SHORT_TEXT[host_size].unpack_from(buf, pos)
+                self.host = text.decode()
+                pos += host_size - 1
+            else:
+                r.pos = pos - 1
+                self.host = r.compact_string()
+                pos = r.pos
+            self.port, tags = _UI16_HEAD.unpack_from(buf, pos)
+            pos += 3
+            if tags:
+                pos = r.unknown_tags(pos - 1)
+            items.append(self)
+        r.pos = pos
+        return items
 
-    def write(self, w: Writer, version: int) -> None:
-        w.compact_string(self.name)
-        w.compact_string(self.host)
-        w.uint16(self.port)
-        w.no_tags()
+    @staticmethod
+    def write_array(items: list[LeaderEndpoint], w: Writer, version: int) -> None:
+        buf = w.buf
+        count = len(items) + 1
+        if count < 128:
+            buf.append(count)
+        else:
+            w.unsigned_varint(count)
+        for self in items:
+            w.compact_string(self.name)
+            w.compact_string(self.host)
+            buf += _UI16_NO_TAGS.pack(self.port)
 
 
 @attrs.define
@@ -132,34 +276,82 @@ class EndQuorumEpochRequest:
     def read(cls, r: Reader, version: int) -> EndQuorumEpochRequest:
         if not 0 <= version <= 1:
             raise UnsupportedVersion("EndQuorumEpochRequest", version)
-        if version >= 1:
-            cluster_id = r.compact_nullable_string()
-            topics = [EndQuorumEpochRequestTopicData.read(r, version) for _ in range(r.compact_count(3))]
-            leader_endpoints = [LeaderEndpoint.read(r, version) for _ in range(r.compact_count(5))]
-            r.skip_tags()
-        else:
-            cluster_id = r.nullable_string()
-            topics = [EndQuorumEpochRequestTopicData.read(r, version) for _ in range(r.count(6))]
-            leader_endpoints = []
-        return cls(cluster_id, topics, leader_endpoints)
+        if version < 1:
+            return cls.read_classic(r, version)
+        try:
+            buf = r.buf
+            pos = r.pos
+            self = cls.__new__(cls)
+            cluster_id_size = buf[pos]
+            pos += 1
+            if 0 < cluster_id_size < 128:
+                text, topics_count = SHORT_TEXT[cluster_id_size].unpack_from(buf, pos)
+                self.cluster_id = text.decode()
+                pos += cluster_id_size
+            elif cluster_id_size == 0:
+                self.cluster_id = None
+                topics_count = buf[pos]
+                pos += 1
+            else:
+                r.pos = pos - 1
+                self.cluster_id = r.compact_nullable_string()
+                pos = r.pos
+                topics_count = buf[pos]
+                pos += 1
+            r.pos = pos
+            self.topics = (
+                []
+                if topics_count == 1
+                else EndQuorumEpochRequestTopicData.read_array(r, version, r.elements(topics_count, 3))
+            )
+            pos = r.pos
+            leader_endpoints_count = buf[pos]
+            pos += 1
+            r.pos = pos
+            self.leader_endpoints = (
+                []
+                if leader_endpoints_count == 1
+                else LeaderEndpoint.read_array(r, version, r.elements(leader_endpoints_count, 5))
+            )
+            pos = r.pos
+            tags = buf[pos]
+            pos += 1
+            if tags:
+                pos = r.unknown_tags(pos - 1)
+            r.pos = pos
+        except MALFORMED as error:
+            raise r.malformed(error) from None
+        return self
+
+    @classmethod
+    def read_classic(cls, r: Reader, version: int) -> EndQuorumEpochRequest:
+        self = cls.__new__(cls)
+        self.cluster_id = r.nullable_string()
+        self.topics = [EndQuorumEpochRequestTopicData.read_classic(r, version) for _ in range(r.count(6))]
+        self.leader_endpoints = []
+        return self
 
     def write(self, w: Writer, version: int) -> None:
         if not 0 <= version <= 1:
             raise UnsupportedVersion("EndQuorumEpochRequest", version)
+        buf = w.buf
         if version >= 1:
-            w.compact_nullable_string(self.cluster_id)
-            w.compact_count(len(self.topics))
-            for topic in self.topics:
-                topic.write(w, version)
-            w.compact_count(len(self.leader_endpoints))
-            for leader_endpoint in self.leader_endpoints:
-                leader_endpoint.write(w, version)
-            w.no_tags()
+            if self.cluster_id is None:
+                buf.append(0)
+            else:
+                w.compact_string(self.cluster_id)
+            if self.topics:
+                EndQuorumEpochRequestTopicData.write_array(self.topics, w, version)
+            else:
+                buf.append(1)
+            if self.leader_endpoints:
+                LeaderEndpoint.write_array(self.leader_endpoints, w, version)
+            else:
+                buf.append(1)
+            buf.append(0)
         else:
             w.nullable_string(self.cluster_id)
-            w.count(len(self.topics))
-            for topic in self.topics:
-                topic.write(w, version)
+            EndQuorumEpochRequestTopicData.write_array(self.topics, w, version)
 
 
 @attrs.define
@@ -171,15 +363,30 @@ class EndQuorumEpochResponsePartitionData:
 
     @classmethod
     def read(cls, r: Reader, version: int) -> EndQuorumEpochResponsePartitionData:
-        partition_index, error_code, leader_id, leader_epoch = r.unpack(_I32_I16_I32_I32)
+        self = cls.__new__(cls)
+        self.partition_index, self.error_code, self.leader_id, self.leader_epoch = r.unpack(_I32_I16_I32_I32)
         if version >= 1:
             r.skip_tags()
-        return cls(partition_index, error_code, leader_id, leader_epoch)
+        return self
 
-    def write(self, w: Writer, version: int) -> None:
-        w.buf += _I32_I16_I32_I32.pack(self.partition_index, self.error_code, self.leader_id, self.leader_epoch)
+    @staticmethod
+    def write_array(items: list[EndQuorumEpochResponsePartitionData], w: Writer, version: int) -> None:
+        buf = w.buf
         if version >= 1:
-            w.no_tags()
+            count = len(items) + 1
+            if count < 128:
+                buf.append(count)
+            else:
+                w.unsigned_varint(count)
+        else:
+            w.count(len(items))
+        for self in items:
+            if version >= 1:
+                buf += _I32_I16_I32_I32_NO_TAGS.pack(
+                    self.partition_index, self.error_code, self.leader_id, self.leader_epoch
+                )
+            else:
+                buf += _I32_I16_I32_I32.pack(self.partition_index, self.error_code, self.leader_id, self.leader_epoch)
 
 
 @attrs.define
@@ -189,27 +396,38 @@ class EndQuorumEpochResponseTopicData:
 
     @classmethod
     def read(cls, r: Reader, version: int) -> EndQuorumEpochResponseTopicData:
+        self = cls.__new__(cls)
         if version >= 1:
-            topic_name = r.compact_string()
-            partitions = [EndQuorumEpochResponsePartitionData.read(r, version) for _ in range(r.compact_count(15))]
+            self.topic_name = r.compact_string()
+            self.partitions = [EndQuorumEpochResponsePartitionData.read(r, version) for _ in range(r.compact_count(15))]
             r.skip_tags()
         else:
-            topic_name = r.string()
-            partitions = [EndQuorumEpochResponsePartitionData.read(r, version) for _ in range(r.count(14))]
-        return cls(topic_name, partitions)
+            self.topic_name = r.string()
+            self.partitions = [EndQuorumEpochResponsePartitionData.read(r, version) for _ in range(r.count(14))]
+        return self
 
-    def write(self, w: Writer, version: int) -> None:
+    @staticmethod
+    def write_array(items: list[EndQuorumEpochResponseTopicData], w: Writer, version: int) -> None:
+        buf = w.buf
         if version >= 1:
-            w.compact_string(self.topic_name)
-            w.compact_count(len(self.partitions))
-            for partition in self.partitions:
-                partition.write(w, version)
-            w.no_tags()
+            count = len(items) + 1
+            if count < 128:
+                buf.append(count)
+            else:
+                w.unsigned_varint(count)
         else:
-            w.string(self.topic_name)
-            w.count(len(self.partitions))
-            for partition in self.partitions:
-                partition.write(w, version)
+            w.count(len(items))
+        for self in items:
+            if version >= 1:
+                w.compact_string(self.topic_name)
+                if self.partitions:
+                    EndQuorumEpochResponsePartitionData.write_array(self.partitions, w, version)
+                else:
+                    buf.append(1)
+                buf.append(0)
+            else:
+                w.string(self.topic_name)
+                EndQuorumEpochResponsePartitionData.write_array(self.partitions, w, version)
 
 
 @attrs.define
@@ -220,17 +438,25 @@ class NodeEndpoint:
 
     @classmethod
     def read(cls, r: Reader, version: int) -> NodeEndpoint:
-        node_id = r.int32()
-        host = r.compact_string()
-        port = r.uint16()
+        self = cls.__new__(cls)
+        self.node_id = r.int32()
+        self.host = r.compact_string()
+        self.port = r.uint16()
         r.skip_tags()
-        return cls(node_id, host, port)
+        return self
 
-    def write(self, w: Writer, version: int) -> None:
-        w.int32(self.node_id)
-        w.compact_string(self.host)
-        w.uint16(self.port)
-        w.no_tags()
+    @staticmethod
+    def write_array(items: list[NodeEndpoint], w: Writer, version: int) -> None:
+        buf = w.buf
+        count = len(items) + 1
+        if count < 128:
+            buf.append(count)
+        else:
+            w.unsigned_varint(count)
+        for self in items:
+            buf += _I32.pack(self.node_id)
+            w.compact_string(self.host)
+            buf += _UI16_NO_TAGS.pack(self.port)
 
 
 @attrs.define
@@ -247,37 +473,37 @@ class EndQuorumEpochResponse:
     def read(cls, r: Reader, version: int) -> EndQuorumEpochResponse:
         if not 0 <= version <= 1:
             raise UnsupportedVersion("EndQuorumEpochResponse", version)
-        error_code = r.int16()
+        self = cls.__new__(cls)
+        self.error_code = r.int16()
         if version >= 1:
-            topics = [EndQuorumEpochResponseTopicData.read(r, version) for _ in range(r.compact_count(3))]
+            self.topics = [EndQuorumEpochResponseTopicData.read(r, version) for _ in range(r.compact_count(3))]
         else:
-            topics = [EndQuorumEpochResponseTopicData.read(r, version) for _ in range(r.count(6))]
-        node_endpoints: list[NodeEndpoint] = []
+            self.topics = [EndQuorumEpochResponseTopicData.read(r, version) for _ in range(r.count(6))]
+        self.node_endpoints = []
         if version >= 1:
             for tag in r.tags():
                 if tag == 0:
-                    node_endpoints = [NodeEndpoint.read(r, version) for _ in range(r.compact_count(8))]
-        return cls(error_code, topics, node_endpoints)
+                    self.node_endpoints = [NodeEndpoint.read(r, version) for _ in range(r.compact_count(8))]
+        return self
 
     def write(self, w: Writer, version: int) -> None:
         if not 0 <= version <= 1:
             raise UnsupportedVersion("EndQuorumEpochResponse", version)
-        w.int16(self.error_code)
+        buf = w.buf
+        buf += _I16.pack(self.error_code)
         if version >= 1:
-            w.compact_count(len(self.topics))
-            for topic in self.topics:
-                topic.write(w, version)
+            if self.topics:
+                EndQuorumEpochResponseTopicData.write_array(self.topics, w, version)
+            else:
+                buf.append(1)
         else:
-            w.count(len(self.topics))
-            for topic in self.topics:
-                topic.write(w, version)
+            EndQuorumEpochResponseTopicData.write_array(self.topics, w, version)
         if version <= 0 and self.node_endpoints:
             raise UnsupportedField("EndQuorumEpochResponse.node_endpoints", version)
         if version >= 1:
-            tags = w.begin_tags()
+            tags = len(buf)
+            buf.append(0)
             if self.node_endpoints:
                 start = w.begin_tag(tags, 0)
-                w.compact_count(len(self.node_endpoints))
-                for node_endpoint in self.node_endpoints:
-                    node_endpoint.write(w, version)
+                NodeEndpoint.write_array(self.node_endpoints, w, version)
                 w.end_tag(start)

@@ -10,11 +10,15 @@ from typing import ClassVar
 
 import attrs
 
-from kwire_protocol.wire import Reader, UnsupportedVersion, Writer
+from kwire_protocol.wire import MALFORMED, SHORT_TEXT, Reader, UnsupportedVersion, Writer
 
 _I32_I16 = Struct(">ih")
 _I32_I16_I64_I16 = Struct(">ihqh")
+_I32_I16_I64_I16_NO_TAGS = Struct(">ihqhx")
+_I32_I16_NO_TAGS = Struct(">ihx")
 _I64_I16_BOOL = Struct(">qh?")
+_I64_I16_BOOL_HEAD = Struct(">qh?B")
+_I64_I16_BOOL_NO_TAGS = Struct(">qh?x")
 
 
 @attrs.define
@@ -32,25 +36,48 @@ class EndTxnRequest:
     def read(cls, r: Reader, version: int) -> EndTxnRequest:
         if not 0 <= version <= 5:
             raise UnsupportedVersion("EndTxnRequest", version)
-        if version >= 3:
-            transactional_id = r.compact_string()
-        else:
-            transactional_id = r.string()
-        producer_id, producer_epoch, committed = r.unpack(_I64_I16_BOOL)
-        if version >= 3:
-            r.skip_tags()
-        return cls(transactional_id, producer_id, producer_epoch, committed)
+        if version < 3:
+            return cls.read_classic(r, version)
+        try:
+            buf = r.buf
+            pos = r.pos
+            self = cls.__new__(cls)
+            transactional_id_size = buf[pos]
+            pos += 1
+            if 0 < transactional_id_size < 128:
+                text, _ = SHORT_TEXT[transactional_id_size].unpack_from(buf, pos)
+                self.transactional_id = text.decode()
+                pos += transactional_id_size - 1
+            else:
+                r.pos = pos - 1
+                self.transactional_id = r.compact_string()
+                pos = r.pos
+            self.producer_id, self.producer_epoch, self.committed, tags = _I64_I16_BOOL_HEAD.unpack_from(buf, pos)
+            pos += 12
+            if tags:
+                pos = r.unknown_tags(pos - 1)
+            r.pos = pos
+        except MALFORMED as error:
+            raise r.malformed(error) from None
+        return self
+
+    @classmethod
+    def read_classic(cls, r: Reader, version: int) -> EndTxnRequest:
+        self = cls.__new__(cls)
+        self.transactional_id = r.string()
+        self.producer_id, self.producer_epoch, self.committed = r.unpack(_I64_I16_BOOL)
+        return self
 
     def write(self, w: Writer, version: int) -> None:
         if not 0 <= version <= 5:
             raise UnsupportedVersion("EndTxnRequest", version)
+        buf = w.buf
         if version >= 3:
             w.compact_string(self.transactional_id)
+            buf += _I64_I16_BOOL_NO_TAGS.pack(self.producer_id, self.producer_epoch, self.committed)
         else:
             w.string(self.transactional_id)
-        w.buf += _I64_I16_BOOL.pack(self.producer_id, self.producer_epoch, self.committed)
-        if version >= 3:
-            w.no_tags()
+            buf += _I64_I16_BOOL.pack(self.producer_id, self.producer_epoch, self.committed)
 
 
 @attrs.define
@@ -68,24 +95,26 @@ class EndTxnResponse:
     def read(cls, r: Reader, version: int) -> EndTxnResponse:
         if not 0 <= version <= 5:
             raise UnsupportedVersion("EndTxnResponse", version)
+        self = cls.__new__(cls)
         if version >= 5:
-            throttle_time_ms, error_code, producer_id, producer_epoch = r.unpack(_I32_I16_I64_I16)
+            self.throttle_time_ms, self.error_code, self.producer_id, self.producer_epoch = r.unpack(_I32_I16_I64_I16)
         else:
-            throttle_time_ms, error_code = r.unpack(_I32_I16)
-            producer_id = -1
-            producer_epoch = -1
+            self.throttle_time_ms, self.error_code = r.unpack(_I32_I16)
+            self.producer_id = -1
+            self.producer_epoch = -1
         if version >= 3:
             r.skip_tags()
-        return cls(throttle_time_ms, error_code, producer_id, producer_epoch)
+        return self
 
     def write(self, w: Writer, version: int) -> None:
         if not 0 <= version <= 5:
             raise UnsupportedVersion("EndTxnResponse", version)
+        buf = w.buf
         if version >= 5:
-            w.buf += _I32_I16_I64_I16.pack(
+            buf += _I32_I16_I64_I16_NO_TAGS.pack(
                 self.throttle_time_ms, self.error_code, self.producer_id, self.producer_epoch
             )
+        elif version >= 3:
+            buf += _I32_I16_NO_TAGS.pack(self.throttle_time_ms, self.error_code)
         else:
-            w.buf += _I32_I16.pack(self.throttle_time_ms, self.error_code)
-        if version >= 3:
-            w.no_tags()
+            buf += _I32_I16.pack(self.throttle_time_ms, self.error_code)

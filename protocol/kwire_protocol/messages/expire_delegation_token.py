@@ -10,9 +10,13 @@ from typing import ClassVar
 
 import attrs
 
-from kwire_protocol.wire import Reader, UnsupportedVersion, Writer
+from kwire_protocol.wire import MALFORMED, Reader, UnsupportedVersion, Writer
 
 _I16_I64_I32 = Struct(">hqi")
+_I16_I64_I32_NO_TAGS = Struct(">hqix")
+_I64 = Struct(">q")
+_I64_HEAD = Struct(">qB")
+_I64_NO_TAGS = Struct(">qx")
 
 
 @attrs.define
@@ -28,25 +32,41 @@ class ExpireDelegationTokenRequest:
     def read(cls, r: Reader, version: int) -> ExpireDelegationTokenRequest:
         if not 1 <= version <= 2:
             raise UnsupportedVersion("ExpireDelegationTokenRequest", version)
-        if version >= 2:
-            hmac = r.compact_blob()
-        else:
-            hmac = r.blob()
-        expiry_time_period_ms = r.int64()
-        if version >= 2:
-            r.skip_tags()
-        return cls(hmac, expiry_time_period_ms)
+        if version < 2:
+            return cls.read_classic(r, version)
+        try:
+            buf = r.buf
+            pos = r.pos
+            self = cls.__new__(cls)
+            r.pos = pos
+            self.hmac = r.compact_blob()
+            pos = r.pos
+            self.expiry_time_period_ms, tags = _I64_HEAD.unpack_from(buf, pos)
+            pos += 9
+            if tags:
+                pos = r.unknown_tags(pos - 1)
+            r.pos = pos
+        except MALFORMED as error:
+            raise r.malformed(error) from None
+        return self
+
+    @classmethod
+    def read_classic(cls, r: Reader, version: int) -> ExpireDelegationTokenRequest:
+        self = cls.__new__(cls)
+        self.hmac = r.blob()
+        self.expiry_time_period_ms = r.int64()
+        return self
 
     def write(self, w: Writer, version: int) -> None:
         if not 1 <= version <= 2:
             raise UnsupportedVersion("ExpireDelegationTokenRequest", version)
+        buf = w.buf
         if version >= 2:
             w.compact_blob(self.hmac)
+            buf += _I64_NO_TAGS.pack(self.expiry_time_period_ms)
         else:
             w.blob(self.hmac)
-        w.int64(self.expiry_time_period_ms)
-        if version >= 2:
-            w.no_tags()
+            buf += _I64.pack(self.expiry_time_period_ms)
 
 
 @attrs.define
@@ -63,14 +83,17 @@ class ExpireDelegationTokenResponse:
     def read(cls, r: Reader, version: int) -> ExpireDelegationTokenResponse:
         if not 1 <= version <= 2:
             raise UnsupportedVersion("ExpireDelegationTokenResponse", version)
-        error_code, expiry_timestamp_ms, throttle_time_ms = r.unpack(_I16_I64_I32)
+        self = cls.__new__(cls)
+        self.error_code, self.expiry_timestamp_ms, self.throttle_time_ms = r.unpack(_I16_I64_I32)
         if version >= 2:
             r.skip_tags()
-        return cls(error_code, expiry_timestamp_ms, throttle_time_ms)
+        return self
 
     def write(self, w: Writer, version: int) -> None:
         if not 1 <= version <= 2:
             raise UnsupportedVersion("ExpireDelegationTokenResponse", version)
-        w.buf += _I16_I64_I32.pack(self.error_code, self.expiry_timestamp_ms, self.throttle_time_ms)
+        buf = w.buf
         if version >= 2:
-            w.no_tags()
+            buf += _I16_I64_I32_NO_TAGS.pack(self.error_code, self.expiry_timestamp_ms, self.throttle_time_ms)
+        else:
+            buf += _I16_I64_I32.pack(self.error_code, self.expiry_timestamp_ms, self.throttle_time_ms)

@@ -10,22 +10,44 @@ from typing import ClassVar
 
 import attrs
 
-from kwire_protocol.wire import NULL_UUID, Buffer, Reader, Region, UnsupportedField, UnsupportedVersion, Uuid, Writer
+from kwire_protocol.wire import (
+    MALFORMED,
+    NULL_UUID,
+    SHORT_TEXT,
+    Buffer,
+    Reader,
+    Region,
+    UnsupportedField,
+    UnsupportedVersion,
+    Uuid,
+    Writer,
+)
 
+_I32 = Struct(">i")
 _I32_I16_I32 = Struct(">ihi")
 _I32_I16_I64_I64 = Struct(">ihqq")
 _I32_I16_I64_I64_I64 = Struct(">ihqqq")
 _I32_I32 = Struct(">ii")
 _I32_I32_I32_I32_I8 = Struct(">iiiib")
 _I32_I32_I32_I32_I8_I32_I32 = Struct(">iiiibii")
+_I32_I32_I32_I32_I8_I32_I32_HEAD = Struct(">iiiibiiB")
 _I32_I32_I32_I8_I32_I32 = Struct(">iiibii")
+_I32_I32_I32_I8_I32_I32_HEAD = Struct(">iiibiiB")
 _I32_I32_I64_I32_I64_I32 = Struct(">iiqiqi")
+_I32_I32_I64_I32_I64_I32_HEAD = Struct(">iiqiqiB")
 _I32_I32_I64_I64_I32 = Struct(">iiqqi")
+_I32_I32_NO_TAGS = Struct(">iix")
 _I32_I64 = Struct(">iq")
+_I32_I64_HEAD = Struct(">iqB")
 _I32_I64_I32 = Struct(">iqi")
 _I32_I64_I64_I32 = Struct(">iqqi")
+_I32_I64_NO_TAGS = Struct(">iqx")
 _I64_I32 = Struct(">qi")
+_I64_I32_NO_TAGS = Struct(">qix")
 _I64_I64 = Struct(">qq")
+_I64_I64_NO_TAGS = Struct(">qqx")
+_UUID = Struct(">16s")
+_UUID_HEAD = Struct(">16sB")
 
 
 @attrs.define
@@ -35,13 +57,19 @@ class ReplicaState:
 
     @classmethod
     def read(cls, r: Reader, version: int) -> ReplicaState:
-        replica_id, replica_epoch = r.unpack(_I32_I64)
-        r.skip_tags()
-        return cls(replica_id, replica_epoch)
+        buf = r.buf
+        pos = r.pos
+        self = cls.__new__(cls)
+        self.replica_id, self.replica_epoch, tags = _I32_I64_HEAD.unpack_from(buf, pos)
+        pos += 13
+        if tags:
+            pos = r.unknown_tags(pos - 1)
+        r.pos = pos
+        return self
 
     def write(self, w: Writer, version: int) -> None:
-        w.buf += _I32_I64.pack(self.replica_id, self.replica_epoch)
-        w.no_tags()
+        buf = w.buf
+        buf += _I32_I64_NO_TAGS.pack(self.replica_id, self.replica_epoch)
 
 
 @attrs.define
@@ -56,84 +84,116 @@ class FetchPartition:
     high_watermark: int = 9223372036854775807  # tag 1, v18+
 
     @classmethod
-    def read(cls, r: Reader, version: int) -> FetchPartition:
-        if version >= 12:
-            partition, current_leader_epoch, fetch_offset, last_fetched_epoch, log_start_offset, partition_max_bytes = (
-                r.unpack(_I32_I32_I64_I32_I64_I32)
-            )
-        elif version >= 9:
-            partition, current_leader_epoch, fetch_offset, log_start_offset, partition_max_bytes = r.unpack(
-                _I32_I32_I64_I64_I32
-            )
-            last_fetched_epoch = -1
-        elif version >= 5:
-            partition, fetch_offset, log_start_offset, partition_max_bytes = r.unpack(_I32_I64_I64_I32)
-            current_leader_epoch = -1
-            last_fetched_epoch = -1
-        else:
-            partition, fetch_offset, partition_max_bytes = r.unpack(_I32_I64_I32)
-            current_leader_epoch = -1
-            last_fetched_epoch = -1
-            log_start_offset = -1
-        replica_directory_id = NULL_UUID
-        high_watermark = 9223372036854775807
-        if version >= 12:
-            for tag in r.tags():
-                if tag == 0 and version >= 17:
-                    replica_directory_id = r.uuid()
-                elif tag == 1 and version >= 18:
-                    high_watermark = r.int64()
-        return cls(
-            partition,
-            current_leader_epoch,
-            fetch_offset,
-            last_fetched_epoch,
-            log_start_offset,
-            partition_max_bytes,
-            replica_directory_id,
-            high_watermark,
-        )
-
-    def write(self, w: Writer, version: int) -> None:
-        if version >= 12:
-            w.buf += _I32_I32_I64_I32_I64_I32.pack(
+    def read_array(cls, r: Reader, version: int, count: int) -> list[FetchPartition]:
+        buf = r.buf
+        pos = r.pos
+        new = cls.__new__
+        items: list[FetchPartition] = []
+        for _ in range(count):
+            self = new(cls)
+            (
                 self.partition,
                 self.current_leader_epoch,
                 self.fetch_offset,
                 self.last_fetched_epoch,
                 self.log_start_offset,
                 self.partition_max_bytes,
-            )
-        elif version >= 9:
-            if self.last_fetched_epoch != -1:
-                raise UnsupportedField("FetchPartition.last_fetched_epoch", version)
-            w.buf += _I32_I32_I64_I64_I32.pack(
+                tags,
+            ) = _I32_I32_I64_I32_I64_I32_HEAD.unpack_from(buf, pos)
+            pos += 33
+            self.replica_directory_id = NULL_UUID
+            self.high_watermark = 9223372036854775807
+            if tags:
+                r.pos = pos - 1
+                for tag in r.tags():
+                    if tag == 0 and version >= 17:
+                        self.replica_directory_id = r.uuid()
+                    elif tag == 1 and version >= 18:
+                        self.high_watermark = r.int64()
+                pos = r.pos
+            items.append(self)
+        r.pos = pos
+        return items
+
+    @classmethod
+    def read_classic(cls, r: Reader, version: int) -> FetchPartition:
+        self = cls.__new__(cls)
+        if version >= 9:
+            (
                 self.partition,
                 self.current_leader_epoch,
                 self.fetch_offset,
                 self.log_start_offset,
                 self.partition_max_bytes,
-            )
+            ) = r.unpack(_I32_I32_I64_I64_I32)
+            self.last_fetched_epoch = -1
         elif version >= 5:
-            if self.last_fetched_epoch != -1:
-                raise UnsupportedField("FetchPartition.last_fetched_epoch", version)
-            w.buf += _I32_I64_I64_I32.pack(
-                self.partition, self.fetch_offset, self.log_start_offset, self.partition_max_bytes
+            self.partition, self.fetch_offset, self.log_start_offset, self.partition_max_bytes = r.unpack(
+                _I32_I64_I64_I32
             )
+            self.current_leader_epoch = -1
+            self.last_fetched_epoch = -1
         else:
-            if self.last_fetched_epoch != -1:
-                raise UnsupportedField("FetchPartition.last_fetched_epoch", version)
-            w.buf += _I32_I64_I32.pack(self.partition, self.fetch_offset, self.partition_max_bytes)
+            self.partition, self.fetch_offset, self.partition_max_bytes = r.unpack(_I32_I64_I32)
+            self.current_leader_epoch = -1
+            self.last_fetched_epoch = -1
+            self.log_start_offset = -1
+        self.replica_directory_id = NULL_UUID
+        self.high_watermark = 9223372036854775807
+        return self
+
+    @staticmethod
+    def write_array(items: list[FetchPartition], w: Writer, version: int) -> None:
+        buf = w.buf
         if version >= 12:
-            tags = w.begin_tags()
-            if version >= 17 and self.replica_directory_id != NULL_UUID:
-                start = w.begin_tag(tags, 0)
-                w.uuid(self.replica_directory_id)
-                w.end_tag(start)
-            if version >= 18 and self.high_watermark != 9223372036854775807:
-                start = w.begin_tag(tags, 1)
-                w.int64(self.high_watermark)
-                w.end_tag(start)
+            count = len(items) + 1
+            if count < 128:
+                buf.append(count)
+            else:
+                w.unsigned_varint(count)
+        else:
+            w.count(len(items))
+        for self in items:
+            if version >= 12:
+                buf += _I32_I32_I64_I32_I64_I32.pack(
+                    self.partition,
+                    self.current_leader_epoch,
+                    self.fetch_offset,
+                    self.last_fetched_epoch,
+                    self.log_start_offset,
+                    self.partition_max_bytes,
+                )
+            elif version >= 9:
+                if self.last_fetched_epoch != -1:
+                    raise UnsupportedField("FetchPartition.last_fetched_epoch", version)
+                buf += _I32_I32_I64_I64_I32.pack(
+                    self.partition,
+                    self.current_leader_epoch,
+                    self.fetch_offset,
+                    self.log_start_offset,
+                    self.partition_max_bytes,
+                )
+            elif version >= 5:
+                if self.last_fetched_epoch != -1:
+                    raise UnsupportedField("FetchPartition.last_fetched_epoch", version)
+                buf += _I32_I64_I64_I32.pack(
+                    self.partition, self.fetch_offset, self.log_start_offset, self.partition_max_bytes
+                )
+            else:
+                if self.last_fetched_epoch != -1:
+                    raise UnsupportedField("FetchPartition.last_fetched_epoch", version)
+                buf += _I32_I64_I32.pack(self.partition, self.fetch_offset, self.partition_max_bytes)
+            if version >= 12:
+                tags = len(buf)
+                buf.append(0)
+                if version >= 17 and self.replica_directory_id != NULL_UUID:
+                    start = w.begin_tag(tags, 0)
+                    w.uuid(self.replica_directory_id)
+                    w.end_tag(start)
+                if version >= 18 and self.high_watermark != 9223372036854775807:
+                    start = w.begin_tag(tags, 1)
+                    w.int64(self.high_watermark)
+                    w.end_tag(start)
 
 
 @attrs.define
@@ -143,40 +203,78 @@ class FetchTopic:
     partitions: list[FetchPartition] = attrs.Factory(list)
 
     @classmethod
-    def read(cls, r: Reader, version: int) -> FetchTopic:
-        if version >= 13:
-            topic = ""
-        elif version >= 12:
-            topic = r.compact_string()
-        else:
-            topic = r.string()
-        if version >= 13:
-            topic_id = r.uuid()
-        else:
-            topic_id = NULL_UUID
-        if version >= 12:
-            partitions = [FetchPartition.read(r, version) for _ in range(r.compact_count(33))]
-            r.skip_tags()
-        else:
-            partitions = [FetchPartition.read(r, version) for _ in range(r.count(16))]
-        return cls(topic, topic_id, partitions)
+    def read_array(cls, r: Reader, version: int, count: int) -> list[FetchTopic]:
+        buf = r.buf
+        pos = r.pos
+        new = cls.__new__
+        items: list[FetchTopic] = []
+        for _ in range(count):
+            self = new(cls)
+            if version >= 13:
+                self.topic = ""
+                self.topic_id, partitions_count = _UUID_HEAD.unpack_from(buf, pos)
+                pos += 17
+            else:
+                topic_size = buf[pos]
+                pos += 1
+                if 0 < topic_size < 128:
+                    text, partitions_count = SHORT_TEXT[topic_size].unpack_from(buf, pos)
+                    self.topic = text.decode()
+                    pos += topic_size
+                else:
+                    r.pos = pos - 1
+                    self.topic = r.compact_string()
+                    pos = r.pos
+                    partitions_count = buf[pos]
+                    pos += 1
+                self.topic_id = NULL_UUID
+            r.pos = pos
+            self.partitions = (
+                [] if partitions_count == 1 else FetchPartition.read_array(r, version, r.elements(partitions_count, 33))
+            )
+            pos = r.pos
+            tags = buf[pos]
+            pos += 1
+            if tags:
+                pos = r.unknown_tags(pos - 1)
+            items.append(self)
+        r.pos = pos
+        return items
 
-    def write(self, w: Writer, version: int) -> None:
-        if version == 12:
-            w.compact_string(self.topic)
-        elif version <= 11:
-            w.string(self.topic)
-        if version >= 13:
-            w.uuid(self.topic_id)
+    @classmethod
+    def read_classic(cls, r: Reader, version: int) -> FetchTopic:
+        self = cls.__new__(cls)
+        self.topic = r.string()
+        self.topic_id = NULL_UUID
+        self.partitions = [FetchPartition.read_classic(r, version) for _ in range(r.count(16))]
+        return self
+
+    @staticmethod
+    def write_array(items: list[FetchTopic], w: Writer, version: int) -> None:
+        buf = w.buf
         if version >= 12:
-            w.compact_count(len(self.partitions))
-            for partition in self.partitions:
-                partition.write(w, version)
-            w.no_tags()
+            count = len(items) + 1
+            if count < 128:
+                buf.append(count)
+            else:
+                w.unsigned_varint(count)
         else:
-            w.count(len(self.partitions))
-            for partition in self.partitions:
-                partition.write(w, version)
+            w.count(len(items))
+        for self in items:
+            if version == 12:
+                w.compact_string(self.topic)
+            elif version <= 11:
+                w.string(self.topic)
+            if version >= 13:
+                w.uuid(self.topic_id)
+            if version >= 12:
+                if self.partitions:
+                    FetchPartition.write_array(self.partitions, w, version)
+                else:
+                    buf.append(1)
+                buf.append(0)
+            else:
+                FetchPartition.write_array(self.partitions, w, version)
 
 
 @attrs.define
@@ -186,38 +284,73 @@ class ForgottenTopic:
     partitions: list[int] = attrs.Factory(list)
 
     @classmethod
-    def read(cls, r: Reader, version: int) -> ForgottenTopic:
-        if version >= 13:
-            topic = ""
-        elif version >= 12:
-            topic = r.compact_string()
-        else:
-            topic = r.string()
-        if version >= 13:
-            topic_id = r.uuid()
-        else:
-            topic_id = NULL_UUID
-        if version >= 12:
-            partitions = r.int32s(r.compact_count(4))
-            r.skip_tags()
-        else:
-            partitions = r.int32s(r.count(4))
-        return cls(topic, topic_id, partitions)
+    def read_array(cls, r: Reader, version: int, count: int) -> list[ForgottenTopic]:
+        buf = r.buf
+        pos = r.pos
+        new = cls.__new__
+        items: list[ForgottenTopic] = []
+        for _ in range(count):
+            self = new(cls)
+            if version >= 13:
+                self.topic = ""
+                (self.topic_id,) = _UUID.unpack_from(buf, pos)
+                pos += 16
+            else:
+                topic_size = buf[pos]
+                pos += 1
+                if 0 < topic_size < 128:
+                    text, _ = SHORT_TEXT[topic_size].unpack_from(buf, pos)
+                    self.topic = text.decode()
+                    pos += topic_size - 1
+                else:
+                    r.pos = pos - 1
+                    self.topic = r.compact_string()
+                    pos = r.pos
+                self.topic_id = NULL_UUID
+            r.pos = pos
+            self.partitions = r.int32s(r.compact_count(4))
+            pos = r.pos
+            tags = buf[pos]
+            pos += 1
+            if tags:
+                pos = r.unknown_tags(pos - 1)
+            items.append(self)
+        r.pos = pos
+        return items
 
-    def write(self, w: Writer, version: int) -> None:
-        if version == 12:
-            w.compact_string(self.topic)
-        elif version <= 11:
-            w.string(self.topic)
-        if version >= 13:
-            w.uuid(self.topic_id)
+    @classmethod
+    def read_classic(cls, r: Reader, version: int) -> ForgottenTopic:
+        self = cls.__new__(cls)
+        self.topic = r.string()
+        self.topic_id = NULL_UUID
+        self.partitions = r.int32s(r.count(4))
+        return self
+
+    @staticmethod
+    def write_array(items: list[ForgottenTopic], w: Writer, version: int) -> None:
+        buf = w.buf
         if version >= 12:
-            w.compact_count(len(self.partitions))
-            w.int32s(self.partitions)
-            w.no_tags()
+            count = len(items) + 1
+            if count < 128:
+                buf.append(count)
+            else:
+                w.unsigned_varint(count)
         else:
-            w.count(len(self.partitions))
-            w.int32s(self.partitions)
+            w.count(len(items))
+        for self in items:
+            if version == 12:
+                w.compact_string(self.topic)
+            elif version <= 11:
+                w.string(self.topic)
+            if version >= 13:
+                w.uuid(self.topic_id)
+            if version >= 12:
+                w.compact_count(len(self.partitions))
+                w.int32s(self.partitions)
+                buf.append(0)
+            else:
+                w.count(len(self.partitions))
+                w.int32s(self.partitions)
 
 
 @attrs.define
@@ -243,65 +376,115 @@ class FetchRequest:
     def read(cls, r: Reader, version: int) -> FetchRequest:
         if not 4 <= version <= 18:
             raise UnsupportedVersion("FetchRequest", version)
-        if version >= 15:
-            max_wait_ms, min_bytes, max_bytes, isolation_level, session_id, session_epoch = r.unpack(
-                _I32_I32_I32_I8_I32_I32
+        if version < 12:
+            return cls.read_classic(r, version)
+        try:
+            buf = r.buf
+            pos = r.pos
+            self = cls.__new__(cls)
+            if version >= 15:
+                (
+                    self.max_wait_ms,
+                    self.min_bytes,
+                    self.max_bytes,
+                    self.isolation_level,
+                    self.session_id,
+                    self.session_epoch,
+                    topics_count,
+                ) = _I32_I32_I32_I8_I32_I32_HEAD.unpack_from(buf, pos)
+                pos += 22
+                self.replica_id = -1
+            else:
+                (
+                    self.replica_id,
+                    self.max_wait_ms,
+                    self.min_bytes,
+                    self.max_bytes,
+                    self.isolation_level,
+                    self.session_id,
+                    self.session_epoch,
+                    topics_count,
+                ) = _I32_I32_I32_I32_I8_I32_I32_HEAD.unpack_from(buf, pos)
+                pos += 26
+            r.pos = pos
+            self.topics = [] if topics_count == 1 else FetchTopic.read_array(r, version, r.elements(topics_count, 3))
+            pos = r.pos
+            forgotten_topics_data_count = buf[pos]
+            pos += 1
+            r.pos = pos
+            self.forgotten_topics_data = (
+                []
+                if forgotten_topics_data_count == 1
+                else ForgottenTopic.read_array(r, version, r.elements(forgotten_topics_data_count, 3))
             )
-            replica_id = -1
-        elif version >= 7:
-            replica_id, max_wait_ms, min_bytes, max_bytes, isolation_level, session_id, session_epoch = r.unpack(
-                _I32_I32_I32_I32_I8_I32_I32
+            pos = r.pos
+            rack_id_size = buf[pos]
+            pos += 1
+            if 0 < rack_id_size < 128:
+                text, tags = SHORT_TEXT[rack_id_size].unpack_from(buf, pos)
+                self.rack_id = text.decode()
+                pos += rack_id_size
+            else:
+                r.pos = pos - 1
+                self.rack_id = r.compact_string()
+                pos = r.pos
+                tags = buf[pos]
+                pos += 1
+            self.cluster_id = None
+            self.replica_state = None
+            if tags:
+                r.pos = pos - 1
+                for tag in r.tags():
+                    if tag == 0:
+                        self.cluster_id = r.compact_nullable_string()
+                    elif tag == 1 and version >= 15:
+                        self.replica_state = ReplicaState.read(r, version)
+                pos = r.pos
+            r.pos = pos
+        except MALFORMED as error:
+            raise r.malformed(error) from None
+        return self
+
+    @classmethod
+    def read_classic(cls, r: Reader, version: int) -> FetchRequest:
+        self = cls.__new__(cls)
+        if version >= 7:
+            (
+                self.replica_id,
+                self.max_wait_ms,
+                self.min_bytes,
+                self.max_bytes,
+                self.isolation_level,
+                self.session_id,
+                self.session_epoch,
+            ) = r.unpack(_I32_I32_I32_I32_I8_I32_I32)
+        else:
+            self.replica_id, self.max_wait_ms, self.min_bytes, self.max_bytes, self.isolation_level = r.unpack(
+                _I32_I32_I32_I32_I8
             )
+            self.session_id = 0
+            self.session_epoch = -1
+        self.topics = [FetchTopic.read_classic(r, version) for _ in range(r.count(6))]
+        if version >= 7:
+            self.forgotten_topics_data = [ForgottenTopic.read_classic(r, version) for _ in range(r.count(6))]
         else:
-            replica_id, max_wait_ms, min_bytes, max_bytes, isolation_level = r.unpack(_I32_I32_I32_I32_I8)
-            session_id = 0
-            session_epoch = -1
-        if version >= 12:
-            topics = [FetchTopic.read(r, version) for _ in range(r.compact_count(3))]
+            self.forgotten_topics_data = []
+        if version >= 11:
+            self.rack_id = r.string()
         else:
-            topics = [FetchTopic.read(r, version) for _ in range(r.count(6))]
-        if version >= 12:
-            forgotten_topics_data = [ForgottenTopic.read(r, version) for _ in range(r.compact_count(3))]
-        elif version >= 7:
-            forgotten_topics_data = [ForgottenTopic.read(r, version) for _ in range(r.count(6))]
-        else:
-            forgotten_topics_data = []
-        if version >= 12:
-            rack_id = r.compact_string()
-        elif version >= 11:
-            rack_id = r.string()
-        else:
-            rack_id = ""
-        cluster_id: str | None = None
-        replica_state: ReplicaState | None = None
-        if version >= 12:
-            for tag in r.tags():
-                if tag == 0:
-                    cluster_id = r.compact_nullable_string()
-                elif tag == 1 and version >= 15:
-                    replica_state = ReplicaState.read(r, version)
-        return cls(
-            cluster_id,
-            replica_id,
-            replica_state,
-            max_wait_ms,
-            min_bytes,
-            max_bytes,
-            isolation_level,
-            session_id,
-            session_epoch,
-            topics,
-            forgotten_topics_data,
-            rack_id,
-        )
+            self.rack_id = ""
+        self.cluster_id = None
+        self.replica_state = None
+        return self
 
     def write(self, w: Writer, version: int) -> None:
         if not 4 <= version <= 18:
             raise UnsupportedVersion("FetchRequest", version)
+        buf = w.buf
         if version >= 15:
             if self.replica_id != -1:
                 raise UnsupportedField("FetchRequest.replica_id", version)
-            w.buf += _I32_I32_I32_I8_I32_I32.pack(
+            buf += _I32_I32_I32_I8_I32_I32.pack(
                 self.max_wait_ms,
                 self.min_bytes,
                 self.max_bytes,
@@ -310,7 +493,7 @@ class FetchRequest:
                 self.session_epoch,
             )
         elif version >= 7:
-            w.buf += _I32_I32_I32_I32_I8_I32_I32.pack(
+            buf += _I32_I32_I32_I32_I8_I32_I32.pack(
                 self.replica_id,
                 self.max_wait_ms,
                 self.min_bytes,
@@ -320,25 +503,23 @@ class FetchRequest:
                 self.session_epoch,
             )
         else:
-            w.buf += _I32_I32_I32_I32_I8.pack(
+            buf += _I32_I32_I32_I32_I8.pack(
                 self.replica_id, self.max_wait_ms, self.min_bytes, self.max_bytes, self.isolation_level
             )
         if version >= 12:
-            w.compact_count(len(self.topics))
-            for topic in self.topics:
-                topic.write(w, version)
+            if self.topics:
+                FetchTopic.write_array(self.topics, w, version)
+            else:
+                buf.append(1)
         else:
-            w.count(len(self.topics))
-            for topic in self.topics:
-                topic.write(w, version)
+            FetchTopic.write_array(self.topics, w, version)
         if version >= 12:
-            w.compact_count(len(self.forgotten_topics_data))
-            for forgotten_topics_data_item in self.forgotten_topics_data:
-                forgotten_topics_data_item.write(w, version)
+            if self.forgotten_topics_data:
+                ForgottenTopic.write_array(self.forgotten_topics_data, w, version)
+            else:
+                buf.append(1)
         elif version >= 7:
-            w.count(len(self.forgotten_topics_data))
-            for forgotten_topics_data_item in self.forgotten_topics_data:
-                forgotten_topics_data_item.write(w, version)
+            ForgottenTopic.write_array(self.forgotten_topics_data, w, version)
         else:
             if self.forgotten_topics_data:
                 raise UnsupportedField("FetchRequest.forgotten_topics_data", version)
@@ -349,10 +530,11 @@ class FetchRequest:
         if version <= 14 and self.replica_state is not None:
             raise UnsupportedField("FetchRequest.replica_state", version)
         if version >= 12:
-            tags = w.begin_tags()
+            tags = len(buf)
+            buf.append(0)
             if self.cluster_id is not None:
                 start = w.begin_tag(tags, 0)
-                w.compact_nullable_string(self.cluster_id)
+                w.compact_string(self.cluster_id)
                 w.end_tag(start)
             if self.replica_state is not None:
                 start = w.begin_tag(tags, 1)
@@ -367,13 +549,14 @@ class EpochEndOffset:
 
     @classmethod
     def read(cls, r: Reader, version: int) -> EpochEndOffset:
-        epoch, end_offset = r.unpack(_I32_I64)
+        self = cls.__new__(cls)
+        self.epoch, self.end_offset = r.unpack(_I32_I64)
         r.skip_tags()
-        return cls(epoch, end_offset)
+        return self
 
     def write(self, w: Writer, version: int) -> None:
-        w.buf += _I32_I64.pack(self.epoch, self.end_offset)
-        w.no_tags()
+        buf = w.buf
+        buf += _I32_I64_NO_TAGS.pack(self.epoch, self.end_offset)
 
 
 @attrs.define
@@ -383,13 +566,14 @@ class LeaderIdAndEpoch:
 
     @classmethod
     def read(cls, r: Reader, version: int) -> LeaderIdAndEpoch:
-        leader_id, leader_epoch = r.unpack(_I32_I32)
+        self = cls.__new__(cls)
+        self.leader_id, self.leader_epoch = r.unpack(_I32_I32)
         r.skip_tags()
-        return cls(leader_id, leader_epoch)
+        return self
 
     def write(self, w: Writer, version: int) -> None:
-        w.buf += _I32_I32.pack(self.leader_id, self.leader_epoch)
-        w.no_tags()
+        buf = w.buf
+        buf += _I32_I32_NO_TAGS.pack(self.leader_id, self.leader_epoch)
 
 
 @attrs.define
@@ -399,13 +583,14 @@ class SnapshotId:
 
     @classmethod
     def read(cls, r: Reader, version: int) -> SnapshotId:
-        end_offset, epoch = r.unpack(_I64_I32)
+        self = cls.__new__(cls)
+        self.end_offset, self.epoch = r.unpack(_I64_I32)
         r.skip_tags()
-        return cls(end_offset, epoch)
+        return self
 
     def write(self, w: Writer, version: int) -> None:
-        w.buf += _I64_I32.pack(self.end_offset, self.epoch)
-        w.no_tags()
+        buf = w.buf
+        buf += _I64_I32_NO_TAGS.pack(self.end_offset, self.epoch)
 
 
 @attrs.define
@@ -415,15 +600,28 @@ class AbortedTransaction:
 
     @classmethod
     def read(cls, r: Reader, version: int) -> AbortedTransaction:
-        producer_id, first_offset = r.unpack(_I64_I64)
+        self = cls.__new__(cls)
+        self.producer_id, self.first_offset = r.unpack(_I64_I64)
         if version >= 12:
             r.skip_tags()
-        return cls(producer_id, first_offset)
+        return self
 
-    def write(self, w: Writer, version: int) -> None:
-        w.buf += _I64_I64.pack(self.producer_id, self.first_offset)
+    @staticmethod
+    def write_array(items: list[AbortedTransaction], w: Writer, version: int) -> None:
+        buf = w.buf
         if version >= 12:
-            w.no_tags()
+            count = len(items) + 1
+            if count < 128:
+                buf.append(count)
+            else:
+                w.unsigned_varint(count)
+        else:
+            w.count(len(items))
+        for self in items:
+            if version >= 12:
+                buf += _I64_I64_NO_TAGS.pack(self.producer_id, self.first_offset)
+            else:
+                buf += _I64_I64.pack(self.producer_id, self.first_offset)
 
 
 @attrs.define
@@ -442,112 +640,120 @@ class PartitionData:
 
     @classmethod
     def read(cls, r: Reader, version: int) -> PartitionData:
+        self = cls.__new__(cls)
         if version >= 5:
-            partition_index, error_code, high_watermark, last_stable_offset, log_start_offset = r.unpack(
-                _I32_I16_I64_I64_I64
-            )
-        else:
-            partition_index, error_code, high_watermark, last_stable_offset = r.unpack(_I32_I16_I64_I64)
-            log_start_offset = -1
-        if version >= 12:
-            count = r.compact_nullable_count(17)
-            aborted_transactions = (
-                None if count is None else [AbortedTransaction.read(r, version) for _ in range(count)]
-            )
-        else:
-            count = r.nullable_count(16)
-            aborted_transactions = (
-                None if count is None else [AbortedTransaction.read(r, version) for _ in range(count)]
-            )
-        if version >= 11:
-            preferred_read_replica = r.int32()
-        else:
-            preferred_read_replica = -1
-        if version >= 12:
-            records = r.compact_nullable_records()
-        else:
-            records = r.nullable_records()
-        diverging_epoch: EpochEndOffset | None = None
-        current_leader: LeaderIdAndEpoch | None = None
-        snapshot_id: SnapshotId | None = None
-        if version >= 12:
-            for tag in r.tags():
-                if tag == 0:
-                    diverging_epoch = EpochEndOffset.read(r, version)
-                elif tag == 1:
-                    current_leader = LeaderIdAndEpoch.read(r, version)
-                elif tag == 2:
-                    snapshot_id = SnapshotId.read(r, version)
-        return cls(
-            partition_index,
-            error_code,
-            high_watermark,
-            last_stable_offset,
-            log_start_offset,
-            diverging_epoch,
-            current_leader,
-            snapshot_id,
-            aborted_transactions,
-            preferred_read_replica,
-            records,
-        )
-
-    def write(self, w: Writer, version: int) -> None:
-        if version >= 5:
-            w.buf += _I32_I16_I64_I64_I64.pack(
+            (
                 self.partition_index,
                 self.error_code,
                 self.high_watermark,
                 self.last_stable_offset,
                 self.log_start_offset,
-            )
+            ) = r.unpack(_I32_I16_I64_I64_I64)
         else:
-            w.buf += _I32_I16_I64_I64.pack(
-                self.partition_index, self.error_code, self.high_watermark, self.last_stable_offset
+            self.partition_index, self.error_code, self.high_watermark, self.last_stable_offset = r.unpack(
+                _I32_I16_I64_I64
             )
+            self.log_start_offset = -1
         if version >= 12:
-            if self.aborted_transactions is None:
-                w.compact_null_count()
-            else:
-                w.compact_count(len(self.aborted_transactions))
-                for aborted_transaction in self.aborted_transactions:
-                    aborted_transaction.write(w, version)
+            elements = r.compact_nullable_count(17)
+            self.aborted_transactions = (
+                None if elements is None else [AbortedTransaction.read(r, version) for _ in range(elements)]
+            )
         else:
-            if self.aborted_transactions is None:
-                w.null_count()
-            else:
-                w.count(len(self.aborted_transactions))
-                for aborted_transaction in self.aborted_transactions:
-                    aborted_transaction.write(w, version)
+            elements = r.nullable_count(16)
+            self.aborted_transactions = (
+                None if elements is None else [AbortedTransaction.read(r, version) for _ in range(elements)]
+            )
         if version >= 11:
-            w.int32(self.preferred_read_replica)
+            self.preferred_read_replica = r.int32()
         else:
-            if self.preferred_read_replica != -1:
-                raise UnsupportedField("PartitionData.preferred_read_replica", version)
+            self.preferred_read_replica = -1
         if version >= 12:
-            w.compact_nullable_records(self.records)
+            self.records = r.compact_nullable_records()
         else:
-            w.nullable_records(self.records)
-        if version <= 11 and self.diverging_epoch is not None:
-            raise UnsupportedField("PartitionData.diverging_epoch", version)
-        if version <= 11 and self.current_leader is not None:
-            raise UnsupportedField("PartitionData.current_leader", version)
-        if version <= 11 and self.snapshot_id is not None:
-            raise UnsupportedField("PartitionData.snapshot_id", version)
+            self.records = r.nullable_records()
+        self.diverging_epoch = None
+        self.current_leader = None
+        self.snapshot_id = None
         if version >= 12:
-            tags = w.begin_tags()
-            if self.diverging_epoch is not None:
-                start = w.begin_tag(tags, 0)
-                self.diverging_epoch.write(w, version)
-                w.end_tag(start)
-            if self.current_leader is not None:
-                start = w.begin_tag(tags, 1)
-                self.current_leader.write(w, version)
-                w.end_tag(start)
-            if self.snapshot_id is not None:
-                start = w.begin_tag(tags, 2)
-                self.snapshot_id.write(w, version)
-                w.end_tag(start)
+            for tag in r.tags():
+                if tag == 0:
+                    self.diverging_epoch = EpochEndOffset.read(r, version)
+                elif tag == 1:
+                    self.current_leader = LeaderIdAndEpoch.read(r, version)
+                elif tag == 2:
+                    self.snapshot_id = SnapshotId.read(r, version)
+        return self
+
+    @staticmethod
+    def write_array(items: list[PartitionData], w: Writer, version: int) -> None:
+        buf = w.buf
+        if version >= 12:
+            count = len(items) + 1
+            if count < 128:
+                buf.append(count)
+            else:
+                w.unsigned_varint(count)
+        else:
+            w.count(len(items))
+        for self in items:
+            if version >= 5:
+                buf += _I32_I16_I64_I64_I64.pack(
+                    self.partition_index,
+                    self.error_code,
+                    self.high_watermark,
+                    self.last_stable_offset,
+                    self.log_start_offset,
+                )
+            else:
+                buf += _I32_I16_I64_I64.pack(
+                    self.partition_index, self.error_code, self.high_watermark, self.last_stable_offset
+                )
+            if version >= 12:
+                if self.aborted_transactions is None:
+                    buf.append(0)
+                elif self.aborted_transactions:
+                    AbortedTransaction.write_array(self.aborted_transactions, w, version)
+                else:
+                    buf.append(1)
+            else:
+                if self.aborted_transactions is None:
+                    w.null_count()
+                else:
+                    AbortedTransaction.write_array(self.aborted_transactions, w, version)
+            if version >= 11:
+                buf += _I32.pack(self.preferred_read_replica)
+            else:
+                if self.preferred_read_replica != -1:
+                    raise UnsupportedField("PartitionData.preferred_read_replica", version)
+            if version >= 12:
+                if self.records is None:
+                    buf.append(0)
+                else:
+                    w.compact_records(self.records)
+            else:
+                w.nullable_records(self.records)
+            if version <= 11 and self.diverging_epoch is not None:
+                raise UnsupportedField("PartitionData.diverging_epoch", version)
+            if version <= 11 and self.current_leader is not None:
+                raise UnsupportedField("PartitionData.current_leader", version)
+            if version <= 11 and self.snapshot_id is not None:
+                raise UnsupportedField("PartitionData.snapshot_id", version)
+            if version >= 12:
+                tags = len(buf)
+                buf.append(0)
+                if self.diverging_epoch is not None:
+                    start = w.begin_tag(tags, 0)
+                    self.diverging_epoch.write(w, version)
+                    w.end_tag(start)
+                if self.current_leader is not None:
+                    start = w.begin_tag(tags, 1)
+                    self.current_leader.write(w, version)
+                    w.end_tag(start)
+                if self.snapshot_id is not None:
+                    start = w.begin_tag(tags, 2)
+                    self.snapshot_id.write(w, version)
+                    w.end_tag(start)
 
 
 @attrs.define
@@ -558,39 +764,50 @@ class FetchableTopicResponse:
 
     @classmethod
     def read(cls, r: Reader, version: int) -> FetchableTopicResponse:
+        self = cls.__new__(cls)
         if version >= 13:
-            topic = ""
+            self.topic = ""
         elif version >= 12:
-            topic = r.compact_string()
+            self.topic = r.compact_string()
         else:
-            topic = r.string()
+            self.topic = r.string()
         if version >= 13:
-            topic_id = r.uuid()
+            self.topic_id = r.uuid()
         else:
-            topic_id = NULL_UUID
+            self.topic_id = NULL_UUID
         if version >= 12:
-            partitions = [PartitionData.read(r, version) for _ in range(r.compact_count(37))]
+            self.partitions = [PartitionData.read(r, version) for _ in range(r.compact_count(37))]
             r.skip_tags()
         else:
-            partitions = [PartitionData.read(r, version) for _ in range(r.count(30))]
-        return cls(topic, topic_id, partitions)
+            self.partitions = [PartitionData.read(r, version) for _ in range(r.count(30))]
+        return self
 
-    def write(self, w: Writer, version: int) -> None:
-        if version == 12:
-            w.compact_string(self.topic)
-        elif version <= 11:
-            w.string(self.topic)
-        if version >= 13:
-            w.uuid(self.topic_id)
+    @staticmethod
+    def write_array(items: list[FetchableTopicResponse], w: Writer, version: int) -> None:
+        buf = w.buf
         if version >= 12:
-            w.compact_count(len(self.partitions))
-            for partition in self.partitions:
-                partition.write(w, version)
-            w.no_tags()
+            count = len(items) + 1
+            if count < 128:
+                buf.append(count)
+            else:
+                w.unsigned_varint(count)
         else:
-            w.count(len(self.partitions))
-            for partition in self.partitions:
-                partition.write(w, version)
+            w.count(len(items))
+        for self in items:
+            if version == 12:
+                w.compact_string(self.topic)
+            elif version <= 11:
+                w.string(self.topic)
+            if version >= 13:
+                w.uuid(self.topic_id)
+            if version >= 12:
+                if self.partitions:
+                    PartitionData.write_array(self.partitions, w, version)
+                else:
+                    buf.append(1)
+                buf.append(0)
+            else:
+                PartitionData.write_array(self.partitions, w, version)
 
 
 @attrs.define
@@ -602,19 +819,31 @@ class NodeEndpoint:
 
     @classmethod
     def read(cls, r: Reader, version: int) -> NodeEndpoint:
-        node_id = r.int32()
-        host = r.compact_string()
-        port = r.int32()
-        rack = r.compact_nullable_string()
+        self = cls.__new__(cls)
+        self.node_id = r.int32()
+        self.host = r.compact_string()
+        self.port = r.int32()
+        self.rack = r.compact_nullable_string()
         r.skip_tags()
-        return cls(node_id, host, port, rack)
+        return self
 
-    def write(self, w: Writer, version: int) -> None:
-        w.int32(self.node_id)
-        w.compact_string(self.host)
-        w.int32(self.port)
-        w.compact_nullable_string(self.rack)
-        w.no_tags()
+    @staticmethod
+    def write_array(items: list[NodeEndpoint], w: Writer, version: int) -> None:
+        buf = w.buf
+        count = len(items) + 1
+        if count < 128:
+            buf.append(count)
+        else:
+            w.unsigned_varint(count)
+        for self in items:
+            buf += _I32.pack(self.node_id)
+            w.compact_string(self.host)
+            buf += _I32.pack(self.port)
+            if self.rack is None:
+                buf.append(0)
+            else:
+                w.compact_string(self.rack)
+            buf.append(0)
 
 
 @attrs.define
@@ -633,47 +862,47 @@ class FetchResponse:
     def read(cls, r: Reader, version: int) -> FetchResponse:
         if not 4 <= version <= 18:
             raise UnsupportedVersion("FetchResponse", version)
+        self = cls.__new__(cls)
         if version >= 7:
-            throttle_time_ms, error_code, session_id = r.unpack(_I32_I16_I32)
+            self.throttle_time_ms, self.error_code, self.session_id = r.unpack(_I32_I16_I32)
         else:
-            throttle_time_ms = r.int32()
-            error_code = 0
-            session_id = 0
+            self.throttle_time_ms = r.int32()
+            self.error_code = 0
+            self.session_id = 0
         if version >= 12:
-            responses = [FetchableTopicResponse.read(r, version) for _ in range(r.compact_count(3))]
+            self.responses = [FetchableTopicResponse.read(r, version) for _ in range(r.compact_count(3))]
         else:
-            responses = [FetchableTopicResponse.read(r, version) for _ in range(r.count(6))]
-        node_endpoints: list[NodeEndpoint] = []
+            self.responses = [FetchableTopicResponse.read(r, version) for _ in range(r.count(6))]
+        self.node_endpoints = []
         if version >= 12:
             for tag in r.tags():
                 if tag == 0 and version >= 16:
-                    node_endpoints = [NodeEndpoint.read(r, version) for _ in range(r.compact_count(11))]
-        return cls(throttle_time_ms, error_code, session_id, responses, node_endpoints)
+                    self.node_endpoints = [NodeEndpoint.read(r, version) for _ in range(r.compact_count(11))]
+        return self
 
     def write(self, w: Writer, version: int) -> None:
         if not 4 <= version <= 18:
             raise UnsupportedVersion("FetchResponse", version)
+        buf = w.buf
         if version >= 7:
-            w.buf += _I32_I16_I32.pack(self.throttle_time_ms, self.error_code, self.session_id)
+            buf += _I32_I16_I32.pack(self.throttle_time_ms, self.error_code, self.session_id)
         else:
             if self.session_id != 0:
                 raise UnsupportedField("FetchResponse.session_id", version)
-            w.int32(self.throttle_time_ms)
+            buf += _I32.pack(self.throttle_time_ms)
         if version >= 12:
-            w.compact_count(len(self.responses))
-            for response in self.responses:
-                response.write(w, version)
+            if self.responses:
+                FetchableTopicResponse.write_array(self.responses, w, version)
+            else:
+                buf.append(1)
         else:
-            w.count(len(self.responses))
-            for response in self.responses:
-                response.write(w, version)
+            FetchableTopicResponse.write_array(self.responses, w, version)
         if version <= 15 and self.node_endpoints:
             raise UnsupportedField("FetchResponse.node_endpoints", version)
         if version >= 12:
-            tags = w.begin_tags()
+            tags = len(buf)
+            buf.append(0)
             if self.node_endpoints:
                 start = w.begin_tag(tags, 0)
-                w.compact_count(len(self.node_endpoints))
-                for node_endpoint in self.node_endpoints:
-                    node_endpoint.write(w, version)
+                NodeEndpoint.write_array(self.node_endpoints, w, version)
                 w.end_tag(start)

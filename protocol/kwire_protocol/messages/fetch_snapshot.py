@@ -10,12 +10,31 @@ from typing import ClassVar
 
 import attrs
 
-from kwire_protocol.wire import NULL_UUID, Buffer, Reader, Region, UnsupportedField, UnsupportedVersion, Uuid, Writer
+from kwire_protocol.wire import (
+    MALFORMED,
+    NULL_UUID,
+    SHORT_TEXT,
+    Buffer,
+    Reader,
+    Region,
+    UnsupportedField,
+    UnsupportedVersion,
+    Uuid,
+    Writer,
+)
 
+_I32 = Struct(">i")
 _I32_I16 = Struct(">ih")
 _I32_I32 = Struct(">ii")
+_I32_I32_HEAD = Struct(">iiB")
+_I32_I32_NO_TAGS = Struct(">iix")
+_I64 = Struct(">q")
+_I64_HEAD = Struct(">qB")
 _I64_I32 = Struct(">qi")
+_I64_I32_HEAD = Struct(">qiB")
+_I64_I32_NO_TAGS = Struct(">qix")
 _I64_I64 = Struct(">qq")
+_UI16_NO_TAGS = Struct(">Hx")
 
 
 @attrs.define
@@ -25,13 +44,19 @@ class FetchSnapshotRequestSnapshotId:
 
     @classmethod
     def read(cls, r: Reader, version: int) -> FetchSnapshotRequestSnapshotId:
-        end_offset, epoch = r.unpack(_I64_I32)
-        r.skip_tags()
-        return cls(end_offset, epoch)
+        buf = r.buf
+        pos = r.pos
+        self = cls.__new__(cls)
+        self.end_offset, self.epoch, tags = _I64_I32_HEAD.unpack_from(buf, pos)
+        pos += 13
+        if tags:
+            pos = r.unknown_tags(pos - 1)
+        r.pos = pos
+        return self
 
     def write(self, w: Writer, version: int) -> None:
-        w.buf += _I64_I32.pack(self.end_offset, self.epoch)
-        w.no_tags()
+        buf = w.buf
+        buf += _I64_I32_NO_TAGS.pack(self.end_offset, self.epoch)
 
 
 @attrs.define
@@ -43,25 +68,49 @@ class FetchSnapshotRequestPartitionSnapshot:
     replica_directory_id: Uuid = NULL_UUID  # tag 0, v1+
 
     @classmethod
-    def read(cls, r: Reader, version: int) -> FetchSnapshotRequestPartitionSnapshot:
-        partition, current_leader_epoch = r.unpack(_I32_I32)
-        snapshot_id = FetchSnapshotRequestSnapshotId.read(r, version)
-        position = r.int64()
-        replica_directory_id = NULL_UUID
-        for tag in r.tags():
-            if tag == 0 and version >= 1:
-                replica_directory_id = r.uuid()
-        return cls(partition, current_leader_epoch, snapshot_id, position, replica_directory_id)
+    def read_array(cls, r: Reader, version: int, count: int) -> list[FetchSnapshotRequestPartitionSnapshot]:
+        buf = r.buf
+        pos = r.pos
+        new = cls.__new__
+        items: list[FetchSnapshotRequestPartitionSnapshot] = []
+        for _ in range(count):
+            self = new(cls)
+            self.partition, self.current_leader_epoch = _I32_I32.unpack_from(buf, pos)
+            pos += 8
+            r.pos = pos
+            self.snapshot_id = FetchSnapshotRequestSnapshotId.read(r, version)
+            pos = r.pos
+            self.position, tags = _I64_HEAD.unpack_from(buf, pos)
+            pos += 9
+            self.replica_directory_id = NULL_UUID
+            if tags:
+                r.pos = pos - 1
+                for tag in r.tags():
+                    if tag == 0 and version >= 1:
+                        self.replica_directory_id = r.uuid()
+                pos = r.pos
+            items.append(self)
+        r.pos = pos
+        return items
 
-    def write(self, w: Writer, version: int) -> None:
-        w.buf += _I32_I32.pack(self.partition, self.current_leader_epoch)
-        self.snapshot_id.write(w, version)
-        w.int64(self.position)
-        tags = w.begin_tags()
-        if version >= 1 and self.replica_directory_id != NULL_UUID:
-            start = w.begin_tag(tags, 0)
-            w.uuid(self.replica_directory_id)
-            w.end_tag(start)
+    @staticmethod
+    def write_array(items: list[FetchSnapshotRequestPartitionSnapshot], w: Writer, version: int) -> None:
+        buf = w.buf
+        count = len(items) + 1
+        if count < 128:
+            buf.append(count)
+        else:
+            w.unsigned_varint(count)
+        for self in items:
+            buf += _I32_I32.pack(self.partition, self.current_leader_epoch)
+            self.snapshot_id.write(w, version)
+            buf += _I64.pack(self.position)
+            tags = len(buf)
+            buf.append(0)
+            if version >= 1 and self.replica_directory_id != NULL_UUID:
+                start = w.begin_tag(tags, 0)
+                w.uuid(self.replica_directory_id)
+                w.end_tag(start)
 
 
 @attrs.define
@@ -70,18 +119,55 @@ class FetchSnapshotRequestTopicSnapshot:
     partitions: list[FetchSnapshotRequestPartitionSnapshot] = attrs.Factory(list)
 
     @classmethod
-    def read(cls, r: Reader, version: int) -> FetchSnapshotRequestTopicSnapshot:
-        name = r.compact_string()
-        partitions = [FetchSnapshotRequestPartitionSnapshot.read(r, version) for _ in range(r.compact_count(30))]
-        r.skip_tags()
-        return cls(name, partitions)
+    def read_array(cls, r: Reader, version: int, count: int) -> list[FetchSnapshotRequestTopicSnapshot]:
+        buf = r.buf
+        pos = r.pos
+        new = cls.__new__
+        items: list[FetchSnapshotRequestTopicSnapshot] = []
+        for _ in range(count):
+            self = new(cls)
+            name_size = buf[pos]
+            pos += 1
+            if 0 < name_size < 128:
+                text, partitions_count = SHORT_TEXT[name_size].unpack_from(buf, pos)
+                self.name = text.decode()
+                pos += name_size
+            else:
+                r.pos = pos - 1
+                self.name = r.compact_string()
+                pos = r.pos
+                partitions_count = buf[pos]
+                pos += 1
+            r.pos = pos
+            self.partitions = (
+                []
+                if partitions_count == 1
+                else FetchSnapshotRequestPartitionSnapshot.read_array(r, version, r.elements(partitions_count, 30))
+            )
+            pos = r.pos
+            tags = buf[pos]
+            pos += 1
+            if tags:
+                pos = r.unknown_tags(pos - 1)
+            items.append(self)
+        r.pos = pos
+        return items
 
-    def write(self, w: Writer, version: int) -> None:
-        w.compact_string(self.name)
-        w.compact_count(len(self.partitions))
-        for partition in self.partitions:
-            partition.write(w, version)
-        w.no_tags()
+    @staticmethod
+    def write_array(items: list[FetchSnapshotRequestTopicSnapshot], w: Writer, version: int) -> None:
+        buf = w.buf
+        count = len(items) + 1
+        if count < 128:
+            buf.append(count)
+        else:
+            w.unsigned_varint(count)
+        for self in items:
+            w.compact_string(self.name)
+            if self.partitions:
+                FetchSnapshotRequestPartitionSnapshot.write_array(self.partitions, w, version)
+            else:
+                buf.append(1)
+            buf.append(0)
 
 
 @attrs.define
@@ -99,25 +185,47 @@ class FetchSnapshotRequest:
     def read(cls, r: Reader, version: int) -> FetchSnapshotRequest:
         if not 0 <= version <= 1:
             raise UnsupportedVersion("FetchSnapshotRequest", version)
-        replica_id, max_bytes = r.unpack(_I32_I32)
-        topics = [FetchSnapshotRequestTopicSnapshot.read(r, version) for _ in range(r.compact_count(3))]
-        cluster_id: str | None = None
-        for tag in r.tags():
-            if tag == 0:
-                cluster_id = r.compact_nullable_string()
-        return cls(cluster_id, replica_id, max_bytes, topics)
+        try:
+            buf = r.buf
+            pos = r.pos
+            self = cls.__new__(cls)
+            self.replica_id, self.max_bytes, topics_count = _I32_I32_HEAD.unpack_from(buf, pos)
+            pos += 9
+            r.pos = pos
+            self.topics = (
+                []
+                if topics_count == 1
+                else FetchSnapshotRequestTopicSnapshot.read_array(r, version, r.elements(topics_count, 3))
+            )
+            pos = r.pos
+            tags = buf[pos]
+            pos += 1
+            self.cluster_id = None
+            if tags:
+                r.pos = pos - 1
+                for tag in r.tags():
+                    if tag == 0:
+                        self.cluster_id = r.compact_nullable_string()
+                pos = r.pos
+            r.pos = pos
+        except MALFORMED as error:
+            raise r.malformed(error) from None
+        return self
 
     def write(self, w: Writer, version: int) -> None:
         if not 0 <= version <= 1:
             raise UnsupportedVersion("FetchSnapshotRequest", version)
-        w.buf += _I32_I32.pack(self.replica_id, self.max_bytes)
-        w.compact_count(len(self.topics))
-        for topic in self.topics:
-            topic.write(w, version)
-        tags = w.begin_tags()
+        buf = w.buf
+        buf += _I32_I32.pack(self.replica_id, self.max_bytes)
+        if self.topics:
+            FetchSnapshotRequestTopicSnapshot.write_array(self.topics, w, version)
+        else:
+            buf.append(1)
+        tags = len(buf)
+        buf.append(0)
         if self.cluster_id is not None:
             start = w.begin_tag(tags, 0)
-            w.compact_nullable_string(self.cluster_id)
+            w.compact_string(self.cluster_id)
             w.end_tag(start)
 
 
@@ -128,13 +236,14 @@ class FetchSnapshotResponseSnapshotId:
 
     @classmethod
     def read(cls, r: Reader, version: int) -> FetchSnapshotResponseSnapshotId:
-        end_offset, epoch = r.unpack(_I64_I32)
+        self = cls.__new__(cls)
+        self.end_offset, self.epoch = r.unpack(_I64_I32)
         r.skip_tags()
-        return cls(end_offset, epoch)
+        return self
 
     def write(self, w: Writer, version: int) -> None:
-        w.buf += _I64_I32.pack(self.end_offset, self.epoch)
-        w.no_tags()
+        buf = w.buf
+        buf += _I64_I32_NO_TAGS.pack(self.end_offset, self.epoch)
 
 
 @attrs.define
@@ -144,13 +253,14 @@ class LeaderIdAndEpoch:
 
     @classmethod
     def read(cls, r: Reader, version: int) -> LeaderIdAndEpoch:
-        leader_id, leader_epoch = r.unpack(_I32_I32)
+        self = cls.__new__(cls)
+        self.leader_id, self.leader_epoch = r.unpack(_I32_I32)
         r.skip_tags()
-        return cls(leader_id, leader_epoch)
+        return self
 
     def write(self, w: Writer, version: int) -> None:
-        w.buf += _I32_I32.pack(self.leader_id, self.leader_epoch)
-        w.no_tags()
+        buf = w.buf
+        buf += _I32_I32_NO_TAGS.pack(self.leader_id, self.leader_epoch)
 
 
 @attrs.define
@@ -165,26 +275,36 @@ class FetchSnapshotResponsePartitionSnapshot:
 
     @classmethod
     def read(cls, r: Reader, version: int) -> FetchSnapshotResponsePartitionSnapshot:
-        index, error_code = r.unpack(_I32_I16)
-        snapshot_id = FetchSnapshotResponseSnapshotId.read(r, version)
-        size, position = r.unpack(_I64_I64)
-        unaligned_records = r.compact_records()
-        current_leader: LeaderIdAndEpoch | None = None
+        self = cls.__new__(cls)
+        self.index, self.error_code = r.unpack(_I32_I16)
+        self.snapshot_id = FetchSnapshotResponseSnapshotId.read(r, version)
+        self.size, self.position = r.unpack(_I64_I64)
+        self.unaligned_records = r.compact_records()
+        self.current_leader = None
         for tag in r.tags():
             if tag == 0:
-                current_leader = LeaderIdAndEpoch.read(r, version)
-        return cls(index, error_code, snapshot_id, current_leader, size, position, unaligned_records)
+                self.current_leader = LeaderIdAndEpoch.read(r, version)
+        return self
 
-    def write(self, w: Writer, version: int) -> None:
-        w.buf += _I32_I16.pack(self.index, self.error_code)
-        self.snapshot_id.write(w, version)
-        w.buf += _I64_I64.pack(self.size, self.position)
-        w.compact_records(self.unaligned_records)
-        tags = w.begin_tags()
-        if self.current_leader is not None:
-            start = w.begin_tag(tags, 0)
-            self.current_leader.write(w, version)
-            w.end_tag(start)
+    @staticmethod
+    def write_array(items: list[FetchSnapshotResponsePartitionSnapshot], w: Writer, version: int) -> None:
+        buf = w.buf
+        count = len(items) + 1
+        if count < 128:
+            buf.append(count)
+        else:
+            w.unsigned_varint(count)
+        for self in items:
+            buf += _I32_I16.pack(self.index, self.error_code)
+            self.snapshot_id.write(w, version)
+            buf += _I64_I64.pack(self.size, self.position)
+            w.compact_records(self.unaligned_records)
+            tags = len(buf)
+            buf.append(0)
+            if self.current_leader is not None:
+                start = w.begin_tag(tags, 0)
+                self.current_leader.write(w, version)
+                w.end_tag(start)
 
 
 @attrs.define
@@ -194,17 +314,27 @@ class FetchSnapshotResponseTopicSnapshot:
 
     @classmethod
     def read(cls, r: Reader, version: int) -> FetchSnapshotResponseTopicSnapshot:
-        name = r.compact_string()
-        partitions = [FetchSnapshotResponsePartitionSnapshot.read(r, version) for _ in range(r.compact_count(37))]
+        self = cls.__new__(cls)
+        self.name = r.compact_string()
+        self.partitions = [FetchSnapshotResponsePartitionSnapshot.read(r, version) for _ in range(r.compact_count(37))]
         r.skip_tags()
-        return cls(name, partitions)
+        return self
 
-    def write(self, w: Writer, version: int) -> None:
-        w.compact_string(self.name)
-        w.compact_count(len(self.partitions))
-        for partition in self.partitions:
-            partition.write(w, version)
-        w.no_tags()
+    @staticmethod
+    def write_array(items: list[FetchSnapshotResponseTopicSnapshot], w: Writer, version: int) -> None:
+        buf = w.buf
+        count = len(items) + 1
+        if count < 128:
+            buf.append(count)
+        else:
+            w.unsigned_varint(count)
+        for self in items:
+            w.compact_string(self.name)
+            if self.partitions:
+                FetchSnapshotResponsePartitionSnapshot.write_array(self.partitions, w, version)
+            else:
+                buf.append(1)
+            buf.append(0)
 
 
 @attrs.define
@@ -215,17 +345,25 @@ class NodeEndpoint:
 
     @classmethod
     def read(cls, r: Reader, version: int) -> NodeEndpoint:
-        node_id = r.int32()
-        host = r.compact_string()
-        port = r.uint16()
+        self = cls.__new__(cls)
+        self.node_id = r.int32()
+        self.host = r.compact_string()
+        self.port = r.uint16()
         r.skip_tags()
-        return cls(node_id, host, port)
+        return self
 
-    def write(self, w: Writer, version: int) -> None:
-        w.int32(self.node_id)
-        w.compact_string(self.host)
-        w.uint16(self.port)
-        w.no_tags()
+    @staticmethod
+    def write_array(items: list[NodeEndpoint], w: Writer, version: int) -> None:
+        buf = w.buf
+        count = len(items) + 1
+        if count < 128:
+            buf.append(count)
+        else:
+            w.unsigned_varint(count)
+        for self in items:
+            buf += _I32.pack(self.node_id)
+            w.compact_string(self.host)
+            buf += _UI16_NO_TAGS.pack(self.port)
 
 
 @attrs.define
@@ -243,27 +381,29 @@ class FetchSnapshotResponse:
     def read(cls, r: Reader, version: int) -> FetchSnapshotResponse:
         if not 0 <= version <= 1:
             raise UnsupportedVersion("FetchSnapshotResponse", version)
-        throttle_time_ms, error_code = r.unpack(_I32_I16)
-        topics = [FetchSnapshotResponseTopicSnapshot.read(r, version) for _ in range(r.compact_count(3))]
-        node_endpoints: list[NodeEndpoint] = []
+        self = cls.__new__(cls)
+        self.throttle_time_ms, self.error_code = r.unpack(_I32_I16)
+        self.topics = [FetchSnapshotResponseTopicSnapshot.read(r, version) for _ in range(r.compact_count(3))]
+        self.node_endpoints = []
         for tag in r.tags():
             if tag == 0 and version >= 1:
-                node_endpoints = [NodeEndpoint.read(r, version) for _ in range(r.compact_count(8))]
-        return cls(throttle_time_ms, error_code, topics, node_endpoints)
+                self.node_endpoints = [NodeEndpoint.read(r, version) for _ in range(r.compact_count(8))]
+        return self
 
     def write(self, w: Writer, version: int) -> None:
         if not 0 <= version <= 1:
             raise UnsupportedVersion("FetchSnapshotResponse", version)
-        w.buf += _I32_I16.pack(self.throttle_time_ms, self.error_code)
-        w.compact_count(len(self.topics))
-        for topic in self.topics:
-            topic.write(w, version)
+        buf = w.buf
+        buf += _I32_I16.pack(self.throttle_time_ms, self.error_code)
+        if self.topics:
+            FetchSnapshotResponseTopicSnapshot.write_array(self.topics, w, version)
+        else:
+            buf.append(1)
         if version <= 0 and self.node_endpoints:
             raise UnsupportedField("FetchSnapshotResponse.node_endpoints", version)
-        tags = w.begin_tags()
+        tags = len(buf)
+        buf.append(0)
         if self.node_endpoints:
             start = w.begin_tag(tags, 0)
-            w.compact_count(len(self.node_endpoints))
-            for node_endpoint in self.node_endpoints:
-                node_endpoint.write(w, version)
+            NodeEndpoint.write_array(self.node_endpoints, w, version)
             w.end_tag(start)

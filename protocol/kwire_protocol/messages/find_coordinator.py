@@ -10,9 +10,15 @@ from typing import ClassVar
 
 import attrs
 
-from kwire_protocol.wire import Reader, UnsupportedField, UnsupportedVersion, Writer
+from kwire_protocol.wire import MALFORMED, SHORT_TEXT, Reader, UnsupportedField, UnsupportedVersion, Writer
 
+_I16 = Struct(">h")
+_I32 = Struct(">i")
 _I32_I16 = Struct(">ih")
+_I32_NO_TAGS = Struct(">ix")
+_I8 = Struct(">b")
+_I8_HEAD = Struct(">bB")
+_I8_NO_TAGS = Struct(">bx")
 
 
 @attrs.define
@@ -29,27 +35,57 @@ class FindCoordinatorRequest:
     def read(cls, r: Reader, version: int) -> FindCoordinatorRequest:
         if not 0 <= version <= 6:
             raise UnsupportedVersion("FindCoordinatorRequest", version)
-        if version >= 4:
-            key = ""
-        elif version >= 3:
-            key = r.compact_string()
-        else:
-            key = r.string()
+        if version < 3:
+            return cls.read_classic(r, version)
+        try:
+            buf = r.buf
+            pos = r.pos
+            self = cls.__new__(cls)
+            if version >= 4:
+                self.key = ""
+                (self.key_type,) = _I8.unpack_from(buf, pos)
+                pos += 1
+                r.pos = pos
+                self.coordinator_keys = [r.compact_string() for _ in range(r.compact_count(1))]
+                pos = r.pos
+                tags = buf[pos]
+                pos += 1
+            else:
+                key_size = buf[pos]
+                pos += 1
+                if 0 < key_size < 128:
+                    text, _ = SHORT_TEXT[key_size].unpack_from(buf, pos)
+                    self.key = text.decode()
+                    pos += key_size - 1
+                else:
+                    r.pos = pos - 1
+                    self.key = r.compact_string()
+                    pos = r.pos
+                self.key_type, tags = _I8_HEAD.unpack_from(buf, pos)
+                pos += 2
+                self.coordinator_keys = []
+            if tags:
+                pos = r.unknown_tags(pos - 1)
+            r.pos = pos
+        except MALFORMED as error:
+            raise r.malformed(error) from None
+        return self
+
+    @classmethod
+    def read_classic(cls, r: Reader, version: int) -> FindCoordinatorRequest:
+        self = cls.__new__(cls)
+        self.key = r.string()
         if version >= 1:
-            key_type = r.int8()
+            self.key_type = r.int8()
         else:
-            key_type = 0
-        if version >= 4:
-            coordinator_keys = [r.compact_string() for _ in range(r.compact_count(1))]
-        else:
-            coordinator_keys = []
-        if version >= 3:
-            r.skip_tags()
-        return cls(key, key_type, coordinator_keys)
+            self.key_type = 0
+        self.coordinator_keys = []
+        return self
 
     def write(self, w: Writer, version: int) -> None:
         if not 0 <= version <= 6:
             raise UnsupportedVersion("FindCoordinatorRequest", version)
+        buf = w.buf
         if version >= 4:
             if self.key:
                 raise UnsupportedField("FindCoordinatorRequest.key", version)
@@ -57,8 +93,12 @@ class FindCoordinatorRequest:
             w.compact_string(self.key)
         else:
             w.string(self.key)
-        if version >= 1:
-            w.int8(self.key_type)
+        if version >= 4:
+            buf += _I8.pack(self.key_type)
+        elif version >= 3:
+            buf += _I8_NO_TAGS.pack(self.key_type)
+        elif version >= 1:
+            buf += _I8.pack(self.key_type)
         else:
             if self.key_type != 0:
                 raise UnsupportedField("FindCoordinatorRequest.key_type", version)
@@ -66,11 +106,10 @@ class FindCoordinatorRequest:
             w.compact_count(len(self.coordinator_keys))
             for coordinator_key in self.coordinator_keys:
                 w.compact_string(coordinator_key)
+            buf.append(0)
         else:
             if self.coordinator_keys:
                 raise UnsupportedField("FindCoordinatorRequest.coordinator_keys", version)
-        if version >= 3:
-            w.no_tags()
 
 
 @attrs.define
@@ -84,21 +123,33 @@ class Coordinator:
 
     @classmethod
     def read(cls, r: Reader, version: int) -> Coordinator:
-        key = r.compact_string()
-        node_id = r.int32()
-        host = r.compact_string()
-        port, error_code = r.unpack(_I32_I16)
-        error_message = r.compact_nullable_string()
+        self = cls.__new__(cls)
+        self.key = r.compact_string()
+        self.node_id = r.int32()
+        self.host = r.compact_string()
+        self.port, self.error_code = r.unpack(_I32_I16)
+        self.error_message = r.compact_nullable_string()
         r.skip_tags()
-        return cls(key, node_id, host, port, error_code, error_message)
+        return self
 
-    def write(self, w: Writer, version: int) -> None:
-        w.compact_string(self.key)
-        w.int32(self.node_id)
-        w.compact_string(self.host)
-        w.buf += _I32_I16.pack(self.port, self.error_code)
-        w.compact_nullable_string(self.error_message)
-        w.no_tags()
+    @staticmethod
+    def write_array(items: list[Coordinator], w: Writer, version: int) -> None:
+        buf = w.buf
+        count = len(items) + 1
+        if count < 128:
+            buf.append(count)
+        else:
+            w.unsigned_varint(count)
+        for self in items:
+            w.compact_string(self.key)
+            buf += _I32.pack(self.node_id)
+            w.compact_string(self.host)
+            buf += _I32_I16.pack(self.port, self.error_code)
+            if self.error_message is None:
+                buf.append(0)
+            else:
+                w.compact_string(self.error_message)
+            buf.append(0)
 
 
 @attrs.define
@@ -119,79 +170,84 @@ class FindCoordinatorResponse:
     def read(cls, r: Reader, version: int) -> FindCoordinatorResponse:
         if not 0 <= version <= 6:
             raise UnsupportedVersion("FindCoordinatorResponse", version)
+        self = cls.__new__(cls)
         if version >= 4:
-            throttle_time_ms = r.int32()
-            error_code = 0
+            self.throttle_time_ms = r.int32()
+            self.error_code = 0
         elif version >= 1:
-            throttle_time_ms, error_code = r.unpack(_I32_I16)
+            self.throttle_time_ms, self.error_code = r.unpack(_I32_I16)
         else:
-            error_code = r.int16()
-            throttle_time_ms = 0
-        error_message: str | None
+            self.error_code = r.int16()
+            self.throttle_time_ms = 0
         if version >= 4:
-            error_message = ""
+            self.error_message = ""
         elif version >= 3:
-            error_message = r.compact_nullable_string()
+            self.error_message = r.compact_nullable_string()
         elif version >= 1:
-            error_message = r.nullable_string()
+            self.error_message = r.nullable_string()
         else:
-            error_message = ""
+            self.error_message = ""
         if version >= 4:
-            node_id = 0
+            self.node_id = 0
         else:
-            node_id = r.int32()
+            self.node_id = r.int32()
         if version >= 4:
-            host = ""
+            self.host = ""
         elif version >= 3:
-            host = r.compact_string()
+            self.host = r.compact_string()
         else:
-            host = r.string()
+            self.host = r.string()
         if version >= 4:
-            port = 0
-            coordinators = [Coordinator.read(r, version) for _ in range(r.compact_count(14))]
+            self.port = 0
+            self.coordinators = [Coordinator.read(r, version) for _ in range(r.compact_count(14))]
         else:
-            port = r.int32()
-            coordinators = []
+            self.port = r.int32()
+            self.coordinators = []
         if version >= 3:
             r.skip_tags()
-        return cls(throttle_time_ms, error_code, error_message, node_id, host, port, coordinators)
+        return self
 
     def write(self, w: Writer, version: int) -> None:
         if not 0 <= version <= 6:
             raise UnsupportedVersion("FindCoordinatorResponse", version)
+        buf = w.buf
         if version >= 4:
             if self.error_code != 0:
                 raise UnsupportedField("FindCoordinatorResponse.error_code", version)
-            w.int32(self.throttle_time_ms)
+            buf += _I32.pack(self.throttle_time_ms)
         elif version >= 1:
-            w.buf += _I32_I16.pack(self.throttle_time_ms, self.error_code)
+            buf += _I32_I16.pack(self.throttle_time_ms, self.error_code)
         else:
-            w.int16(self.error_code)
+            buf += _I16.pack(self.error_code)
         if version == 3:
-            w.compact_nullable_string(self.error_message)
+            if self.error_message is None:
+                buf.append(0)
+            else:
+                w.compact_string(self.error_message)
         elif 1 <= version <= 2:
             w.nullable_string(self.error_message)
         if version >= 4:
             if self.node_id != 0:
                 raise UnsupportedField("FindCoordinatorResponse.node_id", version)
         else:
-            w.int32(self.node_id)
+            buf += _I32.pack(self.node_id)
         if version >= 4:
             if self.host:
                 raise UnsupportedField("FindCoordinatorResponse.host", version)
-        elif version >= 3:
-            w.compact_string(self.host)
-        else:
-            w.string(self.host)
-        if version >= 4:
             if self.port != 0:
                 raise UnsupportedField("FindCoordinatorResponse.port", version)
-            w.compact_count(len(self.coordinators))
-            for coordinator in self.coordinators:
-                coordinator.write(w, version)
+        elif version >= 3:
+            w.compact_string(self.host)
+            buf += _I32_NO_TAGS.pack(self.port)
         else:
-            w.int32(self.port)
+            w.string(self.host)
+            buf += _I32.pack(self.port)
+        if version >= 4:
+            if self.coordinators:
+                Coordinator.write_array(self.coordinators, w, version)
+            else:
+                buf.append(1)
+            buf.append(0)
+        else:
             if self.coordinators:
                 raise UnsupportedField("FindCoordinatorResponse.coordinators", version)
-        if version >= 3:
-            w.no_tags()

@@ -10,10 +10,12 @@ from typing import ClassVar
 
 import attrs
 
-from kwire_protocol.wire import NULL_UUID, Reader, UnsupportedVersion, Uuid, Writer
+from kwire_protocol.wire import MALFORMED, NULL_UUID, Reader, UnsupportedVersion, Uuid, Writer
 
+_I32 = Struct(">i")
 _I32_I16 = Struct(">ih")
 _I32_I32_BOOL = Struct(">ii?")
+_UUID_HEAD = Struct(">16sB")
 
 
 @attrs.define
@@ -28,15 +30,25 @@ class GetTelemetrySubscriptionsRequest:
     def read(cls, r: Reader, version: int) -> GetTelemetrySubscriptionsRequest:
         if version != 0:
             raise UnsupportedVersion("GetTelemetrySubscriptionsRequest", version)
-        client_instance_id = r.uuid()
-        r.skip_tags()
-        return cls(client_instance_id)
+        try:
+            buf = r.buf
+            pos = r.pos
+            self = cls.__new__(cls)
+            self.client_instance_id, tags = _UUID_HEAD.unpack_from(buf, pos)
+            pos += 17
+            if tags:
+                pos = r.unknown_tags(pos - 1)
+            r.pos = pos
+        except MALFORMED as error:
+            raise r.malformed(error) from None
+        return self
 
     def write(self, w: Writer, version: int) -> None:
         if version != 0:
             raise UnsupportedVersion("GetTelemetrySubscriptionsRequest", version)
+        buf = w.buf
         w.uuid(self.client_instance_id)
-        w.no_tags()
+        buf.append(0)
 
 
 @attrs.define
@@ -59,35 +71,27 @@ class GetTelemetrySubscriptionsResponse:
     def read(cls, r: Reader, version: int) -> GetTelemetrySubscriptionsResponse:
         if version != 0:
             raise UnsupportedVersion("GetTelemetrySubscriptionsResponse", version)
-        throttle_time_ms, error_code = r.unpack(_I32_I16)
-        client_instance_id = r.uuid()
-        subscription_id = r.int32()
-        accepted_compression_types = r.int8s(r.compact_count(1))
-        push_interval_ms, telemetry_max_bytes, delta_temporality = r.unpack(_I32_I32_BOOL)
-        requested_metrics = [r.compact_string() for _ in range(r.compact_count(1))]
+        self = cls.__new__(cls)
+        self.throttle_time_ms, self.error_code = r.unpack(_I32_I16)
+        self.client_instance_id = r.uuid()
+        self.subscription_id = r.int32()
+        self.accepted_compression_types = r.int8s(r.compact_count(1))
+        self.push_interval_ms, self.telemetry_max_bytes, self.delta_temporality = r.unpack(_I32_I32_BOOL)
+        self.requested_metrics = [r.compact_string() for _ in range(r.compact_count(1))]
         r.skip_tags()
-        return cls(
-            throttle_time_ms,
-            error_code,
-            client_instance_id,
-            subscription_id,
-            accepted_compression_types,
-            push_interval_ms,
-            telemetry_max_bytes,
-            delta_temporality,
-            requested_metrics,
-        )
+        return self
 
     def write(self, w: Writer, version: int) -> None:
         if version != 0:
             raise UnsupportedVersion("GetTelemetrySubscriptionsResponse", version)
-        w.buf += _I32_I16.pack(self.throttle_time_ms, self.error_code)
+        buf = w.buf
+        buf += _I32_I16.pack(self.throttle_time_ms, self.error_code)
         w.uuid(self.client_instance_id)
-        w.int32(self.subscription_id)
+        buf += _I32.pack(self.subscription_id)
         w.compact_count(len(self.accepted_compression_types))
         w.int8s(self.accepted_compression_types)
-        w.buf += _I32_I32_BOOL.pack(self.push_interval_ms, self.telemetry_max_bytes, self.delta_temporality)
+        buf += _I32_I32_BOOL.pack(self.push_interval_ms, self.telemetry_max_bytes, self.delta_temporality)
         w.compact_count(len(self.requested_metrics))
         for requested_metric in self.requested_metrics:
             w.compact_string(requested_metric)
-        w.no_tags()
+        buf.append(0)

@@ -10,9 +10,13 @@ from typing import ClassVar
 
 import attrs
 
-from kwire_protocol.wire import Reader, UnsupportedField, UnsupportedVersion, Writer
+from kwire_protocol.wire import MALFORMED, SHORT_TEXT, Reader, UnsupportedField, UnsupportedVersion, Writer
 
+_I16 = Struct(">h")
+_I32 = Struct(">i")
+_I32_HEAD = Struct(">iB")
 _I32_I16 = Struct(">ih")
+_I32_I16_NO_TAGS = Struct(">ihx")
 
 
 @attrs.define
@@ -30,46 +34,91 @@ class HeartbeatRequest:
     def read(cls, r: Reader, version: int) -> HeartbeatRequest:
         if not 0 <= version <= 4:
             raise UnsupportedVersion("HeartbeatRequest", version)
-        if version >= 4:
-            group_id = r.compact_string()
+        if version < 4:
+            return cls.read_classic(r, version)
+        try:
+            buf = r.buf
+            pos = r.pos
+            self = cls.__new__(cls)
+            group_id_size = buf[pos]
+            pos += 1
+            if 0 < group_id_size < 128:
+                text, _ = SHORT_TEXT[group_id_size].unpack_from(buf, pos)
+                self.group_id = text.decode()
+                pos += group_id_size - 1
+            else:
+                r.pos = pos - 1
+                self.group_id = r.compact_string()
+                pos = r.pos
+            self.generation_id, member_id_size = _I32_HEAD.unpack_from(buf, pos)
+            pos += 5
+            if 0 < member_id_size < 128:
+                text, group_instance_id_size = SHORT_TEXT[member_id_size].unpack_from(buf, pos)
+                self.member_id = text.decode()
+                pos += member_id_size
+            else:
+                r.pos = pos - 1
+                self.member_id = r.compact_string()
+                pos = r.pos
+                group_instance_id_size = buf[pos]
+                pos += 1
+            if 0 < group_instance_id_size < 128:
+                text, tags = SHORT_TEXT[group_instance_id_size].unpack_from(buf, pos)
+                self.group_instance_id = text.decode()
+                pos += group_instance_id_size
+            elif group_instance_id_size == 0:
+                self.group_instance_id = None
+                tags = buf[pos]
+                pos += 1
+            else:
+                r.pos = pos - 1
+                self.group_instance_id = r.compact_nullable_string()
+                pos = r.pos
+                tags = buf[pos]
+                pos += 1
+            if tags:
+                pos = r.unknown_tags(pos - 1)
+            r.pos = pos
+        except MALFORMED as error:
+            raise r.malformed(error) from None
+        return self
+
+    @classmethod
+    def read_classic(cls, r: Reader, version: int) -> HeartbeatRequest:
+        self = cls.__new__(cls)
+        self.group_id = r.string()
+        self.generation_id = r.int32()
+        self.member_id = r.string()
+        if version >= 3:
+            self.group_instance_id = r.nullable_string()
         else:
-            group_id = r.string()
-        generation_id = r.int32()
-        if version >= 4:
-            member_id = r.compact_string()
-        else:
-            member_id = r.string()
-        if version >= 4:
-            group_instance_id = r.compact_nullable_string()
-        elif version >= 3:
-            group_instance_id = r.nullable_string()
-        else:
-            group_instance_id = None
-        if version >= 4:
-            r.skip_tags()
-        return cls(group_id, generation_id, member_id, group_instance_id)
+            self.group_instance_id = None
+        return self
 
     def write(self, w: Writer, version: int) -> None:
         if not 0 <= version <= 4:
             raise UnsupportedVersion("HeartbeatRequest", version)
+        buf = w.buf
         if version >= 4:
             w.compact_string(self.group_id)
         else:
             w.string(self.group_id)
-        w.int32(self.generation_id)
+        buf += _I32.pack(self.generation_id)
         if version >= 4:
             w.compact_string(self.member_id)
         else:
             w.string(self.member_id)
         if version >= 4:
-            w.compact_nullable_string(self.group_instance_id)
+            if self.group_instance_id is None:
+                buf.append(0)
+            else:
+                w.compact_string(self.group_instance_id)
+            buf.append(0)
         elif version >= 3:
             w.nullable_string(self.group_instance_id)
         else:
             if self.group_instance_id is not None:
                 raise UnsupportedField("HeartbeatRequest.group_instance_id", version)
-        if version >= 4:
-            w.no_tags()
 
 
 @attrs.define
@@ -85,21 +134,23 @@ class HeartbeatResponse:
     def read(cls, r: Reader, version: int) -> HeartbeatResponse:
         if not 0 <= version <= 4:
             raise UnsupportedVersion("HeartbeatResponse", version)
+        self = cls.__new__(cls)
         if version >= 1:
-            throttle_time_ms, error_code = r.unpack(_I32_I16)
+            self.throttle_time_ms, self.error_code = r.unpack(_I32_I16)
         else:
-            error_code = r.int16()
-            throttle_time_ms = 0
+            self.error_code = r.int16()
+            self.throttle_time_ms = 0
         if version >= 4:
             r.skip_tags()
-        return cls(throttle_time_ms, error_code)
+        return self
 
     def write(self, w: Writer, version: int) -> None:
         if not 0 <= version <= 4:
             raise UnsupportedVersion("HeartbeatResponse", version)
-        if version >= 1:
-            w.buf += _I32_I16.pack(self.throttle_time_ms, self.error_code)
-        else:
-            w.int16(self.error_code)
+        buf = w.buf
         if version >= 4:
-            w.no_tags()
+            buf += _I32_I16_NO_TAGS.pack(self.throttle_time_ms, self.error_code)
+        elif version >= 1:
+            buf += _I32_I16.pack(self.throttle_time_ms, self.error_code)
+        else:
+            buf += _I16.pack(self.error_code)

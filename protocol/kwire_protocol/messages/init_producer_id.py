@@ -10,12 +10,19 @@ from typing import ClassVar
 
 import attrs
 
-from kwire_protocol.wire import Reader, UnsupportedField, UnsupportedVersion, Writer
+from kwire_protocol.wire import MALFORMED, SHORT_TEXT, Reader, UnsupportedField, UnsupportedVersion, Writer
 
+_I32 = Struct(">i")
+_I32_HEAD = Struct(">iB")
 _I32_I16_I64_I16 = Struct(">ihqh")
 _I32_I16_I64_I16_I64_I16 = Struct(">ihqhqh")
-_I32_I64_I16 = Struct(">iqh")
-_I32_I64_I16_BOOL_BOOL = Struct(">iqh??")
+_I32_I16_I64_I16_I64_I16_NO_TAGS = Struct(">ihqhqhx")
+_I32_I16_I64_I16_NO_TAGS = Struct(">ihqhx")
+_I32_I64_I16_BOOL_BOOL_HEAD = Struct(">iqh??B")
+_I32_I64_I16_BOOL_BOOL_NO_TAGS = Struct(">iqh??x")
+_I32_I64_I16_HEAD = Struct(">iqhB")
+_I32_I64_I16_NO_TAGS = Struct(">iqhx")
+_I32_NO_TAGS = Struct(">ix")
 
 
 @attrs.define
@@ -35,37 +42,79 @@ class InitProducerIdRequest:
     def read(cls, r: Reader, version: int) -> InitProducerIdRequest:
         if not 0 <= version <= 6:
             raise UnsupportedVersion("InitProducerIdRequest", version)
-        if version >= 2:
-            transactional_id = r.compact_nullable_string()
-        else:
-            transactional_id = r.nullable_string()
-        if version >= 6:
-            transaction_timeout_ms, producer_id, producer_epoch, enable2_pc, keep_prepared_txn = r.unpack(
-                _I32_I64_I16_BOOL_BOOL
-            )
-        elif version >= 3:
-            transaction_timeout_ms, producer_id, producer_epoch = r.unpack(_I32_I64_I16)
-            enable2_pc = False
-            keep_prepared_txn = False
-        else:
-            transaction_timeout_ms = r.int32()
-            producer_id = -1
-            producer_epoch = -1
-            enable2_pc = False
-            keep_prepared_txn = False
-        if version >= 2:
-            r.skip_tags()
-        return cls(transactional_id, transaction_timeout_ms, producer_id, producer_epoch, enable2_pc, keep_prepared_txn)
+        if version < 2:
+            return cls.read_classic(r, version)
+        try:
+            buf = r.buf
+            pos = r.pos
+            self = cls.__new__(cls)
+            transactional_id_size = buf[pos]
+            pos += 1
+            if 0 < transactional_id_size < 128:
+                text, _ = SHORT_TEXT[transactional_id_size].unpack_from(buf, pos)
+                self.transactional_id = text.decode()
+                pos += transactional_id_size - 1
+            elif transactional_id_size == 0:
+                self.transactional_id = None
+            else:
+                r.pos = pos - 1
+                self.transactional_id = r.compact_nullable_string()
+                pos = r.pos
+            if version >= 6:
+                (
+                    self.transaction_timeout_ms,
+                    self.producer_id,
+                    self.producer_epoch,
+                    self.enable2_pc,
+                    self.keep_prepared_txn,
+                    tags,
+                ) = _I32_I64_I16_BOOL_BOOL_HEAD.unpack_from(buf, pos)
+                pos += 17
+            elif version >= 3:
+                self.transaction_timeout_ms, self.producer_id, self.producer_epoch, tags = (
+                    _I32_I64_I16_HEAD.unpack_from(buf, pos)
+                )
+                pos += 15
+                self.enable2_pc = False
+                self.keep_prepared_txn = False
+            else:
+                self.transaction_timeout_ms, tags = _I32_HEAD.unpack_from(buf, pos)
+                pos += 5
+                self.producer_id = -1
+                self.producer_epoch = -1
+                self.enable2_pc = False
+                self.keep_prepared_txn = False
+            if tags:
+                pos = r.unknown_tags(pos - 1)
+            r.pos = pos
+        except MALFORMED as error:
+            raise r.malformed(error) from None
+        return self
+
+    @classmethod
+    def read_classic(cls, r: Reader, version: int) -> InitProducerIdRequest:
+        self = cls.__new__(cls)
+        self.transactional_id = r.nullable_string()
+        self.transaction_timeout_ms = r.int32()
+        self.producer_id = -1
+        self.producer_epoch = -1
+        self.enable2_pc = False
+        self.keep_prepared_txn = False
+        return self
 
     def write(self, w: Writer, version: int) -> None:
         if not 0 <= version <= 6:
             raise UnsupportedVersion("InitProducerIdRequest", version)
+        buf = w.buf
         if version >= 2:
-            w.compact_nullable_string(self.transactional_id)
+            if self.transactional_id is None:
+                buf.append(0)
+            else:
+                w.compact_string(self.transactional_id)
         else:
             w.nullable_string(self.transactional_id)
         if version >= 6:
-            w.buf += _I32_I64_I16_BOOL_BOOL.pack(
+            buf += _I32_I64_I16_BOOL_BOOL_NO_TAGS.pack(
                 self.transaction_timeout_ms,
                 self.producer_id,
                 self.producer_epoch,
@@ -77,7 +126,17 @@ class InitProducerIdRequest:
                 raise UnsupportedField("InitProducerIdRequest.enable2_pc", version)
             if self.keep_prepared_txn:
                 raise UnsupportedField("InitProducerIdRequest.keep_prepared_txn", version)
-            w.buf += _I32_I64_I16.pack(self.transaction_timeout_ms, self.producer_id, self.producer_epoch)
+            buf += _I32_I64_I16_NO_TAGS.pack(self.transaction_timeout_ms, self.producer_id, self.producer_epoch)
+        elif version >= 2:
+            if self.producer_id != -1:
+                raise UnsupportedField("InitProducerIdRequest.producer_id", version)
+            if self.producer_epoch != -1:
+                raise UnsupportedField("InitProducerIdRequest.producer_epoch", version)
+            if self.enable2_pc:
+                raise UnsupportedField("InitProducerIdRequest.enable2_pc", version)
+            if self.keep_prepared_txn:
+                raise UnsupportedField("InitProducerIdRequest.keep_prepared_txn", version)
+            buf += _I32_NO_TAGS.pack(self.transaction_timeout_ms)
         else:
             if self.producer_id != -1:
                 raise UnsupportedField("InitProducerIdRequest.producer_id", version)
@@ -87,9 +146,7 @@ class InitProducerIdRequest:
                 raise UnsupportedField("InitProducerIdRequest.enable2_pc", version)
             if self.keep_prepared_txn:
                 raise UnsupportedField("InitProducerIdRequest.keep_prepared_txn", version)
-            w.int32(self.transaction_timeout_ms)
-        if version >= 2:
-            w.no_tags()
+            buf += _I32.pack(self.transaction_timeout_ms)
 
 
 @attrs.define
@@ -109,35 +166,30 @@ class InitProducerIdResponse:
     def read(cls, r: Reader, version: int) -> InitProducerIdResponse:
         if not 0 <= version <= 6:
             raise UnsupportedVersion("InitProducerIdResponse", version)
+        self = cls.__new__(cls)
         if version >= 6:
             (
-                throttle_time_ms,
-                error_code,
-                producer_id,
-                producer_epoch,
-                ongoing_txn_producer_id,
-                ongoing_txn_producer_epoch,
+                self.throttle_time_ms,
+                self.error_code,
+                self.producer_id,
+                self.producer_epoch,
+                self.ongoing_txn_producer_id,
+                self.ongoing_txn_producer_epoch,
             ) = r.unpack(_I32_I16_I64_I16_I64_I16)
         else:
-            throttle_time_ms, error_code, producer_id, producer_epoch = r.unpack(_I32_I16_I64_I16)
-            ongoing_txn_producer_id = -1
-            ongoing_txn_producer_epoch = -1
+            self.throttle_time_ms, self.error_code, self.producer_id, self.producer_epoch = r.unpack(_I32_I16_I64_I16)
+            self.ongoing_txn_producer_id = -1
+            self.ongoing_txn_producer_epoch = -1
         if version >= 2:
             r.skip_tags()
-        return cls(
-            throttle_time_ms,
-            error_code,
-            producer_id,
-            producer_epoch,
-            ongoing_txn_producer_id,
-            ongoing_txn_producer_epoch,
-        )
+        return self
 
     def write(self, w: Writer, version: int) -> None:
         if not 0 <= version <= 6:
             raise UnsupportedVersion("InitProducerIdResponse", version)
+        buf = w.buf
         if version >= 6:
-            w.buf += _I32_I16_I64_I16_I64_I16.pack(
+            buf += _I32_I16_I64_I16_I64_I16_NO_TAGS.pack(
                 self.throttle_time_ms,
                 self.error_code,
                 self.producer_id,
@@ -145,13 +197,17 @@ class InitProducerIdResponse:
                 self.ongoing_txn_producer_id,
                 self.ongoing_txn_producer_epoch,
             )
+        elif version >= 2:
+            if self.ongoing_txn_producer_id != -1:
+                raise UnsupportedField("InitProducerIdResponse.ongoing_txn_producer_id", version)
+            if self.ongoing_txn_producer_epoch != -1:
+                raise UnsupportedField("InitProducerIdResponse.ongoing_txn_producer_epoch", version)
+            buf += _I32_I16_I64_I16_NO_TAGS.pack(
+                self.throttle_time_ms, self.error_code, self.producer_id, self.producer_epoch
+            )
         else:
             if self.ongoing_txn_producer_id != -1:
                 raise UnsupportedField("InitProducerIdResponse.ongoing_txn_producer_id", version)
             if self.ongoing_txn_producer_epoch != -1:
                 raise UnsupportedField("InitProducerIdResponse.ongoing_txn_producer_epoch", version)
-            w.buf += _I32_I16_I64_I16.pack(
-                self.throttle_time_ms, self.error_code, self.producer_id, self.producer_epoch
-            )
-        if version >= 2:
-            w.no_tags()
+            buf += _I32_I16_I64_I16.pack(self.throttle_time_ms, self.error_code, self.producer_id, self.producer_epoch)

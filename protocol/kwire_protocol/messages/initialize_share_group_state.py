@@ -10,10 +10,12 @@ from typing import ClassVar
 
 import attrs
 
-from kwire_protocol.wire import NULL_UUID, Reader, UnsupportedVersion, Uuid, Writer
+from kwire_protocol.wire import MALFORMED, NULL_UUID, SHORT_TEXT, Reader, UnsupportedVersion, Uuid, Writer
 
 _I32_I16 = Struct(">ih")
-_I32_I32_I64 = Struct(">iiq")
+_I32_I32_I64_HEAD = Struct(">iiqB")
+_I32_I32_I64_NO_TAGS = Struct(">iiqx")
+_UUID_HEAD = Struct(">16sB")
 
 
 @attrs.define
@@ -23,14 +25,31 @@ class PartitionData:
     start_offset: int = 0
 
     @classmethod
-    def read(cls, r: Reader, version: int) -> PartitionData:
-        partition, state_epoch, start_offset = r.unpack(_I32_I32_I64)
-        r.skip_tags()
-        return cls(partition, state_epoch, start_offset)
+    def read_array(cls, r: Reader, version: int, count: int) -> list[PartitionData]:
+        buf = r.buf
+        pos = r.pos
+        new = cls.__new__
+        items: list[PartitionData] = []
+        for _ in range(count):
+            self = new(cls)
+            self.partition, self.state_epoch, self.start_offset, tags = _I32_I32_I64_HEAD.unpack_from(buf, pos)
+            pos += 17
+            if tags:
+                pos = r.unknown_tags(pos - 1)
+            items.append(self)
+        r.pos = pos
+        return items
 
-    def write(self, w: Writer, version: int) -> None:
-        w.buf += _I32_I32_I64.pack(self.partition, self.state_epoch, self.start_offset)
-        w.no_tags()
+    @staticmethod
+    def write_array(items: list[PartitionData], w: Writer, version: int) -> None:
+        buf = w.buf
+        count = len(items) + 1
+        if count < 128:
+            buf.append(count)
+        else:
+            w.unsigned_varint(count)
+        for self in items:
+            buf += _I32_I32_I64_NO_TAGS.pack(self.partition, self.state_epoch, self.start_offset)
 
 
 @attrs.define
@@ -39,18 +58,43 @@ class InitializeStateData:
     partitions: list[PartitionData] = attrs.Factory(list)
 
     @classmethod
-    def read(cls, r: Reader, version: int) -> InitializeStateData:
-        topic_id = r.uuid()
-        partitions = [PartitionData.read(r, version) for _ in range(r.compact_count(17))]
-        r.skip_tags()
-        return cls(topic_id, partitions)
+    def read_array(cls, r: Reader, version: int, count: int) -> list[InitializeStateData]:
+        buf = r.buf
+        pos = r.pos
+        new = cls.__new__
+        items: list[InitializeStateData] = []
+        for _ in range(count):
+            self = new(cls)
+            self.topic_id, partitions_count = _UUID_HEAD.unpack_from(buf, pos)
+            pos += 17
+            r.pos = pos
+            self.partitions = (
+                [] if partitions_count == 1 else PartitionData.read_array(r, version, r.elements(partitions_count, 17))
+            )
+            pos = r.pos
+            tags = buf[pos]
+            pos += 1
+            if tags:
+                pos = r.unknown_tags(pos - 1)
+            items.append(self)
+        r.pos = pos
+        return items
 
-    def write(self, w: Writer, version: int) -> None:
-        w.uuid(self.topic_id)
-        w.compact_count(len(self.partitions))
-        for partition in self.partitions:
-            partition.write(w, version)
-        w.no_tags()
+    @staticmethod
+    def write_array(items: list[InitializeStateData], w: Writer, version: int) -> None:
+        buf = w.buf
+        count = len(items) + 1
+        if count < 128:
+            buf.append(count)
+        else:
+            w.unsigned_varint(count)
+        for self in items:
+            w.uuid(self.topic_id)
+            if self.partitions:
+                PartitionData.write_array(self.partitions, w, version)
+            else:
+                buf.append(1)
+            buf.append(0)
 
 
 @attrs.define
@@ -66,19 +110,46 @@ class InitializeShareGroupStateRequest:
     def read(cls, r: Reader, version: int) -> InitializeShareGroupStateRequest:
         if version != 0:
             raise UnsupportedVersion("InitializeShareGroupStateRequest", version)
-        group_id = r.compact_string()
-        topics = [InitializeStateData.read(r, version) for _ in range(r.compact_count(18))]
-        r.skip_tags()
-        return cls(group_id, topics)
+        try:
+            buf = r.buf
+            pos = r.pos
+            self = cls.__new__(cls)
+            group_id_size = buf[pos]
+            pos += 1
+            if 0 < group_id_size < 128:
+                text, topics_count = SHORT_TEXT[group_id_size].unpack_from(buf, pos)
+                self.group_id = text.decode()
+                pos += group_id_size
+            else:
+                r.pos = pos - 1
+                self.group_id = r.compact_string()
+                pos = r.pos
+                topics_count = buf[pos]
+                pos += 1
+            r.pos = pos
+            self.topics = (
+                [] if topics_count == 1 else InitializeStateData.read_array(r, version, r.elements(topics_count, 18))
+            )
+            pos = r.pos
+            tags = buf[pos]
+            pos += 1
+            if tags:
+                pos = r.unknown_tags(pos - 1)
+            r.pos = pos
+        except MALFORMED as error:
+            raise r.malformed(error) from None
+        return self
 
     def write(self, w: Writer, version: int) -> None:
         if version != 0:
             raise UnsupportedVersion("InitializeShareGroupStateRequest", version)
+        buf = w.buf
         w.compact_string(self.group_id)
-        w.compact_count(len(self.topics))
-        for topic in self.topics:
-            topic.write(w, version)
-        w.no_tags()
+        if self.topics:
+            InitializeStateData.write_array(self.topics, w, version)
+        else:
+            buf.append(1)
+        buf.append(0)
 
 
 @attrs.define
@@ -89,15 +160,27 @@ class PartitionResult:
 
     @classmethod
     def read(cls, r: Reader, version: int) -> PartitionResult:
-        partition, error_code = r.unpack(_I32_I16)
-        error_message = r.compact_nullable_string()
+        self = cls.__new__(cls)
+        self.partition, self.error_code = r.unpack(_I32_I16)
+        self.error_message = r.compact_nullable_string()
         r.skip_tags()
-        return cls(partition, error_code, error_message)
+        return self
 
-    def write(self, w: Writer, version: int) -> None:
-        w.buf += _I32_I16.pack(self.partition, self.error_code)
-        w.compact_nullable_string(self.error_message)
-        w.no_tags()
+    @staticmethod
+    def write_array(items: list[PartitionResult], w: Writer, version: int) -> None:
+        buf = w.buf
+        count = len(items) + 1
+        if count < 128:
+            buf.append(count)
+        else:
+            w.unsigned_varint(count)
+        for self in items:
+            buf += _I32_I16.pack(self.partition, self.error_code)
+            if self.error_message is None:
+                buf.append(0)
+            else:
+                w.compact_string(self.error_message)
+            buf.append(0)
 
 
 @attrs.define
@@ -107,17 +190,27 @@ class InitializeStateResult:
 
     @classmethod
     def read(cls, r: Reader, version: int) -> InitializeStateResult:
-        topic_id = r.uuid()
-        partitions = [PartitionResult.read(r, version) for _ in range(r.compact_count(8))]
+        self = cls.__new__(cls)
+        self.topic_id = r.uuid()
+        self.partitions = [PartitionResult.read(r, version) for _ in range(r.compact_count(8))]
         r.skip_tags()
-        return cls(topic_id, partitions)
+        return self
 
-    def write(self, w: Writer, version: int) -> None:
-        w.uuid(self.topic_id)
-        w.compact_count(len(self.partitions))
-        for partition in self.partitions:
-            partition.write(w, version)
-        w.no_tags()
+    @staticmethod
+    def write_array(items: list[InitializeStateResult], w: Writer, version: int) -> None:
+        buf = w.buf
+        count = len(items) + 1
+        if count < 128:
+            buf.append(count)
+        else:
+            w.unsigned_varint(count)
+        for self in items:
+            w.uuid(self.topic_id)
+            if self.partitions:
+                PartitionResult.write_array(self.partitions, w, version)
+            else:
+                buf.append(1)
+            buf.append(0)
 
 
 @attrs.define
@@ -132,14 +225,17 @@ class InitializeShareGroupStateResponse:
     def read(cls, r: Reader, version: int) -> InitializeShareGroupStateResponse:
         if version != 0:
             raise UnsupportedVersion("InitializeShareGroupStateResponse", version)
-        results = [InitializeStateResult.read(r, version) for _ in range(r.compact_count(18))]
+        self = cls.__new__(cls)
+        self.results = [InitializeStateResult.read(r, version) for _ in range(r.compact_count(18))]
         r.skip_tags()
-        return cls(results)
+        return self
 
     def write(self, w: Writer, version: int) -> None:
         if version != 0:
             raise UnsupportedVersion("InitializeShareGroupStateResponse", version)
-        w.compact_count(len(self.results))
-        for result in self.results:
-            result.write(w, version)
-        w.no_tags()
+        buf = w.buf
+        if self.results:
+            InitializeStateResult.write_array(self.results, w, version)
+        else:
+            buf.append(1)
+        buf.append(0)

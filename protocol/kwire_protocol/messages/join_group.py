@@ -10,11 +10,14 @@ from typing import ClassVar
 
 import attrs
 
-from kwire_protocol.wire import Reader, UnsupportedField, UnsupportedVersion, Writer, required
+from kwire_protocol.wire import MALFORMED, SHORT_TEXT, Reader, UnsupportedField, UnsupportedVersion, Writer, required
 
+_BOOL = Struct(">?")
 _I16_I32 = Struct(">hi")
+_I32 = Struct(">i")
 _I32_I16_I32 = Struct(">ihi")
 _I32_I32 = Struct(">ii")
+_I32_I32_HEAD = Struct(">iiB")
 
 
 @attrs.define
@@ -23,24 +26,60 @@ class JoinGroupRequestProtocol:
     metadata: bytes = b""
 
     @classmethod
-    def read(cls, r: Reader, version: int) -> JoinGroupRequestProtocol:
-        if version >= 6:
-            name = r.compact_string()
-            metadata = r.compact_blob()
-            r.skip_tags()
-        else:
-            name = r.string()
-            metadata = r.blob()
-        return cls(name, metadata)
+    def read_array(cls, r: Reader, version: int, count: int) -> list[JoinGroupRequestProtocol]:
+        buf = r.buf
+        pos = r.pos
+        new = cls.__new__
+        items: list[JoinGroupRequestProtocol] = []
+        for _ in range(count):
+            self = new(cls)
+            name_size = buf[pos]
+            pos += 1
+            if 0 < name_size < 128:
+                text, _ = SHORT_TEXT[name_size].unpack_from(buf, pos)
+                self.name = text.decode()
+                pos += name_size - 1
+            else:
+                r.pos = pos - 1
+                self.name = r.compact_string()
+                pos = r.pos
+            r.pos = pos
+            self.metadata = r.compact_blob()
+            pos = r.pos
+            tags = buf[pos]
+            pos += 1
+            if tags:
+                pos = r.unknown_tags(pos - 1)
+            items.append(self)
+        r.pos = pos
+        return items
 
-    def write(self, w: Writer, version: int) -> None:
+    @classmethod
+    def read_classic(cls, r: Reader, version: int) -> JoinGroupRequestProtocol:
+        self = cls.__new__(cls)
+        self.name = r.string()
+        self.metadata = r.blob()
+        return self
+
+    @staticmethod
+    def write_array(items: list[JoinGroupRequestProtocol], w: Writer, version: int) -> None:
+        buf = w.buf
         if version >= 6:
-            w.compact_string(self.name)
-            w.compact_blob(self.metadata)
-            w.no_tags()
+            count = len(items) + 1
+            if count < 128:
+                buf.append(count)
+            else:
+                w.unsigned_varint(count)
         else:
-            w.string(self.name)
-            w.blob(self.metadata)
+            w.count(len(items))
+        for self in items:
+            if version >= 6:
+                w.compact_string(self.name)
+                w.compact_blob(self.metadata)
+                buf.append(0)
+            else:
+                w.string(self.name)
+                w.blob(self.metadata)
 
 
 @attrs.define
@@ -62,65 +101,140 @@ class JoinGroupRequest:
     def read(cls, r: Reader, version: int) -> JoinGroupRequest:
         if not 0 <= version <= 9:
             raise UnsupportedVersion("JoinGroupRequest", version)
-        if version >= 6:
-            group_id = r.compact_string()
-        else:
-            group_id = r.string()
+        if version < 6:
+            return cls.read_classic(r, version)
+        try:
+            buf = r.buf
+            pos = r.pos
+            self = cls.__new__(cls)
+            group_id_size = buf[pos]
+            pos += 1
+            if 0 < group_id_size < 128:
+                text, _ = SHORT_TEXT[group_id_size].unpack_from(buf, pos)
+                self.group_id = text.decode()
+                pos += group_id_size - 1
+            else:
+                r.pos = pos - 1
+                self.group_id = r.compact_string()
+                pos = r.pos
+            self.session_timeout_ms, self.rebalance_timeout_ms, member_id_size = _I32_I32_HEAD.unpack_from(buf, pos)
+            pos += 9
+            if 0 < member_id_size < 128:
+                text, group_instance_id_size = SHORT_TEXT[member_id_size].unpack_from(buf, pos)
+                self.member_id = text.decode()
+                pos += member_id_size
+            else:
+                r.pos = pos - 1
+                self.member_id = r.compact_string()
+                pos = r.pos
+                group_instance_id_size = buf[pos]
+                pos += 1
+            if 0 < group_instance_id_size < 128:
+                text, protocol_type_size = SHORT_TEXT[group_instance_id_size].unpack_from(buf, pos)
+                self.group_instance_id = text.decode()
+                pos += group_instance_id_size
+            elif group_instance_id_size == 0:
+                self.group_instance_id = None
+                protocol_type_size = buf[pos]
+                pos += 1
+            else:
+                r.pos = pos - 1
+                self.group_instance_id = r.compact_nullable_string()
+                pos = r.pos
+                protocol_type_size = buf[pos]
+                pos += 1
+            if 0 < protocol_type_size < 128:
+                text, protocols_count = SHORT_TEXT[protocol_type_size].unpack_from(buf, pos)
+                self.protocol_type = text.decode()
+                pos += protocol_type_size
+            else:
+                r.pos = pos - 1
+                self.protocol_type = r.compact_string()
+                pos = r.pos
+                protocols_count = buf[pos]
+                pos += 1
+            if version >= 8:
+                r.pos = pos
+                self.protocols = (
+                    []
+                    if protocols_count == 1
+                    else JoinGroupRequestProtocol.read_array(r, version, r.elements(protocols_count, 3))
+                )
+                pos = r.pos
+                reason_size = buf[pos]
+                pos += 1
+                if 0 < reason_size < 128:
+                    text, tags = SHORT_TEXT[reason_size].unpack_from(buf, pos)
+                    self.reason = text.decode()
+                    pos += reason_size
+                elif reason_size == 0:
+                    self.reason = None
+                    tags = buf[pos]
+                    pos += 1
+                else:
+                    r.pos = pos - 1
+                    self.reason = r.compact_nullable_string()
+                    pos = r.pos
+                    tags = buf[pos]
+                    pos += 1
+            else:
+                r.pos = pos
+                self.protocols = (
+                    []
+                    if protocols_count == 1
+                    else JoinGroupRequestProtocol.read_array(r, version, r.elements(protocols_count, 3))
+                )
+                pos = r.pos
+                tags = buf[pos]
+                pos += 1
+                self.reason = None
+            if tags:
+                pos = r.unknown_tags(pos - 1)
+            r.pos = pos
+        except MALFORMED as error:
+            raise r.malformed(error) from None
+        return self
+
+    @classmethod
+    def read_classic(cls, r: Reader, version: int) -> JoinGroupRequest:
+        self = cls.__new__(cls)
+        self.group_id = r.string()
         if version >= 1:
-            session_timeout_ms, rebalance_timeout_ms = r.unpack(_I32_I32)
+            self.session_timeout_ms, self.rebalance_timeout_ms = r.unpack(_I32_I32)
         else:
-            session_timeout_ms = r.int32()
-            rebalance_timeout_ms = -1
-        if version >= 6:
-            member_id = r.compact_string()
+            self.session_timeout_ms = r.int32()
+            self.rebalance_timeout_ms = -1
+        self.member_id = r.string()
+        if version >= 5:
+            self.group_instance_id = r.nullable_string()
         else:
-            member_id = r.string()
-        if version >= 6:
-            group_instance_id = r.compact_nullable_string()
-        elif version >= 5:
-            group_instance_id = r.nullable_string()
-        else:
-            group_instance_id = None
-        if version >= 6:
-            protocol_type = r.compact_string()
-            protocols = [JoinGroupRequestProtocol.read(r, version) for _ in range(r.compact_count(3))]
-        else:
-            protocol_type = r.string()
-            protocols = [JoinGroupRequestProtocol.read(r, version) for _ in range(r.count(6))]
-        if version >= 8:
-            reason = r.compact_nullable_string()
-        else:
-            reason = None
-        if version >= 6:
-            r.skip_tags()
-        return cls(
-            group_id,
-            session_timeout_ms,
-            rebalance_timeout_ms,
-            member_id,
-            group_instance_id,
-            protocol_type,
-            protocols,
-            reason,
-        )
+            self.group_instance_id = None
+        self.protocol_type = r.string()
+        self.protocols = [JoinGroupRequestProtocol.read_classic(r, version) for _ in range(r.count(6))]
+        self.reason = None
+        return self
 
     def write(self, w: Writer, version: int) -> None:
         if not 0 <= version <= 9:
             raise UnsupportedVersion("JoinGroupRequest", version)
+        buf = w.buf
         if version >= 6:
             w.compact_string(self.group_id)
         else:
             w.string(self.group_id)
         if version >= 1:
-            w.buf += _I32_I32.pack(self.session_timeout_ms, self.rebalance_timeout_ms)
+            buf += _I32_I32.pack(self.session_timeout_ms, self.rebalance_timeout_ms)
         else:
-            w.int32(self.session_timeout_ms)
+            buf += _I32.pack(self.session_timeout_ms)
         if version >= 6:
             w.compact_string(self.member_id)
         else:
             w.string(self.member_id)
         if version >= 6:
-            w.compact_nullable_string(self.group_instance_id)
+            if self.group_instance_id is None:
+                buf.append(0)
+            else:
+                w.compact_string(self.group_instance_id)
         elif version >= 5:
             w.nullable_string(self.group_instance_id)
         else:
@@ -128,18 +242,27 @@ class JoinGroupRequest:
                 raise UnsupportedField("JoinGroupRequest.group_instance_id", version)
         if version >= 6:
             w.compact_string(self.protocol_type)
-            w.compact_count(len(self.protocols))
-            for protocol in self.protocols:
-                protocol.write(w, version)
         else:
             w.string(self.protocol_type)
-            w.count(len(self.protocols))
-            for protocol in self.protocols:
-                protocol.write(w, version)
         if version >= 8:
-            w.compact_nullable_string(self.reason)
-        if version >= 6:
-            w.no_tags()
+            if self.protocols:
+                JoinGroupRequestProtocol.write_array(self.protocols, w, version)
+            else:
+                buf.append(1)
+        elif version >= 6:
+            if self.protocols:
+                JoinGroupRequestProtocol.write_array(self.protocols, w, version)
+            else:
+                buf.append(1)
+            buf.append(0)
+        else:
+            JoinGroupRequestProtocol.write_array(self.protocols, w, version)
+        if version >= 8:
+            if self.reason is None:
+                buf.append(0)
+            else:
+                w.compact_string(self.reason)
+            buf.append(0)
 
 
 @attrs.define
@@ -150,37 +273,52 @@ class JoinGroupResponseMember:
 
     @classmethod
     def read(cls, r: Reader, version: int) -> JoinGroupResponseMember:
+        self = cls.__new__(cls)
         if version >= 6:
-            member_id = r.compact_string()
+            self.member_id = r.compact_string()
         else:
-            member_id = r.string()
+            self.member_id = r.string()
         if version >= 6:
-            group_instance_id = r.compact_nullable_string()
+            self.group_instance_id = r.compact_nullable_string()
         elif version >= 5:
-            group_instance_id = r.nullable_string()
+            self.group_instance_id = r.nullable_string()
         else:
-            group_instance_id = None
+            self.group_instance_id = None
         if version >= 6:
-            metadata = r.compact_blob()
+            self.metadata = r.compact_blob()
             r.skip_tags()
         else:
-            metadata = r.blob()
-        return cls(member_id, group_instance_id, metadata)
+            self.metadata = r.blob()
+        return self
 
-    def write(self, w: Writer, version: int) -> None:
+    @staticmethod
+    def write_array(items: list[JoinGroupResponseMember], w: Writer, version: int) -> None:
+        buf = w.buf
         if version >= 6:
-            w.compact_string(self.member_id)
+            count = len(items) + 1
+            if count < 128:
+                buf.append(count)
+            else:
+                w.unsigned_varint(count)
         else:
-            w.string(self.member_id)
-        if version >= 6:
-            w.compact_nullable_string(self.group_instance_id)
-        elif version == 5:
-            w.nullable_string(self.group_instance_id)
-        if version >= 6:
-            w.compact_blob(self.metadata)
-            w.no_tags()
-        else:
-            w.blob(self.metadata)
+            w.count(len(items))
+        for self in items:
+            if version >= 6:
+                w.compact_string(self.member_id)
+            else:
+                w.string(self.member_id)
+            if version >= 6:
+                if self.group_instance_id is None:
+                    buf.append(0)
+                else:
+                    w.compact_string(self.group_instance_id)
+            elif version == 5:
+                w.nullable_string(self.group_instance_id)
+            if version >= 6:
+                w.compact_blob(self.metadata)
+                buf.append(0)
+            else:
+                w.blob(self.metadata)
 
 
 @attrs.define
@@ -203,59 +341,57 @@ class JoinGroupResponse:
     def read(cls, r: Reader, version: int) -> JoinGroupResponse:
         if not 0 <= version <= 9:
             raise UnsupportedVersion("JoinGroupResponse", version)
+        self = cls.__new__(cls)
         if version >= 2:
-            throttle_time_ms, error_code, generation_id = r.unpack(_I32_I16_I32)
+            self.throttle_time_ms, self.error_code, self.generation_id = r.unpack(_I32_I16_I32)
         else:
-            error_code, generation_id = r.unpack(_I16_I32)
-            throttle_time_ms = 0
+            self.error_code, self.generation_id = r.unpack(_I16_I32)
+            self.throttle_time_ms = 0
         if version >= 7:
-            protocol_type = r.compact_nullable_string()
+            self.protocol_type = r.compact_nullable_string()
         else:
-            protocol_type = None
+            self.protocol_type = None
         if version >= 7:
-            protocol_name = r.compact_nullable_string()
+            self.protocol_name = r.compact_nullable_string()
         elif version >= 6:
-            protocol_name = r.compact_string()
+            self.protocol_name = r.compact_string()
         else:
-            protocol_name = r.string()
+            self.protocol_name = r.string()
         if version >= 6:
-            leader = r.compact_string()
+            self.leader = r.compact_string()
         else:
-            leader = r.string()
+            self.leader = r.string()
         if version >= 9:
-            skip_assignment = r.boolean()
+            self.skip_assignment = r.boolean()
         else:
-            skip_assignment = False
+            self.skip_assignment = False
         if version >= 6:
-            member_id = r.compact_string()
-            members = [JoinGroupResponseMember.read(r, version) for _ in range(r.compact_count(4))]
+            self.member_id = r.compact_string()
+            self.members = [JoinGroupResponseMember.read(r, version) for _ in range(r.compact_count(4))]
             r.skip_tags()
         else:
-            member_id = r.string()
-            members = [JoinGroupResponseMember.read(r, version) for _ in range(r.count(6))]
-        return cls(
-            throttle_time_ms,
-            error_code,
-            generation_id,
-            protocol_type,
-            protocol_name,
-            leader,
-            skip_assignment,
-            member_id,
-            members,
-        )
+            self.member_id = r.string()
+            self.members = [JoinGroupResponseMember.read(r, version) for _ in range(r.count(6))]
+        return self
 
     def write(self, w: Writer, version: int) -> None:
         if not 0 <= version <= 9:
             raise UnsupportedVersion("JoinGroupResponse", version)
+        buf = w.buf
         if version >= 2:
-            w.buf += _I32_I16_I32.pack(self.throttle_time_ms, self.error_code, self.generation_id)
+            buf += _I32_I16_I32.pack(self.throttle_time_ms, self.error_code, self.generation_id)
         else:
-            w.buf += _I16_I32.pack(self.error_code, self.generation_id)
+            buf += _I16_I32.pack(self.error_code, self.generation_id)
         if version >= 7:
-            w.compact_nullable_string(self.protocol_type)
+            if self.protocol_type is None:
+                buf.append(0)
+            else:
+                w.compact_string(self.protocol_type)
         if version >= 7:
-            w.compact_nullable_string(self.protocol_name)
+            if self.protocol_name is None:
+                buf.append(0)
+            else:
+                w.compact_string(self.protocol_name)
         elif version >= 6:
             w.compact_string(required(self.protocol_name, "JoinGroupResponse.protocol_name"))
         else:
@@ -265,18 +401,17 @@ class JoinGroupResponse:
         else:
             w.string(self.leader)
         if version >= 9:
-            w.boolean(self.skip_assignment)
+            buf += _BOOL.pack(self.skip_assignment)
         else:
             if self.skip_assignment:
                 raise UnsupportedField("JoinGroupResponse.skip_assignment", version)
         if version >= 6:
             w.compact_string(self.member_id)
-            w.compact_count(len(self.members))
-            for member in self.members:
-                member.write(w, version)
-            w.no_tags()
+            if self.members:
+                JoinGroupResponseMember.write_array(self.members, w, version)
+            else:
+                buf.append(1)
+            buf.append(0)
         else:
             w.string(self.member_id)
-            w.count(len(self.members))
-            for member in self.members:
-                member.write(w, version)
+            JoinGroupResponseMember.write_array(self.members, w, version)

@@ -10,8 +10,10 @@ from typing import ClassVar
 
 import attrs
 
-from kwire_protocol.wire import Reader, UnsupportedField, UnsupportedVersion, Writer
+from kwire_protocol.wire import MALFORMED, SHORT_TEXT, Reader, UnsupportedField, UnsupportedVersion, Writer
 
+_I16 = Struct(">h")
+_I16_NO_TAGS = Struct(">hx")
 _I32_I16 = Struct(">ih")
 
 
@@ -22,32 +24,119 @@ class MemberIdentity:
     reason: str | None = None  # v5+
 
     @classmethod
-    def read(cls, r: Reader, version: int) -> MemberIdentity:
-        if version >= 4:
-            member_id = r.compact_string()
-            group_instance_id = r.compact_nullable_string()
-        else:
-            member_id = r.string()
-            group_instance_id = r.nullable_string()
-        if version >= 5:
-            reason = r.compact_nullable_string()
-        else:
-            reason = None
-        if version >= 4:
-            r.skip_tags()
-        return cls(member_id, group_instance_id, reason)
+    def read_array(cls, r: Reader, version: int, count: int) -> list[MemberIdentity]:
+        buf = r.buf
+        pos = r.pos
+        new = cls.__new__
+        items: list[MemberIdentity] = []
+        for _ in range(count):
+            self = new(cls)
+            member_id_size = buf[pos]
+            pos += 1
+            if 0 < member_id_size < 128:
+                text, group_instance_id_size = SHORT_TEXT[member_id_size].unpack_from(buf, pos)
+                self.member_id = text.decode()
+                pos += member_id_size
+            else:
+                r.pos = pos - 1
+                self.member_id = r.compact_string()
+                pos = r.pos
+                group_instance_id_size = buf[pos]
+                pos += 1
+            if version >= 5:
+                if 0 < group_instance_id_size < 128:
+                    text, reason_size = SHORT_TEXT[group_instance_id_size].unpack_from(buf, pos)
+                    self.group_instance_id = text.decode()
+                    pos += group_instance_id_size
+                elif group_instance_id_size == 0:
+                    self.group_instance_id = None
+                    reason_size = buf[pos]
+                    pos += 1
+                else:
+                    r.pos = pos - 1
+                    self.group_instance_id = r.compact_nullable_string()
+                    pos = r.pos
+                    reason_size = buf[pos]
+                    pos += 1
+                if 0 < reason_size < 128:
+                    text, tags = SHORT_TEXT[reason_size].unpack_from(buf, pos)
+                    self.reason = text.decode()
+                    pos += reason_size
+                elif reason_size == 0:
+                    self.reason = None
+                    tags = buf[pos]
+                    pos += 1
+                else:
+                    r.pos = pos - 1
+                    self.reason = r.compact_nullable_string()
+                    pos = r.pos
+                    tags = buf[pos]
+                    pos += 1
+            else:
+                if 0 < group_instance_id_size < 128:
+                    text, tags = SHORT_TEXT[group_instance_id_size].unpack_from(buf, pos)
+                    self.group_instance_id = text.decode()
+                    pos += group_instance_id_size
+                elif group_instance_id_size == 0:
+                    self.group_instance_id = None
+                    tags = buf[pos]
+                    pos += 1
+                else:
+                    r.pos = pos - 1
+                    self.group_instance_id = r.compact_nullable_string()
+                    pos = r.pos
+                    tags = buf[pos]
+                    pos += 1
+                self.reason = None
+            if tags:
+                pos = r.unknown_tags(pos - 1)
+            items.append(self)
+        r.pos = pos
+        return items
 
-    def write(self, w: Writer, version: int) -> None:
+    @classmethod
+    def read_classic(cls, r: Reader, version: int) -> MemberIdentity:
+        self = cls.__new__(cls)
+        self.member_id = r.string()
+        self.group_instance_id = r.nullable_string()
+        self.reason = None
+        return self
+
+    @staticmethod
+    def write_array(items: list[MemberIdentity], w: Writer, version: int) -> None:
+        buf = w.buf
         if version >= 4:
-            w.compact_string(self.member_id)
-            w.compact_nullable_string(self.group_instance_id)
+            count = len(items) + 1
+            if count < 128:
+                buf.append(count)
+            else:
+                w.unsigned_varint(count)
         else:
-            w.string(self.member_id)
-            w.nullable_string(self.group_instance_id)
-        if version >= 5:
-            w.compact_nullable_string(self.reason)
-        if version >= 4:
-            w.no_tags()
+            w.count(len(items))
+        for self in items:
+            if version >= 4:
+                w.compact_string(self.member_id)
+            else:
+                w.string(self.member_id)
+            if version >= 5:
+                if self.group_instance_id is None:
+                    buf.append(0)
+                else:
+                    w.compact_string(self.group_instance_id)
+            elif version >= 4:
+                if self.group_instance_id is None:
+                    buf.append(0)
+                else:
+                    w.compact_string(self.group_instance_id)
+                buf.append(0)
+            else:
+                w.nullable_string(self.group_instance_id)
+            if version >= 5:
+                if self.reason is None:
+                    buf.append(0)
+                else:
+                    w.compact_string(self.reason)
+                buf.append(0)
 
 
 @attrs.define
@@ -64,27 +153,55 @@ class LeaveGroupRequest:
     def read(cls, r: Reader, version: int) -> LeaveGroupRequest:
         if not 0 <= version <= 5:
             raise UnsupportedVersion("LeaveGroupRequest", version)
-        if version >= 4:
-            group_id = r.compact_string()
-        else:
-            group_id = r.string()
+        if version < 4:
+            return cls.read_classic(r, version)
+        try:
+            buf = r.buf
+            pos = r.pos
+            self = cls.__new__(cls)
+            group_id_size = buf[pos]
+            pos += 1
+            if 0 < group_id_size < 128:
+                text, members_count = SHORT_TEXT[group_id_size].unpack_from(buf, pos)
+                self.group_id = text.decode()
+                pos += group_id_size
+            else:
+                r.pos = pos - 1
+                self.group_id = r.compact_string()
+                pos = r.pos
+                members_count = buf[pos]
+                pos += 1
+            self.member_id = ""
+            r.pos = pos
+            self.members = (
+                [] if members_count == 1 else MemberIdentity.read_array(r, version, r.elements(members_count, 3))
+            )
+            pos = r.pos
+            tags = buf[pos]
+            pos += 1
+            if tags:
+                pos = r.unknown_tags(pos - 1)
+            r.pos = pos
+        except MALFORMED as error:
+            raise r.malformed(error) from None
+        return self
+
+    @classmethod
+    def read_classic(cls, r: Reader, version: int) -> LeaveGroupRequest:
+        self = cls.__new__(cls)
+        self.group_id = r.string()
         if version >= 3:
-            member_id = ""
+            self.member_id = ""
+            self.members = [MemberIdentity.read_classic(r, version) for _ in range(r.count(4))]
         else:
-            member_id = r.string()
-        if version >= 4:
-            members = [MemberIdentity.read(r, version) for _ in range(r.compact_count(3))]
-        elif version >= 3:
-            members = [MemberIdentity.read(r, version) for _ in range(r.count(4))]
-        else:
-            members = []
-        if version >= 4:
-            r.skip_tags()
-        return cls(group_id, member_id, members)
+            self.member_id = r.string()
+            self.members = []
+        return self
 
     def write(self, w: Writer, version: int) -> None:
         if not 0 <= version <= 5:
             raise UnsupportedVersion("LeaveGroupRequest", version)
+        buf = w.buf
         if version >= 4:
             w.compact_string(self.group_id)
         else:
@@ -95,18 +212,16 @@ class LeaveGroupRequest:
         else:
             w.string(self.member_id)
         if version >= 4:
-            w.compact_count(len(self.members))
-            for member in self.members:
-                member.write(w, version)
+            if self.members:
+                MemberIdentity.write_array(self.members, w, version)
+            else:
+                buf.append(1)
+            buf.append(0)
         elif version >= 3:
-            w.count(len(self.members))
-            for member in self.members:
-                member.write(w, version)
+            MemberIdentity.write_array(self.members, w, version)
         else:
             if self.members:
                 raise UnsupportedField("LeaveGroupRequest.members", version)
-        if version >= 4:
-            w.no_tags()
 
 
 @attrs.define
@@ -117,27 +232,41 @@ class MemberResponse:
 
     @classmethod
     def read(cls, r: Reader, version: int) -> MemberResponse:
+        self = cls.__new__(cls)
         if version >= 4:
-            member_id = r.compact_string()
-            group_instance_id = r.compact_nullable_string()
+            self.member_id = r.compact_string()
+            self.group_instance_id = r.compact_nullable_string()
         else:
-            member_id = r.string()
-            group_instance_id = r.nullable_string()
-        error_code = r.int16()
+            self.member_id = r.string()
+            self.group_instance_id = r.nullable_string()
+        self.error_code = r.int16()
         if version >= 4:
             r.skip_tags()
-        return cls(member_id, group_instance_id, error_code)
+        return self
 
-    def write(self, w: Writer, version: int) -> None:
+    @staticmethod
+    def write_array(items: list[MemberResponse], w: Writer, version: int) -> None:
+        buf = w.buf
         if version >= 4:
-            w.compact_string(self.member_id)
-            w.compact_nullable_string(self.group_instance_id)
+            count = len(items) + 1
+            if count < 128:
+                buf.append(count)
+            else:
+                w.unsigned_varint(count)
         else:
-            w.string(self.member_id)
-            w.nullable_string(self.group_instance_id)
-        w.int16(self.error_code)
-        if version >= 4:
-            w.no_tags()
+            w.count(len(items))
+        for self in items:
+            if version >= 4:
+                w.compact_string(self.member_id)
+                if self.group_instance_id is None:
+                    buf.append(0)
+                else:
+                    w.compact_string(self.group_instance_id)
+                buf += _I16_NO_TAGS.pack(self.error_code)
+            else:
+                w.string(self.member_id)
+                w.nullable_string(self.group_instance_id)
+                buf += _I16.pack(self.error_code)
 
 
 @attrs.define
@@ -154,38 +283,38 @@ class LeaveGroupResponse:
     def read(cls, r: Reader, version: int) -> LeaveGroupResponse:
         if not 0 <= version <= 5:
             raise UnsupportedVersion("LeaveGroupResponse", version)
+        self = cls.__new__(cls)
         if version >= 1:
-            throttle_time_ms, error_code = r.unpack(_I32_I16)
+            self.throttle_time_ms, self.error_code = r.unpack(_I32_I16)
         else:
-            error_code = r.int16()
-            throttle_time_ms = 0
+            self.error_code = r.int16()
+            self.throttle_time_ms = 0
         if version >= 4:
-            members = [MemberResponse.read(r, version) for _ in range(r.compact_count(5))]
+            self.members = [MemberResponse.read(r, version) for _ in range(r.compact_count(5))]
         elif version >= 3:
-            members = [MemberResponse.read(r, version) for _ in range(r.count(6))]
+            self.members = [MemberResponse.read(r, version) for _ in range(r.count(6))]
         else:
-            members = []
+            self.members = []
         if version >= 4:
             r.skip_tags()
-        return cls(throttle_time_ms, error_code, members)
+        return self
 
     def write(self, w: Writer, version: int) -> None:
         if not 0 <= version <= 5:
             raise UnsupportedVersion("LeaveGroupResponse", version)
+        buf = w.buf
         if version >= 1:
-            w.buf += _I32_I16.pack(self.throttle_time_ms, self.error_code)
+            buf += _I32_I16.pack(self.throttle_time_ms, self.error_code)
         else:
-            w.int16(self.error_code)
+            buf += _I16.pack(self.error_code)
         if version >= 4:
-            w.compact_count(len(self.members))
-            for member in self.members:
-                member.write(w, version)
+            if self.members:
+                MemberResponse.write_array(self.members, w, version)
+            else:
+                buf.append(1)
+            buf.append(0)
         elif version >= 3:
-            w.count(len(self.members))
-            for member in self.members:
-                member.write(w, version)
+            MemberResponse.write_array(self.members, w, version)
         else:
             if self.members:
                 raise UnsupportedField("LeaveGroupResponse.members", version)
-        if version >= 4:
-            w.no_tags()

@@ -10,9 +10,10 @@ from typing import ClassVar
 
 import attrs
 
-from kwire_protocol.wire import Reader, UnsupportedField, UnsupportedVersion, Writer
+from kwire_protocol.wire import MALFORMED, Reader, UnsupportedField, UnsupportedVersion, Writer
 
 _I32_I16 = Struct(">ih")
+_I8_NO_TAGS = Struct(">bx")
 
 
 @attrs.define
@@ -27,23 +28,39 @@ class ListConfigResourcesRequest:
     def read(cls, r: Reader, version: int) -> ListConfigResourcesRequest:
         if not 0 <= version <= 1:
             raise UnsupportedVersion("ListConfigResourcesRequest", version)
-        if version >= 1:
-            resource_types = r.int8s(r.compact_count(1))
-        else:
-            resource_types = []
-        r.skip_tags()
-        return cls(resource_types)
+        try:
+            buf = r.buf
+            pos = r.pos
+            self = cls.__new__(cls)
+            if version >= 1:
+                r.pos = pos
+                self.resource_types = r.int8s(r.compact_count(1))
+                pos = r.pos
+                tags = buf[pos]
+                pos += 1
+            else:
+                tags = buf[pos]
+                pos += 1
+                self.resource_types = []
+            if tags:
+                pos = r.unknown_tags(pos - 1)
+            r.pos = pos
+        except MALFORMED as error:
+            raise r.malformed(error) from None
+        return self
 
     def write(self, w: Writer, version: int) -> None:
         if not 0 <= version <= 1:
             raise UnsupportedVersion("ListConfigResourcesRequest", version)
+        buf = w.buf
         if version >= 1:
             w.compact_count(len(self.resource_types))
             w.int8s(self.resource_types)
+            buf.append(0)
         else:
             if self.resource_types:
                 raise UnsupportedField("ListConfigResourcesRequest.resource_types", version)
-        w.no_tags()
+            buf.append(0)
 
 
 @attrs.define
@@ -53,19 +70,30 @@ class ConfigResource:
 
     @classmethod
     def read(cls, r: Reader, version: int) -> ConfigResource:
-        resource_name = r.compact_string()
+        self = cls.__new__(cls)
+        self.resource_name = r.compact_string()
         if version >= 1:
-            resource_type = r.int8()
+            self.resource_type = r.int8()
         else:
-            resource_type = 16
+            self.resource_type = 16
         r.skip_tags()
-        return cls(resource_name, resource_type)
+        return self
 
-    def write(self, w: Writer, version: int) -> None:
-        w.compact_string(self.resource_name)
-        if version >= 1:
-            w.int8(self.resource_type)
-        w.no_tags()
+    @staticmethod
+    def write_array(items: list[ConfigResource], w: Writer, version: int) -> None:
+        buf = w.buf
+        count = len(items) + 1
+        if count < 128:
+            buf.append(count)
+        else:
+            w.unsigned_varint(count)
+        for self in items:
+            if version >= 1:
+                w.compact_string(self.resource_name)
+                buf += _I8_NO_TAGS.pack(self.resource_type)
+            else:
+                w.compact_string(self.resource_name)
+                buf.append(0)
 
 
 @attrs.define
@@ -82,16 +110,19 @@ class ListConfigResourcesResponse:
     def read(cls, r: Reader, version: int) -> ListConfigResourcesResponse:
         if not 0 <= version <= 1:
             raise UnsupportedVersion("ListConfigResourcesResponse", version)
-        throttle_time_ms, error_code = r.unpack(_I32_I16)
-        config_resources = [ConfigResource.read(r, version) for _ in range(r.compact_count(2))]
+        self = cls.__new__(cls)
+        self.throttle_time_ms, self.error_code = r.unpack(_I32_I16)
+        self.config_resources = [ConfigResource.read(r, version) for _ in range(r.compact_count(2))]
         r.skip_tags()
-        return cls(throttle_time_ms, error_code, config_resources)
+        return self
 
     def write(self, w: Writer, version: int) -> None:
         if not 0 <= version <= 1:
             raise UnsupportedVersion("ListConfigResourcesResponse", version)
-        w.buf += _I32_I16.pack(self.throttle_time_ms, self.error_code)
-        w.compact_count(len(self.config_resources))
-        for config_resource in self.config_resources:
-            config_resource.write(w, version)
-        w.no_tags()
+        buf = w.buf
+        buf += _I32_I16.pack(self.throttle_time_ms, self.error_code)
+        if self.config_resources:
+            ConfigResource.write_array(self.config_resources, w, version)
+        else:
+            buf.append(1)
+        buf.append(0)

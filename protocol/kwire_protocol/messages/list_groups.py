@@ -10,8 +10,9 @@ from typing import ClassVar
 
 import attrs
 
-from kwire_protocol.wire import Reader, UnsupportedField, UnsupportedVersion, Writer
+from kwire_protocol.wire import MALFORMED, Reader, UnsupportedField, UnsupportedVersion, Writer
 
+_I16 = Struct(">h")
 _I32_I16 = Struct(">ih")
 
 
@@ -28,25 +29,62 @@ class ListGroupsRequest:
     def read(cls, r: Reader, version: int) -> ListGroupsRequest:
         if not 0 <= version <= 5:
             raise UnsupportedVersion("ListGroupsRequest", version)
-        if version >= 4:
-            states_filter = [r.compact_string() for _ in range(r.compact_count(1))]
-        else:
-            states_filter = []
-        if version >= 5:
-            types_filter = [r.compact_string() for _ in range(r.compact_count(1))]
-        else:
-            types_filter = []
-        if version >= 3:
-            r.skip_tags()
-        return cls(states_filter, types_filter)
+        if version < 3:
+            return cls.read_classic(r, version)
+        try:
+            buf = r.buf
+            pos = r.pos
+            self = cls.__new__(cls)
+            if version <= 3:
+                tags = buf[pos]
+                pos += 1
+            if version >= 5:
+                r.pos = pos
+                self.states_filter = [r.compact_string() for _ in range(r.compact_count(1))]
+                pos = r.pos
+            elif version >= 4:
+                r.pos = pos
+                self.states_filter = [r.compact_string() for _ in range(r.compact_count(1))]
+                pos = r.pos
+                tags = buf[pos]
+                pos += 1
+            else:
+                self.states_filter = []
+            if version >= 5:
+                r.pos = pos
+                self.types_filter = [r.compact_string() for _ in range(r.compact_count(1))]
+                pos = r.pos
+                tags = buf[pos]
+                pos += 1
+            else:
+                self.types_filter = []
+            if tags:
+                pos = r.unknown_tags(pos - 1)
+            r.pos = pos
+        except MALFORMED as error:
+            raise r.malformed(error) from None
+        return self
+
+    @classmethod
+    def read_classic(cls, r: Reader, version: int) -> ListGroupsRequest:
+        self = cls.__new__(cls)
+        self.states_filter = []
+        self.types_filter = []
+        return self
 
     def write(self, w: Writer, version: int) -> None:
         if not 0 <= version <= 5:
             raise UnsupportedVersion("ListGroupsRequest", version)
-        if version >= 4:
+        buf = w.buf
+        if version >= 5:
             w.compact_count(len(self.states_filter))
             for states_filter_item in self.states_filter:
                 w.compact_string(states_filter_item)
+        elif version >= 4:
+            w.compact_count(len(self.states_filter))
+            for states_filter_item in self.states_filter:
+                w.compact_string(states_filter_item)
+            buf.append(0)
         else:
             if self.states_filter:
                 raise UnsupportedField("ListGroupsRequest.states_filter", version)
@@ -54,11 +92,12 @@ class ListGroupsRequest:
             w.compact_count(len(self.types_filter))
             for types_filter_item in self.types_filter:
                 w.compact_string(types_filter_item)
+            buf.append(0)
         else:
             if self.types_filter:
                 raise UnsupportedField("ListGroupsRequest.types_filter", version)
-        if version >= 3:
-            w.no_tags()
+        if version == 3:
+            buf.append(0)
 
 
 @attrs.define
@@ -70,37 +109,56 @@ class ListedGroup:
 
     @classmethod
     def read(cls, r: Reader, version: int) -> ListedGroup:
+        self = cls.__new__(cls)
         if version >= 3:
-            group_id = r.compact_string()
-            protocol_type = r.compact_string()
+            self.group_id = r.compact_string()
+            self.protocol_type = r.compact_string()
         else:
-            group_id = r.string()
-            protocol_type = r.string()
+            self.group_id = r.string()
+            self.protocol_type = r.string()
         if version >= 4:
-            group_state = r.compact_string()
+            self.group_state = r.compact_string()
         else:
-            group_state = ""
+            self.group_state = ""
         if version >= 5:
-            group_type = r.compact_string()
+            self.group_type = r.compact_string()
         else:
-            group_type = ""
+            self.group_type = ""
         if version >= 3:
             r.skip_tags()
-        return cls(group_id, protocol_type, group_state, group_type)
+        return self
 
-    def write(self, w: Writer, version: int) -> None:
+    @staticmethod
+    def write_array(items: list[ListedGroup], w: Writer, version: int) -> None:
+        buf = w.buf
         if version >= 3:
-            w.compact_string(self.group_id)
-            w.compact_string(self.protocol_type)
+            count = len(items) + 1
+            if count < 128:
+                buf.append(count)
+            else:
+                w.unsigned_varint(count)
         else:
-            w.string(self.group_id)
-            w.string(self.protocol_type)
-        if version >= 4:
-            w.compact_string(self.group_state)
-        if version >= 5:
-            w.compact_string(self.group_type)
-        if version >= 3:
-            w.no_tags()
+            w.count(len(items))
+        for self in items:
+            if version >= 3:
+                w.compact_string(self.group_id)
+            else:
+                w.string(self.group_id)
+            if version >= 4:
+                w.compact_string(self.protocol_type)
+            elif version >= 3:
+                w.compact_string(self.protocol_type)
+                buf.append(0)
+            else:
+                w.string(self.protocol_type)
+            if version >= 5:
+                w.compact_string(self.group_state)
+            elif version == 4:
+                w.compact_string(self.group_state)
+                buf.append(0)
+            if version >= 5:
+                w.compact_string(self.group_type)
+                buf.append(0)
 
 
 @attrs.define
@@ -117,31 +175,32 @@ class ListGroupsResponse:
     def read(cls, r: Reader, version: int) -> ListGroupsResponse:
         if not 0 <= version <= 5:
             raise UnsupportedVersion("ListGroupsResponse", version)
+        self = cls.__new__(cls)
         if version >= 1:
-            throttle_time_ms, error_code = r.unpack(_I32_I16)
+            self.throttle_time_ms, self.error_code = r.unpack(_I32_I16)
         else:
-            error_code = r.int16()
-            throttle_time_ms = 0
+            self.error_code = r.int16()
+            self.throttle_time_ms = 0
         if version >= 3:
-            groups = [ListedGroup.read(r, version) for _ in range(r.compact_count(3))]
+            self.groups = [ListedGroup.read(r, version) for _ in range(r.compact_count(3))]
             r.skip_tags()
         else:
-            groups = [ListedGroup.read(r, version) for _ in range(r.count(4))]
-        return cls(throttle_time_ms, error_code, groups)
+            self.groups = [ListedGroup.read(r, version) for _ in range(r.count(4))]
+        return self
 
     def write(self, w: Writer, version: int) -> None:
         if not 0 <= version <= 5:
             raise UnsupportedVersion("ListGroupsResponse", version)
+        buf = w.buf
         if version >= 1:
-            w.buf += _I32_I16.pack(self.throttle_time_ms, self.error_code)
+            buf += _I32_I16.pack(self.throttle_time_ms, self.error_code)
         else:
-            w.int16(self.error_code)
+            buf += _I16.pack(self.error_code)
         if version >= 3:
-            w.compact_count(len(self.groups))
-            for group in self.groups:
-                group.write(w, version)
-            w.no_tags()
+            if self.groups:
+                ListedGroup.write_array(self.groups, w, version)
+            else:
+                buf.append(1)
+            buf.append(0)
         else:
-            w.count(len(self.groups))
-            for group in self.groups:
-                group.write(w, version)
+            ListedGroup.write_array(self.groups, w, version)

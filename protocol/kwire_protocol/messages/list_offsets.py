@@ -10,13 +10,20 @@ from typing import ClassVar
 
 import attrs
 
-from kwire_protocol.wire import Reader, UnsupportedField, UnsupportedVersion, Writer
+from kwire_protocol.wire import MALFORMED, SHORT_TEXT, Reader, UnsupportedField, UnsupportedVersion, Writer
 
+_I32 = Struct(">i")
+_I32_HEAD = Struct(">iB")
 _I32_I16_I64_I64 = Struct(">ihqq")
 _I32_I16_I64_I64_I32 = Struct(">ihqqi")
+_I32_I16_I64_I64_I32_NO_TAGS = Struct(">ihqqix")
 _I32_I32_I64 = Struct(">iiq")
+_I32_I32_I64_HEAD = Struct(">iiqB")
+_I32_I32_I64_NO_TAGS = Struct(">iiqx")
 _I32_I64 = Struct(">iq")
 _I32_I8 = Struct(">ib")
+_I32_I8_HEAD = Struct(">ibB")
+_I32_NO_TAGS = Struct(">ix")
 
 
 @attrs.define
@@ -26,23 +33,51 @@ class ListOffsetsPartition:
     timestamp: int = 0
 
     @classmethod
-    def read(cls, r: Reader, version: int) -> ListOffsetsPartition:
-        if version >= 4:
-            partition_index, current_leader_epoch, timestamp = r.unpack(_I32_I32_I64)
-        else:
-            partition_index, timestamp = r.unpack(_I32_I64)
-            current_leader_epoch = -1
-        if version >= 6:
-            r.skip_tags()
-        return cls(partition_index, current_leader_epoch, timestamp)
+    def read_array(cls, r: Reader, version: int, count: int) -> list[ListOffsetsPartition]:
+        buf = r.buf
+        pos = r.pos
+        new = cls.__new__
+        items: list[ListOffsetsPartition] = []
+        for _ in range(count):
+            self = new(cls)
+            self.partition_index, self.current_leader_epoch, self.timestamp, tags = _I32_I32_I64_HEAD.unpack_from(
+                buf, pos
+            )
+            pos += 17
+            if tags:
+                pos = r.unknown_tags(pos - 1)
+            items.append(self)
+        r.pos = pos
+        return items
 
-    def write(self, w: Writer, version: int) -> None:
+    @classmethod
+    def read_classic(cls, r: Reader, version: int) -> ListOffsetsPartition:
+        self = cls.__new__(cls)
         if version >= 4:
-            w.buf += _I32_I32_I64.pack(self.partition_index, self.current_leader_epoch, self.timestamp)
+            self.partition_index, self.current_leader_epoch, self.timestamp = r.unpack(_I32_I32_I64)
         else:
-            w.buf += _I32_I64.pack(self.partition_index, self.timestamp)
+            self.partition_index, self.timestamp = r.unpack(_I32_I64)
+            self.current_leader_epoch = -1
+        return self
+
+    @staticmethod
+    def write_array(items: list[ListOffsetsPartition], w: Writer, version: int) -> None:
+        buf = w.buf
         if version >= 6:
-            w.no_tags()
+            count = len(items) + 1
+            if count < 128:
+                buf.append(count)
+            else:
+                w.unsigned_varint(count)
+        else:
+            w.count(len(items))
+        for self in items:
+            if version >= 6:
+                buf += _I32_I32_I64_NO_TAGS.pack(self.partition_index, self.current_leader_epoch, self.timestamp)
+            elif version >= 4:
+                buf += _I32_I32_I64.pack(self.partition_index, self.current_leader_epoch, self.timestamp)
+            else:
+                buf += _I32_I64.pack(self.partition_index, self.timestamp)
 
 
 @attrs.define
@@ -51,28 +86,69 @@ class ListOffsetsTopic:
     partitions: list[ListOffsetsPartition] = attrs.Factory(list)
 
     @classmethod
-    def read(cls, r: Reader, version: int) -> ListOffsetsTopic:
-        if version >= 6:
-            name = r.compact_string()
-            partitions = [ListOffsetsPartition.read(r, version) for _ in range(r.compact_count(17))]
-            r.skip_tags()
-        else:
-            name = r.string()
-            partitions = [ListOffsetsPartition.read(r, version) for _ in range(r.count(12))]
-        return cls(name, partitions)
+    def read_array(cls, r: Reader, version: int, count: int) -> list[ListOffsetsTopic]:
+        buf = r.buf
+        pos = r.pos
+        new = cls.__new__
+        items: list[ListOffsetsTopic] = []
+        for _ in range(count):
+            self = new(cls)
+            name_size = buf[pos]
+            pos += 1
+            if 0 < name_size < 128:
+                text, partitions_count = SHORT_TEXT[name_size].unpack_from(buf, pos)
+                self.name = text.decode()
+                pos += name_size
+            else:
+                r.pos = pos - 1
+                self.name = r.compact_string()
+                pos = r.pos
+                partitions_count = buf[pos]
+                pos += 1
+            r.pos = pos
+            self.partitions = (
+                []
+                if partitions_count == 1
+                else ListOffsetsPartition.read_array(r, version, r.elements(partitions_count, 17))
+            )
+            pos = r.pos
+            tags = buf[pos]
+            pos += 1
+            if tags:
+                pos = r.unknown_tags(pos - 1)
+            items.append(self)
+        r.pos = pos
+        return items
 
-    def write(self, w: Writer, version: int) -> None:
+    @classmethod
+    def read_classic(cls, r: Reader, version: int) -> ListOffsetsTopic:
+        self = cls.__new__(cls)
+        self.name = r.string()
+        self.partitions = [ListOffsetsPartition.read_classic(r, version) for _ in range(r.count(12))]
+        return self
+
+    @staticmethod
+    def write_array(items: list[ListOffsetsTopic], w: Writer, version: int) -> None:
+        buf = w.buf
         if version >= 6:
-            w.compact_string(self.name)
-            w.compact_count(len(self.partitions))
-            for partition in self.partitions:
-                partition.write(w, version)
-            w.no_tags()
+            count = len(items) + 1
+            if count < 128:
+                buf.append(count)
+            else:
+                w.unsigned_varint(count)
         else:
-            w.string(self.name)
-            w.count(len(self.partitions))
-            for partition in self.partitions:
-                partition.write(w, version)
+            w.count(len(items))
+        for self in items:
+            if version >= 6:
+                w.compact_string(self.name)
+                if self.partitions:
+                    ListOffsetsPartition.write_array(self.partitions, w, version)
+                else:
+                    buf.append(1)
+                buf.append(0)
+            else:
+                w.string(self.name)
+                ListOffsetsPartition.write_array(self.partitions, w, version)
 
 
 @attrs.define
@@ -90,44 +166,75 @@ class ListOffsetsRequest:
     def read(cls, r: Reader, version: int) -> ListOffsetsRequest:
         if not 1 <= version <= 11:
             raise UnsupportedVersion("ListOffsetsRequest", version)
+        if version < 6:
+            return cls.read_classic(r, version)
+        try:
+            buf = r.buf
+            pos = r.pos
+            self = cls.__new__(cls)
+            self.replica_id, self.isolation_level, topics_count = _I32_I8_HEAD.unpack_from(buf, pos)
+            pos += 6
+            if version >= 10:
+                r.pos = pos
+                self.topics = (
+                    [] if topics_count == 1 else ListOffsetsTopic.read_array(r, version, r.elements(topics_count, 3))
+                )
+                pos = r.pos
+                self.timeout_ms, tags = _I32_HEAD.unpack_from(buf, pos)
+                pos += 5
+            else:
+                r.pos = pos
+                self.topics = (
+                    [] if topics_count == 1 else ListOffsetsTopic.read_array(r, version, r.elements(topics_count, 3))
+                )
+                pos = r.pos
+                tags = buf[pos]
+                pos += 1
+                self.timeout_ms = 0
+            if tags:
+                pos = r.unknown_tags(pos - 1)
+            r.pos = pos
+        except MALFORMED as error:
+            raise r.malformed(error) from None
+        return self
+
+    @classmethod
+    def read_classic(cls, r: Reader, version: int) -> ListOffsetsRequest:
+        self = cls.__new__(cls)
         if version >= 2:
-            replica_id, isolation_level = r.unpack(_I32_I8)
+            self.replica_id, self.isolation_level = r.unpack(_I32_I8)
         else:
-            replica_id = r.int32()
-            isolation_level = 0
-        if version >= 6:
-            topics = [ListOffsetsTopic.read(r, version) for _ in range(r.compact_count(3))]
-        else:
-            topics = [ListOffsetsTopic.read(r, version) for _ in range(r.count(6))]
-        if version >= 10:
-            timeout_ms = r.int32()
-        else:
-            timeout_ms = 0
-        if version >= 6:
-            r.skip_tags()
-        return cls(replica_id, isolation_level, topics, timeout_ms)
+            self.replica_id = r.int32()
+            self.isolation_level = 0
+        self.topics = [ListOffsetsTopic.read_classic(r, version) for _ in range(r.count(6))]
+        self.timeout_ms = 0
+        return self
 
     def write(self, w: Writer, version: int) -> None:
         if not 1 <= version <= 11:
             raise UnsupportedVersion("ListOffsetsRequest", version)
+        buf = w.buf
         if version >= 2:
-            w.buf += _I32_I8.pack(self.replica_id, self.isolation_level)
+            buf += _I32_I8.pack(self.replica_id, self.isolation_level)
         else:
             if self.isolation_level != 0:
                 raise UnsupportedField("ListOffsetsRequest.isolation_level", version)
-            w.int32(self.replica_id)
-        if version >= 6:
-            w.compact_count(len(self.topics))
-            for topic in self.topics:
-                topic.write(w, version)
-        else:
-            w.count(len(self.topics))
-            for topic in self.topics:
-                topic.write(w, version)
+            buf += _I32.pack(self.replica_id)
         if version >= 10:
-            w.int32(self.timeout_ms)
-        if version >= 6:
-            w.no_tags()
+            if self.topics:
+                ListOffsetsTopic.write_array(self.topics, w, version)
+            else:
+                buf.append(1)
+        elif version >= 6:
+            if self.topics:
+                ListOffsetsTopic.write_array(self.topics, w, version)
+            else:
+                buf.append(1)
+            buf.append(0)
+        else:
+            ListOffsetsTopic.write_array(self.topics, w, version)
+        if version >= 10:
+            buf += _I32_NO_TAGS.pack(self.timeout_ms)
 
 
 @attrs.define
@@ -140,26 +247,42 @@ class ListOffsetsPartitionResponse:
 
     @classmethod
     def read(cls, r: Reader, version: int) -> ListOffsetsPartitionResponse:
+        self = cls.__new__(cls)
         if version >= 4:
-            partition_index, error_code, timestamp, offset, leader_epoch = r.unpack(_I32_I16_I64_I64_I32)
-        else:
-            partition_index, error_code, timestamp, offset = r.unpack(_I32_I16_I64_I64)
-            leader_epoch = -1
-        if version >= 6:
-            r.skip_tags()
-        return cls(partition_index, error_code, timestamp, offset, leader_epoch)
-
-    def write(self, w: Writer, version: int) -> None:
-        if version >= 4:
-            w.buf += _I32_I16_I64_I64_I32.pack(
-                self.partition_index, self.error_code, self.timestamp, self.offset, self.leader_epoch
+            self.partition_index, self.error_code, self.timestamp, self.offset, self.leader_epoch = r.unpack(
+                _I32_I16_I64_I64_I32
             )
         else:
-            if self.leader_epoch != -1:
-                raise UnsupportedField("ListOffsetsPartitionResponse.leader_epoch", version)
-            w.buf += _I32_I16_I64_I64.pack(self.partition_index, self.error_code, self.timestamp, self.offset)
+            self.partition_index, self.error_code, self.timestamp, self.offset = r.unpack(_I32_I16_I64_I64)
+            self.leader_epoch = -1
         if version >= 6:
-            w.no_tags()
+            r.skip_tags()
+        return self
+
+    @staticmethod
+    def write_array(items: list[ListOffsetsPartitionResponse], w: Writer, version: int) -> None:
+        buf = w.buf
+        if version >= 6:
+            count = len(items) + 1
+            if count < 128:
+                buf.append(count)
+            else:
+                w.unsigned_varint(count)
+        else:
+            w.count(len(items))
+        for self in items:
+            if version >= 6:
+                buf += _I32_I16_I64_I64_I32_NO_TAGS.pack(
+                    self.partition_index, self.error_code, self.timestamp, self.offset, self.leader_epoch
+                )
+            elif version >= 4:
+                buf += _I32_I16_I64_I64_I32.pack(
+                    self.partition_index, self.error_code, self.timestamp, self.offset, self.leader_epoch
+                )
+            else:
+                if self.leader_epoch != -1:
+                    raise UnsupportedField("ListOffsetsPartitionResponse.leader_epoch", version)
+                buf += _I32_I16_I64_I64.pack(self.partition_index, self.error_code, self.timestamp, self.offset)
 
 
 @attrs.define
@@ -169,27 +292,38 @@ class ListOffsetsTopicResponse:
 
     @classmethod
     def read(cls, r: Reader, version: int) -> ListOffsetsTopicResponse:
+        self = cls.__new__(cls)
         if version >= 6:
-            name = r.compact_string()
-            partitions = [ListOffsetsPartitionResponse.read(r, version) for _ in range(r.compact_count(27))]
+            self.name = r.compact_string()
+            self.partitions = [ListOffsetsPartitionResponse.read(r, version) for _ in range(r.compact_count(27))]
             r.skip_tags()
         else:
-            name = r.string()
-            partitions = [ListOffsetsPartitionResponse.read(r, version) for _ in range(r.count(22))]
-        return cls(name, partitions)
+            self.name = r.string()
+            self.partitions = [ListOffsetsPartitionResponse.read(r, version) for _ in range(r.count(22))]
+        return self
 
-    def write(self, w: Writer, version: int) -> None:
+    @staticmethod
+    def write_array(items: list[ListOffsetsTopicResponse], w: Writer, version: int) -> None:
+        buf = w.buf
         if version >= 6:
-            w.compact_string(self.name)
-            w.compact_count(len(self.partitions))
-            for partition in self.partitions:
-                partition.write(w, version)
-            w.no_tags()
+            count = len(items) + 1
+            if count < 128:
+                buf.append(count)
+            else:
+                w.unsigned_varint(count)
         else:
-            w.string(self.name)
-            w.count(len(self.partitions))
-            for partition in self.partitions:
-                partition.write(w, version)
+            w.count(len(items))
+        for self in items:
+            if version >= 6:
+                w.compact_string(self.name)
+                if self.partitions:
+                    ListOffsetsPartitionResponse.write_array(self.partitions, w, version)
+                else:
+                    buf.append(1)
+                buf.append(0)
+            else:
+                w.string(self.name)
+                ListOffsetsPartitionResponse.write_array(self.partitions, w, version)
 
 
 @attrs.define
@@ -205,28 +339,29 @@ class ListOffsetsResponse:
     def read(cls, r: Reader, version: int) -> ListOffsetsResponse:
         if not 1 <= version <= 11:
             raise UnsupportedVersion("ListOffsetsResponse", version)
+        self = cls.__new__(cls)
         if version >= 2:
-            throttle_time_ms = r.int32()
+            self.throttle_time_ms = r.int32()
         else:
-            throttle_time_ms = 0
+            self.throttle_time_ms = 0
         if version >= 6:
-            topics = [ListOffsetsTopicResponse.read(r, version) for _ in range(r.compact_count(3))]
+            self.topics = [ListOffsetsTopicResponse.read(r, version) for _ in range(r.compact_count(3))]
             r.skip_tags()
         else:
-            topics = [ListOffsetsTopicResponse.read(r, version) for _ in range(r.count(6))]
-        return cls(throttle_time_ms, topics)
+            self.topics = [ListOffsetsTopicResponse.read(r, version) for _ in range(r.count(6))]
+        return self
 
     def write(self, w: Writer, version: int) -> None:
         if not 1 <= version <= 11:
             raise UnsupportedVersion("ListOffsetsResponse", version)
+        buf = w.buf
         if version >= 2:
-            w.int32(self.throttle_time_ms)
+            buf += _I32.pack(self.throttle_time_ms)
         if version >= 6:
-            w.compact_count(len(self.topics))
-            for topic in self.topics:
-                topic.write(w, version)
-            w.no_tags()
+            if self.topics:
+                ListOffsetsTopicResponse.write_array(self.topics, w, version)
+            else:
+                buf.append(1)
+            buf.append(0)
         else:
-            w.count(len(self.topics))
-            for topic in self.topics:
-                topic.write(w, version)
+            ListOffsetsTopicResponse.write_array(self.topics, w, version)

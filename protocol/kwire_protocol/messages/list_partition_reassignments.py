@@ -10,8 +10,10 @@ from typing import ClassVar
 
 import attrs
 
-from kwire_protocol.wire import Reader, UnsupportedVersion, Writer
+from kwire_protocol.wire import MALFORMED, SHORT_TEXT, Reader, UnsupportedVersion, Writer
 
+_I32 = Struct(">i")
+_I32_HEAD = Struct(">iB")
 _I32_I16 = Struct(">ih")
 
 
@@ -21,17 +23,47 @@ class ListPartitionReassignmentsTopics:
     partition_indexes: list[int] = attrs.Factory(list)
 
     @classmethod
-    def read(cls, r: Reader, version: int) -> ListPartitionReassignmentsTopics:
-        name = r.compact_string()
-        partition_indexes = r.int32s(r.compact_count(4))
-        r.skip_tags()
-        return cls(name, partition_indexes)
+    def read_array(cls, r: Reader, version: int, count: int) -> list[ListPartitionReassignmentsTopics]:
+        buf = r.buf
+        pos = r.pos
+        new = cls.__new__
+        items: list[ListPartitionReassignmentsTopics] = []
+        for _ in range(count):
+            self = new(cls)
+            name_size = buf[pos]
+            pos += 1
+            if 0 < name_size < 128:
+                text, _ = SHORT_TEXT[name_size].unpack_from(buf, pos)
+                self.name = text.decode()
+                pos += name_size - 1
+            else:
+                r.pos = pos - 1
+                self.name = r.compact_string()
+                pos = r.pos
+            r.pos = pos
+            self.partition_indexes = r.int32s(r.compact_count(4))
+            pos = r.pos
+            tags = buf[pos]
+            pos += 1
+            if tags:
+                pos = r.unknown_tags(pos - 1)
+            items.append(self)
+        r.pos = pos
+        return items
 
-    def write(self, w: Writer, version: int) -> None:
-        w.compact_string(self.name)
-        w.compact_count(len(self.partition_indexes))
-        w.int32s(self.partition_indexes)
-        w.no_tags()
+    @staticmethod
+    def write_array(items: list[ListPartitionReassignmentsTopics], w: Writer, version: int) -> None:
+        buf = w.buf
+        count = len(items) + 1
+        if count < 128:
+            buf.append(count)
+        else:
+            w.unsigned_varint(count)
+        for self in items:
+            w.compact_string(self.name)
+            w.compact_count(len(self.partition_indexes))
+            w.int32s(self.partition_indexes)
+            buf.append(0)
 
 
 @attrs.define
@@ -47,23 +79,39 @@ class ListPartitionReassignmentsRequest:
     def read(cls, r: Reader, version: int) -> ListPartitionReassignmentsRequest:
         if version != 0:
             raise UnsupportedVersion("ListPartitionReassignmentsRequest", version)
-        timeout_ms = r.int32()
-        count = r.compact_nullable_count(3)
-        topics = None if count is None else [ListPartitionReassignmentsTopics.read(r, version) for _ in range(count)]
-        r.skip_tags()
-        return cls(timeout_ms, topics)
+        try:
+            buf = r.buf
+            pos = r.pos
+            self = cls.__new__(cls)
+            self.timeout_ms, topics_count = _I32_HEAD.unpack_from(buf, pos)
+            pos += 5
+            r.pos = pos
+            elements = r.nullable_elements(topics_count, 3)
+            self.topics = (
+                None if elements is None else ListPartitionReassignmentsTopics.read_array(r, version, elements)
+            )
+            pos = r.pos
+            tags = buf[pos]
+            pos += 1
+            if tags:
+                pos = r.unknown_tags(pos - 1)
+            r.pos = pos
+        except MALFORMED as error:
+            raise r.malformed(error) from None
+        return self
 
     def write(self, w: Writer, version: int) -> None:
         if version != 0:
             raise UnsupportedVersion("ListPartitionReassignmentsRequest", version)
-        w.int32(self.timeout_ms)
+        buf = w.buf
+        buf += _I32.pack(self.timeout_ms)
         if self.topics is None:
-            w.compact_null_count()
+            buf.append(0)
+        elif self.topics:
+            ListPartitionReassignmentsTopics.write_array(self.topics, w, version)
         else:
-            w.compact_count(len(self.topics))
-            for topic in self.topics:
-                topic.write(w, version)
-        w.no_tags()
+            buf.append(1)
+        buf.append(0)
 
 
 @attrs.define
@@ -75,22 +123,31 @@ class OngoingPartitionReassignment:
 
     @classmethod
     def read(cls, r: Reader, version: int) -> OngoingPartitionReassignment:
-        partition_index = r.int32()
-        replicas = r.int32s(r.compact_count(4))
-        adding_replicas = r.int32s(r.compact_count(4))
-        removing_replicas = r.int32s(r.compact_count(4))
+        self = cls.__new__(cls)
+        self.partition_index = r.int32()
+        self.replicas = r.int32s(r.compact_count(4))
+        self.adding_replicas = r.int32s(r.compact_count(4))
+        self.removing_replicas = r.int32s(r.compact_count(4))
         r.skip_tags()
-        return cls(partition_index, replicas, adding_replicas, removing_replicas)
+        return self
 
-    def write(self, w: Writer, version: int) -> None:
-        w.int32(self.partition_index)
-        w.compact_count(len(self.replicas))
-        w.int32s(self.replicas)
-        w.compact_count(len(self.adding_replicas))
-        w.int32s(self.adding_replicas)
-        w.compact_count(len(self.removing_replicas))
-        w.int32s(self.removing_replicas)
-        w.no_tags()
+    @staticmethod
+    def write_array(items: list[OngoingPartitionReassignment], w: Writer, version: int) -> None:
+        buf = w.buf
+        count = len(items) + 1
+        if count < 128:
+            buf.append(count)
+        else:
+            w.unsigned_varint(count)
+        for self in items:
+            buf += _I32.pack(self.partition_index)
+            w.compact_count(len(self.replicas))
+            w.int32s(self.replicas)
+            w.compact_count(len(self.adding_replicas))
+            w.int32s(self.adding_replicas)
+            w.compact_count(len(self.removing_replicas))
+            w.int32s(self.removing_replicas)
+            buf.append(0)
 
 
 @attrs.define
@@ -100,17 +157,27 @@ class OngoingTopicReassignment:
 
     @classmethod
     def read(cls, r: Reader, version: int) -> OngoingTopicReassignment:
-        name = r.compact_string()
-        partitions = [OngoingPartitionReassignment.read(r, version) for _ in range(r.compact_count(8))]
+        self = cls.__new__(cls)
+        self.name = r.compact_string()
+        self.partitions = [OngoingPartitionReassignment.read(r, version) for _ in range(r.compact_count(8))]
         r.skip_tags()
-        return cls(name, partitions)
+        return self
 
-    def write(self, w: Writer, version: int) -> None:
-        w.compact_string(self.name)
-        w.compact_count(len(self.partitions))
-        for partition in self.partitions:
-            partition.write(w, version)
-        w.no_tags()
+    @staticmethod
+    def write_array(items: list[OngoingTopicReassignment], w: Writer, version: int) -> None:
+        buf = w.buf
+        count = len(items) + 1
+        if count < 128:
+            buf.append(count)
+        else:
+            w.unsigned_varint(count)
+        for self in items:
+            w.compact_string(self.name)
+            if self.partitions:
+                OngoingPartitionReassignment.write_array(self.partitions, w, version)
+            else:
+                buf.append(1)
+            buf.append(0)
 
 
 @attrs.define
@@ -128,18 +195,24 @@ class ListPartitionReassignmentsResponse:
     def read(cls, r: Reader, version: int) -> ListPartitionReassignmentsResponse:
         if version != 0:
             raise UnsupportedVersion("ListPartitionReassignmentsResponse", version)
-        throttle_time_ms, error_code = r.unpack(_I32_I16)
-        error_message = r.compact_nullable_string()
-        topics = [OngoingTopicReassignment.read(r, version) for _ in range(r.compact_count(3))]
+        self = cls.__new__(cls)
+        self.throttle_time_ms, self.error_code = r.unpack(_I32_I16)
+        self.error_message = r.compact_nullable_string()
+        self.topics = [OngoingTopicReassignment.read(r, version) for _ in range(r.compact_count(3))]
         r.skip_tags()
-        return cls(throttle_time_ms, error_code, error_message, topics)
+        return self
 
     def write(self, w: Writer, version: int) -> None:
         if version != 0:
             raise UnsupportedVersion("ListPartitionReassignmentsResponse", version)
-        w.buf += _I32_I16.pack(self.throttle_time_ms, self.error_code)
-        w.compact_nullable_string(self.error_message)
-        w.compact_count(len(self.topics))
-        for topic in self.topics:
-            topic.write(w, version)
-        w.no_tags()
+        buf = w.buf
+        buf += _I32_I16.pack(self.throttle_time_ms, self.error_code)
+        if self.error_message is None:
+            buf.append(0)
+        else:
+            w.compact_string(self.error_message)
+        if self.topics:
+            OngoingTopicReassignment.write_array(self.topics, w, version)
+        else:
+            buf.append(1)
+        buf.append(0)

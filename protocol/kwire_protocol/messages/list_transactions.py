@@ -10,9 +10,12 @@ from typing import ClassVar
 
 import attrs
 
-from kwire_protocol.wire import Reader, UnsupportedField, UnsupportedVersion, Writer
+from kwire_protocol.wire import MALFORMED, SHORT_TEXT, Reader, UnsupportedField, UnsupportedVersion, Writer
 
 _I32_I16 = Struct(">ih")
+_I64 = Struct(">q")
+_I64_HEAD = Struct(">qB")
+_I64_NO_TAGS = Struct(">qx")
 
 
 @attrs.define
@@ -30,38 +33,85 @@ class ListTransactionsRequest:
     def read(cls, r: Reader, version: int) -> ListTransactionsRequest:
         if not 0 <= version <= 2:
             raise UnsupportedVersion("ListTransactionsRequest", version)
-        state_filters = [r.compact_string() for _ in range(r.compact_count(1))]
-        producer_id_filters = r.int64s(r.compact_count(8))
-        if version >= 1:
-            duration_filter = r.int64()
-        else:
-            duration_filter = -1
-        if version >= 2:
-            transactional_id_pattern = r.compact_nullable_string()
-        else:
-            transactional_id_pattern = None
-        r.skip_tags()
-        return cls(state_filters, producer_id_filters, duration_filter, transactional_id_pattern)
+        try:
+            buf = r.buf
+            pos = r.pos
+            self = cls.__new__(cls)
+            r.pos = pos
+            self.state_filters = [r.compact_string() for _ in range(r.compact_count(1))]
+            pos = r.pos
+            if version >= 1:
+                r.pos = pos
+                self.producer_id_filters = r.int64s(r.compact_count(8))
+                pos = r.pos
+            else:
+                r.pos = pos
+                self.producer_id_filters = r.int64s(r.compact_count(8))
+                pos = r.pos
+                tags = buf[pos]
+                pos += 1
+            if version >= 2:
+                self.duration_filter, transactional_id_pattern_size = _I64_HEAD.unpack_from(buf, pos)
+                pos += 9
+            elif version >= 1:
+                self.duration_filter, tags = _I64_HEAD.unpack_from(buf, pos)
+                pos += 9
+            else:
+                self.duration_filter = -1
+            if version >= 2:
+                if 0 < transactional_id_pattern_size < 128:
+                    text, tags = SHORT_TEXT[transactional_id_pattern_size].unpack_from(buf, pos)
+                    self.transactional_id_pattern = text.decode()
+                    pos += transactional_id_pattern_size
+                elif transactional_id_pattern_size == 0:
+                    self.transactional_id_pattern = None
+                    tags = buf[pos]
+                    pos += 1
+                else:
+                    r.pos = pos - 1
+                    self.transactional_id_pattern = r.compact_nullable_string()
+                    pos = r.pos
+                    tags = buf[pos]
+                    pos += 1
+            else:
+                self.transactional_id_pattern = None
+            if tags:
+                pos = r.unknown_tags(pos - 1)
+            r.pos = pos
+        except MALFORMED as error:
+            raise r.malformed(error) from None
+        return self
 
     def write(self, w: Writer, version: int) -> None:
         if not 0 <= version <= 2:
             raise UnsupportedVersion("ListTransactionsRequest", version)
+        buf = w.buf
         w.compact_count(len(self.state_filters))
         for state_filter in self.state_filters:
             w.compact_string(state_filter)
-        w.compact_count(len(self.producer_id_filters))
-        w.int64s(self.producer_id_filters)
         if version >= 1:
-            w.int64(self.duration_filter)
+            w.compact_count(len(self.producer_id_filters))
+            w.int64s(self.producer_id_filters)
+        else:
+            w.compact_count(len(self.producer_id_filters))
+            w.int64s(self.producer_id_filters)
+            buf.append(0)
+        if version >= 2:
+            buf += _I64.pack(self.duration_filter)
+        elif version >= 1:
+            buf += _I64_NO_TAGS.pack(self.duration_filter)
         else:
             if self.duration_filter != -1:
                 raise UnsupportedField("ListTransactionsRequest.duration_filter", version)
         if version >= 2:
-            w.compact_nullable_string(self.transactional_id_pattern)
+            if self.transactional_id_pattern is None:
+                buf.append(0)
+            else:
+                w.compact_string(self.transactional_id_pattern)
+            buf.append(0)
         else:
             if self.transactional_id_pattern is not None:
                 raise UnsupportedField("ListTransactionsRequest.transactional_id_pattern", version)
-        w.no_tags()
 
 
 @attrs.define
@@ -72,17 +122,26 @@ class TransactionState:
 
     @classmethod
     def read(cls, r: Reader, version: int) -> TransactionState:
-        transactional_id = r.compact_string()
-        producer_id = r.int64()
-        transaction_state = r.compact_string()
+        self = cls.__new__(cls)
+        self.transactional_id = r.compact_string()
+        self.producer_id = r.int64()
+        self.transaction_state = r.compact_string()
         r.skip_tags()
-        return cls(transactional_id, producer_id, transaction_state)
+        return self
 
-    def write(self, w: Writer, version: int) -> None:
-        w.compact_string(self.transactional_id)
-        w.int64(self.producer_id)
-        w.compact_string(self.transaction_state)
-        w.no_tags()
+    @staticmethod
+    def write_array(items: list[TransactionState], w: Writer, version: int) -> None:
+        buf = w.buf
+        count = len(items) + 1
+        if count < 128:
+            buf.append(count)
+        else:
+            w.unsigned_varint(count)
+        for self in items:
+            w.compact_string(self.transactional_id)
+            buf += _I64.pack(self.producer_id)
+            w.compact_string(self.transaction_state)
+            buf.append(0)
 
 
 @attrs.define
@@ -100,20 +159,23 @@ class ListTransactionsResponse:
     def read(cls, r: Reader, version: int) -> ListTransactionsResponse:
         if not 0 <= version <= 2:
             raise UnsupportedVersion("ListTransactionsResponse", version)
-        throttle_time_ms, error_code = r.unpack(_I32_I16)
-        unknown_state_filters = [r.compact_string() for _ in range(r.compact_count(1))]
-        transaction_states = [TransactionState.read(r, version) for _ in range(r.compact_count(11))]
+        self = cls.__new__(cls)
+        self.throttle_time_ms, self.error_code = r.unpack(_I32_I16)
+        self.unknown_state_filters = [r.compact_string() for _ in range(r.compact_count(1))]
+        self.transaction_states = [TransactionState.read(r, version) for _ in range(r.compact_count(11))]
         r.skip_tags()
-        return cls(throttle_time_ms, error_code, unknown_state_filters, transaction_states)
+        return self
 
     def write(self, w: Writer, version: int) -> None:
         if not 0 <= version <= 2:
             raise UnsupportedVersion("ListTransactionsResponse", version)
-        w.buf += _I32_I16.pack(self.throttle_time_ms, self.error_code)
+        buf = w.buf
+        buf += _I32_I16.pack(self.throttle_time_ms, self.error_code)
         w.compact_count(len(self.unknown_state_filters))
         for unknown_state_filter in self.unknown_state_filters:
             w.compact_string(unknown_state_filter)
-        w.compact_count(len(self.transaction_states))
-        for transaction_state in self.transaction_states:
-            transaction_state.write(w, version)
-        w.no_tags()
+        if self.transaction_states:
+            TransactionState.write_array(self.transaction_states, w, version)
+        else:
+            buf.append(1)
+        buf.append(0)

@@ -10,12 +10,31 @@ from typing import ClassVar
 
 import attrs
 
-from kwire_protocol.wire import NULL_UUID, Reader, UnsupportedField, UnsupportedVersion, Uuid, Writer, required
+from kwire_protocol.wire import (
+    MALFORMED,
+    NULL_UUID,
+    SHORT_TEXT,
+    Reader,
+    UnsupportedField,
+    UnsupportedVersion,
+    Uuid,
+    Writer,
+    required,
+)
 
-_BOOL_BOOL = Struct(">??")
+_BOOL = Struct(">?")
 _BOOL_BOOL_BOOL = Struct(">???")
+_BOOL_BOOL_BOOL_HEAD = Struct(">???B")
+_BOOL_BOOL_BOOL_NO_TAGS = Struct(">???x")
+_BOOL_BOOL_HEAD = Struct(">??B")
+_BOOL_BOOL_NO_TAGS = Struct(">??x")
+_I16 = Struct(">h")
 _I16_I32_I32 = Struct(">hii")
 _I16_I32_I32_I32 = Struct(">hiii")
+_I16_NO_TAGS = Struct(">hx")
+_I32 = Struct(">i")
+_I32_NO_TAGS = Struct(">ix")
+_UUID_HEAD = Struct(">16sB")
 
 
 @attrs.define
@@ -24,32 +43,82 @@ class MetadataRequestTopic:
     name: str | None = ""  # null v10+
 
     @classmethod
-    def read(cls, r: Reader, version: int) -> MetadataRequestTopic:
-        if version >= 10:
-            topic_id = r.uuid()
-        else:
-            topic_id = NULL_UUID
-        if version >= 10:
-            name = r.compact_nullable_string()
-        elif version >= 9:
-            name = r.compact_string()
-        else:
-            name = r.string()
-        if version >= 9:
-            r.skip_tags()
-        return cls(topic_id, name)
+    def read_array(cls, r: Reader, version: int, count: int) -> list[MetadataRequestTopic]:
+        buf = r.buf
+        pos = r.pos
+        new = cls.__new__
+        items: list[MetadataRequestTopic] = []
+        for _ in range(count):
+            self = new(cls)
+            if version >= 10:
+                self.topic_id, name_size = _UUID_HEAD.unpack_from(buf, pos)
+                pos += 17
+                if 0 < name_size < 128:
+                    text, tags = SHORT_TEXT[name_size].unpack_from(buf, pos)
+                    self.name = text.decode()
+                    pos += name_size
+                elif name_size == 0:
+                    self.name = None
+                    tags = buf[pos]
+                    pos += 1
+                else:
+                    r.pos = pos - 1
+                    self.name = r.compact_nullable_string()
+                    pos = r.pos
+                    tags = buf[pos]
+                    pos += 1
+            else:
+                name_size = buf[pos]
+                pos += 1
+                self.topic_id = NULL_UUID
+                if 0 < name_size < 128:
+                    text, tags = SHORT_TEXT[name_size].unpack_from(buf, pos)
+                    self.name = text.decode()
+                    pos += name_size
+                else:
+                    r.pos = pos - 1
+                    self.name = r.compact_string()
+                    pos = r.pos
+                    tags = buf[pos]
+                    pos += 1
+            if tags:
+                pos = r.unknown_tags(pos - 1)
+            items.append(self)
+        r.pos = pos
+        return items
 
-    def write(self, w: Writer, version: int) -> None:
-        if version >= 10:
-            w.uuid(self.topic_id)
-        if version >= 10:
-            w.compact_nullable_string(self.name)
-        elif version >= 9:
-            w.compact_string(required(self.name, "MetadataRequestTopic.name"))
-        else:
-            w.string(required(self.name, "MetadataRequestTopic.name"))
+    @classmethod
+    def read_classic(cls, r: Reader, version: int) -> MetadataRequestTopic:
+        self = cls.__new__(cls)
+        self.topic_id = NULL_UUID
+        self.name = r.string()
+        return self
+
+    @staticmethod
+    def write_array(items: list[MetadataRequestTopic], w: Writer, version: int) -> None:
+        buf = w.buf
         if version >= 9:
-            w.no_tags()
+            count = len(items) + 1
+            if count < 128:
+                buf.append(count)
+            else:
+                w.unsigned_varint(count)
+        else:
+            w.count(len(items))
+        for self in items:
+            if version >= 10:
+                w.uuid(self.topic_id)
+            if version >= 10:
+                if self.name is None:
+                    buf.append(0)
+                else:
+                    w.compact_string(self.name)
+                buf.append(0)
+            elif version >= 9:
+                w.compact_string(required(self.name, "MetadataRequestTopic.name"))
+                buf.append(0)
+            else:
+                w.string(required(self.name, "MetadataRequestTopic.name"))
 
 
 @attrs.define
@@ -67,66 +136,96 @@ class MetadataRequest:
     def read(cls, r: Reader, version: int) -> MetadataRequest:
         if not 0 <= version <= 13:
             raise UnsupportedVersion("MetadataRequest", version)
-        if version >= 9:
-            count = r.compact_nullable_count(2)
-            topics = None if count is None else [MetadataRequestTopic.read(r, version) for _ in range(count)]
-        elif version >= 1:
-            count = r.nullable_count(2)
-            topics = None if count is None else [MetadataRequestTopic.read(r, version) for _ in range(count)]
-        else:
-            topics = [MetadataRequestTopic.read(r, version) for _ in range(r.count(2))]
-        if version >= 11:
-            allow_auto_topic_creation, include_topic_authorized_operations = r.unpack(_BOOL_BOOL)
-            include_cluster_authorized_operations = False
-        elif version >= 8:
-            allow_auto_topic_creation, include_cluster_authorized_operations, include_topic_authorized_operations = (
-                r.unpack(_BOOL_BOOL_BOOL)
+        if version < 9:
+            return cls.read_classic(r, version)
+        try:
+            buf = r.buf
+            pos = r.pos
+            self = cls.__new__(cls)
+            topics_count = buf[pos]
+            pos += 1
+            r.pos = pos
+            elements = r.nullable_elements(topics_count, 2)
+            self.topics = None if elements is None else MetadataRequestTopic.read_array(r, version, elements)
+            pos = r.pos
+            if version >= 11:
+                self.allow_auto_topic_creation, self.include_topic_authorized_operations, tags = (
+                    _BOOL_BOOL_HEAD.unpack_from(buf, pos)
+                )
+                pos += 3
+                self.include_cluster_authorized_operations = False
+            else:
+                (
+                    self.allow_auto_topic_creation,
+                    self.include_cluster_authorized_operations,
+                    self.include_topic_authorized_operations,
+                    tags,
+                ) = _BOOL_BOOL_BOOL_HEAD.unpack_from(buf, pos)
+                pos += 4
+            if tags:
+                pos = r.unknown_tags(pos - 1)
+            r.pos = pos
+        except MALFORMED as error:
+            raise r.malformed(error) from None
+        return self
+
+    @classmethod
+    def read_classic(cls, r: Reader, version: int) -> MetadataRequest:
+        self = cls.__new__(cls)
+        if version >= 1:
+            elements = r.nullable_count(2)
+            self.topics = (
+                None if elements is None else [MetadataRequestTopic.read_classic(r, version) for _ in range(elements)]
             )
-        elif version >= 4:
-            allow_auto_topic_creation = r.boolean()
-            include_cluster_authorized_operations = False
-            include_topic_authorized_operations = False
         else:
-            allow_auto_topic_creation = True
-            include_cluster_authorized_operations = False
-            include_topic_authorized_operations = False
-        if version >= 9:
-            r.skip_tags()
-        return cls(
-            topics,
-            allow_auto_topic_creation,
-            include_cluster_authorized_operations,
-            include_topic_authorized_operations,
-        )
+            self.topics = [MetadataRequestTopic.read_classic(r, version) for _ in range(r.count(2))]
+        if version >= 8:
+            (
+                self.allow_auto_topic_creation,
+                self.include_cluster_authorized_operations,
+                self.include_topic_authorized_operations,
+            ) = r.unpack(_BOOL_BOOL_BOOL)
+        elif version >= 4:
+            self.allow_auto_topic_creation = r.boolean()
+            self.include_cluster_authorized_operations = False
+            self.include_topic_authorized_operations = False
+        else:
+            self.allow_auto_topic_creation = True
+            self.include_cluster_authorized_operations = False
+            self.include_topic_authorized_operations = False
+        return self
 
     def write(self, w: Writer, version: int) -> None:
         if not 0 <= version <= 13:
             raise UnsupportedVersion("MetadataRequest", version)
+        buf = w.buf
         if version >= 9:
             if self.topics is None:
-                w.compact_null_count()
+                buf.append(0)
+            elif self.topics:
+                MetadataRequestTopic.write_array(self.topics, w, version)
             else:
-                w.compact_count(len(self.topics))
-                for topic in self.topics:
-                    topic.write(w, version)
+                buf.append(1)
         elif version >= 1:
             if self.topics is None:
                 w.null_count()
             else:
-                w.count(len(self.topics))
-                for topic in self.topics:
-                    topic.write(w, version)
+                MetadataRequestTopic.write_array(self.topics, w, version)
         else:
             topics = required(self.topics, "MetadataRequest.topics")
-            w.count(len(topics))
-            for topic in topics:
-                topic.write(w, version)
+            MetadataRequestTopic.write_array(topics, w, version)
         if version >= 11:
             if self.include_cluster_authorized_operations:
                 raise UnsupportedField("MetadataRequest.include_cluster_authorized_operations", version)
-            w.buf += _BOOL_BOOL.pack(self.allow_auto_topic_creation, self.include_topic_authorized_operations)
+            buf += _BOOL_BOOL_NO_TAGS.pack(self.allow_auto_topic_creation, self.include_topic_authorized_operations)
+        elif version >= 9:
+            buf += _BOOL_BOOL_BOOL_NO_TAGS.pack(
+                self.allow_auto_topic_creation,
+                self.include_cluster_authorized_operations,
+                self.include_topic_authorized_operations,
+            )
         elif version >= 8:
-            w.buf += _BOOL_BOOL_BOOL.pack(
+            buf += _BOOL_BOOL_BOOL.pack(
                 self.allow_auto_topic_creation,
                 self.include_cluster_authorized_operations,
                 self.include_topic_authorized_operations,
@@ -136,7 +235,7 @@ class MetadataRequest:
                 raise UnsupportedField("MetadataRequest.include_cluster_authorized_operations", version)
             if self.include_topic_authorized_operations:
                 raise UnsupportedField("MetadataRequest.include_topic_authorized_operations", version)
-            w.boolean(self.allow_auto_topic_creation)
+            buf += _BOOL.pack(self.allow_auto_topic_creation)
         else:
             if not self.allow_auto_topic_creation:
                 raise UnsupportedField("MetadataRequest.allow_auto_topic_creation", version)
@@ -144,8 +243,6 @@ class MetadataRequest:
                 raise UnsupportedField("MetadataRequest.include_cluster_authorized_operations", version)
             if self.include_topic_authorized_operations:
                 raise UnsupportedField("MetadataRequest.include_topic_authorized_operations", version)
-        if version >= 9:
-            w.no_tags()
 
 
 @attrs.define
@@ -157,35 +254,49 @@ class MetadataResponseBroker:
 
     @classmethod
     def read(cls, r: Reader, version: int) -> MetadataResponseBroker:
-        node_id = r.int32()
+        self = cls.__new__(cls)
+        self.node_id = r.int32()
         if version >= 9:
-            host = r.compact_string()
+            self.host = r.compact_string()
         else:
-            host = r.string()
-        port = r.int32()
+            self.host = r.string()
+        self.port = r.int32()
         if version >= 9:
-            rack = r.compact_nullable_string()
+            self.rack = r.compact_nullable_string()
         elif version >= 1:
-            rack = r.nullable_string()
+            self.rack = r.nullable_string()
         else:
-            rack = None
+            self.rack = None
         if version >= 9:
             r.skip_tags()
-        return cls(node_id, host, port, rack)
+        return self
 
-    def write(self, w: Writer, version: int) -> None:
-        w.int32(self.node_id)
+    @staticmethod
+    def write_array(items: list[MetadataResponseBroker], w: Writer, version: int) -> None:
+        buf = w.buf
         if version >= 9:
-            w.compact_string(self.host)
+            count = len(items) + 1
+            if count < 128:
+                buf.append(count)
+            else:
+                w.unsigned_varint(count)
         else:
-            w.string(self.host)
-        w.int32(self.port)
-        if version >= 9:
-            w.compact_nullable_string(self.rack)
-        elif 1 <= version <= 8:
-            w.nullable_string(self.rack)
-        if version >= 9:
-            w.no_tags()
+            w.count(len(items))
+        for self in items:
+            buf += _I32.pack(self.node_id)
+            if version >= 9:
+                w.compact_string(self.host)
+            else:
+                w.string(self.host)
+            buf += _I32.pack(self.port)
+            if version >= 9:
+                if self.rack is None:
+                    buf.append(0)
+                else:
+                    w.compact_string(self.rack)
+                buf.append(0)
+            elif 1 <= version <= 8:
+                w.nullable_string(self.rack)
 
 
 @attrs.define
@@ -200,50 +311,61 @@ class MetadataResponsePartition:
 
     @classmethod
     def read(cls, r: Reader, version: int) -> MetadataResponsePartition:
+        self = cls.__new__(cls)
         if version >= 7:
-            error_code, partition_index, leader_id, leader_epoch = r.unpack(_I16_I32_I32_I32)
+            self.error_code, self.partition_index, self.leader_id, self.leader_epoch = r.unpack(_I16_I32_I32_I32)
         else:
-            error_code, partition_index, leader_id = r.unpack(_I16_I32_I32)
-            leader_epoch = -1
+            self.error_code, self.partition_index, self.leader_id = r.unpack(_I16_I32_I32)
+            self.leader_epoch = -1
         if version >= 9:
-            replica_nodes = r.int32s(r.compact_count(4))
-            isr_nodes = r.int32s(r.compact_count(4))
+            self.replica_nodes = r.int32s(r.compact_count(4))
+            self.isr_nodes = r.int32s(r.compact_count(4))
         else:
-            replica_nodes = r.int32s(r.count(4))
-            isr_nodes = r.int32s(r.count(4))
+            self.replica_nodes = r.int32s(r.count(4))
+            self.isr_nodes = r.int32s(r.count(4))
         if version >= 9:
-            offline_replicas = r.int32s(r.compact_count(4))
+            self.offline_replicas = r.int32s(r.compact_count(4))
         elif version >= 5:
-            offline_replicas = r.int32s(r.count(4))
+            self.offline_replicas = r.int32s(r.count(4))
         else:
-            offline_replicas = []
+            self.offline_replicas = []
         if version >= 9:
             r.skip_tags()
-        return cls(error_code, partition_index, leader_id, leader_epoch, replica_nodes, isr_nodes, offline_replicas)
+        return self
 
-    def write(self, w: Writer, version: int) -> None:
-        if version >= 7:
-            w.buf += _I16_I32_I32_I32.pack(self.error_code, self.partition_index, self.leader_id, self.leader_epoch)
+    @staticmethod
+    def write_array(items: list[MetadataResponsePartition], w: Writer, version: int) -> None:
+        buf = w.buf
+        if version >= 9:
+            count = len(items) + 1
+            if count < 128:
+                buf.append(count)
+            else:
+                w.unsigned_varint(count)
         else:
-            w.buf += _I16_I32_I32.pack(self.error_code, self.partition_index, self.leader_id)
-        if version >= 9:
-            w.compact_count(len(self.replica_nodes))
-            w.int32s(self.replica_nodes)
-            w.compact_count(len(self.isr_nodes))
-            w.int32s(self.isr_nodes)
-        else:
-            w.count(len(self.replica_nodes))
-            w.int32s(self.replica_nodes)
-            w.count(len(self.isr_nodes))
-            w.int32s(self.isr_nodes)
-        if version >= 9:
-            w.compact_count(len(self.offline_replicas))
-            w.int32s(self.offline_replicas)
-        elif 5 <= version <= 8:
-            w.count(len(self.offline_replicas))
-            w.int32s(self.offline_replicas)
-        if version >= 9:
-            w.no_tags()
+            w.count(len(items))
+        for self in items:
+            if version >= 7:
+                buf += _I16_I32_I32_I32.pack(self.error_code, self.partition_index, self.leader_id, self.leader_epoch)
+            else:
+                buf += _I16_I32_I32.pack(self.error_code, self.partition_index, self.leader_id)
+            if version >= 9:
+                w.compact_count(len(self.replica_nodes))
+                w.int32s(self.replica_nodes)
+                w.compact_count(len(self.isr_nodes))
+                w.int32s(self.isr_nodes)
+            else:
+                w.count(len(self.replica_nodes))
+                w.int32s(self.replica_nodes)
+                w.count(len(self.isr_nodes))
+                w.int32s(self.isr_nodes)
+            if version >= 9:
+                w.compact_count(len(self.offline_replicas))
+                w.int32s(self.offline_replicas)
+                buf.append(0)
+            elif 5 <= version <= 8:
+                w.count(len(self.offline_replicas))
+                w.int32s(self.offline_replicas)
 
 
 @attrs.define
@@ -257,60 +379,74 @@ class MetadataResponseTopic:
 
     @classmethod
     def read(cls, r: Reader, version: int) -> MetadataResponseTopic:
-        error_code = r.int16()
+        self = cls.__new__(cls)
+        self.error_code = r.int16()
         if version >= 12:
-            name = r.compact_nullable_string()
+            self.name = r.compact_nullable_string()
         elif version >= 9:
-            name = r.compact_string()
+            self.name = r.compact_string()
         else:
-            name = r.string()
+            self.name = r.string()
         if version >= 10:
-            topic_id = r.uuid()
+            self.topic_id = r.uuid()
         else:
-            topic_id = NULL_UUID
+            self.topic_id = NULL_UUID
         if version >= 1:
-            is_internal = r.boolean()
+            self.is_internal = r.boolean()
         else:
-            is_internal = False
+            self.is_internal = False
         if version >= 9:
-            partitions = [MetadataResponsePartition.read(r, version) for _ in range(r.compact_count(18))]
+            self.partitions = [MetadataResponsePartition.read(r, version) for _ in range(r.compact_count(18))]
         else:
-            partitions = [MetadataResponsePartition.read(r, version) for _ in range(r.count(18))]
+            self.partitions = [MetadataResponsePartition.read(r, version) for _ in range(r.count(18))]
         if version >= 8:
-            topic_authorized_operations = r.int32()
+            self.topic_authorized_operations = r.int32()
         else:
-            topic_authorized_operations = -2147483648
+            self.topic_authorized_operations = -2147483648
         if version >= 9:
             r.skip_tags()
-        return cls(error_code, name, topic_id, is_internal, partitions, topic_authorized_operations)
+        return self
 
-    def write(self, w: Writer, version: int) -> None:
-        w.int16(self.error_code)
-        if version >= 12:
-            w.compact_nullable_string(self.name)
-        elif version >= 9:
-            w.compact_string(required(self.name, "MetadataResponseTopic.name"))
-        else:
-            w.string(required(self.name, "MetadataResponseTopic.name"))
-        if version >= 10:
-            w.uuid(self.topic_id)
-        if version >= 1:
-            w.boolean(self.is_internal)
+    @staticmethod
+    def write_array(items: list[MetadataResponseTopic], w: Writer, version: int) -> None:
+        buf = w.buf
         if version >= 9:
-            w.compact_count(len(self.partitions))
-            for partition in self.partitions:
-                partition.write(w, version)
+            count = len(items) + 1
+            if count < 128:
+                buf.append(count)
+            else:
+                w.unsigned_varint(count)
         else:
-            w.count(len(self.partitions))
-            for partition in self.partitions:
-                partition.write(w, version)
-        if version >= 8:
-            w.int32(self.topic_authorized_operations)
-        else:
-            if self.topic_authorized_operations != -2147483648:
-                raise UnsupportedField("MetadataResponseTopic.topic_authorized_operations", version)
-        if version >= 9:
-            w.no_tags()
+            w.count(len(items))
+        for self in items:
+            buf += _I16.pack(self.error_code)
+            if version >= 12:
+                if self.name is None:
+                    buf.append(0)
+                else:
+                    w.compact_string(self.name)
+            elif version >= 9:
+                w.compact_string(required(self.name, "MetadataResponseTopic.name"))
+            else:
+                w.string(required(self.name, "MetadataResponseTopic.name"))
+            if version >= 10:
+                w.uuid(self.topic_id)
+            if version >= 1:
+                buf += _BOOL.pack(self.is_internal)
+            if version >= 9:
+                if self.partitions:
+                    MetadataResponsePartition.write_array(self.partitions, w, version)
+                else:
+                    buf.append(1)
+            else:
+                MetadataResponsePartition.write_array(self.partitions, w, version)
+            if version >= 9:
+                buf += _I32_NO_TAGS.pack(self.topic_authorized_operations)
+            elif version >= 8:
+                buf += _I32.pack(self.topic_authorized_operations)
+            else:
+                if self.topic_authorized_operations != -2147483648:
+                    raise UnsupportedField("MetadataResponseTopic.topic_authorized_operations", version)
 
 
 @attrs.define
@@ -331,84 +467,96 @@ class MetadataResponse:
     def read(cls, r: Reader, version: int) -> MetadataResponse:
         if not 0 <= version <= 13:
             raise UnsupportedVersion("MetadataResponse", version)
+        self = cls.__new__(cls)
         if version >= 3:
-            throttle_time_ms = r.int32()
+            self.throttle_time_ms = r.int32()
         else:
-            throttle_time_ms = 0
+            self.throttle_time_ms = 0
         if version >= 9:
-            brokers = [MetadataResponseBroker.read(r, version) for _ in range(r.compact_count(11))]
+            self.brokers = [MetadataResponseBroker.read(r, version) for _ in range(r.compact_count(11))]
         else:
-            brokers = [MetadataResponseBroker.read(r, version) for _ in range(r.count(10))]
+            self.brokers = [MetadataResponseBroker.read(r, version) for _ in range(r.count(10))]
         if version >= 9:
-            cluster_id = r.compact_nullable_string()
+            self.cluster_id = r.compact_nullable_string()
         elif version >= 2:
-            cluster_id = r.nullable_string()
+            self.cluster_id = r.nullable_string()
         else:
-            cluster_id = None
+            self.cluster_id = None
         if version >= 1:
-            controller_id = r.int32()
+            self.controller_id = r.int32()
         else:
-            controller_id = -1
+            self.controller_id = -1
         if version >= 9:
-            topics = [MetadataResponseTopic.read(r, version) for _ in range(r.compact_count(10))]
+            self.topics = [MetadataResponseTopic.read(r, version) for _ in range(r.compact_count(10))]
         else:
-            topics = [MetadataResponseTopic.read(r, version) for _ in range(r.count(8))]
+            self.topics = [MetadataResponseTopic.read(r, version) for _ in range(r.count(8))]
         if version >= 13:
-            error_code = r.int16()
-            cluster_authorized_operations = -2147483648
+            self.error_code = r.int16()
+            self.cluster_authorized_operations = -2147483648
         elif version >= 11:
-            cluster_authorized_operations = -2147483648
-            error_code = 0
+            self.cluster_authorized_operations = -2147483648
+            self.error_code = 0
         elif version >= 8:
-            cluster_authorized_operations = r.int32()
-            error_code = 0
+            self.cluster_authorized_operations = r.int32()
+            self.error_code = 0
         else:
-            cluster_authorized_operations = -2147483648
-            error_code = 0
+            self.cluster_authorized_operations = -2147483648
+            self.error_code = 0
         if version >= 9:
             r.skip_tags()
-        return cls(
-            throttle_time_ms, brokers, cluster_id, controller_id, topics, cluster_authorized_operations, error_code
-        )
+        return self
 
     def write(self, w: Writer, version: int) -> None:
         if not 0 <= version <= 13:
             raise UnsupportedVersion("MetadataResponse", version)
+        buf = w.buf
         if version >= 3:
-            w.int32(self.throttle_time_ms)
+            buf += _I32.pack(self.throttle_time_ms)
         if version >= 9:
-            w.compact_count(len(self.brokers))
-            for broker in self.brokers:
-                broker.write(w, version)
+            if self.brokers:
+                MetadataResponseBroker.write_array(self.brokers, w, version)
+            else:
+                buf.append(1)
         else:
-            w.count(len(self.brokers))
-            for broker in self.brokers:
-                broker.write(w, version)
+            MetadataResponseBroker.write_array(self.brokers, w, version)
         if version >= 9:
-            w.compact_nullable_string(self.cluster_id)
+            if self.cluster_id is None:
+                buf.append(0)
+            else:
+                w.compact_string(self.cluster_id)
         elif 2 <= version <= 8:
             w.nullable_string(self.cluster_id)
         if version >= 1:
-            w.int32(self.controller_id)
-        if version >= 9:
-            w.compact_count(len(self.topics))
-            for topic in self.topics:
-                topic.write(w, version)
+            buf += _I32.pack(self.controller_id)
+        if version >= 13:
+            if self.topics:
+                MetadataResponseTopic.write_array(self.topics, w, version)
+            else:
+                buf.append(1)
+        elif version >= 11:
+            if self.topics:
+                MetadataResponseTopic.write_array(self.topics, w, version)
+            else:
+                buf.append(1)
+            buf.append(0)
+        elif version >= 9:
+            if self.topics:
+                MetadataResponseTopic.write_array(self.topics, w, version)
+            else:
+                buf.append(1)
         else:
-            w.count(len(self.topics))
-            for topic in self.topics:
-                topic.write(w, version)
+            MetadataResponseTopic.write_array(self.topics, w, version)
         if version >= 13:
             if self.cluster_authorized_operations != -2147483648:
                 raise UnsupportedField("MetadataResponse.cluster_authorized_operations", version)
-            w.int16(self.error_code)
+            buf += _I16_NO_TAGS.pack(self.error_code)
         elif version >= 11:
             if self.cluster_authorized_operations != -2147483648:
                 raise UnsupportedField("MetadataResponse.cluster_authorized_operations", version)
+        elif version >= 9:
+            buf += _I32_NO_TAGS.pack(self.cluster_authorized_operations)
         elif version >= 8:
-            w.int32(self.cluster_authorized_operations)
+            buf += _I32.pack(self.cluster_authorized_operations)
         else:
             if self.cluster_authorized_operations != -2147483648:
                 raise UnsupportedField("MetadataResponse.cluster_authorized_operations", version)
-        if version >= 9:
-            w.no_tags()

@@ -10,11 +10,26 @@ from typing import ClassVar
 
 import attrs
 
-from kwire_protocol.wire import NULL_UUID, Reader, UnsupportedField, UnsupportedVersion, Uuid, Writer
+from kwire_protocol.wire import (
+    MALFORMED,
+    NULL_UUID,
+    SHORT_TEXT,
+    Reader,
+    UnsupportedField,
+    UnsupportedVersion,
+    Uuid,
+    Writer,
+)
 
+_I32 = Struct(">i")
+_I32_HEAD = Struct(">iB")
 _I32_I16 = Struct(">ih")
+_I32_I16_NO_TAGS = Struct(">ihx")
 _I32_I64 = Struct(">iq")
 _I32_I64_I32 = Struct(">iqi")
+_I32_I64_I32_HEAD = Struct(">iqiB")
+_I64 = Struct(">q")
+_UUID_HEAD = Struct(">16sB")
 
 
 @attrs.define
@@ -25,29 +40,72 @@ class OffsetCommitRequestPartition:
     committed_metadata: str | None = ""
 
     @classmethod
-    def read(cls, r: Reader, version: int) -> OffsetCommitRequestPartition:
-        if version >= 6:
-            partition_index, committed_offset, committed_leader_epoch = r.unpack(_I32_I64_I32)
-        else:
-            partition_index, committed_offset = r.unpack(_I32_I64)
-            committed_leader_epoch = -1
-        if version >= 8:
-            committed_metadata = r.compact_nullable_string()
-            r.skip_tags()
-        else:
-            committed_metadata = r.nullable_string()
-        return cls(partition_index, committed_offset, committed_leader_epoch, committed_metadata)
+    def read_array(cls, r: Reader, version: int, count: int) -> list[OffsetCommitRequestPartition]:
+        buf = r.buf
+        pos = r.pos
+        new = cls.__new__
+        items: list[OffsetCommitRequestPartition] = []
+        for _ in range(count):
+            self = new(cls)
+            self.partition_index, self.committed_offset, self.committed_leader_epoch, committed_metadata_size = (
+                _I32_I64_I32_HEAD.unpack_from(buf, pos)
+            )
+            pos += 17
+            if 0 < committed_metadata_size < 128:
+                text, tags = SHORT_TEXT[committed_metadata_size].unpack_from(buf, pos)
+                self.committed_metadata = text.decode()
+                pos += committed_metadata_size
+            elif committed_metadata_size == 0:
+                self.committed_metadata = None
+                tags = buf[pos]
+                pos += 1
+            else:
+                r.pos = pos - 1
+                self.committed_metadata = r.compact_nullable_string()
+                pos = r.pos
+                tags = buf[pos]
+                pos += 1
+            if tags:
+                pos = r.unknown_tags(pos - 1)
+            items.append(self)
+        r.pos = pos
+        return items
 
-    def write(self, w: Writer, version: int) -> None:
+    @classmethod
+    def read_classic(cls, r: Reader, version: int) -> OffsetCommitRequestPartition:
+        self = cls.__new__(cls)
         if version >= 6:
-            w.buf += _I32_I64_I32.pack(self.partition_index, self.committed_offset, self.committed_leader_epoch)
+            self.partition_index, self.committed_offset, self.committed_leader_epoch = r.unpack(_I32_I64_I32)
         else:
-            w.buf += _I32_I64.pack(self.partition_index, self.committed_offset)
+            self.partition_index, self.committed_offset = r.unpack(_I32_I64)
+            self.committed_leader_epoch = -1
+        self.committed_metadata = r.nullable_string()
+        return self
+
+    @staticmethod
+    def write_array(items: list[OffsetCommitRequestPartition], w: Writer, version: int) -> None:
+        buf = w.buf
         if version >= 8:
-            w.compact_nullable_string(self.committed_metadata)
-            w.no_tags()
+            count = len(items) + 1
+            if count < 128:
+                buf.append(count)
+            else:
+                w.unsigned_varint(count)
         else:
-            w.nullable_string(self.committed_metadata)
+            w.count(len(items))
+        for self in items:
+            if version >= 6:
+                buf += _I32_I64_I32.pack(self.partition_index, self.committed_offset, self.committed_leader_epoch)
+            else:
+                buf += _I32_I64.pack(self.partition_index, self.committed_offset)
+            if version >= 8:
+                if self.committed_metadata is None:
+                    buf.append(0)
+                else:
+                    w.compact_string(self.committed_metadata)
+                buf.append(0)
+            else:
+                w.nullable_string(self.committed_metadata)
 
 
 @attrs.define
@@ -57,40 +115,80 @@ class OffsetCommitRequestTopic:
     partitions: list[OffsetCommitRequestPartition] = attrs.Factory(list)
 
     @classmethod
-    def read(cls, r: Reader, version: int) -> OffsetCommitRequestTopic:
-        if version >= 10:
-            name = ""
-        elif version >= 8:
-            name = r.compact_string()
-        else:
-            name = r.string()
-        if version >= 10:
-            topic_id = r.uuid()
-        else:
-            topic_id = NULL_UUID
-        if version >= 8:
-            partitions = [OffsetCommitRequestPartition.read(r, version) for _ in range(r.compact_count(18))]
-            r.skip_tags()
-        else:
-            partitions = [OffsetCommitRequestPartition.read(r, version) for _ in range(r.count(14))]
-        return cls(name, topic_id, partitions)
+    def read_array(cls, r: Reader, version: int, count: int) -> list[OffsetCommitRequestTopic]:
+        buf = r.buf
+        pos = r.pos
+        new = cls.__new__
+        items: list[OffsetCommitRequestTopic] = []
+        for _ in range(count):
+            self = new(cls)
+            if version >= 10:
+                self.name = ""
+                self.topic_id, partitions_count = _UUID_HEAD.unpack_from(buf, pos)
+                pos += 17
+            else:
+                name_size = buf[pos]
+                pos += 1
+                if 0 < name_size < 128:
+                    text, partitions_count = SHORT_TEXT[name_size].unpack_from(buf, pos)
+                    self.name = text.decode()
+                    pos += name_size
+                else:
+                    r.pos = pos - 1
+                    self.name = r.compact_string()
+                    pos = r.pos
+                    partitions_count = buf[pos]
+                    pos += 1
+                self.topic_id = NULL_UUID
+            r.pos = pos
+            self.partitions = (
+                []
+                if partitions_count == 1
+                else OffsetCommitRequestPartition.read_array(r, version, r.elements(partitions_count, 18))
+            )
+            pos = r.pos
+            tags = buf[pos]
+            pos += 1
+            if tags:
+                pos = r.unknown_tags(pos - 1)
+            items.append(self)
+        r.pos = pos
+        return items
 
-    def write(self, w: Writer, version: int) -> None:
-        if 8 <= version <= 9:
-            w.compact_string(self.name)
-        elif version <= 7:
-            w.string(self.name)
-        if version >= 10:
-            w.uuid(self.topic_id)
+    @classmethod
+    def read_classic(cls, r: Reader, version: int) -> OffsetCommitRequestTopic:
+        self = cls.__new__(cls)
+        self.name = r.string()
+        self.topic_id = NULL_UUID
+        self.partitions = [OffsetCommitRequestPartition.read_classic(r, version) for _ in range(r.count(14))]
+        return self
+
+    @staticmethod
+    def write_array(items: list[OffsetCommitRequestTopic], w: Writer, version: int) -> None:
+        buf = w.buf
         if version >= 8:
-            w.compact_count(len(self.partitions))
-            for partition in self.partitions:
-                partition.write(w, version)
-            w.no_tags()
+            count = len(items) + 1
+            if count < 128:
+                buf.append(count)
+            else:
+                w.unsigned_varint(count)
         else:
-            w.count(len(self.partitions))
-            for partition in self.partitions:
-                partition.write(w, version)
+            w.count(len(items))
+        for self in items:
+            if 8 <= version <= 9:
+                w.compact_string(self.name)
+            elif version <= 7:
+                w.string(self.name)
+            if version >= 10:
+                w.uuid(self.topic_id)
+            if version >= 8:
+                if self.partitions:
+                    OffsetCommitRequestPartition.write_array(self.partitions, w, version)
+                else:
+                    buf.append(1)
+                buf.append(0)
+            else:
+                OffsetCommitRequestPartition.write_array(self.partitions, w, version)
 
 
 @attrs.define
@@ -110,62 +208,115 @@ class OffsetCommitRequest:
     def read(cls, r: Reader, version: int) -> OffsetCommitRequest:
         if not 2 <= version <= 10:
             raise UnsupportedVersion("OffsetCommitRequest", version)
-        if version >= 8:
-            group_id = r.compact_string()
+        if version < 8:
+            return cls.read_classic(r, version)
+        try:
+            buf = r.buf
+            pos = r.pos
+            self = cls.__new__(cls)
+            group_id_size = buf[pos]
+            pos += 1
+            if 0 < group_id_size < 128:
+                text, _ = SHORT_TEXT[group_id_size].unpack_from(buf, pos)
+                self.group_id = text.decode()
+                pos += group_id_size - 1
+            else:
+                r.pos = pos - 1
+                self.group_id = r.compact_string()
+                pos = r.pos
+            self.generation_id_or_member_epoch, member_id_size = _I32_HEAD.unpack_from(buf, pos)
+            pos += 5
+            if 0 < member_id_size < 128:
+                text, group_instance_id_size = SHORT_TEXT[member_id_size].unpack_from(buf, pos)
+                self.member_id = text.decode()
+                pos += member_id_size
+            else:
+                r.pos = pos - 1
+                self.member_id = r.compact_string()
+                pos = r.pos
+                group_instance_id_size = buf[pos]
+                pos += 1
+            if 0 < group_instance_id_size < 128:
+                text, topics_count = SHORT_TEXT[group_instance_id_size].unpack_from(buf, pos)
+                self.group_instance_id = text.decode()
+                pos += group_instance_id_size
+            elif group_instance_id_size == 0:
+                self.group_instance_id = None
+                topics_count = buf[pos]
+                pos += 1
+            else:
+                r.pos = pos - 1
+                self.group_instance_id = r.compact_nullable_string()
+                pos = r.pos
+                topics_count = buf[pos]
+                pos += 1
+            self.retention_time_ms = -1
+            r.pos = pos
+            self.topics = (
+                []
+                if topics_count == 1
+                else OffsetCommitRequestTopic.read_array(r, version, r.elements(topics_count, 3))
+            )
+            pos = r.pos
+            tags = buf[pos]
+            pos += 1
+            if tags:
+                pos = r.unknown_tags(pos - 1)
+            r.pos = pos
+        except MALFORMED as error:
+            raise r.malformed(error) from None
+        return self
+
+    @classmethod
+    def read_classic(cls, r: Reader, version: int) -> OffsetCommitRequest:
+        self = cls.__new__(cls)
+        self.group_id = r.string()
+        self.generation_id_or_member_epoch = r.int32()
+        self.member_id = r.string()
+        if version >= 7:
+            self.group_instance_id = r.nullable_string()
         else:
-            group_id = r.string()
-        generation_id_or_member_epoch = r.int32()
-        if version >= 8:
-            member_id = r.compact_string()
-        else:
-            member_id = r.string()
-        if version >= 8:
-            group_instance_id = r.compact_nullable_string()
-        elif version >= 7:
-            group_instance_id = r.nullable_string()
-        else:
-            group_instance_id = None
+            self.group_instance_id = None
         if version >= 5:
-            retention_time_ms = -1
+            self.retention_time_ms = -1
         else:
-            retention_time_ms = r.int64()
-        if version >= 8:
-            topics = [OffsetCommitRequestTopic.read(r, version) for _ in range(r.compact_count(3))]
-            r.skip_tags()
-        else:
-            topics = [OffsetCommitRequestTopic.read(r, version) for _ in range(r.count(6))]
-        return cls(group_id, generation_id_or_member_epoch, member_id, group_instance_id, retention_time_ms, topics)
+            self.retention_time_ms = r.int64()
+        self.topics = [OffsetCommitRequestTopic.read_classic(r, version) for _ in range(r.count(6))]
+        return self
 
     def write(self, w: Writer, version: int) -> None:
         if not 2 <= version <= 10:
             raise UnsupportedVersion("OffsetCommitRequest", version)
+        buf = w.buf
         if version >= 8:
             w.compact_string(self.group_id)
         else:
             w.string(self.group_id)
-        w.int32(self.generation_id_or_member_epoch)
+        buf += _I32.pack(self.generation_id_or_member_epoch)
         if version >= 8:
             w.compact_string(self.member_id)
         else:
             w.string(self.member_id)
         if version >= 8:
-            w.compact_nullable_string(self.group_instance_id)
+            if self.group_instance_id is None:
+                buf.append(0)
+            else:
+                w.compact_string(self.group_instance_id)
         elif version >= 7:
             w.nullable_string(self.group_instance_id)
         else:
             if self.group_instance_id is not None:
                 raise UnsupportedField("OffsetCommitRequest.group_instance_id", version)
         if version <= 4:
-            w.int64(self.retention_time_ms)
+            buf += _I64.pack(self.retention_time_ms)
         if version >= 8:
-            w.compact_count(len(self.topics))
-            for topic in self.topics:
-                topic.write(w, version)
-            w.no_tags()
+            if self.topics:
+                OffsetCommitRequestTopic.write_array(self.topics, w, version)
+            else:
+                buf.append(1)
+            buf.append(0)
         else:
-            w.count(len(self.topics))
-            for topic in self.topics:
-                topic.write(w, version)
+            OffsetCommitRequestTopic.write_array(self.topics, w, version)
 
 
 @attrs.define
@@ -175,15 +326,28 @@ class OffsetCommitResponsePartition:
 
     @classmethod
     def read(cls, r: Reader, version: int) -> OffsetCommitResponsePartition:
-        partition_index, error_code = r.unpack(_I32_I16)
+        self = cls.__new__(cls)
+        self.partition_index, self.error_code = r.unpack(_I32_I16)
         if version >= 8:
             r.skip_tags()
-        return cls(partition_index, error_code)
+        return self
 
-    def write(self, w: Writer, version: int) -> None:
-        w.buf += _I32_I16.pack(self.partition_index, self.error_code)
+    @staticmethod
+    def write_array(items: list[OffsetCommitResponsePartition], w: Writer, version: int) -> None:
+        buf = w.buf
         if version >= 8:
-            w.no_tags()
+            count = len(items) + 1
+            if count < 128:
+                buf.append(count)
+            else:
+                w.unsigned_varint(count)
+        else:
+            w.count(len(items))
+        for self in items:
+            if version >= 8:
+                buf += _I32_I16_NO_TAGS.pack(self.partition_index, self.error_code)
+            else:
+                buf += _I32_I16.pack(self.partition_index, self.error_code)
 
 
 @attrs.define
@@ -194,39 +358,50 @@ class OffsetCommitResponseTopic:
 
     @classmethod
     def read(cls, r: Reader, version: int) -> OffsetCommitResponseTopic:
+        self = cls.__new__(cls)
         if version >= 10:
-            name = ""
+            self.name = ""
         elif version >= 8:
-            name = r.compact_string()
+            self.name = r.compact_string()
         else:
-            name = r.string()
+            self.name = r.string()
         if version >= 10:
-            topic_id = r.uuid()
+            self.topic_id = r.uuid()
         else:
-            topic_id = NULL_UUID
+            self.topic_id = NULL_UUID
         if version >= 8:
-            partitions = [OffsetCommitResponsePartition.read(r, version) for _ in range(r.compact_count(7))]
+            self.partitions = [OffsetCommitResponsePartition.read(r, version) for _ in range(r.compact_count(7))]
             r.skip_tags()
         else:
-            partitions = [OffsetCommitResponsePartition.read(r, version) for _ in range(r.count(6))]
-        return cls(name, topic_id, partitions)
+            self.partitions = [OffsetCommitResponsePartition.read(r, version) for _ in range(r.count(6))]
+        return self
 
-    def write(self, w: Writer, version: int) -> None:
-        if 8 <= version <= 9:
-            w.compact_string(self.name)
-        elif version <= 7:
-            w.string(self.name)
-        if version >= 10:
-            w.uuid(self.topic_id)
+    @staticmethod
+    def write_array(items: list[OffsetCommitResponseTopic], w: Writer, version: int) -> None:
+        buf = w.buf
         if version >= 8:
-            w.compact_count(len(self.partitions))
-            for partition in self.partitions:
-                partition.write(w, version)
-            w.no_tags()
+            count = len(items) + 1
+            if count < 128:
+                buf.append(count)
+            else:
+                w.unsigned_varint(count)
         else:
-            w.count(len(self.partitions))
-            for partition in self.partitions:
-                partition.write(w, version)
+            w.count(len(items))
+        for self in items:
+            if 8 <= version <= 9:
+                w.compact_string(self.name)
+            elif version <= 7:
+                w.string(self.name)
+            if version >= 10:
+                w.uuid(self.topic_id)
+            if version >= 8:
+                if self.partitions:
+                    OffsetCommitResponsePartition.write_array(self.partitions, w, version)
+                else:
+                    buf.append(1)
+                buf.append(0)
+            else:
+                OffsetCommitResponsePartition.write_array(self.partitions, w, version)
 
 
 @attrs.define
@@ -242,28 +417,29 @@ class OffsetCommitResponse:
     def read(cls, r: Reader, version: int) -> OffsetCommitResponse:
         if not 2 <= version <= 10:
             raise UnsupportedVersion("OffsetCommitResponse", version)
+        self = cls.__new__(cls)
         if version >= 3:
-            throttle_time_ms = r.int32()
+            self.throttle_time_ms = r.int32()
         else:
-            throttle_time_ms = 0
+            self.throttle_time_ms = 0
         if version >= 8:
-            topics = [OffsetCommitResponseTopic.read(r, version) for _ in range(r.compact_count(3))]
+            self.topics = [OffsetCommitResponseTopic.read(r, version) for _ in range(r.compact_count(3))]
             r.skip_tags()
         else:
-            topics = [OffsetCommitResponseTopic.read(r, version) for _ in range(r.count(6))]
-        return cls(throttle_time_ms, topics)
+            self.topics = [OffsetCommitResponseTopic.read(r, version) for _ in range(r.count(6))]
+        return self
 
     def write(self, w: Writer, version: int) -> None:
         if not 2 <= version <= 10:
             raise UnsupportedVersion("OffsetCommitResponse", version)
+        buf = w.buf
         if version >= 3:
-            w.int32(self.throttle_time_ms)
+            buf += _I32.pack(self.throttle_time_ms)
         if version >= 8:
-            w.compact_count(len(self.topics))
-            for topic in self.topics:
-                topic.write(w, version)
-            w.no_tags()
+            if self.topics:
+                OffsetCommitResponseTopic.write_array(self.topics, w, version)
+            else:
+                buf.append(1)
+            buf.append(0)
         else:
-            w.count(len(self.topics))
-            for topic in self.topics:
-                topic.write(w, version)
+            OffsetCommitResponseTopic.write_array(self.topics, w, version)

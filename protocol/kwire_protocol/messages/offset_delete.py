@@ -13,6 +13,7 @@ import attrs
 from kwire_protocol.wire import Reader, UnsupportedVersion, Writer
 
 _I16_I32 = Struct(">hi")
+_I32 = Struct(">i")
 _I32_I16 = Struct(">ih")
 
 
@@ -22,11 +23,16 @@ class OffsetDeleteRequestPartition:
 
     @classmethod
     def read(cls, r: Reader, version: int) -> OffsetDeleteRequestPartition:
-        partition_index = r.int32()
-        return cls(partition_index)
+        self = cls.__new__(cls)
+        self.partition_index = r.int32()
+        return self
 
-    def write(self, w: Writer, version: int) -> None:
-        w.int32(self.partition_index)
+    @staticmethod
+    def write_array(items: list[OffsetDeleteRequestPartition], w: Writer, version: int) -> None:
+        buf = w.buf
+        w.count(len(items))
+        for self in items:
+            buf += _I32.pack(self.partition_index)
 
 
 @attrs.define
@@ -36,15 +42,17 @@ class OffsetDeleteRequestTopic:
 
     @classmethod
     def read(cls, r: Reader, version: int) -> OffsetDeleteRequestTopic:
-        name = r.string()
-        partitions = [OffsetDeleteRequestPartition.read(r, version) for _ in range(r.count(4))]
-        return cls(name, partitions)
+        self = cls.__new__(cls)
+        self.name = r.string()
+        self.partitions = [OffsetDeleteRequestPartition.read(r, version) for _ in range(r.count(4))]
+        return self
 
-    def write(self, w: Writer, version: int) -> None:
-        w.string(self.name)
-        w.count(len(self.partitions))
-        for partition in self.partitions:
-            partition.write(w, version)
+    @staticmethod
+    def write_array(items: list[OffsetDeleteRequestTopic], w: Writer, version: int) -> None:
+        w.count(len(items))
+        for self in items:
+            w.string(self.name)
+            OffsetDeleteRequestPartition.write_array(self.partitions, w, version)
 
 
 @attrs.define
@@ -60,17 +68,16 @@ class OffsetDeleteRequest:
     def read(cls, r: Reader, version: int) -> OffsetDeleteRequest:
         if version != 0:
             raise UnsupportedVersion("OffsetDeleteRequest", version)
-        group_id = r.string()
-        topics = [OffsetDeleteRequestTopic.read(r, version) for _ in range(r.count(6))]
-        return cls(group_id, topics)
+        self = cls.__new__(cls)
+        self.group_id = r.string()
+        self.topics = [OffsetDeleteRequestTopic.read(r, version) for _ in range(r.count(6))]
+        return self
 
     def write(self, w: Writer, version: int) -> None:
         if version != 0:
             raise UnsupportedVersion("OffsetDeleteRequest", version)
         w.string(self.group_id)
-        w.count(len(self.topics))
-        for topic in self.topics:
-            topic.write(w, version)
+        OffsetDeleteRequestTopic.write_array(self.topics, w, version)
 
 
 @attrs.define
@@ -80,11 +87,16 @@ class OffsetDeleteResponsePartition:
 
     @classmethod
     def read(cls, r: Reader, version: int) -> OffsetDeleteResponsePartition:
-        partition_index, error_code = r.unpack(_I32_I16)
-        return cls(partition_index, error_code)
+        self = cls.__new__(cls)
+        self.partition_index, self.error_code = r.unpack(_I32_I16)
+        return self
 
-    def write(self, w: Writer, version: int) -> None:
-        w.buf += _I32_I16.pack(self.partition_index, self.error_code)
+    @staticmethod
+    def write_array(items: list[OffsetDeleteResponsePartition], w: Writer, version: int) -> None:
+        buf = w.buf
+        w.count(len(items))
+        for self in items:
+            buf += _I32_I16.pack(self.partition_index, self.error_code)
 
 
 @attrs.define
@@ -94,15 +106,17 @@ class OffsetDeleteResponseTopic:
 
     @classmethod
     def read(cls, r: Reader, version: int) -> OffsetDeleteResponseTopic:
-        name = r.string()
-        partitions = [OffsetDeleteResponsePartition.read(r, version) for _ in range(r.count(6))]
-        return cls(name, partitions)
+        self = cls.__new__(cls)
+        self.name = r.string()
+        self.partitions = [OffsetDeleteResponsePartition.read(r, version) for _ in range(r.count(6))]
+        return self
 
-    def write(self, w: Writer, version: int) -> None:
-        w.string(self.name)
-        w.count(len(self.partitions))
-        for partition in self.partitions:
-            partition.write(w, version)
+    @staticmethod
+    def write_array(items: list[OffsetDeleteResponseTopic], w: Writer, version: int) -> None:
+        w.count(len(items))
+        for self in items:
+            w.string(self.name)
+            OffsetDeleteResponsePartition.write_array(self.partitions, w, version)
 
 
 @attrs.define
@@ -119,14 +133,14 @@ class OffsetDeleteResponse:
     def read(cls, r: Reader, version: int) -> OffsetDeleteResponse:
         if version != 0:
             raise UnsupportedVersion("OffsetDeleteResponse", version)
-        error_code, throttle_time_ms = r.unpack(_I16_I32)
-        topics = [OffsetDeleteResponseTopic.read(r, version) for _ in range(r.count(6))]
-        return cls(error_code, throttle_time_ms, topics)
+        self = cls.__new__(cls)
+        self.error_code, self.throttle_time_ms = r.unpack(_I16_I32)
+        self.topics = [OffsetDeleteResponseTopic.read(r, version) for _ in range(r.count(6))]
+        return self
 
     def write(self, w: Writer, version: int) -> None:
         if version != 0:
             raise UnsupportedVersion("OffsetDeleteResponse", version)
-        w.buf += _I16_I32.pack(self.error_code, self.throttle_time_ms)
-        w.count(len(self.topics))
-        for topic in self.topics:
-            topic.write(w, version)
+        buf = w.buf
+        buf += _I16_I32.pack(self.error_code, self.throttle_time_ms)
+        OffsetDeleteResponseTopic.write_array(self.topics, w, version)

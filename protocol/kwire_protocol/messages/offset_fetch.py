@@ -10,10 +10,27 @@ from typing import ClassVar
 
 import attrs
 
-from kwire_protocol.wire import NULL_UUID, Reader, UnsupportedField, UnsupportedVersion, Uuid, Writer, required
+from kwire_protocol.wire import (
+    MALFORMED,
+    NULL_UUID,
+    SHORT_TEXT,
+    Reader,
+    UnsupportedField,
+    UnsupportedVersion,
+    Uuid,
+    Writer,
+    required,
+)
 
+_BOOL_HEAD = Struct(">?B")
+_BOOL_NO_TAGS = Struct(">?x")
+_I16 = Struct(">h")
+_I16_NO_TAGS = Struct(">hx")
+_I32 = Struct(">i")
+_I32_HEAD = Struct(">iB")
 _I32_I64 = Struct(">iq")
 _I32_I64_I32 = Struct(">iqi")
+_UUID = Struct(">16s")
 
 
 @attrs.define
@@ -22,26 +39,62 @@ class OffsetFetchRequestTopic:
     partition_indexes: list[int] = attrs.Factory(list)
 
     @classmethod
-    def read(cls, r: Reader, version: int) -> OffsetFetchRequestTopic:
-        if version >= 6:
-            name = r.compact_string()
-            partition_indexes = r.int32s(r.compact_count(4))
-            r.skip_tags()
-        else:
-            name = r.string()
-            partition_indexes = r.int32s(r.count(4))
-        return cls(name, partition_indexes)
+    def read_array(cls, r: Reader, version: int, count: int) -> list[OffsetFetchRequestTopic]:
+        buf = r.buf
+        pos = r.pos
+        new = cls.__new__
+        items: list[OffsetFetchRequestTopic] = []
+        for _ in range(count):
+            self = new(cls)
+            name_size = buf[pos]
+            pos += 1
+            if 0 < name_size < 128:
+                text, _ = SHORT_TEXT[name_size].unpack_from(buf, pos)
+                self.name = text.decode()
+                pos += name_size - 1
+            else:
+                r.pos = pos - 1
+                self.name = r.compact_string()
+                pos = r.pos
+            r.pos = pos
+            self.partition_indexes = r.int32s(r.compact_count(4))
+            pos = r.pos
+            tags = buf[pos]
+            pos += 1
+            if tags:
+                pos = r.unknown_tags(pos - 1)
+            items.append(self)
+        r.pos = pos
+        return items
 
-    def write(self, w: Writer, version: int) -> None:
+    @classmethod
+    def read_classic(cls, r: Reader, version: int) -> OffsetFetchRequestTopic:
+        self = cls.__new__(cls)
+        self.name = r.string()
+        self.partition_indexes = r.int32s(r.count(4))
+        return self
+
+    @staticmethod
+    def write_array(items: list[OffsetFetchRequestTopic], w: Writer, version: int) -> None:
+        buf = w.buf
         if version >= 6:
-            w.compact_string(self.name)
-            w.compact_count(len(self.partition_indexes))
-            w.int32s(self.partition_indexes)
-            w.no_tags()
+            count = len(items) + 1
+            if count < 128:
+                buf.append(count)
+            else:
+                w.unsigned_varint(count)
         else:
-            w.string(self.name)
-            w.count(len(self.partition_indexes))
-            w.int32s(self.partition_indexes)
+            w.count(len(items))
+        for self in items:
+            if version >= 6:
+                w.compact_string(self.name)
+                w.compact_count(len(self.partition_indexes))
+                w.int32s(self.partition_indexes)
+                buf.append(0)
+            else:
+                w.string(self.name)
+                w.count(len(self.partition_indexes))
+                w.int32s(self.partition_indexes)
 
 
 @attrs.define
@@ -51,25 +104,56 @@ class OffsetFetchRequestTopics:
     partition_indexes: list[int] = attrs.Factory(list)
 
     @classmethod
-    def read(cls, r: Reader, version: int) -> OffsetFetchRequestTopics:
-        if version >= 10:
-            name = ""
-            topic_id = r.uuid()
-        else:
-            name = r.compact_string()
-            topic_id = NULL_UUID
-        partition_indexes = r.int32s(r.compact_count(4))
-        r.skip_tags()
-        return cls(name, topic_id, partition_indexes)
+    def read_array(cls, r: Reader, version: int, count: int) -> list[OffsetFetchRequestTopics]:
+        buf = r.buf
+        pos = r.pos
+        new = cls.__new__
+        items: list[OffsetFetchRequestTopics] = []
+        for _ in range(count):
+            self = new(cls)
+            if version >= 10:
+                self.name = ""
+                (self.topic_id,) = _UUID.unpack_from(buf, pos)
+                pos += 16
+            else:
+                name_size = buf[pos]
+                pos += 1
+                if 0 < name_size < 128:
+                    text, _ = SHORT_TEXT[name_size].unpack_from(buf, pos)
+                    self.name = text.decode()
+                    pos += name_size - 1
+                else:
+                    r.pos = pos - 1
+                    self.name = r.compact_string()
+                    pos = r.pos
+                self.topic_id = NULL_UUID
+            r.pos = pos
+            self.partition_indexes = r.int32s(r.compact_count(4))
+            pos = r.pos
+            tags = buf[pos]
+            pos += 1
+            if tags:
+                pos = r.unknown_tags(pos - 1)
+            items.append(self)
+        r.pos = pos
+        return items
 
-    def write(self, w: Writer, version: int) -> None:
-        if version >= 10:
-            w.uuid(self.topic_id)
+    @staticmethod
+    def write_array(items: list[OffsetFetchRequestTopics], w: Writer, version: int) -> None:
+        buf = w.buf
+        count = len(items) + 1
+        if count < 128:
+            buf.append(count)
         else:
-            w.compact_string(self.name)
-        w.compact_count(len(self.partition_indexes))
-        w.int32s(self.partition_indexes)
-        w.no_tags()
+            w.unsigned_varint(count)
+        for self in items:
+            if version >= 10:
+                w.uuid(self.topic_id)
+            else:
+                w.compact_string(self.name)
+            w.compact_count(len(self.partition_indexes))
+            w.int32s(self.partition_indexes)
+            buf.append(0)
 
 
 @attrs.define
@@ -80,31 +164,86 @@ class OffsetFetchRequestGroup:
     topics: list[OffsetFetchRequestTopics] | None = attrs.Factory(list)
 
     @classmethod
-    def read(cls, r: Reader, version: int) -> OffsetFetchRequestGroup:
-        group_id = r.compact_string()
-        if version >= 9:
-            member_id = r.compact_nullable_string()
-            member_epoch = r.int32()
-        else:
-            member_id = None
-            member_epoch = -1
-        count = r.compact_nullable_count(3)
-        topics = None if count is None else [OffsetFetchRequestTopics.read(r, version) for _ in range(count)]
-        r.skip_tags()
-        return cls(group_id, member_id, member_epoch, topics)
+    def read_array(cls, r: Reader, version: int, count: int) -> list[OffsetFetchRequestGroup]:
+        buf = r.buf
+        pos = r.pos
+        new = cls.__new__
+        items: list[OffsetFetchRequestGroup] = []
+        for _ in range(count):
+            self = new(cls)
+            group_id_size = buf[pos]
+            pos += 1
+            if version >= 9:
+                if 0 < group_id_size < 128:
+                    text, member_id_size = SHORT_TEXT[group_id_size].unpack_from(buf, pos)
+                    self.group_id = text.decode()
+                    pos += group_id_size
+                else:
+                    r.pos = pos - 1
+                    self.group_id = r.compact_string()
+                    pos = r.pos
+                    member_id_size = buf[pos]
+                    pos += 1
+                if 0 < member_id_size < 128:
+                    text, _ = SHORT_TEXT[member_id_size].unpack_from(buf, pos)
+                    self.member_id = text.decode()
+                    pos += member_id_size - 1
+                elif member_id_size == 0:
+                    self.member_id = None
+                else:
+                    r.pos = pos - 1
+                    self.member_id = r.compact_nullable_string()
+                    pos = r.pos
+                self.member_epoch, topics_count = _I32_HEAD.unpack_from(buf, pos)
+                pos += 5
+            else:
+                if 0 < group_id_size < 128:
+                    text, topics_count = SHORT_TEXT[group_id_size].unpack_from(buf, pos)
+                    self.group_id = text.decode()
+                    pos += group_id_size
+                else:
+                    r.pos = pos - 1
+                    self.group_id = r.compact_string()
+                    pos = r.pos
+                    topics_count = buf[pos]
+                    pos += 1
+                self.member_id = None
+                self.member_epoch = -1
+            r.pos = pos
+            elements = r.nullable_elements(topics_count, 3)
+            self.topics = None if elements is None else OffsetFetchRequestTopics.read_array(r, version, elements)
+            pos = r.pos
+            tags = buf[pos]
+            pos += 1
+            if tags:
+                pos = r.unknown_tags(pos - 1)
+            items.append(self)
+        r.pos = pos
+        return items
 
-    def write(self, w: Writer, version: int) -> None:
-        w.compact_string(self.group_id)
-        if version >= 9:
-            w.compact_nullable_string(self.member_id)
-            w.int32(self.member_epoch)
-        if self.topics is None:
-            w.compact_null_count()
+    @staticmethod
+    def write_array(items: list[OffsetFetchRequestGroup], w: Writer, version: int) -> None:
+        buf = w.buf
+        count = len(items) + 1
+        if count < 128:
+            buf.append(count)
         else:
-            w.compact_count(len(self.topics))
-            for topic in self.topics:
-                topic.write(w, version)
-        w.no_tags()
+            w.unsigned_varint(count)
+        for self in items:
+            w.compact_string(self.group_id)
+            if version >= 9:
+                if self.member_id is None:
+                    buf.append(0)
+                else:
+                    w.compact_string(self.member_id)
+                buf += _I32.pack(self.member_epoch)
+            if self.topics is None:
+                buf.append(0)
+            elif self.topics:
+                OffsetFetchRequestTopics.write_array(self.topics, w, version)
+            else:
+                buf.append(1)
+            buf.append(0)
 
 
 @attrs.define
@@ -122,38 +261,86 @@ class OffsetFetchRequest:
     def read(cls, r: Reader, version: int) -> OffsetFetchRequest:
         if not 1 <= version <= 10:
             raise UnsupportedVersion("OffsetFetchRequest", version)
-        if version >= 8:
-            group_id = ""
-        elif version >= 6:
-            group_id = r.compact_string()
+        if version < 6:
+            return cls.read_classic(r, version)
+        try:
+            buf = r.buf
+            pos = r.pos
+            self = cls.__new__(cls)
+            if version >= 8:
+                groups_count = buf[pos]
+                pos += 1
+                self.group_id = ""
+            else:
+                group_id_size = buf[pos]
+                pos += 1
+                if 0 < group_id_size < 128:
+                    text, topics_count = SHORT_TEXT[group_id_size].unpack_from(buf, pos)
+                    self.group_id = text.decode()
+                    pos += group_id_size
+                else:
+                    r.pos = pos - 1
+                    self.group_id = r.compact_string()
+                    pos = r.pos
+                    topics_count = buf[pos]
+                    pos += 1
+            if version >= 8:
+                self.topics = []
+            elif version >= 7:
+                r.pos = pos
+                elements = r.nullable_elements(topics_count, 3)
+                self.topics = None if elements is None else OffsetFetchRequestTopic.read_array(r, version, elements)
+                pos = r.pos
+            else:
+                r.pos = pos
+                elements = r.nullable_elements(topics_count, 3)
+                self.topics = None if elements is None else OffsetFetchRequestTopic.read_array(r, version, elements)
+                pos = r.pos
+                tags = buf[pos]
+                pos += 1
+            if version >= 8:
+                r.pos = pos
+                self.groups = (
+                    []
+                    if groups_count == 1
+                    else OffsetFetchRequestGroup.read_array(r, version, r.elements(groups_count, 3))
+                )
+                pos = r.pos
+            else:
+                self.groups = []
+            if version >= 7:
+                self.require_stable, tags = _BOOL_HEAD.unpack_from(buf, pos)
+                pos += 2
+            else:
+                self.require_stable = False
+            if tags:
+                pos = r.unknown_tags(pos - 1)
+            r.pos = pos
+        except MALFORMED as error:
+            raise r.malformed(error) from None
+        return self
+
+    @classmethod
+    def read_classic(cls, r: Reader, version: int) -> OffsetFetchRequest:
+        self = cls.__new__(cls)
+        self.group_id = r.string()
+        if version >= 2:
+            elements = r.nullable_count(6)
+            self.topics = (
+                None
+                if elements is None
+                else [OffsetFetchRequestTopic.read_classic(r, version) for _ in range(elements)]
+            )
         else:
-            group_id = r.string()
-        topics: list[OffsetFetchRequestTopic] | None
-        if version >= 8:
-            topics = []
-        elif version >= 6:
-            count = r.compact_nullable_count(3)
-            topics = None if count is None else [OffsetFetchRequestTopic.read(r, version) for _ in range(count)]
-        elif version >= 2:
-            count = r.nullable_count(6)
-            topics = None if count is None else [OffsetFetchRequestTopic.read(r, version) for _ in range(count)]
-        else:
-            topics = [OffsetFetchRequestTopic.read(r, version) for _ in range(r.count(6))]
-        if version >= 8:
-            groups = [OffsetFetchRequestGroup.read(r, version) for _ in range(r.compact_count(3))]
-        else:
-            groups = []
-        if version >= 7:
-            require_stable = r.boolean()
-        else:
-            require_stable = False
-        if version >= 6:
-            r.skip_tags()
-        return cls(group_id, topics, groups, require_stable)
+            self.topics = [OffsetFetchRequestTopic.read_classic(r, version) for _ in range(r.count(6))]
+        self.groups = []
+        self.require_stable = False
+        return self
 
     def write(self, w: Writer, version: int) -> None:
         if not 1 <= version <= 10:
             raise UnsupportedVersion("OffsetFetchRequest", version)
+        buf = w.buf
         if version >= 8:
             if self.group_id:
                 raise UnsupportedField("OffsetFetchRequest.group_id", version)
@@ -164,39 +351,42 @@ class OffsetFetchRequest:
         if version >= 8:
             if self.topics != []:
                 raise UnsupportedField("OffsetFetchRequest.topics", version)
+        elif version >= 7:
+            if self.topics is None:
+                buf.append(0)
+            elif self.topics:
+                OffsetFetchRequestTopic.write_array(self.topics, w, version)
+            else:
+                buf.append(1)
         elif version >= 6:
             if self.topics is None:
-                w.compact_null_count()
+                buf.append(0)
+            elif self.topics:
+                OffsetFetchRequestTopic.write_array(self.topics, w, version)
             else:
-                w.compact_count(len(self.topics))
-                for topic in self.topics:
-                    topic.write(w, version)
+                buf.append(1)
+            buf.append(0)
         elif version >= 2:
             if self.topics is None:
                 w.null_count()
             else:
-                w.count(len(self.topics))
-                for topic in self.topics:
-                    topic.write(w, version)
+                OffsetFetchRequestTopic.write_array(self.topics, w, version)
         else:
             topics = required(self.topics, "OffsetFetchRequest.topics")
-            w.count(len(topics))
-            for topic in topics:
-                topic.write(w, version)
+            OffsetFetchRequestTopic.write_array(topics, w, version)
         if version >= 8:
-            w.compact_count(len(self.groups))
-            for group in self.groups:
-                group.write(w, version)
+            if self.groups:
+                OffsetFetchRequestGroup.write_array(self.groups, w, version)
+            else:
+                buf.append(1)
         else:
             if self.groups:
                 raise UnsupportedField("OffsetFetchRequest.groups", version)
         if version >= 7:
-            w.boolean(self.require_stable)
+            buf += _BOOL_NO_TAGS.pack(self.require_stable)
         else:
             if self.require_stable:
                 raise UnsupportedField("OffsetFetchRequest.require_stable", version)
-        if version >= 6:
-            w.no_tags()
 
 
 @attrs.define
@@ -209,32 +399,46 @@ class OffsetFetchResponsePartition:
 
     @classmethod
     def read(cls, r: Reader, version: int) -> OffsetFetchResponsePartition:
+        self = cls.__new__(cls)
         if version >= 5:
-            partition_index, committed_offset, committed_leader_epoch = r.unpack(_I32_I64_I32)
+            self.partition_index, self.committed_offset, self.committed_leader_epoch = r.unpack(_I32_I64_I32)
         else:
-            partition_index, committed_offset = r.unpack(_I32_I64)
-            committed_leader_epoch = -1
+            self.partition_index, self.committed_offset = r.unpack(_I32_I64)
+            self.committed_leader_epoch = -1
         if version >= 6:
-            metadata = r.compact_nullable_string()
+            self.metadata = r.compact_nullable_string()
         else:
-            metadata = r.nullable_string()
-        error_code = r.int16()
+            self.metadata = r.nullable_string()
+        self.error_code = r.int16()
         if version >= 6:
             r.skip_tags()
-        return cls(partition_index, committed_offset, committed_leader_epoch, metadata, error_code)
+        return self
 
-    def write(self, w: Writer, version: int) -> None:
-        if version >= 5:
-            w.buf += _I32_I64_I32.pack(self.partition_index, self.committed_offset, self.committed_leader_epoch)
-        else:
-            w.buf += _I32_I64.pack(self.partition_index, self.committed_offset)
+    @staticmethod
+    def write_array(items: list[OffsetFetchResponsePartition], w: Writer, version: int) -> None:
+        buf = w.buf
         if version >= 6:
-            w.compact_nullable_string(self.metadata)
+            count = len(items) + 1
+            if count < 128:
+                buf.append(count)
+            else:
+                w.unsigned_varint(count)
         else:
-            w.nullable_string(self.metadata)
-        w.int16(self.error_code)
-        if version >= 6:
-            w.no_tags()
+            w.count(len(items))
+        for self in items:
+            if version >= 5:
+                buf += _I32_I64_I32.pack(self.partition_index, self.committed_offset, self.committed_leader_epoch)
+            else:
+                buf += _I32_I64.pack(self.partition_index, self.committed_offset)
+            if version >= 6:
+                if self.metadata is None:
+                    buf.append(0)
+                else:
+                    w.compact_string(self.metadata)
+                buf += _I16_NO_TAGS.pack(self.error_code)
+            else:
+                w.nullable_string(self.metadata)
+                buf += _I16.pack(self.error_code)
 
 
 @attrs.define
@@ -244,27 +448,38 @@ class OffsetFetchResponseTopic:
 
     @classmethod
     def read(cls, r: Reader, version: int) -> OffsetFetchResponseTopic:
+        self = cls.__new__(cls)
         if version >= 6:
-            name = r.compact_string()
-            partitions = [OffsetFetchResponsePartition.read(r, version) for _ in range(r.compact_count(20))]
+            self.name = r.compact_string()
+            self.partitions = [OffsetFetchResponsePartition.read(r, version) for _ in range(r.compact_count(20))]
             r.skip_tags()
         else:
-            name = r.string()
-            partitions = [OffsetFetchResponsePartition.read(r, version) for _ in range(r.count(16))]
-        return cls(name, partitions)
+            self.name = r.string()
+            self.partitions = [OffsetFetchResponsePartition.read(r, version) for _ in range(r.count(16))]
+        return self
 
-    def write(self, w: Writer, version: int) -> None:
+    @staticmethod
+    def write_array(items: list[OffsetFetchResponseTopic], w: Writer, version: int) -> None:
+        buf = w.buf
         if version >= 6:
-            w.compact_string(self.name)
-            w.compact_count(len(self.partitions))
-            for partition in self.partitions:
-                partition.write(w, version)
-            w.no_tags()
+            count = len(items) + 1
+            if count < 128:
+                buf.append(count)
+            else:
+                w.unsigned_varint(count)
         else:
-            w.string(self.name)
-            w.count(len(self.partitions))
-            for partition in self.partitions:
-                partition.write(w, version)
+            w.count(len(items))
+        for self in items:
+            if version >= 6:
+                w.compact_string(self.name)
+                if self.partitions:
+                    OffsetFetchResponsePartition.write_array(self.partitions, w, version)
+                else:
+                    buf.append(1)
+                buf.append(0)
+            else:
+                w.string(self.name)
+                OffsetFetchResponsePartition.write_array(self.partitions, w, version)
 
 
 @attrs.define
@@ -277,17 +492,28 @@ class OffsetFetchResponsePartitions:
 
     @classmethod
     def read(cls, r: Reader, version: int) -> OffsetFetchResponsePartitions:
-        partition_index, committed_offset, committed_leader_epoch = r.unpack(_I32_I64_I32)
-        metadata = r.compact_nullable_string()
-        error_code = r.int16()
+        self = cls.__new__(cls)
+        self.partition_index, self.committed_offset, self.committed_leader_epoch = r.unpack(_I32_I64_I32)
+        self.metadata = r.compact_nullable_string()
+        self.error_code = r.int16()
         r.skip_tags()
-        return cls(partition_index, committed_offset, committed_leader_epoch, metadata, error_code)
+        return self
 
-    def write(self, w: Writer, version: int) -> None:
-        w.buf += _I32_I64_I32.pack(self.partition_index, self.committed_offset, self.committed_leader_epoch)
-        w.compact_nullable_string(self.metadata)
-        w.int16(self.error_code)
-        w.no_tags()
+    @staticmethod
+    def write_array(items: list[OffsetFetchResponsePartitions], w: Writer, version: int) -> None:
+        buf = w.buf
+        count = len(items) + 1
+        if count < 128:
+            buf.append(count)
+        else:
+            w.unsigned_varint(count)
+        for self in items:
+            buf += _I32_I64_I32.pack(self.partition_index, self.committed_offset, self.committed_leader_epoch)
+            if self.metadata is None:
+                buf.append(0)
+            else:
+                w.compact_string(self.metadata)
+            buf += _I16_NO_TAGS.pack(self.error_code)
 
 
 @attrs.define
@@ -298,25 +524,35 @@ class OffsetFetchResponseTopics:
 
     @classmethod
     def read(cls, r: Reader, version: int) -> OffsetFetchResponseTopics:
+        self = cls.__new__(cls)
         if version >= 10:
-            name = ""
-            topic_id = r.uuid()
+            self.name = ""
+            self.topic_id = r.uuid()
         else:
-            name = r.compact_string()
-            topic_id = NULL_UUID
-        partitions = [OffsetFetchResponsePartitions.read(r, version) for _ in range(r.compact_count(20))]
+            self.name = r.compact_string()
+            self.topic_id = NULL_UUID
+        self.partitions = [OffsetFetchResponsePartitions.read(r, version) for _ in range(r.compact_count(20))]
         r.skip_tags()
-        return cls(name, topic_id, partitions)
+        return self
 
-    def write(self, w: Writer, version: int) -> None:
-        if version >= 10:
-            w.uuid(self.topic_id)
+    @staticmethod
+    def write_array(items: list[OffsetFetchResponseTopics], w: Writer, version: int) -> None:
+        buf = w.buf
+        count = len(items) + 1
+        if count < 128:
+            buf.append(count)
         else:
-            w.compact_string(self.name)
-        w.compact_count(len(self.partitions))
-        for partition in self.partitions:
-            partition.write(w, version)
-        w.no_tags()
+            w.unsigned_varint(count)
+        for self in items:
+            if version >= 10:
+                w.uuid(self.topic_id)
+            else:
+                w.compact_string(self.name)
+            if self.partitions:
+                OffsetFetchResponsePartitions.write_array(self.partitions, w, version)
+            else:
+                buf.append(1)
+            buf.append(0)
 
 
 @attrs.define
@@ -327,19 +563,28 @@ class OffsetFetchResponseGroup:
 
     @classmethod
     def read(cls, r: Reader, version: int) -> OffsetFetchResponseGroup:
-        group_id = r.compact_string()
-        topics = [OffsetFetchResponseTopics.read(r, version) for _ in range(r.compact_count(3))]
-        error_code = r.int16()
+        self = cls.__new__(cls)
+        self.group_id = r.compact_string()
+        self.topics = [OffsetFetchResponseTopics.read(r, version) for _ in range(r.compact_count(3))]
+        self.error_code = r.int16()
         r.skip_tags()
-        return cls(group_id, topics, error_code)
+        return self
 
-    def write(self, w: Writer, version: int) -> None:
-        w.compact_string(self.group_id)
-        w.compact_count(len(self.topics))
-        for topic in self.topics:
-            topic.write(w, version)
-        w.int16(self.error_code)
-        w.no_tags()
+    @staticmethod
+    def write_array(items: list[OffsetFetchResponseGroup], w: Writer, version: int) -> None:
+        buf = w.buf
+        count = len(items) + 1
+        if count < 128:
+            buf.append(count)
+        else:
+            w.unsigned_varint(count)
+        for self in items:
+            w.compact_string(self.group_id)
+            if self.topics:
+                OffsetFetchResponseTopics.write_array(self.topics, w, version)
+            else:
+                buf.append(1)
+            buf += _I16_NO_TAGS.pack(self.error_code)
 
 
 @attrs.define
@@ -357,55 +602,57 @@ class OffsetFetchResponse:
     def read(cls, r: Reader, version: int) -> OffsetFetchResponse:
         if not 1 <= version <= 10:
             raise UnsupportedVersion("OffsetFetchResponse", version)
+        self = cls.__new__(cls)
         if version >= 3:
-            throttle_time_ms = r.int32()
+            self.throttle_time_ms = r.int32()
         else:
-            throttle_time_ms = 0
-        topics: list[OffsetFetchResponseTopic]
+            self.throttle_time_ms = 0
         if version >= 8:
-            topics = []
+            self.topics = []
         elif version >= 6:
-            topics = [OffsetFetchResponseTopic.read(r, version) for _ in range(r.compact_count(3))]
+            self.topics = [OffsetFetchResponseTopic.read(r, version) for _ in range(r.compact_count(3))]
         else:
-            topics = [OffsetFetchResponseTopic.read(r, version) for _ in range(r.count(6))]
+            self.topics = [OffsetFetchResponseTopic.read(r, version) for _ in range(r.count(6))]
         if version >= 8:
-            error_code = 0
+            self.error_code = 0
         elif version >= 2:
-            error_code = r.int16()
+            self.error_code = r.int16()
         else:
-            error_code = 0
+            self.error_code = 0
         if version >= 8:
-            groups = [OffsetFetchResponseGroup.read(r, version) for _ in range(r.compact_count(5))]
+            self.groups = [OffsetFetchResponseGroup.read(r, version) for _ in range(r.compact_count(5))]
         else:
-            groups = []
+            self.groups = []
         if version >= 6:
             r.skip_tags()
-        return cls(throttle_time_ms, topics, error_code, groups)
+        return self
 
     def write(self, w: Writer, version: int) -> None:
         if not 1 <= version <= 10:
             raise UnsupportedVersion("OffsetFetchResponse", version)
+        buf = w.buf
         if version >= 3:
-            w.int32(self.throttle_time_ms)
+            buf += _I32.pack(self.throttle_time_ms)
         if version >= 8:
             if self.topics:
                 raise UnsupportedField("OffsetFetchResponse.topics", version)
         elif version >= 6:
-            w.compact_count(len(self.topics))
-            for topic in self.topics:
-                topic.write(w, version)
+            if self.topics:
+                OffsetFetchResponseTopic.write_array(self.topics, w, version)
+            else:
+                buf.append(1)
         else:
-            w.count(len(self.topics))
-            for topic in self.topics:
-                topic.write(w, version)
-        if 2 <= version <= 7:
-            w.int16(self.error_code)
+            OffsetFetchResponseTopic.write_array(self.topics, w, version)
+        if 6 <= version <= 7:
+            buf += _I16_NO_TAGS.pack(self.error_code)
+        elif 2 <= version <= 5:
+            buf += _I16.pack(self.error_code)
         if version >= 8:
-            w.compact_count(len(self.groups))
-            for group in self.groups:
-                group.write(w, version)
+            if self.groups:
+                OffsetFetchResponseGroup.write_array(self.groups, w, version)
+            else:
+                buf.append(1)
+            buf.append(0)
         else:
             if self.groups:
                 raise UnsupportedField("OffsetFetchResponse.groups", version)
-        if version >= 6:
-            w.no_tags()

@@ -10,10 +10,15 @@ from typing import ClassVar
 
 import attrs
 
-from kwire_protocol.wire import Reader, UnsupportedVersion, Writer
+from kwire_protocol.wire import MALFORMED, SHORT_TEXT, Reader, UnsupportedVersion, Writer
 
 _I16_I32_I32_I64 = Struct(">hiiq")
+_I16_I32_I32_I64_NO_TAGS = Struct(">hiiqx")
+_I32 = Struct(">i")
+_I32_HEAD = Struct(">iB")
 _I32_I32_I32 = Struct(">iii")
+_I32_I32_I32_HEAD = Struct(">iiiB")
+_I32_I32_I32_NO_TAGS = Struct(">iiix")
 
 
 @attrs.define
@@ -23,16 +28,43 @@ class OffsetForLeaderPartition:
     leader_epoch: int = 0
 
     @classmethod
-    def read(cls, r: Reader, version: int) -> OffsetForLeaderPartition:
-        partition, current_leader_epoch, leader_epoch = r.unpack(_I32_I32_I32)
-        if version >= 4:
-            r.skip_tags()
-        return cls(partition, current_leader_epoch, leader_epoch)
+    def read_array(cls, r: Reader, version: int, count: int) -> list[OffsetForLeaderPartition]:
+        buf = r.buf
+        pos = r.pos
+        new = cls.__new__
+        items: list[OffsetForLeaderPartition] = []
+        for _ in range(count):
+            self = new(cls)
+            self.partition, self.current_leader_epoch, self.leader_epoch, tags = _I32_I32_I32_HEAD.unpack_from(buf, pos)
+            pos += 13
+            if tags:
+                pos = r.unknown_tags(pos - 1)
+            items.append(self)
+        r.pos = pos
+        return items
 
-    def write(self, w: Writer, version: int) -> None:
-        w.buf += _I32_I32_I32.pack(self.partition, self.current_leader_epoch, self.leader_epoch)
+    @classmethod
+    def read_classic(cls, r: Reader, version: int) -> OffsetForLeaderPartition:
+        self = cls.__new__(cls)
+        self.partition, self.current_leader_epoch, self.leader_epoch = r.unpack(_I32_I32_I32)
+        return self
+
+    @staticmethod
+    def write_array(items: list[OffsetForLeaderPartition], w: Writer, version: int) -> None:
+        buf = w.buf
         if version >= 4:
-            w.no_tags()
+            count = len(items) + 1
+            if count < 128:
+                buf.append(count)
+            else:
+                w.unsigned_varint(count)
+        else:
+            w.count(len(items))
+        for self in items:
+            if version >= 4:
+                buf += _I32_I32_I32_NO_TAGS.pack(self.partition, self.current_leader_epoch, self.leader_epoch)
+            else:
+                buf += _I32_I32_I32.pack(self.partition, self.current_leader_epoch, self.leader_epoch)
 
 
 @attrs.define
@@ -41,28 +73,69 @@ class OffsetForLeaderTopic:
     partitions: list[OffsetForLeaderPartition] = attrs.Factory(list)
 
     @classmethod
-    def read(cls, r: Reader, version: int) -> OffsetForLeaderTopic:
-        if version >= 4:
-            topic = r.compact_string()
-            partitions = [OffsetForLeaderPartition.read(r, version) for _ in range(r.compact_count(13))]
-            r.skip_tags()
-        else:
-            topic = r.string()
-            partitions = [OffsetForLeaderPartition.read(r, version) for _ in range(r.count(12))]
-        return cls(topic, partitions)
+    def read_array(cls, r: Reader, version: int, count: int) -> list[OffsetForLeaderTopic]:
+        buf = r.buf
+        pos = r.pos
+        new = cls.__new__
+        items: list[OffsetForLeaderTopic] = []
+        for _ in range(count):
+            self = new(cls)
+            topic_size = buf[pos]
+            pos += 1
+            if 0 < topic_size < 128:
+                text, partitions_count = SHORT_TEXT[topic_size].unpack_from(buf, pos)
+                self.topic = text.decode()
+                pos += topic_size
+            else:
+                r.pos = pos - 1
+                self.topic = r.compact_string()
+                pos = r.pos
+                partitions_count = buf[pos]
+                pos += 1
+            r.pos = pos
+            self.partitions = (
+                []
+                if partitions_count == 1
+                else OffsetForLeaderPartition.read_array(r, version, r.elements(partitions_count, 13))
+            )
+            pos = r.pos
+            tags = buf[pos]
+            pos += 1
+            if tags:
+                pos = r.unknown_tags(pos - 1)
+            items.append(self)
+        r.pos = pos
+        return items
 
-    def write(self, w: Writer, version: int) -> None:
+    @classmethod
+    def read_classic(cls, r: Reader, version: int) -> OffsetForLeaderTopic:
+        self = cls.__new__(cls)
+        self.topic = r.string()
+        self.partitions = [OffsetForLeaderPartition.read_classic(r, version) for _ in range(r.count(12))]
+        return self
+
+    @staticmethod
+    def write_array(items: list[OffsetForLeaderTopic], w: Writer, version: int) -> None:
+        buf = w.buf
         if version >= 4:
-            w.compact_string(self.topic)
-            w.compact_count(len(self.partitions))
-            for partition in self.partitions:
-                partition.write(w, version)
-            w.no_tags()
+            count = len(items) + 1
+            if count < 128:
+                buf.append(count)
+            else:
+                w.unsigned_varint(count)
         else:
-            w.string(self.topic)
-            w.count(len(self.partitions))
-            for partition in self.partitions:
-                partition.write(w, version)
+            w.count(len(items))
+        for self in items:
+            if version >= 4:
+                w.compact_string(self.topic)
+                if self.partitions:
+                    OffsetForLeaderPartition.write_array(self.partitions, w, version)
+                else:
+                    buf.append(1)
+                buf.append(0)
+            else:
+                w.string(self.topic)
+                OffsetForLeaderPartition.write_array(self.partitions, w, version)
 
 
 @attrs.define
@@ -78,31 +151,52 @@ class OffsetForLeaderEpochRequest:
     def read(cls, r: Reader, version: int) -> OffsetForLeaderEpochRequest:
         if not 2 <= version <= 4:
             raise UnsupportedVersion("OffsetForLeaderEpochRequest", version)
+        if version < 4:
+            return cls.read_classic(r, version)
+        try:
+            buf = r.buf
+            pos = r.pos
+            self = cls.__new__(cls)
+            self.replica_id, topics_count = _I32_HEAD.unpack_from(buf, pos)
+            pos += 5
+            r.pos = pos
+            self.topics = (
+                [] if topics_count == 1 else OffsetForLeaderTopic.read_array(r, version, r.elements(topics_count, 3))
+            )
+            pos = r.pos
+            tags = buf[pos]
+            pos += 1
+            if tags:
+                pos = r.unknown_tags(pos - 1)
+            r.pos = pos
+        except MALFORMED as error:
+            raise r.malformed(error) from None
+        return self
+
+    @classmethod
+    def read_classic(cls, r: Reader, version: int) -> OffsetForLeaderEpochRequest:
+        self = cls.__new__(cls)
         if version >= 3:
-            replica_id = r.int32()
+            self.replica_id = r.int32()
         else:
-            replica_id = -2
-        if version >= 4:
-            topics = [OffsetForLeaderTopic.read(r, version) for _ in range(r.compact_count(3))]
-            r.skip_tags()
-        else:
-            topics = [OffsetForLeaderTopic.read(r, version) for _ in range(r.count(6))]
-        return cls(replica_id, topics)
+            self.replica_id = -2
+        self.topics = [OffsetForLeaderTopic.read_classic(r, version) for _ in range(r.count(6))]
+        return self
 
     def write(self, w: Writer, version: int) -> None:
         if not 2 <= version <= 4:
             raise UnsupportedVersion("OffsetForLeaderEpochRequest", version)
+        buf = w.buf
         if version >= 3:
-            w.int32(self.replica_id)
+            buf += _I32.pack(self.replica_id)
         if version >= 4:
-            w.compact_count(len(self.topics))
-            for topic in self.topics:
-                topic.write(w, version)
-            w.no_tags()
+            if self.topics:
+                OffsetForLeaderTopic.write_array(self.topics, w, version)
+            else:
+                buf.append(1)
+            buf.append(0)
         else:
-            w.count(len(self.topics))
-            for topic in self.topics:
-                topic.write(w, version)
+            OffsetForLeaderTopic.write_array(self.topics, w, version)
 
 
 @attrs.define
@@ -114,15 +208,30 @@ class EpochEndOffset:
 
     @classmethod
     def read(cls, r: Reader, version: int) -> EpochEndOffset:
-        error_code, partition, leader_epoch, end_offset = r.unpack(_I16_I32_I32_I64)
+        self = cls.__new__(cls)
+        self.error_code, self.partition, self.leader_epoch, self.end_offset = r.unpack(_I16_I32_I32_I64)
         if version >= 4:
             r.skip_tags()
-        return cls(error_code, partition, leader_epoch, end_offset)
+        return self
 
-    def write(self, w: Writer, version: int) -> None:
-        w.buf += _I16_I32_I32_I64.pack(self.error_code, self.partition, self.leader_epoch, self.end_offset)
+    @staticmethod
+    def write_array(items: list[EpochEndOffset], w: Writer, version: int) -> None:
+        buf = w.buf
         if version >= 4:
-            w.no_tags()
+            count = len(items) + 1
+            if count < 128:
+                buf.append(count)
+            else:
+                w.unsigned_varint(count)
+        else:
+            w.count(len(items))
+        for self in items:
+            if version >= 4:
+                buf += _I16_I32_I32_I64_NO_TAGS.pack(
+                    self.error_code, self.partition, self.leader_epoch, self.end_offset
+                )
+            else:
+                buf += _I16_I32_I32_I64.pack(self.error_code, self.partition, self.leader_epoch, self.end_offset)
 
 
 @attrs.define
@@ -132,27 +241,38 @@ class OffsetForLeaderTopicResult:
 
     @classmethod
     def read(cls, r: Reader, version: int) -> OffsetForLeaderTopicResult:
+        self = cls.__new__(cls)
         if version >= 4:
-            topic = r.compact_string()
-            partitions = [EpochEndOffset.read(r, version) for _ in range(r.compact_count(19))]
+            self.topic = r.compact_string()
+            self.partitions = [EpochEndOffset.read(r, version) for _ in range(r.compact_count(19))]
             r.skip_tags()
         else:
-            topic = r.string()
-            partitions = [EpochEndOffset.read(r, version) for _ in range(r.count(18))]
-        return cls(topic, partitions)
+            self.topic = r.string()
+            self.partitions = [EpochEndOffset.read(r, version) for _ in range(r.count(18))]
+        return self
 
-    def write(self, w: Writer, version: int) -> None:
+    @staticmethod
+    def write_array(items: list[OffsetForLeaderTopicResult], w: Writer, version: int) -> None:
+        buf = w.buf
         if version >= 4:
-            w.compact_string(self.topic)
-            w.compact_count(len(self.partitions))
-            for partition in self.partitions:
-                partition.write(w, version)
-            w.no_tags()
+            count = len(items) + 1
+            if count < 128:
+                buf.append(count)
+            else:
+                w.unsigned_varint(count)
         else:
-            w.string(self.topic)
-            w.count(len(self.partitions))
-            for partition in self.partitions:
-                partition.write(w, version)
+            w.count(len(items))
+        for self in items:
+            if version >= 4:
+                w.compact_string(self.topic)
+                if self.partitions:
+                    EpochEndOffset.write_array(self.partitions, w, version)
+                else:
+                    buf.append(1)
+                buf.append(0)
+            else:
+                w.string(self.topic)
+                EpochEndOffset.write_array(self.partitions, w, version)
 
 
 @attrs.define
@@ -168,24 +288,25 @@ class OffsetForLeaderEpochResponse:
     def read(cls, r: Reader, version: int) -> OffsetForLeaderEpochResponse:
         if not 2 <= version <= 4:
             raise UnsupportedVersion("OffsetForLeaderEpochResponse", version)
-        throttle_time_ms = r.int32()
+        self = cls.__new__(cls)
+        self.throttle_time_ms = r.int32()
         if version >= 4:
-            topics = [OffsetForLeaderTopicResult.read(r, version) for _ in range(r.compact_count(3))]
+            self.topics = [OffsetForLeaderTopicResult.read(r, version) for _ in range(r.compact_count(3))]
             r.skip_tags()
         else:
-            topics = [OffsetForLeaderTopicResult.read(r, version) for _ in range(r.count(6))]
-        return cls(throttle_time_ms, topics)
+            self.topics = [OffsetForLeaderTopicResult.read(r, version) for _ in range(r.count(6))]
+        return self
 
     def write(self, w: Writer, version: int) -> None:
         if not 2 <= version <= 4:
             raise UnsupportedVersion("OffsetForLeaderEpochResponse", version)
-        w.int32(self.throttle_time_ms)
+        buf = w.buf
+        buf += _I32.pack(self.throttle_time_ms)
         if version >= 4:
-            w.compact_count(len(self.topics))
-            for topic in self.topics:
-                topic.write(w, version)
-            w.no_tags()
+            if self.topics:
+                OffsetForLeaderTopicResult.write_array(self.topics, w, version)
+            else:
+                buf.append(1)
+            buf.append(0)
         else:
-            w.count(len(self.topics))
-            for topic in self.topics:
-                topic.write(w, version)
+            OffsetForLeaderTopicResult.write_array(self.topics, w, version)

@@ -10,12 +10,26 @@ from typing import ClassVar
 
 import attrs
 
-from kwire_protocol.wire import NULL_UUID, Buffer, Reader, UnsupportedField, UnsupportedVersion, Uuid, Writer
+from kwire_protocol.wire import (
+    MALFORMED,
+    NULL_UUID,
+    SHORT_TEXT,
+    Buffer,
+    Reader,
+    UnsupportedField,
+    UnsupportedVersion,
+    Uuid,
+    Writer,
+)
 
 _I16_I32 = Struct(">hi")
+_I16_I32_HEAD = Struct(">hiB")
+_I32 = Struct(">i")
 _I32_I16_I64_I64 = Struct(">ihqq")
 _I32_I16_I64_I64_I64 = Struct(">ihqqq")
 _I32_I32 = Struct(">ii")
+_I32_I32_NO_TAGS = Struct(">iix")
+_UUID_HEAD = Struct(">16sB")
 
 
 @attrs.define
@@ -24,22 +38,54 @@ class PartitionProduceData:
     records: Buffer | None = None
 
     @classmethod
-    def read(cls, r: Reader, version: int) -> PartitionProduceData:
-        index = r.int32()
-        if version >= 9:
-            records = r.compact_nullable_records()
-            r.skip_tags()
-        else:
-            records = r.nullable_records()
-        return cls(index, records)
+    def read_array(cls, r: Reader, version: int, count: int) -> list[PartitionProduceData]:
+        buf = r.buf
+        pos = r.pos
+        new = cls.__new__
+        items: list[PartitionProduceData] = []
+        for _ in range(count):
+            self = new(cls)
+            (self.index,) = _I32.unpack_from(buf, pos)
+            pos += 4
+            r.pos = pos
+            self.records = r.compact_nullable_records()
+            pos = r.pos
+            tags = buf[pos]
+            pos += 1
+            if tags:
+                pos = r.unknown_tags(pos - 1)
+            items.append(self)
+        r.pos = pos
+        return items
 
-    def write(self, w: Writer, version: int) -> None:
-        w.int32(self.index)
+    @classmethod
+    def read_classic(cls, r: Reader, version: int) -> PartitionProduceData:
+        self = cls.__new__(cls)
+        self.index = r.int32()
+        self.records = r.nullable_records()
+        return self
+
+    @staticmethod
+    def write_array(items: list[PartitionProduceData], w: Writer, version: int) -> None:
+        buf = w.buf
         if version >= 9:
-            w.compact_nullable_records(self.records)
-            w.no_tags()
+            count = len(items) + 1
+            if count < 128:
+                buf.append(count)
+            else:
+                w.unsigned_varint(count)
         else:
-            w.nullable_records(self.records)
+            w.count(len(items))
+        for self in items:
+            buf += _I32.pack(self.index)
+            if version >= 9:
+                if self.records is None:
+                    buf.append(0)
+                else:
+                    w.compact_records(self.records)
+                buf.append(0)
+            else:
+                w.nullable_records(self.records)
 
 
 @attrs.define
@@ -49,40 +95,80 @@ class TopicProduceData:
     partition_data: list[PartitionProduceData] = attrs.Factory(list)
 
     @classmethod
-    def read(cls, r: Reader, version: int) -> TopicProduceData:
-        if version >= 13:
-            name = ""
-        elif version >= 9:
-            name = r.compact_string()
-        else:
-            name = r.string()
-        if version >= 13:
-            topic_id = r.uuid()
-        else:
-            topic_id = NULL_UUID
-        if version >= 9:
-            partition_data = [PartitionProduceData.read(r, version) for _ in range(r.compact_count(6))]
-            r.skip_tags()
-        else:
-            partition_data = [PartitionProduceData.read(r, version) for _ in range(r.count(8))]
-        return cls(name, topic_id, partition_data)
+    def read_array(cls, r: Reader, version: int, count: int) -> list[TopicProduceData]:
+        buf = r.buf
+        pos = r.pos
+        new = cls.__new__
+        items: list[TopicProduceData] = []
+        for _ in range(count):
+            self = new(cls)
+            if version >= 13:
+                self.name = ""
+                self.topic_id, partition_data_count = _UUID_HEAD.unpack_from(buf, pos)
+                pos += 17
+            else:
+                name_size = buf[pos]
+                pos += 1
+                if 0 < name_size < 128:
+                    text, partition_data_count = SHORT_TEXT[name_size].unpack_from(buf, pos)
+                    self.name = text.decode()
+                    pos += name_size
+                else:
+                    r.pos = pos - 1
+                    self.name = r.compact_string()
+                    pos = r.pos
+                    partition_data_count = buf[pos]
+                    pos += 1
+                self.topic_id = NULL_UUID
+            r.pos = pos
+            self.partition_data = (
+                []
+                if partition_data_count == 1
+                else PartitionProduceData.read_array(r, version, r.elements(partition_data_count, 6))
+            )
+            pos = r.pos
+            tags = buf[pos]
+            pos += 1
+            if tags:
+                pos = r.unknown_tags(pos - 1)
+            items.append(self)
+        r.pos = pos
+        return items
 
-    def write(self, w: Writer, version: int) -> None:
-        if 9 <= version <= 12:
-            w.compact_string(self.name)
-        elif version <= 8:
-            w.string(self.name)
-        if version >= 13:
-            w.uuid(self.topic_id)
+    @classmethod
+    def read_classic(cls, r: Reader, version: int) -> TopicProduceData:
+        self = cls.__new__(cls)
+        self.name = r.string()
+        self.topic_id = NULL_UUID
+        self.partition_data = [PartitionProduceData.read_classic(r, version) for _ in range(r.count(8))]
+        return self
+
+    @staticmethod
+    def write_array(items: list[TopicProduceData], w: Writer, version: int) -> None:
+        buf = w.buf
         if version >= 9:
-            w.compact_count(len(self.partition_data))
-            for partition_data_item in self.partition_data:
-                partition_data_item.write(w, version)
-            w.no_tags()
+            count = len(items) + 1
+            if count < 128:
+                buf.append(count)
+            else:
+                w.unsigned_varint(count)
         else:
-            w.count(len(self.partition_data))
-            for partition_data_item in self.partition_data:
-                partition_data_item.write(w, version)
+            w.count(len(items))
+        for self in items:
+            if 9 <= version <= 12:
+                w.compact_string(self.name)
+            elif version <= 8:
+                w.string(self.name)
+            if version >= 13:
+                w.uuid(self.topic_id)
+            if version >= 9:
+                if self.partition_data:
+                    PartitionProduceData.write_array(self.partition_data, w, version)
+                else:
+                    buf.append(1)
+                buf.append(0)
+            else:
+                PartitionProduceData.write_array(self.partition_data, w, version)
 
 
 @attrs.define
@@ -100,35 +186,70 @@ class ProduceRequest:
     def read(cls, r: Reader, version: int) -> ProduceRequest:
         if not 3 <= version <= 13:
             raise UnsupportedVersion("ProduceRequest", version)
-        if version >= 9:
-            transactional_id = r.compact_nullable_string()
-        else:
-            transactional_id = r.nullable_string()
-        acks, timeout_ms = r.unpack(_I16_I32)
-        if version >= 9:
-            topic_data = [TopicProduceData.read(r, version) for _ in range(r.compact_count(3))]
-            r.skip_tags()
-        else:
-            topic_data = [TopicProduceData.read(r, version) for _ in range(r.count(6))]
-        return cls(transactional_id, acks, timeout_ms, topic_data)
+        if version < 9:
+            return cls.read_classic(r, version)
+        try:
+            buf = r.buf
+            pos = r.pos
+            self = cls.__new__(cls)
+            transactional_id_size = buf[pos]
+            pos += 1
+            if 0 < transactional_id_size < 128:
+                text, _ = SHORT_TEXT[transactional_id_size].unpack_from(buf, pos)
+                self.transactional_id = text.decode()
+                pos += transactional_id_size - 1
+            elif transactional_id_size == 0:
+                self.transactional_id = None
+            else:
+                r.pos = pos - 1
+                self.transactional_id = r.compact_nullable_string()
+                pos = r.pos
+            self.acks, self.timeout_ms, topic_data_count = _I16_I32_HEAD.unpack_from(buf, pos)
+            pos += 7
+            r.pos = pos
+            self.topic_data = (
+                []
+                if topic_data_count == 1
+                else TopicProduceData.read_array(r, version, r.elements(topic_data_count, 3))
+            )
+            pos = r.pos
+            tags = buf[pos]
+            pos += 1
+            if tags:
+                pos = r.unknown_tags(pos - 1)
+            r.pos = pos
+        except MALFORMED as error:
+            raise r.malformed(error) from None
+        return self
+
+    @classmethod
+    def read_classic(cls, r: Reader, version: int) -> ProduceRequest:
+        self = cls.__new__(cls)
+        self.transactional_id = r.nullable_string()
+        self.acks, self.timeout_ms = r.unpack(_I16_I32)
+        self.topic_data = [TopicProduceData.read_classic(r, version) for _ in range(r.count(6))]
+        return self
 
     def write(self, w: Writer, version: int) -> None:
         if not 3 <= version <= 13:
             raise UnsupportedVersion("ProduceRequest", version)
+        buf = w.buf
         if version >= 9:
-            w.compact_nullable_string(self.transactional_id)
+            if self.transactional_id is None:
+                buf.append(0)
+            else:
+                w.compact_string(self.transactional_id)
         else:
             w.nullable_string(self.transactional_id)
-        w.buf += _I16_I32.pack(self.acks, self.timeout_ms)
+        buf += _I16_I32.pack(self.acks, self.timeout_ms)
         if version >= 9:
-            w.compact_count(len(self.topic_data))
-            for topic_data_item in self.topic_data:
-                topic_data_item.write(w, version)
-            w.no_tags()
+            if self.topic_data:
+                TopicProduceData.write_array(self.topic_data, w, version)
+            else:
+                buf.append(1)
+            buf.append(0)
         else:
-            w.count(len(self.topic_data))
-            for topic_data_item in self.topic_data:
-                topic_data_item.write(w, version)
+            TopicProduceData.write_array(self.topic_data, w, version)
 
 
 @attrs.define
@@ -138,21 +259,36 @@ class BatchIndexAndErrorMessage:
 
     @classmethod
     def read(cls, r: Reader, version: int) -> BatchIndexAndErrorMessage:
-        batch_index = r.int32()
+        self = cls.__new__(cls)
+        self.batch_index = r.int32()
         if version >= 9:
-            batch_index_error_message = r.compact_nullable_string()
+            self.batch_index_error_message = r.compact_nullable_string()
             r.skip_tags()
         else:
-            batch_index_error_message = r.nullable_string()
-        return cls(batch_index, batch_index_error_message)
+            self.batch_index_error_message = r.nullable_string()
+        return self
 
-    def write(self, w: Writer, version: int) -> None:
-        w.int32(self.batch_index)
+    @staticmethod
+    def write_array(items: list[BatchIndexAndErrorMessage], w: Writer, version: int) -> None:
+        buf = w.buf
         if version >= 9:
-            w.compact_nullable_string(self.batch_index_error_message)
-            w.no_tags()
+            count = len(items) + 1
+            if count < 128:
+                buf.append(count)
+            else:
+                w.unsigned_varint(count)
         else:
-            w.nullable_string(self.batch_index_error_message)
+            w.count(len(items))
+        for self in items:
+            buf += _I32.pack(self.batch_index)
+            if version >= 9:
+                if self.batch_index_error_message is None:
+                    buf.append(0)
+                else:
+                    w.compact_string(self.batch_index_error_message)
+                buf.append(0)
+            else:
+                w.nullable_string(self.batch_index_error_message)
 
 
 @attrs.define
@@ -162,13 +298,14 @@ class LeaderIdAndEpoch:
 
     @classmethod
     def read(cls, r: Reader, version: int) -> LeaderIdAndEpoch:
-        leader_id, leader_epoch = r.unpack(_I32_I32)
+        self = cls.__new__(cls)
+        self.leader_id, self.leader_epoch = r.unpack(_I32_I32)
         r.skip_tags()
-        return cls(leader_id, leader_epoch)
+        return self
 
     def write(self, w: Writer, version: int) -> None:
-        w.buf += _I32_I32.pack(self.leader_id, self.leader_epoch)
-        w.no_tags()
+        buf = w.buf
+        buf += _I32_I32_NO_TAGS.pack(self.leader_id, self.leader_epoch)
 
 
 @attrs.define
@@ -184,61 +321,69 @@ class PartitionProduceResponse:
 
     @classmethod
     def read(cls, r: Reader, version: int) -> PartitionProduceResponse:
+        self = cls.__new__(cls)
         if version >= 5:
-            index, error_code, base_offset, log_append_time_ms, log_start_offset = r.unpack(_I32_I16_I64_I64_I64)
+            self.index, self.error_code, self.base_offset, self.log_append_time_ms, self.log_start_offset = r.unpack(
+                _I32_I16_I64_I64_I64
+            )
         else:
-            index, error_code, base_offset, log_append_time_ms = r.unpack(_I32_I16_I64_I64)
-            log_start_offset = -1
+            self.index, self.error_code, self.base_offset, self.log_append_time_ms = r.unpack(_I32_I16_I64_I64)
+            self.log_start_offset = -1
         if version >= 9:
-            record_errors = [BatchIndexAndErrorMessage.read(r, version) for _ in range(r.compact_count(6))]
-            error_message = r.compact_nullable_string()
+            self.record_errors = [BatchIndexAndErrorMessage.read(r, version) for _ in range(r.compact_count(6))]
+            self.error_message = r.compact_nullable_string()
         elif version >= 8:
-            record_errors = [BatchIndexAndErrorMessage.read(r, version) for _ in range(r.count(6))]
-            error_message = r.nullable_string()
+            self.record_errors = [BatchIndexAndErrorMessage.read(r, version) for _ in range(r.count(6))]
+            self.error_message = r.nullable_string()
         else:
-            record_errors = []
-            error_message = None
-        current_leader: LeaderIdAndEpoch | None = None
+            self.record_errors = []
+            self.error_message = None
+        self.current_leader = None
         if version >= 9:
             for tag in r.tags():
                 if tag == 0 and version >= 10:
-                    current_leader = LeaderIdAndEpoch.read(r, version)
-        return cls(
-            index,
-            error_code,
-            base_offset,
-            log_append_time_ms,
-            log_start_offset,
-            record_errors,
-            error_message,
-            current_leader,
-        )
+                    self.current_leader = LeaderIdAndEpoch.read(r, version)
+        return self
 
-    def write(self, w: Writer, version: int) -> None:
-        if version >= 5:
-            w.buf += _I32_I16_I64_I64_I64.pack(
-                self.index, self.error_code, self.base_offset, self.log_append_time_ms, self.log_start_offset
-            )
+    @staticmethod
+    def write_array(items: list[PartitionProduceResponse], w: Writer, version: int) -> None:
+        buf = w.buf
+        if version >= 9:
+            count = len(items) + 1
+            if count < 128:
+                buf.append(count)
+            else:
+                w.unsigned_varint(count)
         else:
-            w.buf += _I32_I16_I64_I64.pack(self.index, self.error_code, self.base_offset, self.log_append_time_ms)
-        if version >= 9:
-            w.compact_count(len(self.record_errors))
-            for record_error in self.record_errors:
-                record_error.write(w, version)
-            w.compact_nullable_string(self.error_message)
-        elif version == 8:
-            w.count(len(self.record_errors))
-            for record_error in self.record_errors:
-                record_error.write(w, version)
-            w.nullable_string(self.error_message)
-        if version <= 9 and self.current_leader is not None:
-            raise UnsupportedField("PartitionProduceResponse.current_leader", version)
-        if version >= 9:
-            tags = w.begin_tags()
-            if self.current_leader is not None:
-                start = w.begin_tag(tags, 0)
-                self.current_leader.write(w, version)
-                w.end_tag(start)
+            w.count(len(items))
+        for self in items:
+            if version >= 5:
+                buf += _I32_I16_I64_I64_I64.pack(
+                    self.index, self.error_code, self.base_offset, self.log_append_time_ms, self.log_start_offset
+                )
+            else:
+                buf += _I32_I16_I64_I64.pack(self.index, self.error_code, self.base_offset, self.log_append_time_ms)
+            if version >= 9:
+                if self.record_errors:
+                    BatchIndexAndErrorMessage.write_array(self.record_errors, w, version)
+                else:
+                    buf.append(1)
+                if self.error_message is None:
+                    buf.append(0)
+                else:
+                    w.compact_string(self.error_message)
+            elif version == 8:
+                BatchIndexAndErrorMessage.write_array(self.record_errors, w, version)
+                w.nullable_string(self.error_message)
+            if version <= 9 and self.current_leader is not None:
+                raise UnsupportedField("PartitionProduceResponse.current_leader", version)
+            if version >= 9:
+                tags = len(buf)
+                buf.append(0)
+                if self.current_leader is not None:
+                    start = w.begin_tag(tags, 0)
+                    self.current_leader.write(w, version)
+                    w.end_tag(start)
 
 
 @attrs.define
@@ -249,39 +394,50 @@ class TopicProduceResponse:
 
     @classmethod
     def read(cls, r: Reader, version: int) -> TopicProduceResponse:
+        self = cls.__new__(cls)
         if version >= 13:
-            name = ""
+            self.name = ""
         elif version >= 9:
-            name = r.compact_string()
+            self.name = r.compact_string()
         else:
-            name = r.string()
+            self.name = r.string()
         if version >= 13:
-            topic_id = r.uuid()
+            self.topic_id = r.uuid()
         else:
-            topic_id = NULL_UUID
+            self.topic_id = NULL_UUID
         if version >= 9:
-            partition_responses = [PartitionProduceResponse.read(r, version) for _ in range(r.compact_count(33))]
+            self.partition_responses = [PartitionProduceResponse.read(r, version) for _ in range(r.compact_count(33))]
             r.skip_tags()
         else:
-            partition_responses = [PartitionProduceResponse.read(r, version) for _ in range(r.count(22))]
-        return cls(name, topic_id, partition_responses)
+            self.partition_responses = [PartitionProduceResponse.read(r, version) for _ in range(r.count(22))]
+        return self
 
-    def write(self, w: Writer, version: int) -> None:
-        if 9 <= version <= 12:
-            w.compact_string(self.name)
-        elif version <= 8:
-            w.string(self.name)
-        if version >= 13:
-            w.uuid(self.topic_id)
+    @staticmethod
+    def write_array(items: list[TopicProduceResponse], w: Writer, version: int) -> None:
+        buf = w.buf
         if version >= 9:
-            w.compact_count(len(self.partition_responses))
-            for partition_response in self.partition_responses:
-                partition_response.write(w, version)
-            w.no_tags()
+            count = len(items) + 1
+            if count < 128:
+                buf.append(count)
+            else:
+                w.unsigned_varint(count)
         else:
-            w.count(len(self.partition_responses))
-            for partition_response in self.partition_responses:
-                partition_response.write(w, version)
+            w.count(len(items))
+        for self in items:
+            if 9 <= version <= 12:
+                w.compact_string(self.name)
+            elif version <= 8:
+                w.string(self.name)
+            if version >= 13:
+                w.uuid(self.topic_id)
+            if version >= 9:
+                if self.partition_responses:
+                    PartitionProduceResponse.write_array(self.partition_responses, w, version)
+                else:
+                    buf.append(1)
+                buf.append(0)
+            else:
+                PartitionProduceResponse.write_array(self.partition_responses, w, version)
 
 
 @attrs.define
@@ -293,19 +449,31 @@ class NodeEndpoint:
 
     @classmethod
     def read(cls, r: Reader, version: int) -> NodeEndpoint:
-        node_id = r.int32()
-        host = r.compact_string()
-        port = r.int32()
-        rack = r.compact_nullable_string()
+        self = cls.__new__(cls)
+        self.node_id = r.int32()
+        self.host = r.compact_string()
+        self.port = r.int32()
+        self.rack = r.compact_nullable_string()
         r.skip_tags()
-        return cls(node_id, host, port, rack)
+        return self
 
-    def write(self, w: Writer, version: int) -> None:
-        w.int32(self.node_id)
-        w.compact_string(self.host)
-        w.int32(self.port)
-        w.compact_nullable_string(self.rack)
-        w.no_tags()
+    @staticmethod
+    def write_array(items: list[NodeEndpoint], w: Writer, version: int) -> None:
+        buf = w.buf
+        count = len(items) + 1
+        if count < 128:
+            buf.append(count)
+        else:
+            w.unsigned_varint(count)
+        for self in items:
+            buf += _I32.pack(self.node_id)
+            w.compact_string(self.host)
+            buf += _I32.pack(self.port)
+            if self.rack is None:
+                buf.append(0)
+            else:
+                w.compact_string(self.rack)
+            buf.append(0)
 
 
 @attrs.define
@@ -322,37 +490,37 @@ class ProduceResponse:
     def read(cls, r: Reader, version: int) -> ProduceResponse:
         if not 3 <= version <= 13:
             raise UnsupportedVersion("ProduceResponse", version)
+        self = cls.__new__(cls)
         if version >= 9:
-            responses = [TopicProduceResponse.read(r, version) for _ in range(r.compact_count(3))]
+            self.responses = [TopicProduceResponse.read(r, version) for _ in range(r.compact_count(3))]
         else:
-            responses = [TopicProduceResponse.read(r, version) for _ in range(r.count(6))]
-        throttle_time_ms = r.int32()
-        node_endpoints: list[NodeEndpoint] = []
+            self.responses = [TopicProduceResponse.read(r, version) for _ in range(r.count(6))]
+        self.throttle_time_ms = r.int32()
+        self.node_endpoints = []
         if version >= 9:
             for tag in r.tags():
                 if tag == 0 and version >= 10:
-                    node_endpoints = [NodeEndpoint.read(r, version) for _ in range(r.compact_count(11))]
-        return cls(responses, throttle_time_ms, node_endpoints)
+                    self.node_endpoints = [NodeEndpoint.read(r, version) for _ in range(r.compact_count(11))]
+        return self
 
     def write(self, w: Writer, version: int) -> None:
         if not 3 <= version <= 13:
             raise UnsupportedVersion("ProduceResponse", version)
+        buf = w.buf
         if version >= 9:
-            w.compact_count(len(self.responses))
-            for response in self.responses:
-                response.write(w, version)
+            if self.responses:
+                TopicProduceResponse.write_array(self.responses, w, version)
+            else:
+                buf.append(1)
         else:
-            w.count(len(self.responses))
-            for response in self.responses:
-                response.write(w, version)
-        w.int32(self.throttle_time_ms)
+            TopicProduceResponse.write_array(self.responses, w, version)
+        buf += _I32.pack(self.throttle_time_ms)
         if version <= 9 and self.node_endpoints:
             raise UnsupportedField("ProduceResponse.node_endpoints", version)
         if version >= 9:
-            tags = w.begin_tags()
+            tags = len(buf)
+            buf.append(0)
             if self.node_endpoints:
                 start = w.begin_tag(tags, 0)
-                w.compact_count(len(self.node_endpoints))
-                for node_endpoint in self.node_endpoints:
-                    node_endpoint.write(w, version)
+                NodeEndpoint.write_array(self.node_endpoints, w, version)
                 w.end_tag(start)

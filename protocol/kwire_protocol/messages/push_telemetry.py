@@ -10,10 +10,12 @@ from typing import ClassVar
 
 import attrs
 
-from kwire_protocol.wire import NULL_UUID, Reader, UnsupportedVersion, Uuid, Writer
+from kwire_protocol.wire import MALFORMED, NULL_UUID, Reader, UnsupportedVersion, Uuid, Writer
 
 _I32_BOOL_I8 = Struct(">i?b")
 _I32_I16 = Struct(">ih")
+_I32_I16_NO_TAGS = Struct(">ihx")
+_UUID_I32_BOOL_I8 = Struct(">16si?b")
 
 
 @attrs.define
@@ -32,19 +34,34 @@ class PushTelemetryRequest:
     def read(cls, r: Reader, version: int) -> PushTelemetryRequest:
         if version != 0:
             raise UnsupportedVersion("PushTelemetryRequest", version)
-        client_instance_id = r.uuid()
-        subscription_id, terminating, compression_type = r.unpack(_I32_BOOL_I8)
-        metrics = r.compact_blob()
-        r.skip_tags()
-        return cls(client_instance_id, subscription_id, terminating, compression_type, metrics)
+        try:
+            buf = r.buf
+            pos = r.pos
+            self = cls.__new__(cls)
+            self.client_instance_id, self.subscription_id, self.terminating, self.compression_type = (
+                _UUID_I32_BOOL_I8.unpack_from(buf, pos)
+            )
+            pos += 22
+            r.pos = pos
+            self.metrics = r.compact_blob()
+            pos = r.pos
+            tags = buf[pos]
+            pos += 1
+            if tags:
+                pos = r.unknown_tags(pos - 1)
+            r.pos = pos
+        except MALFORMED as error:
+            raise r.malformed(error) from None
+        return self
 
     def write(self, w: Writer, version: int) -> None:
         if version != 0:
             raise UnsupportedVersion("PushTelemetryRequest", version)
+        buf = w.buf
         w.uuid(self.client_instance_id)
-        w.buf += _I32_BOOL_I8.pack(self.subscription_id, self.terminating, self.compression_type)
+        buf += _I32_BOOL_I8.pack(self.subscription_id, self.terminating, self.compression_type)
         w.compact_blob(self.metrics)
-        w.no_tags()
+        buf.append(0)
 
 
 @attrs.define
@@ -60,12 +77,13 @@ class PushTelemetryResponse:
     def read(cls, r: Reader, version: int) -> PushTelemetryResponse:
         if version != 0:
             raise UnsupportedVersion("PushTelemetryResponse", version)
-        throttle_time_ms, error_code = r.unpack(_I32_I16)
+        self = cls.__new__(cls)
+        self.throttle_time_ms, self.error_code = r.unpack(_I32_I16)
         r.skip_tags()
-        return cls(throttle_time_ms, error_code)
+        return self
 
     def write(self, w: Writer, version: int) -> None:
         if version != 0:
             raise UnsupportedVersion("PushTelemetryResponse", version)
-        w.buf += _I32_I16.pack(self.throttle_time_ms, self.error_code)
-        w.no_tags()
+        buf = w.buf
+        buf += _I32_I16_NO_TAGS.pack(self.throttle_time_ms, self.error_code)

@@ -10,12 +10,16 @@ from typing import ClassVar
 
 import attrs
 
-from kwire_protocol.wire import NULL_UUID, Reader, UnsupportedVersion, Uuid, Writer
+from kwire_protocol.wire import MALFORMED, NULL_UUID, SHORT_TEXT, Reader, UnsupportedVersion, Uuid, Writer
 
 _I32_I16 = Struct(">ih")
-_I32_I32 = Struct(">ii")
+_I32_I32_HEAD = Struct(">iiB")
 _I32_I32_I64 = Struct(">iiq")
 _I32_I32_I64_I32 = Struct(">iiqi")
+_I32_I32_I64_I32_NO_TAGS = Struct(">iiqix")
+_I32_I32_I64_NO_TAGS = Struct(">iiqx")
+_I32_I32_NO_TAGS = Struct(">iix")
+_UUID_HEAD = Struct(">16sB")
 
 
 @attrs.define
@@ -24,14 +28,31 @@ class PartitionData:
     leader_epoch: int = 0
 
     @classmethod
-    def read(cls, r: Reader, version: int) -> PartitionData:
-        partition, leader_epoch = r.unpack(_I32_I32)
-        r.skip_tags()
-        return cls(partition, leader_epoch)
+    def read_array(cls, r: Reader, version: int, count: int) -> list[PartitionData]:
+        buf = r.buf
+        pos = r.pos
+        new = cls.__new__
+        items: list[PartitionData] = []
+        for _ in range(count):
+            self = new(cls)
+            self.partition, self.leader_epoch, tags = _I32_I32_HEAD.unpack_from(buf, pos)
+            pos += 9
+            if tags:
+                pos = r.unknown_tags(pos - 1)
+            items.append(self)
+        r.pos = pos
+        return items
 
-    def write(self, w: Writer, version: int) -> None:
-        w.buf += _I32_I32.pack(self.partition, self.leader_epoch)
-        w.no_tags()
+    @staticmethod
+    def write_array(items: list[PartitionData], w: Writer, version: int) -> None:
+        buf = w.buf
+        count = len(items) + 1
+        if count < 128:
+            buf.append(count)
+        else:
+            w.unsigned_varint(count)
+        for self in items:
+            buf += _I32_I32_NO_TAGS.pack(self.partition, self.leader_epoch)
 
 
 @attrs.define
@@ -40,18 +61,43 @@ class ReadStateSummaryData:
     partitions: list[PartitionData] = attrs.Factory(list)
 
     @classmethod
-    def read(cls, r: Reader, version: int) -> ReadStateSummaryData:
-        topic_id = r.uuid()
-        partitions = [PartitionData.read(r, version) for _ in range(r.compact_count(9))]
-        r.skip_tags()
-        return cls(topic_id, partitions)
+    def read_array(cls, r: Reader, version: int, count: int) -> list[ReadStateSummaryData]:
+        buf = r.buf
+        pos = r.pos
+        new = cls.__new__
+        items: list[ReadStateSummaryData] = []
+        for _ in range(count):
+            self = new(cls)
+            self.topic_id, partitions_count = _UUID_HEAD.unpack_from(buf, pos)
+            pos += 17
+            r.pos = pos
+            self.partitions = (
+                [] if partitions_count == 1 else PartitionData.read_array(r, version, r.elements(partitions_count, 9))
+            )
+            pos = r.pos
+            tags = buf[pos]
+            pos += 1
+            if tags:
+                pos = r.unknown_tags(pos - 1)
+            items.append(self)
+        r.pos = pos
+        return items
 
-    def write(self, w: Writer, version: int) -> None:
-        w.uuid(self.topic_id)
-        w.compact_count(len(self.partitions))
-        for partition in self.partitions:
-            partition.write(w, version)
-        w.no_tags()
+    @staticmethod
+    def write_array(items: list[ReadStateSummaryData], w: Writer, version: int) -> None:
+        buf = w.buf
+        count = len(items) + 1
+        if count < 128:
+            buf.append(count)
+        else:
+            w.unsigned_varint(count)
+        for self in items:
+            w.uuid(self.topic_id)
+            if self.partitions:
+                PartitionData.write_array(self.partitions, w, version)
+            else:
+                buf.append(1)
+            buf.append(0)
 
 
 @attrs.define
@@ -67,19 +113,46 @@ class ReadShareGroupStateSummaryRequest:
     def read(cls, r: Reader, version: int) -> ReadShareGroupStateSummaryRequest:
         if not 0 <= version <= 1:
             raise UnsupportedVersion("ReadShareGroupStateSummaryRequest", version)
-        group_id = r.compact_string()
-        topics = [ReadStateSummaryData.read(r, version) for _ in range(r.compact_count(18))]
-        r.skip_tags()
-        return cls(group_id, topics)
+        try:
+            buf = r.buf
+            pos = r.pos
+            self = cls.__new__(cls)
+            group_id_size = buf[pos]
+            pos += 1
+            if 0 < group_id_size < 128:
+                text, topics_count = SHORT_TEXT[group_id_size].unpack_from(buf, pos)
+                self.group_id = text.decode()
+                pos += group_id_size
+            else:
+                r.pos = pos - 1
+                self.group_id = r.compact_string()
+                pos = r.pos
+                topics_count = buf[pos]
+                pos += 1
+            r.pos = pos
+            self.topics = (
+                [] if topics_count == 1 else ReadStateSummaryData.read_array(r, version, r.elements(topics_count, 18))
+            )
+            pos = r.pos
+            tags = buf[pos]
+            pos += 1
+            if tags:
+                pos = r.unknown_tags(pos - 1)
+            r.pos = pos
+        except MALFORMED as error:
+            raise r.malformed(error) from None
+        return self
 
     def write(self, w: Writer, version: int) -> None:
         if not 0 <= version <= 1:
             raise UnsupportedVersion("ReadShareGroupStateSummaryRequest", version)
+        buf = w.buf
         w.compact_string(self.group_id)
-        w.compact_count(len(self.topics))
-        for topic in self.topics:
-            topic.write(w, version)
-        w.no_tags()
+        if self.topics:
+            ReadStateSummaryData.write_array(self.topics, w, version)
+        else:
+            buf.append(1)
+        buf.append(0)
 
 
 @attrs.define
@@ -94,28 +167,39 @@ class PartitionResult:
 
     @classmethod
     def read(cls, r: Reader, version: int) -> PartitionResult:
-        partition, error_code = r.unpack(_I32_I16)
-        error_message = r.compact_nullable_string()
+        self = cls.__new__(cls)
+        self.partition, self.error_code = r.unpack(_I32_I16)
+        self.error_message = r.compact_nullable_string()
         if version >= 1:
-            state_epoch, leader_epoch, start_offset, delivery_complete_count = r.unpack(_I32_I32_I64_I32)
-        else:
-            state_epoch, leader_epoch, start_offset = r.unpack(_I32_I32_I64)
-            delivery_complete_count = -1
-        r.skip_tags()
-        return cls(
-            partition, error_code, error_message, state_epoch, leader_epoch, start_offset, delivery_complete_count
-        )
-
-    def write(self, w: Writer, version: int) -> None:
-        w.buf += _I32_I16.pack(self.partition, self.error_code)
-        w.compact_nullable_string(self.error_message)
-        if version >= 1:
-            w.buf += _I32_I32_I64_I32.pack(
-                self.state_epoch, self.leader_epoch, self.start_offset, self.delivery_complete_count
+            self.state_epoch, self.leader_epoch, self.start_offset, self.delivery_complete_count = r.unpack(
+                _I32_I32_I64_I32
             )
         else:
-            w.buf += _I32_I32_I64.pack(self.state_epoch, self.leader_epoch, self.start_offset)
-        w.no_tags()
+            self.state_epoch, self.leader_epoch, self.start_offset = r.unpack(_I32_I32_I64)
+            self.delivery_complete_count = -1
+        r.skip_tags()
+        return self
+
+    @staticmethod
+    def write_array(items: list[PartitionResult], w: Writer, version: int) -> None:
+        buf = w.buf
+        count = len(items) + 1
+        if count < 128:
+            buf.append(count)
+        else:
+            w.unsigned_varint(count)
+        for self in items:
+            buf += _I32_I16.pack(self.partition, self.error_code)
+            if self.error_message is None:
+                buf.append(0)
+            else:
+                w.compact_string(self.error_message)
+            if version >= 1:
+                buf += _I32_I32_I64_I32_NO_TAGS.pack(
+                    self.state_epoch, self.leader_epoch, self.start_offset, self.delivery_complete_count
+                )
+            else:
+                buf += _I32_I32_I64_NO_TAGS.pack(self.state_epoch, self.leader_epoch, self.start_offset)
 
 
 @attrs.define
@@ -125,17 +209,27 @@ class ReadStateSummaryResult:
 
     @classmethod
     def read(cls, r: Reader, version: int) -> ReadStateSummaryResult:
-        topic_id = r.uuid()
-        partitions = [PartitionResult.read(r, version) for _ in range(r.compact_count(24))]
+        self = cls.__new__(cls)
+        self.topic_id = r.uuid()
+        self.partitions = [PartitionResult.read(r, version) for _ in range(r.compact_count(24))]
         r.skip_tags()
-        return cls(topic_id, partitions)
+        return self
 
-    def write(self, w: Writer, version: int) -> None:
-        w.uuid(self.topic_id)
-        w.compact_count(len(self.partitions))
-        for partition in self.partitions:
-            partition.write(w, version)
-        w.no_tags()
+    @staticmethod
+    def write_array(items: list[ReadStateSummaryResult], w: Writer, version: int) -> None:
+        buf = w.buf
+        count = len(items) + 1
+        if count < 128:
+            buf.append(count)
+        else:
+            w.unsigned_varint(count)
+        for self in items:
+            w.uuid(self.topic_id)
+            if self.partitions:
+                PartitionResult.write_array(self.partitions, w, version)
+            else:
+                buf.append(1)
+            buf.append(0)
 
 
 @attrs.define
@@ -150,14 +244,17 @@ class ReadShareGroupStateSummaryResponse:
     def read(cls, r: Reader, version: int) -> ReadShareGroupStateSummaryResponse:
         if not 0 <= version <= 1:
             raise UnsupportedVersion("ReadShareGroupStateSummaryResponse", version)
-        results = [ReadStateSummaryResult.read(r, version) for _ in range(r.compact_count(18))]
+        self = cls.__new__(cls)
+        self.results = [ReadStateSummaryResult.read(r, version) for _ in range(r.compact_count(18))]
         r.skip_tags()
-        return cls(results)
+        return self
 
     def write(self, w: Writer, version: int) -> None:
         if not 0 <= version <= 1:
             raise UnsupportedVersion("ReadShareGroupStateSummaryResponse", version)
-        w.compact_count(len(self.results))
-        for result in self.results:
-            result.write(w, version)
-        w.no_tags()
+        buf = w.buf
+        if self.results:
+            ReadStateSummaryResult.write_array(self.results, w, version)
+        else:
+            buf.append(1)
+        buf.append(0)

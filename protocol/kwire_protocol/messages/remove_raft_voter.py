@@ -10,9 +10,11 @@ from typing import ClassVar
 
 import attrs
 
-from kwire_protocol.wire import NULL_UUID, Reader, UnsupportedVersion, Uuid, Writer
+from kwire_protocol.wire import MALFORMED, NULL_UUID, SHORT_TEXT, Reader, UnsupportedVersion, Uuid, Writer
 
+_I32 = Struct(">i")
 _I32_I16 = Struct(">ih")
+_I32_UUID_HEAD = Struct(">i16sB")
 
 
 @attrs.define
@@ -29,19 +31,42 @@ class RemoveRaftVoterRequest:
     def read(cls, r: Reader, version: int) -> RemoveRaftVoterRequest:
         if version != 0:
             raise UnsupportedVersion("RemoveRaftVoterRequest", version)
-        cluster_id = r.compact_nullable_string()
-        voter_id = r.int32()
-        voter_directory_id = r.uuid()
-        r.skip_tags()
-        return cls(cluster_id, voter_id, voter_directory_id)
+        try:
+            buf = r.buf
+            pos = r.pos
+            self = cls.__new__(cls)
+            cluster_id_size = buf[pos]
+            pos += 1
+            if 0 < cluster_id_size < 128:
+                text, _ = SHORT_TEXT[cluster_id_size].unpack_from(buf, pos)
+                self.cluster_id = text.decode()
+                pos += cluster_id_size - 1
+            elif cluster_id_size == 0:
+                self.cluster_id = None
+            else:
+                r.pos = pos - 1
+                self.cluster_id = r.compact_nullable_string()
+                pos = r.pos
+            self.voter_id, self.voter_directory_id, tags = _I32_UUID_HEAD.unpack_from(buf, pos)
+            pos += 21
+            if tags:
+                pos = r.unknown_tags(pos - 1)
+            r.pos = pos
+        except MALFORMED as error:
+            raise r.malformed(error) from None
+        return self
 
     def write(self, w: Writer, version: int) -> None:
         if version != 0:
             raise UnsupportedVersion("RemoveRaftVoterRequest", version)
-        w.compact_nullable_string(self.cluster_id)
-        w.int32(self.voter_id)
+        buf = w.buf
+        if self.cluster_id is None:
+            buf.append(0)
+        else:
+            w.compact_string(self.cluster_id)
+        buf += _I32.pack(self.voter_id)
         w.uuid(self.voter_directory_id)
-        w.no_tags()
+        buf.append(0)
 
 
 @attrs.define
@@ -58,14 +83,19 @@ class RemoveRaftVoterResponse:
     def read(cls, r: Reader, version: int) -> RemoveRaftVoterResponse:
         if version != 0:
             raise UnsupportedVersion("RemoveRaftVoterResponse", version)
-        throttle_time_ms, error_code = r.unpack(_I32_I16)
-        error_message = r.compact_nullable_string()
+        self = cls.__new__(cls)
+        self.throttle_time_ms, self.error_code = r.unpack(_I32_I16)
+        self.error_message = r.compact_nullable_string()
         r.skip_tags()
-        return cls(throttle_time_ms, error_code, error_message)
+        return self
 
     def write(self, w: Writer, version: int) -> None:
         if version != 0:
             raise UnsupportedVersion("RemoveRaftVoterResponse", version)
-        w.buf += _I32_I16.pack(self.throttle_time_ms, self.error_code)
-        w.compact_nullable_string(self.error_message)
-        w.no_tags()
+        buf = w.buf
+        buf += _I32_I16.pack(self.throttle_time_ms, self.error_code)
+        if self.error_message is None:
+            buf.append(0)
+        else:
+            w.compact_string(self.error_message)
+        buf.append(0)

@@ -10,12 +10,26 @@ from typing import ClassVar
 
 import attrs
 
-from kwire_protocol.wire import NULL_UUID, Reader, UnsupportedField, UnsupportedVersion, Uuid, Writer
+from kwire_protocol.wire import (
+    MALFORMED,
+    NULL_UUID,
+    SHORT_TEXT,
+    Reader,
+    UnsupportedField,
+    UnsupportedVersion,
+    Uuid,
+    Writer,
+)
 
+_I32 = Struct(">i")
 _I32_BOOL = Struct(">i?")
+_I32_BOOL_HEAD = Struct(">i?B")
+_I32_HEAD = Struct(">iB")
 _I32_I16 = Struct(">ih")
 _I32_I32 = Struct(">ii")
+_I32_I32_NO_TAGS = Struct(">iix")
 _I64_I64 = Struct(">qq")
+_UUID_HEAD = Struct(">16sB")
 
 
 @attrs.define
@@ -25,17 +39,39 @@ class AcknowledgementBatch:
     acknowledge_types: list[int] = attrs.Factory(list)
 
     @classmethod
-    def read(cls, r: Reader, version: int) -> AcknowledgementBatch:
-        first_offset, last_offset = r.unpack(_I64_I64)
-        acknowledge_types = r.int8s(r.compact_count(1))
-        r.skip_tags()
-        return cls(first_offset, last_offset, acknowledge_types)
+    def read_array(cls, r: Reader, version: int, count: int) -> list[AcknowledgementBatch]:
+        buf = r.buf
+        pos = r.pos
+        new = cls.__new__
+        items: list[AcknowledgementBatch] = []
+        for _ in range(count):
+            self = new(cls)
+            self.first_offset, self.last_offset = _I64_I64.unpack_from(buf, pos)
+            pos += 16
+            r.pos = pos
+            self.acknowledge_types = r.int8s(r.compact_count(1))
+            pos = r.pos
+            tags = buf[pos]
+            pos += 1
+            if tags:
+                pos = r.unknown_tags(pos - 1)
+            items.append(self)
+        r.pos = pos
+        return items
 
-    def write(self, w: Writer, version: int) -> None:
-        w.buf += _I64_I64.pack(self.first_offset, self.last_offset)
-        w.compact_count(len(self.acknowledge_types))
-        w.int8s(self.acknowledge_types)
-        w.no_tags()
+    @staticmethod
+    def write_array(items: list[AcknowledgementBatch], w: Writer, version: int) -> None:
+        buf = w.buf
+        count = len(items) + 1
+        if count < 128:
+            buf.append(count)
+        else:
+            w.unsigned_varint(count)
+        for self in items:
+            buf += _I64_I64.pack(self.first_offset, self.last_offset)
+            w.compact_count(len(self.acknowledge_types))
+            w.int8s(self.acknowledge_types)
+            buf.append(0)
 
 
 @attrs.define
@@ -44,18 +80,45 @@ class AcknowledgePartition:
     acknowledgement_batches: list[AcknowledgementBatch] = attrs.Factory(list)
 
     @classmethod
-    def read(cls, r: Reader, version: int) -> AcknowledgePartition:
-        partition_index = r.int32()
-        acknowledgement_batches = [AcknowledgementBatch.read(r, version) for _ in range(r.compact_count(18))]
-        r.skip_tags()
-        return cls(partition_index, acknowledgement_batches)
+    def read_array(cls, r: Reader, version: int, count: int) -> list[AcknowledgePartition]:
+        buf = r.buf
+        pos = r.pos
+        new = cls.__new__
+        items: list[AcknowledgePartition] = []
+        for _ in range(count):
+            self = new(cls)
+            self.partition_index, acknowledgement_batches_count = _I32_HEAD.unpack_from(buf, pos)
+            pos += 5
+            r.pos = pos
+            self.acknowledgement_batches = (
+                []
+                if acknowledgement_batches_count == 1
+                else AcknowledgementBatch.read_array(r, version, r.elements(acknowledgement_batches_count, 18))
+            )
+            pos = r.pos
+            tags = buf[pos]
+            pos += 1
+            if tags:
+                pos = r.unknown_tags(pos - 1)
+            items.append(self)
+        r.pos = pos
+        return items
 
-    def write(self, w: Writer, version: int) -> None:
-        w.int32(self.partition_index)
-        w.compact_count(len(self.acknowledgement_batches))
-        for acknowledgement_batch in self.acknowledgement_batches:
-            acknowledgement_batch.write(w, version)
-        w.no_tags()
+    @staticmethod
+    def write_array(items: list[AcknowledgePartition], w: Writer, version: int) -> None:
+        buf = w.buf
+        count = len(items) + 1
+        if count < 128:
+            buf.append(count)
+        else:
+            w.unsigned_varint(count)
+        for self in items:
+            buf += _I32.pack(self.partition_index)
+            if self.acknowledgement_batches:
+                AcknowledgementBatch.write_array(self.acknowledgement_batches, w, version)
+            else:
+                buf.append(1)
+            buf.append(0)
 
 
 @attrs.define
@@ -64,18 +127,45 @@ class AcknowledgeTopic:
     partitions: list[AcknowledgePartition] = attrs.Factory(list)
 
     @classmethod
-    def read(cls, r: Reader, version: int) -> AcknowledgeTopic:
-        topic_id = r.uuid()
-        partitions = [AcknowledgePartition.read(r, version) for _ in range(r.compact_count(6))]
-        r.skip_tags()
-        return cls(topic_id, partitions)
+    def read_array(cls, r: Reader, version: int, count: int) -> list[AcknowledgeTopic]:
+        buf = r.buf
+        pos = r.pos
+        new = cls.__new__
+        items: list[AcknowledgeTopic] = []
+        for _ in range(count):
+            self = new(cls)
+            self.topic_id, partitions_count = _UUID_HEAD.unpack_from(buf, pos)
+            pos += 17
+            r.pos = pos
+            self.partitions = (
+                []
+                if partitions_count == 1
+                else AcknowledgePartition.read_array(r, version, r.elements(partitions_count, 6))
+            )
+            pos = r.pos
+            tags = buf[pos]
+            pos += 1
+            if tags:
+                pos = r.unknown_tags(pos - 1)
+            items.append(self)
+        r.pos = pos
+        return items
 
-    def write(self, w: Writer, version: int) -> None:
-        w.uuid(self.topic_id)
-        w.compact_count(len(self.partitions))
-        for partition in self.partitions:
-            partition.write(w, version)
-        w.no_tags()
+    @staticmethod
+    def write_array(items: list[AcknowledgeTopic], w: Writer, version: int) -> None:
+        buf = w.buf
+        count = len(items) + 1
+        if count < 128:
+            buf.append(count)
+        else:
+            w.unsigned_varint(count)
+        for self in items:
+            w.uuid(self.topic_id)
+            if self.partitions:
+                AcknowledgePartition.write_array(self.partitions, w, version)
+            else:
+                buf.append(1)
+            buf.append(0)
 
 
 @attrs.define
@@ -94,32 +184,80 @@ class ShareAcknowledgeRequest:
     def read(cls, r: Reader, version: int) -> ShareAcknowledgeRequest:
         if not 1 <= version <= 2:
             raise UnsupportedVersion("ShareAcknowledgeRequest", version)
-        group_id = r.compact_nullable_string()
-        member_id = r.compact_nullable_string()
-        if version >= 2:
-            share_session_epoch, is_renew_ack = r.unpack(_I32_BOOL)
-        else:
-            share_session_epoch = r.int32()
-            is_renew_ack = False
-        topics = [AcknowledgeTopic.read(r, version) for _ in range(r.compact_count(18))]
-        r.skip_tags()
-        return cls(group_id, member_id, share_session_epoch, is_renew_ack, topics)
+        try:
+            buf = r.buf
+            pos = r.pos
+            self = cls.__new__(cls)
+            group_id_size = buf[pos]
+            pos += 1
+            if 0 < group_id_size < 128:
+                text, member_id_size = SHORT_TEXT[group_id_size].unpack_from(buf, pos)
+                self.group_id = text.decode()
+                pos += group_id_size
+            elif group_id_size == 0:
+                self.group_id = None
+                member_id_size = buf[pos]
+                pos += 1
+            else:
+                r.pos = pos - 1
+                self.group_id = r.compact_nullable_string()
+                pos = r.pos
+                member_id_size = buf[pos]
+                pos += 1
+            if 0 < member_id_size < 128:
+                text, _ = SHORT_TEXT[member_id_size].unpack_from(buf, pos)
+                self.member_id = text.decode()
+                pos += member_id_size - 1
+            elif member_id_size == 0:
+                self.member_id = None
+            else:
+                r.pos = pos - 1
+                self.member_id = r.compact_nullable_string()
+                pos = r.pos
+            if version >= 2:
+                self.share_session_epoch, self.is_renew_ack, topics_count = _I32_BOOL_HEAD.unpack_from(buf, pos)
+                pos += 6
+            else:
+                self.share_session_epoch, topics_count = _I32_HEAD.unpack_from(buf, pos)
+                pos += 5
+                self.is_renew_ack = False
+            r.pos = pos
+            self.topics = (
+                [] if topics_count == 1 else AcknowledgeTopic.read_array(r, version, r.elements(topics_count, 18))
+            )
+            pos = r.pos
+            tags = buf[pos]
+            pos += 1
+            if tags:
+                pos = r.unknown_tags(pos - 1)
+            r.pos = pos
+        except MALFORMED as error:
+            raise r.malformed(error) from None
+        return self
 
     def write(self, w: Writer, version: int) -> None:
         if not 1 <= version <= 2:
             raise UnsupportedVersion("ShareAcknowledgeRequest", version)
-        w.compact_nullable_string(self.group_id)
-        w.compact_nullable_string(self.member_id)
+        buf = w.buf
+        if self.group_id is None:
+            buf.append(0)
+        else:
+            w.compact_string(self.group_id)
+        if self.member_id is None:
+            buf.append(0)
+        else:
+            w.compact_string(self.member_id)
         if version >= 2:
-            w.buf += _I32_BOOL.pack(self.share_session_epoch, self.is_renew_ack)
+            buf += _I32_BOOL.pack(self.share_session_epoch, self.is_renew_ack)
         else:
             if self.is_renew_ack:
                 raise UnsupportedField("ShareAcknowledgeRequest.is_renew_ack", version)
-            w.int32(self.share_session_epoch)
-        w.compact_count(len(self.topics))
-        for topic in self.topics:
-            topic.write(w, version)
-        w.no_tags()
+            buf += _I32.pack(self.share_session_epoch)
+        if self.topics:
+            AcknowledgeTopic.write_array(self.topics, w, version)
+        else:
+            buf.append(1)
+        buf.append(0)
 
 
 @attrs.define
@@ -129,13 +267,14 @@ class LeaderIdAndEpoch:
 
     @classmethod
     def read(cls, r: Reader, version: int) -> LeaderIdAndEpoch:
-        leader_id, leader_epoch = r.unpack(_I32_I32)
+        self = cls.__new__(cls)
+        self.leader_id, self.leader_epoch = r.unpack(_I32_I32)
         r.skip_tags()
-        return cls(leader_id, leader_epoch)
+        return self
 
     def write(self, w: Writer, version: int) -> None:
-        w.buf += _I32_I32.pack(self.leader_id, self.leader_epoch)
-        w.no_tags()
+        buf = w.buf
+        buf += _I32_I32_NO_TAGS.pack(self.leader_id, self.leader_epoch)
 
 
 @attrs.define
@@ -147,17 +286,29 @@ class PartitionData:
 
     @classmethod
     def read(cls, r: Reader, version: int) -> PartitionData:
-        partition_index, error_code = r.unpack(_I32_I16)
-        error_message = r.compact_nullable_string()
-        current_leader = LeaderIdAndEpoch.read(r, version)
+        self = cls.__new__(cls)
+        self.partition_index, self.error_code = r.unpack(_I32_I16)
+        self.error_message = r.compact_nullable_string()
+        self.current_leader = LeaderIdAndEpoch.read(r, version)
         r.skip_tags()
-        return cls(partition_index, error_code, error_message, current_leader)
+        return self
 
-    def write(self, w: Writer, version: int) -> None:
-        w.buf += _I32_I16.pack(self.partition_index, self.error_code)
-        w.compact_nullable_string(self.error_message)
-        self.current_leader.write(w, version)
-        w.no_tags()
+    @staticmethod
+    def write_array(items: list[PartitionData], w: Writer, version: int) -> None:
+        buf = w.buf
+        count = len(items) + 1
+        if count < 128:
+            buf.append(count)
+        else:
+            w.unsigned_varint(count)
+        for self in items:
+            buf += _I32_I16.pack(self.partition_index, self.error_code)
+            if self.error_message is None:
+                buf.append(0)
+            else:
+                w.compact_string(self.error_message)
+            self.current_leader.write(w, version)
+            buf.append(0)
 
 
 @attrs.define
@@ -167,17 +318,27 @@ class ShareAcknowledgeTopicResponse:
 
     @classmethod
     def read(cls, r: Reader, version: int) -> ShareAcknowledgeTopicResponse:
-        topic_id = r.uuid()
-        partitions = [PartitionData.read(r, version) for _ in range(r.compact_count(17))]
+        self = cls.__new__(cls)
+        self.topic_id = r.uuid()
+        self.partitions = [PartitionData.read(r, version) for _ in range(r.compact_count(17))]
         r.skip_tags()
-        return cls(topic_id, partitions)
+        return self
 
-    def write(self, w: Writer, version: int) -> None:
-        w.uuid(self.topic_id)
-        w.compact_count(len(self.partitions))
-        for partition in self.partitions:
-            partition.write(w, version)
-        w.no_tags()
+    @staticmethod
+    def write_array(items: list[ShareAcknowledgeTopicResponse], w: Writer, version: int) -> None:
+        buf = w.buf
+        count = len(items) + 1
+        if count < 128:
+            buf.append(count)
+        else:
+            w.unsigned_varint(count)
+        for self in items:
+            w.uuid(self.topic_id)
+            if self.partitions:
+                PartitionData.write_array(self.partitions, w, version)
+            else:
+                buf.append(1)
+            buf.append(0)
 
 
 @attrs.define
@@ -189,19 +350,31 @@ class NodeEndpoint:
 
     @classmethod
     def read(cls, r: Reader, version: int) -> NodeEndpoint:
-        node_id = r.int32()
-        host = r.compact_string()
-        port = r.int32()
-        rack = r.compact_nullable_string()
+        self = cls.__new__(cls)
+        self.node_id = r.int32()
+        self.host = r.compact_string()
+        self.port = r.int32()
+        self.rack = r.compact_nullable_string()
         r.skip_tags()
-        return cls(node_id, host, port, rack)
+        return self
 
-    def write(self, w: Writer, version: int) -> None:
-        w.int32(self.node_id)
-        w.compact_string(self.host)
-        w.int32(self.port)
-        w.compact_nullable_string(self.rack)
-        w.no_tags()
+    @staticmethod
+    def write_array(items: list[NodeEndpoint], w: Writer, version: int) -> None:
+        buf = w.buf
+        count = len(items) + 1
+        if count < 128:
+            buf.append(count)
+        else:
+            w.unsigned_varint(count)
+        for self in items:
+            buf += _I32.pack(self.node_id)
+            w.compact_string(self.host)
+            buf += _I32.pack(self.port)
+            if self.rack is None:
+                buf.append(0)
+            else:
+                w.compact_string(self.rack)
+            buf.append(0)
 
 
 @attrs.define
@@ -221,28 +394,35 @@ class ShareAcknowledgeResponse:
     def read(cls, r: Reader, version: int) -> ShareAcknowledgeResponse:
         if not 1 <= version <= 2:
             raise UnsupportedVersion("ShareAcknowledgeResponse", version)
-        throttle_time_ms, error_code = r.unpack(_I32_I16)
-        error_message = r.compact_nullable_string()
+        self = cls.__new__(cls)
+        self.throttle_time_ms, self.error_code = r.unpack(_I32_I16)
+        self.error_message = r.compact_nullable_string()
         if version >= 2:
-            acquisition_lock_timeout_ms = r.int32()
+            self.acquisition_lock_timeout_ms = r.int32()
         else:
-            acquisition_lock_timeout_ms = 0
-        responses = [ShareAcknowledgeTopicResponse.read(r, version) for _ in range(r.compact_count(18))]
-        node_endpoints = [NodeEndpoint.read(r, version) for _ in range(r.compact_count(11))]
+            self.acquisition_lock_timeout_ms = 0
+        self.responses = [ShareAcknowledgeTopicResponse.read(r, version) for _ in range(r.compact_count(18))]
+        self.node_endpoints = [NodeEndpoint.read(r, version) for _ in range(r.compact_count(11))]
         r.skip_tags()
-        return cls(throttle_time_ms, error_code, error_message, acquisition_lock_timeout_ms, responses, node_endpoints)
+        return self
 
     def write(self, w: Writer, version: int) -> None:
         if not 1 <= version <= 2:
             raise UnsupportedVersion("ShareAcknowledgeResponse", version)
-        w.buf += _I32_I16.pack(self.throttle_time_ms, self.error_code)
-        w.compact_nullable_string(self.error_message)
+        buf = w.buf
+        buf += _I32_I16.pack(self.throttle_time_ms, self.error_code)
+        if self.error_message is None:
+            buf.append(0)
+        else:
+            w.compact_string(self.error_message)
         if version >= 2:
-            w.int32(self.acquisition_lock_timeout_ms)
-        w.compact_count(len(self.responses))
-        for response in self.responses:
-            response.write(w, version)
-        w.compact_count(len(self.node_endpoints))
-        for node_endpoint in self.node_endpoints:
-            node_endpoint.write(w, version)
-        w.no_tags()
+            buf += _I32.pack(self.acquisition_lock_timeout_ms)
+        if self.responses:
+            ShareAcknowledgeTopicResponse.write_array(self.responses, w, version)
+        else:
+            buf.append(1)
+        if self.node_endpoints:
+            NodeEndpoint.write_array(self.node_endpoints, w, version)
+        else:
+            buf.append(1)
+        buf.append(0)

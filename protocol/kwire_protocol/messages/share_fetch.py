@@ -10,14 +10,34 @@ from typing import ClassVar
 
 import attrs
 
-from kwire_protocol.wire import NULL_UUID, Buffer, Reader, Region, UnsupportedField, UnsupportedVersion, Uuid, Writer
+from kwire_protocol.wire import (
+    MALFORMED,
+    NULL_UUID,
+    SHORT_TEXT,
+    Buffer,
+    Reader,
+    Region,
+    UnsupportedField,
+    UnsupportedVersion,
+    Uuid,
+    Writer,
+)
 
+_I16 = Struct(">h")
+_I32 = Struct(">i")
+_I32_HEAD = Struct(">iB")
 _I32_I16 = Struct(">ih")
 _I32_I32 = Struct(">ii")
 _I32_I32_I32_I32_I32_I32 = Struct(">iiiiii")
+_I32_I32_I32_I32_I32_I32_HEAD = Struct(">iiiiiiB")
 _I32_I32_I32_I32_I32_I32_I8_BOOL = Struct(">iiiiiib?")
+_I32_I32_I32_I32_I32_I32_I8_BOOL_HEAD = Struct(">iiiiiib?B")
+_I32_I32_NO_TAGS = Struct(">iix")
 _I64_I64 = Struct(">qq")
 _I64_I64_I16 = Struct(">qqh")
+_I64_I64_I16_NO_TAGS = Struct(">qqhx")
+_UUID = Struct(">16s")
+_UUID_HEAD = Struct(">16sB")
 
 
 @attrs.define
@@ -27,17 +47,39 @@ class AcknowledgementBatch:
     acknowledge_types: list[int] = attrs.Factory(list)
 
     @classmethod
-    def read(cls, r: Reader, version: int) -> AcknowledgementBatch:
-        first_offset, last_offset = r.unpack(_I64_I64)
-        acknowledge_types = r.int8s(r.compact_count(1))
-        r.skip_tags()
-        return cls(first_offset, last_offset, acknowledge_types)
+    def read_array(cls, r: Reader, version: int, count: int) -> list[AcknowledgementBatch]:
+        buf = r.buf
+        pos = r.pos
+        new = cls.__new__
+        items: list[AcknowledgementBatch] = []
+        for _ in range(count):
+            self = new(cls)
+            self.first_offset, self.last_offset = _I64_I64.unpack_from(buf, pos)
+            pos += 16
+            r.pos = pos
+            self.acknowledge_types = r.int8s(r.compact_count(1))
+            pos = r.pos
+            tags = buf[pos]
+            pos += 1
+            if tags:
+                pos = r.unknown_tags(pos - 1)
+            items.append(self)
+        r.pos = pos
+        return items
 
-    def write(self, w: Writer, version: int) -> None:
-        w.buf += _I64_I64.pack(self.first_offset, self.last_offset)
-        w.compact_count(len(self.acknowledge_types))
-        w.int8s(self.acknowledge_types)
-        w.no_tags()
+    @staticmethod
+    def write_array(items: list[AcknowledgementBatch], w: Writer, version: int) -> None:
+        buf = w.buf
+        count = len(items) + 1
+        if count < 128:
+            buf.append(count)
+        else:
+            w.unsigned_varint(count)
+        for self in items:
+            buf += _I64_I64.pack(self.first_offset, self.last_offset)
+            w.compact_count(len(self.acknowledge_types))
+            w.int8s(self.acknowledge_types)
+            buf.append(0)
 
 
 @attrs.define
@@ -47,21 +89,48 @@ class FetchPartition:
     acknowledgement_batches: list[AcknowledgementBatch] = attrs.Factory(list)
 
     @classmethod
-    def read(cls, r: Reader, version: int) -> FetchPartition:
-        partition_index = r.int32()
-        partition_max_bytes = 0
-        acknowledgement_batches = [AcknowledgementBatch.read(r, version) for _ in range(r.compact_count(18))]
-        r.skip_tags()
-        return cls(partition_index, partition_max_bytes, acknowledgement_batches)
+    def read_array(cls, r: Reader, version: int, count: int) -> list[FetchPartition]:
+        buf = r.buf
+        pos = r.pos
+        new = cls.__new__
+        items: list[FetchPartition] = []
+        for _ in range(count):
+            self = new(cls)
+            self.partition_index, acknowledgement_batches_count = _I32_HEAD.unpack_from(buf, pos)
+            pos += 5
+            self.partition_max_bytes = 0
+            r.pos = pos
+            self.acknowledgement_batches = (
+                []
+                if acknowledgement_batches_count == 1
+                else AcknowledgementBatch.read_array(r, version, r.elements(acknowledgement_batches_count, 18))
+            )
+            pos = r.pos
+            tags = buf[pos]
+            pos += 1
+            if tags:
+                pos = r.unknown_tags(pos - 1)
+            items.append(self)
+        r.pos = pos
+        return items
 
-    def write(self, w: Writer, version: int) -> None:
-        if self.partition_max_bytes != 0:
-            raise UnsupportedField("FetchPartition.partition_max_bytes", version)
-        w.int32(self.partition_index)
-        w.compact_count(len(self.acknowledgement_batches))
-        for acknowledgement_batch in self.acknowledgement_batches:
-            acknowledgement_batch.write(w, version)
-        w.no_tags()
+    @staticmethod
+    def write_array(items: list[FetchPartition], w: Writer, version: int) -> None:
+        buf = w.buf
+        count = len(items) + 1
+        if count < 128:
+            buf.append(count)
+        else:
+            w.unsigned_varint(count)
+        for self in items:
+            if self.partition_max_bytes != 0:
+                raise UnsupportedField("FetchPartition.partition_max_bytes", version)
+            buf += _I32.pack(self.partition_index)
+            if self.acknowledgement_batches:
+                AcknowledgementBatch.write_array(self.acknowledgement_batches, w, version)
+            else:
+                buf.append(1)
+            buf.append(0)
 
 
 @attrs.define
@@ -70,18 +139,43 @@ class FetchTopic:
     partitions: list[FetchPartition] = attrs.Factory(list)
 
     @classmethod
-    def read(cls, r: Reader, version: int) -> FetchTopic:
-        topic_id = r.uuid()
-        partitions = [FetchPartition.read(r, version) for _ in range(r.compact_count(6))]
-        r.skip_tags()
-        return cls(topic_id, partitions)
+    def read_array(cls, r: Reader, version: int, count: int) -> list[FetchTopic]:
+        buf = r.buf
+        pos = r.pos
+        new = cls.__new__
+        items: list[FetchTopic] = []
+        for _ in range(count):
+            self = new(cls)
+            self.topic_id, partitions_count = _UUID_HEAD.unpack_from(buf, pos)
+            pos += 17
+            r.pos = pos
+            self.partitions = (
+                [] if partitions_count == 1 else FetchPartition.read_array(r, version, r.elements(partitions_count, 6))
+            )
+            pos = r.pos
+            tags = buf[pos]
+            pos += 1
+            if tags:
+                pos = r.unknown_tags(pos - 1)
+            items.append(self)
+        r.pos = pos
+        return items
 
-    def write(self, w: Writer, version: int) -> None:
-        w.uuid(self.topic_id)
-        w.compact_count(len(self.partitions))
-        for partition in self.partitions:
-            partition.write(w, version)
-        w.no_tags()
+    @staticmethod
+    def write_array(items: list[FetchTopic], w: Writer, version: int) -> None:
+        buf = w.buf
+        count = len(items) + 1
+        if count < 128:
+            buf.append(count)
+        else:
+            w.unsigned_varint(count)
+        for self in items:
+            w.uuid(self.topic_id)
+            if self.partitions:
+                FetchPartition.write_array(self.partitions, w, version)
+            else:
+                buf.append(1)
+            buf.append(0)
 
 
 @attrs.define
@@ -90,17 +184,39 @@ class ForgottenTopic:
     partitions: list[int] = attrs.Factory(list)
 
     @classmethod
-    def read(cls, r: Reader, version: int) -> ForgottenTopic:
-        topic_id = r.uuid()
-        partitions = r.int32s(r.compact_count(4))
-        r.skip_tags()
-        return cls(topic_id, partitions)
+    def read_array(cls, r: Reader, version: int, count: int) -> list[ForgottenTopic]:
+        buf = r.buf
+        pos = r.pos
+        new = cls.__new__
+        items: list[ForgottenTopic] = []
+        for _ in range(count):
+            self = new(cls)
+            (self.topic_id,) = _UUID.unpack_from(buf, pos)
+            pos += 16
+            r.pos = pos
+            self.partitions = r.int32s(r.compact_count(4))
+            pos = r.pos
+            tags = buf[pos]
+            pos += 1
+            if tags:
+                pos = r.unknown_tags(pos - 1)
+            items.append(self)
+        r.pos = pos
+        return items
 
-    def write(self, w: Writer, version: int) -> None:
-        w.uuid(self.topic_id)
-        w.compact_count(len(self.partitions))
-        w.int32s(self.partitions)
-        w.no_tags()
+    @staticmethod
+    def write_array(items: list[ForgottenTopic], w: Writer, version: int) -> None:
+        buf = w.buf
+        count = len(items) + 1
+        if count < 128:
+            buf.append(count)
+        else:
+            w.unsigned_varint(count)
+        for self in items:
+            w.uuid(self.topic_id)
+            w.compact_count(len(self.partitions))
+            w.int32s(self.partitions)
+            buf.append(0)
 
 
 @attrs.define
@@ -126,50 +242,97 @@ class ShareFetchRequest:
     def read(cls, r: Reader, version: int) -> ShareFetchRequest:
         if not 1 <= version <= 2:
             raise UnsupportedVersion("ShareFetchRequest", version)
-        group_id = r.compact_nullable_string()
-        member_id = r.compact_nullable_string()
-        if version >= 2:
-            (
-                share_session_epoch,
-                max_wait_ms,
-                min_bytes,
-                max_bytes,
-                max_records,
-                batch_size,
-                share_acquire_mode,
-                is_renew_ack,
-            ) = r.unpack(_I32_I32_I32_I32_I32_I32_I8_BOOL)
-        else:
-            share_session_epoch, max_wait_ms, min_bytes, max_bytes, max_records, batch_size = r.unpack(
-                _I32_I32_I32_I32_I32_I32
+        try:
+            buf = r.buf
+            pos = r.pos
+            self = cls.__new__(cls)
+            group_id_size = buf[pos]
+            pos += 1
+            if 0 < group_id_size < 128:
+                text, member_id_size = SHORT_TEXT[group_id_size].unpack_from(buf, pos)
+                self.group_id = text.decode()
+                pos += group_id_size
+            elif group_id_size == 0:
+                self.group_id = None
+                member_id_size = buf[pos]
+                pos += 1
+            else:
+                r.pos = pos - 1
+                self.group_id = r.compact_nullable_string()
+                pos = r.pos
+                member_id_size = buf[pos]
+                pos += 1
+            if 0 < member_id_size < 128:
+                text, _ = SHORT_TEXT[member_id_size].unpack_from(buf, pos)
+                self.member_id = text.decode()
+                pos += member_id_size - 1
+            elif member_id_size == 0:
+                self.member_id = None
+            else:
+                r.pos = pos - 1
+                self.member_id = r.compact_nullable_string()
+                pos = r.pos
+            if version >= 2:
+                (
+                    self.share_session_epoch,
+                    self.max_wait_ms,
+                    self.min_bytes,
+                    self.max_bytes,
+                    self.max_records,
+                    self.batch_size,
+                    self.share_acquire_mode,
+                    self.is_renew_ack,
+                    topics_count,
+                ) = _I32_I32_I32_I32_I32_I32_I8_BOOL_HEAD.unpack_from(buf, pos)
+                pos += 27
+            else:
+                (
+                    self.share_session_epoch,
+                    self.max_wait_ms,
+                    self.min_bytes,
+                    self.max_bytes,
+                    self.max_records,
+                    self.batch_size,
+                    topics_count,
+                ) = _I32_I32_I32_I32_I32_I32_HEAD.unpack_from(buf, pos)
+                pos += 25
+                self.share_acquire_mode = 0
+                self.is_renew_ack = False
+            r.pos = pos
+            self.topics = [] if topics_count == 1 else FetchTopic.read_array(r, version, r.elements(topics_count, 18))
+            pos = r.pos
+            forgotten_topics_data_count = buf[pos]
+            pos += 1
+            r.pos = pos
+            self.forgotten_topics_data = (
+                []
+                if forgotten_topics_data_count == 1
+                else ForgottenTopic.read_array(r, version, r.elements(forgotten_topics_data_count, 18))
             )
-            share_acquire_mode = 0
-            is_renew_ack = False
-        topics = [FetchTopic.read(r, version) for _ in range(r.compact_count(18))]
-        forgotten_topics_data = [ForgottenTopic.read(r, version) for _ in range(r.compact_count(18))]
-        r.skip_tags()
-        return cls(
-            group_id,
-            member_id,
-            share_session_epoch,
-            max_wait_ms,
-            min_bytes,
-            max_bytes,
-            max_records,
-            batch_size,
-            share_acquire_mode,
-            is_renew_ack,
-            topics,
-            forgotten_topics_data,
-        )
+            pos = r.pos
+            tags = buf[pos]
+            pos += 1
+            if tags:
+                pos = r.unknown_tags(pos - 1)
+            r.pos = pos
+        except MALFORMED as error:
+            raise r.malformed(error) from None
+        return self
 
     def write(self, w: Writer, version: int) -> None:
         if not 1 <= version <= 2:
             raise UnsupportedVersion("ShareFetchRequest", version)
-        w.compact_nullable_string(self.group_id)
-        w.compact_nullable_string(self.member_id)
+        buf = w.buf
+        if self.group_id is None:
+            buf.append(0)
+        else:
+            w.compact_string(self.group_id)
+        if self.member_id is None:
+            buf.append(0)
+        else:
+            w.compact_string(self.member_id)
         if version >= 2:
-            w.buf += _I32_I32_I32_I32_I32_I32_I8_BOOL.pack(
+            buf += _I32_I32_I32_I32_I32_I32_I8_BOOL.pack(
                 self.share_session_epoch,
                 self.max_wait_ms,
                 self.min_bytes,
@@ -182,7 +345,7 @@ class ShareFetchRequest:
         else:
             if self.is_renew_ack:
                 raise UnsupportedField("ShareFetchRequest.is_renew_ack", version)
-            w.buf += _I32_I32_I32_I32_I32_I32.pack(
+            buf += _I32_I32_I32_I32_I32_I32.pack(
                 self.share_session_epoch,
                 self.max_wait_ms,
                 self.min_bytes,
@@ -190,13 +353,15 @@ class ShareFetchRequest:
                 self.max_records,
                 self.batch_size,
             )
-        w.compact_count(len(self.topics))
-        for topic in self.topics:
-            topic.write(w, version)
-        w.compact_count(len(self.forgotten_topics_data))
-        for forgotten_topics_data_item in self.forgotten_topics_data:
-            forgotten_topics_data_item.write(w, version)
-        w.no_tags()
+        if self.topics:
+            FetchTopic.write_array(self.topics, w, version)
+        else:
+            buf.append(1)
+        if self.forgotten_topics_data:
+            ForgottenTopic.write_array(self.forgotten_topics_data, w, version)
+        else:
+            buf.append(1)
+        buf.append(0)
 
 
 @attrs.define
@@ -206,13 +371,14 @@ class LeaderIdAndEpoch:
 
     @classmethod
     def read(cls, r: Reader, version: int) -> LeaderIdAndEpoch:
-        leader_id, leader_epoch = r.unpack(_I32_I32)
+        self = cls.__new__(cls)
+        self.leader_id, self.leader_epoch = r.unpack(_I32_I32)
         r.skip_tags()
-        return cls(leader_id, leader_epoch)
+        return self
 
     def write(self, w: Writer, version: int) -> None:
-        w.buf += _I32_I32.pack(self.leader_id, self.leader_epoch)
-        w.no_tags()
+        buf = w.buf
+        buf += _I32_I32_NO_TAGS.pack(self.leader_id, self.leader_epoch)
 
 
 @attrs.define
@@ -223,13 +389,21 @@ class AcquiredRecords:
 
     @classmethod
     def read(cls, r: Reader, version: int) -> AcquiredRecords:
-        first_offset, last_offset, delivery_count = r.unpack(_I64_I64_I16)
+        self = cls.__new__(cls)
+        self.first_offset, self.last_offset, self.delivery_count = r.unpack(_I64_I64_I16)
         r.skip_tags()
-        return cls(first_offset, last_offset, delivery_count)
+        return self
 
-    def write(self, w: Writer, version: int) -> None:
-        w.buf += _I64_I64_I16.pack(self.first_offset, self.last_offset, self.delivery_count)
-        w.no_tags()
+    @staticmethod
+    def write_array(items: list[AcquiredRecords], w: Writer, version: int) -> None:
+        buf = w.buf
+        count = len(items) + 1
+        if count < 128:
+            buf.append(count)
+        else:
+            w.unsigned_varint(count)
+        for self in items:
+            buf += _I64_I64_I16_NO_TAGS.pack(self.first_offset, self.last_offset, self.delivery_count)
 
 
 @attrs.define
@@ -245,36 +419,43 @@ class PartitionData:
 
     @classmethod
     def read(cls, r: Reader, version: int) -> PartitionData:
-        partition_index, error_code = r.unpack(_I32_I16)
-        error_message = r.compact_nullable_string()
-        acknowledge_error_code = r.int16()
-        acknowledge_error_message = r.compact_nullable_string()
-        current_leader = LeaderIdAndEpoch.read(r, version)
-        records = r.compact_records()
-        acquired_records = [AcquiredRecords.read(r, version) for _ in range(r.compact_count(19))]
+        self = cls.__new__(cls)
+        self.partition_index, self.error_code = r.unpack(_I32_I16)
+        self.error_message = r.compact_nullable_string()
+        self.acknowledge_error_code = r.int16()
+        self.acknowledge_error_message = r.compact_nullable_string()
+        self.current_leader = LeaderIdAndEpoch.read(r, version)
+        self.records = r.compact_records()
+        self.acquired_records = [AcquiredRecords.read(r, version) for _ in range(r.compact_count(19))]
         r.skip_tags()
-        return cls(
-            partition_index,
-            error_code,
-            error_message,
-            acknowledge_error_code,
-            acknowledge_error_message,
-            current_leader,
-            records,
-            acquired_records,
-        )
+        return self
 
-    def write(self, w: Writer, version: int) -> None:
-        w.buf += _I32_I16.pack(self.partition_index, self.error_code)
-        w.compact_nullable_string(self.error_message)
-        w.int16(self.acknowledge_error_code)
-        w.compact_nullable_string(self.acknowledge_error_message)
-        self.current_leader.write(w, version)
-        w.compact_records(self.records)
-        w.compact_count(len(self.acquired_records))
-        for acquired_record in self.acquired_records:
-            acquired_record.write(w, version)
-        w.no_tags()
+    @staticmethod
+    def write_array(items: list[PartitionData], w: Writer, version: int) -> None:
+        buf = w.buf
+        count = len(items) + 1
+        if count < 128:
+            buf.append(count)
+        else:
+            w.unsigned_varint(count)
+        for self in items:
+            buf += _I32_I16.pack(self.partition_index, self.error_code)
+            if self.error_message is None:
+                buf.append(0)
+            else:
+                w.compact_string(self.error_message)
+            buf += _I16.pack(self.acknowledge_error_code)
+            if self.acknowledge_error_message is None:
+                buf.append(0)
+            else:
+                w.compact_string(self.acknowledge_error_message)
+            self.current_leader.write(w, version)
+            w.compact_records(self.records)
+            if self.acquired_records:
+                AcquiredRecords.write_array(self.acquired_records, w, version)
+            else:
+                buf.append(1)
+            buf.append(0)
 
 
 @attrs.define
@@ -284,17 +465,27 @@ class ShareFetchableTopicResponse:
 
     @classmethod
     def read(cls, r: Reader, version: int) -> ShareFetchableTopicResponse:
-        topic_id = r.uuid()
-        partitions = [PartitionData.read(r, version) for _ in range(r.compact_count(22))]
+        self = cls.__new__(cls)
+        self.topic_id = r.uuid()
+        self.partitions = [PartitionData.read(r, version) for _ in range(r.compact_count(22))]
         r.skip_tags()
-        return cls(topic_id, partitions)
+        return self
 
-    def write(self, w: Writer, version: int) -> None:
-        w.uuid(self.topic_id)
-        w.compact_count(len(self.partitions))
-        for partition in self.partitions:
-            partition.write(w, version)
-        w.no_tags()
+    @staticmethod
+    def write_array(items: list[ShareFetchableTopicResponse], w: Writer, version: int) -> None:
+        buf = w.buf
+        count = len(items) + 1
+        if count < 128:
+            buf.append(count)
+        else:
+            w.unsigned_varint(count)
+        for self in items:
+            w.uuid(self.topic_id)
+            if self.partitions:
+                PartitionData.write_array(self.partitions, w, version)
+            else:
+                buf.append(1)
+            buf.append(0)
 
 
 @attrs.define
@@ -306,19 +497,31 @@ class NodeEndpoint:
 
     @classmethod
     def read(cls, r: Reader, version: int) -> NodeEndpoint:
-        node_id = r.int32()
-        host = r.compact_string()
-        port = r.int32()
-        rack = r.compact_nullable_string()
+        self = cls.__new__(cls)
+        self.node_id = r.int32()
+        self.host = r.compact_string()
+        self.port = r.int32()
+        self.rack = r.compact_nullable_string()
         r.skip_tags()
-        return cls(node_id, host, port, rack)
+        return self
 
-    def write(self, w: Writer, version: int) -> None:
-        w.int32(self.node_id)
-        w.compact_string(self.host)
-        w.int32(self.port)
-        w.compact_nullable_string(self.rack)
-        w.no_tags()
+    @staticmethod
+    def write_array(items: list[NodeEndpoint], w: Writer, version: int) -> None:
+        buf = w.buf
+        count = len(items) + 1
+        if count < 128:
+            buf.append(count)
+        else:
+            w.unsigned_varint(count)
+        for self in items:
+            buf += _I32.pack(self.node_id)
+            w.compact_string(self.host)
+            buf += _I32.pack(self.port)
+            if self.rack is None:
+                buf.append(0)
+            else:
+                w.compact_string(self.rack)
+            buf.append(0)
 
 
 @attrs.define
@@ -338,24 +541,31 @@ class ShareFetchResponse:
     def read(cls, r: Reader, version: int) -> ShareFetchResponse:
         if not 1 <= version <= 2:
             raise UnsupportedVersion("ShareFetchResponse", version)
-        throttle_time_ms, error_code = r.unpack(_I32_I16)
-        error_message = r.compact_nullable_string()
-        acquisition_lock_timeout_ms = r.int32()
-        responses = [ShareFetchableTopicResponse.read(r, version) for _ in range(r.compact_count(18))]
-        node_endpoints = [NodeEndpoint.read(r, version) for _ in range(r.compact_count(11))]
+        self = cls.__new__(cls)
+        self.throttle_time_ms, self.error_code = r.unpack(_I32_I16)
+        self.error_message = r.compact_nullable_string()
+        self.acquisition_lock_timeout_ms = r.int32()
+        self.responses = [ShareFetchableTopicResponse.read(r, version) for _ in range(r.compact_count(18))]
+        self.node_endpoints = [NodeEndpoint.read(r, version) for _ in range(r.compact_count(11))]
         r.skip_tags()
-        return cls(throttle_time_ms, error_code, error_message, acquisition_lock_timeout_ms, responses, node_endpoints)
+        return self
 
     def write(self, w: Writer, version: int) -> None:
         if not 1 <= version <= 2:
             raise UnsupportedVersion("ShareFetchResponse", version)
-        w.buf += _I32_I16.pack(self.throttle_time_ms, self.error_code)
-        w.compact_nullable_string(self.error_message)
-        w.int32(self.acquisition_lock_timeout_ms)
-        w.compact_count(len(self.responses))
-        for response in self.responses:
-            response.write(w, version)
-        w.compact_count(len(self.node_endpoints))
-        for node_endpoint in self.node_endpoints:
-            node_endpoint.write(w, version)
-        w.no_tags()
+        buf = w.buf
+        buf += _I32_I16.pack(self.throttle_time_ms, self.error_code)
+        if self.error_message is None:
+            buf.append(0)
+        else:
+            w.compact_string(self.error_message)
+        buf += _I32.pack(self.acquisition_lock_timeout_ms)
+        if self.responses:
+            ShareFetchableTopicResponse.write_array(self.responses, w, version)
+        else:
+            buf.append(1)
+        if self.node_endpoints:
+            NodeEndpoint.write_array(self.node_endpoints, w, version)
+        else:
+            buf.append(1)
+        buf.append(0)

@@ -10,9 +10,14 @@ from typing import ClassVar
 
 import attrs
 
-from kwire_protocol.wire import NULL_UUID, Reader, UnsupportedVersion, Uuid, Writer
+from kwire_protocol.wire import MALFORMED, NULL_UUID, Reader, UnsupportedVersion, Uuid, Writer
 
+_BOOL_HEAD = Struct(">?B")
+_BOOL_NO_TAGS = Struct(">?x")
+_I16 = Struct(">h")
+_I32 = Struct(">i")
 _I32_I32 = Struct(">ii")
+_I32_NO_TAGS = Struct(">ix")
 
 
 @attrs.define
@@ -28,19 +33,30 @@ class ShareGroupDescribeRequest:
     def read(cls, r: Reader, version: int) -> ShareGroupDescribeRequest:
         if version != 1:
             raise UnsupportedVersion("ShareGroupDescribeRequest", version)
-        group_ids = [r.compact_string() for _ in range(r.compact_count(1))]
-        include_authorized_operations = r.boolean()
-        r.skip_tags()
-        return cls(group_ids, include_authorized_operations)
+        try:
+            buf = r.buf
+            pos = r.pos
+            self = cls.__new__(cls)
+            r.pos = pos
+            self.group_ids = [r.compact_string() for _ in range(r.compact_count(1))]
+            pos = r.pos
+            self.include_authorized_operations, tags = _BOOL_HEAD.unpack_from(buf, pos)
+            pos += 2
+            if tags:
+                pos = r.unknown_tags(pos - 1)
+            r.pos = pos
+        except MALFORMED as error:
+            raise r.malformed(error) from None
+        return self
 
     def write(self, w: Writer, version: int) -> None:
         if version != 1:
             raise UnsupportedVersion("ShareGroupDescribeRequest", version)
+        buf = w.buf
         w.compact_count(len(self.group_ids))
         for group_id in self.group_ids:
             w.compact_string(group_id)
-        w.boolean(self.include_authorized_operations)
-        w.no_tags()
+        buf += _BOOL_NO_TAGS.pack(self.include_authorized_operations)
 
 
 @attrs.define
@@ -51,18 +67,27 @@ class TopicPartitions:
 
     @classmethod
     def read(cls, r: Reader, version: int) -> TopicPartitions:
-        topic_id = r.uuid()
-        topic_name = r.compact_string()
-        partitions = r.int32s(r.compact_count(4))
+        self = cls.__new__(cls)
+        self.topic_id = r.uuid()
+        self.topic_name = r.compact_string()
+        self.partitions = r.int32s(r.compact_count(4))
         r.skip_tags()
-        return cls(topic_id, topic_name, partitions)
+        return self
 
-    def write(self, w: Writer, version: int) -> None:
-        w.uuid(self.topic_id)
-        w.compact_string(self.topic_name)
-        w.compact_count(len(self.partitions))
-        w.int32s(self.partitions)
-        w.no_tags()
+    @staticmethod
+    def write_array(items: list[TopicPartitions], w: Writer, version: int) -> None:
+        buf = w.buf
+        count = len(items) + 1
+        if count < 128:
+            buf.append(count)
+        else:
+            w.unsigned_varint(count)
+        for self in items:
+            w.uuid(self.topic_id)
+            w.compact_string(self.topic_name)
+            w.compact_count(len(self.partitions))
+            w.int32s(self.partitions)
+            buf.append(0)
 
 
 @attrs.define
@@ -71,15 +96,18 @@ class Assignment:
 
     @classmethod
     def read(cls, r: Reader, version: int) -> Assignment:
-        topic_partitions = [TopicPartitions.read(r, version) for _ in range(r.compact_count(19))]
+        self = cls.__new__(cls)
+        self.topic_partitions = [TopicPartitions.read(r, version) for _ in range(r.compact_count(19))]
         r.skip_tags()
-        return cls(topic_partitions)
+        return self
 
     def write(self, w: Writer, version: int) -> None:
-        w.compact_count(len(self.topic_partitions))
-        for topic_partition in self.topic_partitions:
-            topic_partition.write(w, version)
-        w.no_tags()
+        buf = w.buf
+        if self.topic_partitions:
+            TopicPartitions.write_array(self.topic_partitions, w, version)
+        else:
+            buf.append(1)
+        buf.append(0)
 
 
 @attrs.define
@@ -94,27 +122,39 @@ class Member:
 
     @classmethod
     def read(cls, r: Reader, version: int) -> Member:
-        member_id = r.compact_string()
-        rack_id = r.compact_nullable_string()
-        member_epoch = r.int32()
-        client_id = r.compact_string()
-        client_host = r.compact_string()
-        subscribed_topic_names = [r.compact_string() for _ in range(r.compact_count(1))]
-        assignment = Assignment.read(r, version)
+        self = cls.__new__(cls)
+        self.member_id = r.compact_string()
+        self.rack_id = r.compact_nullable_string()
+        self.member_epoch = r.int32()
+        self.client_id = r.compact_string()
+        self.client_host = r.compact_string()
+        self.subscribed_topic_names = [r.compact_string() for _ in range(r.compact_count(1))]
+        self.assignment = Assignment.read(r, version)
         r.skip_tags()
-        return cls(member_id, rack_id, member_epoch, client_id, client_host, subscribed_topic_names, assignment)
+        return self
 
-    def write(self, w: Writer, version: int) -> None:
-        w.compact_string(self.member_id)
-        w.compact_nullable_string(self.rack_id)
-        w.int32(self.member_epoch)
-        w.compact_string(self.client_id)
-        w.compact_string(self.client_host)
-        w.compact_count(len(self.subscribed_topic_names))
-        for subscribed_topic_name in self.subscribed_topic_names:
-            w.compact_string(subscribed_topic_name)
-        self.assignment.write(w, version)
-        w.no_tags()
+    @staticmethod
+    def write_array(items: list[Member], w: Writer, version: int) -> None:
+        buf = w.buf
+        count = len(items) + 1
+        if count < 128:
+            buf.append(count)
+        else:
+            w.unsigned_varint(count)
+        for self in items:
+            w.compact_string(self.member_id)
+            if self.rack_id is None:
+                buf.append(0)
+            else:
+                w.compact_string(self.rack_id)
+            buf += _I32.pack(self.member_epoch)
+            w.compact_string(self.client_id)
+            w.compact_string(self.client_host)
+            w.compact_count(len(self.subscribed_topic_names))
+            for subscribed_topic_name in self.subscribed_topic_names:
+                w.compact_string(subscribed_topic_name)
+            self.assignment.write(w, version)
+            buf.append(0)
 
 
 @attrs.define
@@ -131,39 +171,41 @@ class DescribedGroup:
 
     @classmethod
     def read(cls, r: Reader, version: int) -> DescribedGroup:
-        error_code = r.int16()
-        error_message = r.compact_nullable_string()
-        group_id = r.compact_string()
-        group_state = r.compact_string()
-        group_epoch, assignment_epoch = r.unpack(_I32_I32)
-        assignor_name = r.compact_string()
-        members = [Member.read(r, version) for _ in range(r.compact_count(12))]
-        authorized_operations = r.int32()
+        self = cls.__new__(cls)
+        self.error_code = r.int16()
+        self.error_message = r.compact_nullable_string()
+        self.group_id = r.compact_string()
+        self.group_state = r.compact_string()
+        self.group_epoch, self.assignment_epoch = r.unpack(_I32_I32)
+        self.assignor_name = r.compact_string()
+        self.members = [Member.read(r, version) for _ in range(r.compact_count(12))]
+        self.authorized_operations = r.int32()
         r.skip_tags()
-        return cls(
-            error_code,
-            error_message,
-            group_id,
-            group_state,
-            group_epoch,
-            assignment_epoch,
-            assignor_name,
-            members,
-            authorized_operations,
-        )
+        return self
 
-    def write(self, w: Writer, version: int) -> None:
-        w.int16(self.error_code)
-        w.compact_nullable_string(self.error_message)
-        w.compact_string(self.group_id)
-        w.compact_string(self.group_state)
-        w.buf += _I32_I32.pack(self.group_epoch, self.assignment_epoch)
-        w.compact_string(self.assignor_name)
-        w.compact_count(len(self.members))
-        for member in self.members:
-            member.write(w, version)
-        w.int32(self.authorized_operations)
-        w.no_tags()
+    @staticmethod
+    def write_array(items: list[DescribedGroup], w: Writer, version: int) -> None:
+        buf = w.buf
+        count = len(items) + 1
+        if count < 128:
+            buf.append(count)
+        else:
+            w.unsigned_varint(count)
+        for self in items:
+            buf += _I16.pack(self.error_code)
+            if self.error_message is None:
+                buf.append(0)
+            else:
+                w.compact_string(self.error_message)
+            w.compact_string(self.group_id)
+            w.compact_string(self.group_state)
+            buf += _I32_I32.pack(self.group_epoch, self.assignment_epoch)
+            w.compact_string(self.assignor_name)
+            if self.members:
+                Member.write_array(self.members, w, version)
+            else:
+                buf.append(1)
+            buf += _I32_NO_TAGS.pack(self.authorized_operations)
 
 
 @attrs.define
@@ -179,16 +221,19 @@ class ShareGroupDescribeResponse:
     def read(cls, r: Reader, version: int) -> ShareGroupDescribeResponse:
         if version != 1:
             raise UnsupportedVersion("ShareGroupDescribeResponse", version)
-        throttle_time_ms = r.int32()
-        groups = [DescribedGroup.read(r, version) for _ in range(r.compact_count(20))]
+        self = cls.__new__(cls)
+        self.throttle_time_ms = r.int32()
+        self.groups = [DescribedGroup.read(r, version) for _ in range(r.compact_count(20))]
         r.skip_tags()
-        return cls(throttle_time_ms, groups)
+        return self
 
     def write(self, w: Writer, version: int) -> None:
         if version != 1:
             raise UnsupportedVersion("ShareGroupDescribeResponse", version)
-        w.int32(self.throttle_time_ms)
-        w.compact_count(len(self.groups))
-        for group in self.groups:
-            group.write(w, version)
-        w.no_tags()
+        buf = w.buf
+        buf += _I32.pack(self.throttle_time_ms)
+        if self.groups:
+            DescribedGroup.write_array(self.groups, w, version)
+        else:
+            buf.append(1)
+        buf.append(0)

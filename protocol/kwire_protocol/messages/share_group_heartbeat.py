@@ -10,8 +10,10 @@ from typing import ClassVar
 
 import attrs
 
-from kwire_protocol.wire import NULL_UUID, Reader, UnsupportedVersion, Uuid, Writer
+from kwire_protocol.wire import MALFORMED, NULL_UUID, SHORT_TEXT, Reader, UnsupportedVersion, Uuid, Writer
 
+_I32 = Struct(">i")
+_I32_HEAD = Struct(">iB")
 _I32_I16 = Struct(">ih")
 _I32_I32 = Struct(">ii")
 
@@ -32,29 +34,73 @@ class ShareGroupHeartbeatRequest:
     def read(cls, r: Reader, version: int) -> ShareGroupHeartbeatRequest:
         if version != 1:
             raise UnsupportedVersion("ShareGroupHeartbeatRequest", version)
-        group_id = r.compact_string()
-        member_id = r.compact_string()
-        member_epoch = r.int32()
-        rack_id = r.compact_nullable_string()
-        count = r.compact_nullable_count(1)
-        subscribed_topic_names = None if count is None else [r.compact_string() for _ in range(count)]
-        r.skip_tags()
-        return cls(group_id, member_id, member_epoch, rack_id, subscribed_topic_names)
+        try:
+            buf = r.buf
+            pos = r.pos
+            self = cls.__new__(cls)
+            group_id_size = buf[pos]
+            pos += 1
+            if 0 < group_id_size < 128:
+                text, member_id_size = SHORT_TEXT[group_id_size].unpack_from(buf, pos)
+                self.group_id = text.decode()
+                pos += group_id_size
+            else:
+                r.pos = pos - 1
+                self.group_id = r.compact_string()
+                pos = r.pos
+                member_id_size = buf[pos]
+                pos += 1
+            if 0 < member_id_size < 128:
+                text, _ = SHORT_TEXT[member_id_size].unpack_from(buf, pos)
+                self.member_id = text.decode()
+                pos += member_id_size - 1
+            else:
+                r.pos = pos - 1
+                self.member_id = r.compact_string()
+                pos = r.pos
+            self.member_epoch, rack_id_size = _I32_HEAD.unpack_from(buf, pos)
+            pos += 5
+            if 0 < rack_id_size < 128:
+                text, _ = SHORT_TEXT[rack_id_size].unpack_from(buf, pos)
+                self.rack_id = text.decode()
+                pos += rack_id_size - 1
+            elif rack_id_size == 0:
+                self.rack_id = None
+            else:
+                r.pos = pos - 1
+                self.rack_id = r.compact_nullable_string()
+                pos = r.pos
+            r.pos = pos
+            elements = r.compact_nullable_count(1)
+            self.subscribed_topic_names = None if elements is None else [r.compact_string() for _ in range(elements)]
+            pos = r.pos
+            tags = buf[pos]
+            pos += 1
+            if tags:
+                pos = r.unknown_tags(pos - 1)
+            r.pos = pos
+        except MALFORMED as error:
+            raise r.malformed(error) from None
+        return self
 
     def write(self, w: Writer, version: int) -> None:
         if version != 1:
             raise UnsupportedVersion("ShareGroupHeartbeatRequest", version)
+        buf = w.buf
         w.compact_string(self.group_id)
         w.compact_string(self.member_id)
-        w.int32(self.member_epoch)
-        w.compact_nullable_string(self.rack_id)
+        buf += _I32.pack(self.member_epoch)
+        if self.rack_id is None:
+            buf.append(0)
+        else:
+            w.compact_string(self.rack_id)
         if self.subscribed_topic_names is None:
-            w.compact_null_count()
+            buf.append(0)
         else:
             w.compact_count(len(self.subscribed_topic_names))
             for subscribed_topic_name in self.subscribed_topic_names:
                 w.compact_string(subscribed_topic_name)
-        w.no_tags()
+        buf.append(0)
 
 
 @attrs.define
@@ -64,16 +110,25 @@ class TopicPartitions:
 
     @classmethod
     def read(cls, r: Reader, version: int) -> TopicPartitions:
-        topic_id = r.uuid()
-        partitions = r.int32s(r.compact_count(4))
+        self = cls.__new__(cls)
+        self.topic_id = r.uuid()
+        self.partitions = r.int32s(r.compact_count(4))
         r.skip_tags()
-        return cls(topic_id, partitions)
+        return self
 
-    def write(self, w: Writer, version: int) -> None:
-        w.uuid(self.topic_id)
-        w.compact_count(len(self.partitions))
-        w.int32s(self.partitions)
-        w.no_tags()
+    @staticmethod
+    def write_array(items: list[TopicPartitions], w: Writer, version: int) -> None:
+        buf = w.buf
+        count = len(items) + 1
+        if count < 128:
+            buf.append(count)
+        else:
+            w.unsigned_varint(count)
+        for self in items:
+            w.uuid(self.topic_id)
+            w.compact_count(len(self.partitions))
+            w.int32s(self.partitions)
+            buf.append(0)
 
 
 @attrs.define
@@ -82,15 +137,18 @@ class Assignment:
 
     @classmethod
     def read(cls, r: Reader, version: int) -> Assignment:
-        topic_partitions = [TopicPartitions.read(r, version) for _ in range(r.compact_count(18))]
+        self = cls.__new__(cls)
+        self.topic_partitions = [TopicPartitions.read(r, version) for _ in range(r.compact_count(18))]
         r.skip_tags()
-        return cls(topic_partitions)
+        return self
 
     def write(self, w: Writer, version: int) -> None:
-        w.compact_count(len(self.topic_partitions))
-        for topic_partition in self.topic_partitions:
-            topic_partition.write(w, version)
-        w.no_tags()
+        buf = w.buf
+        if self.topic_partitions:
+            TopicPartitions.write_array(self.topic_partitions, w, version)
+        else:
+            buf.append(1)
+        buf.append(0)
 
 
 @attrs.define
@@ -111,26 +169,32 @@ class ShareGroupHeartbeatResponse:
     def read(cls, r: Reader, version: int) -> ShareGroupHeartbeatResponse:
         if version != 1:
             raise UnsupportedVersion("ShareGroupHeartbeatResponse", version)
-        throttle_time_ms, error_code = r.unpack(_I32_I16)
-        error_message = r.compact_nullable_string()
-        member_id = r.compact_nullable_string()
-        member_epoch, heartbeat_interval_ms = r.unpack(_I32_I32)
-        assignment = None if r.int8() < 0 else Assignment.read(r, version)
+        self = cls.__new__(cls)
+        self.throttle_time_ms, self.error_code = r.unpack(_I32_I16)
+        self.error_message = r.compact_nullable_string()
+        self.member_id = r.compact_nullable_string()
+        self.member_epoch, self.heartbeat_interval_ms = r.unpack(_I32_I32)
+        self.assignment = None if r.int8() < 0 else Assignment.read(r, version)
         r.skip_tags()
-        return cls(
-            throttle_time_ms, error_code, error_message, member_id, member_epoch, heartbeat_interval_ms, assignment
-        )
+        return self
 
     def write(self, w: Writer, version: int) -> None:
         if version != 1:
             raise UnsupportedVersion("ShareGroupHeartbeatResponse", version)
-        w.buf += _I32_I16.pack(self.throttle_time_ms, self.error_code)
-        w.compact_nullable_string(self.error_message)
-        w.compact_nullable_string(self.member_id)
-        w.buf += _I32_I32.pack(self.member_epoch, self.heartbeat_interval_ms)
-        if self.assignment is None:
-            w.int8(-1)
+        buf = w.buf
+        buf += _I32_I16.pack(self.throttle_time_ms, self.error_code)
+        if self.error_message is None:
+            buf.append(0)
         else:
-            w.int8(1)
+            w.compact_string(self.error_message)
+        if self.member_id is None:
+            buf.append(0)
+        else:
+            w.compact_string(self.member_id)
+        buf += _I32_I32.pack(self.member_epoch, self.heartbeat_interval_ms)
+        if self.assignment is None:
+            buf.append(255)
+        else:
+            buf.append(1)
             self.assignment.write(w, version)
-        w.no_tags()
+        buf.append(0)

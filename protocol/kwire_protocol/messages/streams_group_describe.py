@@ -10,12 +10,21 @@ from typing import ClassVar
 
 import attrs
 
-from kwire_protocol.wire import Reader, UnsupportedField, UnsupportedVersion, Writer
+from kwire_protocol.wire import MALFORMED, Reader, UnsupportedField, UnsupportedVersion, Writer
 
-_BOOL_BOOL = Struct(">??")
+_BOOL_BOOL_HEAD = Struct(">??B")
+_BOOL_BOOL_NO_TAGS = Struct(">??x")
+_BOOL_HEAD = Struct(">?B")
+_BOOL_NO_TAGS = Struct(">?x")
+_I16 = Struct(">h")
+_I32 = Struct(">i")
 _I32_I16 = Struct(">ih")
 _I32_I32 = Struct(">ii")
 _I32_I64 = Struct(">iq")
+_I32_I64_NO_TAGS = Struct(">iqx")
+_I32_NO_TAGS = Struct(">ix")
+_I8 = Struct(">b")
+_UI16_NO_TAGS = Struct(">Hx")
 
 
 @attrs.define
@@ -32,28 +41,42 @@ class StreamsGroupDescribeRequest:
     def read(cls, r: Reader, version: int) -> StreamsGroupDescribeRequest:
         if not 0 <= version <= 1:
             raise UnsupportedVersion("StreamsGroupDescribeRequest", version)
-        group_ids = [r.compact_string() for _ in range(r.compact_count(1))]
-        if version >= 1:
-            include_authorized_operations, include_topology_description = r.unpack(_BOOL_BOOL)
-        else:
-            include_authorized_operations = r.boolean()
-            include_topology_description = False
-        r.skip_tags()
-        return cls(group_ids, include_authorized_operations, include_topology_description)
+        try:
+            buf = r.buf
+            pos = r.pos
+            self = cls.__new__(cls)
+            r.pos = pos
+            self.group_ids = [r.compact_string() for _ in range(r.compact_count(1))]
+            pos = r.pos
+            if version >= 1:
+                self.include_authorized_operations, self.include_topology_description, tags = (
+                    _BOOL_BOOL_HEAD.unpack_from(buf, pos)
+                )
+                pos += 3
+            else:
+                self.include_authorized_operations, tags = _BOOL_HEAD.unpack_from(buf, pos)
+                pos += 2
+                self.include_topology_description = False
+            if tags:
+                pos = r.unknown_tags(pos - 1)
+            r.pos = pos
+        except MALFORMED as error:
+            raise r.malformed(error) from None
+        return self
 
     def write(self, w: Writer, version: int) -> None:
         if not 0 <= version <= 1:
             raise UnsupportedVersion("StreamsGroupDescribeRequest", version)
+        buf = w.buf
         w.compact_count(len(self.group_ids))
         for group_id in self.group_ids:
             w.compact_string(group_id)
         if version >= 1:
-            w.buf += _BOOL_BOOL.pack(self.include_authorized_operations, self.include_topology_description)
+            buf += _BOOL_BOOL_NO_TAGS.pack(self.include_authorized_operations, self.include_topology_description)
         else:
             if self.include_topology_description:
                 raise UnsupportedField("StreamsGroupDescribeRequest.include_topology_description", version)
-            w.boolean(self.include_authorized_operations)
-        w.no_tags()
+            buf += _BOOL_NO_TAGS.pack(self.include_authorized_operations)
 
 
 @attrs.define
@@ -63,15 +86,24 @@ class KeyValue:
 
     @classmethod
     def read(cls, r: Reader, version: int) -> KeyValue:
-        key = r.compact_string()
-        value = r.compact_string()
+        self = cls.__new__(cls)
+        self.key = r.compact_string()
+        self.value = r.compact_string()
         r.skip_tags()
-        return cls(key, value)
+        return self
 
-    def write(self, w: Writer, version: int) -> None:
-        w.compact_string(self.key)
-        w.compact_string(self.value)
-        w.no_tags()
+    @staticmethod
+    def write_array(items: list[KeyValue], w: Writer, version: int) -> None:
+        buf = w.buf
+        count = len(items) + 1
+        if count < 128:
+            buf.append(count)
+        else:
+            w.unsigned_varint(count)
+        for self in items:
+            w.compact_string(self.key)
+            w.compact_string(self.value)
+            buf.append(0)
 
 
 @attrs.define
@@ -83,19 +115,29 @@ class TopicInfo:
 
     @classmethod
     def read(cls, r: Reader, version: int) -> TopicInfo:
-        name = r.compact_string()
-        partitions, replication_factor = r.unpack(_I32_I16)
-        topic_configs = [KeyValue.read(r, version) for _ in range(r.compact_count(3))]
+        self = cls.__new__(cls)
+        self.name = r.compact_string()
+        self.partitions, self.replication_factor = r.unpack(_I32_I16)
+        self.topic_configs = [KeyValue.read(r, version) for _ in range(r.compact_count(3))]
         r.skip_tags()
-        return cls(name, partitions, replication_factor, topic_configs)
+        return self
 
-    def write(self, w: Writer, version: int) -> None:
-        w.compact_string(self.name)
-        w.buf += _I32_I16.pack(self.partitions, self.replication_factor)
-        w.compact_count(len(self.topic_configs))
-        for topic_config in self.topic_configs:
-            topic_config.write(w, version)
-        w.no_tags()
+    @staticmethod
+    def write_array(items: list[TopicInfo], w: Writer, version: int) -> None:
+        buf = w.buf
+        count = len(items) + 1
+        if count < 128:
+            buf.append(count)
+        else:
+            w.unsigned_varint(count)
+        for self in items:
+            w.compact_string(self.name)
+            buf += _I32_I16.pack(self.partitions, self.replication_factor)
+            if self.topic_configs:
+                KeyValue.write_array(self.topic_configs, w, version)
+            else:
+                buf.append(1)
+            buf.append(0)
 
 
 @attrs.define
@@ -108,31 +150,40 @@ class Subtopology:
 
     @classmethod
     def read(cls, r: Reader, version: int) -> Subtopology:
-        subtopology_id = r.compact_string()
-        source_topics = [r.compact_string() for _ in range(r.compact_count(1))]
-        repartition_sink_topics = [r.compact_string() for _ in range(r.compact_count(1))]
-        state_changelog_topics = [TopicInfo.read(r, version) for _ in range(r.compact_count(9))]
-        repartition_source_topics = [TopicInfo.read(r, version) for _ in range(r.compact_count(9))]
+        self = cls.__new__(cls)
+        self.subtopology_id = r.compact_string()
+        self.source_topics = [r.compact_string() for _ in range(r.compact_count(1))]
+        self.repartition_sink_topics = [r.compact_string() for _ in range(r.compact_count(1))]
+        self.state_changelog_topics = [TopicInfo.read(r, version) for _ in range(r.compact_count(9))]
+        self.repartition_source_topics = [TopicInfo.read(r, version) for _ in range(r.compact_count(9))]
         r.skip_tags()
-        return cls(
-            subtopology_id, source_topics, repartition_sink_topics, state_changelog_topics, repartition_source_topics
-        )
+        return self
 
-    def write(self, w: Writer, version: int) -> None:
-        w.compact_string(self.subtopology_id)
-        w.compact_count(len(self.source_topics))
-        for source_topic in self.source_topics:
-            w.compact_string(source_topic)
-        w.compact_count(len(self.repartition_sink_topics))
-        for repartition_sink_topic in self.repartition_sink_topics:
-            w.compact_string(repartition_sink_topic)
-        w.compact_count(len(self.state_changelog_topics))
-        for state_changelog_topic in self.state_changelog_topics:
-            state_changelog_topic.write(w, version)
-        w.compact_count(len(self.repartition_source_topics))
-        for repartition_source_topic in self.repartition_source_topics:
-            repartition_source_topic.write(w, version)
-        w.no_tags()
+    @staticmethod
+    def write_array(items: list[Subtopology], w: Writer, version: int) -> None:
+        buf = w.buf
+        count = len(items) + 1
+        if count < 128:
+            buf.append(count)
+        else:
+            w.unsigned_varint(count)
+        for self in items:
+            w.compact_string(self.subtopology_id)
+            w.compact_count(len(self.source_topics))
+            for source_topic in self.source_topics:
+                w.compact_string(source_topic)
+            w.compact_count(len(self.repartition_sink_topics))
+            for repartition_sink_topic in self.repartition_sink_topics:
+                w.compact_string(repartition_sink_topic)
+            if self.state_changelog_topics:
+                TopicInfo.write_array(self.state_changelog_topics, w, version)
+            else:
+                buf.append(1)
+            if self.repartition_source_topics:
+                TopicInfo.write_array(self.repartition_source_topics, w, version)
+            else:
+                buf.append(1)
+            buf.append(0)
 
 
 @attrs.define
@@ -142,21 +193,23 @@ class Topology:
 
     @classmethod
     def read(cls, r: Reader, version: int) -> Topology:
-        epoch = r.int32()
-        count = r.compact_nullable_count(6)
-        subtopologies = None if count is None else [Subtopology.read(r, version) for _ in range(count)]
+        self = cls.__new__(cls)
+        self.epoch = r.int32()
+        elements = r.compact_nullable_count(6)
+        self.subtopologies = None if elements is None else [Subtopology.read(r, version) for _ in range(elements)]
         r.skip_tags()
-        return cls(epoch, subtopologies)
+        return self
 
     def write(self, w: Writer, version: int) -> None:
-        w.int32(self.epoch)
+        buf = w.buf
+        buf += _I32.pack(self.epoch)
         if self.subtopologies is None:
-            w.compact_null_count()
+            buf.append(0)
+        elif self.subtopologies:
+            Subtopology.write_array(self.subtopologies, w, version)
         else:
-            w.compact_count(len(self.subtopologies))
-            for subtopology in self.subtopologies:
-                subtopology.write(w, version)
-        w.no_tags()
+            buf.append(1)
+        buf.append(0)
 
 
 @attrs.define
@@ -166,15 +219,16 @@ class Endpoint:
 
     @classmethod
     def read(cls, r: Reader, version: int) -> Endpoint:
-        host = r.compact_string()
-        port = r.uint16()
+        self = cls.__new__(cls)
+        self.host = r.compact_string()
+        self.port = r.uint16()
         r.skip_tags()
-        return cls(host, port)
+        return self
 
     def write(self, w: Writer, version: int) -> None:
+        buf = w.buf
         w.compact_string(self.host)
-        w.uint16(self.port)
-        w.no_tags()
+        buf += _UI16_NO_TAGS.pack(self.port)
 
 
 @attrs.define
@@ -185,15 +239,23 @@ class TaskOffset:
 
     @classmethod
     def read(cls, r: Reader, version: int) -> TaskOffset:
-        subtopology_id = r.compact_string()
-        partition, offset = r.unpack(_I32_I64)
+        self = cls.__new__(cls)
+        self.subtopology_id = r.compact_string()
+        self.partition, self.offset = r.unpack(_I32_I64)
         r.skip_tags()
-        return cls(subtopology_id, partition, offset)
+        return self
 
-    def write(self, w: Writer, version: int) -> None:
-        w.compact_string(self.subtopology_id)
-        w.buf += _I32_I64.pack(self.partition, self.offset)
-        w.no_tags()
+    @staticmethod
+    def write_array(items: list[TaskOffset], w: Writer, version: int) -> None:
+        buf = w.buf
+        count = len(items) + 1
+        if count < 128:
+            buf.append(count)
+        else:
+            w.unsigned_varint(count)
+        for self in items:
+            w.compact_string(self.subtopology_id)
+            buf += _I32_I64_NO_TAGS.pack(self.partition, self.offset)
 
 
 @attrs.define
@@ -203,16 +265,25 @@ class TaskIds:
 
     @classmethod
     def read(cls, r: Reader, version: int) -> TaskIds:
-        subtopology_id = r.compact_string()
-        partitions = r.int32s(r.compact_count(4))
+        self = cls.__new__(cls)
+        self.subtopology_id = r.compact_string()
+        self.partitions = r.int32s(r.compact_count(4))
         r.skip_tags()
-        return cls(subtopology_id, partitions)
+        return self
 
-    def write(self, w: Writer, version: int) -> None:
-        w.compact_string(self.subtopology_id)
-        w.compact_count(len(self.partitions))
-        w.int32s(self.partitions)
-        w.no_tags()
+    @staticmethod
+    def write_array(items: list[TaskIds], w: Writer, version: int) -> None:
+        buf = w.buf
+        count = len(items) + 1
+        if count < 128:
+            buf.append(count)
+        else:
+            w.unsigned_varint(count)
+        for self in items:
+            w.compact_string(self.subtopology_id)
+            w.compact_count(len(self.partitions))
+            w.int32s(self.partitions)
+            buf.append(0)
 
 
 @attrs.define
@@ -223,23 +294,28 @@ class Assignment:
 
     @classmethod
     def read(cls, r: Reader, version: int) -> Assignment:
-        active_tasks = [TaskIds.read(r, version) for _ in range(r.compact_count(3))]
-        standby_tasks = [TaskIds.read(r, version) for _ in range(r.compact_count(3))]
-        warmup_tasks = [TaskIds.read(r, version) for _ in range(r.compact_count(3))]
+        self = cls.__new__(cls)
+        self.active_tasks = [TaskIds.read(r, version) for _ in range(r.compact_count(3))]
+        self.standby_tasks = [TaskIds.read(r, version) for _ in range(r.compact_count(3))]
+        self.warmup_tasks = [TaskIds.read(r, version) for _ in range(r.compact_count(3))]
         r.skip_tags()
-        return cls(active_tasks, standby_tasks, warmup_tasks)
+        return self
 
     def write(self, w: Writer, version: int) -> None:
-        w.compact_count(len(self.active_tasks))
-        for active_task in self.active_tasks:
-            active_task.write(w, version)
-        w.compact_count(len(self.standby_tasks))
-        for standby_task in self.standby_tasks:
-            standby_task.write(w, version)
-        w.compact_count(len(self.warmup_tasks))
-        for warmup_task in self.warmup_tasks:
-            warmup_task.write(w, version)
-        w.no_tags()
+        buf = w.buf
+        if self.active_tasks:
+            TaskIds.write_array(self.active_tasks, w, version)
+        else:
+            buf.append(1)
+        if self.standby_tasks:
+            TaskIds.write_array(self.standby_tasks, w, version)
+        else:
+            buf.append(1)
+        if self.warmup_tasks:
+            TaskIds.write_array(self.warmup_tasks, w, version)
+        else:
+            buf.append(1)
+        buf.append(0)
 
 
 @attrs.define
@@ -262,67 +338,68 @@ class Member:
 
     @classmethod
     def read(cls, r: Reader, version: int) -> Member:
-        member_id = r.compact_string()
-        member_epoch = r.int32()
-        instance_id = r.compact_nullable_string()
-        rack_id = r.compact_nullable_string()
-        client_id = r.compact_string()
-        client_host = r.compact_string()
-        topology_epoch = r.int32()
-        process_id = r.compact_string()
-        user_endpoint = None if r.int8() < 0 else Endpoint.read(r, version)
-        client_tags = [KeyValue.read(r, version) for _ in range(r.compact_count(3))]
-        task_offsets = [TaskOffset.read(r, version) for _ in range(r.compact_count(14))]
-        task_end_offsets = [TaskOffset.read(r, version) for _ in range(r.compact_count(14))]
-        assignment = Assignment.read(r, version)
-        target_assignment = Assignment.read(r, version)
-        is_classic = r.boolean()
+        self = cls.__new__(cls)
+        self.member_id = r.compact_string()
+        self.member_epoch = r.int32()
+        self.instance_id = r.compact_nullable_string()
+        self.rack_id = r.compact_nullable_string()
+        self.client_id = r.compact_string()
+        self.client_host = r.compact_string()
+        self.topology_epoch = r.int32()
+        self.process_id = r.compact_string()
+        self.user_endpoint = None if r.int8() < 0 else Endpoint.read(r, version)
+        self.client_tags = [KeyValue.read(r, version) for _ in range(r.compact_count(3))]
+        self.task_offsets = [TaskOffset.read(r, version) for _ in range(r.compact_count(14))]
+        self.task_end_offsets = [TaskOffset.read(r, version) for _ in range(r.compact_count(14))]
+        self.assignment = Assignment.read(r, version)
+        self.target_assignment = Assignment.read(r, version)
+        self.is_classic = r.boolean()
         r.skip_tags()
-        return cls(
-            member_id,
-            member_epoch,
-            instance_id,
-            rack_id,
-            client_id,
-            client_host,
-            topology_epoch,
-            process_id,
-            user_endpoint,
-            client_tags,
-            task_offsets,
-            task_end_offsets,
-            assignment,
-            target_assignment,
-            is_classic,
-        )
+        return self
 
-    def write(self, w: Writer, version: int) -> None:
-        w.compact_string(self.member_id)
-        w.int32(self.member_epoch)
-        w.compact_nullable_string(self.instance_id)
-        w.compact_nullable_string(self.rack_id)
-        w.compact_string(self.client_id)
-        w.compact_string(self.client_host)
-        w.int32(self.topology_epoch)
-        w.compact_string(self.process_id)
-        if self.user_endpoint is None:
-            w.int8(-1)
+    @staticmethod
+    def write_array(items: list[Member], w: Writer, version: int) -> None:
+        buf = w.buf
+        count = len(items) + 1
+        if count < 128:
+            buf.append(count)
         else:
-            w.int8(1)
-            self.user_endpoint.write(w, version)
-        w.compact_count(len(self.client_tags))
-        for client_tag in self.client_tags:
-            client_tag.write(w, version)
-        w.compact_count(len(self.task_offsets))
-        for task_offset in self.task_offsets:
-            task_offset.write(w, version)
-        w.compact_count(len(self.task_end_offsets))
-        for task_end_offset in self.task_end_offsets:
-            task_end_offset.write(w, version)
-        self.assignment.write(w, version)
-        self.target_assignment.write(w, version)
-        w.boolean(self.is_classic)
-        w.no_tags()
+            w.unsigned_varint(count)
+        for self in items:
+            w.compact_string(self.member_id)
+            buf += _I32.pack(self.member_epoch)
+            if self.instance_id is None:
+                buf.append(0)
+            else:
+                w.compact_string(self.instance_id)
+            if self.rack_id is None:
+                buf.append(0)
+            else:
+                w.compact_string(self.rack_id)
+            w.compact_string(self.client_id)
+            w.compact_string(self.client_host)
+            buf += _I32.pack(self.topology_epoch)
+            w.compact_string(self.process_id)
+            if self.user_endpoint is None:
+                buf.append(255)
+            else:
+                buf.append(1)
+                self.user_endpoint.write(w, version)
+            if self.client_tags:
+                KeyValue.write_array(self.client_tags, w, version)
+            else:
+                buf.append(1)
+            if self.task_offsets:
+                TaskOffset.write_array(self.task_offsets, w, version)
+            else:
+                buf.append(1)
+            if self.task_end_offsets:
+                TaskOffset.write_array(self.task_end_offsets, w, version)
+            else:
+                buf.append(1)
+            self.assignment.write(w, version)
+            self.target_assignment.write(w, version)
+            buf += _BOOL_NO_TAGS.pack(self.is_classic)
 
 
 @attrs.define
@@ -336,29 +413,45 @@ class TopologyDescriptionNode:
 
     @classmethod
     def read(cls, r: Reader, version: int) -> TopologyDescriptionNode:
-        name = r.compact_string()
-        node_type = r.int8()
-        source_topics = [r.compact_string() for _ in range(r.compact_count(1))]
-        sink_topic = r.compact_nullable_string()
-        stores = [r.compact_string() for _ in range(r.compact_count(1))]
-        successors = [r.compact_string() for _ in range(r.compact_count(1))]
+        self = cls.__new__(cls)
+        self.name = r.compact_string()
+        self.node_type = r.int8()
+        self.source_topics = [r.compact_string() for _ in range(r.compact_count(1))]
+        self.sink_topic = r.compact_nullable_string()
+        self.stores = [r.compact_string() for _ in range(r.compact_count(1))]
+        self.successors = [r.compact_string() for _ in range(r.compact_count(1))]
         r.skip_tags()
-        return cls(name, node_type, source_topics, sink_topic, stores, successors)
+        return self
 
     def write(self, w: Writer, version: int) -> None:
+        buf = w.buf
         w.compact_string(self.name)
-        w.int8(self.node_type)
+        buf += _I8.pack(self.node_type)
         w.compact_count(len(self.source_topics))
         for source_topic in self.source_topics:
             w.compact_string(source_topic)
-        w.compact_nullable_string(self.sink_topic)
+        if self.sink_topic is None:
+            buf.append(0)
+        else:
+            w.compact_string(self.sink_topic)
         w.compact_count(len(self.stores))
         for store in self.stores:
             w.compact_string(store)
         w.compact_count(len(self.successors))
         for successor in self.successors:
             w.compact_string(successor)
-        w.no_tags()
+        buf.append(0)
+
+    @staticmethod
+    def write_array(items: list[TopologyDescriptionNode], w: Writer, version: int) -> None:
+        buf = w.buf
+        count = len(items) + 1
+        if count < 128:
+            buf.append(count)
+        else:
+            w.unsigned_varint(count)
+        for self in items:
+            self.write(w, version)
 
 
 @attrs.define
@@ -368,17 +461,27 @@ class TopologyDescriptionSubtopology:
 
     @classmethod
     def read(cls, r: Reader, version: int) -> TopologyDescriptionSubtopology:
-        subtopology_id = r.compact_string()
-        nodes = [TopologyDescriptionNode.read(r, version) for _ in range(r.compact_count(7))]
+        self = cls.__new__(cls)
+        self.subtopology_id = r.compact_string()
+        self.nodes = [TopologyDescriptionNode.read(r, version) for _ in range(r.compact_count(7))]
         r.skip_tags()
-        return cls(subtopology_id, nodes)
+        return self
 
-    def write(self, w: Writer, version: int) -> None:
-        w.compact_string(self.subtopology_id)
-        w.compact_count(len(self.nodes))
-        for node in self.nodes:
-            node.write(w, version)
-        w.no_tags()
+    @staticmethod
+    def write_array(items: list[TopologyDescriptionSubtopology], w: Writer, version: int) -> None:
+        buf = w.buf
+        count = len(items) + 1
+        if count < 128:
+            buf.append(count)
+        else:
+            w.unsigned_varint(count)
+        for self in items:
+            w.compact_string(self.subtopology_id)
+            if self.nodes:
+                TopologyDescriptionNode.write_array(self.nodes, w, version)
+            else:
+                buf.append(1)
+            buf.append(0)
 
 
 @attrs.define
@@ -388,15 +491,24 @@ class TopologyDescriptionGlobalStore:
 
     @classmethod
     def read(cls, r: Reader, version: int) -> TopologyDescriptionGlobalStore:
-        source = TopologyDescriptionNode.read(r, version)
-        processor = TopologyDescriptionNode.read(r, version)
+        self = cls.__new__(cls)
+        self.source = TopologyDescriptionNode.read(r, version)
+        self.processor = TopologyDescriptionNode.read(r, version)
         r.skip_tags()
-        return cls(source, processor)
+        return self
 
-    def write(self, w: Writer, version: int) -> None:
-        self.source.write(w, version)
-        self.processor.write(w, version)
-        w.no_tags()
+    @staticmethod
+    def write_array(items: list[TopologyDescriptionGlobalStore], w: Writer, version: int) -> None:
+        buf = w.buf
+        count = len(items) + 1
+        if count < 128:
+            buf.append(count)
+        else:
+            w.unsigned_varint(count)
+        for self in items:
+            self.source.write(w, version)
+            self.processor.write(w, version)
+            buf.append(0)
 
 
 @attrs.define
@@ -406,19 +518,23 @@ class TopologyDescription:
 
     @classmethod
     def read(cls, r: Reader, version: int) -> TopologyDescription:
-        subtopologies = [TopologyDescriptionSubtopology.read(r, version) for _ in range(r.compact_count(3))]
-        global_stores = [TopologyDescriptionGlobalStore.read(r, version) for _ in range(r.compact_count(15))]
+        self = cls.__new__(cls)
+        self.subtopologies = [TopologyDescriptionSubtopology.read(r, version) for _ in range(r.compact_count(3))]
+        self.global_stores = [TopologyDescriptionGlobalStore.read(r, version) for _ in range(r.compact_count(15))]
         r.skip_tags()
-        return cls(subtopologies, global_stores)
+        return self
 
     def write(self, w: Writer, version: int) -> None:
-        w.compact_count(len(self.subtopologies))
-        for subtopology in self.subtopologies:
-            subtopology.write(w, version)
-        w.compact_count(len(self.global_stores))
-        for global_store in self.global_stores:
-            global_store.write(w, version)
-        w.no_tags()
+        buf = w.buf
+        if self.subtopologies:
+            TopologyDescriptionSubtopology.write_array(self.subtopologies, w, version)
+        else:
+            buf.append(1)
+        if self.global_stores:
+            TopologyDescriptionGlobalStore.write_array(self.global_stores, w, version)
+        else:
+            buf.append(1)
+        buf.append(0)
 
 
 @attrs.define
@@ -438,67 +554,71 @@ class DescribedGroup:
 
     @classmethod
     def read(cls, r: Reader, version: int) -> DescribedGroup:
-        error_code = r.int16()
-        error_message = r.compact_nullable_string()
-        group_id = r.compact_string()
-        group_state = r.compact_string()
-        group_epoch, assignment_epoch = r.unpack(_I32_I32)
-        topology = None if r.int8() < 0 else Topology.read(r, version)
-        members = [Member.read(r, version) for _ in range(r.compact_count(28))]
-        authorized_operations = r.int32()
+        self = cls.__new__(cls)
+        self.error_code = r.int16()
+        self.error_message = r.compact_nullable_string()
+        self.group_id = r.compact_string()
+        self.group_state = r.compact_string()
+        self.group_epoch, self.assignment_epoch = r.unpack(_I32_I32)
+        self.topology = None if r.int8() < 0 else Topology.read(r, version)
+        self.members = [Member.read(r, version) for _ in range(r.compact_count(28))]
+        self.authorized_operations = r.int32()
         if version >= 1:
-            topology_description = None if r.int8() < 0 else TopologyDescription.read(r, version)
-            topology_description_status = r.int8()
-            assignor_name = r.compact_nullable_string()
+            self.topology_description = None if r.int8() < 0 else TopologyDescription.read(r, version)
+            self.topology_description_status = r.int8()
+            self.assignor_name = r.compact_nullable_string()
         else:
-            topology_description = None
-            topology_description_status = 0
-            assignor_name = None
+            self.topology_description = None
+            self.topology_description_status = 0
+            self.assignor_name = None
         r.skip_tags()
-        return cls(
-            error_code,
-            error_message,
-            group_id,
-            group_state,
-            group_epoch,
-            assignment_epoch,
-            topology,
-            members,
-            authorized_operations,
-            topology_description,
-            topology_description_status,
-            assignor_name,
-        )
+        return self
 
-    def write(self, w: Writer, version: int) -> None:
-        w.int16(self.error_code)
-        w.compact_nullable_string(self.error_message)
-        w.compact_string(self.group_id)
-        w.compact_string(self.group_state)
-        w.buf += _I32_I32.pack(self.group_epoch, self.assignment_epoch)
-        if self.topology is None:
-            w.int8(-1)
+    @staticmethod
+    def write_array(items: list[DescribedGroup], w: Writer, version: int) -> None:
+        buf = w.buf
+        count = len(items) + 1
+        if count < 128:
+            buf.append(count)
         else:
-            w.int8(1)
-            self.topology.write(w, version)
-        w.compact_count(len(self.members))
-        for member in self.members:
-            member.write(w, version)
-        w.int32(self.authorized_operations)
-        if version >= 1:
-            if self.topology_description is None:
-                w.int8(-1)
+            w.unsigned_varint(count)
+        for self in items:
+            buf += _I16.pack(self.error_code)
+            if self.error_message is None:
+                buf.append(0)
             else:
-                w.int8(1)
-                self.topology_description.write(w, version)
-            w.int8(self.topology_description_status)
-            w.compact_nullable_string(self.assignor_name)
-        else:
-            if self.topology_description is not None:
-                raise UnsupportedField("DescribedGroup.topology_description", version)
-            if self.topology_description_status != 0:
-                raise UnsupportedField("DescribedGroup.topology_description_status", version)
-        w.no_tags()
+                w.compact_string(self.error_message)
+            w.compact_string(self.group_id)
+            w.compact_string(self.group_state)
+            buf += _I32_I32.pack(self.group_epoch, self.assignment_epoch)
+            if self.topology is None:
+                buf.append(255)
+            else:
+                buf.append(1)
+                self.topology.write(w, version)
+            if self.members:
+                Member.write_array(self.members, w, version)
+            else:
+                buf.append(1)
+            if version >= 1:
+                buf += _I32.pack(self.authorized_operations)
+                if self.topology_description is None:
+                    buf.append(255)
+                else:
+                    buf.append(1)
+                    self.topology_description.write(w, version)
+                buf += _I8.pack(self.topology_description_status)
+                if self.assignor_name is None:
+                    buf.append(0)
+                else:
+                    w.compact_string(self.assignor_name)
+                buf.append(0)
+            else:
+                buf += _I32_NO_TAGS.pack(self.authorized_operations)
+                if self.topology_description is not None:
+                    raise UnsupportedField("DescribedGroup.topology_description", version)
+                if self.topology_description_status != 0:
+                    raise UnsupportedField("DescribedGroup.topology_description_status", version)
 
 
 @attrs.define
@@ -514,16 +634,19 @@ class StreamsGroupDescribeResponse:
     def read(cls, r: Reader, version: int) -> StreamsGroupDescribeResponse:
         if not 0 <= version <= 1:
             raise UnsupportedVersion("StreamsGroupDescribeResponse", version)
-        throttle_time_ms = r.int32()
-        groups = [DescribedGroup.read(r, version) for _ in range(r.compact_count(20))]
+        self = cls.__new__(cls)
+        self.throttle_time_ms = r.int32()
+        self.groups = [DescribedGroup.read(r, version) for _ in range(r.compact_count(20))]
         r.skip_tags()
-        return cls(throttle_time_ms, groups)
+        return self
 
     def write(self, w: Writer, version: int) -> None:
         if not 0 <= version <= 1:
             raise UnsupportedVersion("StreamsGroupDescribeResponse", version)
-        w.int32(self.throttle_time_ms)
-        w.compact_count(len(self.groups))
-        for group in self.groups:
-            group.write(w, version)
-        w.no_tags()
+        buf = w.buf
+        buf += _I32.pack(self.throttle_time_ms)
+        if self.groups:
+            DescribedGroup.write_array(self.groups, w, version)
+        else:
+            buf.append(1)
+        buf.append(0)

@@ -10,14 +10,24 @@ from typing import ClassVar
 
 import attrs
 
-from kwire_protocol.wire import Reader, UnsupportedField, UnsupportedVersion, Writer
+from kwire_protocol.wire import MALFORMED, SHORT_TEXT, Reader, UnsupportedField, UnsupportedVersion, Writer
 
+_BOOL_HEAD = Struct(">?B")
 _BOOL_I32 = Struct(">?i")
+_BOOL_NO_TAGS = Struct(">?x")
+_I32 = Struct(">i")
+_I32_HEAD = Struct(">iB")
 _I32_I16 = Struct(">ih")
+_I32_I16_HEAD = Struct(">ihB")
 _I32_I32 = Struct(">ii")
+_I32_I32_HEAD = Struct(">iiB")
 _I32_I32_I32_I32 = Struct(">iiii")
 _I32_I32_I32_I64 = Struct(">iiiq")
-_I32_I64 = Struct(">iq")
+_I32_I64_HEAD = Struct(">iqB")
+_I32_I64_NO_TAGS = Struct(">iqx")
+_I8 = Struct(">b")
+_UI16_HEAD = Struct(">HB")
+_UI16_NO_TAGS = Struct(">Hx")
 
 
 @attrs.define
@@ -26,16 +36,53 @@ class KeyValue:
     value: str = ""
 
     @classmethod
-    def read(cls, r: Reader, version: int) -> KeyValue:
-        key = r.compact_string()
-        value = r.compact_string()
-        r.skip_tags()
-        return cls(key, value)
+    def read_array(cls, r: Reader, version: int, count: int) -> list[KeyValue]:
+        buf = r.buf
+        pos = r.pos
+        new = cls.__new__
+        items: list[KeyValue] = []
+        for _ in range(count):
+            self = new(cls)
+            key_size = buf[pos]
+            pos += 1
+            if 0 < key_size < 128:
+                text, value_size = SHORT_TEXT[key_size].unpack_from(buf, pos)
+                self.key = text.decode()
+                pos += key_size
+            else:
+                r.pos = pos - 1
+                self.key = r.compact_string()
+                pos = r.pos
+                value_size = buf[pos]
+                pos += 1
+            if 0 < value_size < 128:
+                text, tags = SHORT_TEXT[value_size].unpack_from(buf, pos)
+                self.value = text.decode()
+                pos += value_size
+            else:
+                r.pos = pos - 1
+                self.value = r.compact_string()
+                pos = r.pos
+                tags = buf[pos]
+                pos += 1
+            if tags:
+                pos = r.unknown_tags(pos - 1)
+            items.append(self)
+        r.pos = pos
+        return items
 
-    def write(self, w: Writer, version: int) -> None:
-        w.compact_string(self.key)
-        w.compact_string(self.value)
-        w.no_tags()
+    @staticmethod
+    def write_array(items: list[KeyValue], w: Writer, version: int) -> None:
+        buf = w.buf
+        count = len(items) + 1
+        if count < 128:
+            buf.append(count)
+        else:
+            w.unsigned_varint(count)
+        for self in items:
+            w.compact_string(self.key)
+            w.compact_string(self.value)
+            buf.append(0)
 
 
 @attrs.define
@@ -46,20 +93,54 @@ class TopicInfo:
     topic_configs: list[KeyValue] = attrs.Factory(list)
 
     @classmethod
-    def read(cls, r: Reader, version: int) -> TopicInfo:
-        name = r.compact_string()
-        partitions, replication_factor = r.unpack(_I32_I16)
-        topic_configs = [KeyValue.read(r, version) for _ in range(r.compact_count(3))]
-        r.skip_tags()
-        return cls(name, partitions, replication_factor, topic_configs)
+    def read_array(cls, r: Reader, version: int, count: int) -> list[TopicInfo]:
+        buf = r.buf
+        pos = r.pos
+        new = cls.__new__
+        items: list[TopicInfo] = []
+        for _ in range(count):
+            self = new(cls)
+            name_size = buf[pos]
+            pos += 1
+            if 0 < name_size < 128:
+                text, _ = SHORT_TEXT[name_size].unpack_from(buf, pos)
+                self.name = text.decode()
+                pos += name_size - 1
+            else:
+                r.pos = pos - 1
+                self.name = r.compact_string()
+                pos = r.pos
+            self.partitions, self.replication_factor, topic_configs_count = _I32_I16_HEAD.unpack_from(buf, pos)
+            pos += 7
+            r.pos = pos
+            self.topic_configs = (
+                [] if topic_configs_count == 1 else KeyValue.read_array(r, version, r.elements(topic_configs_count, 3))
+            )
+            pos = r.pos
+            tags = buf[pos]
+            pos += 1
+            if tags:
+                pos = r.unknown_tags(pos - 1)
+            items.append(self)
+        r.pos = pos
+        return items
 
-    def write(self, w: Writer, version: int) -> None:
-        w.compact_string(self.name)
-        w.buf += _I32_I16.pack(self.partitions, self.replication_factor)
-        w.compact_count(len(self.topic_configs))
-        for topic_config in self.topic_configs:
-            topic_config.write(w, version)
-        w.no_tags()
+    @staticmethod
+    def write_array(items: list[TopicInfo], w: Writer, version: int) -> None:
+        buf = w.buf
+        count = len(items) + 1
+        if count < 128:
+            buf.append(count)
+        else:
+            w.unsigned_varint(count)
+        for self in items:
+            w.compact_string(self.name)
+            buf += _I32_I16.pack(self.partitions, self.replication_factor)
+            if self.topic_configs:
+                KeyValue.write_array(self.topic_configs, w, version)
+            else:
+                buf.append(1)
+            buf.append(0)
 
 
 @attrs.define
@@ -69,21 +150,46 @@ class CopartitionGroup:
     repartition_source_topics: list[int] = attrs.Factory(list)
 
     @classmethod
-    def read(cls, r: Reader, version: int) -> CopartitionGroup:
-        source_topics = r.int16s(r.compact_count(2))
-        source_topic_regex = r.int16s(r.compact_count(2))
-        repartition_source_topics = r.int16s(r.compact_count(2))
-        r.skip_tags()
-        return cls(source_topics, source_topic_regex, repartition_source_topics)
+    def read_array(cls, r: Reader, version: int, count: int) -> list[CopartitionGroup]:
+        buf = r.buf
+        pos = r.pos
+        new = cls.__new__
+        items: list[CopartitionGroup] = []
+        for _ in range(count):
+            self = new(cls)
+            r.pos = pos
+            self.source_topics = r.int16s(r.compact_count(2))
+            pos = r.pos
+            r.pos = pos
+            self.source_topic_regex = r.int16s(r.compact_count(2))
+            pos = r.pos
+            r.pos = pos
+            self.repartition_source_topics = r.int16s(r.compact_count(2))
+            pos = r.pos
+            tags = buf[pos]
+            pos += 1
+            if tags:
+                pos = r.unknown_tags(pos - 1)
+            items.append(self)
+        r.pos = pos
+        return items
 
-    def write(self, w: Writer, version: int) -> None:
-        w.compact_count(len(self.source_topics))
-        w.int16s(self.source_topics)
-        w.compact_count(len(self.source_topic_regex))
-        w.int16s(self.source_topic_regex)
-        w.compact_count(len(self.repartition_source_topics))
-        w.int16s(self.repartition_source_topics)
-        w.no_tags()
+    @staticmethod
+    def write_array(items: list[CopartitionGroup], w: Writer, version: int) -> None:
+        buf = w.buf
+        count = len(items) + 1
+        if count < 128:
+            buf.append(count)
+        else:
+            w.unsigned_varint(count)
+        for self in items:
+            w.compact_count(len(self.source_topics))
+            w.int16s(self.source_topics)
+            w.compact_count(len(self.source_topic_regex))
+            w.int16s(self.source_topic_regex)
+            w.compact_count(len(self.repartition_source_topics))
+            w.int16s(self.repartition_source_topics)
+            buf.append(0)
 
 
 @attrs.define
@@ -97,46 +203,99 @@ class Subtopology:
     copartition_groups: list[CopartitionGroup] = attrs.Factory(list)
 
     @classmethod
-    def read(cls, r: Reader, version: int) -> Subtopology:
-        subtopology_id = r.compact_string()
-        source_topics = [r.compact_string() for _ in range(r.compact_count(1))]
-        source_topic_regex = [r.compact_string() for _ in range(r.compact_count(1))]
-        state_changelog_topics = [TopicInfo.read(r, version) for _ in range(r.compact_count(9))]
-        repartition_sink_topics = [r.compact_string() for _ in range(r.compact_count(1))]
-        repartition_source_topics = [TopicInfo.read(r, version) for _ in range(r.compact_count(9))]
-        copartition_groups = [CopartitionGroup.read(r, version) for _ in range(r.compact_count(4))]
-        r.skip_tags()
-        return cls(
-            subtopology_id,
-            source_topics,
-            source_topic_regex,
-            state_changelog_topics,
-            repartition_sink_topics,
-            repartition_source_topics,
-            copartition_groups,
-        )
+    def read_array(cls, r: Reader, version: int, count: int) -> list[Subtopology]:
+        buf = r.buf
+        pos = r.pos
+        new = cls.__new__
+        items: list[Subtopology] = []
+        for _ in range(count):
+            self = new(cls)
+            subtopology_id_size = buf[pos]
+            pos += 1
+            if 0 < subtopology_id_size < 128:
+                text, _ = SHORT_TEXT[subtopology_id_size].unpack_from(buf, pos)
+                self.subtopology_id = text.decode()
+                pos += subtopology_id_size - 1
+            else:
+                r.pos = pos - 1
+                self.subtopology_id = r.compact_string()
+                pos = r.pos
+            r.pos = pos
+            self.source_topics = [r.compact_string() for _ in range(r.compact_count(1))]
+            pos = r.pos
+            r.pos = pos
+            self.source_topic_regex = [r.compact_string() for _ in range(r.compact_count(1))]
+            pos = r.pos
+            state_changelog_topics_count = buf[pos]
+            pos += 1
+            r.pos = pos
+            self.state_changelog_topics = (
+                []
+                if state_changelog_topics_count == 1
+                else TopicInfo.read_array(r, version, r.elements(state_changelog_topics_count, 9))
+            )
+            pos = r.pos
+            r.pos = pos
+            self.repartition_sink_topics = [r.compact_string() for _ in range(r.compact_count(1))]
+            pos = r.pos
+            repartition_source_topics_count = buf[pos]
+            pos += 1
+            r.pos = pos
+            self.repartition_source_topics = (
+                []
+                if repartition_source_topics_count == 1
+                else TopicInfo.read_array(r, version, r.elements(repartition_source_topics_count, 9))
+            )
+            pos = r.pos
+            copartition_groups_count = buf[pos]
+            pos += 1
+            r.pos = pos
+            self.copartition_groups = (
+                []
+                if copartition_groups_count == 1
+                else CopartitionGroup.read_array(r, version, r.elements(copartition_groups_count, 4))
+            )
+            pos = r.pos
+            tags = buf[pos]
+            pos += 1
+            if tags:
+                pos = r.unknown_tags(pos - 1)
+            items.append(self)
+        r.pos = pos
+        return items
 
-    def write(self, w: Writer, version: int) -> None:
-        w.compact_string(self.subtopology_id)
-        w.compact_count(len(self.source_topics))
-        for source_topic in self.source_topics:
-            w.compact_string(source_topic)
-        w.compact_count(len(self.source_topic_regex))
-        for source_topic_regex_item in self.source_topic_regex:
-            w.compact_string(source_topic_regex_item)
-        w.compact_count(len(self.state_changelog_topics))
-        for state_changelog_topic in self.state_changelog_topics:
-            state_changelog_topic.write(w, version)
-        w.compact_count(len(self.repartition_sink_topics))
-        for repartition_sink_topic in self.repartition_sink_topics:
-            w.compact_string(repartition_sink_topic)
-        w.compact_count(len(self.repartition_source_topics))
-        for repartition_source_topic in self.repartition_source_topics:
-            repartition_source_topic.write(w, version)
-        w.compact_count(len(self.copartition_groups))
-        for copartition_group in self.copartition_groups:
-            copartition_group.write(w, version)
-        w.no_tags()
+    @staticmethod
+    def write_array(items: list[Subtopology], w: Writer, version: int) -> None:
+        buf = w.buf
+        count = len(items) + 1
+        if count < 128:
+            buf.append(count)
+        else:
+            w.unsigned_varint(count)
+        for self in items:
+            w.compact_string(self.subtopology_id)
+            w.compact_count(len(self.source_topics))
+            for source_topic in self.source_topics:
+                w.compact_string(source_topic)
+            w.compact_count(len(self.source_topic_regex))
+            for source_topic_regex_item in self.source_topic_regex:
+                w.compact_string(source_topic_regex_item)
+            if self.state_changelog_topics:
+                TopicInfo.write_array(self.state_changelog_topics, w, version)
+            else:
+                buf.append(1)
+            w.compact_count(len(self.repartition_sink_topics))
+            for repartition_sink_topic in self.repartition_sink_topics:
+                w.compact_string(repartition_sink_topic)
+            if self.repartition_source_topics:
+                TopicInfo.write_array(self.repartition_source_topics, w, version)
+            else:
+                buf.append(1)
+            if self.copartition_groups:
+                CopartitionGroup.write_array(self.copartition_groups, w, version)
+            else:
+                buf.append(1)
+            buf.append(0)
 
 
 @attrs.define
@@ -146,17 +305,31 @@ class Topology:
 
     @classmethod
     def read(cls, r: Reader, version: int) -> Topology:
-        epoch = r.int32()
-        subtopologies = [Subtopology.read(r, version) for _ in range(r.compact_count(8))]
-        r.skip_tags()
-        return cls(epoch, subtopologies)
+        buf = r.buf
+        pos = r.pos
+        self = cls.__new__(cls)
+        self.epoch, subtopologies_count = _I32_HEAD.unpack_from(buf, pos)
+        pos += 5
+        r.pos = pos
+        self.subtopologies = (
+            [] if subtopologies_count == 1 else Subtopology.read_array(r, version, r.elements(subtopologies_count, 8))
+        )
+        pos = r.pos
+        tags = buf[pos]
+        pos += 1
+        if tags:
+            pos = r.unknown_tags(pos - 1)
+        r.pos = pos
+        return self
 
     def write(self, w: Writer, version: int) -> None:
-        w.int32(self.epoch)
-        w.compact_count(len(self.subtopologies))
-        for subtopology in self.subtopologies:
-            subtopology.write(w, version)
-        w.no_tags()
+        buf = w.buf
+        buf += _I32.pack(self.epoch)
+        if self.subtopologies:
+            Subtopology.write_array(self.subtopologies, w, version)
+        else:
+            buf.append(1)
+        buf.append(0)
 
 
 @attrs.define
@@ -165,17 +338,47 @@ class StreamsGroupHeartbeatRequestTaskIds:
     partitions: list[int] = attrs.Factory(list)
 
     @classmethod
-    def read(cls, r: Reader, version: int) -> StreamsGroupHeartbeatRequestTaskIds:
-        subtopology_id = r.compact_string()
-        partitions = r.int32s(r.compact_count(4))
-        r.skip_tags()
-        return cls(subtopology_id, partitions)
+    def read_array(cls, r: Reader, version: int, count: int) -> list[StreamsGroupHeartbeatRequestTaskIds]:
+        buf = r.buf
+        pos = r.pos
+        new = cls.__new__
+        items: list[StreamsGroupHeartbeatRequestTaskIds] = []
+        for _ in range(count):
+            self = new(cls)
+            subtopology_id_size = buf[pos]
+            pos += 1
+            if 0 < subtopology_id_size < 128:
+                text, _ = SHORT_TEXT[subtopology_id_size].unpack_from(buf, pos)
+                self.subtopology_id = text.decode()
+                pos += subtopology_id_size - 1
+            else:
+                r.pos = pos - 1
+                self.subtopology_id = r.compact_string()
+                pos = r.pos
+            r.pos = pos
+            self.partitions = r.int32s(r.compact_count(4))
+            pos = r.pos
+            tags = buf[pos]
+            pos += 1
+            if tags:
+                pos = r.unknown_tags(pos - 1)
+            items.append(self)
+        r.pos = pos
+        return items
 
-    def write(self, w: Writer, version: int) -> None:
-        w.compact_string(self.subtopology_id)
-        w.compact_count(len(self.partitions))
-        w.int32s(self.partitions)
-        w.no_tags()
+    @staticmethod
+    def write_array(items: list[StreamsGroupHeartbeatRequestTaskIds], w: Writer, version: int) -> None:
+        buf = w.buf
+        count = len(items) + 1
+        if count < 128:
+            buf.append(count)
+        else:
+            w.unsigned_varint(count)
+        for self in items:
+            w.compact_string(self.subtopology_id)
+            w.compact_count(len(self.partitions))
+            w.int32s(self.partitions)
+            buf.append(0)
 
 
 @attrs.define
@@ -185,15 +388,30 @@ class StreamsGroupHeartbeatRequestEndpoint:
 
     @classmethod
     def read(cls, r: Reader, version: int) -> StreamsGroupHeartbeatRequestEndpoint:
-        host = r.compact_string()
-        port = r.uint16()
-        r.skip_tags()
-        return cls(host, port)
+        buf = r.buf
+        pos = r.pos
+        self = cls.__new__(cls)
+        host_size = buf[pos]
+        pos += 1
+        if 0 < host_size < 128:
+            text, _ = SHORT_TEXT[host_size].unpack_from(buf, pos)
+            self.host = text.decode()
+            pos += host_size - 1
+        else:
+            r.pos = pos - 1
+            self.host = r.compact_string()
+            pos = r.pos
+        self.port, tags = _UI16_HEAD.unpack_from(buf, pos)
+        pos += 3
+        if tags:
+            pos = r.unknown_tags(pos - 1)
+        r.pos = pos
+        return self
 
     def write(self, w: Writer, version: int) -> None:
+        buf = w.buf
         w.compact_string(self.host)
-        w.uint16(self.port)
-        w.no_tags()
+        buf += _UI16_NO_TAGS.pack(self.port)
 
 
 @attrs.define
@@ -203,16 +421,42 @@ class TaskOffset:
     offset: int = 0
 
     @classmethod
-    def read(cls, r: Reader, version: int) -> TaskOffset:
-        subtopology_id = r.compact_string()
-        partition, offset = r.unpack(_I32_I64)
-        r.skip_tags()
-        return cls(subtopology_id, partition, offset)
+    def read_array(cls, r: Reader, version: int, count: int) -> list[TaskOffset]:
+        buf = r.buf
+        pos = r.pos
+        new = cls.__new__
+        items: list[TaskOffset] = []
+        for _ in range(count):
+            self = new(cls)
+            subtopology_id_size = buf[pos]
+            pos += 1
+            if 0 < subtopology_id_size < 128:
+                text, _ = SHORT_TEXT[subtopology_id_size].unpack_from(buf, pos)
+                self.subtopology_id = text.decode()
+                pos += subtopology_id_size - 1
+            else:
+                r.pos = pos - 1
+                self.subtopology_id = r.compact_string()
+                pos = r.pos
+            self.partition, self.offset, tags = _I32_I64_HEAD.unpack_from(buf, pos)
+            pos += 13
+            if tags:
+                pos = r.unknown_tags(pos - 1)
+            items.append(self)
+        r.pos = pos
+        return items
 
-    def write(self, w: Writer, version: int) -> None:
-        w.compact_string(self.subtopology_id)
-        w.buf += _I32_I64.pack(self.partition, self.offset)
-        w.no_tags()
+    @staticmethod
+    def write_array(items: list[TaskOffset], w: Writer, version: int) -> None:
+        buf = w.buf
+        count = len(items) + 1
+        if count < 128:
+            buf.append(count)
+        else:
+            w.unsigned_varint(count)
+        for self in items:
+            w.compact_string(self.subtopology_id)
+            buf += _I32_I64_NO_TAGS.pack(self.partition, self.offset)
 
 
 @attrs.define
@@ -243,113 +487,194 @@ class StreamsGroupHeartbeatRequest:
     def read(cls, r: Reader, version: int) -> StreamsGroupHeartbeatRequest:
         if not 0 <= version <= 1:
             raise UnsupportedVersion("StreamsGroupHeartbeatRequest", version)
-        group_id = r.compact_string()
-        member_id = r.compact_string()
-        member_epoch, endpoint_information_epoch = r.unpack(_I32_I32)
-        instance_id = r.compact_nullable_string()
-        rack_id = r.compact_nullable_string()
-        rebalance_timeout_ms = r.int32()
-        topology = None if r.int8() < 0 else Topology.read(r, version)
-        count = r.compact_nullable_count(3)
-        active_tasks = (
-            None if count is None else [StreamsGroupHeartbeatRequestTaskIds.read(r, version) for _ in range(count)]
-        )
-        count = r.compact_nullable_count(3)
-        standby_tasks = (
-            None if count is None else [StreamsGroupHeartbeatRequestTaskIds.read(r, version) for _ in range(count)]
-        )
-        count = r.compact_nullable_count(3)
-        warmup_tasks = (
-            None if count is None else [StreamsGroupHeartbeatRequestTaskIds.read(r, version) for _ in range(count)]
-        )
-        process_id = r.compact_nullable_string()
-        user_endpoint = None if r.int8() < 0 else StreamsGroupHeartbeatRequestEndpoint.read(r, version)
-        count = r.compact_nullable_count(3)
-        client_tags = None if count is None else [KeyValue.read(r, version) for _ in range(count)]
-        count = r.compact_nullable_count(14)
-        task_offsets = None if count is None else [TaskOffset.read(r, version) for _ in range(count)]
-        count = r.compact_nullable_count(14)
-        task_end_offsets = None if count is None else [TaskOffset.read(r, version) for _ in range(count)]
-        shutdown_application = r.boolean()
-        r.skip_tags()
-        return cls(
-            group_id,
-            member_id,
-            member_epoch,
-            endpoint_information_epoch,
-            instance_id,
-            rack_id,
-            rebalance_timeout_ms,
-            topology,
-            active_tasks,
-            standby_tasks,
-            warmup_tasks,
-            process_id,
-            user_endpoint,
-            client_tags,
-            task_offsets,
-            task_end_offsets,
-            shutdown_application,
-        )
+        try:
+            buf = r.buf
+            pos = r.pos
+            self = cls.__new__(cls)
+            group_id_size = buf[pos]
+            pos += 1
+            if 0 < group_id_size < 128:
+                text, member_id_size = SHORT_TEXT[group_id_size].unpack_from(buf, pos)
+                self.group_id = text.decode()
+                pos += group_id_size
+            else:
+                r.pos = pos - 1
+                self.group_id = r.compact_string()
+                pos = r.pos
+                member_id_size = buf[pos]
+                pos += 1
+            if 0 < member_id_size < 128:
+                text, _ = SHORT_TEXT[member_id_size].unpack_from(buf, pos)
+                self.member_id = text.decode()
+                pos += member_id_size - 1
+            else:
+                r.pos = pos - 1
+                self.member_id = r.compact_string()
+                pos = r.pos
+            self.member_epoch, self.endpoint_information_epoch, instance_id_size = _I32_I32_HEAD.unpack_from(buf, pos)
+            pos += 9
+            if 0 < instance_id_size < 128:
+                text, rack_id_size = SHORT_TEXT[instance_id_size].unpack_from(buf, pos)
+                self.instance_id = text.decode()
+                pos += instance_id_size
+            elif instance_id_size == 0:
+                self.instance_id = None
+                rack_id_size = buf[pos]
+                pos += 1
+            else:
+                r.pos = pos - 1
+                self.instance_id = r.compact_nullable_string()
+                pos = r.pos
+                rack_id_size = buf[pos]
+                pos += 1
+            if 0 < rack_id_size < 128:
+                text, _ = SHORT_TEXT[rack_id_size].unpack_from(buf, pos)
+                self.rack_id = text.decode()
+                pos += rack_id_size - 1
+            elif rack_id_size == 0:
+                self.rack_id = None
+            else:
+                r.pos = pos - 1
+                self.rack_id = r.compact_nullable_string()
+                pos = r.pos
+            (self.rebalance_timeout_ms,) = _I32.unpack_from(buf, pos)
+            pos += 4
+            r.pos = pos
+            self.topology = None if r.int8() < 0 else Topology.read(r, version)
+            pos = r.pos
+            active_tasks_count = buf[pos]
+            pos += 1
+            r.pos = pos
+            elements = r.nullable_elements(active_tasks_count, 3)
+            self.active_tasks = (
+                None if elements is None else StreamsGroupHeartbeatRequestTaskIds.read_array(r, version, elements)
+            )
+            pos = r.pos
+            standby_tasks_count = buf[pos]
+            pos += 1
+            r.pos = pos
+            elements = r.nullable_elements(standby_tasks_count, 3)
+            self.standby_tasks = (
+                None if elements is None else StreamsGroupHeartbeatRequestTaskIds.read_array(r, version, elements)
+            )
+            pos = r.pos
+            warmup_tasks_count = buf[pos]
+            pos += 1
+            r.pos = pos
+            elements = r.nullable_elements(warmup_tasks_count, 3)
+            self.warmup_tasks = (
+                None if elements is None else StreamsGroupHeartbeatRequestTaskIds.read_array(r, version, elements)
+            )
+            pos = r.pos
+            process_id_size = buf[pos]
+            pos += 1
+            if 0 < process_id_size < 128:
+                text, _ = SHORT_TEXT[process_id_size].unpack_from(buf, pos)
+                self.process_id = text.decode()
+                pos += process_id_size - 1
+            elif process_id_size == 0:
+                self.process_id = None
+            else:
+                r.pos = pos - 1
+                self.process_id = r.compact_nullable_string()
+                pos = r.pos
+            r.pos = pos
+            self.user_endpoint = None if r.int8() < 0 else StreamsGroupHeartbeatRequestEndpoint.read(r, version)
+            pos = r.pos
+            client_tags_count = buf[pos]
+            pos += 1
+            r.pos = pos
+            elements = r.nullable_elements(client_tags_count, 3)
+            self.client_tags = None if elements is None else KeyValue.read_array(r, version, elements)
+            pos = r.pos
+            task_offsets_count = buf[pos]
+            pos += 1
+            r.pos = pos
+            elements = r.nullable_elements(task_offsets_count, 14)
+            self.task_offsets = None if elements is None else TaskOffset.read_array(r, version, elements)
+            pos = r.pos
+            task_end_offsets_count = buf[pos]
+            pos += 1
+            r.pos = pos
+            elements = r.nullable_elements(task_end_offsets_count, 14)
+            self.task_end_offsets = None if elements is None else TaskOffset.read_array(r, version, elements)
+            pos = r.pos
+            self.shutdown_application, tags = _BOOL_HEAD.unpack_from(buf, pos)
+            pos += 2
+            if tags:
+                pos = r.unknown_tags(pos - 1)
+            r.pos = pos
+        except MALFORMED as error:
+            raise r.malformed(error) from None
+        return self
 
     def write(self, w: Writer, version: int) -> None:
         if not 0 <= version <= 1:
             raise UnsupportedVersion("StreamsGroupHeartbeatRequest", version)
+        buf = w.buf
         w.compact_string(self.group_id)
         w.compact_string(self.member_id)
-        w.buf += _I32_I32.pack(self.member_epoch, self.endpoint_information_epoch)
-        w.compact_nullable_string(self.instance_id)
-        w.compact_nullable_string(self.rack_id)
-        w.int32(self.rebalance_timeout_ms)
-        if self.topology is None:
-            w.int8(-1)
+        buf += _I32_I32.pack(self.member_epoch, self.endpoint_information_epoch)
+        if self.instance_id is None:
+            buf.append(0)
         else:
-            w.int8(1)
+            w.compact_string(self.instance_id)
+        if self.rack_id is None:
+            buf.append(0)
+        else:
+            w.compact_string(self.rack_id)
+        buf += _I32.pack(self.rebalance_timeout_ms)
+        if self.topology is None:
+            buf.append(255)
+        else:
+            buf.append(1)
             self.topology.write(w, version)
         if self.active_tasks is None:
-            w.compact_null_count()
+            buf.append(0)
+        elif self.active_tasks:
+            StreamsGroupHeartbeatRequestTaskIds.write_array(self.active_tasks, w, version)
         else:
-            w.compact_count(len(self.active_tasks))
-            for active_task in self.active_tasks:
-                active_task.write(w, version)
+            buf.append(1)
         if self.standby_tasks is None:
-            w.compact_null_count()
+            buf.append(0)
+        elif self.standby_tasks:
+            StreamsGroupHeartbeatRequestTaskIds.write_array(self.standby_tasks, w, version)
         else:
-            w.compact_count(len(self.standby_tasks))
-            for standby_task in self.standby_tasks:
-                standby_task.write(w, version)
+            buf.append(1)
         if self.warmup_tasks is None:
-            w.compact_null_count()
+            buf.append(0)
+        elif self.warmup_tasks:
+            StreamsGroupHeartbeatRequestTaskIds.write_array(self.warmup_tasks, w, version)
         else:
-            w.compact_count(len(self.warmup_tasks))
-            for warmup_task in self.warmup_tasks:
-                warmup_task.write(w, version)
-        w.compact_nullable_string(self.process_id)
+            buf.append(1)
+        if self.process_id is None:
+            buf.append(0)
+        else:
+            w.compact_string(self.process_id)
         if self.user_endpoint is None:
-            w.int8(-1)
+            buf.append(255)
         else:
-            w.int8(1)
+            buf.append(1)
             self.user_endpoint.write(w, version)
         if self.client_tags is None:
-            w.compact_null_count()
+            buf.append(0)
+        elif self.client_tags:
+            KeyValue.write_array(self.client_tags, w, version)
         else:
-            w.compact_count(len(self.client_tags))
-            for client_tag in self.client_tags:
-                client_tag.write(w, version)
+            buf.append(1)
         if self.task_offsets is None:
-            w.compact_null_count()
+            buf.append(0)
+        elif self.task_offsets:
+            TaskOffset.write_array(self.task_offsets, w, version)
         else:
-            w.compact_count(len(self.task_offsets))
-            for task_offset in self.task_offsets:
-                task_offset.write(w, version)
+            buf.append(1)
         if self.task_end_offsets is None:
-            w.compact_null_count()
+            buf.append(0)
+        elif self.task_end_offsets:
+            TaskOffset.write_array(self.task_end_offsets, w, version)
         else:
-            w.compact_count(len(self.task_end_offsets))
-            for task_end_offset in self.task_end_offsets:
-                task_end_offset.write(w, version)
-        w.boolean(self.shutdown_application)
-        w.no_tags()
+            buf.append(1)
+        buf += _BOOL_NO_TAGS.pack(self.shutdown_application)
 
 
 @attrs.define
@@ -359,15 +684,24 @@ class Status:
 
     @classmethod
     def read(cls, r: Reader, version: int) -> Status:
-        status_code = r.int8()
-        status_detail = r.compact_string()
+        self = cls.__new__(cls)
+        self.status_code = r.int8()
+        self.status_detail = r.compact_string()
         r.skip_tags()
-        return cls(status_code, status_detail)
+        return self
 
-    def write(self, w: Writer, version: int) -> None:
-        w.int8(self.status_code)
-        w.compact_string(self.status_detail)
-        w.no_tags()
+    @staticmethod
+    def write_array(items: list[Status], w: Writer, version: int) -> None:
+        buf = w.buf
+        count = len(items) + 1
+        if count < 128:
+            buf.append(count)
+        else:
+            w.unsigned_varint(count)
+        for self in items:
+            buf += _I8.pack(self.status_code)
+            w.compact_string(self.status_detail)
+            buf.append(0)
 
 
 @attrs.define
@@ -377,16 +711,25 @@ class StreamsGroupHeartbeatResponseTaskIds:
 
     @classmethod
     def read(cls, r: Reader, version: int) -> StreamsGroupHeartbeatResponseTaskIds:
-        subtopology_id = r.compact_string()
-        partitions = r.int32s(r.compact_count(4))
+        self = cls.__new__(cls)
+        self.subtopology_id = r.compact_string()
+        self.partitions = r.int32s(r.compact_count(4))
         r.skip_tags()
-        return cls(subtopology_id, partitions)
+        return self
 
-    def write(self, w: Writer, version: int) -> None:
-        w.compact_string(self.subtopology_id)
-        w.compact_count(len(self.partitions))
-        w.int32s(self.partitions)
-        w.no_tags()
+    @staticmethod
+    def write_array(items: list[StreamsGroupHeartbeatResponseTaskIds], w: Writer, version: int) -> None:
+        buf = w.buf
+        count = len(items) + 1
+        if count < 128:
+            buf.append(count)
+        else:
+            w.unsigned_varint(count)
+        for self in items:
+            w.compact_string(self.subtopology_id)
+            w.compact_count(len(self.partitions))
+            w.int32s(self.partitions)
+            buf.append(0)
 
 
 @attrs.define
@@ -396,15 +739,16 @@ class StreamsGroupHeartbeatResponseEndpoint:
 
     @classmethod
     def read(cls, r: Reader, version: int) -> StreamsGroupHeartbeatResponseEndpoint:
-        host = r.compact_string()
-        port = r.uint16()
+        self = cls.__new__(cls)
+        self.host = r.compact_string()
+        self.port = r.uint16()
         r.skip_tags()
-        return cls(host, port)
+        return self
 
     def write(self, w: Writer, version: int) -> None:
+        buf = w.buf
         w.compact_string(self.host)
-        w.uint16(self.port)
-        w.no_tags()
+        buf += _UI16_NO_TAGS.pack(self.port)
 
 
 @attrs.define
@@ -414,16 +758,25 @@ class TopicPartition:
 
     @classmethod
     def read(cls, r: Reader, version: int) -> TopicPartition:
-        topic = r.compact_string()
-        partitions = r.int32s(r.compact_count(4))
+        self = cls.__new__(cls)
+        self.topic = r.compact_string()
+        self.partitions = r.int32s(r.compact_count(4))
         r.skip_tags()
-        return cls(topic, partitions)
+        return self
 
-    def write(self, w: Writer, version: int) -> None:
-        w.compact_string(self.topic)
-        w.compact_count(len(self.partitions))
-        w.int32s(self.partitions)
-        w.no_tags()
+    @staticmethod
+    def write_array(items: list[TopicPartition], w: Writer, version: int) -> None:
+        buf = w.buf
+        count = len(items) + 1
+        if count < 128:
+            buf.append(count)
+        else:
+            w.unsigned_varint(count)
+        for self in items:
+            w.compact_string(self.topic)
+            w.compact_count(len(self.partitions))
+            w.int32s(self.partitions)
+            buf.append(0)
 
 
 @attrs.define
@@ -434,21 +787,32 @@ class EndpointToPartitions:
 
     @classmethod
     def read(cls, r: Reader, version: int) -> EndpointToPartitions:
-        user_endpoint = StreamsGroupHeartbeatResponseEndpoint.read(r, version)
-        active_partitions = [TopicPartition.read(r, version) for _ in range(r.compact_count(3))]
-        standby_partitions = [TopicPartition.read(r, version) for _ in range(r.compact_count(3))]
+        self = cls.__new__(cls)
+        self.user_endpoint = StreamsGroupHeartbeatResponseEndpoint.read(r, version)
+        self.active_partitions = [TopicPartition.read(r, version) for _ in range(r.compact_count(3))]
+        self.standby_partitions = [TopicPartition.read(r, version) for _ in range(r.compact_count(3))]
         r.skip_tags()
-        return cls(user_endpoint, active_partitions, standby_partitions)
+        return self
 
-    def write(self, w: Writer, version: int) -> None:
-        self.user_endpoint.write(w, version)
-        w.compact_count(len(self.active_partitions))
-        for active_partition in self.active_partitions:
-            active_partition.write(w, version)
-        w.compact_count(len(self.standby_partitions))
-        for standby_partition in self.standby_partitions:
-            standby_partition.write(w, version)
-        w.no_tags()
+    @staticmethod
+    def write_array(items: list[EndpointToPartitions], w: Writer, version: int) -> None:
+        buf = w.buf
+        count = len(items) + 1
+        if count < 128:
+            buf.append(count)
+        else:
+            w.unsigned_varint(count)
+        for self in items:
+            self.user_endpoint.write(w, version)
+            if self.active_partitions:
+                TopicPartition.write_array(self.active_partitions, w, version)
+            else:
+                buf.append(1)
+            if self.standby_partitions:
+                TopicPartition.write_array(self.standby_partitions, w, version)
+            else:
+                buf.append(1)
+            buf.append(0)
 
 
 @attrs.define
@@ -478,118 +842,118 @@ class StreamsGroupHeartbeatResponse:
     def read(cls, r: Reader, version: int) -> StreamsGroupHeartbeatResponse:
         if not 0 <= version <= 1:
             raise UnsupportedVersion("StreamsGroupHeartbeatResponse", version)
-        throttle_time_ms, error_code = r.unpack(_I32_I16)
-        error_message = r.compact_nullable_string()
-        member_id = r.compact_string()
+        self = cls.__new__(cls)
+        self.throttle_time_ms, self.error_code = r.unpack(_I32_I16)
+        self.error_message = r.compact_nullable_string()
+        self.member_id = r.compact_string()
         if version >= 1:
-            member_epoch, heartbeat_interval_ms, task_offset_interval_ms, acceptable_recovery_lag = r.unpack(
-                _I32_I32_I32_I64
-            )
-            acceptable_recovery_lag_legacy = 0
+            (
+                self.member_epoch,
+                self.heartbeat_interval_ms,
+                self.task_offset_interval_ms,
+                self.acceptable_recovery_lag,
+            ) = r.unpack(_I32_I32_I32_I64)
+            self.acceptable_recovery_lag_legacy = 0
         else:
-            member_epoch, heartbeat_interval_ms, acceptable_recovery_lag_legacy, task_offset_interval_ms = r.unpack(
-                _I32_I32_I32_I32
-            )
-            acceptable_recovery_lag = -1
-        count = r.compact_nullable_count(3)
-        status = None if count is None else [Status.read(r, version) for _ in range(count)]
-        count = r.compact_nullable_count(3)
-        active_tasks = (
-            None if count is None else [StreamsGroupHeartbeatResponseTaskIds.read(r, version) for _ in range(count)]
+            (
+                self.member_epoch,
+                self.heartbeat_interval_ms,
+                self.acceptable_recovery_lag_legacy,
+                self.task_offset_interval_ms,
+            ) = r.unpack(_I32_I32_I32_I32)
+            self.acceptable_recovery_lag = -1
+        elements = r.compact_nullable_count(3)
+        self.status = None if elements is None else [Status.read(r, version) for _ in range(elements)]
+        elements = r.compact_nullable_count(3)
+        self.active_tasks = (
+            None
+            if elements is None
+            else [StreamsGroupHeartbeatResponseTaskIds.read(r, version) for _ in range(elements)]
         )
-        count = r.compact_nullable_count(3)
-        standby_tasks = (
-            None if count is None else [StreamsGroupHeartbeatResponseTaskIds.read(r, version) for _ in range(count)]
+        elements = r.compact_nullable_count(3)
+        self.standby_tasks = (
+            None
+            if elements is None
+            else [StreamsGroupHeartbeatResponseTaskIds.read(r, version) for _ in range(elements)]
         )
-        count = r.compact_nullable_count(3)
-        warmup_tasks = (
-            None if count is None else [StreamsGroupHeartbeatResponseTaskIds.read(r, version) for _ in range(count)]
+        elements = r.compact_nullable_count(3)
+        self.warmup_tasks = (
+            None
+            if elements is None
+            else [StreamsGroupHeartbeatResponseTaskIds.read(r, version) for _ in range(elements)]
         )
         if version >= 1:
-            topology_description_required, endpoint_information_epoch = r.unpack(_BOOL_I32)
+            self.topology_description_required, self.endpoint_information_epoch = r.unpack(_BOOL_I32)
         else:
-            endpoint_information_epoch = r.int32()
-            topology_description_required = False
-        count = r.compact_nullable_count(7)
-        partitions_by_user_endpoint = (
-            None if count is None else [EndpointToPartitions.read(r, version) for _ in range(count)]
+            self.endpoint_information_epoch = r.int32()
+            self.topology_description_required = False
+        elements = r.compact_nullable_count(7)
+        self.partitions_by_user_endpoint = (
+            None if elements is None else [EndpointToPartitions.read(r, version) for _ in range(elements)]
         )
         r.skip_tags()
-        return cls(
-            throttle_time_ms,
-            error_code,
-            error_message,
-            member_id,
-            member_epoch,
-            heartbeat_interval_ms,
-            acceptable_recovery_lag_legacy,
-            task_offset_interval_ms,
-            acceptable_recovery_lag,
-            status,
-            active_tasks,
-            standby_tasks,
-            warmup_tasks,
-            topology_description_required,
-            endpoint_information_epoch,
-            partitions_by_user_endpoint,
-        )
+        return self
 
     def write(self, w: Writer, version: int) -> None:
         if not 0 <= version <= 1:
             raise UnsupportedVersion("StreamsGroupHeartbeatResponse", version)
-        w.buf += _I32_I16.pack(self.throttle_time_ms, self.error_code)
-        w.compact_nullable_string(self.error_message)
+        buf = w.buf
+        buf += _I32_I16.pack(self.throttle_time_ms, self.error_code)
+        if self.error_message is None:
+            buf.append(0)
+        else:
+            w.compact_string(self.error_message)
         w.compact_string(self.member_id)
         if version >= 1:
             if self.acceptable_recovery_lag_legacy != 0:
                 raise UnsupportedField("StreamsGroupHeartbeatResponse.acceptable_recovery_lag_legacy", version)
-            w.buf += _I32_I32_I32_I64.pack(
+            buf += _I32_I32_I32_I64.pack(
                 self.member_epoch,
                 self.heartbeat_interval_ms,
                 self.task_offset_interval_ms,
                 self.acceptable_recovery_lag,
             )
         else:
-            w.buf += _I32_I32_I32_I32.pack(
+            buf += _I32_I32_I32_I32.pack(
                 self.member_epoch,
                 self.heartbeat_interval_ms,
                 self.acceptable_recovery_lag_legacy,
                 self.task_offset_interval_ms,
             )
         if self.status is None:
-            w.compact_null_count()
+            buf.append(0)
+        elif self.status:
+            Status.write_array(self.status, w, version)
         else:
-            w.compact_count(len(self.status))
-            for status_item in self.status:
-                status_item.write(w, version)
+            buf.append(1)
         if self.active_tasks is None:
-            w.compact_null_count()
+            buf.append(0)
+        elif self.active_tasks:
+            StreamsGroupHeartbeatResponseTaskIds.write_array(self.active_tasks, w, version)
         else:
-            w.compact_count(len(self.active_tasks))
-            for active_task in self.active_tasks:
-                active_task.write(w, version)
+            buf.append(1)
         if self.standby_tasks is None:
-            w.compact_null_count()
+            buf.append(0)
+        elif self.standby_tasks:
+            StreamsGroupHeartbeatResponseTaskIds.write_array(self.standby_tasks, w, version)
         else:
-            w.compact_count(len(self.standby_tasks))
-            for standby_task in self.standby_tasks:
-                standby_task.write(w, version)
+            buf.append(1)
         if self.warmup_tasks is None:
-            w.compact_null_count()
+            buf.append(0)
+        elif self.warmup_tasks:
+            StreamsGroupHeartbeatResponseTaskIds.write_array(self.warmup_tasks, w, version)
         else:
-            w.compact_count(len(self.warmup_tasks))
-            for warmup_task in self.warmup_tasks:
-                warmup_task.write(w, version)
+            buf.append(1)
         if version >= 1:
-            w.buf += _BOOL_I32.pack(self.topology_description_required, self.endpoint_information_epoch)
+            buf += _BOOL_I32.pack(self.topology_description_required, self.endpoint_information_epoch)
         else:
             if self.topology_description_required:
                 raise UnsupportedField("StreamsGroupHeartbeatResponse.topology_description_required", version)
-            w.int32(self.endpoint_information_epoch)
+            buf += _I32.pack(self.endpoint_information_epoch)
         if self.partitions_by_user_endpoint is None:
-            w.compact_null_count()
+            buf.append(0)
+        elif self.partitions_by_user_endpoint:
+            EndpointToPartitions.write_array(self.partitions_by_user_endpoint, w, version)
         else:
-            w.compact_count(len(self.partitions_by_user_endpoint))
-            for partitions_by_user_endpoint_item in self.partitions_by_user_endpoint:
-                partitions_by_user_endpoint_item.write(w, version)
-        w.no_tags()
+            buf.append(1)
+        buf.append(0)

@@ -10,9 +10,11 @@ from typing import ClassVar
 
 import attrs
 
-from kwire_protocol.wire import Reader, UnsupportedVersion, Writer
+from kwire_protocol.wire import MALFORMED, SHORT_TEXT, Reader, UnsupportedVersion, Writer
 
+_I32 = Struct(">i")
 _I32_I16 = Struct(">ih")
+_I8 = Struct(">b")
 
 
 @attrs.define
@@ -26,29 +28,82 @@ class TopologyDescriptionNode:
 
     @classmethod
     def read(cls, r: Reader, version: int) -> TopologyDescriptionNode:
-        name = r.compact_string()
-        node_type = r.int8()
-        source_topics = [r.compact_string() for _ in range(r.compact_count(1))]
-        sink_topic = r.compact_nullable_string()
-        stores = [r.compact_string() for _ in range(r.compact_count(1))]
-        successors = [r.compact_string() for _ in range(r.compact_count(1))]
-        r.skip_tags()
-        return cls(name, node_type, source_topics, sink_topic, stores, successors)
+        buf = r.buf
+        pos = r.pos
+        self = cls.__new__(cls)
+        name_size = buf[pos]
+        pos += 1
+        if 0 < name_size < 128:
+            text, _ = SHORT_TEXT[name_size].unpack_from(buf, pos)
+            self.name = text.decode()
+            pos += name_size - 1
+        else:
+            r.pos = pos - 1
+            self.name = r.compact_string()
+            pos = r.pos
+        (self.node_type,) = _I8.unpack_from(buf, pos)
+        pos += 1
+        r.pos = pos
+        self.source_topics = [r.compact_string() for _ in range(r.compact_count(1))]
+        pos = r.pos
+        sink_topic_size = buf[pos]
+        pos += 1
+        if 0 < sink_topic_size < 128:
+            text, _ = SHORT_TEXT[sink_topic_size].unpack_from(buf, pos)
+            self.sink_topic = text.decode()
+            pos += sink_topic_size - 1
+        elif sink_topic_size == 0:
+            self.sink_topic = None
+        else:
+            r.pos = pos - 1
+            self.sink_topic = r.compact_nullable_string()
+            pos = r.pos
+        r.pos = pos
+        self.stores = [r.compact_string() for _ in range(r.compact_count(1))]
+        pos = r.pos
+        r.pos = pos
+        self.successors = [r.compact_string() for _ in range(r.compact_count(1))]
+        pos = r.pos
+        tags = buf[pos]
+        pos += 1
+        if tags:
+            pos = r.unknown_tags(pos - 1)
+        r.pos = pos
+        return self
+
+    @classmethod
+    def read_array(cls, r: Reader, version: int, count: int) -> list[TopologyDescriptionNode]:
+        return [cls.read(r, version) for _ in range(count)]
 
     def write(self, w: Writer, version: int) -> None:
+        buf = w.buf
         w.compact_string(self.name)
-        w.int8(self.node_type)
+        buf += _I8.pack(self.node_type)
         w.compact_count(len(self.source_topics))
         for source_topic in self.source_topics:
             w.compact_string(source_topic)
-        w.compact_nullable_string(self.sink_topic)
+        if self.sink_topic is None:
+            buf.append(0)
+        else:
+            w.compact_string(self.sink_topic)
         w.compact_count(len(self.stores))
         for store in self.stores:
             w.compact_string(store)
         w.compact_count(len(self.successors))
         for successor in self.successors:
             w.compact_string(successor)
-        w.no_tags()
+        buf.append(0)
+
+    @staticmethod
+    def write_array(items: list[TopologyDescriptionNode], w: Writer, version: int) -> None:
+        buf = w.buf
+        count = len(items) + 1
+        if count < 128:
+            buf.append(count)
+        else:
+            w.unsigned_varint(count)
+        for self in items:
+            self.write(w, version)
 
 
 @attrs.define
@@ -57,18 +112,53 @@ class TopologyDescriptionSubtopology:
     nodes: list[TopologyDescriptionNode] = attrs.Factory(list)
 
     @classmethod
-    def read(cls, r: Reader, version: int) -> TopologyDescriptionSubtopology:
-        subtopology_id = r.compact_string()
-        nodes = [TopologyDescriptionNode.read(r, version) for _ in range(r.compact_count(7))]
-        r.skip_tags()
-        return cls(subtopology_id, nodes)
+    def read_array(cls, r: Reader, version: int, count: int) -> list[TopologyDescriptionSubtopology]:
+        buf = r.buf
+        pos = r.pos
+        new = cls.__new__
+        items: list[TopologyDescriptionSubtopology] = []
+        for _ in range(count):
+            self = new(cls)
+            subtopology_id_size = buf[pos]
+            pos += 1
+            if 0 < subtopology_id_size < 128:
+                text, nodes_count = SHORT_TEXT[subtopology_id_size].unpack_from(buf, pos)
+                self.subtopology_id = text.decode()
+                pos += subtopology_id_size
+            else:
+                r.pos = pos - 1
+                self.subtopology_id = r.compact_string()
+                pos = r.pos
+                nodes_count = buf[pos]
+                pos += 1
+            r.pos = pos
+            self.nodes = (
+                [] if nodes_count == 1 else TopologyDescriptionNode.read_array(r, version, r.elements(nodes_count, 7))
+            )
+            pos = r.pos
+            tags = buf[pos]
+            pos += 1
+            if tags:
+                pos = r.unknown_tags(pos - 1)
+            items.append(self)
+        r.pos = pos
+        return items
 
-    def write(self, w: Writer, version: int) -> None:
-        w.compact_string(self.subtopology_id)
-        w.compact_count(len(self.nodes))
-        for node in self.nodes:
-            node.write(w, version)
-        w.no_tags()
+    @staticmethod
+    def write_array(items: list[TopologyDescriptionSubtopology], w: Writer, version: int) -> None:
+        buf = w.buf
+        count = len(items) + 1
+        if count < 128:
+            buf.append(count)
+        else:
+            w.unsigned_varint(count)
+        for self in items:
+            w.compact_string(self.subtopology_id)
+            if self.nodes:
+                TopologyDescriptionNode.write_array(self.nodes, w, version)
+            else:
+                buf.append(1)
+            buf.append(0)
 
 
 @attrs.define
@@ -77,16 +167,39 @@ class TopologyDescriptionGlobalStore:
     processor: TopologyDescriptionNode = attrs.Factory(TopologyDescriptionNode)
 
     @classmethod
-    def read(cls, r: Reader, version: int) -> TopologyDescriptionGlobalStore:
-        source = TopologyDescriptionNode.read(r, version)
-        processor = TopologyDescriptionNode.read(r, version)
-        r.skip_tags()
-        return cls(source, processor)
+    def read_array(cls, r: Reader, version: int, count: int) -> list[TopologyDescriptionGlobalStore]:
+        buf = r.buf
+        pos = r.pos
+        new = cls.__new__
+        items: list[TopologyDescriptionGlobalStore] = []
+        for _ in range(count):
+            self = new(cls)
+            r.pos = pos
+            self.source = TopologyDescriptionNode.read(r, version)
+            pos = r.pos
+            r.pos = pos
+            self.processor = TopologyDescriptionNode.read(r, version)
+            pos = r.pos
+            tags = buf[pos]
+            pos += 1
+            if tags:
+                pos = r.unknown_tags(pos - 1)
+            items.append(self)
+        r.pos = pos
+        return items
 
-    def write(self, w: Writer, version: int) -> None:
-        self.source.write(w, version)
-        self.processor.write(w, version)
-        w.no_tags()
+    @staticmethod
+    def write_array(items: list[TopologyDescriptionGlobalStore], w: Writer, version: int) -> None:
+        buf = w.buf
+        count = len(items) + 1
+        if count < 128:
+            buf.append(count)
+        else:
+            w.unsigned_varint(count)
+        for self in items:
+            self.source.write(w, version)
+            self.processor.write(w, version)
+            buf.append(0)
 
 
 @attrs.define
@@ -96,19 +209,45 @@ class TopologyDescription:
 
     @classmethod
     def read(cls, r: Reader, version: int) -> TopologyDescription:
-        subtopologies = [TopologyDescriptionSubtopology.read(r, version) for _ in range(r.compact_count(3))]
-        global_stores = [TopologyDescriptionGlobalStore.read(r, version) for _ in range(r.compact_count(15))]
-        r.skip_tags()
-        return cls(subtopologies, global_stores)
+        buf = r.buf
+        pos = r.pos
+        self = cls.__new__(cls)
+        subtopologies_count = buf[pos]
+        pos += 1
+        r.pos = pos
+        self.subtopologies = (
+            []
+            if subtopologies_count == 1
+            else TopologyDescriptionSubtopology.read_array(r, version, r.elements(subtopologies_count, 3))
+        )
+        pos = r.pos
+        global_stores_count = buf[pos]
+        pos += 1
+        r.pos = pos
+        self.global_stores = (
+            []
+            if global_stores_count == 1
+            else TopologyDescriptionGlobalStore.read_array(r, version, r.elements(global_stores_count, 15))
+        )
+        pos = r.pos
+        tags = buf[pos]
+        pos += 1
+        if tags:
+            pos = r.unknown_tags(pos - 1)
+        r.pos = pos
+        return self
 
     def write(self, w: Writer, version: int) -> None:
-        w.compact_count(len(self.subtopologies))
-        for subtopology in self.subtopologies:
-            subtopology.write(w, version)
-        w.compact_count(len(self.global_stores))
-        for global_store in self.global_stores:
-            global_store.write(w, version)
-        w.no_tags()
+        buf = w.buf
+        if self.subtopologies:
+            TopologyDescriptionSubtopology.write_array(self.subtopologies, w, version)
+        else:
+            buf.append(1)
+        if self.global_stores:
+            TopologyDescriptionGlobalStore.write_array(self.global_stores, w, version)
+        else:
+            buf.append(1)
+        buf.append(0)
 
 
 @attrs.define
@@ -126,21 +265,53 @@ class StreamsGroupTopologyDescriptionUpdateRequest:
     def read(cls, r: Reader, version: int) -> StreamsGroupTopologyDescriptionUpdateRequest:
         if version != 0:
             raise UnsupportedVersion("StreamsGroupTopologyDescriptionUpdateRequest", version)
-        group_id = r.compact_string()
-        member_id = r.compact_string()
-        topology_epoch = r.int32()
-        topology_description = TopologyDescription.read(r, version)
-        r.skip_tags()
-        return cls(group_id, member_id, topology_epoch, topology_description)
+        try:
+            buf = r.buf
+            pos = r.pos
+            self = cls.__new__(cls)
+            group_id_size = buf[pos]
+            pos += 1
+            if 0 < group_id_size < 128:
+                text, member_id_size = SHORT_TEXT[group_id_size].unpack_from(buf, pos)
+                self.group_id = text.decode()
+                pos += group_id_size
+            else:
+                r.pos = pos - 1
+                self.group_id = r.compact_string()
+                pos = r.pos
+                member_id_size = buf[pos]
+                pos += 1
+            if 0 < member_id_size < 128:
+                text, _ = SHORT_TEXT[member_id_size].unpack_from(buf, pos)
+                self.member_id = text.decode()
+                pos += member_id_size - 1
+            else:
+                r.pos = pos - 1
+                self.member_id = r.compact_string()
+                pos = r.pos
+            (self.topology_epoch,) = _I32.unpack_from(buf, pos)
+            pos += 4
+            r.pos = pos
+            self.topology_description = TopologyDescription.read(r, version)
+            pos = r.pos
+            tags = buf[pos]
+            pos += 1
+            if tags:
+                pos = r.unknown_tags(pos - 1)
+            r.pos = pos
+        except MALFORMED as error:
+            raise r.malformed(error) from None
+        return self
 
     def write(self, w: Writer, version: int) -> None:
         if version != 0:
             raise UnsupportedVersion("StreamsGroupTopologyDescriptionUpdateRequest", version)
+        buf = w.buf
         w.compact_string(self.group_id)
         w.compact_string(self.member_id)
-        w.int32(self.topology_epoch)
+        buf += _I32.pack(self.topology_epoch)
         self.topology_description.write(w, version)
-        w.no_tags()
+        buf.append(0)
 
 
 @attrs.define
@@ -157,14 +328,19 @@ class StreamsGroupTopologyDescriptionUpdateResponse:
     def read(cls, r: Reader, version: int) -> StreamsGroupTopologyDescriptionUpdateResponse:
         if version != 0:
             raise UnsupportedVersion("StreamsGroupTopologyDescriptionUpdateResponse", version)
-        throttle_time_ms, error_code = r.unpack(_I32_I16)
-        error_message = r.compact_nullable_string()
+        self = cls.__new__(cls)
+        self.throttle_time_ms, self.error_code = r.unpack(_I32_I16)
+        self.error_message = r.compact_nullable_string()
         r.skip_tags()
-        return cls(throttle_time_ms, error_code, error_message)
+        return self
 
     def write(self, w: Writer, version: int) -> None:
         if version != 0:
             raise UnsupportedVersion("StreamsGroupTopologyDescriptionUpdateResponse", version)
-        w.buf += _I32_I16.pack(self.throttle_time_ms, self.error_code)
-        w.compact_nullable_string(self.error_message)
-        w.no_tags()
+        buf = w.buf
+        buf += _I32_I16.pack(self.throttle_time_ms, self.error_code)
+        if self.error_message is None:
+            buf.append(0)
+        else:
+            w.compact_string(self.error_message)
+        buf.append(0)

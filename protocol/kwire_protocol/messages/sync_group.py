@@ -10,8 +10,11 @@ from typing import ClassVar
 
 import attrs
 
-from kwire_protocol.wire import Reader, UnsupportedField, UnsupportedVersion, Writer
+from kwire_protocol.wire import MALFORMED, SHORT_TEXT, Reader, UnsupportedField, UnsupportedVersion, Writer
 
+_I16 = Struct(">h")
+_I32 = Struct(">i")
+_I32_HEAD = Struct(">iB")
 _I32_I16 = Struct(">ih")
 
 
@@ -21,24 +24,60 @@ class SyncGroupRequestAssignment:
     assignment: bytes = b""
 
     @classmethod
-    def read(cls, r: Reader, version: int) -> SyncGroupRequestAssignment:
-        if version >= 4:
-            member_id = r.compact_string()
-            assignment = r.compact_blob()
-            r.skip_tags()
-        else:
-            member_id = r.string()
-            assignment = r.blob()
-        return cls(member_id, assignment)
+    def read_array(cls, r: Reader, version: int, count: int) -> list[SyncGroupRequestAssignment]:
+        buf = r.buf
+        pos = r.pos
+        new = cls.__new__
+        items: list[SyncGroupRequestAssignment] = []
+        for _ in range(count):
+            self = new(cls)
+            member_id_size = buf[pos]
+            pos += 1
+            if 0 < member_id_size < 128:
+                text, _ = SHORT_TEXT[member_id_size].unpack_from(buf, pos)
+                self.member_id = text.decode()
+                pos += member_id_size - 1
+            else:
+                r.pos = pos - 1
+                self.member_id = r.compact_string()
+                pos = r.pos
+            r.pos = pos
+            self.assignment = r.compact_blob()
+            pos = r.pos
+            tags = buf[pos]
+            pos += 1
+            if tags:
+                pos = r.unknown_tags(pos - 1)
+            items.append(self)
+        r.pos = pos
+        return items
 
-    def write(self, w: Writer, version: int) -> None:
+    @classmethod
+    def read_classic(cls, r: Reader, version: int) -> SyncGroupRequestAssignment:
+        self = cls.__new__(cls)
+        self.member_id = r.string()
+        self.assignment = r.blob()
+        return self
+
+    @staticmethod
+    def write_array(items: list[SyncGroupRequestAssignment], w: Writer, version: int) -> None:
+        buf = w.buf
         if version >= 4:
-            w.compact_string(self.member_id)
-            w.compact_blob(self.assignment)
-            w.no_tags()
+            count = len(items) + 1
+            if count < 128:
+                buf.append(count)
+            else:
+                w.unsigned_varint(count)
         else:
-            w.string(self.member_id)
-            w.blob(self.assignment)
+            w.count(len(items))
+        for self in items:
+            if version >= 4:
+                w.compact_string(self.member_id)
+                w.compact_blob(self.assignment)
+                buf.append(0)
+            else:
+                w.string(self.member_id)
+                w.blob(self.assignment)
 
 
 @attrs.define
@@ -59,65 +98,165 @@ class SyncGroupRequest:
     def read(cls, r: Reader, version: int) -> SyncGroupRequest:
         if not 0 <= version <= 5:
             raise UnsupportedVersion("SyncGroupRequest", version)
-        if version >= 4:
-            group_id = r.compact_string()
+        if version < 4:
+            return cls.read_classic(r, version)
+        try:
+            buf = r.buf
+            pos = r.pos
+            self = cls.__new__(cls)
+            group_id_size = buf[pos]
+            pos += 1
+            if 0 < group_id_size < 128:
+                text, _ = SHORT_TEXT[group_id_size].unpack_from(buf, pos)
+                self.group_id = text.decode()
+                pos += group_id_size - 1
+            else:
+                r.pos = pos - 1
+                self.group_id = r.compact_string()
+                pos = r.pos
+            self.generation_id, member_id_size = _I32_HEAD.unpack_from(buf, pos)
+            pos += 5
+            if 0 < member_id_size < 128:
+                text, group_instance_id_size = SHORT_TEXT[member_id_size].unpack_from(buf, pos)
+                self.member_id = text.decode()
+                pos += member_id_size
+            else:
+                r.pos = pos - 1
+                self.member_id = r.compact_string()
+                pos = r.pos
+                group_instance_id_size = buf[pos]
+                pos += 1
+            if version >= 5:
+                if 0 < group_instance_id_size < 128:
+                    text, protocol_type_size = SHORT_TEXT[group_instance_id_size].unpack_from(buf, pos)
+                    self.group_instance_id = text.decode()
+                    pos += group_instance_id_size
+                elif group_instance_id_size == 0:
+                    self.group_instance_id = None
+                    protocol_type_size = buf[pos]
+                    pos += 1
+                else:
+                    r.pos = pos - 1
+                    self.group_instance_id = r.compact_nullable_string()
+                    pos = r.pos
+                    protocol_type_size = buf[pos]
+                    pos += 1
+                if 0 < protocol_type_size < 128:
+                    text, protocol_name_size = SHORT_TEXT[protocol_type_size].unpack_from(buf, pos)
+                    self.protocol_type = text.decode()
+                    pos += protocol_type_size
+                elif protocol_type_size == 0:
+                    self.protocol_type = None
+                    protocol_name_size = buf[pos]
+                    pos += 1
+                else:
+                    r.pos = pos - 1
+                    self.protocol_type = r.compact_nullable_string()
+                    pos = r.pos
+                    protocol_name_size = buf[pos]
+                    pos += 1
+                if 0 < protocol_name_size < 128:
+                    text, assignments_count = SHORT_TEXT[protocol_name_size].unpack_from(buf, pos)
+                    self.protocol_name = text.decode()
+                    pos += protocol_name_size
+                elif protocol_name_size == 0:
+                    self.protocol_name = None
+                    assignments_count = buf[pos]
+                    pos += 1
+                else:
+                    r.pos = pos - 1
+                    self.protocol_name = r.compact_nullable_string()
+                    pos = r.pos
+                    assignments_count = buf[pos]
+                    pos += 1
+            else:
+                if 0 < group_instance_id_size < 128:
+                    text, assignments_count = SHORT_TEXT[group_instance_id_size].unpack_from(buf, pos)
+                    self.group_instance_id = text.decode()
+                    pos += group_instance_id_size
+                elif group_instance_id_size == 0:
+                    self.group_instance_id = None
+                    assignments_count = buf[pos]
+                    pos += 1
+                else:
+                    r.pos = pos - 1
+                    self.group_instance_id = r.compact_nullable_string()
+                    pos = r.pos
+                    assignments_count = buf[pos]
+                    pos += 1
+                self.protocol_type = None
+                self.protocol_name = None
+            r.pos = pos
+            self.assignments = (
+                []
+                if assignments_count == 1
+                else SyncGroupRequestAssignment.read_array(r, version, r.elements(assignments_count, 3))
+            )
+            pos = r.pos
+            tags = buf[pos]
+            pos += 1
+            if tags:
+                pos = r.unknown_tags(pos - 1)
+            r.pos = pos
+        except MALFORMED as error:
+            raise r.malformed(error) from None
+        return self
+
+    @classmethod
+    def read_classic(cls, r: Reader, version: int) -> SyncGroupRequest:
+        self = cls.__new__(cls)
+        self.group_id = r.string()
+        self.generation_id = r.int32()
+        self.member_id = r.string()
+        if version >= 3:
+            self.group_instance_id = r.nullable_string()
         else:
-            group_id = r.string()
-        generation_id = r.int32()
-        if version >= 4:
-            member_id = r.compact_string()
-        else:
-            member_id = r.string()
-        if version >= 4:
-            group_instance_id = r.compact_nullable_string()
-        elif version >= 3:
-            group_instance_id = r.nullable_string()
-        else:
-            group_instance_id = None
-        if version >= 5:
-            protocol_type = r.compact_nullable_string()
-            protocol_name = r.compact_nullable_string()
-        else:
-            protocol_type = None
-            protocol_name = None
-        if version >= 4:
-            assignments = [SyncGroupRequestAssignment.read(r, version) for _ in range(r.compact_count(3))]
-            r.skip_tags()
-        else:
-            assignments = [SyncGroupRequestAssignment.read(r, version) for _ in range(r.count(6))]
-        return cls(group_id, generation_id, member_id, group_instance_id, protocol_type, protocol_name, assignments)
+            self.group_instance_id = None
+        self.protocol_type = None
+        self.protocol_name = None
+        self.assignments = [SyncGroupRequestAssignment.read_classic(r, version) for _ in range(r.count(6))]
+        return self
 
     def write(self, w: Writer, version: int) -> None:
         if not 0 <= version <= 5:
             raise UnsupportedVersion("SyncGroupRequest", version)
+        buf = w.buf
         if version >= 4:
             w.compact_string(self.group_id)
         else:
             w.string(self.group_id)
-        w.int32(self.generation_id)
+        buf += _I32.pack(self.generation_id)
         if version >= 4:
             w.compact_string(self.member_id)
         else:
             w.string(self.member_id)
         if version >= 4:
-            w.compact_nullable_string(self.group_instance_id)
+            if self.group_instance_id is None:
+                buf.append(0)
+            else:
+                w.compact_string(self.group_instance_id)
         elif version >= 3:
             w.nullable_string(self.group_instance_id)
         else:
             if self.group_instance_id is not None:
                 raise UnsupportedField("SyncGroupRequest.group_instance_id", version)
         if version >= 5:
-            w.compact_nullable_string(self.protocol_type)
-            w.compact_nullable_string(self.protocol_name)
+            if self.protocol_type is None:
+                buf.append(0)
+            else:
+                w.compact_string(self.protocol_type)
+            if self.protocol_name is None:
+                buf.append(0)
+            else:
+                w.compact_string(self.protocol_name)
         if version >= 4:
-            w.compact_count(len(self.assignments))
-            for assignment in self.assignments:
-                assignment.write(w, version)
-            w.no_tags()
+            if self.assignments:
+                SyncGroupRequestAssignment.write_array(self.assignments, w, version)
+            else:
+                buf.append(1)
+            buf.append(0)
         else:
-            w.count(len(self.assignments))
-            for assignment in self.assignments:
-                assignment.write(w, version)
+            SyncGroupRequestAssignment.write_array(self.assignments, w, version)
 
 
 @attrs.define
@@ -136,36 +275,44 @@ class SyncGroupResponse:
     def read(cls, r: Reader, version: int) -> SyncGroupResponse:
         if not 0 <= version <= 5:
             raise UnsupportedVersion("SyncGroupResponse", version)
+        self = cls.__new__(cls)
         if version >= 1:
-            throttle_time_ms, error_code = r.unpack(_I32_I16)
+            self.throttle_time_ms, self.error_code = r.unpack(_I32_I16)
         else:
-            error_code = r.int16()
-            throttle_time_ms = 0
+            self.error_code = r.int16()
+            self.throttle_time_ms = 0
         if version >= 5:
-            protocol_type = r.compact_nullable_string()
-            protocol_name = r.compact_nullable_string()
+            self.protocol_type = r.compact_nullable_string()
+            self.protocol_name = r.compact_nullable_string()
         else:
-            protocol_type = None
-            protocol_name = None
+            self.protocol_type = None
+            self.protocol_name = None
         if version >= 4:
-            assignment = r.compact_blob()
+            self.assignment = r.compact_blob()
             r.skip_tags()
         else:
-            assignment = r.blob()
-        return cls(throttle_time_ms, error_code, protocol_type, protocol_name, assignment)
+            self.assignment = r.blob()
+        return self
 
     def write(self, w: Writer, version: int) -> None:
         if not 0 <= version <= 5:
             raise UnsupportedVersion("SyncGroupResponse", version)
+        buf = w.buf
         if version >= 1:
-            w.buf += _I32_I16.pack(self.throttle_time_ms, self.error_code)
+            buf += _I32_I16.pack(self.throttle_time_ms, self.error_code)
         else:
-            w.int16(self.error_code)
+            buf += _I16.pack(self.error_code)
         if version >= 5:
-            w.compact_nullable_string(self.protocol_type)
-            w.compact_nullable_string(self.protocol_name)
+            if self.protocol_type is None:
+                buf.append(0)
+            else:
+                w.compact_string(self.protocol_type)
+            if self.protocol_name is None:
+                buf.append(0)
+            else:
+                w.compact_string(self.protocol_name)
         if version >= 4:
             w.compact_blob(self.assignment)
-            w.no_tags()
+            buf.append(0)
         else:
             w.blob(self.assignment)

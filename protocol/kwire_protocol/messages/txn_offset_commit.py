@@ -10,13 +10,27 @@ from typing import ClassVar
 
 import attrs
 
-from kwire_protocol.wire import NULL_UUID, Reader, UnsupportedField, UnsupportedVersion, Uuid, Writer
+from kwire_protocol.wire import (
+    MALFORMED,
+    NULL_UUID,
+    SHORT_TEXT,
+    Reader,
+    UnsupportedField,
+    UnsupportedVersion,
+    Uuid,
+    Writer,
+)
 
+_I32 = Struct(">i")
 _I32_I16 = Struct(">ih")
+_I32_I16_NO_TAGS = Struct(">ihx")
 _I32_I64 = Struct(">iq")
 _I32_I64_I32 = Struct(">iqi")
+_I32_I64_I32_HEAD = Struct(">iqiB")
 _I64_I16 = Struct(">qh")
 _I64_I16_I32 = Struct(">qhi")
+_I64_I16_I32_HEAD = Struct(">qhiB")
+_UUID_HEAD = Struct(">16sB")
 
 
 @attrs.define
@@ -27,29 +41,72 @@ class TxnOffsetCommitRequestPartition:
     committed_metadata: str | None = ""
 
     @classmethod
-    def read(cls, r: Reader, version: int) -> TxnOffsetCommitRequestPartition:
-        if version >= 2:
-            partition_index, committed_offset, committed_leader_epoch = r.unpack(_I32_I64_I32)
-        else:
-            partition_index, committed_offset = r.unpack(_I32_I64)
-            committed_leader_epoch = -1
-        if version >= 3:
-            committed_metadata = r.compact_nullable_string()
-            r.skip_tags()
-        else:
-            committed_metadata = r.nullable_string()
-        return cls(partition_index, committed_offset, committed_leader_epoch, committed_metadata)
+    def read_array(cls, r: Reader, version: int, count: int) -> list[TxnOffsetCommitRequestPartition]:
+        buf = r.buf
+        pos = r.pos
+        new = cls.__new__
+        items: list[TxnOffsetCommitRequestPartition] = []
+        for _ in range(count):
+            self = new(cls)
+            self.partition_index, self.committed_offset, self.committed_leader_epoch, committed_metadata_size = (
+                _I32_I64_I32_HEAD.unpack_from(buf, pos)
+            )
+            pos += 17
+            if 0 < committed_metadata_size < 128:
+                text, tags = SHORT_TEXT[committed_metadata_size].unpack_from(buf, pos)
+                self.committed_metadata = text.decode()
+                pos += committed_metadata_size
+            elif committed_metadata_size == 0:
+                self.committed_metadata = None
+                tags = buf[pos]
+                pos += 1
+            else:
+                r.pos = pos - 1
+                self.committed_metadata = r.compact_nullable_string()
+                pos = r.pos
+                tags = buf[pos]
+                pos += 1
+            if tags:
+                pos = r.unknown_tags(pos - 1)
+            items.append(self)
+        r.pos = pos
+        return items
 
-    def write(self, w: Writer, version: int) -> None:
+    @classmethod
+    def read_classic(cls, r: Reader, version: int) -> TxnOffsetCommitRequestPartition:
+        self = cls.__new__(cls)
         if version >= 2:
-            w.buf += _I32_I64_I32.pack(self.partition_index, self.committed_offset, self.committed_leader_epoch)
+            self.partition_index, self.committed_offset, self.committed_leader_epoch = r.unpack(_I32_I64_I32)
         else:
-            w.buf += _I32_I64.pack(self.partition_index, self.committed_offset)
+            self.partition_index, self.committed_offset = r.unpack(_I32_I64)
+            self.committed_leader_epoch = -1
+        self.committed_metadata = r.nullable_string()
+        return self
+
+    @staticmethod
+    def write_array(items: list[TxnOffsetCommitRequestPartition], w: Writer, version: int) -> None:
+        buf = w.buf
         if version >= 3:
-            w.compact_nullable_string(self.committed_metadata)
-            w.no_tags()
+            count = len(items) + 1
+            if count < 128:
+                buf.append(count)
+            else:
+                w.unsigned_varint(count)
         else:
-            w.nullable_string(self.committed_metadata)
+            w.count(len(items))
+        for self in items:
+            if version >= 2:
+                buf += _I32_I64_I32.pack(self.partition_index, self.committed_offset, self.committed_leader_epoch)
+            else:
+                buf += _I32_I64.pack(self.partition_index, self.committed_offset)
+            if version >= 3:
+                if self.committed_metadata is None:
+                    buf.append(0)
+                else:
+                    w.compact_string(self.committed_metadata)
+                buf.append(0)
+            else:
+                w.nullable_string(self.committed_metadata)
 
 
 @attrs.define
@@ -59,40 +116,80 @@ class TxnOffsetCommitRequestTopic:
     partitions: list[TxnOffsetCommitRequestPartition] = attrs.Factory(list)
 
     @classmethod
-    def read(cls, r: Reader, version: int) -> TxnOffsetCommitRequestTopic:
-        if version >= 6:
-            name = ""
-        elif version >= 3:
-            name = r.compact_string()
-        else:
-            name = r.string()
-        if version >= 6:
-            topic_id = r.uuid()
-        else:
-            topic_id = NULL_UUID
-        if version >= 3:
-            partitions = [TxnOffsetCommitRequestPartition.read(r, version) for _ in range(r.compact_count(18))]
-            r.skip_tags()
-        else:
-            partitions = [TxnOffsetCommitRequestPartition.read(r, version) for _ in range(r.count(14))]
-        return cls(name, topic_id, partitions)
+    def read_array(cls, r: Reader, version: int, count: int) -> list[TxnOffsetCommitRequestTopic]:
+        buf = r.buf
+        pos = r.pos
+        new = cls.__new__
+        items: list[TxnOffsetCommitRequestTopic] = []
+        for _ in range(count):
+            self = new(cls)
+            if version >= 6:
+                self.name = ""
+                self.topic_id, partitions_count = _UUID_HEAD.unpack_from(buf, pos)
+                pos += 17
+            else:
+                name_size = buf[pos]
+                pos += 1
+                if 0 < name_size < 128:
+                    text, partitions_count = SHORT_TEXT[name_size].unpack_from(buf, pos)
+                    self.name = text.decode()
+                    pos += name_size
+                else:
+                    r.pos = pos - 1
+                    self.name = r.compact_string()
+                    pos = r.pos
+                    partitions_count = buf[pos]
+                    pos += 1
+                self.topic_id = NULL_UUID
+            r.pos = pos
+            self.partitions = (
+                []
+                if partitions_count == 1
+                else TxnOffsetCommitRequestPartition.read_array(r, version, r.elements(partitions_count, 18))
+            )
+            pos = r.pos
+            tags = buf[pos]
+            pos += 1
+            if tags:
+                pos = r.unknown_tags(pos - 1)
+            items.append(self)
+        r.pos = pos
+        return items
 
-    def write(self, w: Writer, version: int) -> None:
-        if 3 <= version <= 5:
-            w.compact_string(self.name)
-        elif version <= 2:
-            w.string(self.name)
-        if version >= 6:
-            w.uuid(self.topic_id)
+    @classmethod
+    def read_classic(cls, r: Reader, version: int) -> TxnOffsetCommitRequestTopic:
+        self = cls.__new__(cls)
+        self.name = r.string()
+        self.topic_id = NULL_UUID
+        self.partitions = [TxnOffsetCommitRequestPartition.read_classic(r, version) for _ in range(r.count(14))]
+        return self
+
+    @staticmethod
+    def write_array(items: list[TxnOffsetCommitRequestTopic], w: Writer, version: int) -> None:
+        buf = w.buf
         if version >= 3:
-            w.compact_count(len(self.partitions))
-            for partition in self.partitions:
-                partition.write(w, version)
-            w.no_tags()
+            count = len(items) + 1
+            if count < 128:
+                buf.append(count)
+            else:
+                w.unsigned_varint(count)
         else:
-            w.count(len(self.partitions))
-            for partition in self.partitions:
-                partition.write(w, version)
+            w.count(len(items))
+        for self in items:
+            if 3 <= version <= 5:
+                w.compact_string(self.name)
+            elif version <= 2:
+                w.string(self.name)
+            if version >= 6:
+                w.uuid(self.topic_id)
+            if version >= 3:
+                if self.partitions:
+                    TxnOffsetCommitRequestPartition.write_array(self.partitions, w, version)
+                else:
+                    buf.append(1)
+                buf.append(0)
+            else:
+                TxnOffsetCommitRequestPartition.write_array(self.partitions, w, version)
 
 
 @attrs.define
@@ -114,59 +211,117 @@ class TxnOffsetCommitRequest:
     def read(cls, r: Reader, version: int) -> TxnOffsetCommitRequest:
         if not 0 <= version <= 6:
             raise UnsupportedVersion("TxnOffsetCommitRequest", version)
-        if version >= 3:
-            transactional_id = r.compact_string()
-            group_id = r.compact_string()
-            producer_id, producer_epoch, generation_id_or_member_epoch = r.unpack(_I64_I16_I32)
-            member_id = r.compact_string()
-            group_instance_id = r.compact_nullable_string()
-            topics = [TxnOffsetCommitRequestTopic.read(r, version) for _ in range(r.compact_count(3))]
-            r.skip_tags()
-        else:
-            transactional_id = r.string()
-            group_id = r.string()
-            producer_id, producer_epoch = r.unpack(_I64_I16)
-            generation_id_or_member_epoch = -1
-            member_id = ""
-            group_instance_id = None
-            topics = [TxnOffsetCommitRequestTopic.read(r, version) for _ in range(r.count(6))]
-        return cls(
-            transactional_id,
-            group_id,
-            producer_id,
-            producer_epoch,
-            generation_id_or_member_epoch,
-            member_id,
-            group_instance_id,
-            topics,
-        )
+        if version < 3:
+            return cls.read_classic(r, version)
+        try:
+            buf = r.buf
+            pos = r.pos
+            self = cls.__new__(cls)
+            transactional_id_size = buf[pos]
+            pos += 1
+            if 0 < transactional_id_size < 128:
+                text, group_id_size = SHORT_TEXT[transactional_id_size].unpack_from(buf, pos)
+                self.transactional_id = text.decode()
+                pos += transactional_id_size
+            else:
+                r.pos = pos - 1
+                self.transactional_id = r.compact_string()
+                pos = r.pos
+                group_id_size = buf[pos]
+                pos += 1
+            if 0 < group_id_size < 128:
+                text, _ = SHORT_TEXT[group_id_size].unpack_from(buf, pos)
+                self.group_id = text.decode()
+                pos += group_id_size - 1
+            else:
+                r.pos = pos - 1
+                self.group_id = r.compact_string()
+                pos = r.pos
+            self.producer_id, self.producer_epoch, self.generation_id_or_member_epoch, member_id_size = (
+                _I64_I16_I32_HEAD.unpack_from(buf, pos)
+            )
+            pos += 15
+            if 0 < member_id_size < 128:
+                text, group_instance_id_size = SHORT_TEXT[member_id_size].unpack_from(buf, pos)
+                self.member_id = text.decode()
+                pos += member_id_size
+            else:
+                r.pos = pos - 1
+                self.member_id = r.compact_string()
+                pos = r.pos
+                group_instance_id_size = buf[pos]
+                pos += 1
+            if 0 < group_instance_id_size < 128:
+                text, topics_count = SHORT_TEXT[group_instance_id_size].unpack_from(buf, pos)
+                self.group_instance_id = text.decode()
+                pos += group_instance_id_size
+            elif group_instance_id_size == 0:
+                self.group_instance_id = None
+                topics_count = buf[pos]
+                pos += 1
+            else:
+                r.pos = pos - 1
+                self.group_instance_id = r.compact_nullable_string()
+                pos = r.pos
+                topics_count = buf[pos]
+                pos += 1
+            r.pos = pos
+            self.topics = (
+                []
+                if topics_count == 1
+                else TxnOffsetCommitRequestTopic.read_array(r, version, r.elements(topics_count, 3))
+            )
+            pos = r.pos
+            tags = buf[pos]
+            pos += 1
+            if tags:
+                pos = r.unknown_tags(pos - 1)
+            r.pos = pos
+        except MALFORMED as error:
+            raise r.malformed(error) from None
+        return self
+
+    @classmethod
+    def read_classic(cls, r: Reader, version: int) -> TxnOffsetCommitRequest:
+        self = cls.__new__(cls)
+        self.transactional_id = r.string()
+        self.group_id = r.string()
+        self.producer_id, self.producer_epoch = r.unpack(_I64_I16)
+        self.generation_id_or_member_epoch = -1
+        self.member_id = ""
+        self.group_instance_id = None
+        self.topics = [TxnOffsetCommitRequestTopic.read_classic(r, version) for _ in range(r.count(6))]
+        return self
 
     def write(self, w: Writer, version: int) -> None:
         if not 0 <= version <= 6:
             raise UnsupportedVersion("TxnOffsetCommitRequest", version)
+        buf = w.buf
         if version >= 3:
             w.compact_string(self.transactional_id)
             w.compact_string(self.group_id)
-            w.buf += _I64_I16_I32.pack(self.producer_id, self.producer_epoch, self.generation_id_or_member_epoch)
+            buf += _I64_I16_I32.pack(self.producer_id, self.producer_epoch, self.generation_id_or_member_epoch)
             w.compact_string(self.member_id)
-            w.compact_nullable_string(self.group_instance_id)
-            w.compact_count(len(self.topics))
-            for topic in self.topics:
-                topic.write(w, version)
-            w.no_tags()
+            if self.group_instance_id is None:
+                buf.append(0)
+            else:
+                w.compact_string(self.group_instance_id)
+            if self.topics:
+                TxnOffsetCommitRequestTopic.write_array(self.topics, w, version)
+            else:
+                buf.append(1)
+            buf.append(0)
         else:
             w.string(self.transactional_id)
             w.string(self.group_id)
             if self.generation_id_or_member_epoch != -1:
                 raise UnsupportedField("TxnOffsetCommitRequest.generation_id_or_member_epoch", version)
-            w.buf += _I64_I16.pack(self.producer_id, self.producer_epoch)
+            buf += _I64_I16.pack(self.producer_id, self.producer_epoch)
             if self.member_id:
                 raise UnsupportedField("TxnOffsetCommitRequest.member_id", version)
             if self.group_instance_id is not None:
                 raise UnsupportedField("TxnOffsetCommitRequest.group_instance_id", version)
-            w.count(len(self.topics))
-            for topic in self.topics:
-                topic.write(w, version)
+            TxnOffsetCommitRequestTopic.write_array(self.topics, w, version)
 
 
 @attrs.define
@@ -176,15 +331,28 @@ class TxnOffsetCommitResponsePartition:
 
     @classmethod
     def read(cls, r: Reader, version: int) -> TxnOffsetCommitResponsePartition:
-        partition_index, error_code = r.unpack(_I32_I16)
+        self = cls.__new__(cls)
+        self.partition_index, self.error_code = r.unpack(_I32_I16)
         if version >= 3:
             r.skip_tags()
-        return cls(partition_index, error_code)
+        return self
 
-    def write(self, w: Writer, version: int) -> None:
-        w.buf += _I32_I16.pack(self.partition_index, self.error_code)
+    @staticmethod
+    def write_array(items: list[TxnOffsetCommitResponsePartition], w: Writer, version: int) -> None:
+        buf = w.buf
         if version >= 3:
-            w.no_tags()
+            count = len(items) + 1
+            if count < 128:
+                buf.append(count)
+            else:
+                w.unsigned_varint(count)
+        else:
+            w.count(len(items))
+        for self in items:
+            if version >= 3:
+                buf += _I32_I16_NO_TAGS.pack(self.partition_index, self.error_code)
+            else:
+                buf += _I32_I16.pack(self.partition_index, self.error_code)
 
 
 @attrs.define
@@ -195,39 +363,50 @@ class TxnOffsetCommitResponseTopic:
 
     @classmethod
     def read(cls, r: Reader, version: int) -> TxnOffsetCommitResponseTopic:
+        self = cls.__new__(cls)
         if version >= 6:
-            name = ""
+            self.name = ""
         elif version >= 3:
-            name = r.compact_string()
+            self.name = r.compact_string()
         else:
-            name = r.string()
+            self.name = r.string()
         if version >= 6:
-            topic_id = r.uuid()
+            self.topic_id = r.uuid()
         else:
-            topic_id = NULL_UUID
+            self.topic_id = NULL_UUID
         if version >= 3:
-            partitions = [TxnOffsetCommitResponsePartition.read(r, version) for _ in range(r.compact_count(7))]
+            self.partitions = [TxnOffsetCommitResponsePartition.read(r, version) for _ in range(r.compact_count(7))]
             r.skip_tags()
         else:
-            partitions = [TxnOffsetCommitResponsePartition.read(r, version) for _ in range(r.count(6))]
-        return cls(name, topic_id, partitions)
+            self.partitions = [TxnOffsetCommitResponsePartition.read(r, version) for _ in range(r.count(6))]
+        return self
 
-    def write(self, w: Writer, version: int) -> None:
-        if 3 <= version <= 5:
-            w.compact_string(self.name)
-        elif version <= 2:
-            w.string(self.name)
-        if version >= 6:
-            w.uuid(self.topic_id)
+    @staticmethod
+    def write_array(items: list[TxnOffsetCommitResponseTopic], w: Writer, version: int) -> None:
+        buf = w.buf
         if version >= 3:
-            w.compact_count(len(self.partitions))
-            for partition in self.partitions:
-                partition.write(w, version)
-            w.no_tags()
+            count = len(items) + 1
+            if count < 128:
+                buf.append(count)
+            else:
+                w.unsigned_varint(count)
         else:
-            w.count(len(self.partitions))
-            for partition in self.partitions:
-                partition.write(w, version)
+            w.count(len(items))
+        for self in items:
+            if 3 <= version <= 5:
+                w.compact_string(self.name)
+            elif version <= 2:
+                w.string(self.name)
+            if version >= 6:
+                w.uuid(self.topic_id)
+            if version >= 3:
+                if self.partitions:
+                    TxnOffsetCommitResponsePartition.write_array(self.partitions, w, version)
+                else:
+                    buf.append(1)
+                buf.append(0)
+            else:
+                TxnOffsetCommitResponsePartition.write_array(self.partitions, w, version)
 
 
 @attrs.define
@@ -243,24 +422,25 @@ class TxnOffsetCommitResponse:
     def read(cls, r: Reader, version: int) -> TxnOffsetCommitResponse:
         if not 0 <= version <= 6:
             raise UnsupportedVersion("TxnOffsetCommitResponse", version)
-        throttle_time_ms = r.int32()
+        self = cls.__new__(cls)
+        self.throttle_time_ms = r.int32()
         if version >= 3:
-            topics = [TxnOffsetCommitResponseTopic.read(r, version) for _ in range(r.compact_count(3))]
+            self.topics = [TxnOffsetCommitResponseTopic.read(r, version) for _ in range(r.compact_count(3))]
             r.skip_tags()
         else:
-            topics = [TxnOffsetCommitResponseTopic.read(r, version) for _ in range(r.count(6))]
-        return cls(throttle_time_ms, topics)
+            self.topics = [TxnOffsetCommitResponseTopic.read(r, version) for _ in range(r.count(6))]
+        return self
 
     def write(self, w: Writer, version: int) -> None:
         if not 0 <= version <= 6:
             raise UnsupportedVersion("TxnOffsetCommitResponse", version)
-        w.int32(self.throttle_time_ms)
+        buf = w.buf
+        buf += _I32.pack(self.throttle_time_ms)
         if version >= 3:
-            w.compact_count(len(self.topics))
-            for topic in self.topics:
-                topic.write(w, version)
-            w.no_tags()
+            if self.topics:
+                TxnOffsetCommitResponseTopic.write_array(self.topics, w, version)
+            else:
+                buf.append(1)
+            buf.append(0)
         else:
-            w.count(len(self.topics))
-            for topic in self.topics:
-                topic.write(w, version)
+            TxnOffsetCommitResponseTopic.write_array(self.topics, w, version)

@@ -10,9 +10,11 @@ from typing import ClassVar
 
 import attrs
 
-from kwire_protocol.wire import Reader, UnsupportedVersion, Writer
+from kwire_protocol.wire import MALFORMED, Reader, UnsupportedVersion, Writer
 
+_I32_HEAD = Struct(">iB")
 _I32_I16 = Struct(">ih")
+_I32_NO_TAGS = Struct(">ix")
 
 
 @attrs.define
@@ -27,15 +29,24 @@ class UnregisterControllerRequest:
     def read(cls, r: Reader, version: int) -> UnregisterControllerRequest:
         if version != 0:
             raise UnsupportedVersion("UnregisterControllerRequest", version)
-        controller_id = r.int32()
-        r.skip_tags()
-        return cls(controller_id)
+        try:
+            buf = r.buf
+            pos = r.pos
+            self = cls.__new__(cls)
+            self.controller_id, tags = _I32_HEAD.unpack_from(buf, pos)
+            pos += 5
+            if tags:
+                pos = r.unknown_tags(pos - 1)
+            r.pos = pos
+        except MALFORMED as error:
+            raise r.malformed(error) from None
+        return self
 
     def write(self, w: Writer, version: int) -> None:
         if version != 0:
             raise UnsupportedVersion("UnregisterControllerRequest", version)
-        w.int32(self.controller_id)
-        w.no_tags()
+        buf = w.buf
+        buf += _I32_NO_TAGS.pack(self.controller_id)
 
 
 @attrs.define
@@ -52,14 +63,19 @@ class UnregisterControllerResponse:
     def read(cls, r: Reader, version: int) -> UnregisterControllerResponse:
         if version != 0:
             raise UnsupportedVersion("UnregisterControllerResponse", version)
-        throttle_time_ms, error_code = r.unpack(_I32_I16)
-        error_message = r.compact_nullable_string()
+        self = cls.__new__(cls)
+        self.throttle_time_ms, self.error_code = r.unpack(_I32_I16)
+        self.error_message = r.compact_nullable_string()
         r.skip_tags()
-        return cls(throttle_time_ms, error_code, error_message)
+        return self
 
     def write(self, w: Writer, version: int) -> None:
         if version != 0:
             raise UnsupportedVersion("UnregisterControllerResponse", version)
-        w.buf += _I32_I16.pack(self.throttle_time_ms, self.error_code)
-        w.compact_nullable_string(self.error_message)
-        w.no_tags()
+        buf = w.buf
+        buf += _I32_I16.pack(self.throttle_time_ms, self.error_code)
+        if self.error_message is None:
+            buf.append(0)
+        else:
+            w.compact_string(self.error_message)
+        buf.append(0)

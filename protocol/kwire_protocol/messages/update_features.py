@@ -10,10 +10,17 @@ from typing import ClassVar
 
 import attrs
 
-from kwire_protocol.wire import Reader, UnsupportedField, UnsupportedVersion, Writer
+from kwire_protocol.wire import MALFORMED, SHORT_TEXT, Reader, UnsupportedField, UnsupportedVersion, Writer
 
-_I16_BOOL = Struct(">h?")
-_I16_I8 = Struct(">hb")
+_BOOL_HEAD = Struct(">?B")
+_BOOL_NO_TAGS = Struct(">?x")
+_I16 = Struct(">h")
+_I16_BOOL_HEAD = Struct(">h?B")
+_I16_BOOL_NO_TAGS = Struct(">h?x")
+_I16_I8_HEAD = Struct(">hbB")
+_I16_I8_NO_TAGS = Struct(">hbx")
+_I32 = Struct(">i")
+_I32_HEAD = Struct(">iB")
 _I32_I16 = Struct(">ih")
 
 
@@ -25,28 +32,55 @@ class FeatureUpdateKey:
     upgrade_type: int = 1  # v1+
 
     @classmethod
-    def read(cls, r: Reader, version: int) -> FeatureUpdateKey:
-        feature = r.compact_string()
-        if version >= 1:
-            max_version_level, upgrade_type = r.unpack(_I16_I8)
-            allow_downgrade = False
-        else:
-            max_version_level, allow_downgrade = r.unpack(_I16_BOOL)
-            upgrade_type = 1
-        r.skip_tags()
-        return cls(feature, max_version_level, allow_downgrade, upgrade_type)
+    def read_array(cls, r: Reader, version: int, count: int) -> list[FeatureUpdateKey]:
+        buf = r.buf
+        pos = r.pos
+        new = cls.__new__
+        items: list[FeatureUpdateKey] = []
+        for _ in range(count):
+            self = new(cls)
+            feature_size = buf[pos]
+            pos += 1
+            if 0 < feature_size < 128:
+                text, _ = SHORT_TEXT[feature_size].unpack_from(buf, pos)
+                self.feature = text.decode()
+                pos += feature_size - 1
+            else:
+                r.pos = pos - 1
+                self.feature = r.compact_string()
+                pos = r.pos
+            if version >= 1:
+                self.max_version_level, self.upgrade_type, tags = _I16_I8_HEAD.unpack_from(buf, pos)
+                pos += 4
+                self.allow_downgrade = False
+            else:
+                self.max_version_level, self.allow_downgrade, tags = _I16_BOOL_HEAD.unpack_from(buf, pos)
+                pos += 4
+                self.upgrade_type = 1
+            if tags:
+                pos = r.unknown_tags(pos - 1)
+            items.append(self)
+        r.pos = pos
+        return items
 
-    def write(self, w: Writer, version: int) -> None:
-        w.compact_string(self.feature)
-        if version >= 1:
-            if self.allow_downgrade:
-                raise UnsupportedField("FeatureUpdateKey.allow_downgrade", version)
-            w.buf += _I16_I8.pack(self.max_version_level, self.upgrade_type)
+    @staticmethod
+    def write_array(items: list[FeatureUpdateKey], w: Writer, version: int) -> None:
+        buf = w.buf
+        count = len(items) + 1
+        if count < 128:
+            buf.append(count)
         else:
-            if self.upgrade_type != 1:
-                raise UnsupportedField("FeatureUpdateKey.upgrade_type", version)
-            w.buf += _I16_BOOL.pack(self.max_version_level, self.allow_downgrade)
-        w.no_tags()
+            w.unsigned_varint(count)
+        for self in items:
+            w.compact_string(self.feature)
+            if version >= 1:
+                if self.allow_downgrade:
+                    raise UnsupportedField("FeatureUpdateKey.allow_downgrade", version)
+                buf += _I16_I8_NO_TAGS.pack(self.max_version_level, self.upgrade_type)
+            else:
+                if self.upgrade_type != 1:
+                    raise UnsupportedField("FeatureUpdateKey.upgrade_type", version)
+                buf += _I16_BOOL_NO_TAGS.pack(self.max_version_level, self.allow_downgrade)
 
 
 @attrs.define
@@ -63,28 +97,59 @@ class UpdateFeaturesRequest:
     def read(cls, r: Reader, version: int) -> UpdateFeaturesRequest:
         if not 0 <= version <= 2:
             raise UnsupportedVersion("UpdateFeaturesRequest", version)
-        timeout_ms = r.int32()
-        feature_updates = [FeatureUpdateKey.read(r, version) for _ in range(r.compact_count(5))]
-        if version >= 1:
-            validate_only = r.boolean()
-        else:
-            validate_only = False
-        r.skip_tags()
-        return cls(timeout_ms, feature_updates, validate_only)
+        try:
+            buf = r.buf
+            pos = r.pos
+            self = cls.__new__(cls)
+            self.timeout_ms, feature_updates_count = _I32_HEAD.unpack_from(buf, pos)
+            pos += 5
+            if version >= 1:
+                r.pos = pos
+                self.feature_updates = (
+                    []
+                    if feature_updates_count == 1
+                    else FeatureUpdateKey.read_array(r, version, r.elements(feature_updates_count, 5))
+                )
+                pos = r.pos
+                self.validate_only, tags = _BOOL_HEAD.unpack_from(buf, pos)
+                pos += 2
+            else:
+                r.pos = pos
+                self.feature_updates = (
+                    []
+                    if feature_updates_count == 1
+                    else FeatureUpdateKey.read_array(r, version, r.elements(feature_updates_count, 5))
+                )
+                pos = r.pos
+                tags = buf[pos]
+                pos += 1
+                self.validate_only = False
+            if tags:
+                pos = r.unknown_tags(pos - 1)
+            r.pos = pos
+        except MALFORMED as error:
+            raise r.malformed(error) from None
+        return self
 
     def write(self, w: Writer, version: int) -> None:
         if not 0 <= version <= 2:
             raise UnsupportedVersion("UpdateFeaturesRequest", version)
-        w.int32(self.timeout_ms)
-        w.compact_count(len(self.feature_updates))
-        for feature_update in self.feature_updates:
-            feature_update.write(w, version)
+        buf = w.buf
+        buf += _I32.pack(self.timeout_ms)
         if version >= 1:
-            w.boolean(self.validate_only)
+            if self.feature_updates:
+                FeatureUpdateKey.write_array(self.feature_updates, w, version)
+            else:
+                buf.append(1)
+            buf += _BOOL_NO_TAGS.pack(self.validate_only)
         else:
+            if self.feature_updates:
+                FeatureUpdateKey.write_array(self.feature_updates, w, version)
+            else:
+                buf.append(1)
+            buf.append(0)
             if self.validate_only:
                 raise UnsupportedField("UpdateFeaturesRequest.validate_only", version)
-        w.no_tags()
 
 
 @attrs.define
@@ -95,17 +160,29 @@ class UpdatableFeatureResult:
 
     @classmethod
     def read(cls, r: Reader, version: int) -> UpdatableFeatureResult:
-        feature = r.compact_string()
-        error_code = r.int16()
-        error_message = r.compact_nullable_string()
+        self = cls.__new__(cls)
+        self.feature = r.compact_string()
+        self.error_code = r.int16()
+        self.error_message = r.compact_nullable_string()
         r.skip_tags()
-        return cls(feature, error_code, error_message)
+        return self
 
-    def write(self, w: Writer, version: int) -> None:
-        w.compact_string(self.feature)
-        w.int16(self.error_code)
-        w.compact_nullable_string(self.error_message)
-        w.no_tags()
+    @staticmethod
+    def write_array(items: list[UpdatableFeatureResult], w: Writer, version: int) -> None:
+        buf = w.buf
+        count = len(items) + 1
+        if count < 128:
+            buf.append(count)
+        else:
+            w.unsigned_varint(count)
+        for self in items:
+            w.compact_string(self.feature)
+            buf += _I16.pack(self.error_code)
+            if self.error_message is None:
+                buf.append(0)
+            else:
+                w.compact_string(self.error_message)
+            buf.append(0)
 
 
 @attrs.define
@@ -123,23 +200,34 @@ class UpdateFeaturesResponse:
     def read(cls, r: Reader, version: int) -> UpdateFeaturesResponse:
         if not 0 <= version <= 2:
             raise UnsupportedVersion("UpdateFeaturesResponse", version)
-        throttle_time_ms, error_code = r.unpack(_I32_I16)
-        error_message = r.compact_nullable_string()
-        results: list[UpdatableFeatureResult]
+        self = cls.__new__(cls)
+        self.throttle_time_ms, self.error_code = r.unpack(_I32_I16)
+        self.error_message = r.compact_nullable_string()
         if version >= 2:
-            results = []
+            self.results = []
         else:
-            results = [UpdatableFeatureResult.read(r, version) for _ in range(r.compact_count(5))]
+            self.results = [UpdatableFeatureResult.read(r, version) for _ in range(r.compact_count(5))]
         r.skip_tags()
-        return cls(throttle_time_ms, error_code, error_message, results)
+        return self
 
     def write(self, w: Writer, version: int) -> None:
         if not 0 <= version <= 2:
             raise UnsupportedVersion("UpdateFeaturesResponse", version)
-        w.buf += _I32_I16.pack(self.throttle_time_ms, self.error_code)
-        w.compact_nullable_string(self.error_message)
-        if version <= 1:
-            w.compact_count(len(self.results))
-            for result in self.results:
-                result.write(w, version)
-        w.no_tags()
+        buf = w.buf
+        buf += _I32_I16.pack(self.throttle_time_ms, self.error_code)
+        if version >= 2:
+            if self.error_message is None:
+                buf.append(0)
+            else:
+                w.compact_string(self.error_message)
+            buf.append(0)
+        else:
+            if self.error_message is None:
+                buf.append(0)
+            else:
+                w.compact_string(self.error_message)
+            if self.results:
+                UpdatableFeatureResult.write_array(self.results, w, version)
+            else:
+                buf.append(1)
+            buf.append(0)

@@ -10,11 +10,16 @@ from typing import ClassVar
 
 import attrs
 
-from kwire_protocol.wire import NULL_UUID, Reader, UnsupportedVersion, Uuid, Writer
+from kwire_protocol.wire import MALFORMED, NULL_UUID, SHORT_TEXT, Reader, UnsupportedVersion, Uuid, Writer
 
-_I16_I16 = Struct(">hh")
+_I16_I16_HEAD = Struct(">hhB")
+_I16_I16_NO_TAGS = Struct(">hhx")
 _I32_I16 = Struct(">ih")
 _I32_I32 = Struct(">ii")
+_I32_I32_UUID_HEAD = Struct(">ii16sB")
+_I32_NO_TAGS = Struct(">ix")
+_UI16_HEAD = Struct(">HB")
+_UI16_NO_TAGS = Struct(">Hx")
 
 
 @attrs.define
@@ -24,18 +29,53 @@ class Listener:
     port: int = 0
 
     @classmethod
-    def read(cls, r: Reader, version: int) -> Listener:
-        name = r.compact_string()
-        host = r.compact_string()
-        port = r.uint16()
-        r.skip_tags()
-        return cls(name, host, port)
+    def read_array(cls, r: Reader, version: int, count: int) -> list[Listener]:
+        buf = r.buf
+        pos = r.pos
+        new = cls.__new__
+        items: list[Listener] = []
+        for _ in range(count):
+            self = new(cls)
+            name_size = buf[pos]
+            pos += 1
+            if 0 < name_size < 128:
+                text, host_size = SHORT_TEXT[name_size].unpack_from(buf, pos)
+                self.name = text.decode()
+                pos += name_size
+            else:
+                r.pos = pos - 1
+                self.name = r.compact_string()
+                pos = r.pos
+                host_size = buf[pos]
+                pos += 1
+            if 0 < host_size < 128:
+                text, _ = SHORT_TEXT[host_size].unpack_from(buf, pos)
+                self.host = text.decode()
+                pos += host_size - 1
+            else:
+                r.pos = pos - 1
+                self.host = r.compact_string()
+                pos = r.pos
+            self.port, tags = _UI16_HEAD.unpack_from(buf, pos)
+            pos += 3
+            if tags:
+                pos = r.unknown_tags(pos - 1)
+            items.append(self)
+        r.pos = pos
+        return items
 
-    def write(self, w: Writer, version: int) -> None:
-        w.compact_string(self.name)
-        w.compact_string(self.host)
-        w.uint16(self.port)
-        w.no_tags()
+    @staticmethod
+    def write_array(items: list[Listener], w: Writer, version: int) -> None:
+        buf = w.buf
+        count = len(items) + 1
+        if count < 128:
+            buf.append(count)
+        else:
+            w.unsigned_varint(count)
+        for self in items:
+            w.compact_string(self.name)
+            w.compact_string(self.host)
+            buf += _UI16_NO_TAGS.pack(self.port)
 
 
 @attrs.define
@@ -45,13 +85,19 @@ class KRaftVersionFeature:
 
     @classmethod
     def read(cls, r: Reader, version: int) -> KRaftVersionFeature:
-        min_supported_version, max_supported_version = r.unpack(_I16_I16)
-        r.skip_tags()
-        return cls(min_supported_version, max_supported_version)
+        buf = r.buf
+        pos = r.pos
+        self = cls.__new__(cls)
+        self.min_supported_version, self.max_supported_version, tags = _I16_I16_HEAD.unpack_from(buf, pos)
+        pos += 5
+        if tags:
+            pos = r.unknown_tags(pos - 1)
+        r.pos = pos
+        return self
 
     def write(self, w: Writer, version: int) -> None:
-        w.buf += _I16_I16.pack(self.min_supported_version, self.max_supported_version)
-        w.no_tags()
+        buf = w.buf
+        buf += _I16_I16_NO_TAGS.pack(self.min_supported_version, self.max_supported_version)
 
 
 @attrs.define
@@ -71,25 +117,59 @@ class UpdateRaftVoterRequest:
     def read(cls, r: Reader, version: int) -> UpdateRaftVoterRequest:
         if version != 0:
             raise UnsupportedVersion("UpdateRaftVoterRequest", version)
-        cluster_id = r.compact_nullable_string()
-        current_leader_epoch, voter_id = r.unpack(_I32_I32)
-        voter_directory_id = r.uuid()
-        listeners = [Listener.read(r, version) for _ in range(r.compact_count(5))]
-        k_raft_version_feature = KRaftVersionFeature.read(r, version)
-        r.skip_tags()
-        return cls(cluster_id, current_leader_epoch, voter_id, voter_directory_id, listeners, k_raft_version_feature)
+        try:
+            buf = r.buf
+            pos = r.pos
+            self = cls.__new__(cls)
+            cluster_id_size = buf[pos]
+            pos += 1
+            if 0 < cluster_id_size < 128:
+                text, _ = SHORT_TEXT[cluster_id_size].unpack_from(buf, pos)
+                self.cluster_id = text.decode()
+                pos += cluster_id_size - 1
+            elif cluster_id_size == 0:
+                self.cluster_id = None
+            else:
+                r.pos = pos - 1
+                self.cluster_id = r.compact_nullable_string()
+                pos = r.pos
+            self.current_leader_epoch, self.voter_id, self.voter_directory_id, listeners_count = (
+                _I32_I32_UUID_HEAD.unpack_from(buf, pos)
+            )
+            pos += 25
+            r.pos = pos
+            self.listeners = (
+                [] if listeners_count == 1 else Listener.read_array(r, version, r.elements(listeners_count, 5))
+            )
+            pos = r.pos
+            r.pos = pos
+            self.k_raft_version_feature = KRaftVersionFeature.read(r, version)
+            pos = r.pos
+            tags = buf[pos]
+            pos += 1
+            if tags:
+                pos = r.unknown_tags(pos - 1)
+            r.pos = pos
+        except MALFORMED as error:
+            raise r.malformed(error) from None
+        return self
 
     def write(self, w: Writer, version: int) -> None:
         if version != 0:
             raise UnsupportedVersion("UpdateRaftVoterRequest", version)
-        w.compact_nullable_string(self.cluster_id)
-        w.buf += _I32_I32.pack(self.current_leader_epoch, self.voter_id)
+        buf = w.buf
+        if self.cluster_id is None:
+            buf.append(0)
+        else:
+            w.compact_string(self.cluster_id)
+        buf += _I32_I32.pack(self.current_leader_epoch, self.voter_id)
         w.uuid(self.voter_directory_id)
-        w.compact_count(len(self.listeners))
-        for listener in self.listeners:
-            listener.write(w, version)
+        if self.listeners:
+            Listener.write_array(self.listeners, w, version)
+        else:
+            buf.append(1)
         self.k_raft_version_feature.write(w, version)
-        w.no_tags()
+        buf.append(0)
 
 
 @attrs.define
@@ -101,17 +181,18 @@ class CurrentLeader:
 
     @classmethod
     def read(cls, r: Reader, version: int) -> CurrentLeader:
-        leader_id, leader_epoch = r.unpack(_I32_I32)
-        host = r.compact_string()
-        port = r.int32()
+        self = cls.__new__(cls)
+        self.leader_id, self.leader_epoch = r.unpack(_I32_I32)
+        self.host = r.compact_string()
+        self.port = r.int32()
         r.skip_tags()
-        return cls(leader_id, leader_epoch, host, port)
+        return self
 
     def write(self, w: Writer, version: int) -> None:
-        w.buf += _I32_I32.pack(self.leader_id, self.leader_epoch)
+        buf = w.buf
+        buf += _I32_I32.pack(self.leader_id, self.leader_epoch)
         w.compact_string(self.host)
-        w.int32(self.port)
-        w.no_tags()
+        buf += _I32_NO_TAGS.pack(self.port)
 
 
 @attrs.define
@@ -128,18 +209,21 @@ class UpdateRaftVoterResponse:
     def read(cls, r: Reader, version: int) -> UpdateRaftVoterResponse:
         if version != 0:
             raise UnsupportedVersion("UpdateRaftVoterResponse", version)
-        throttle_time_ms, error_code = r.unpack(_I32_I16)
-        current_leader: CurrentLeader | None = None
+        self = cls.__new__(cls)
+        self.throttle_time_ms, self.error_code = r.unpack(_I32_I16)
+        self.current_leader = None
         for tag in r.tags():
             if tag == 0:
-                current_leader = CurrentLeader.read(r, version)
-        return cls(throttle_time_ms, error_code, current_leader)
+                self.current_leader = CurrentLeader.read(r, version)
+        return self
 
     def write(self, w: Writer, version: int) -> None:
         if version != 0:
             raise UnsupportedVersion("UpdateRaftVoterResponse", version)
-        w.buf += _I32_I16.pack(self.throttle_time_ms, self.error_code)
-        tags = w.begin_tags()
+        buf = w.buf
+        buf += _I32_I16.pack(self.throttle_time_ms, self.error_code)
+        tags = len(buf)
+        buf.append(0)
         if self.current_leader is not None:
             start = w.begin_tag(tags, 0)
             self.current_leader.write(w, version)

@@ -10,12 +10,29 @@ from typing import ClassVar
 
 import attrs
 
-from kwire_protocol.wire import NULL_UUID, Reader, UnsupportedField, UnsupportedVersion, Uuid, Writer
+from kwire_protocol.wire import (
+    MALFORMED,
+    NULL_UUID,
+    SHORT_TEXT,
+    Reader,
+    UnsupportedField,
+    UnsupportedVersion,
+    Uuid,
+    Writer,
+)
 
+_I16 = Struct(">h")
+_I32 = Struct(">i")
+_I32_HEAD = Struct(">iB")
 _I32_I16_I32_I32_BOOL = Struct(">ihii?")
+_I32_I16_I32_I32_BOOL_NO_TAGS = Struct(">ihii?x")
 _I32_I32_I32 = Struct(">iii")
-_I32_I64 = Struct(">iq")
-_I32_I64_BOOL = Struct(">iq?")
+_I32_I32_I32_I32_I64_HEAD = Struct(">iiiiqB")
+_I32_I32_I32_UUID_UUID_I32_I64_BOOL_HEAD = Struct(">iii16s16siq?B")
+_I32_I32_I32_UUID_UUID_I32_I64_HEAD = Struct(">iii16s16siqB")
+_I32_I64_BOOL_NO_TAGS = Struct(">iq?x")
+_I32_I64_NO_TAGS = Struct(">iqx")
+_UI16_NO_TAGS = Struct(">Hx")
 
 
 @attrs.define
@@ -30,43 +47,77 @@ class VoteRequestPartitionData:
     pre_vote: bool = False  # v2+
 
     @classmethod
-    def read(cls, r: Reader, version: int) -> VoteRequestPartitionData:
-        partition_index, replica_epoch, replica_id = r.unpack(_I32_I32_I32)
-        if version >= 1:
-            replica_directory_id = r.uuid()
-            voter_directory_id = r.uuid()
-        else:
-            replica_directory_id = NULL_UUID
-            voter_directory_id = NULL_UUID
-        if version >= 2:
-            last_offset_epoch, last_offset, pre_vote = r.unpack(_I32_I64_BOOL)
-        else:
-            last_offset_epoch, last_offset = r.unpack(_I32_I64)
-            pre_vote = False
-        r.skip_tags()
-        return cls(
-            partition_index,
-            replica_epoch,
-            replica_id,
-            replica_directory_id,
-            voter_directory_id,
-            last_offset_epoch,
-            last_offset,
-            pre_vote,
-        )
+    def read_array(cls, r: Reader, version: int, count: int) -> list[VoteRequestPartitionData]:
+        buf = r.buf
+        pos = r.pos
+        new = cls.__new__
+        items: list[VoteRequestPartitionData] = []
+        for _ in range(count):
+            self = new(cls)
+            if version >= 2:
+                (
+                    self.partition_index,
+                    self.replica_epoch,
+                    self.replica_id,
+                    self.replica_directory_id,
+                    self.voter_directory_id,
+                    self.last_offset_epoch,
+                    self.last_offset,
+                    self.pre_vote,
+                    tags,
+                ) = _I32_I32_I32_UUID_UUID_I32_I64_BOOL_HEAD.unpack_from(buf, pos)
+                pos += 58
+            elif version >= 1:
+                (
+                    self.partition_index,
+                    self.replica_epoch,
+                    self.replica_id,
+                    self.replica_directory_id,
+                    self.voter_directory_id,
+                    self.last_offset_epoch,
+                    self.last_offset,
+                    tags,
+                ) = _I32_I32_I32_UUID_UUID_I32_I64_HEAD.unpack_from(buf, pos)
+                pos += 57
+                self.pre_vote = False
+            else:
+                (
+                    self.partition_index,
+                    self.replica_epoch,
+                    self.replica_id,
+                    self.last_offset_epoch,
+                    self.last_offset,
+                    tags,
+                ) = _I32_I32_I32_I32_I64_HEAD.unpack_from(buf, pos)
+                pos += 25
+                self.replica_directory_id = NULL_UUID
+                self.voter_directory_id = NULL_UUID
+                self.pre_vote = False
+            if tags:
+                pos = r.unknown_tags(pos - 1)
+            items.append(self)
+        r.pos = pos
+        return items
 
-    def write(self, w: Writer, version: int) -> None:
-        w.buf += _I32_I32_I32.pack(self.partition_index, self.replica_epoch, self.replica_id)
-        if version >= 1:
-            w.uuid(self.replica_directory_id)
-            w.uuid(self.voter_directory_id)
-        if version >= 2:
-            w.buf += _I32_I64_BOOL.pack(self.last_offset_epoch, self.last_offset, self.pre_vote)
+    @staticmethod
+    def write_array(items: list[VoteRequestPartitionData], w: Writer, version: int) -> None:
+        buf = w.buf
+        count = len(items) + 1
+        if count < 128:
+            buf.append(count)
         else:
-            if self.pre_vote:
-                raise UnsupportedField("VoteRequestPartitionData.pre_vote", version)
-            w.buf += _I32_I64.pack(self.last_offset_epoch, self.last_offset)
-        w.no_tags()
+            w.unsigned_varint(count)
+        for self in items:
+            buf += _I32_I32_I32.pack(self.partition_index, self.replica_epoch, self.replica_id)
+            if version >= 1:
+                w.uuid(self.replica_directory_id)
+                w.uuid(self.voter_directory_id)
+            if version >= 2:
+                buf += _I32_I64_BOOL_NO_TAGS.pack(self.last_offset_epoch, self.last_offset, self.pre_vote)
+            else:
+                if self.pre_vote:
+                    raise UnsupportedField("VoteRequestPartitionData.pre_vote", version)
+                buf += _I32_I64_NO_TAGS.pack(self.last_offset_epoch, self.last_offset)
 
 
 @attrs.define
@@ -75,18 +126,55 @@ class VoteRequestTopicData:
     partitions: list[VoteRequestPartitionData] = attrs.Factory(list)
 
     @classmethod
-    def read(cls, r: Reader, version: int) -> VoteRequestTopicData:
-        topic_name = r.compact_string()
-        partitions = [VoteRequestPartitionData.read(r, version) for _ in range(r.compact_count(25))]
-        r.skip_tags()
-        return cls(topic_name, partitions)
+    def read_array(cls, r: Reader, version: int, count: int) -> list[VoteRequestTopicData]:
+        buf = r.buf
+        pos = r.pos
+        new = cls.__new__
+        items: list[VoteRequestTopicData] = []
+        for _ in range(count):
+            self = new(cls)
+            topic_name_size = buf[pos]
+            pos += 1
+            if 0 < topic_name_size < 128:
+                text, partitions_count = SHORT_TEXT[topic_name_size].unpack_from(buf, pos)
+                self.topic_name = text.decode()
+                pos += topic_name_size
+            else:
+                r.pos = pos - 1
+                self.topic_name = r.compact_string()
+                pos = r.pos
+                partitions_count = buf[pos]
+                pos += 1
+            r.pos = pos
+            self.partitions = (
+                []
+                if partitions_count == 1
+                else VoteRequestPartitionData.read_array(r, version, r.elements(partitions_count, 25))
+            )
+            pos = r.pos
+            tags = buf[pos]
+            pos += 1
+            if tags:
+                pos = r.unknown_tags(pos - 1)
+            items.append(self)
+        r.pos = pos
+        return items
 
-    def write(self, w: Writer, version: int) -> None:
-        w.compact_string(self.topic_name)
-        w.compact_count(len(self.partitions))
-        for partition in self.partitions:
-            partition.write(w, version)
-        w.no_tags()
+    @staticmethod
+    def write_array(items: list[VoteRequestTopicData], w: Writer, version: int) -> None:
+        buf = w.buf
+        count = len(items) + 1
+        if count < 128:
+            buf.append(count)
+        else:
+            w.unsigned_varint(count)
+        for self in items:
+            w.compact_string(self.topic_name)
+            if self.partitions:
+                VoteRequestPartitionData.write_array(self.partitions, w, version)
+            else:
+                buf.append(1)
+            buf.append(0)
 
 
 @attrs.define
@@ -103,25 +191,70 @@ class VoteRequest:
     def read(cls, r: Reader, version: int) -> VoteRequest:
         if not 0 <= version <= 2:
             raise UnsupportedVersion("VoteRequest", version)
-        cluster_id = r.compact_nullable_string()
-        if version >= 1:
-            voter_id = r.int32()
-        else:
-            voter_id = -1
-        topics = [VoteRequestTopicData.read(r, version) for _ in range(r.compact_count(3))]
-        r.skip_tags()
-        return cls(cluster_id, voter_id, topics)
+        try:
+            buf = r.buf
+            pos = r.pos
+            self = cls.__new__(cls)
+            cluster_id_size = buf[pos]
+            pos += 1
+            if version >= 1:
+                if 0 < cluster_id_size < 128:
+                    text, _ = SHORT_TEXT[cluster_id_size].unpack_from(buf, pos)
+                    self.cluster_id = text.decode()
+                    pos += cluster_id_size - 1
+                elif cluster_id_size == 0:
+                    self.cluster_id = None
+                else:
+                    r.pos = pos - 1
+                    self.cluster_id = r.compact_nullable_string()
+                    pos = r.pos
+                self.voter_id, topics_count = _I32_HEAD.unpack_from(buf, pos)
+                pos += 5
+            else:
+                if 0 < cluster_id_size < 128:
+                    text, topics_count = SHORT_TEXT[cluster_id_size].unpack_from(buf, pos)
+                    self.cluster_id = text.decode()
+                    pos += cluster_id_size
+                elif cluster_id_size == 0:
+                    self.cluster_id = None
+                    topics_count = buf[pos]
+                    pos += 1
+                else:
+                    r.pos = pos - 1
+                    self.cluster_id = r.compact_nullable_string()
+                    pos = r.pos
+                    topics_count = buf[pos]
+                    pos += 1
+                self.voter_id = -1
+            r.pos = pos
+            self.topics = (
+                [] if topics_count == 1 else VoteRequestTopicData.read_array(r, version, r.elements(topics_count, 3))
+            )
+            pos = r.pos
+            tags = buf[pos]
+            pos += 1
+            if tags:
+                pos = r.unknown_tags(pos - 1)
+            r.pos = pos
+        except MALFORMED as error:
+            raise r.malformed(error) from None
+        return self
 
     def write(self, w: Writer, version: int) -> None:
         if not 0 <= version <= 2:
             raise UnsupportedVersion("VoteRequest", version)
-        w.compact_nullable_string(self.cluster_id)
+        buf = w.buf
+        if self.cluster_id is None:
+            buf.append(0)
+        else:
+            w.compact_string(self.cluster_id)
         if version >= 1:
-            w.int32(self.voter_id)
-        w.compact_count(len(self.topics))
-        for topic in self.topics:
-            topic.write(w, version)
-        w.no_tags()
+            buf += _I32.pack(self.voter_id)
+        if self.topics:
+            VoteRequestTopicData.write_array(self.topics, w, version)
+        else:
+            buf.append(1)
+        buf.append(0)
 
 
 @attrs.define
@@ -134,15 +267,25 @@ class VoteResponsePartitionData:
 
     @classmethod
     def read(cls, r: Reader, version: int) -> VoteResponsePartitionData:
-        partition_index, error_code, leader_id, leader_epoch, vote_granted = r.unpack(_I32_I16_I32_I32_BOOL)
-        r.skip_tags()
-        return cls(partition_index, error_code, leader_id, leader_epoch, vote_granted)
-
-    def write(self, w: Writer, version: int) -> None:
-        w.buf += _I32_I16_I32_I32_BOOL.pack(
-            self.partition_index, self.error_code, self.leader_id, self.leader_epoch, self.vote_granted
+        self = cls.__new__(cls)
+        self.partition_index, self.error_code, self.leader_id, self.leader_epoch, self.vote_granted = r.unpack(
+            _I32_I16_I32_I32_BOOL
         )
-        w.no_tags()
+        r.skip_tags()
+        return self
+
+    @staticmethod
+    def write_array(items: list[VoteResponsePartitionData], w: Writer, version: int) -> None:
+        buf = w.buf
+        count = len(items) + 1
+        if count < 128:
+            buf.append(count)
+        else:
+            w.unsigned_varint(count)
+        for self in items:
+            buf += _I32_I16_I32_I32_BOOL_NO_TAGS.pack(
+                self.partition_index, self.error_code, self.leader_id, self.leader_epoch, self.vote_granted
+            )
 
 
 @attrs.define
@@ -152,17 +295,27 @@ class VoteResponseTopicData:
 
     @classmethod
     def read(cls, r: Reader, version: int) -> VoteResponseTopicData:
-        topic_name = r.compact_string()
-        partitions = [VoteResponsePartitionData.read(r, version) for _ in range(r.compact_count(16))]
+        self = cls.__new__(cls)
+        self.topic_name = r.compact_string()
+        self.partitions = [VoteResponsePartitionData.read(r, version) for _ in range(r.compact_count(16))]
         r.skip_tags()
-        return cls(topic_name, partitions)
+        return self
 
-    def write(self, w: Writer, version: int) -> None:
-        w.compact_string(self.topic_name)
-        w.compact_count(len(self.partitions))
-        for partition in self.partitions:
-            partition.write(w, version)
-        w.no_tags()
+    @staticmethod
+    def write_array(items: list[VoteResponseTopicData], w: Writer, version: int) -> None:
+        buf = w.buf
+        count = len(items) + 1
+        if count < 128:
+            buf.append(count)
+        else:
+            w.unsigned_varint(count)
+        for self in items:
+            w.compact_string(self.topic_name)
+            if self.partitions:
+                VoteResponsePartitionData.write_array(self.partitions, w, version)
+            else:
+                buf.append(1)
+            buf.append(0)
 
 
 @attrs.define
@@ -173,17 +326,25 @@ class NodeEndpoint:
 
     @classmethod
     def read(cls, r: Reader, version: int) -> NodeEndpoint:
-        node_id = r.int32()
-        host = r.compact_string()
-        port = r.uint16()
+        self = cls.__new__(cls)
+        self.node_id = r.int32()
+        self.host = r.compact_string()
+        self.port = r.uint16()
         r.skip_tags()
-        return cls(node_id, host, port)
+        return self
 
-    def write(self, w: Writer, version: int) -> None:
-        w.int32(self.node_id)
-        w.compact_string(self.host)
-        w.uint16(self.port)
-        w.no_tags()
+    @staticmethod
+    def write_array(items: list[NodeEndpoint], w: Writer, version: int) -> None:
+        buf = w.buf
+        count = len(items) + 1
+        if count < 128:
+            buf.append(count)
+        else:
+            w.unsigned_varint(count)
+        for self in items:
+            buf += _I32.pack(self.node_id)
+            w.compact_string(self.host)
+            buf += _UI16_NO_TAGS.pack(self.port)
 
 
 @attrs.define
@@ -200,27 +361,29 @@ class VoteResponse:
     def read(cls, r: Reader, version: int) -> VoteResponse:
         if not 0 <= version <= 2:
             raise UnsupportedVersion("VoteResponse", version)
-        error_code = r.int16()
-        topics = [VoteResponseTopicData.read(r, version) for _ in range(r.compact_count(3))]
-        node_endpoints: list[NodeEndpoint] = []
+        self = cls.__new__(cls)
+        self.error_code = r.int16()
+        self.topics = [VoteResponseTopicData.read(r, version) for _ in range(r.compact_count(3))]
+        self.node_endpoints = []
         for tag in r.tags():
             if tag == 0 and version >= 1:
-                node_endpoints = [NodeEndpoint.read(r, version) for _ in range(r.compact_count(8))]
-        return cls(error_code, topics, node_endpoints)
+                self.node_endpoints = [NodeEndpoint.read(r, version) for _ in range(r.compact_count(8))]
+        return self
 
     def write(self, w: Writer, version: int) -> None:
         if not 0 <= version <= 2:
             raise UnsupportedVersion("VoteResponse", version)
-        w.int16(self.error_code)
-        w.compact_count(len(self.topics))
-        for topic in self.topics:
-            topic.write(w, version)
+        buf = w.buf
+        buf += _I16.pack(self.error_code)
+        if self.topics:
+            VoteResponseTopicData.write_array(self.topics, w, version)
+        else:
+            buf.append(1)
         if version <= 0 and self.node_endpoints:
             raise UnsupportedField("VoteResponse.node_endpoints", version)
-        tags = w.begin_tags()
+        tags = len(buf)
+        buf.append(0)
         if self.node_endpoints:
             start = w.begin_tag(tags, 0)
-            w.compact_count(len(self.node_endpoints))
-            for node_endpoint in self.node_endpoints:
-                node_endpoint.write(w, version)
+            NodeEndpoint.write_array(self.node_endpoints, w, version)
             w.end_tag(start)

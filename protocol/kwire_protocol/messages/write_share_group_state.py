@@ -10,12 +10,16 @@ from typing import ClassVar
 
 import attrs
 
-from kwire_protocol.wire import NULL_UUID, Reader, UnsupportedVersion, Uuid, Writer
+from kwire_protocol.wire import MALFORMED, NULL_UUID, SHORT_TEXT, Reader, UnsupportedVersion, Uuid, Writer
 
 _I32_I16 = Struct(">ih")
 _I32_I32_I32_I64 = Struct(">iiiq")
+_I32_I32_I32_I64_HEAD = Struct(">iiiqB")
 _I32_I32_I32_I64_I32 = Struct(">iiiqi")
-_I64_I64_I8_I16 = Struct(">qqbh")
+_I32_I32_I32_I64_I32_HEAD = Struct(">iiiqiB")
+_I64_I64_I8_I16_HEAD = Struct(">qqbhB")
+_I64_I64_I8_I16_NO_TAGS = Struct(">qqbhx")
+_UUID_HEAD = Struct(">16sB")
 
 
 @attrs.define
@@ -26,14 +30,35 @@ class StateBatch:
     delivery_count: int = 0
 
     @classmethod
-    def read(cls, r: Reader, version: int) -> StateBatch:
-        first_offset, last_offset, delivery_state, delivery_count = r.unpack(_I64_I64_I8_I16)
-        r.skip_tags()
-        return cls(first_offset, last_offset, delivery_state, delivery_count)
+    def read_array(cls, r: Reader, version: int, count: int) -> list[StateBatch]:
+        buf = r.buf
+        pos = r.pos
+        new = cls.__new__
+        items: list[StateBatch] = []
+        for _ in range(count):
+            self = new(cls)
+            self.first_offset, self.last_offset, self.delivery_state, self.delivery_count, tags = (
+                _I64_I64_I8_I16_HEAD.unpack_from(buf, pos)
+            )
+            pos += 20
+            if tags:
+                pos = r.unknown_tags(pos - 1)
+            items.append(self)
+        r.pos = pos
+        return items
 
-    def write(self, w: Writer, version: int) -> None:
-        w.buf += _I64_I64_I8_I16.pack(self.first_offset, self.last_offset, self.delivery_state, self.delivery_count)
-        w.no_tags()
+    @staticmethod
+    def write_array(items: list[StateBatch], w: Writer, version: int) -> None:
+        buf = w.buf
+        count = len(items) + 1
+        if count < 128:
+            buf.append(count)
+        else:
+            w.unsigned_varint(count)
+        for self in items:
+            buf += _I64_I64_I8_I16_NO_TAGS.pack(
+                self.first_offset, self.last_offset, self.delivery_state, self.delivery_count
+            )
 
 
 @attrs.define
@@ -46,27 +71,64 @@ class PartitionData:
     state_batches: list[StateBatch] = attrs.Factory(list)
 
     @classmethod
-    def read(cls, r: Reader, version: int) -> PartitionData:
-        if version >= 1:
-            partition, state_epoch, leader_epoch, start_offset, delivery_complete_count = r.unpack(_I32_I32_I32_I64_I32)
-        else:
-            partition, state_epoch, leader_epoch, start_offset = r.unpack(_I32_I32_I32_I64)
-            delivery_complete_count = -1
-        state_batches = [StateBatch.read(r, version) for _ in range(r.compact_count(20))]
-        r.skip_tags()
-        return cls(partition, state_epoch, leader_epoch, start_offset, delivery_complete_count, state_batches)
-
-    def write(self, w: Writer, version: int) -> None:
-        if version >= 1:
-            w.buf += _I32_I32_I32_I64_I32.pack(
-                self.partition, self.state_epoch, self.leader_epoch, self.start_offset, self.delivery_complete_count
+    def read_array(cls, r: Reader, version: int, count: int) -> list[PartitionData]:
+        buf = r.buf
+        pos = r.pos
+        new = cls.__new__
+        items: list[PartitionData] = []
+        for _ in range(count):
+            self = new(cls)
+            if version >= 1:
+                (
+                    self.partition,
+                    self.state_epoch,
+                    self.leader_epoch,
+                    self.start_offset,
+                    self.delivery_complete_count,
+                    state_batches_count,
+                ) = _I32_I32_I32_I64_I32_HEAD.unpack_from(buf, pos)
+                pos += 25
+            else:
+                self.partition, self.state_epoch, self.leader_epoch, self.start_offset, state_batches_count = (
+                    _I32_I32_I32_I64_HEAD.unpack_from(buf, pos)
+                )
+                pos += 21
+                self.delivery_complete_count = -1
+            r.pos = pos
+            self.state_batches = (
+                []
+                if state_batches_count == 1
+                else StateBatch.read_array(r, version, r.elements(state_batches_count, 20))
             )
+            pos = r.pos
+            tags = buf[pos]
+            pos += 1
+            if tags:
+                pos = r.unknown_tags(pos - 1)
+            items.append(self)
+        r.pos = pos
+        return items
+
+    @staticmethod
+    def write_array(items: list[PartitionData], w: Writer, version: int) -> None:
+        buf = w.buf
+        count = len(items) + 1
+        if count < 128:
+            buf.append(count)
         else:
-            w.buf += _I32_I32_I32_I64.pack(self.partition, self.state_epoch, self.leader_epoch, self.start_offset)
-        w.compact_count(len(self.state_batches))
-        for state_batch in self.state_batches:
-            state_batch.write(w, version)
-        w.no_tags()
+            w.unsigned_varint(count)
+        for self in items:
+            if version >= 1:
+                buf += _I32_I32_I32_I64_I32.pack(
+                    self.partition, self.state_epoch, self.leader_epoch, self.start_offset, self.delivery_complete_count
+                )
+            else:
+                buf += _I32_I32_I32_I64.pack(self.partition, self.state_epoch, self.leader_epoch, self.start_offset)
+            if self.state_batches:
+                StateBatch.write_array(self.state_batches, w, version)
+            else:
+                buf.append(1)
+            buf.append(0)
 
 
 @attrs.define
@@ -75,18 +137,43 @@ class WriteStateData:
     partitions: list[PartitionData] = attrs.Factory(list)
 
     @classmethod
-    def read(cls, r: Reader, version: int) -> WriteStateData:
-        topic_id = r.uuid()
-        partitions = [PartitionData.read(r, version) for _ in range(r.compact_count(22))]
-        r.skip_tags()
-        return cls(topic_id, partitions)
+    def read_array(cls, r: Reader, version: int, count: int) -> list[WriteStateData]:
+        buf = r.buf
+        pos = r.pos
+        new = cls.__new__
+        items: list[WriteStateData] = []
+        for _ in range(count):
+            self = new(cls)
+            self.topic_id, partitions_count = _UUID_HEAD.unpack_from(buf, pos)
+            pos += 17
+            r.pos = pos
+            self.partitions = (
+                [] if partitions_count == 1 else PartitionData.read_array(r, version, r.elements(partitions_count, 22))
+            )
+            pos = r.pos
+            tags = buf[pos]
+            pos += 1
+            if tags:
+                pos = r.unknown_tags(pos - 1)
+            items.append(self)
+        r.pos = pos
+        return items
 
-    def write(self, w: Writer, version: int) -> None:
-        w.uuid(self.topic_id)
-        w.compact_count(len(self.partitions))
-        for partition in self.partitions:
-            partition.write(w, version)
-        w.no_tags()
+    @staticmethod
+    def write_array(items: list[WriteStateData], w: Writer, version: int) -> None:
+        buf = w.buf
+        count = len(items) + 1
+        if count < 128:
+            buf.append(count)
+        else:
+            w.unsigned_varint(count)
+        for self in items:
+            w.uuid(self.topic_id)
+            if self.partitions:
+                PartitionData.write_array(self.partitions, w, version)
+            else:
+                buf.append(1)
+            buf.append(0)
 
 
 @attrs.define
@@ -102,19 +189,46 @@ class WriteShareGroupStateRequest:
     def read(cls, r: Reader, version: int) -> WriteShareGroupStateRequest:
         if not 0 <= version <= 1:
             raise UnsupportedVersion("WriteShareGroupStateRequest", version)
-        group_id = r.compact_string()
-        topics = [WriteStateData.read(r, version) for _ in range(r.compact_count(18))]
-        r.skip_tags()
-        return cls(group_id, topics)
+        try:
+            buf = r.buf
+            pos = r.pos
+            self = cls.__new__(cls)
+            group_id_size = buf[pos]
+            pos += 1
+            if 0 < group_id_size < 128:
+                text, topics_count = SHORT_TEXT[group_id_size].unpack_from(buf, pos)
+                self.group_id = text.decode()
+                pos += group_id_size
+            else:
+                r.pos = pos - 1
+                self.group_id = r.compact_string()
+                pos = r.pos
+                topics_count = buf[pos]
+                pos += 1
+            r.pos = pos
+            self.topics = (
+                [] if topics_count == 1 else WriteStateData.read_array(r, version, r.elements(topics_count, 18))
+            )
+            pos = r.pos
+            tags = buf[pos]
+            pos += 1
+            if tags:
+                pos = r.unknown_tags(pos - 1)
+            r.pos = pos
+        except MALFORMED as error:
+            raise r.malformed(error) from None
+        return self
 
     def write(self, w: Writer, version: int) -> None:
         if not 0 <= version <= 1:
             raise UnsupportedVersion("WriteShareGroupStateRequest", version)
+        buf = w.buf
         w.compact_string(self.group_id)
-        w.compact_count(len(self.topics))
-        for topic in self.topics:
-            topic.write(w, version)
-        w.no_tags()
+        if self.topics:
+            WriteStateData.write_array(self.topics, w, version)
+        else:
+            buf.append(1)
+        buf.append(0)
 
 
 @attrs.define
@@ -125,15 +239,27 @@ class PartitionResult:
 
     @classmethod
     def read(cls, r: Reader, version: int) -> PartitionResult:
-        partition, error_code = r.unpack(_I32_I16)
-        error_message = r.compact_nullable_string()
+        self = cls.__new__(cls)
+        self.partition, self.error_code = r.unpack(_I32_I16)
+        self.error_message = r.compact_nullable_string()
         r.skip_tags()
-        return cls(partition, error_code, error_message)
+        return self
 
-    def write(self, w: Writer, version: int) -> None:
-        w.buf += _I32_I16.pack(self.partition, self.error_code)
-        w.compact_nullable_string(self.error_message)
-        w.no_tags()
+    @staticmethod
+    def write_array(items: list[PartitionResult], w: Writer, version: int) -> None:
+        buf = w.buf
+        count = len(items) + 1
+        if count < 128:
+            buf.append(count)
+        else:
+            w.unsigned_varint(count)
+        for self in items:
+            buf += _I32_I16.pack(self.partition, self.error_code)
+            if self.error_message is None:
+                buf.append(0)
+            else:
+                w.compact_string(self.error_message)
+            buf.append(0)
 
 
 @attrs.define
@@ -143,17 +269,27 @@ class WriteStateResult:
 
     @classmethod
     def read(cls, r: Reader, version: int) -> WriteStateResult:
-        topic_id = r.uuid()
-        partitions = [PartitionResult.read(r, version) for _ in range(r.compact_count(8))]
+        self = cls.__new__(cls)
+        self.topic_id = r.uuid()
+        self.partitions = [PartitionResult.read(r, version) for _ in range(r.compact_count(8))]
         r.skip_tags()
-        return cls(topic_id, partitions)
+        return self
 
-    def write(self, w: Writer, version: int) -> None:
-        w.uuid(self.topic_id)
-        w.compact_count(len(self.partitions))
-        for partition in self.partitions:
-            partition.write(w, version)
-        w.no_tags()
+    @staticmethod
+    def write_array(items: list[WriteStateResult], w: Writer, version: int) -> None:
+        buf = w.buf
+        count = len(items) + 1
+        if count < 128:
+            buf.append(count)
+        else:
+            w.unsigned_varint(count)
+        for self in items:
+            w.uuid(self.topic_id)
+            if self.partitions:
+                PartitionResult.write_array(self.partitions, w, version)
+            else:
+                buf.append(1)
+            buf.append(0)
 
 
 @attrs.define
@@ -168,14 +304,17 @@ class WriteShareGroupStateResponse:
     def read(cls, r: Reader, version: int) -> WriteShareGroupStateResponse:
         if not 0 <= version <= 1:
             raise UnsupportedVersion("WriteShareGroupStateResponse", version)
-        results = [WriteStateResult.read(r, version) for _ in range(r.compact_count(18))]
+        self = cls.__new__(cls)
+        self.results = [WriteStateResult.read(r, version) for _ in range(r.compact_count(18))]
         r.skip_tags()
-        return cls(results)
+        return self
 
     def write(self, w: Writer, version: int) -> None:
         if not 0 <= version <= 1:
             raise UnsupportedVersion("WriteShareGroupStateResponse", version)
-        w.compact_count(len(self.results))
-        for result in self.results:
-            result.write(w, version)
-        w.no_tags()
+        buf = w.buf
+        if self.results:
+            WriteStateResult.write_array(self.results, w, version)
+        else:
+            buf.append(1)
+        buf.append(0)

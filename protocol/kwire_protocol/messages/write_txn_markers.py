@@ -10,11 +10,17 @@ from typing import ClassVar
 
 import attrs
 
-from kwire_protocol.wire import Reader, UnsupportedVersion, Writer
+from kwire_protocol.wire import MALFORMED, SHORT_TEXT, Reader, UnsupportedVersion, Writer
 
+_I32_HEAD = Struct(">iB")
 _I32_I16 = Struct(">ih")
-_I32_I8 = Struct(">ib")
+_I32_I16_NO_TAGS = Struct(">ihx")
+_I32_I8_HEAD = Struct(">ibB")
+_I32_I8_NO_TAGS = Struct(">ibx")
+_I32_NO_TAGS = Struct(">ix")
+_I64 = Struct(">q")
 _I64_I16_BOOL = Struct(">qh?")
+_I64_I16_BOOL_HEAD = Struct(">qh?B")
 
 
 @attrs.define
@@ -23,17 +29,47 @@ class WritableTxnMarkerTopic:
     partition_indexes: list[int] = attrs.Factory(list)
 
     @classmethod
-    def read(cls, r: Reader, version: int) -> WritableTxnMarkerTopic:
-        name = r.compact_string()
-        partition_indexes = r.int32s(r.compact_count(4))
-        r.skip_tags()
-        return cls(name, partition_indexes)
+    def read_array(cls, r: Reader, version: int, count: int) -> list[WritableTxnMarkerTopic]:
+        buf = r.buf
+        pos = r.pos
+        new = cls.__new__
+        items: list[WritableTxnMarkerTopic] = []
+        for _ in range(count):
+            self = new(cls)
+            name_size = buf[pos]
+            pos += 1
+            if 0 < name_size < 128:
+                text, _ = SHORT_TEXT[name_size].unpack_from(buf, pos)
+                self.name = text.decode()
+                pos += name_size - 1
+            else:
+                r.pos = pos - 1
+                self.name = r.compact_string()
+                pos = r.pos
+            r.pos = pos
+            self.partition_indexes = r.int32s(r.compact_count(4))
+            pos = r.pos
+            tags = buf[pos]
+            pos += 1
+            if tags:
+                pos = r.unknown_tags(pos - 1)
+            items.append(self)
+        r.pos = pos
+        return items
 
-    def write(self, w: Writer, version: int) -> None:
-        w.compact_string(self.name)
-        w.compact_count(len(self.partition_indexes))
-        w.int32s(self.partition_indexes)
-        w.no_tags()
+    @staticmethod
+    def write_array(items: list[WritableTxnMarkerTopic], w: Writer, version: int) -> None:
+        buf = w.buf
+        count = len(items) + 1
+        if count < 128:
+            buf.append(count)
+        else:
+            w.unsigned_varint(count)
+        for self in items:
+            w.compact_string(self.name)
+            w.compact_count(len(self.partition_indexes))
+            w.int32s(self.partition_indexes)
+            buf.append(0)
 
 
 @attrs.define
@@ -46,27 +82,53 @@ class WritableTxnMarker:
     transaction_version: int = 0  # v2+
 
     @classmethod
-    def read(cls, r: Reader, version: int) -> WritableTxnMarker:
-        producer_id, producer_epoch, transaction_result = r.unpack(_I64_I16_BOOL)
-        topics = [WritableTxnMarkerTopic.read(r, version) for _ in range(r.compact_count(3))]
-        if version >= 2:
-            coordinator_epoch, transaction_version = r.unpack(_I32_I8)
-        else:
-            coordinator_epoch = r.int32()
-            transaction_version = 0
-        r.skip_tags()
-        return cls(producer_id, producer_epoch, transaction_result, topics, coordinator_epoch, transaction_version)
+    def read_array(cls, r: Reader, version: int, count: int) -> list[WritableTxnMarker]:
+        buf = r.buf
+        pos = r.pos
+        new = cls.__new__
+        items: list[WritableTxnMarker] = []
+        for _ in range(count):
+            self = new(cls)
+            self.producer_id, self.producer_epoch, self.transaction_result, topics_count = (
+                _I64_I16_BOOL_HEAD.unpack_from(buf, pos)
+            )
+            pos += 12
+            r.pos = pos
+            self.topics = (
+                [] if topics_count == 1 else WritableTxnMarkerTopic.read_array(r, version, r.elements(topics_count, 3))
+            )
+            pos = r.pos
+            if version >= 2:
+                self.coordinator_epoch, self.transaction_version, tags = _I32_I8_HEAD.unpack_from(buf, pos)
+                pos += 6
+            else:
+                self.coordinator_epoch, tags = _I32_HEAD.unpack_from(buf, pos)
+                pos += 5
+                self.transaction_version = 0
+            if tags:
+                pos = r.unknown_tags(pos - 1)
+            items.append(self)
+        r.pos = pos
+        return items
 
-    def write(self, w: Writer, version: int) -> None:
-        w.buf += _I64_I16_BOOL.pack(self.producer_id, self.producer_epoch, self.transaction_result)
-        w.compact_count(len(self.topics))
-        for topic in self.topics:
-            topic.write(w, version)
-        if version >= 2:
-            w.buf += _I32_I8.pack(self.coordinator_epoch, self.transaction_version)
+    @staticmethod
+    def write_array(items: list[WritableTxnMarker], w: Writer, version: int) -> None:
+        buf = w.buf
+        count = len(items) + 1
+        if count < 128:
+            buf.append(count)
         else:
-            w.int32(self.coordinator_epoch)
-        w.no_tags()
+            w.unsigned_varint(count)
+        for self in items:
+            buf += _I64_I16_BOOL.pack(self.producer_id, self.producer_epoch, self.transaction_result)
+            if self.topics:
+                WritableTxnMarkerTopic.write_array(self.topics, w, version)
+            else:
+                buf.append(1)
+            if version >= 2:
+                buf += _I32_I8_NO_TAGS.pack(self.coordinator_epoch, self.transaction_version)
+            else:
+                buf += _I32_NO_TAGS.pack(self.coordinator_epoch)
 
 
 @attrs.define
@@ -81,17 +143,35 @@ class WriteTxnMarkersRequest:
     def read(cls, r: Reader, version: int) -> WriteTxnMarkersRequest:
         if not 1 <= version <= 2:
             raise UnsupportedVersion("WriteTxnMarkersRequest", version)
-        markers = [WritableTxnMarker.read(r, version) for _ in range(r.compact_count(17))]
-        r.skip_tags()
-        return cls(markers)
+        try:
+            buf = r.buf
+            pos = r.pos
+            self = cls.__new__(cls)
+            markers_count = buf[pos]
+            pos += 1
+            r.pos = pos
+            self.markers = (
+                [] if markers_count == 1 else WritableTxnMarker.read_array(r, version, r.elements(markers_count, 17))
+            )
+            pos = r.pos
+            tags = buf[pos]
+            pos += 1
+            if tags:
+                pos = r.unknown_tags(pos - 1)
+            r.pos = pos
+        except MALFORMED as error:
+            raise r.malformed(error) from None
+        return self
 
     def write(self, w: Writer, version: int) -> None:
         if not 1 <= version <= 2:
             raise UnsupportedVersion("WriteTxnMarkersRequest", version)
-        w.compact_count(len(self.markers))
-        for marker in self.markers:
-            marker.write(w, version)
-        w.no_tags()
+        buf = w.buf
+        if self.markers:
+            WritableTxnMarker.write_array(self.markers, w, version)
+        else:
+            buf.append(1)
+        buf.append(0)
 
 
 @attrs.define
@@ -101,13 +181,21 @@ class WritableTxnMarkerPartitionResult:
 
     @classmethod
     def read(cls, r: Reader, version: int) -> WritableTxnMarkerPartitionResult:
-        partition_index, error_code = r.unpack(_I32_I16)
+        self = cls.__new__(cls)
+        self.partition_index, self.error_code = r.unpack(_I32_I16)
         r.skip_tags()
-        return cls(partition_index, error_code)
+        return self
 
-    def write(self, w: Writer, version: int) -> None:
-        w.buf += _I32_I16.pack(self.partition_index, self.error_code)
-        w.no_tags()
+    @staticmethod
+    def write_array(items: list[WritableTxnMarkerPartitionResult], w: Writer, version: int) -> None:
+        buf = w.buf
+        count = len(items) + 1
+        if count < 128:
+            buf.append(count)
+        else:
+            w.unsigned_varint(count)
+        for self in items:
+            buf += _I32_I16_NO_TAGS.pack(self.partition_index, self.error_code)
 
 
 @attrs.define
@@ -117,17 +205,27 @@ class WritableTxnMarkerTopicResult:
 
     @classmethod
     def read(cls, r: Reader, version: int) -> WritableTxnMarkerTopicResult:
-        name = r.compact_string()
-        partitions = [WritableTxnMarkerPartitionResult.read(r, version) for _ in range(r.compact_count(7))]
+        self = cls.__new__(cls)
+        self.name = r.compact_string()
+        self.partitions = [WritableTxnMarkerPartitionResult.read(r, version) for _ in range(r.compact_count(7))]
         r.skip_tags()
-        return cls(name, partitions)
+        return self
 
-    def write(self, w: Writer, version: int) -> None:
-        w.compact_string(self.name)
-        w.compact_count(len(self.partitions))
-        for partition in self.partitions:
-            partition.write(w, version)
-        w.no_tags()
+    @staticmethod
+    def write_array(items: list[WritableTxnMarkerTopicResult], w: Writer, version: int) -> None:
+        buf = w.buf
+        count = len(items) + 1
+        if count < 128:
+            buf.append(count)
+        else:
+            w.unsigned_varint(count)
+        for self in items:
+            w.compact_string(self.name)
+            if self.partitions:
+                WritableTxnMarkerPartitionResult.write_array(self.partitions, w, version)
+            else:
+                buf.append(1)
+            buf.append(0)
 
 
 @attrs.define
@@ -137,17 +235,27 @@ class WritableTxnMarkerResult:
 
     @classmethod
     def read(cls, r: Reader, version: int) -> WritableTxnMarkerResult:
-        producer_id = r.int64()
-        topics = [WritableTxnMarkerTopicResult.read(r, version) for _ in range(r.compact_count(3))]
+        self = cls.__new__(cls)
+        self.producer_id = r.int64()
+        self.topics = [WritableTxnMarkerTopicResult.read(r, version) for _ in range(r.compact_count(3))]
         r.skip_tags()
-        return cls(producer_id, topics)
+        return self
 
-    def write(self, w: Writer, version: int) -> None:
-        w.int64(self.producer_id)
-        w.compact_count(len(self.topics))
-        for topic in self.topics:
-            topic.write(w, version)
-        w.no_tags()
+    @staticmethod
+    def write_array(items: list[WritableTxnMarkerResult], w: Writer, version: int) -> None:
+        buf = w.buf
+        count = len(items) + 1
+        if count < 128:
+            buf.append(count)
+        else:
+            w.unsigned_varint(count)
+        for self in items:
+            buf += _I64.pack(self.producer_id)
+            if self.topics:
+                WritableTxnMarkerTopicResult.write_array(self.topics, w, version)
+            else:
+                buf.append(1)
+            buf.append(0)
 
 
 @attrs.define
@@ -162,14 +270,17 @@ class WriteTxnMarkersResponse:
     def read(cls, r: Reader, version: int) -> WriteTxnMarkersResponse:
         if not 1 <= version <= 2:
             raise UnsupportedVersion("WriteTxnMarkersResponse", version)
-        markers = [WritableTxnMarkerResult.read(r, version) for _ in range(r.compact_count(10))]
+        self = cls.__new__(cls)
+        self.markers = [WritableTxnMarkerResult.read(r, version) for _ in range(r.compact_count(10))]
         r.skip_tags()
-        return cls(markers)
+        return self
 
     def write(self, w: Writer, version: int) -> None:
         if not 1 <= version <= 2:
             raise UnsupportedVersion("WriteTxnMarkersResponse", version)
-        w.compact_count(len(self.markers))
-        for marker in self.markers:
-            marker.write(w, version)
-        w.no_tags()
+        buf = w.buf
+        if self.markers:
+            WritableTxnMarkerResult.write_array(self.markers, w, version)
+        else:
+            buf.append(1)
+        buf.append(0)
