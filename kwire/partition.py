@@ -53,10 +53,11 @@ class Partition:
     waiters: set[Wakeable] = attrs.field(factory=set)
     closed: bool = False
     """Set when the topic is deleted: a parked fetch that wakes must not read on."""
+    is_internal: bool = attrs.field(init=False)
+    _is_alone: bool = attrs.field(default=False, init=False)
 
-    @property
-    def is_internal(self) -> bool:
-        return self.topic in INTERNAL_TOPICS
+    def __attrs_post_init__(self) -> None:
+        self.is_internal = self.topic in INTERNAL_TOPICS
 
     @property
     def log_start_offset(self) -> int:
@@ -108,11 +109,10 @@ class Partition:
     def append_checked(self, checked: CheckedBatch, *, now_ms: int) -> AppendResult:
         """Appends without asking about producers and replicas: what the broker itself writes."""
         try:
-            result = self.log.append(
-                checked.buffer, [(0, checked.header)], leader_epoch=self.leader_epoch, now_ms=now_ms
-            )
-            if result.last_offset >= self.log.recovery_point + self.log.config.flush_messages - 1:
-                self.log.flush()
+            log = self.log
+            result = log.append(checked.buffer, checked.header, leader_epoch=self.leader_epoch, now_ms=now_ms)
+            if log.log_end_offset - log.recovery_point >= log.flush_messages:
+                log.flush()
         except (StorageError, CorruptLogError) as error:
             raise KafkaError(ErrorCode.KAFKA_STORAGE_ERROR, str(error)) from error
         self._advance_high_watermark()
@@ -166,16 +166,18 @@ class Partition:
         changed = leader_epoch != self.leader_epoch or leader_id != self.leader_id
         self.leader_id, self.leader_epoch = leader_id, leader_epoch
         self.replicas, self.isr = list(replicas), list(isr)
+        self._is_alone = self.isr == [self.node_id]
         if changed:
             self._wake()
         self._advance_high_watermark()
 
     def _advance_high_watermark(self) -> None:
         # With replication this becomes the lowest log end of the ISR; alone, the leader is the whole ISR.
-        if self.isr != [self.node_id]:
+        if not self._is_alone:
             return
-        self.high_watermark = self.log.log_end_offset
-        assert self.log.log_start_offset <= self.high_watermark
+        log = self.log
+        self.high_watermark = log.log_end_offset
+        assert log.log_start_offset <= self.high_watermark
         if self.waiters:
             self._wake()
 

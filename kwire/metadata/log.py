@@ -92,7 +92,7 @@ class FileMetadataLog:
 
     def _append(self, batch: bytes) -> None:
         buffer = bytearray(batch)
-        self.log.append(buffer, [(0, read_header(buffer))], leader_epoch=EPOCH, now_ms=self.now_ms())
+        self.log.append(buffer, read_header(buffer), leader_epoch=EPOCH, now_ms=self.now_ms())
 
     def _leader_change(self, now_ms: int) -> bytes:
         this_node = [LeaderChangeMessageVoter(self.node_id)]

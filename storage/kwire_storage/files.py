@@ -18,7 +18,6 @@ import fcntl
 import os
 import shutil
 import struct
-from collections.abc import Sequence
 from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Protocol
@@ -28,17 +27,14 @@ from kwire_storage.errors import FolderLockedError
 if TYPE_CHECKING:
     from typing_extensions import Buffer
 
-# The system takes at most this many buffers in one writev.
-_IOV_MAX = 1024
-
 
 class File(Protocol):
     """One open file. `size` is its length in bytes, kept here so that asking costs nothing."""
 
     size: int
 
-    def append(self, parts: Sequence[Buffer]) -> None:
-        """Writes all parts at the end, or nothing: on failure the old size stands and OSError is raised."""
+    def append(self, data: Buffer) -> None:
+        """Writes all of it at the end, or nothing: on failure the old size stands and OSError is raised."""
 
     def read(self, position: int, size: int) -> bytes:
         """Up to `size` bytes; fewer at the end of the file."""
@@ -107,29 +103,23 @@ class RealFile:
         self.path = path
         self.size = os.fstat(fd).st_size
 
-    def append(self, parts: Sequence[Buffer]) -> None:
+    def append(self, data: Buffer) -> None:
         start = self.size
+        size = len(data)  # type: ignore[arg-type]
         try:
-            if len(parts) == 1:
-                part = parts[0]
-                expected = part.nbytes if type(part) is memoryview else len(part)  # type: ignore[arg-type]
-                written = os.pwrite(self._fd, part, start)
-            else:
-                views = [memoryview(part).cast("B") for part in parts]
-                expected = sum(view.nbytes for view in views)
-                written = os.pwritev(self._fd, views[:_IOV_MAX], start)
-            if written != expected:
-                self._append_rest(parts, start, written, expected)
+            written = os.pwrite(self._fd, data, start)
+            if written != size:
+                self._append_rest(data, start, written)
         except BaseException:
             # Should even this fail, the bytes are behind the known size: unreadable, overwritten by the next append.
             with suppress(OSError):
                 os.ftruncate(self._fd, start)
             raise
-        self.size = start + expected
+        self.size = start + size
 
-    def _append_rest(self, parts: Sequence[Buffer], start: int, written: int, expected: int) -> None:
-        rest = memoryview(b"".join(bytes(part) for part in parts))
-        while written < expected:
+    def _append_rest(self, data: Buffer, start: int, written: int) -> None:
+        rest = memoryview(data)
+        while written < len(rest):
             more = os.pwrite(self._fd, rest[written:], start + written)
             if more == 0:
                 raise OSError(errno.EIO, "the system wrote nothing", self.path)

@@ -86,6 +86,7 @@ class Log:
     def config(self, config: LogConfig) -> None:
         self._config = config
         self._stamps = config.stamps
+        self.flush_messages = config.flush_messages
         for segment in self.segments:
             segment.index_interval_bytes = config.index_interval_bytes
         if self.producers_or_none is not None:
@@ -136,89 +137,68 @@ class Log:
     # -- appending
 
     def append(
-        self, buf: memoryview | bytearray, batches: list[tuple[int, BatchHeader]], *, leader_epoch: int, now_ms: int
+        self, batch: memoryview | bytearray, header: BatchHeader, *, leader_epoch: int, now_ms: int
     ) -> AppendResult:
-        """Gives checked batches their offsets, in place, and appends them with one write.
+        """Gives a checked batch its offset, in place, and appends it with one write.
 
-        `buf` holds the batches from the first's position to the last's end without gaps. Producers were asked before
-        (`producers.check`); here they only learn. Raises StorageError, after which nothing of it can be read, and
-        KafkaError(RECORD_LIST_TOO_LARGE) for more than `segment.bytes`.
+        `header` is the batch's own, which fills `batch`. Producers were asked before (`producers.check`); here they
+        only learn. Raises StorageError, after which nothing of it can be read, and KafkaError(RECORD_LIST_TOO_LARGE)
+        for more than `segment.bytes`.
         """
         if not self.is_active:
             self.activate(now_ms)
-        base_offset = offset = self.log_end_offset
-        stamps = self._stamps
-        largest = now_ms if stamps else -1
-        placed = []
-        for position, header in batches:
-            assign(buf, position, offset, leader_epoch)
-            if stamps:
-                set_log_append_time(buf, position, now_ms)
-                timestamp = now_ms
-            else:
-                timestamp = header[8]
-                if timestamp > largest:
-                    largest = timestamp
-            placed.append((position, header, offset, timestamp))
-            offset += header[6] + 1
-        start = batches[0][0]
-        end = position + header[1] + 12
-        self._write(buf if start == 0 and end == len(buf) else memoryview(buf)[start:end], placed, largest, now_ms)
+        base_offset = self.log_end_offset
+        assign(batch, 0, base_offset, leader_epoch)
+        timestamp = header[8]
+        append_time = -1
+        if self._stamps:
+            set_log_append_time(batch, 0, now_ms)
+            timestamp = append_time = now_ms
+        self._write(batch, header, base_offset, timestamp, now_ms)
         if leader_epoch != self.epochs_or_none.latest:  # type: ignore[union-attr]
             self.leader_epochs.assign(leader_epoch, base_offset)
-        return AppendResult(base_offset, offset - 1, now_ms if stamps else -1)
+        return AppendResult(base_offset, base_offset + header[6], append_time)
 
     def append_as_is(self, buf: Buffer, *, now_ms: int = 0) -> AppendResult:
         """Appends checked batches that carry their offsets and epochs already; they begin at the log's end or above."""
         if not self.is_active:
             self.activate(now_ms)
         view = memoryview(buf)
-        placed = [
-            (position, header, header.base_offset, header.max_timestamp) for position, header in iter_headers(view)
-        ]
-        offset = self.log_end_offset
-        for _, header, base_offset, _ in placed:
-            if base_offset < offset:
-                raise ValueError(f"batch at offset {base_offset} where the log goes on at {offset}")
-            offset = header.next_offset
-        self._write(view, placed, max(timestamp for *_, timestamp in placed), now_ms)
-        for _, header, base_offset, _ in placed:
-            self.leader_epochs.assign(header.partition_leader_epoch, base_offset)
-        return AppendResult(placed[0][2], offset - 1, -1)
+        headers = list(iter_headers(view))
+        end_offset = self.log_end_offset
+        for _, header in headers:
+            if header.base_offset < end_offset:
+                raise ValueError(f"batch at offset {header.base_offset} where the log goes on at {end_offset}")
+            end_offset = header.next_offset
+        for position, header in headers:
+            batch = view[position : position + header.size_in_bytes]
+            self._write(batch, header, header.base_offset, header.max_timestamp, now_ms)
+            self.leader_epochs.assign(header.partition_leader_epoch, header.base_offset)
+        return AppendResult(headers[0][1].base_offset, end_offset - 1, -1)
 
-    def _write(self, data: Buffer, placed: list[tuple[int, BatchHeader, int, int]], largest: int, now_ms: int) -> None:
-        # Markers are decoded first: a malformed one must not get into the log.
-        markers = {
-            base: decode_marker(memoryview(data), position - placed[0][0], header)
-            for position, header, base, _ in placed
-            if header.is_control and header.producer_id >= 0
-        }
-        _, header, base_offset, _ = placed[-1]
-        size = len(data)  # type: ignore[arg-type]
+    def _write(self, batch: Buffer, header: BatchHeader, base_offset: int, timestamp: int, now_ms: int) -> None:
+        # A marker is decoded first: a malformed one must not get into the log.
+        marker = decode_marker(memoryview(batch), 0, header) if header.is_control and header[9] >= 0 else None
+        size = header[1] + 12
         last_offset = base_offset + header[6]
-        segment = self.segments[-1]
-        config = self._config
         if self.failed is not None:
             raise StorageError.of(self.failed, self.path)
-        if size > config.segment_bytes:
+        if size > self._config.segment_bytes:
             raise KafkaError(ErrorCode.RECORD_LIST_TOO_LARGE, f"{size} bytes do not fit into a segment")
-        if segment.is_full(last_offset, size, config.segment_bytes, config.segment_index_bytes) or (
-            segment.age_ms(now_ms, largest) > config.segment_ms and segment.size
-        ):
+        segment = self.segments[-1]
+        if segment.must_roll(self._config, last_offset, size, timestamp, now_ms):
             self.roll(now_ms)
             segment = self.segments[-1]
         file = segment.file
-        written_at = file.size - placed[0][0]
+        position = file.size
         try:
-            file.append((data,))
+            file.append(batch)
         except OSError as error:
             raise StorageError.of(error, segment.path + names.LOG) from error
-        for position, header, base_offset, timestamp in placed:
-            last_offset = base_offset + header[6]
-            segment.note(base_offset, last_offset, written_at + position, header[1] + 12, timestamp)
-            self.log_end_offset = last_offset + 1
-            if header[9] >= 0:
-                apply_batch(self.producers, segment, header, base_offset, timestamp, markers.get(base_offset))
+        segment.note(base_offset, last_offset, position, size, timestamp)
+        self.log_end_offset = last_offset + 1
+        if header[9] >= 0:
+            apply_batch(self.producers, segment, header, base_offset, timestamp, marker)
 
     def activate(self, now_ms: int) -> None:
         """Makes the last segment ready for appending; the first append does it by itself."""

@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import errno
 import os
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 from kwire_storage.errors import FolderLockedError
@@ -117,17 +117,16 @@ class MemoryFile:
         self.path = path
         self.size = len(inode.data)
 
-    def append(self, parts: Sequence[Buffer]) -> None:
+    def append(self, data: Buffer) -> None:
         inode = self._inode
         if len(inode.data) > self.size:
             inode.truncate(self.size)
         try:
             self._disk.operation("append", self.path)
         except TornAppendError as torn:
-            inode.data += b"".join(bytes(part) for part in parts)[: torn.written_bytes]
+            inode.data += memoryview(data)[: torn.written_bytes]
             raise
-        for part in parts:
-            inode.data += part
+        inode.data += data
         self.size = len(inode.data)
 
     def read(self, position: int, size: int) -> bytes:
@@ -265,7 +264,7 @@ class MemoryDisk:
         file = self.open_append(path)
         if file.size:
             file.truncate(0)
-        file.append([data])
+        file.append(data)
 
     def write_atomic(self, path: str, data: bytes) -> None:
         temporary = path + ".tmp"

@@ -13,6 +13,7 @@ from __future__ import annotations
 from bisect import bisect_left, bisect_right
 
 from kwire_storage import names
+from kwire_storage.config import LogConfig
 from kwire_storage.errors import CorruptLogError
 from kwire_storage.files import Disk, File
 from kwire_storage.index import OFFSET_ENTRY_BYTES, TIME_ENTRY_BYTES, OffsetIndex, TimeIndex
@@ -347,20 +348,24 @@ class Segment:
 
     # -- rolling
 
-    def is_full(self, last_offset: int, size: int, segment_bytes: int, index_bytes: int) -> bool:
-        """Whether a batch of that size, ending at that offset, must go to a new segment."""
+    def must_roll(self, config: LogConfig, last_offset: int, size: int, timestamp_ms: int, now_ms: int) -> bool:
+        """Whether such a batch, ending at that offset, goes to a new segment (LogSegment.shouldRoll)."""
         file_size = self.file.size
         return (
-            (file_size > 0 and file_size + size > segment_bytes)
+            (
+                file_size > 0
+                and (file_size + size > config.segment_bytes or self.age_ms(now_ms, timestamp_ms) > config.segment_ms)
+            )
             or last_offset - self.base_offset > _MAX_RELATIVE_OFFSET
-            or len(self.index) >= index_bytes // OFFSET_ENTRY_BYTES
-            or len(self.time_index) >= index_bytes // TIME_ENTRY_BYTES - 1
+            or len(self.index.offsets) >= config.segment_index_bytes // OFFSET_ENTRY_BYTES
+            or len(self.time_index.offsets) >= config.segment_index_bytes // TIME_ENTRY_BYTES - 1
         )
 
     def age_ms(self, now_ms: int, timestamp_ms: int) -> int:
         """How long the segment has been filled: by its records' clock if they have one, else by ours."""
-        if self.rolling_timestamp is not None and self.rolling_timestamp >= 0 and timestamp_ms >= 0:
-            return timestamp_ms - self.rolling_timestamp
+        filled_since = self.rolling_timestamp
+        if filled_since is not None and filled_since >= 0 and timestamp_ms >= 0:
+            return timestamp_ms - filled_since
         return now_ms - self.created_ms
 
     @property

@@ -40,7 +40,7 @@ def records(count: int, *, timestamp_ms: int = 1000, size: int = 20, key: bytes 
 
 def append_bytes(log: Log, batch: bytes, *, leader_epoch: int = 0, now_ms: int = 0) -> AppendResult:
     buffer = memoryview(bytearray(batch))
-    return log.append(buffer, [(0, read_header(buffer))], leader_epoch=leader_epoch, now_ms=now_ms)
+    return log.append(buffer, read_header(buffer), leader_epoch=leader_epoch, now_ms=now_ms)
 
 
 def append(

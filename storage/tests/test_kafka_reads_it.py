@@ -73,7 +73,7 @@ def states(root: Path) -> Iterator[tuple[str, Log]]:
 
     recovered = open_log(RealDisk(root), CONFIG, path="recovered-0")
     fill(recovered, 150, seed=3)
-    recovered.active.file.append([b"a torn tail"])
+    recovered.active.file.append(b"a torn tail")
     recovered.close(clean=False)
     recovered = open_log(recovered.disk, CONFIG, path="recovered-0", clean=False)
     recovered.close()

@@ -22,26 +22,16 @@ def test_a_batch_gets_its_offset_and_epoch_in_the_bytes_handed_in() -> None:
     log = open_log(MemoryDisk())
     append(log, 3)
     buffer = memoryview(bytearray(b"before" + build_batch(records(2)) + b"after"))
-    result = log.append(buffer, [(6, read_header(buffer, 6))], leader_epoch=7, now_ms=0)
+    batch = buffer[6:-5]
+    result = log.append(batch, read_header(batch), leader_epoch=7, now_ms=0)
     assert result == (3, 4, -1)
     header = read_header(buffer, 6)
     assert (header.base_offset, header.partition_leader_epoch) == (3, 7)
+    assert buffer.tobytes().startswith(b"before")
+    assert buffer.tobytes().endswith(b"after")
     stored = log.read(3, max_bytes=1000, max_offset=5).read()
-    assert stored == buffer[6:-5]
+    assert stored == batch
     assert [record.offset for record in iter_records(stored)] == [3, 4]
-
-
-def test_several_batches_are_appended_with_one_write() -> None:
-    disk = MemoryDisk()
-    log = open_log(disk)
-    append(log, 1)
-    appends = []
-    disk.before_operation = lambda operation, _path: appends.append(operation)
-    buffer = memoryview(bytearray(build_batch(records(2)) + build_batch(records(3))))
-    result = log.append(buffer, list(iter_headers(buffer)), leader_epoch=0, now_ms=0)
-    assert result == (1, 5, -1)
-    assert appends == ["append"]
-    assert read_all(log) == [(0, 0), (1, 2), (3, 5)]
 
 
 @both_disks

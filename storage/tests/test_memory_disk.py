@@ -16,7 +16,7 @@ def durable_file(content: bytes) -> MemoryDisk:
 
 def test_a_power_cut_takes_what_was_not_synced() -> None:
     disk = durable_file(b"synced")
-    disk.open_append("a").append([b", lost"])
+    disk.open_append("a").append(b", lost")
     disk.write_bytes("b", b"name never synced")
     after = disk.crash()
     assert after.listdir("") == ["a"]
@@ -25,7 +25,7 @@ def test_a_power_cut_takes_what_was_not_synced() -> None:
 
 def test_a_power_cut_may_spare_some_of_it() -> None:
     disk = durable_file(b"synced")
-    disk.open_append("a").append([b"123456"])
+    disk.open_append("a").append(b"123456")
     assert disk.crash(lambda path, unsynced: unsynced // 2 if path == "a" else 0).read_bytes("a") == b"synced123"
 
 
@@ -38,7 +38,7 @@ def test_a_power_cut_brings_back_what_was_removed_renamed_or_cut_without_a_sync(
     disk.sync_dir("")
     assert disk.crash().read_bytes("b") == b"content"
     file = disk.open_append("b")
-    file.append([b"sider"])
+    file.append(b"sider")
     file.sync()
     assert disk.crash().read_bytes("b") == b"consider"
 
@@ -66,7 +66,7 @@ def test_a_killed_process_loses_nothing_but_its_locks() -> None:
 def test_twins_go_their_own_ways() -> None:
     disk = durable_file(b"one")
     after = disk.kill()
-    after.open_append("a").append([b"two"])
+    after.open_append("a").append(b"two")
     assert disk.read_bytes("a") == b"one"
 
 
@@ -79,7 +79,7 @@ def test_a_refused_operation_changes_nothing() -> None:
     disk.before_operation = refuse
     file = disk.open_append("a")
     with pytest.raises(OSError, match="append a"):
-        file.append([b"two"])
+        file.append(b"two")
     with pytest.raises(OSError, match="create b"):
         disk.open_append("b")
     with pytest.raises(OSError, match="mkdir f"):
@@ -97,11 +97,11 @@ def test_a_torn_append_is_there_but_beyond_the_size_and_the_next_one_replaces_it
     file = disk.open_append("a")
     disk.before_operation = tear
     with pytest.raises(TornAppendError):
-        file.append([b"two"])
+        file.append(b"two")
     disk.before_operation = None
     assert file.size == 3
     assert disk.kill().read_bytes("a") == b"onetw"
-    file.append([b"three"])
+    file.append(b"three")
     assert disk.read_bytes("a") == b"onethree"
 
 

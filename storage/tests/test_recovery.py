@@ -111,7 +111,7 @@ def test_a_torn_tail_is_cut(kept: int) -> None:
     size = log.active.size
     whole = build_batch(records(2), base_offset=20)
     torn = whole[: kept % len(whole)]
-    log.active.file.append([torn])
+    log.active.file.append(torn)
     log = reopened(log)
     assert log.recovery is not None
     assert log.recovery.cut_bytes == len(torn)
@@ -134,7 +134,7 @@ def test_a_torn_tail_is_cut(kept: int) -> None:
 )
 def test_garbage_after_the_end_is_cut(garbage: bytes) -> None:
     log = filled(MemoryDisk())
-    log.active.file.append([garbage])
+    log.active.file.append(garbage)
     log = reopened(log)
     assert log.recovery is not None
     assert log.recovery.cut_bytes == len(garbage)
@@ -324,7 +324,7 @@ def test_a_cut_tail_does_not_come_back_behind_the_recovery_point() -> None:
     disk = MemoryDisk()
     log = filled(disk)
     log.flush()
-    log.active.file.append([b"\xff" * 100])
+    log.active.file.append(b"\xff" * 100)
     disk = disk.crash(lambda _path, unsynced: unsynced)
     log = open_log(disk, log.config, clean=False, recovery_point=20)
     assert log.recovery is not None
