@@ -15,7 +15,7 @@ from kwire_protocol.kafka_error import KafkaError
 from kwire_protocol.records import Record, build_batch, iter_records, read_header
 
 from kwire.clock import Clock
-from kwire.produce_validation import MAX_DECOMPRESSED_BATCH_BYTES, CheckedBatch
+from kwire.produce_validation import MAX_DECOMPRESSED_BATCH_BYTES
 
 if TYPE_CHECKING:
     from kwire.partition import Partition
@@ -64,7 +64,7 @@ class InternalTopic:
                 build_batch([Record(delta, now_ms, key, value, []) for delta, (key, value) in enumerate(records)])
             )
         )
-        return self._partition(index).append_checked(CheckedBatch(batch, read_header(batch)), now_ms=now_ms).base_offset
+        return self._partition(index).append_checked(batch, read_header(batch), now_ms=now_ms).base_offset
 
     def replay(self, index: int) -> Iterator[Record]:
         """Every data record of partition `index`, oldest first; none where the topic is not there yet."""

@@ -12,13 +12,14 @@ from __future__ import annotations
 import attrs
 from kwire_protocol.errors import ErrorCode
 from kwire_protocol.kafka_error import KafkaError
+from kwire_protocol.records import BatchHeader
 from kwire_protocol.wire import Uuid
 from kwire_storage.errors import CorruptLogError, StorageError
 from kwire_storage.log import AppendResult, Log, LogSlice
 from kwire_storage.txn_index import AbortedTxn
 
 from kwire.context import Wakeable
-from kwire.produce_validation import CheckedBatch, TopicRules
+from kwire.produce_validation import TopicRules
 
 NO_EPOCH = -1
 INTERNAL_TOPICS = frozenset({"__consumer_offsets", "__transaction_state"})
@@ -85,7 +86,7 @@ class Partition:
                 raise KafkaError(ErrorCode.FENCED_LEADER_EPOCH)
             raise KafkaError(ErrorCode.UNKNOWN_LEADER_EPOCH)
 
-    def append(self, checked: CheckedBatch, *, acks: int, now_ms: int) -> AppendResult:
+    def append(self, batch: memoryview, header: BatchHeader, *, acks: int, now_ms: int) -> AppendResult:
         """Appends what a client sent, or answers a producer's repeated batch with its first offset.
 
         Raises KafkaError: NOT_LEADER_OR_FOLLOWER, NOT_ENOUGH_REPLICAS, OUT_OF_ORDER_SEQUENCE_NUMBER,
@@ -99,18 +100,17 @@ class Partition:
                 f"{self.topic}-{self.index} has {len(self.isr)} replicas in sync, "
                 f"min.insync.replicas asks for {self.rules.min_insync_replicas}",
             )
-        header = checked.header
-        if header.producer_id >= 0 and self.log.producers.check(header, now_ms=now_ms) is not None:
+        if header[9] >= 0 and self.log.producers.check(header, now_ms=now_ms) is not None:
             repeat = self.log.producers.find_repeat(header)
             assert repeat is not None
             return AppendResult(repeat.first_offset, repeat.last_offset, repeat.timestamp_ms)
-        return self.append_checked(checked, now_ms=now_ms)
+        return self.append_checked(batch, header, now_ms=now_ms)
 
-    def append_checked(self, checked: CheckedBatch, *, now_ms: int) -> AppendResult:
+    def append_checked(self, batch: memoryview, header: BatchHeader, *, now_ms: int) -> AppendResult:
         """Appends without asking about producers and replicas: what the broker itself writes."""
         try:
             log = self.log
-            result = log.append(checked.buffer, checked.header, leader_epoch=self.leader_epoch, now_ms=now_ms)
+            result = log.append(batch, header, leader_epoch=self.leader_epoch, now_ms=now_ms)
             if log.log_end_offset - log.recovery_point >= log.flush_messages:
                 log.flush()
         except (StorageError, CorruptLogError) as error:

@@ -14,6 +14,7 @@ from kwire_protocol.errors import ErrorCode
 from kwire_protocol.kafka_error import KafkaError
 from kwire_protocol.records import (
     CREATE_TIME,
+    LENGTH_OVERHEAD,
     BatchHeader,
     RecordError,
     build_batch,
@@ -48,14 +49,17 @@ class TopicRules:
     timestamp_before_max_ms: int = NEVER_TOO_OLD
     timestamp_after_max_ms: int = 3_600_000
     min_insync_replicas: int = 1
+    asks_little: bool = attrs.field(init=False)
+    """A batch that is not ahead of its time may be appended as it came: true of the default configuration."""
 
-
-@attrs.define(eq=False)
-class CheckedBatch:
-    """A batch that may be appended: `header` describes the whole of `buffer`, which is writable."""
-
-    buffer: memoryview
-    header: BatchHeader
+    @asks_little.default
+    def _asks_little(self) -> bool:
+        return (
+            not self.compacted
+            and self.compression == COMPRESSION_OF_PRODUCER
+            and self.timestamp_type == CREATE_TIME
+            and self.timestamp_before_max_ms == NEVER_TOO_OLD
+        )
 
 
 class InvalidRecords(KafkaError):
@@ -71,9 +75,12 @@ class InvalidRecords(KafkaError):
         self.record_errors = record_errors
 
 
-def check_produced(records: Buffer | None, rules: TopicRules, *, version: int, now_ms: int) -> CheckedBatch:
+def check_produced(
+    records: Buffer | None, rules: TopicRules, *, version: int, now_ms: int
+) -> tuple[memoryview, BatchHeader]:
     """Checks the records field of one partition in a Produce request of `version`.
 
+    Returns the batch that may be appended, whose bytes are writable, and its header.
     Raises KafkaError: CORRUPT_MESSAGE, INVALID_RECORD (several batches, a control batch, a null key in a compacted
     topic), MESSAGE_TOO_LARGE, INVALID_TIMESTAMP, UNSUPPORTED_COMPRESSION_TYPE, UNSUPPORTED_FOR_MESSAGE_FORMAT.
     """
@@ -85,12 +92,14 @@ def check_produced(records: Buffer | None, rules: TopicRules, *, version: int, n
         timestamp_type=rules.timestamp_type,
     )
     assert view is not None
-    batch = view[: header.size_in_bytes]
+    batch = view if header[1] + LENGTH_OVERHEAD == len(view) else view[: header.size_in_bytes]
+    if rules.asks_little and header[8] <= now_ms + rules.timestamp_after_max_ms:
+        return batch, header
     converts = rules.compression not in (COMPRESSION_OF_PRODUCER, header.compression)
     suspicious = rules.timestamp_type == CREATE_TIME and _has_timestamp_out_of_bounds(header, rules, now_ms)
     if rules.compacted or converts or suspicious:
         _look_into_records(batch, header, rules, now_ms)
-    return _recompressed(batch, header, rules) if converts else CheckedBatch(batch, header)
+    return _recompressed(batch, header, rules) if converts else (batch, header)
 
 
 def _has_timestamp_out_of_bounds(header: BatchHeader, rules: TopicRules, now_ms: int) -> bool:
@@ -116,7 +125,7 @@ def _look_into_records(batch: memoryview, header: BatchHeader, rules: TopicRules
         raise InvalidRecords(errors)
 
 
-def _recompressed(batch: memoryview, header: BatchHeader, rules: TopicRules) -> CheckedBatch:
+def _recompressed(batch: memoryview, header: BatchHeader, rules: TopicRules) -> tuple[memoryview, BatchHeader]:
     rebuilt = memoryview(
         bytearray(
             build_batch(
@@ -130,4 +139,4 @@ def _recompressed(batch: memoryview, header: BatchHeader, rules: TopicRules) -> 
             )
         )
     )
-    return CheckedBatch(rebuilt, read_header(rebuilt))
+    return rebuilt, read_header(rebuilt)

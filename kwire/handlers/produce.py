@@ -50,8 +50,7 @@ class UnacknowledgedProduceFailed(Exception):
 
 async def handle(broker: Broker, request: ProduceRequest, context: Context) -> ProduceResponse | None:
     now_ms = broker.clock.now_ms()
-    failed = False
-    moved = False
+    refusals: list[PartitionProduceResponse] = []
     responses = []
     by_id = context.api_version >= FIRST_VERSION_WITH_IDS
     topics = request.topic_data
@@ -62,15 +61,18 @@ async def handle(broker: Broker, request: ProduceRequest, context: Context) -> P
         partition_responses = []
         for data in topic.partition_data:
             answer = _append(broker, ref, data, request, context.api_version, now_ms)
-            failed = failed or answer.error_code != 0
-            moved = moved or answer.current_leader is not None
+            if answer.error_code:
+                refusals.append(answer)
             partition_responses.append(answer)
         responses.append(TopicProduceResponse(topic.name, topic.topic_id, partition_responses))
     if request.acks == 0:
-        if failed:
+        if refusals:
             raise UnacknowledgedProduceFailed(_first_error(responses))
         return None
-    return ProduceResponse(responses, 0, node_endpoints(broker, context, NodeEndpoint) if moved else [])
+    response = ProduceResponse(responses)
+    if refusals and any(refusal.current_leader is not None for refusal in refusals):
+        response.node_endpoints = node_endpoints(broker, context, NodeEndpoint)
+    return response
 
 
 def _each_once(topics: list[TopicProduceData]) -> list[TopicProduceData]:
@@ -91,12 +93,12 @@ def _append(
         partition = broker.partitions.find(ref, data.index)
         if partition.is_internal:
             raise KafkaError(ErrorCode.INVALID_TOPIC_EXCEPTION, f"clients may not write to {partition.topic}")
-        checked = check_produced(data.records, partition.rules, version=version, now_ms=now_ms)
-        if checked.header.is_transactional:
+        batch, header = check_produced(data.records, partition.rules, version=version, now_ms=now_ms)
+        if header.is_transactional:
             if request.transactional_id is None:
                 raise KafkaError(ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED)
             raise KafkaError(ErrorCode.INVALID_TXN_STATE, "the partition is not part of an open transaction")
-        result = partition.append(checked, acks=request.acks, now_ms=now_ms)
+        result = partition.append(batch, header, acks=request.acks, now_ms=now_ms)
     except KafkaError as error:
         return refused(data, error, partition, version)
     return PartitionProduceResponse(

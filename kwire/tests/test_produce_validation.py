@@ -6,15 +6,15 @@ import pytest
 from kwire_protocol import compression
 from kwire_protocol.errors import ErrorCode
 from kwire_protocol.kafka_error import KafkaError
-from kwire_protocol.records import LOG_APPEND_TIME, Record, build_batch, iter_records
+from kwire_protocol.records import LOG_APPEND_TIME, BatchHeader, Record, build_batch, iter_records
 
-from kwire.produce_validation import CheckedBatch, InvalidRecords, TopicRules, check_produced
+from kwire.produce_validation import InvalidRecords, TopicRules, check_produced
 
 NOW_MS = 1_700_000_000_000
 DAY_MS = 86_400_000
 
 
-def check(batch: bytes, rules: TopicRules, *, version: int = 9) -> CheckedBatch:
+def check(batch: bytes, rules: TopicRules, *, version: int = 9) -> tuple[memoryview, BatchHeader]:
     return check_produced(memoryview(bytearray(batch)), rules, version=version, now_ms=NOW_MS)
 
 
@@ -30,7 +30,7 @@ def batch_of(*records: Record, codec: int = compression.NONE) -> bytes:
 
 def test_a_batch_beyond_max_message_bytes_is_too_large() -> None:
     batch = batch_of(Record(timestamp=NOW_MS, value=b"x" * 1000))
-    assert check(batch, TopicRules(max_message_bytes=len(batch))).header.records_count == 1
+    assert check(batch, TopicRules(max_message_bytes=len(batch)))[1].records_count == 1
     assert refusal(batch, TopicRules(max_message_bytes=len(batch) - 1)).code == ErrorCode.MESSAGE_TOO_LARGE
 
 
@@ -75,18 +75,16 @@ def test_a_topic_that_stamps_its_records_does_not_look_at_their_time() -> None:
 def test_a_topic_with_a_codec_of_its_own_stores_batches_in_it() -> None:
     records = [Record(delta, NOW_MS + delta, b"k", b"v" * 100, [("h", b"1")]) for delta in range(50)]
     batch = build_batch(records, producer_id=5, producer_epoch=1, base_sequence=7)
-    checked = check(batch, TopicRules(compression=compression.LZ4))
-    assert checked.header.compression == compression.LZ4
-    assert checked.header.size_in_bytes == len(checked.buffer) < len(batch)
-    assert (checked.header.producer_id, checked.header.producer_epoch, checked.header.base_sequence) == (5, 1, 7)
-    assert [(it.timestamp, it.value) for it in iter_records(checked.buffer)] == [
-        (it.timestamp, it.value) for it in records
-    ]
+    converted, header = check(batch, TopicRules(compression=compression.LZ4))
+    assert header.compression == compression.LZ4
+    assert header.size_in_bytes == len(converted) < len(batch)
+    assert (header.producer_id, header.producer_epoch, header.base_sequence) == (5, 1, 7)
+    assert [(it.timestamp, it.value) for it in iter_records(converted)] == [(it.timestamp, it.value) for it in records]
 
 
 def test_a_batch_already_in_the_topics_codec_is_left_as_it_is() -> None:
     batch = batch_of(Record(timestamp=NOW_MS, value=b"x" * 100), codec=compression.GZIP)
-    assert bytes(check(batch, TopicRules(compression=compression.GZIP)).buffer) == batch
+    assert bytes(check(batch, TopicRules(compression=compression.GZIP))[0]) == batch
 
 
 def test_nothing_in_place_of_a_batch_is_refused() -> None:

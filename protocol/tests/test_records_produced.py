@@ -7,12 +7,17 @@ from __future__ import annotations
 
 import struct
 import zlib
+from collections.abc import Callable
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 from kwire_protocol.errors import ErrorCode
-from kwire_protocol.record_validation import MAX_RECORD_ERRORS
+from kwire_protocol.record_validation import MAX_RECORD_ERRORS, _look_closely
 from kwire_protocol.records import (
+    CREATE_TIME,
     LOG_APPEND_TIME,
+    BatchHeader,
     InvalidBatch,
     Record,
     build_batch,
@@ -110,6 +115,43 @@ def test_is_refused_with_kafkas_code(name: str) -> None:
         read_produced_batch(memoryview(batch), max_message_bytes=1500)
     assert raised.value.code == code
     assert raised.value.message
+
+
+HEADER_FIELDS = [
+    *((at, "q") for at in (0, 35, 43)),
+    *((at, "i") for at in (8, 23, 53, 57)),
+    (16, "b"),
+    (21, "h"),
+    (51, "h"),
+]
+
+
+@pytest.mark.parametrize("field", HEADER_FIELDS, ids=str)
+@given(
+    value=st.integers(-5, 127),
+    max_message_bytes=st.sampled_from([None, len(PLAIN), len(PLAIN) - 1]),
+    zstd_allowed=st.booleans(),
+    behind=st.sampled_from([b"", b"\0"]),
+)
+def test_the_short_way_and_the_close_look_agree(
+    field: tuple[int, str], value: int, max_message_bytes: int | None, zstd_allowed: bool, behind: bytes
+) -> None:
+    position, kind = field
+    batch = memoryview(bytearray(patched(PLAIN, position, kind, value)) + behind)
+
+    def outcome(look_at: Callable[[], BatchHeader]) -> tuple[int, str] | BatchHeader:
+        try:
+            return look_at()
+        except InvalidBatch as error:
+            return error.code, error.message
+
+    def closely() -> BatchHeader:
+        return _look_closely(batch, read_header(batch), max_message_bytes, zstd_allowed, CREATE_TIME)
+
+    def shortly() -> BatchHeader:
+        return read_produced_batch(batch, max_message_bytes=max_message_bytes, zstd_allowed=zstd_allowed)
+
+    assert outcome(shortly) == outcome(closely)
 
 
 def test_a_null_in_place_of_the_batch_is_refused() -> None:
