@@ -46,33 +46,35 @@ NO_EPOCH = -1
 
 
 async def handle(broker: Broker, request: ListOffsetsRequest, context: Context) -> ListOffsetsResponse:
+    version = context.api_version
+    find = broker.partitions.find
     asked_twice = _asked_twice(request)
     response = ListOffsetsResponse()
     for topic in request.topics:
+        name = topic.name
         answers = []
         for wanted in topic.partitions:
             index = wanted.partition_index
             try:
-                if (topic.name, index) in asked_twice:
+                if asked_twice and (name, index) in asked_twice:
                     raise KafkaError(ErrorCode.INVALID_REQUEST)
-                partition = broker.partitions.find(topic.name, index)
-                answer = _look_up(partition, wanted, request, context.api_version)
+                answer = _look_up(find(name, index), wanted, request, version)
             except KafkaError as error:
                 answer = ListOffsetsPartitionResponse(index, error.code)
-            if context.api_version < FIRST_VERSION_WITH_EPOCH:
+            if version < FIRST_VERSION_WITH_EPOCH:
                 answer.leader_epoch = NO_EPOCH
             answers.append(answer)
-        response.topics.append(ListOffsetsTopicResponse(topic.name, answers))
+        response.topics.append(ListOffsetsTopicResponse(name, answers))
     if asked_twice:
         response.topics = _each_once(response.topics)
     return response
 
 
 def _asked_twice(request: ListOffsetsRequest) -> set[tuple[str, int]]:
-    if len(request.topics) == 1 and len(request.topics[0].partitions) == 1:
+    asked = [(topic.name, partition.partition_index) for topic in request.topics for partition in topic.partitions]
+    if len(set(asked)) == len(asked):
         return set()
-    counts = Counter((topic.name, p.partition_index) for topic in request.topics for p in topic.partitions)
-    return {key for key, count in counts.items() if count > 1}
+    return {key for key, count in Counter(asked).items() if count > 1}
 
 
 def _each_once(topics: list[ListOffsetsTopicResponse]) -> list[ListOffsetsTopicResponse]:
