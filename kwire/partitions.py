@@ -42,7 +42,8 @@ class PartitionTable:
     topic_values: Callable[[str], Mapping[str, Value]]
     producer_id_expiration_ms: int
     by_name: dict[str, list[Partition]] = attrs.field(factory=dict)
-    by_id: dict[Uuid, list[Partition]] = attrs.field(factory=dict)
+    by_ref: dict[TopicRef, list[Partition]] = attrs.field(factory=dict)
+    """Each topic twice: under its name and under its id."""
 
     def __iter__(self) -> Iterator[Partition]:
         for partitions in self.by_name.values():
@@ -50,14 +51,10 @@ class PartitionTable:
 
     def find(self, topic: TopicRef, index: int) -> Partition:
         """Raises KafkaError: UNKNOWN_TOPIC_OR_PARTITION, UNKNOWN_TOPIC_ID."""
-        if isinstance(topic, str):
-            partitions = self.by_name.get(topic)
-            if partitions is None:
-                raise KafkaError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
-        else:
-            partitions = self.by_id.get(topic)
-            if partitions is None:
-                raise KafkaError(ErrorCode.UNKNOWN_TOPIC_ID)
+        partitions = self.by_ref.get(topic)
+        if partitions is None:
+            known_by_name = isinstance(topic, str)
+            raise KafkaError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION if known_by_name else ErrorCode.UNKNOWN_TOPIC_ID)
         if not 0 <= index < len(partitions):
             raise KafkaError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
         return partitions[index]
@@ -67,12 +64,12 @@ class PartitionTable:
         for topic in changes.topics_deleted:
             self._delete(topic)
         for topic in changes.topics_created:
-            self.by_name[topic.name] = self.by_id[topic.topic_id] = []
+            self.by_name[topic.name] = self.by_ref[topic.name] = self.by_ref[topic.topic_id] = []
             self._add(topic, range(len(topic.partitions)))
         for topic, index in changes.partitions_added:
             self._add(topic, range(index, index + 1))
         for topic, index in changes.partitions_changed:
-            self._lead(self.by_id[topic.topic_id][index], topic)
+            self._lead(self.by_ref[topic.topic_id][index], topic)
 
     def reconfigure(self, topics: Iterable[str]) -> None:
         """The effective configuration of these topics may have changed."""
@@ -87,7 +84,7 @@ class PartitionTable:
     def _add(self, topic: TopicImage, indexes: range) -> None:
         values = self.topic_values(topic.name)
         rules, config = topic_rules(values), self._log_config(values)
-        partitions = self.by_id[topic.topic_id]
+        partitions = self.by_ref[topic.topic_id]
         now_ms = self.clock.now_ms()
         for index in indexes:
             log = self._open_log(topic, index, config, now_ms)
@@ -126,8 +123,8 @@ class PartitionTable:
         log.warning("no topic of the metadata has the folder %s-%d; it is kept as %s", name, index, kept_as)
 
     def _delete(self, topic: TopicImage) -> None:
-        del self.by_name[topic.name]
-        for partition in self.by_id.pop(topic.topic_id):
+        del self.by_name[topic.name], self.by_ref[topic.name]
+        for partition in self.by_ref.pop(topic.topic_id):
             partition.close()
             self.folder.delete_log(topic.name, partition.index, self.clock.uuid())
 
