@@ -36,7 +36,7 @@ LEADERS_TOLD_SINCE = 16
 """There is a field for it from v12 on; consumers have heeded it since KIP-951, and Kafka fills it in for them only."""
 
 
-@attrs.frozen
+@attrs.define(eq=False)
 class FetchLimits:
     """How much, and what, one request may see; sizes in bytes."""
 
@@ -108,6 +108,8 @@ def _read(
         answer.diverging_epoch = _divergence(partition, followed)
         if answer.diverging_epoch is not None:
             return answer, 0
+    if offset == partition.high_watermark:
+        return answer, 0  # a reader that has caught up: most of them, most of the time
     max_bytes = min(followed.max_bytes, left)
     if max_bytes <= 0 and not first:
         # Spent: the partition is still told where it stands, and its offset is still checked.

@@ -227,6 +227,8 @@ class ProducerStates:
 
     def first_unstable_offset(self, high_watermark: int) -> int | None:
         """The earliest offset of a transaction that is open, or whose marker is not below the high watermark."""
+        if not self._open and not self._ended:
+            return None
         if self._ended:
             self._ended = [ended for ended in self._ended if ended[1] >= high_watermark]
         first = self.first_undecided_offset
