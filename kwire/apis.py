@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 import attrs
 from kwire_protocol.messages import APIS as MESSAGES
+from kwire_protocol.wire import Reader
 
 if TYPE_CHECKING:
     from kwire.broker import Broker
@@ -20,6 +21,7 @@ if TYPE_CHECKING:
 
 API_VERSIONS = 18
 
+Read = Callable[[Reader, int], Any]
 Handler = Callable[["Broker", Any, "Context"], Awaitable[Any]]
 
 
@@ -39,13 +41,15 @@ class Api:
     key: int
     name: str
     versions: range
-    read: Callable[..., Any] | None = None
-    handle: Handler | None = None
+    functions: tuple[Read, Handler] | None = None
 
-    def load(self) -> None:
+    def load(self) -> tuple[Read, Handler]:
         """Imports the messages and the handler; called by the connection before the first request is decoded."""
-        self.read = MESSAGES[self.key].request_class.read
-        self.handle = import_module(f"kwire.handlers.{self.name}").handle
+        self.functions = (
+            MESSAGES[self.key].request_class.read,
+            import_module(f"kwire.handlers.{self.name}").handle,
+        )
+        return self.functions
 
 
 def _api(key: int, name: str, first: int, last: int) -> tuple[int, Api]:

@@ -25,7 +25,7 @@ from kwire_protocol.messages.api_versions import ApiVersionsResponse
 from kwire_protocol.wire import ApiMessage, ProtocolError, Reader, Writer
 from kwire_storage.log import LogSlice
 
-from kwire.apis import API_VERSIONS, APIS, UnsupportedRequest
+from kwire.apis import API_VERSIONS, APIS, Handler, UnsupportedRequest
 from kwire.context import Context, Slot
 from kwire.handlers.api_versions import served_versions
 from kwire.handlers.produce import UnacknowledgedProduceFailed
@@ -169,10 +169,15 @@ class Connection:
 
     async def _answer_all(self) -> None:
         """Answers every whole frame that has arrived."""
-        frames = self._frames
+        frames, broker, context = self._frames, self._broker, self._context
         frames_this_turn = 0
         while (frame := frames.next_frame()) is not None:
-            await self._answer(frame)
+            call = self._decode(frame)
+            if call is not None:
+                handle, request, correlation_id = call
+                response = await handle(broker, request, context)
+                if response is not None:
+                    self._reply(context.api_key, context.api_version, correlation_id, response)
             frames_this_turn += 1
             if self._writer.size > MAX_PENDING_REPLY_BYTES or frames_this_turn == MAX_FRAMES_PER_TURN:
                 await self.prepare_to_wait()
@@ -209,25 +214,20 @@ class Connection:
             frames.let_go()
             await trio.lowlevel.checkpoint()
 
-    async def _answer(self, frame: memoryview) -> None:
+    def _decode(self, frame: memoryview) -> tuple[Handler, ApiMessage, int] | None:
+        """Who handles a frame's request, the request, and its correlation id; None when it is answered already."""
         reader = Reader(frame, 0, MAX_REQUEST_ELEMENTS)
-        header = read_request_header(reader)
-        key, version = header.api_key, header.api_version
         context = self._context
-        context.api_key, context.api_version, context.client_id = key, version, header.client_id
+        key, version, correlation_id, context.client_id = read_request_header(reader)
+        context.api_key, context.api_version = key, version
         api = APIS.get(key)
         if api is None or version not in api.versions:
             if key != API_VERSIONS:
                 raise UnsupportedRequest(key, version)
-            self._reply(key, 0, header.correlation_id, self._unsupported_api_versions())
-            return
-        if api.handle is None:
-            api.load()
-        assert api.read is not None
-        assert api.handle is not None
-        response = await api.handle(self._broker, api.read(reader, version), context)
-        if response is not None:
-            self._reply(key, version, header.correlation_id, response)
+            self._reply(key, 0, correlation_id, self._unsupported_api_versions())
+            return None
+        read, handle = api.functions or api.load()
+        return handle, read(reader, version), correlation_id
 
     @staticmethod
     def _unsupported_api_versions() -> ApiVersionsResponse:
@@ -244,6 +244,10 @@ class Connection:
         """Sends the replies that are ready and waits until the socket has taken them."""
         writer = self._writer
         if not writer.buf:
+            return
+        if not writer.attachments:
+            await self._send(writer.buf, 0)
+            writer.buf.clear()
             return
         self._writer = Writer()
         pieces = writer.pieces()
@@ -264,9 +268,11 @@ class Connection:
             sent = 0
         except OSError as error:
             raise PeerLost from error
-        if sent == len(data):
-            return
-        rest = memoryview(data)[sent:]
+        if sent != len(data):
+            with memoryview(data) as view:
+                await self._send_rest(view[sent:], flags)
+
+    async def _send_rest(self, rest: memoryview, flags: int) -> None:
         while rest:
             await trio.lowlevel.wait_writable(self.sock)
             try:
