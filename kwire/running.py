@@ -7,6 +7,7 @@ The broker is closed last and always, so that the next start finds checkpoints a
 
 from __future__ import annotations
 
+import gc
 import ipaddress
 import logging
 import signal
@@ -99,6 +100,8 @@ def run_until_signalled(config: ServerConfig, *, announce: Callable[[str], None]
 
                 def on_ready(scope: trio.CancelScope) -> None:
                     nursery.start_soon(_stop_on_signal, signals, scope)
+                    # What is there by now stays: the garbage collector need not look at it again and again.
+                    gc.freeze()
                     addresses = ", ".join(listener.address for listener in listeners)
                     announce(
                         f"kwire {kwire.__version__} listening on {addresses} (node {config.node_id}, "
