@@ -11,7 +11,7 @@ from typing import Any
 import attrs
 import click
 
-from benchmarks import machine, scenarios  # noqa: F401 - the latter registers them all
+from benchmarks import bytecodes, machine, scenarios  # noqa: F401 - the latter registers them all
 from benchmarks.bench import SCENARIOS, Scenario
 from benchmarks.brokers import Lab, Spec
 from benchmarks.options import QUICK, STANDARD, Options
@@ -60,6 +60,13 @@ def list_scenarios() -> None:
 def report(file: Path, names: tuple[str, ...]) -> None:
     """Tables from the JSON that a run wrote."""
     click.echo(render(Results.load(file), [scenario.name for scenario in _chosen(names)] if names else ()))
+
+
+@main.command("bytecodes")
+@click.option("--functions", default=0, help="List so many of the dearest functions of each request, too.")
+def count_bytecodes(functions: int) -> None:
+    """How many bytecodes kwire executes for a request: a cost that other work on the machine does not move."""
+    click.echo(bytecodes.render(bytecodes.count(), functions))
 
 
 def _size_options(command: click.Command) -> click.Command:

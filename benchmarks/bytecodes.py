@@ -1,0 +1,109 @@
+"""How many bytecodes the broker executes for a request, and where: a cost that no other work on the machine moves.
+
+CPU time on a busy machine scatters by more than a change of a few per cent, and of a request's time most is the
+interpreter's. So for changes to the code on a request's way this counts, in a broker in this process, every bytecode
+that its thread executes between two requests of one connection, those of trio included. What the kernel and C code
+cost is not seen: a figure to compare commits by, not brokers.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections import Counter
+from pathlib import Path
+from types import CodeType, FrameType
+from typing import Any
+
+import attrs
+import kwire_protocol
+import kwire_storage
+
+import kwire
+from benchmarks.connection import Connection
+from benchmarks.requests import fetch, list_offsets, produce, value_batch
+from kwire.testing import Broker
+
+ROUNDS = 100
+_OUR_FOLDERS = tuple(str(Path(package.__file__ or "").parent) for package in (kwire, kwire_protocol, kwire_storage))
+_WARM_UP = 50
+_PARTITIONS = 6
+
+
+@attrs.frozen
+class Count:
+    """Bytecodes for one request: all, trio's, and those of each function, the dearest first."""
+
+    request: str
+    total: float
+    trio: float
+    functions: list[tuple[str, float]]
+
+
+class _Tracer:
+    """Counts while `counting`; `trace` is installed before the broker's thread starts."""
+
+    def __init__(self) -> None:
+        self.counting = False
+        self.counts: Counter[CodeType] = Counter()
+
+    def trace(self, frame: FrameType, event: str, _argument: Any) -> Any:
+        if event != "opcode":
+            frame.f_trace_opcodes = True
+            frame.f_trace_lines = False
+        elif self.counting:
+            self.counts[frame.f_code] += 1
+        return self.trace
+
+
+def requests() -> dict[str, bytes]:
+    """What is counted, by name; the topic `t` has some records."""
+    record = value_batch(1, 100)
+    return {
+        "Produce, one record of 100 B": produce("t", [0], record),
+        f"Produce, {_PARTITIONS} partitions": produce("t", range(_PARTITIONS), record),
+        "Fetch from the start of a partition": fetch("t", 0, 0),
+        f"ListOffsets, {_PARTITIONS} partitions": list_offsets({"t": range(_PARTITIONS)}),
+    }
+
+
+def count() -> list[Count]:
+    """Each request ROUNDS times, one at a time."""
+    tracer = _Tracer()
+    threading.settrace(tracer.trace)  # for threads that start from here on
+    try:
+        with Broker(on_disk=True) as broker, Connection(broker.port) as connection:
+            connection.create({"t": _PARTITIONS})
+            return [_count(tracer, connection, name, frame) for name, frame in requests().items()]
+    finally:
+        threading.settrace(None)
+
+
+def _count(tracer: _Tracer, connection: Connection, name: str, frame: bytes) -> Count:
+    for _ in range(_WARM_UP):
+        connection.call(frame)
+    tracer.counts.clear()
+    tracer.counting = True
+    for _ in range(ROUNDS):
+        connection.call(frame)
+    tracer.counting = False
+    functions = [(code, number / ROUNDS) for code, number in tracer.counts.most_common()]
+    return Count(
+        name,
+        sum(number for _, number in functions),
+        sum(number for code, number in functions if not _is_ours(code)),
+        [(f"{Path(code.co_filename).name}: {code.co_qualname}", number) for code, number in functions],
+    )
+
+
+def _is_ours(code: CodeType) -> bool:
+    return code.co_filename.startswith((*_OUR_FOLDERS, "<attrs generated methods kwire"))
+
+
+def render(counts: list[Count], functions: int) -> str:
+    """A table of the requests, and the dearest functions of each."""
+    lines = ["| request | bytecodes | of these trio |", "|---|--:|--:|"]
+    lines += [f"| {it.request} | {it.total:,.0f} | {it.trio:,.0f} |" for it in counts]
+    for it in counts if functions else ():
+        lines += ["", f"**{it.request}**", "", "| function | bytecodes |", "|---|--:|"]
+        lines += [f"| {name} | {number:,.0f} |" for name, number in it.functions[:functions]]
+    return "\n".join(lines)
