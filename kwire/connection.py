@@ -51,6 +51,10 @@ CLOSING_ERRORS = (ProtocolError, UnsupportedRequest, UnacknowledgedProduceFailed
 MAX_REQUEST_ELEMENTS = 250_000
 """The elements of all arrays of a request together. The largest honest one names every partition of a large cluster."""
 
+SEND_CHUNK_BYTES = 256 * 1024
+"""No more of a file is sent in one turn: a large answer lets the other connections go on, and its reader, who would
+otherwise keep pace and sleep between its segments, has something to do. Waking it is the dearest part of sending."""
+
 COPY_CHUNK_BYTES = 256 * 1024
 """Slices of files without a descriptor (the in-memory disk) are copied to the socket in pieces of this size."""
 
@@ -294,7 +298,7 @@ class Connection:
             return
         while left:
             try:
-                sent = os.sendfile(self.sock.fileno(), descriptor, position, left)
+                sent = os.sendfile(self.sock.fileno(), descriptor, position, min(left, SEND_CHUNK_BYTES))
             except BlockingIOError:
                 await trio.lowlevel.wait_writable(self.sock)
                 continue
@@ -304,3 +308,5 @@ class Connection:
                 raise PeerLost("the segment is shorter than the reply that names it")
             position += sent
             left -= sent
+            if left:
+                await trio.lowlevel.checkpoint()

@@ -121,5 +121,5 @@ SERVER_CONFIGS: Final = table(
         Range(1),
         "The largest request taken; a larger one closes its connection.",
     ),
-    row("socket.send.buffer.bytes", INT, -1, None, "The sockets' send buffer; -1 leaves it to the system."),
+    row("socket.send.buffer.bytes", INT, 102_400, None, "The sockets' send buffer; -1 leaves it to the system."),
 )
