@@ -1,7 +1,7 @@
 """What a broker does by the clock: retention, rolling by age, removal of deleted files, checkpoints.
 
 Each chore sleeps for its whole interval (minutes, by default) and is skipped where there is nothing to do, so an idle
-broker stays idle. Removing files may take long and happens in a worker thread.
+broker stays idle. Removing files and syncing them may take long: both happen in a worker thread.
 """
 
 from __future__ import annotations
@@ -11,7 +11,6 @@ from collections.abc import Awaitable, Callable
 from typing import TYPE_CHECKING
 
 import trio
-from kwire_storage.errors import StorageError
 
 if TYPE_CHECKING:
     from kwire.broker import Broker
@@ -36,7 +35,7 @@ async def _every(interval_ms: int, chore: Callable[[], Awaitable[object]]) -> No
         await trio.sleep(interval_ms / 1000)
         try:
             await chore()
-        except StorageError as error:
+        except OSError as error:
             log.error("%s; trying again in %d s", error, interval_ms // 1000)
 
 
@@ -45,7 +44,9 @@ async def _retention(broker: Broker) -> None:
 
 
 async def _checkpoints(broker: Broker) -> None:
-    broker.write_checkpoints()
+    checkpoints = broker.take_checkpoints()
+    if checkpoints:
+        await trio.to_thread.run_sync(broker.folder.write, checkpoints)
 
 
 async def _removal(broker: Broker) -> None:

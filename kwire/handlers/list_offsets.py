@@ -15,6 +15,8 @@ Spark asks -2 and -1 after every poll, so these two touch nothing but integers.
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Callable
+from operator import attrgetter
 from typing import TYPE_CHECKING
 
 from kwire_protocol.errors import ErrorCode
@@ -48,17 +50,27 @@ NO_EPOCH = -1
 async def handle(broker: Broker, request: ListOffsetsRequest, context: Context) -> ListOffsetsResponse:
     version = context.api_version
     find = broker.partitions.find
+    end_of = _end_for(request)
     asked_twice = _asked_twice(request)
     response = ListOffsetsResponse()
     for topic in request.topics:
         name = topic.name
         answers = []
         for wanted in topic.partitions:
-            index = wanted.partition_index
+            index, timestamp = wanted.partition_index, wanted.timestamp
             try:
                 if asked_twice and (name, index) in asked_twice:
                     raise KafkaError(ErrorCode.INVALID_REQUEST)
-                answer = _look_up(find(name, index), wanted, request, version)
+                partition = find(name, index)
+                partition.check_leader(wanted.current_leader_epoch)
+                if timestamp == LATEST:
+                    answer = ListOffsetsPartitionResponse(index, 0, -1, end_of(partition), partition.leader_epoch)
+                elif timestamp in (EARLIEST, EARLIEST_LOCAL):
+                    start = partition.log_start_offset
+                    epoch = partition.log.leader_epochs.epoch_at(start)
+                    answer = ListOffsetsPartitionResponse(index, 0, -1, start, epoch)
+                else:
+                    answer = _search(partition, wanted, end_of(partition), version)
             except KafkaError as error:
                 answer = ListOffsetsPartitionResponse(index, error.code)
             if version < FIRST_VERSION_WITH_EPOCH:
@@ -68,6 +80,13 @@ async def handle(broker: Broker, request: ListOffsetsRequest, context: Context) 
     if asked_twice:
         response.topics = _each_once(response.topics)
     return response
+
+
+def _end_for(request: ListOffsetsRequest) -> Callable[[Partition], int]:
+    """What of a partition is its end for whoever asks."""
+    if request.replica_id != CONSUMER:
+        return attrgetter("log_end_offset")
+    return attrgetter("last_stable_offset" if request.isolation_level == READ_COMMITTED else "high_watermark")
 
 
 def _asked_twice(request: ListOffsetsRequest) -> set[tuple[str, int]]:
@@ -84,32 +103,18 @@ def _each_once(topics: list[ListOffsetsTopicResponse]) -> list[ListOffsetsTopicR
     return [ListOffsetsTopicResponse(name, list(answers.values())) for name, answers in merged.items()]
 
 
-def _look_up(
-    partition: Partition, wanted: ListOffsetsPartition, request: ListOffsetsRequest, version: int
-) -> ListOffsetsPartitionResponse:
-    partition.check_leader(wanted.current_leader_epoch)
-    index, timestamp = wanted.partition_index, wanted.timestamp
-    log = partition.log
-    if request.replica_id != CONSUMER:
-        bound = partition.log_end_offset
-    elif request.isolation_level == READ_COMMITTED:
-        bound = partition.last_stable_offset
-    else:
-        bound = partition.high_watermark
-    if timestamp == LATEST:
-        return ListOffsetsPartitionResponse(index, 0, -1, bound, partition.leader_epoch)
-    if timestamp in (EARLIEST, EARLIEST_LOCAL):
-        start = log.log_start_offset
-        return ListOffsetsPartitionResponse(index, 0, -1, start, log.leader_epochs.epoch_at(start))
+def _search(partition: Partition, wanted: ListOffsetsPartition, end: int, version: int) -> ListOffsetsPartitionResponse:
+    """By timestamp, below `end`, or what is asked by one of the rarer negative numbers."""
+    index, timestamp, log = wanted.partition_index, wanted.timestamp, partition.log
     if timestamp < EARLIEST_PENDING_UPLOAD or version < FIRST_VERSION_OF.get(timestamp, 0):
         raise KafkaError(ErrorCode.UNSUPPORTED_VERSION)
     if timestamp in (LATEST_TIERED, EARLIEST_PENDING_UPLOAD):
         # Nothing is tiered, so there is no such offset; Kafka answers the same without remote storage.
         return ListOffsetsPartitionResponse(index)
     if timestamp == MAX_TIMESTAMP:
-        found = log.max_timestamp_offset(max_offset=bound)
+        found = log.max_timestamp_offset(max_offset=end)
     else:
-        found = log.offset_for_timestamp(timestamp, max_offset=bound)
+        found = log.offset_for_timestamp(timestamp, max_offset=end)
     if found is None:
         return ListOffsetsPartitionResponse(index)
     return ListOffsetsPartitionResponse(index, 0, found.timestamp, found.offset, found.leader_epoch)

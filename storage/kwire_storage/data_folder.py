@@ -85,6 +85,8 @@ class DataFolder:
     _lock: DiskLock
     _doomed: list[str]
     logs: dict[TopicPartition, Log] = attrs.field(factory=dict)
+    _written: dict[str, bytes] = attrs.field(factory=dict)
+    """What this object has put into the checkpoint files, by name."""
 
     @classmethod
     def open(cls, disk: Disk, *, cluster_id: str, node_id: int, directory_id: bytes) -> DataFolder:
@@ -209,8 +211,12 @@ class DataFolder:
 
     # -- checkpoints
 
-    def write_checkpoints(self, high_watermarks: Mapping[TopicPartition, int] | None = None) -> None:
-        """Writes recovery points, log starts and high watermarks; what is not given stays as it was."""
+    def take_checkpoints(self, high_watermarks: Mapping[TopicPartition, int] | None = None) -> dict[str, bytes]:
+        """Recovery points, log starts and high watermarks as of now, of what is not given as it was: for `write`.
+
+        By file; a file that says the same already is left out. To write one means to sync, and a file system may write
+        all that waits with it, so that nobody should have to for nothing.
+        """
         for key, log in self.logs.items():
             self._recovery_points[key] = log.recovery_point
             # Kafka leaves out what the first segment's name says already.
@@ -219,12 +225,22 @@ class DataFolder:
             else:
                 self._log_starts.pop(key, None)
         self.high_watermarks.update(high_watermarks or {})
-        for name, offsets in (
-            (names.RECOVERY_POINT_CHECKPOINT, self._recovery_points),
-            (names.LOG_START_CHECKPOINT, self._log_starts),
-            (names.HIGH_WATERMARK_CHECKPOINT, self.high_watermarks),
-        ):
-            self.disk.write_atomic(name, encode_offsets(offsets))
+        contents = {
+            names.RECOVERY_POINT_CHECKPOINT: encode_offsets(self._recovery_points),
+            names.LOG_START_CHECKPOINT: encode_offsets(self._log_starts),
+            names.HIGH_WATERMARK_CHECKPOINT: encode_offsets(self.high_watermarks),
+        }
+        return {name: content for name, content in contents.items() if self._written.get(name) != content}
+
+    def write(self, checkpoints: Mapping[str, bytes]) -> None:
+        """Writes what `take_checkpoints` gave, durably. Blocks; may run in a worker thread, one at a time."""
+        for name, content in checkpoints.items():
+            self.disk.write_atomic(name, content)
+            self._written[name] = content
+
+    def write_checkpoints(self, high_watermarks: Mapping[TopicPartition, int] | None = None) -> None:
+        """Both at once."""
+        self.write(self.take_checkpoints(high_watermarks))
 
     def close(
         self,

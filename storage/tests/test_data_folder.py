@@ -8,6 +8,7 @@ from pathlib import Path
 
 import attrs
 import pytest
+from kwire_storage.checkpoints import decode_offsets
 from kwire_storage.config import LogConfig
 from kwire_storage.data_folder import DataFolder
 from kwire_storage.errors import CorruptLogError, FolderLockedError, StorageError
@@ -85,6 +86,37 @@ def test_logs_are_there_again_after_a_clean_stop(kind: str, tmp_path: Path) -> N
     folder.open_all(lambda _topic: attrs.evolve(CONFIG, segment_bytes=10**6), now_ms=0)
     assert sorted(folder.logs) == [("orders", 0), ("orders", 1), ("orders", 2)]
     assert folder.logs["orders", 1].config.segment_bytes == 10**6
+    folder.close()
+
+
+def test_only_checkpoints_that_changed_are_written() -> None:
+    folder = open_folder(MemoryDisk())
+    log = folder.create_log("orders", 0, TOPIC_ID, CONFIG, now_ms=0)
+    folder.write_checkpoints({("orders", 0): 0})
+    append(log, 2)
+    assert folder.take_checkpoints() == {}
+    assert list(folder.take_checkpoints({("orders", 0): 2})) == ["replication-offset-checkpoint"]
+    log.flush()
+    folder.write_checkpoints()
+    assert decode_offsets(folder.disk.read_bytes("recovery-point-offset-checkpoint")) == {("orders", 0): 2}
+    assert folder.take_checkpoints() == {}
+    folder.close()
+
+
+def test_a_checkpoint_that_could_not_be_written_is_written_the_next_time() -> None:
+    disk = MemoryDisk()
+    folder = open_folder(disk)
+    folder.create_log("orders", 0, TOPIC_ID, CONFIG, now_ms=0)
+    checkpoints = folder.take_checkpoints()
+
+    def fail(operation: str, path: str) -> None:
+        raise OSError(errno.EIO, operation, path)
+
+    disk.before_operation = fail
+    with pytest.raises(OSError, match="recovery-point"):
+        folder.write(checkpoints)
+    disk.before_operation = lambda _operation, _path: None
+    assert folder.take_checkpoints() == checkpoints
     folder.close()
 
 
