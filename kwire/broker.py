@@ -121,8 +121,8 @@ class Broker:
             if context.listener_name in broker.endpoints
         ]
 
-    def take_checkpoints(self) -> dict[str, bytes]:
-        """What the checkpoint files should say and do not say yet; for `folder.write`.
+    def take_checkpoints(self) -> dict[str, dict[tuple[str, int], int]]:
+        """What the checkpoint files should say and do not say yet, by file; for `folder.write`.
 
         The high watermark of a partition that has no other replica is found again from its log, so while the broker
         runs it is not worth a sync.

@@ -12,6 +12,7 @@ crash in between leaves a folder that the next opening removes.
 from __future__ import annotations
 
 import errno
+from bisect import bisect_right
 from collections.abc import Callable, Mapping
 
 import attrs
@@ -85,8 +86,11 @@ class DataFolder:
     _lock: DiskLock
     _doomed: list[str]
     logs: dict[TopicPartition, Log] = attrs.field(factory=dict)
-    _written: dict[str, bytes] = attrs.field(factory=dict)
-    """What this object has put into the checkpoint files, by name."""
+    _written: dict[str, dict[TopicPartition, int]] = attrs.field(init=False)
+    """What the checkpoint files say, by name."""
+
+    def __attrs_post_init__(self) -> None:
+        self._written = {name: _said(offsets) for name, offsets in self._checkpoints().items()}
 
     @classmethod
     def open(cls, disk: Disk, *, cluster_id: str, node_id: int, directory_id: bytes) -> DataFolder:
@@ -211,7 +215,9 @@ class DataFolder:
 
     # -- checkpoints
 
-    def take_checkpoints(self, high_watermarks: Mapping[TopicPartition, int] | None = None) -> dict[str, bytes]:
+    def take_checkpoints(
+        self, high_watermarks: Mapping[TopicPartition, int] | None = None
+    ) -> dict[str, dict[TopicPartition, int]]:
         """Recovery points, log starts and high watermarks as of now, of what is not given as it was: for `write`.
 
         By file; a file that says the same already is left out. To write one means to sync, and a file system may write
@@ -225,18 +231,36 @@ class DataFolder:
             else:
                 self._log_starts.pop(key, None)
         self.high_watermarks.update(high_watermarks or {})
-        contents = {
-            names.RECOVERY_POINT_CHECKPOINT: encode_offsets(self._recovery_points),
-            names.LOG_START_CHECKPOINT: encode_offsets(self._log_starts),
-            names.HIGH_WATERMARK_CHECKPOINT: encode_offsets(self.high_watermarks),
-        }
-        return {name: content for name, content in contents.items() if self._written.get(name) != content}
+        return {name: dict(now) for name, now in self._checkpoints().items() if self._is_news(name, now)}
 
-    def write(self, checkpoints: Mapping[str, bytes]) -> None:
+    def _is_news(self, name: str, now: Mapping[TopicPartition, int]) -> bool:
+        written = self._written[name]
+        if name != names.RECOVERY_POINT_CHECKPOINT:
+            return written != _said(now)
+        return not written.keys() <= now.keys() or any(
+            # Recovery begins with a segment: a point that moved on within one changes nothing.
+            offset < written.get(key, 0) or self._scan_start(key, offset) != self._scan_start(key, written.get(key, 0))
+            for key, offset in now.items()
+        )
+
+    def _scan_start(self, key: TopicPartition, recovery_point: int) -> int:
+        log = self.logs.get(key)
+        if log is None:
+            return recovery_point
+        return log.bases[max(bisect_right(log.bases, recovery_point) - 1, 0)]
+
+    def _checkpoints(self) -> dict[str, dict[TopicPartition, int]]:
+        return {
+            names.RECOVERY_POINT_CHECKPOINT: self._recovery_points,
+            names.LOG_START_CHECKPOINT: self._log_starts,
+            names.HIGH_WATERMARK_CHECKPOINT: self.high_watermarks,
+        }
+
+    def write(self, checkpoints: Mapping[str, Mapping[TopicPartition, int]]) -> None:
         """Writes what `take_checkpoints` gave, durably. Blocks; may run in a worker thread, one at a time."""
-        for name, content in checkpoints.items():
-            self.disk.write_atomic(name, content)
-            self._written[name] = content
+        for name, offsets in checkpoints.items():
+            self.disk.write_atomic(name, encode_offsets(offsets))
+            self._written[name] = _said(offsets)
 
     def write_checkpoints(self, high_watermarks: Mapping[TopicPartition, int] | None = None) -> None:
         """Both at once."""
@@ -260,7 +284,8 @@ class DataFolder:
         try:
             run_all([closing.run for closing in closings if closing.has_work])
             errors = [closing.error for closing in closings if not closing.finish()]
-            self.write_checkpoints(high_watermarks)
+            self.take_checkpoints(high_watermarks)
+            self.write(self._checkpoints())
             if not errors and not failed and (self.clean_shutdown or not self._unrecovered()):
                 self.disk.write_atomic(names.CLEAN_SHUTDOWN, encode_clean_shutdown(broker_epoch))
         finally:
@@ -289,6 +314,11 @@ def _read_meta(disk: Disk, listed: set[str]) -> MetaProperties | None:
 def _write_meta(disk: Disk, meta: MetaProperties) -> MetaProperties:
     disk.write_atomic(names.META_PROPERTIES, meta.encode())
     return meta
+
+
+def _said(offsets: Mapping[TopicPartition, int]) -> dict[TopicPartition, int]:
+    """What a checkpoint tells whoever reads it: a row that is not there is taken for 0."""
+    return {key: offset for key, offset in offsets.items() if offset}
 
 
 def _read_offsets(disk: Disk, listed: set[str], name: str) -> dict[TopicPartition, int]:

@@ -20,6 +20,7 @@ from storage.tests.logs import append, bases, read_all
 
 CONFIG = LogConfig(segment_bytes=500, index_interval_bytes=100)
 TOPIC_ID = bytes(range(16))
+RECOVERY_POINTS = "recovery-point-offset-checkpoint"
 UNIQUE = bytes([0xAB]) * 16
 
 
@@ -89,17 +90,35 @@ def test_logs_are_there_again_after_a_clean_stop(kind: str, tmp_path: Path) -> N
     folder.close()
 
 
-def test_only_checkpoints_that_changed_are_written() -> None:
+def test_a_checkpoint_is_written_when_it_says_something_else() -> None:
     folder = open_folder(MemoryDisk())
     log = folder.create_log("orders", 0, TOPIC_ID, CONFIG, now_ms=0)
-    folder.write_checkpoints({("orders", 0): 0})
     append(log, 2)
     assert folder.take_checkpoints() == {}
     assert list(folder.take_checkpoints({("orders", 0): 2})) == ["replication-offset-checkpoint"]
+    folder.write_checkpoints()
+    assert folder.take_checkpoints() == {}
+    folder.close()
+
+
+def test_a_recovery_point_is_written_when_it_enters_a_segment_or_goes_back() -> None:
+    folder = open_folder(MemoryDisk())
+    log = folder.create_log("orders", 0, TOPIC_ID, CONFIG, now_ms=0)
+    append(log, 2)
+    log.flush()
+    assert folder.take_checkpoints() == {}, "recovery would begin at the first segment all the same"
+    while len(log.segments) == 1:
+        append(log, 2)
     log.flush()
     folder.write_checkpoints()
-    assert decode_offsets(folder.disk.read_bytes("recovery-point-offset-checkpoint")) == {("orders", 0): 2}
-    assert folder.take_checkpoints() == {}
+    assert decode_offsets(folder.disk.read_bytes(RECOVERY_POINTS)) == {("orders", 0): log.log_end_offset}
+
+    folder.delete_log("orders", 0, UNIQUE)
+    assert folder.take_checkpoints() == {RECOVERY_POINTS: {}}
+    folder.create_log("orders", 0, TOPIC_ID, CONFIG, now_ms=0)
+    assert folder.take_checkpoints() == {RECOVERY_POINTS: {("orders", 0): 0}}, (
+        "the old log's point is not the new one's"
+    )
     folder.close()
 
 
@@ -107,13 +126,13 @@ def test_a_checkpoint_that_could_not_be_written_is_written_the_next_time() -> No
     disk = MemoryDisk()
     folder = open_folder(disk)
     folder.create_log("orders", 0, TOPIC_ID, CONFIG, now_ms=0)
-    checkpoints = folder.take_checkpoints()
+    checkpoints = folder.take_checkpoints({("orders", 0): 2})
 
     def fail(operation: str, path: str) -> None:
         raise OSError(errno.EIO, operation, path)
 
     disk.before_operation = fail
-    with pytest.raises(OSError, match="recovery-point"):
+    with pytest.raises(OSError, match="replication-offset"):
         folder.write(checkpoints)
     disk.before_operation = lambda _operation, _path: None
     assert folder.take_checkpoints() == checkpoints
@@ -210,9 +229,12 @@ def test_a_deleted_partition_is_gone_at_once_and_its_files_later(kind: str, open
     assert folder.remove_deleted() == 1
     assert folder.remove_deleted() == 0
     assert not disk.exists(doomed)
+    log.flush()
+    append(log, 1)
+    log.flush()
     folder.write_checkpoints()
-    assert disk.read_bytes("recovery-point-offset-checkpoint") == b"0\n1\norders 0 0\n"
-    assert disk.read_bytes("replication-offset-checkpoint") == b"0\n0\n"
+    assert disk.read_bytes("recovery-point-offset-checkpoint") == b"0\n1\norders 0 1\n"
+    assert folder.take_checkpoints() == {}
     folder.close()
 
 
