@@ -10,6 +10,7 @@ headers. So a consumer at the end of the log, or one that reads on from where it
 
 from __future__ import annotations
 
+from array import array
 from bisect import bisect_left, bisect_right
 
 from kwire_storage import names
@@ -73,9 +74,10 @@ class Segment:
         self.offset_of_max_timestamp = self.base_offset
         self.rolling_timestamp: int | None = None
         self.bytes_since_index = 0
-        self._recent_bases: list[int] = []
-        self._recent_lasts: list[int] = []
-        self._recent_positions: list[int] = []
+        # Arrays: as lists of int objects they would be the largest part of a partition's memory.
+        self._recent_bases = array("q")
+        self._recent_lasts = array("q")
+        self._recent_positions = array("q")
         self._read_ends: dict[int, int] = {}
 
     # -- files
@@ -249,9 +251,7 @@ class Segment:
             del recent[:half], self._recent_lasts[:half], self._recent_positions[:half]
 
     def _forget_recent(self) -> None:
-        self._recent_bases.clear()
-        self._recent_lasts.clear()
-        self._recent_positions.clear()
+        del self._recent_bases[:], self._recent_lasts[:], self._recent_positions[:]
         self._read_ends.clear()
 
     def cut(self, size: int) -> None:
