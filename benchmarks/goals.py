@@ -1,7 +1,6 @@
-"""What the broker is held to: each row of the table in README.md as bounds on figures.
+"""What the broker is held to, as bounds on figures.
 
-A bound is on the median of the ratios to Apache Kafka in the same run or, where the README gives an absolute value, on
-the median of the figure itself.
+A bound is on the median of the ratios to Apache Kafka in the same run or, for a few, on the median of the figure.
 """
 
 from __future__ import annotations
