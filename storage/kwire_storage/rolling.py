@@ -20,7 +20,8 @@ def activate(log: Log, now_ms: int) -> None:
         log.name_changes += 1
         segment.created_ms = now_ms
     segment.activate(log.log_end_offset)
-    _ = log.leader_epochs
+    # Loaded now, every append keeps them up to date; loaded when a segment is full, they would be read from all of it.
+    _ = log.leader_epochs, log.producers
     log.is_active = True
 
 

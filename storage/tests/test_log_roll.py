@@ -6,7 +6,7 @@ import attrs
 import pytest
 from kwire_protocol.records import build_batch
 from kwire_storage.log import LogConfig
-from kwire_storage.memory_disk import MemoryDisk
+from kwire_storage.memory_disk import MemoryDisk, MemoryFile
 
 from storage.tests.logs import SMALL, append, append_bytes, open_log, read_all, records
 
@@ -109,3 +109,13 @@ def test_an_append_of_another_epoch_is_remembered() -> None:
     assert log.leader_epochs.entries == [(0, 0), (3, 4), (4, 8), (9, 10)]
     assert log.end_offset_for_epoch(0) == (0, 4)
     assert log.end_offset_for_epoch(9) == (9, 10)
+
+
+def test_rolling_reads_nothing_back(monkeypatch: pytest.MonkeyPatch) -> None:
+    log = open_log(MemoryDisk())
+    append(log, 1)
+    reads: list[tuple[int, int]] = []
+    monkeypatch.setattr(MemoryFile, "read", lambda _file, position, size: reads.append((position, size)))
+    while len(log.segments) == 1:
+        append(log, 2)
+    assert reads == []
