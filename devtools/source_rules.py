@@ -84,6 +84,7 @@ ALLOWED = (
     _may("storage/kwire_storage/files.py", "disk surroundings", "the disk's one door"),
     _may("kwire/clock.py", "clock chance", "the clock and the dice, handed to everybody else"),
     _may("kwire/server.py", "network", "binds and accepts"),
+    _may("kwire/processor.py", "network", "asks which sockets are ready"),
     _may("kwire/connection.py", "network surroundings", "reads, writes and sendfiles on its socket"),
     _may("kwire/running.py", "surroundings threads", "ends on a signal; syncs side by side at a stop"),
     _may("kwire/cli/", "disk", "reads the configuration file that the user names"),

@@ -7,7 +7,7 @@ produced to never loads the group messages.
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable
+from collections.abc import Callable
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
@@ -22,7 +22,8 @@ if TYPE_CHECKING:
 API_VERSIONS = 18
 
 Read = Callable[[Reader, int], Any]
-Handler = Callable[["Broker", Any, "Context"], Awaitable[Any]]
+Handler = Callable[["Broker", Any, "Context"], Any]
+"""Returns the response, or None where there is none; or a coroutine that will, where it has to wait."""
 
 
 class UnsupportedRequest(Exception):

@@ -1,9 +1,13 @@
 """One client connection: bytes from the socket to frames, frames to handlers, replies back to the socket.
 
-One trio task, from accept to close. Requests are answered in order. Frames that arrived together are handled together
-and their replies leave in one send, so a task switch and a system call are shared by all of them:
+A machine that the processor calls when its socket is ready. Requests are answered in order. Frames that arrived
+together are handled together and their replies leave in one send:
 
     recv_into -> FrameBuffer -> header -> apis.APIS -> read -> handler -> write -> send / sendfile
+
+Two things may hold it up, and while they do nothing is received: a reader that does not take its replies (`_unsent`),
+and a handler that waits for something (`_handling`), which is a coroutine that the connection drives from one
+`kwire.waits.Slot` to the next.
 
 A reply is a list of pieces: bytes, and regions of segment files that go out by sendfile without passing through
 Python. What the peer does wrong (`ProtocolError`) closes this connection with one log line; a bug in a handler closes
@@ -13,11 +17,14 @@ it with a traceback in the log; neither touches anybody else. This is the one pl
 from __future__ import annotations
 
 import logging
+import math
 import os
 import socket
-from typing import TYPE_CHECKING, TypeVar
+from collections import deque
+from collections.abc import Callable, Coroutine
+from types import CoroutineType
+from typing import TYPE_CHECKING, Any
 
-import trio
 from kwire_protocol.errors import ErrorCode
 from kwire_protocol.frames import BufferPool, FrameBuffer
 from kwire_protocol.headers import read_request_header, write_response_header
@@ -26,15 +33,17 @@ from kwire_protocol.wire import ApiMessage, ProtocolError, Reader, Writer
 from kwire_storage.log import LogSlice
 
 from kwire.apis import API_VERSIONS, APIS, Handler, UnsupportedRequest
-from kwire.context import Context, Slot
+from kwire.context import Context
 from kwire.handlers.api_versions import served_versions
 from kwire.handlers.produce import UnacknowledgedProduceFailed
+from kwire.processor import READ, WRITE, Processor, Timer
+from kwire.waits import Slot
 
 if TYPE_CHECKING:
     from kwire.broker import Broker
 
 log = logging.getLogger(__name__)
-T = TypeVar("T")
+Piece = bytes | bytearray | memoryview | LogSlice
 
 MAX_FRAMES_PER_TURN = 64
 """A connection that floods us with small requests lets the others have a turn after so many."""
@@ -55,99 +64,128 @@ SEND_CHUNK_BYTES = 256 * 1024
 """No more of a file is sent in one turn: a large answer lets the other connections go on, and its reader, who would
 otherwise keep pace and sleep between its segments, has something to do. Waking it is the dearest part of sending."""
 
-COPY_CHUNK_BYTES = 256 * 1024
-"""Slices of files without a descriptor (the in-memory disk) are copied to the socket in pieces of this size."""
-
 
 class PeerLost(Exception):
     """The connection ended while something was being sent or read; nothing to say to anybody."""
 
 
-class ParkedFetch:
-    """Parks a request until something wakes it, its time is over or its socket has something to read.
-
-    The last matters: the Java consumer pipelines its next fetch in front of its ListOffsets, and answering the fetch
-    at once, empty, spares Spark's micro-batches the whole of fetch.max.wait.ms. It is the connection's own task that
-    waits; waking it cancels the scope around `wait_readable`.
-    """
-
-    __slots__ = ("_connection", "_scope", "_woken")
-
-    def __init__(self, connection: Connection) -> None:
-        self._connection = connection
-        self._scope: trio.CancelScope | None = None
-        self._woken = False
-
-    def wake(self) -> None:
-        self._woken = True
-        if self._scope is not None:
-            self._scope.cancel()
-
-    async def wait(self, timeout_s: float) -> bool:
-        connection = self._connection
-        await connection.prepare_to_wait()
-        if self._woken or timeout_s <= 0 or connection.has_unread_bytes:
-            return self._woken
-        with trio.CancelScope(deadline=trio.current_time() + timeout_s) as self._scope:
-            await trio.lowlevel.wait_readable(connection.sock)
-        self._scope = None
-        return self._woken
-
-
 class Connection:
-    """Serves one socket, which must be non-blocking and connected."""
+    """Serves one socket, which must be non-blocking and connected, from `open` until it calls `on_closed`."""
 
-    def __init__(self, broker: Broker, sock: socket.socket, *, listener_name: str, pool: BufferPool) -> None:
+    def __init__(
+        self,
+        broker: Broker,
+        sock: socket.socket,
+        processor: Processor,
+        *,
+        listener_name: str,
+        pool: BufferPool,
+        on_closed: Callable[[Connection], None],
+        now: float,
+    ) -> None:
         self.sock = sock
         self._broker = broker
+        self._processor = processor
+        self._on_closed = on_closed
         self._frames = FrameBuffer(broker.config.socket_request_max_bytes, pool)
         self._writer = Writer()
-        self._scope = trio.CancelScope()
         peer, local = sock.getpeername(), sock.getsockname()
         self.client_host: str = peer[0]
         self.name = f"{peer[0]}:{peer[1]}"
-        self.last_active = trio.current_time()
-        self._bytes_this_turn = 0
+        self.last_active = now
         self._context = Context(
-            parking=self,
             client_host=peer[0],
             local_host=local[0],
             local_port=local[1],
             listener_name=listener_name,
         )
+        self._unsent: deque[tuple[Piece, int]] = deque()
+        """What the peer has not taken yet of the replies that were sent, with the flags of each send."""
+        self._handling: Coroutine[Slot[Any], None, ApiMessage | None] | None = None
+        self._handled_id = 0
+        """The handler that waits, and the correlation id of its request."""
+        self._slot: Slot[Any] | None = None
+        """What it waits for."""
+        self._timer = Timer(self._on_time_over)
+        self._has_frames_left = False
+        """Its turn was over before its frames were; it goes on in the next."""
+        self._is_muted = False
+        self._ends_when_sent = False
+        self._is_closed = False
 
-    # Parking, for the handlers.
+    def open(self) -> None:
+        """Begins to serve."""
+        self._processor.add(self.sock, self._on_ready)
 
-    def waiter(self) -> ParkedFetch:
-        return ParkedFetch(self)
-
-    async def wait_for(self, slot: Slot[T]) -> T:
-        await self.prepare_to_wait()
-        return await slot.get()
-
-    async def prepare_to_wait(self) -> None:
-        """Sends what is ready, and leaves the shared receive buffer to the other connections."""
-        self._frames.let_go()
-        await self.flush()
-
-    @property
-    def has_unread_bytes(self) -> bool:
-        return self._frames.pending > 0
+    def close(self) -> None:
+        """Ends it at once. What was not sent yet is not sent, and a handler that waits is not waited for."""
+        if self._is_closed:
+            return
+        self._is_closed = True
+        if not self._is_muted:
+            self._processor.remove(self.sock)
+        self._timer.stop()
+        if self._handling is not None:
+            self._handling.close()
+            self._handling = None
+        self.sock.close()
+        self._on_closed(self)
 
     def close_idle(self) -> None:
-        """Ends the connection from another task, as after connections.max.idle.ms."""
+        """Ends it for connections.max.idle.ms."""
         log.info("closing the connection from %s: idle for connections.max.idle.ms", self.name)
-        self._scope.cancel()
+        self.close()
 
-    async def run(self) -> None:
-        """Serves until the peer hangs up, breaks the protocol or the task is cancelled; closes the socket."""
+    # What the processor calls
+
+    def _on_ready(self, _: int) -> None:
+        if self._unsent:
+            self._guarded(self._go_on_sending)
+        elif self._slot is not None:
+            self._on_input_while_waiting(self._slot)
+        elif not self._has_frames_left:
+            self._guarded(self._serve)
+
+    def _on_input_while_waiting(self, slot: Slot[Any]) -> None:
+        """The peer has sent its next request, or hung up, before it had the answer to this one."""
+        if slot.ends_on_input:
+            slot.give_up()
+        elif not self._is_muted:
+            # As Kafka's muted channel; or else the processor would be told of it again and again.
+            self._is_muted = True
+            self._processor.remove(self.sock)
+
+    def _on_slot_set(self) -> None:
+        self._processor.call_soon(self._resume)
+
+    def _on_time_over(self) -> None:
+        if self._slot is not None:
+            self._slot.give_up()
+
+    def _resume(self) -> None:
+        self._guarded(self._go_on_handling)
+
+    def _next_turn(self) -> None:
+        self._has_frames_left = False
+        if not self._unsent:
+            self._guarded(self._go_on_answering)
+
+    def _guarded(self, step: Callable[[], None]) -> None:
+        if self._is_closed:
+            return
         try:
-            with self._scope:
-                await self._serve()
+            try:
+                step()
+            except CLOSING_ERRORS as error:
+                log.warning(
+                    "closing the connection from %s (client id %a): %s", self.name, self._context.client_id, error
+                )
+                # What was asked before it deserves its answer: those requests were right, and have been carried out.
+                self._ends_when_sent = True
+                if self._flush():
+                    self.close()
         except PeerLost:
-            pass
-        except CLOSING_ERRORS as error:
-            log.warning("closing the connection from %s (client id %a): %s", self.name, self._context.client_id, error)
+            self.close()
         except Exception:
             log.exception(
                 "a bug in kwire: closing the connection from %s (client id %a) after api key %d version %d",
@@ -156,67 +194,98 @@ class Connection:
                 self._context.api_key,
                 self._context.api_version,
             )
-        finally:
-            trio.lowlevel.notify_closing(self.sock)
-            self.sock.close()
+            self.close()
 
-    async def _serve(self) -> None:
-        while True:
-            await self._receive()
-            try:
-                await self._answer_all()
-            except CLOSING_ERRORS:
-                # What was asked before it deserves its answer: those requests were right, and have been carried out.
-                await self.flush()
-                raise
-            await self.prepare_to_wait()
+    # Receiving and answering
 
-    async def _answer_all(self) -> None:
-        """Answers every whole frame that has arrived."""
-        frames, broker, context = self._frames, self._broker, self._context
-        frames_this_turn = 0
-        while (frame := frames.next_frame()) is not None:
-            call = self._decode(frame)
-            if call is not None:
-                handle, request, correlation_id = call
-                response = await handle(broker, request, context)
-                if response is not None:
-                    self._reply(context.api_key, context.api_version, correlation_id, response)
-            frames_this_turn += 1
-            if self._writer.size > MAX_PENDING_REPLY_BYTES or frames_this_turn == MAX_FRAMES_PER_TURN:
-                await self.prepare_to_wait()
-            if frames_this_turn == MAX_FRAMES_PER_TURN:
-                frames_this_turn = 0
-                await trio.lowlevel.checkpoint()
-
-    async def _receive(self) -> None:
-        """Receives something, waiting for it if need be."""
+    def _serve(self) -> None:
+        """Receives what has come, and answers it."""
         sock, frames = self.sock, self._frames
-        # The rest of half a frame is likely to be there already. Everybody else waits first: the socket of a client
-        # that waits for its answer is empty, and the others get their turn.
-        if not frames.pending:
-            self._bytes_this_turn = 0
-            await trio.lowlevel.wait_readable(sock)
+        received = 0
         while True:
             try:
                 count = sock.recv_into(frames.writable())
             except BlockingIOError:
-                frames.let_go()
-                self._bytes_this_turn = 0
-                await trio.lowlevel.wait_readable(sock)
-                continue
+                break
             except OSError as error:
                 raise PeerLost from error
-            break
-        if count == 0:
-            raise PeerLost
-        self.last_active = trio.current_time()
-        frames.received(count)
-        self._bytes_this_turn += count
-        if self._bytes_this_turn > MAX_BYTES_PER_TURN:
-            self._bytes_this_turn = 0
-            frames.let_go()
-            await trio.lowlevel.checkpoint()
+            if count == 0:
+                raise PeerLost
+            self.last_active = self._processor.now
+            frames.received(count)
+            received += count
+            if not self._answer_all():
+                return
+            # The socket of a client that waits for its answer is empty. The rest of half a frame is likely to be there.
+            if not self._flush() or not frames.pending or received > MAX_BYTES_PER_TURN:
+                break
+        frames.let_go()
+
+    def _go_on_answering(self) -> None:
+        """Answers what had to wait; what came in the meantime is received in the next turn."""
+        if self._answer_all():
+            self._frames.let_go()
+            self._flush()
+
+    def _answer_all(self) -> bool:
+        """Answers every whole frame that is here; False if it has to stop before the end, to go on later."""
+        frames, broker, context = self._frames, self._broker, self._context
+        count = 0
+        while (frame := frames.next_frame()) is not None:
+            call = self._decode(frame)
+            if call is not None:
+                handle, request, correlation_id = call
+                response = handle(broker, request, context)
+                if type(response) is CoroutineType:
+                    self._handling, self._handled_id = response, correlation_id
+                    if not self._drive():
+                        return False
+                elif response is not None:
+                    self._reply(context.api_key, context.api_version, correlation_id, response)
+            count += 1
+            if self._writer.size > MAX_PENDING_REPLY_BYTES:
+                frames.let_go()
+                if not self._flush():
+                    return False
+            if count == MAX_FRAMES_PER_TURN:
+                self._has_frames_left = True
+                self._processor.call_soon(self._next_turn)
+                frames.let_go()
+                self._flush()
+                return False
+        return True
+
+    def _drive(self) -> bool:
+        """Lets the handler go on until it answers; False when it waits."""
+        handling, context = self._handling, self._context
+        assert handling is not None
+        try:
+            slot = handling.send(None)
+        except StopIteration as answered:
+            self._handling = None
+            if answered.value is not None:
+                self._reply(context.api_key, context.api_version, self._handled_id, answered.value)
+            return True
+        self._slot = slot
+        slot.when_set(self._on_slot_set)
+        # Replies that are ready are sent before any waiting begins, and the shared receive buffer is left to others.
+        self._frames.let_go()
+        self._flush()
+        if slot.ends_on_input and self._frames.pending:
+            slot.give_up()
+        elif slot.timeout_s < math.inf:
+            self._processor.start_timer(self._timer, self._processor.now + slot.timeout_s)
+        return False
+
+    def _go_on_handling(self) -> None:
+        """What the handler waited for has come."""
+        self._slot = None
+        self._timer.stop()
+        if self._is_muted:
+            self._is_muted = False
+            self._processor.add(self.sock, self._on_ready)
+        if self._drive():
+            self._go_on_answering()
 
     def _decode(self, frame: memoryview) -> tuple[Handler, ApiMessage, int] | None:
         """Who handles a frame's request, the request, and its correlation id; None when it is answered already."""
@@ -244,69 +313,89 @@ class Connection:
         response.write(writer, version)
         writer.end_frame()
 
-    async def flush(self) -> None:
-        """Sends the replies that are ready and waits until the socket has taken them."""
-        writer = self._writer
-        if not writer.buf:
-            return
-        if not writer.attachments:
-            await self._send(writer.buf, 0)
-            writer.buf.clear()
-            return
-        self._writer = Writer()
-        pieces = writer.pieces()
-        last = len(pieces) - 1
-        for number, piece in enumerate(pieces):
-            # While more follows, the kernel may put a reply's head and its records into one segment.
-            flags = 0 if number == last else socket.MSG_MORE
-            if isinstance(piece, (bytes, bytearray, memoryview)):
-                await self._send(piece, flags)
-            else:
-                assert isinstance(piece, LogSlice), "the only region that handlers answer with"
-                await self._send_slice(piece, flags)
+    # Sending
 
-    async def _send(self, data: bytes | bytearray | memoryview, flags: int) -> None:
+    def _flush(self) -> bool:
+        """Sends the replies that are ready; False if the socket has not taken them all: the rest follows by itself."""
+        writer = self._writer
+        if self._unsent:
+            return False
+        if not writer.buf:
+            return True
+        if not writer.attachments:
+            sent = self._send(writer.buf, 0)
+            if sent == len(writer.buf):
+                writer.buf.clear()
+                return True
+            self._unsent.append((memoryview(writer.buf)[sent:], 0))
+            self._writer = Writer()
+        else:
+            self._writer = Writer()
+            pieces = writer.pieces()
+            last = len(pieces) - 1
+            for number, piece in enumerate(pieces):
+                assert isinstance(piece, (bytes, bytearray, memoryview, LogSlice)), "what handlers answer with"
+                # While more follows, the kernel may put a reply's head and its records into one segment.
+                self._unsent.append((piece, 0 if number == last else socket.MSG_MORE))
+            self._send_some()
+            if not self._unsent:
+                return True
+        self._processor.watch(self.sock, WRITE, self._on_ready)
+        return False
+
+    def _go_on_sending(self) -> None:
+        """The socket has room again."""
+        self._send_some()
+        if self._unsent:
+            return
+        self._processor.watch(self.sock, READ, self._on_ready)
+        if not self._flush():
+            return
+        if self._ends_when_sent:
+            self.close()
+        elif self._slot is None and not self._has_frames_left:
+            self._go_on_answering()
+
+    def _send_some(self) -> None:
+        """Sends what the socket takes, but of segment files no more than is due to one turn."""
+        unsent = self._unsent
+        while unsent:
+            piece, flags = unsent[0]
+            if isinstance(piece, LogSlice):
+                sent = self._send_slice(piece, flags)
+                if sent < piece.size:
+                    unsent[0] = _rest_of(piece, sent), flags
+                    return
+            else:
+                sent = self._send(piece, flags)
+                if sent < len(piece):
+                    unsent[0] = memoryview(piece)[sent:], flags
+                    return
+            unsent.popleft()
+
+    def _send(self, data: bytes | bytearray | memoryview, flags: int) -> int:
         try:
-            sent = self.sock.send(data, flags)
+            return self.sock.send(data, flags)
         except BlockingIOError:
-            sent = 0
+            return 0
         except OSError as error:
             raise PeerLost from error
-        if sent != len(data):
-            with memoryview(data) as view:
-                await self._send_rest(view[sent:], flags)
 
-    async def _send_rest(self, rest: memoryview, flags: int) -> None:
-        while rest:
-            await trio.lowlevel.wait_writable(self.sock)
-            try:
-                rest = rest[self.sock.send(rest, flags) :]
-            except BlockingIOError:
-                continue
-            except OSError as error:
-                raise PeerLost from error
-
-    async def _send_slice(self, piece: LogSlice, flags: int) -> None:
+    def _send_slice(self, piece: LogSlice, flags: int) -> int:
         descriptor = piece.file.fileno()
-        position, left = piece.position, piece.size
+        size = min(piece.size, SEND_CHUNK_BYTES)
         if descriptor is None:
-            while left:
-                chunk = piece.file.read(position, min(COPY_CHUNK_BYTES, left))
-                position += len(chunk)
-                left -= len(chunk)
-                await self._send(chunk, socket.MSG_MORE if left else flags)
-            return
-        while left:
-            try:
-                sent = os.sendfile(self.sock.fileno(), descriptor, position, min(left, SEND_CHUNK_BYTES))
-            except BlockingIOError:
-                await trio.lowlevel.wait_writable(self.sock)
-                continue
-            except OSError as error:
-                raise PeerLost from error
-            if sent == 0:
-                raise PeerLost("the segment is shorter than the reply that names it")
-            position += sent
-            left -= sent
-            if left:
-                await trio.lowlevel.checkpoint()
+            return self._send(piece.file.read(piece.position, size), socket.MSG_MORE if size < piece.size else flags)
+        try:
+            sent = os.sendfile(self.sock.fileno(), descriptor, piece.position, size)
+        except BlockingIOError:
+            return 0
+        except OSError as error:
+            raise PeerLost from error
+        if sent == 0:
+            raise PeerLost("the segment is shorter than the reply that names it")
+        return sent
+
+
+def _rest_of(piece: LogSlice, sent: int) -> LogSlice:
+    return LogSlice(piece.file, piece.position + sent, piece.size - sent, piece.base_offset)

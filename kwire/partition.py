@@ -2,7 +2,7 @@
 
 `log_start <= last_stable <= high_watermark <= log_end` holds after every change. Embedded there is one replica, so the
 high watermark follows the log's end at once; nothing outside this file may rely on that. Whoever waits for new data
-registers a `Wakeable` in `waiters`; the append that moves the high watermark wakes it.
+registers a `ParkedFetch` in `waiters`; the append that moves the high watermark wakes it.
 
 Synchronous and free of trio: appends go to the page cache (see ARCHITECTURE.md), so there is nothing to await.
 """
@@ -18,8 +18,8 @@ from kwire_storage.errors import CorruptLogError, StorageError
 from kwire_storage.log import AppendResult, Log, LogSlice
 from kwire_storage.txn_index import AbortedTxn
 
-from kwire.context import Wakeable
 from kwire.produce_validation import TopicRules
+from kwire.waits import ParkedFetch
 
 NO_EPOCH = -1
 INTERNAL_TOPICS = frozenset({"__consumer_offsets", "__transaction_state"})
@@ -51,7 +51,7 @@ class Partition:
     replicas: list[int] = attrs.field(factory=list)
     isr: list[int] = attrs.field(factory=list)
     high_watermark: int = 0
-    waiters: set[Wakeable] = attrs.field(factory=set)
+    waiters: set[ParkedFetch] = attrs.field(factory=set)
     closed: bool = False
     """Set when the topic is deleted: a parked fetch that wakes must not read on."""
     is_internal: bool = attrs.field(init=False)

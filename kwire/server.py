@@ -1,6 +1,6 @@
-"""Listening sockets, and a task for each connection they accept.
+"""Listening sockets, and the connections they accept.
 
-`serve` runs until it is cancelled. A connection that says nothing for connections.max.idle.ms is closed by one reaper
+`serve` runs until it is cancelled. The connections have no tasks: one `Processor` calls them. A connection that says nothing for connections.max.idle.ms is closed by one reaper
 task, which sleeps until the earliest moment at which that could be true: a thousand idle connections cost nothing.
 """
 
@@ -21,6 +21,7 @@ from kwire.broker import Broker
 from kwire.config import Listener, ServerConfig
 from kwire.connection import Connection
 from kwire.metadata.image import Changes
+from kwire.processor import Processor
 
 log = logging.getLogger(__name__)
 
@@ -85,24 +86,32 @@ class Server:
     _connections_by_host: Counter[str] = attrs.field(factory=Counter)
     _waiting_for_room: trio.lowlevel.ParkingLot = attrs.field(factory=trio.lowlevel.ParkingLot)
     _pool: BufferPool = attrs.field(factory=BufferPool)
+    _processor: Processor = attrs.field(init=False)
     _connected: trio.Event = attrs.field(factory=trio.Event)
+
+    def __attrs_post_init__(self) -> None:
+        self._processor = Processor(spin_s=self.broker.config.kwire_spin_us / 1e6)
 
     async def serve(self, *, on_ready: Callable[[], None] = lambda: None) -> None:
         """Serves until cancelled; then closes the listeners and drops the connections."""
         self.broker.metadata.watch(self._follow)
         try:
             async with trio.open_nursery() as nursery:
+                nursery.start_soon(self._processor.run)
                 nursery.start_soon(housekeeping.run, self.broker)
                 nursery.start_soon(self.broker.groups.run)
                 for listener in self.listeners:
-                    nursery.start_soon(self._accept, listener, nursery)
+                    nursery.start_soon(self._accept, listener)
                 nursery.start_soon(self._reap_idle)
                 on_ready()
         finally:
             for listener in self.listeners:
                 listener.sock.close()
+            for connection in list(self.connections):
+                connection.close()
+            self._processor.close()
 
-    async def _accept(self, listener: BoundListener, nursery: trio.Nursery) -> None:
+    async def _accept(self, listener: BoundListener) -> None:
         while True:
             await self._wait_for_room()
             await trio.lowlevel.wait_readable(listener.sock)
@@ -119,7 +128,7 @@ class Server:
                         await trio.sleep(RETRY_ACCEPT_S)
                     # Anything else is a connection that was gone before we took it.
                     break
-                self._start(sock, listener, nursery)
+                self._start(sock, listener)
 
     def _follow(self, changes: Changes) -> None:
         if changes.configs:
@@ -136,15 +145,18 @@ class Server:
         while self._is_full:
             await self._waiting_for_room.park()
 
-    def _start(self, sock: socket.socket, listener: BoundListener, nursery: trio.Nursery) -> None:
+    def _start(self, sock: socket.socket, listener: BoundListener) -> None:
         try:
             sock.setblocking(False)
             sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
             connection = Connection(
                 self.broker,
                 sock,
+                self._processor,
                 listener_name=listener.name,
                 pool=self._pool,
+                on_closed=self._forget,
+                now=trio.current_time(),
             )
         except OSError:
             sock.close()  # the peer is gone already
@@ -157,17 +169,14 @@ class Server:
         self._connections_by_host[connection.client_host] += 1
         self.connections.add(connection)
         self._connected.set()
-        nursery.start_soon(self._run, connection)
+        connection.open()
 
-    async def _run(self, connection: Connection) -> None:
-        try:
-            await connection.run()
-        finally:
-            self.connections.discard(connection)
-            self._connections_by_host[connection.client_host] -= 1
-            if not self._connections_by_host[connection.client_host]:
-                del self._connections_by_host[connection.client_host]
-            self._waiting_for_room.unpark_all()
+    def _forget(self, connection: Connection) -> None:
+        self.connections.discard(connection)
+        self._connections_by_host[connection.client_host] -= 1
+        if not self._connections_by_host[connection.client_host]:
+            del self._connections_by_host[connection.client_host]
+        self._waiting_for_room.unpark_all()
 
     async def _reap_idle(self) -> None:
         max_idle_s = self.broker.config.connections_max_idle_ms / 1000

@@ -1,14 +1,14 @@
 """Waiting for one value: how a request waits for what another request, or a deadline, brings about.
 
-A JoinGroup waits in a `Slot` for its rebalance. Fetches do not come here: they wait on their socket as well (see
-`kwire.connection.ParkedFetch`).
+A handler that has to wait is a coroutine which awaits a `Slot`; its connection drives it and goes on with it when the
+slot is set (see `kwire.connection`). So there is no task for a request that waits, and no trio in the handlers.
 """
 
 from __future__ import annotations
 
+import math
+from collections.abc import Callable, Generator
 from typing import Generic, TypeVar, cast
-
-import trio
 
 T = TypeVar("T")
 
@@ -16,33 +16,64 @@ _EMPTY = object()
 
 
 class Slot(Generic[T]):
-    """A value set once, awaited by at most one task. Setting it before, or without, a waiter is fine."""
+    """A value set once, awaited by at most one coroutine. Setting it before, or without, a waiter is fine.
 
-    __slots__ = ("_task", "_value")
+    `timeout_s` and `ends_on_input` are for the connection: after what time, and whether on further requests or the
+    peer's hanging up, it calls `give_up`.
+    """
 
-    def __init__(self) -> None:
+    __slots__ = ("_on_set", "_value", "timeout_s")
+
+    ends_on_input = False
+
+    def __init__(self, timeout_s: float = math.inf) -> None:
+        self.timeout_s = timeout_s
         self._value: object = _EMPTY
-        self._task: trio.lowlevel.Task | None = None
+        self._on_set: Callable[[], None] | None = None
 
     def set(self, value: T) -> None:
         assert self._value is _EMPTY, "a slot is set once"
         self._value = value
-        if self._task is not None:
-            trio.lowlevel.reschedule(self._task)
-            self._task = None
+        if self._on_set is not None:
+            self._on_set()
 
     @property
     def is_set(self) -> bool:
         return self._value is not _EMPTY
 
-    async def get(self) -> T:
+    def when_set(self, callback: Callable[[], None]) -> None:
+        """`callback` is called when the slot is set, from within `set`. For whoever drives the coroutine that waits."""
+        assert self._value is _EMPTY, "it is set already"
+        assert self._on_set is None, "a slot has one waiter"
+        self._on_set = callback
+
+    def give_up(self) -> None:
+        """The time is over, or the peer has something else to say."""
+        raise AssertionError("only a wait that can end without its value is given up")
+
+    def __await__(self) -> Generator[Slot[T], None, T]:
         if self._value is _EMPTY:
-            assert self._task is None, "a slot has one waiter"
-            self._task = trio.lowlevel.current_task()
-
-            def abort(_: object) -> trio.lowlevel.Abort:
-                self._task = None
-                return trio.lowlevel.Abort.SUCCEEDED
-
-            await trio.lowlevel.wait_task_rescheduled(abort)
+            yield self
         return cast(T, self._value)
+
+
+class ParkedFetch(Slot[bool]):
+    """A fetch that waits for data: True when an event woke it, False when it waited in vain.
+
+    It ends with its time, and with the next request of its connection as well: the Java consumer pipelines its next
+    fetch in front of its ListOffsets, and answering the fetch at once, empty, spares Spark's micro-batches the whole of
+    fetch.max.wait.ms.
+    """
+
+    __slots__ = ()
+
+    ends_on_input = True
+
+    def wake(self) -> None:
+        """Something has happened to a partition it waits for; what it waits for may have come true."""
+        if not self.is_set:
+            self.set(True)
+
+    def give_up(self) -> None:
+        if not self.is_set:
+            self.set(False)

@@ -13,9 +13,9 @@ from kwire.configs.broker_coordinators import COORDINATOR_CONFIGS
 from kwire.configs.broker_log_defaults import LOG_DEFAULT_CONFIGS
 from kwire.configs.broker_server import SERVER_CONFIGS
 from kwire.configs.definition import ConfigDefinition, Definitions, table
-from kwire.configs.rows import STRING, row
+from kwire.configs.rows import INT, STRING, row
 from kwire.configs.topic import TOPIC_CONFIGS
-from kwire.configs.validators import NonEmptyText
+from kwire.configs.validators import NonEmptyText, Range
 
 KWIRE_CONFIGS: Final = table(
     row(
@@ -24,6 +24,14 @@ KWIRE_CONFIGS: Final = table(
         None,
         NonEmptyText(),
         "The id of the cluster, written down at the first start; a random one if not set.",
+    ),
+    row(
+        "kwire.spin.us",
+        INT,
+        80,
+        Range(0, 1000),
+        "How many microseconds the broker asks for the next request before it sleeps, when the ones before came as "
+        "quickly: less latency, and less work than waking up. 0 always sleeps.",
     ),
 )
 

@@ -10,7 +10,6 @@ from __future__ import annotations
 import logging
 from collections.abc import Iterable, Sequence
 from functools import lru_cache
-from typing import TypeVar
 
 import trio
 from kwire_protocol.errors import ErrorCode
@@ -38,7 +37,6 @@ from kwire.internal_topic import InternalTopic
 from kwire.waits import Slot
 
 log = logging.getLogger(__name__)
-T = TypeVar("T")
 
 MAX_REMEMBERED_NAME_LENGTH = 256
 """Hashes of longer group names are computed each time, so that they cannot fill the memory."""
@@ -71,7 +69,10 @@ def _java_hash(text: str) -> int:
 
 
 class GroupService:
-    """Every group that this broker coordinates. All methods raise KafkaError where there is no coordinator for it."""
+    """Every group that this broker coordinates. All methods raise KafkaError where there is no coordinator for it.
+
+    What may have to wait is answered in a `Slot`, for the handler to await.
+    """
 
     def __init__(self, config: ServerConfig, topic: InternalTopic, clock: Clock) -> None:
         self._config = group_config(config)
@@ -103,7 +104,7 @@ class GroupService:
 
     # Requests
 
-    async def join(self, request: JoinGroupRequest, context: Context) -> JoinGroupResponse:
+    def join(self, request: JoinGroupRequest, context: Context) -> Slot[JoinGroupResponse]:
         index, shard = self._find(request.group_id)
         slot: Slot[JoinGroupResponse] = Slot()
         member = MemberContext(context.client_id or "", f"/{context.client_host}", context.api_version)
@@ -111,42 +112,42 @@ class GroupService:
             index,
             shard.join(request, member, slot, member_uuid=_uuid_text(self._clock.uuid()), now_ms=self._clock.now_ms()),
         )
-        return await _answer(slot, context)
+        return slot
 
-    async def sync(self, request: SyncGroupRequest, context: Context) -> SyncGroupResponse:
+    def sync(self, request: SyncGroupRequest) -> Slot[SyncGroupResponse]:
         index, shard = self._find(request.group_id)
         slot: Slot[SyncGroupResponse] = Slot()
         self._perform(index, shard.sync(request, slot, now_ms=self._clock.now_ms()))
-        return await _answer(slot, context)
+        return slot
 
     def heartbeat(self, request: HeartbeatRequest) -> HeartbeatResponse:
         _, shard = self._find(request.group_id)
         return shard.heartbeat(request, now_ms=self._clock.now_ms())
 
-    async def leave(self, request: LeaveGroupRequest, context: Context) -> LeaveGroupResponse:
+    def leave(self, request: LeaveGroupRequest) -> Slot[LeaveGroupResponse]:
         index, shard = self._find(request.group_id)
         slot: Slot[LeaveGroupResponse] = Slot()
         self._perform(index, shard.leave(request, slot, now_ms=self._clock.now_ms()))
-        return await _answer(slot, context)
+        return slot
 
-    async def commit(self, request: OffsetCommitRequest, context: Context) -> OffsetCommitResponse:
+    def commit(self, request: OffsetCommitRequest, context: Context) -> Slot[OffsetCommitResponse]:
         index, shard = self._find(request.group_id)
         slot: Slot[OffsetCommitResponse] = Slot()
         self._perform(
             index,
             shard.commit(request, slot, api_version=context.api_version, now_ms=self._clock.now_ms()),
         )
-        return await _answer(slot, context)
+        return slot
 
     def fetch_offsets(self, request: OffsetFetchRequestGroup) -> OffsetFetchResponseGroup:
         _, shard = self._find(request.group_id)
         return shard.fetch_offsets(request)
 
-    async def delete_offsets(self, request: OffsetDeleteRequest, context: Context) -> OffsetDeleteResponse:
+    def delete_offsets(self, request: OffsetDeleteRequest) -> Slot[OffsetDeleteResponse]:
         index, shard = self._find(request.group_id)
         slot: Slot[OffsetDeleteResponse] = Slot()
         self._perform(index, shard.delete_offsets(request, slot, now_ms=self._clock.now_ms()))
-        return await _answer(slot, context)
+        return slot
 
     def describe(self, group_id: str, *, api_version: int) -> DescribedGroup:
         _, shard = self._find(group_id)
@@ -155,12 +156,11 @@ class GroupService:
     def list_groups(self, *, states: Sequence[str], types: Sequence[str]) -> list[ListedGroup]:
         return [group for shard in self._shards for group in shard.list_groups(states=states, types=types)]
 
-    async def delete_group(self, group_id: str, context: Context) -> DeletableGroupResult:
+    def delete_group(self, group_id: str) -> Slot[list[DeletableGroupResult]]:
         index, shard = self._find(group_id)
         slot: Slot[list[DeletableGroupResult]] = Slot()
         self._perform(index, shard.delete_groups([group_id], slot, now_ms=self._clock.now_ms()))
-        (result,) = await _answer(slot, context)
-        return result
+        return slot
 
     def forget_topic(self, name: str, topic_id: Uuid = NULL_UUID) -> None:
         """The topic is deleted, and with it what groups had committed for it."""
@@ -241,10 +241,6 @@ class GroupService:
     def _next_deadline_ms(self) -> int | None:
         deadlines = [shard.next_deadline_ms() for shard in self._shards]
         return min((deadline for deadline in deadlines if deadline is not None), default=None)
-
-
-async def _answer(slot: Slot[T], context: Context) -> T:
-    return await slot.get() if slot.is_set else await context.parking.wait_for(slot)
 
 
 def _uuid_text(raw: bytes) -> str:

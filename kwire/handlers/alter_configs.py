@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from kwire.context import Context
 
 
-async def handle(broker: Broker, request: AlterConfigsRequest, context: Context) -> AlterConfigsResponse:
+def handle(broker: Broker, request: AlterConfigsRequest, context: Context) -> AlterConfigsResponse:
     changes = [
         ConfigChange(
             resource.resource_type,

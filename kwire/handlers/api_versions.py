@@ -43,7 +43,7 @@ def served_versions() -> list[ApiVersion]:
     ]
 
 
-async def handle(broker: Broker, request: ApiVersionsRequest, context: Context) -> ApiVersionsResponse:
+def handle(broker: Broker, request: ApiVersionsRequest, context: Context) -> ApiVersionsResponse:
     version = context.api_version
     if version >= FIRST_VERSION_WITH_SOFTWARE_NAME and not (
         SOFTWARE_NAME.fullmatch(request.client_software_name)

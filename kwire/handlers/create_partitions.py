@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from kwire.context import Context
 
 
-async def handle(broker: Broker, request: CreatePartitionsRequest, context: Context) -> CreatePartitionsResponse:
+def handle(broker: Broker, request: CreatePartitionsRequest, context: Context) -> CreatePartitionsResponse:
     try:
         return broker.metadata.create_partitions(request)
     except KafkaError as error:

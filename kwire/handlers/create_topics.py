@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from kwire.context import Context
 
 
-async def handle(broker: Broker, request: CreateTopicsRequest, context: Context) -> CreateTopicsResponse:
+def handle(broker: Broker, request: CreateTopicsRequest, context: Context) -> CreateTopicsResponse:
     try:
         return broker.metadata.create_topics(request)
     except KafkaError as error:

@@ -19,14 +19,15 @@ if TYPE_CHECKING:
     from kwire.context import Context
 
 
-async def handle(broker: Broker, request: DeleteGroupsRequest, context: Context) -> DeleteGroupsResponse:
+async def handle(broker: Broker, request: DeleteGroupsRequest, _: Context) -> DeleteGroupsResponse:
     return DeleteGroupsResponse(
-        results=[await _delete(broker, group_id, context) for group_id in dict.fromkeys(request.groups_names)]
+        results=[await _delete(broker, group_id) for group_id in dict.fromkeys(request.groups_names)]
     )
 
 
-async def _delete(broker: Broker, group_id: str, context: Context) -> DeletableGroupResult:
+async def _delete(broker: Broker, group_id: str) -> DeletableGroupResult:
     try:
-        return await broker.groups.delete_group(group_id, context)
+        (result,) = await broker.groups.delete_group(group_id)
     except KafkaError as error:
         return DeletableGroupResult(group_id=group_id, error_code=error.code)
+    return result

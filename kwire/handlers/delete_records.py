@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 UNKNOWN = -1
 
 
-async def handle(broker: Broker, request: DeleteRecordsRequest, context: Context) -> DeleteRecordsResponse:
+def handle(broker: Broker, request: DeleteRecordsRequest, context: Context) -> DeleteRecordsResponse:
     return DeleteRecordsResponse(
         topics=[
             DeleteRecordsTopicResult(topic.name, [_delete(broker, topic.name, wanted) for wanted in topic.partitions])

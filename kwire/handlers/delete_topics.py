@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from kwire.context import Context
 
 
-async def handle(broker: Broker, request: DeleteTopicsRequest, context: Context) -> DeleteTopicsResponse:
+def handle(broker: Broker, request: DeleteTopicsRequest, context: Context) -> DeleteTopicsResponse:
     try:
         return broker.metadata.delete_topics(request, version=context.api_version)
     except KafkaError as error:

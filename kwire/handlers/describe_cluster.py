@@ -27,7 +27,7 @@ CONTROLLERS = 2
 NO_CONTROLLER = -1
 
 
-async def handle(
+def handle(
     broker: Broker, request: DescribeClusterRequest, context: Context
 ) -> EncodedResponse | DescribeClusterResponse:
     if request.endpoint_type == CONTROLLERS:

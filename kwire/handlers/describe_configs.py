@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from kwire.context import Context
 
 
-async def handle(broker: Broker, request: DescribeConfigsRequest, context: Context) -> DescribeConfigsResponse:
+def handle(broker: Broker, request: DescribeConfigsRequest, context: Context) -> DescribeConfigsResponse:
     try:
         return broker.metadata.describe_configs(request, loggers=_loggers())
     except KafkaError as error:

@@ -23,7 +23,7 @@ GROUP_OPERATIONS: Final = sum(1 << operation for operation in (READ, DELETE, DES
 """Kafka's AclOperation codes as a bit field; without access control everybody may do everything."""
 
 
-async def handle(broker: Broker, request: DescribeGroupsRequest, context: Context) -> DescribeGroupsResponse:
+def handle(broker: Broker, request: DescribeGroupsRequest, context: Context) -> DescribeGroupsResponse:
     groups = [_describe(broker, group_id, context.api_version) for group_id in request.groups]
     if request.include_authorized_operations:
         for group in groups:

@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     from kwire.context import Context
 
 
-async def handle(
+def handle(
     broker: Broker, request: DescribeTopicPartitionsRequest, context: Context
 ) -> EncodedResponse | DescribeTopicPartitionsResponse:
     cursor = request.cursor

@@ -19,6 +19,7 @@ finds less than min_bytes parks on its partitions and is woken by an append, its
 
 from __future__ import annotations
 
+from collections.abc import Coroutine
 from typing import TYPE_CHECKING
 
 from kwire_protocol.kafka_error import KafkaError
@@ -27,15 +28,18 @@ from kwire_protocol.messages.fetch import FetchRequest, FetchResponse, NodeEndpo
 from kwire.fetch_reading import CONSUMER, FetchLimits, FetchResult, read_partitions, to_response
 from kwire.fetch_sessions import FetchContext, FollowedPartition
 from kwire.handlers.leaders import node_endpoints
+from kwire.waits import ParkedFetch, Slot
 
 if TYPE_CHECKING:
     from kwire.broker import Broker
-    from kwire.context import Context, ParkedRequest
+    from kwire.context import Context
 
 READ_COMMITTED = 1
 
 
-async def handle(broker: Broker, request: FetchRequest, context: Context) -> FetchResponse:
+def handle(
+    broker: Broker, request: FetchRequest, context: Context
+) -> FetchResponse | Coroutine[Slot[bool], None, FetchResponse]:
     try:
         fetch = _begin(broker, request)
     except KafkaError as error:
@@ -49,7 +53,13 @@ async def handle(broker: Broker, request: FetchRequest, context: Context) -> Fet
     )
     result = read_partitions(broker.partitions, fetch.partitions, limits)
     if result.size < request.min_bytes and request.max_wait_ms > 0 and fetch.partitions and not result.has_errors:
-        result = await _wait_for_data(broker, request, context, fetch, limits, result)
+        return _wait_for_data(broker, request, context, fetch, limits, result)
+    return _answer(broker, context, fetch, limits, result)
+
+
+def _answer(
+    broker: Broker, context: Context, fetch: FetchContext, limits: FetchLimits, result: FetchResult
+) -> FetchResponse:
     response = to_response(fetch, result)
     if result.leader_moved and limits.replica_id == CONSUMER:  # replicas know the brokers' own addresses
         response.node_endpoints = node_endpoints(broker, context, NodeEndpoint)
@@ -84,18 +94,18 @@ async def _wait_for_data(
     fetch: FetchContext,
     limits: FetchLimits,
     result: FetchResult,
-) -> FetchResult:
+) -> FetchResponse:
     deadline_ms = broker.clock.now_ms() + request.max_wait_ms
     partitions = [partition for _, partition in result.found]
-    while True:
-        waiter: ParkedRequest = context.parking.waiter()
+    woken = True
+    while woken and result.size < request.min_bytes and not result.has_errors:
+        parked = ParkedFetch((deadline_ms - broker.clock.now_ms()) / 1000)
         for partition in partitions:
-            partition.waiters.add(waiter)
+            partition.waiters.add(parked)
         try:
-            woken = await waiter.wait((deadline_ms - broker.clock.now_ms()) / 1000)
+            woken = await parked
         finally:
             for partition in partitions:
-                partition.waiters.discard(waiter)
+                partition.waiters.discard(parked)
         result = read_partitions(broker.partitions, fetch.partitions, limits)
-        if not woken or result.size >= request.min_bytes or result.has_errors:
-            return result
+    return _answer(broker, context, fetch, limits, result)

@@ -27,7 +27,7 @@ TRANSACTION = 1
 NO_NODE = -1
 
 
-async def handle(broker: Broker, request: FindCoordinatorRequest, context: Context) -> FindCoordinatorResponse:
+def handle(broker: Broker, request: FindCoordinatorRequest, context: Context) -> FindCoordinatorResponse:
     if context.api_version >= FIRST_VERSION_WITH_KEYS:
         return FindCoordinatorResponse(
             coordinators=[_find(broker, context, request.key_type, key) for key in request.coordinator_keys]

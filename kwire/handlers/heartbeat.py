@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from kwire.context import Context
 
 
-async def handle(broker: Broker, request: HeartbeatRequest, context: Context) -> HeartbeatResponse:
+def handle(broker: Broker, request: HeartbeatRequest, context: Context) -> HeartbeatResponse:
     try:
         return broker.groups.heartbeat(request)
     except KafkaError as error:

@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from kwire.context import Context
 
 
-async def handle(
+def handle(
     broker: Broker,
     request: IncrementalAlterConfigsRequest,
     context: Context,

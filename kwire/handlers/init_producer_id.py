@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 NONE = -1
 
 
-async def handle(broker: Broker, request: InitProducerIdRequest, context: Context) -> InitProducerIdResponse:
+def handle(broker: Broker, request: InitProducerIdRequest, context: Context) -> InitProducerIdResponse:
     try:
         return InitProducerIdResponse(producer_id=_allocate(broker, request), producer_epoch=0)
     except KafkaError as error:

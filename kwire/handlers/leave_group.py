@@ -25,7 +25,7 @@ async def handle(broker: Broker, request: LeaveGroupRequest, context: Context) -
     if one_member:
         request.members = [MemberIdentity(member_id=request.member_id)]
     try:
-        response = await broker.groups.leave(request, context)
+        response = await broker.groups.leave(request)
     except KafkaError as error:
         return LeaveGroupResponse(error_code=error.code)
     if one_member and response.members:

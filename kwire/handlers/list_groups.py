@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from kwire.context import Context
 
 
-async def handle(broker: Broker, request: ListGroupsRequest, context: Context) -> ListGroupsResponse:
+def handle(broker: Broker, request: ListGroupsRequest, context: Context) -> ListGroupsResponse:
     return ListGroupsResponse(
         groups=broker.groups.list_groups(states=request.states_filter, types=request.types_filter)
     )

@@ -47,7 +47,7 @@ CONSUMER = -1
 NO_EPOCH = -1
 
 
-async def handle(broker: Broker, request: ListOffsetsRequest, context: Context) -> ListOffsetsResponse:
+def handle(broker: Broker, request: ListOffsetsRequest, context: Context) -> ListOffsetsResponse:
     version = context.api_version
     find = broker.partitions.find
     end_of = _end_for(request)

@@ -47,7 +47,7 @@ TOPIC_IDS_ASKED_FOR_SINCE = 12
 NO_CONTROLLER = -1
 
 
-async def handle(broker: Broker, request: MetadataRequest, context: Context) -> EncodedResponse | MetadataResponse:
+def handle(broker: Broker, request: MetadataRequest, context: Context) -> EncodedResponse | MetadataResponse:
     version = context.api_version
     key = _key(request, context)
     answer = broker.metadata.answers.get(key)

@@ -30,7 +30,7 @@ async def handle(broker: Broker, request: OffsetDeleteRequest, context: Context)
         if topic.partitions:
             request.topics.append(topic)
     try:
-        response = await broker.groups.delete_offsets(request, context)
+        response = await broker.groups.delete_offsets(request)
     except KafkaError as error:
         return OffsetDeleteResponse(error_code=error.code)
     if response.error_code:

@@ -41,7 +41,7 @@ FIRST_VERSION_WITH_GROUPS = 8
 FIRST_VERSION_WITH_TOPIC_IDS = 10
 
 
-async def handle(broker: Broker, request: OffsetFetchRequest, context: Context) -> OffsetFetchResponse:
+def handle(broker: Broker, request: OffsetFetchRequest, context: Context) -> OffsetFetchResponse:
     version = context.api_version
     if version >= FIRST_VERSION_WITH_GROUPS:
         by_id = version >= FIRST_VERSION_WITH_TOPIC_IDS

@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from kwire.context import Context
 
 
-async def handle(
+def handle(
     broker: Broker,
     request: OffsetForLeaderEpochRequest,
     context: Context,

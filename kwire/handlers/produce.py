@@ -48,7 +48,7 @@ class UnacknowledgedProduceFailed(Exception):
     """A produce with acks=0 failed: the connection closes, since no answer may be sent."""
 
 
-async def handle(broker: Broker, request: ProduceRequest, context: Context) -> ProduceResponse | None:
+def handle(broker: Broker, request: ProduceRequest, context: Context) -> ProduceResponse | None:
     now_ms = broker.clock.now_ms()
     refusals: list[PartitionProduceResponse] = []
     responses = []

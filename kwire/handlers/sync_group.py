@@ -28,6 +28,6 @@ async def handle(broker: Broker, request: SyncGroupRequest, context: Context) ->
     if context.api_version >= FIRST_VERSION_NAMING_PROTOCOL and not names_protocol:
         return SyncGroupResponse(error_code=ErrorCode.INCONSISTENT_GROUP_PROTOCOL)
     try:
-        return await broker.groups.sync(request, context)
+        return await broker.groups.sync(request)
     except KafkaError as error:
         return SyncGroupResponse(error_code=error.code)

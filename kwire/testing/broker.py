@@ -21,6 +21,9 @@ from kwire.running import bind_all, open_broker, serve
 START_TIMEOUT_S = 30.0
 STOP_TIMEOUT_S = 30.0
 
+_SETTINGS = {"kwire.spin.us": "0"}
+"""The client that it would spin for is likely to wait for the same interpreter."""
+
 
 @attrs.define(eq=False)
 class Broker:
@@ -107,7 +110,7 @@ class Broker:
         try:
             config = load_config(
                 "",
-                settings=[f"{name}={value}" for name, value in self.settings.items()],
+                settings=[f"{name}={value}" for name, value in {**_SETTINGS, **self.settings}.items()],
                 listen=[f"{self.host}:{self.port}"],
                 data_dir=None if self.data_dir is None else str(self.data_dir),
             )

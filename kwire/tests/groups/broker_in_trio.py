@@ -7,8 +7,8 @@ version also shows that what we answer can be said in it.
 from __future__ import annotations
 
 import importlib
-from collections.abc import Awaitable, Callable, Iterable
-from typing import Any, TypeVar
+from collections.abc import Awaitable, Callable, Coroutine, Iterable
+from typing import Any
 
 import attrs
 import trio
@@ -22,9 +22,8 @@ from kwire_storage.memory_disk import MemoryDisk
 from kwire.apis import APIS
 from kwire.broker import Broker
 from kwire.config import load_config
-from kwire.context import Context, Slot
-
-T = TypeVar("T")
+from kwire.context import Context
+from kwire.waits import Slot
 
 START_MS = 1_700_000_000_000
 
@@ -43,37 +42,38 @@ class TrioClock:
         return self._ids.to_bytes(16, "big")
 
 
-class NoParking:
-    """Nothing to flush: whoever waits just waits."""
-
-    def __init__(self) -> None:
-        self.waited = 0
-
-    def waiter(self) -> Any:
-        raise AssertionError("group requests are not woken by appends")
-
-    async def wait_for(self, slot: Slot[T]) -> T:
-        self.waited += 1
-        return await slot.get()
-
-
 @attrs.define(eq=False)
 class InTrio:
     """One broker and everything a test does with it."""
 
     broker: Broker
-    parking: NoParking = attrs.field(factory=NoParking)
+    waited: int = 0
+    """How many requests had to wait for something."""
 
     async def call(self, request: ApiMessage, version: int, *, client_id: str | None = "app") -> Any:
         api = APIS[request.api_key]
         assert version in api.versions
         context = Context(
-            self.parking, "127.0.0.1", "127.0.0.1", 9092, api_version=version, api_key=api.key, client_id=client_id
+            "127.0.0.1", "127.0.0.1", 9092, api_version=version, api_key=api.key, client_id=client_id
         )
         message = MESSAGES[request.api_key]
         handle = importlib.import_module(f"kwire.handlers.{api.name}").handle
-        response = await handle(self.broker, _over_the_wire(message.request_class, request, version), context)
+        answer = handle(self.broker, _over_the_wire(message.request_class, request, version), context)
+        response = await self._finish(answer) if isinstance(answer, Coroutine) else answer
         return _over_the_wire(message.response_class, response, version)
+
+    async def _finish(self, handling: Coroutine[Slot[Any], None, ApiMessage]) -> ApiMessage:
+        """Drives a handler that waits as its connection would."""
+        while True:
+            try:
+                slot = handling.send(None)
+            except StopIteration as answered:
+                response: ApiMessage = answered.value
+                return response
+            self.waited += 1
+            was_set = trio.Event()
+            slot.when_set(was_set.set)
+            await was_set.wait()
 
     def create_topic(self, name: str, partitions: int = 2) -> Uuid:
         self.broker.metadata.create_topics(CreateTopicsRequest([CreatableTopic(name, partitions, 1)]))

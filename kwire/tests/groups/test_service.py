@@ -74,7 +74,7 @@ def test_two_members_join_sync_and_read_on() -> None:
             nursery.start_soon(member, "two")
         assert [answer.generation_id for answer in joined] == [1, 1]
         leader, follower = sorted(joined, key=lambda answer: answer.member_id != answer.leader)
-        assert kwire.parking.waited == 2
+        assert kwire.waited == 2
         assigned: dict[str, bytes] = {}
 
         async def sync(member_id: str, *assignments: SyncGroupRequestAssignment) -> None:
@@ -115,7 +115,7 @@ def test_without_an_initial_delay_a_first_member_is_answered_at_once() -> None:
         began = trio.current_time()
         assert (await kwire.call(join(), 3)).generation_id == 1
         assert trio.current_time() == began
-        assert kwire.parking.waited == 0
+        assert kwire.waited == 0
 
     with_broker(scenario)
 
