@@ -3,14 +3,13 @@
 A machine that the processor calls when its socket is ready. Requests are answered in order. Frames that arrived
 together are handled together and their replies leave in one send:
 
-    recv_into -> FrameBuffer -> header -> apis.APIS -> read -> handler -> write -> send / sendfile
+    recv_into -> FrameBuffer -> header -> apis.APIS -> read -> handler -> write -> Outbox -> send / sendfile
 
-Two things may hold it up, and while they do nothing is received: a reader that does not take its replies (`_unsent`),
-and a handler that waits for something (`_handling`), which is a coroutine that the connection drives from one
-`kwire.waits.Slot` to the next.
+Two things may hold it up, and while they do nothing is received: a reader that does not take its replies
+(`_is_blocked`), and a handler that waits for something (`_handling`), which is a coroutine that the connection drives
+from one `kwire.waits.Slot` to the next.
 
-A reply is a list of pieces: bytes, and regions of segment files that go out by sendfile without passing through
-Python. What the peer does wrong (`ProtocolError`) closes this connection with one log line; a bug in a handler closes
+What the peer does wrong (`ProtocolError`) closes this connection with one log line; a bug in a handler closes
 it with a traceback in the log; neither touches anybody else. This is the one place where `except Exception` stands.
 """
 
@@ -18,9 +17,7 @@ from __future__ import annotations
 
 import logging
 import math
-import os
 import socket
-from collections import deque
 from collections.abc import Callable, Coroutine
 from types import CoroutineType
 from typing import TYPE_CHECKING, Any
@@ -29,13 +26,13 @@ from kwire_protocol.errors import ErrorCode
 from kwire_protocol.frames import BufferPool, FrameBuffer
 from kwire_protocol.headers import read_request_header, write_response_header
 from kwire_protocol.messages.api_versions import ApiVersionsResponse
-from kwire_protocol.wire import ApiMessage, ProtocolError, Reader, Writer
-from kwire_storage.log import LogSlice
+from kwire_protocol.wire import ApiMessage, ProtocolError, Reader
 
 from kwire.apis import API_VERSIONS, APIS, Handler, UnsupportedRequest
 from kwire.context import Context
 from kwire.handlers.api_versions import served_versions
 from kwire.handlers.produce import UnacknowledgedProduceFailed
+from kwire.outbox import Outbox, PeerLost
 from kwire.processor import READ, WRITE, Processor, Timer
 from kwire.waits import Slot
 
@@ -43,7 +40,6 @@ if TYPE_CHECKING:
     from kwire.broker import Broker
 
 log = logging.getLogger(__name__)
-Piece = bytes | bytearray | memoryview | LogSlice
 
 MAX_FRAMES_PER_TURN = 64
 """A connection that floods us with small requests lets the others have a turn after so many."""
@@ -59,14 +55,6 @@ CLOSING_ERRORS = (ProtocolError, UnsupportedRequest, UnacknowledgedProduceFailed
 
 MAX_REQUEST_ELEMENTS = 250_000
 """The elements of all arrays of a request together. The largest honest one names every partition of a large cluster."""
-
-SEND_CHUNK_BYTES = 128 * 1024
-"""No more of a file is sent in one turn, so that a large answer lets the other connections go on. And what is in flight
-stays in the caches, and its reader busy: half as much or twice as much costs one and a half times the CPU."""
-
-
-class PeerLost(Exception):
-    """The connection ended while something was being sent or read; nothing to say to anybody."""
 
 
 class Connection:
@@ -88,7 +76,7 @@ class Connection:
         self._processor = processor
         self._on_closed = on_closed
         self._frames = FrameBuffer(broker.config.socket_request_max_bytes, pool)
-        self._writer = Writer()
+        self._outbox = Outbox(sock)
         peer, local = sock.getpeername(), sock.getsockname()
         self.client_host: str = peer[0]
         self.name = f"{peer[0]}:{peer[1]}"
@@ -99,8 +87,6 @@ class Connection:
             local_port=local[1],
             listener_name=listener_name,
         )
-        self._unsent: deque[tuple[Piece, int]] = deque()
-        """What the peer has not taken yet of the replies that were sent, with the flags of each send."""
         self._handling: Coroutine[Slot[Any], None, ApiMessage | None] | None = None
         self._handled_id = 0
         """The handler that waits, and the correlation id of its request."""
@@ -109,7 +95,10 @@ class Connection:
         self._timer = Timer(self._on_time_over)
         self._has_frames_left = False
         """Its turn was over before its frames were; it goes on in the next."""
+        self._is_blocked = False
+        """The peer does not take its replies; `_go_on_sending` is called when it does."""
         self._is_muted = False
+        """It has more to say while a handler waits; the processor does not listen."""
         self._ends_when_sent = False
         self._is_closed = False
 
@@ -125,6 +114,7 @@ class Connection:
         if not self._is_muted:
             self._processor.remove(self.sock)
         self._timer.stop()
+        self._slot = None
         if self._handling is not None:
             self._handling.close()
             self._handling = None
@@ -139,7 +129,7 @@ class Connection:
     # What the processor calls
 
     def _on_ready(self, _: int) -> None:
-        if self._unsent:
+        if self._is_blocked:
             self._guarded(self._go_on_sending)
         elif self._slot is not None:
             self._on_input_while_waiting(self._slot)
@@ -167,7 +157,7 @@ class Connection:
 
     def _next_turn(self) -> None:
         self._has_frames_left = False
-        if not self._unsent:
+        if not self._is_blocked:
             self._guarded(self._go_on_answering)
 
     def _guarded(self, step: Callable[[], None]) -> None:
@@ -243,7 +233,7 @@ class Connection:
                 elif response is not None:
                     self._reply(context.api_key, context.api_version, correlation_id, response)
             count += 1
-            if self._writer.size > MAX_PENDING_REPLY_BYTES:
+            if self._outbox.writer.size > MAX_PENDING_REPLY_BYTES:
                 frames.let_go()
                 if not self._flush():
                     return False
@@ -307,7 +297,7 @@ class Connection:
         return ApiVersionsResponse(error_code=ErrorCode.UNSUPPORTED_VERSION, api_keys=served_versions())
 
     def _reply(self, key: int, version: int, correlation_id: int, response: ApiMessage) -> None:
-        writer = self._writer
+        writer = self._outbox.writer
         writer.begin_frame()
         write_response_header(writer, key, version, correlation_id)
         response.write(writer, version)
@@ -317,85 +307,20 @@ class Connection:
 
     def _flush(self) -> bool:
         """Sends the replies that are ready; False if the socket has not taken them all: the rest follows by itself."""
-        writer = self._writer
-        if self._unsent:
-            return False
-        if not writer.buf:
+        if self._outbox.flush():
             return True
-        if not writer.attachments:
-            sent = self._send(writer.buf, 0)
-            if sent == len(writer.buf):
-                writer.buf.clear()
-                return True
-            self._unsent.append((memoryview(writer.buf)[sent:], 0))
-            self._writer = Writer()
-        else:
-            self._writer = Writer()
-            pieces = writer.pieces()
-            last = len(pieces) - 1
-            for number, piece in enumerate(pieces):
-                assert isinstance(piece, (bytes, bytearray, memoryview, LogSlice)), "what handlers answer with"
-                # While more follows, the kernel may put a reply's head and its records into one segment.
-                self._unsent.append((piece, 0 if number == last else socket.MSG_MORE))
-            self._send_some()
-            if not self._unsent:
-                return True
-        self._processor.watch(self.sock, WRITE, self._on_ready)
+        if not self._is_blocked:
+            self._is_blocked = True
+            self._processor.watch(self.sock, WRITE, self._on_ready)
         return False
 
     def _go_on_sending(self) -> None:
         """The socket has room again."""
-        self._send_some()
-        if self._unsent:
+        if not self._outbox.flush():
             return
+        self._is_blocked = False
         self._processor.watch(self.sock, READ, self._on_ready)
-        if not self._flush():
-            return
         if self._ends_when_sent:
             self.close()
         elif self._slot is None and not self._has_frames_left:
             self._go_on_answering()
-
-    def _send_some(self) -> None:
-        """Sends what the socket takes, but of segment files no more than is due to one turn."""
-        unsent = self._unsent
-        while unsent:
-            piece, flags = unsent[0]
-            if isinstance(piece, LogSlice):
-                sent = self._send_slice(piece, flags)
-                if sent < piece.size:
-                    unsent[0] = _rest_of(piece, sent), flags
-                    return
-            else:
-                sent = self._send(piece, flags)
-                if sent < len(piece):
-                    unsent[0] = memoryview(piece)[sent:], flags
-                    return
-            unsent.popleft()
-
-    def _send(self, data: bytes | bytearray | memoryview, flags: int) -> int:
-        try:
-            return self.sock.send(data, flags)
-        except BlockingIOError:
-            return 0
-        except OSError as error:
-            raise PeerLost from error
-
-    def _send_slice(self, piece: LogSlice, flags: int) -> int:
-        descriptor = piece.file.fileno()
-        size = min(piece.size, SEND_CHUNK_BYTES)
-        if descriptor is None:
-            return self._send(piece.file.read(piece.position, size), socket.MSG_MORE if size < piece.size else flags)
-        try:
-            sent = os.sendfile(self.sock.fileno(), descriptor, piece.position, size)
-        except BlockingIOError:
-            return 0
-        except OSError as error:
-            raise PeerLost from error
-        if sent == 0:
-            raise PeerLost("the segment is shorter than the reply that names it")
-        return sent
-
-
-def _rest_of(piece: LogSlice, sent: int) -> LogSlice:
-    return LogSlice(piece.file, piece.position + sent, piece.size - sent, piece.base_offset)

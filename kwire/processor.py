@@ -7,7 +7,8 @@ tasks beside it (accepting, deadlines of groups, housekeeping, a stop) have thei
 
 **Spinning.** A broker that sleeps has to be woken: the kernel interrupts a core that was halted, and what follows runs
 on cold caches. Where the next request comes sooner than that costs, it is cheaper, and much quicker, to ask again and
-again for an instant (`spin_s`). Whether that pays is learnt from the pauses before; a broker that is idle, or whose clients take their time, does not spin.
+again for an instant (`spin_s`). Whether that pays is learnt from the pauses before: a broker that is idle, or whose
+clients take their time, does not spin.
 """
 
 from __future__ import annotations

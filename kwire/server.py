@@ -1,7 +1,8 @@
 """Listening sockets, and the connections they accept.
 
-`serve` runs until it is cancelled. The connections have no tasks: one `Processor` calls them. A connection that says nothing for connections.max.idle.ms is closed by one reaper
-task, which sleeps until the earliest moment at which that could be true: a thousand idle connections cost nothing.
+`serve` runs until it is cancelled. The connections have no tasks: one `Processor` calls them. A connection that says
+nothing for connections.max.idle.ms is closed by one reaper task, which sleeps until the earliest moment at which that
+could be true: a thousand idle connections cost nothing.
 """
 
 from __future__ import annotations

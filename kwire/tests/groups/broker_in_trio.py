@@ -53,9 +53,7 @@ class InTrio:
     async def call(self, request: ApiMessage, version: int, *, client_id: str | None = "app") -> Any:
         api = APIS[request.api_key]
         assert version in api.versions
-        context = Context(
-            "127.0.0.1", "127.0.0.1", 9092, api_version=version, api_key=api.key, client_id=client_id
-        )
+        context = Context("127.0.0.1", "127.0.0.1", 9092, api_version=version, api_key=api.key, client_id=client_id)
         message = MESSAGES[request.api_key]
         handle = importlib.import_module(f"kwire.handlers.{api.name}").handle
         answer = handle(self.broker, _over_the_wire(message.request_class, request, version), context)

@@ -19,7 +19,7 @@ from kwire.handlers import incremental_alter_configs as incremental_alter_config
 from kwire.metadata.config_changes import Operation
 from kwire.metadata.image import ResourceType
 from kwire.metadata.service import MetadataService
-from kwire.tests.metadata.harness import FakeBroker, context, run
+from kwire.tests.metadata.harness import FakeBroker, context
 
 E = ErrorCode
 SET, DELETE, APPEND, SUBTRACT = Operation.SET, Operation.DELETE, Operation.APPEND, Operation.SUBTRACT
@@ -40,7 +40,7 @@ def incremental(
         [incremental_alter_configs.AlterConfigsResource(resource_type, name, configs)], validate_only
     )
     broker: Any = FakeBroker(metadata)
-    (answer,) = run(incremental_alter_configs_handler.handle(broker, request, context(1))).responses
+    (answer,) = incremental_alter_configs_handler.handle(broker, request, context(1)).responses
     assert (answer.resource_type, answer.resource_name) == (resource_type, name)
     return ErrorCode(answer.error_code), answer.error_message
 
@@ -54,7 +54,7 @@ def replace(metadata: MetadataService, resource_type: int, name: str, *configs: 
         ]
     )
     broker: Any = FakeBroker(metadata)
-    (answer,) = run(alter_configs_handler.handle(broker, request, context(2))).responses
+    (answer,) = alter_configs_handler.handle(broker, request, context(2)).responses
     return ErrorCode(answer.error_code), answer.error_message
 
 
@@ -63,7 +63,7 @@ def result(
 ) -> DescribeConfigsResult:
     request = DescribeConfigsRequest([DescribeConfigsResource(resource_type, name, keys)], details, details)
     broker: Any = FakeBroker(metadata)
-    return run(describe_configs_handler.handle(broker, request, context(4))).results[0]
+    return describe_configs_handler.handle(broker, request, context(4)).results[0]
 
 
 def described(

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Coroutine, Mapping
-from typing import Any, TypeVar
+from collections.abc import Mapping
+from typing import TypeVar
 
 import attrs
 from kwire_protocol.internal.metadata_brokers import RegisterBrokerRecord
@@ -97,7 +97,6 @@ class FakeBroker:
 
 def context(version: int, *, port: int = 9092) -> Context:
     return Context(
-        parking=None,  # type: ignore[arg-type]  # these handlers never wait
         client_host="127.0.0.1",
         local_host="127.0.0.1",
         local_port=port,
@@ -110,13 +109,3 @@ def lacks(message: str | None, *facts: str) -> list[str]:
     if not facts:
         return [] if message is None else [f"no message, but: {message}"]
     return [fact for fact in facts if fact not in (message or "")]
-
-
-def run(coroutine: Coroutine[Any, Any, T]) -> T:
-    """The result of a handler that never waits."""
-    try:
-        coroutine.send(None)
-    except StopIteration as stop:
-        result: T = stop.value
-        return result
-    raise AssertionError("the handler waited")

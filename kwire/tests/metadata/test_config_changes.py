@@ -29,7 +29,7 @@ from kwire.tests.metadata.config_requests import (
     origins,
     replace,
 )
-from kwire.tests.metadata.harness import FakeBroker, context, lacks, run, service
+from kwire.tests.metadata.harness import FakeBroker, context, lacks, service
 
 
 @pytest.fixture
@@ -99,7 +99,7 @@ def test_each_resource_must_appear_once(metadata: MetadataService) -> None:
     )
     request = incremental_alter_configs.IncrementalAlterConfigsRequest([resource, resource])
     broker: Any = FakeBroker(metadata)
-    answers = run(incremental_alter_configs_handler.handle(broker, request, context(1))).responses
+    answers = incremental_alter_configs_handler.handle(broker, request, context(1)).responses
     assert [it.error_code for it in answers] == [E.INVALID_REQUEST] * 2
     assert [lacks(it.error_message, "'t'", "more than once") for it in answers] == [[], []]
     assert metadata.image.config(TOPIC, "t") == {}

@@ -17,7 +17,7 @@ from kwire_protocol.messages.create_topics import (
 from kwire.configs.definition import ConfigSource
 from kwire.metadata.image import ResourceType
 from kwire.metadata.service import MetadataService
-from kwire.tests.metadata.harness import DIRECTORY_ID, FakeBroker, context, lacks, run, service
+from kwire.tests.metadata.harness import DIRECTORY_ID, FakeBroker, context, lacks, service
 
 E = ErrorCode
 
@@ -46,7 +46,7 @@ def create(
 
     broker: Any = FakeBroker(metadata)
     request = CreateTopicsRequest(list(topics), 1000, validate_only)
-    return run(handle(broker, request, context(7))).topics
+    return handle(broker, request, context(7)).topics
 
 
 def manual(*assignments: tuple[int, list[int]]) -> CreatableTopic:

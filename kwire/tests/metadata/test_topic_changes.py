@@ -17,7 +17,7 @@ from kwire_protocol.wire import NULL_UUID, Uuid, uuid_to_text
 
 from kwire.metadata.image import Changes
 from kwire.metadata.service import MetadataService
-from kwire.tests.metadata.harness import FakeBroker, context, lacks, run, service
+from kwire.tests.metadata.harness import FakeBroker, context, lacks, service
 
 E = ErrorCode
 OTHER_ID = b"o" * 16
@@ -35,7 +35,7 @@ def delete(metadata: MetadataService, *topics: str | tuple[str | None, Uuid], ve
     names = [it for it in topics if isinstance(it, str)]
     states = [DeleteTopicState(*it) for it in topics if not isinstance(it, str)]
     broker: Any = FakeBroker(metadata)
-    return run(handle(broker, DeleteTopicsRequest(topics=states, topic_names=names), context(version)))
+    return handle(broker, DeleteTopicsRequest(topics=states, topic_names=names), context(version))
 
 
 def answers(response: DeleteTopicsResponse) -> list[tuple[str | None, ErrorCode, str | None]]:
@@ -96,7 +96,7 @@ def add(
     given = None if assignments is None else [CreatePartitionsAssignment(ids) for ids in assignments]
     request = CreatePartitionsRequest([CreatePartitionsTopic(name, count, given)], 1000, validate_only)
     broker: Any = FakeBroker(metadata)
-    (result,) = run(handle(broker, request, context(3))).results
+    (result,) = handle(broker, request, context(3)).results
     return ErrorCode(result.error_code), result.error_message
 
 
