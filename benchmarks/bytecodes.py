@@ -2,8 +2,9 @@
 
 CPU time on a busy machine scatters by more than a change of a few per cent, and of a request's time most is the
 interpreter's. So for changes to the code on a request's way this counts, in a broker in this process, every bytecode
-that its thread executes between two requests of one connection, those of trio included. What the kernel and C code
-cost is not seen: a figure to compare commits by, not brokers.
+that its thread executes from the moment at which the processor calls the connection until that returns. What leads to
+the call is not in it, since connections share it and trio's part depends on the clock. Neither is what the kernel and C
+code cost: a figure to compare commits by, not brokers.
 """
 
 from __future__ import annotations
@@ -15,27 +16,24 @@ from types import CodeType, FrameType
 from typing import Any
 
 import attrs
-import kwire_protocol
-import kwire_storage
 
-import kwire
+import kwire.connection
 from benchmarks.connection import Connection
 from benchmarks.requests import fetch, list_offsets, produce, value_batch
 from kwire.testing import Broker
 
 ROUNDS = 100
-_OUR_FOLDERS = tuple(str(Path(package.__file__ or "").parent) for package in (kwire, kwire_protocol, kwire_storage))
+_ENTRY = kwire.connection.Connection._on_ready.__code__
 _WARM_UP = 50
 _PARTITIONS = 6
 
 
 @attrs.frozen
 class Count:
-    """Bytecodes for one request: all, trio's, and those of each function, the dearest first."""
+    """Bytecodes for one request: all, and those of each function, the dearest first."""
 
     request: str
     total: float
-    trio: float
     functions: list[tuple[str, float]]
 
 
@@ -44,14 +42,18 @@ class _Tracer:
 
     def __init__(self) -> None:
         self.counting = False
+        self._is_in_connection = False
         self.counts: Counter[CodeType] = Counter()
 
     def trace(self, frame: FrameType, event: str, _argument: Any) -> Any:
-        if event != "opcode":
-            frame.f_trace_opcodes = True
-            frame.f_trace_lines = False
-        elif self.counting:
-            self.counts[frame.f_code] += 1
+        if event == "opcode":
+            if self._is_in_connection:
+                self.counts[frame.f_code] += 1
+            return self.trace
+        frame.f_trace_opcodes = True
+        frame.f_trace_lines = False
+        if frame.f_code is _ENTRY:
+            self._is_in_connection = event != "return" and self.counting
         return self.trace
 
 
@@ -90,19 +92,14 @@ def _count(tracer: _Tracer, connection: Connection, name: str, frame: bytes) -> 
     return Count(
         name,
         sum(number for _, number in functions),
-        sum(number for code, number in functions if not _is_ours(code)),
         [(f"{Path(code.co_filename).name}: {code.co_qualname}", number) for code, number in functions],
     )
 
 
-def _is_ours(code: CodeType) -> bool:
-    return code.co_filename.startswith((*_OUR_FOLDERS, "<attrs generated methods kwire"))
-
-
 def render(counts: list[Count], functions: int) -> str:
     """A table of the requests, and the dearest functions of each."""
-    lines = ["| request | bytecodes | of these trio |", "|---|--:|--:|"]
-    lines += [f"| {it.request} | {it.total:,.0f} | {it.trio:,.0f} |" for it in counts]
+    lines = ["| request | bytecodes |", "|---|--:|"]
+    lines += [f"| {it.request} | {it.total:,.0f} |" for it in counts]
     for it in counts if functions else ():
         lines += ["", f"**{it.request}**", "", "| function | bytecodes |", "|---|--:|"]
         lines += [f"| {name} | {number:,.0f} |" for name, number in it.functions[:functions]]

@@ -9,7 +9,7 @@ def test_the_same_request_takes_the_same_bytecodes() -> None:
     first, second = count(), count()
     assert [it.request for it in first] == [it.request for it in second]
     for one, other in zip(first, second, strict=True):
-        assert 0 < one.trio < one.total
-        # How often trio looks for deadlines differs by a hair.
-        assert abs(one.total - other.total) < one.total * 0.05
+        assert one.total > 0
+        # Now and then a segment's index gets an entry.
+        assert abs(one.total - other.total) < one.total * 0.02
     assert "handle" in render(first, 20)

@@ -262,10 +262,6 @@ class DataFolder:
             self.disk.write_atomic(name, encode_offsets(offsets))
             self._written[name] = _said(offsets)
 
-    def write_checkpoints(self, high_watermarks: Mapping[TopicPartition, int] | None = None) -> None:
-        """Both at once."""
-        self.write(self.take_checkpoints(high_watermarks))
-
     def close(
         self,
         high_watermarks: Mapping[TopicPartition, int] | None = None,

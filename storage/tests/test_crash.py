@@ -68,7 +68,7 @@ class Trace:
         end = log.log_end_offset
         log.flush()
         self.durable_end = end
-        folder.write_checkpoints({("t", 0): end})
+        folder.write(folder.take_checkpoints({("t", 0): end}))
 
     def run(self) -> None:
         folder = self.open()

@@ -96,7 +96,7 @@ def test_a_checkpoint_is_written_when_it_says_something_else() -> None:
     append(log, 2)
     assert folder.take_checkpoints() == {}
     assert list(folder.take_checkpoints({("orders", 0): 2})) == ["replication-offset-checkpoint"]
-    folder.write_checkpoints()
+    folder.write(folder.take_checkpoints())
     assert folder.take_checkpoints() == {}
     folder.close()
 
@@ -110,7 +110,7 @@ def test_a_recovery_point_is_written_when_it_enters_a_segment_or_goes_back() -> 
     while len(log.segments) == 1:
         append(log, 2)
     log.flush()
-    folder.write_checkpoints()
+    folder.write(folder.take_checkpoints())
     assert decode_offsets(folder.disk.read_bytes(RECOVERY_POINTS)) == {("orders", 0): log.log_end_offset}
 
     folder.delete_log("orders", 0, UNIQUE)
@@ -147,7 +147,7 @@ def test_without_a_clean_stop_logs_are_recovered(kind: str, tmp_path: Path) -> N
     for _ in range(6):
         append(log, 2)
     log.flush()
-    folder.write_checkpoints()
+    folder.write(folder.take_checkpoints())
     append(log, 2)
     folder.abandon()
     folder = open_all(disk)
@@ -232,7 +232,7 @@ def test_a_deleted_partition_is_gone_at_once_and_its_files_later(kind: str, open
     log.flush()
     append(log, 1)
     log.flush()
-    folder.write_checkpoints()
+    folder.write(folder.take_checkpoints())
     assert disk.read_bytes("recovery-point-offset-checkpoint") == b"0\n1\norders 0 1\n"
     assert folder.take_checkpoints() == {}
     folder.close()
