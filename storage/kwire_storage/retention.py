@@ -85,6 +85,7 @@ def delete_oldest(log: Log, count: int, now_ms: int) -> None:
 
 def delete_files(log: Log, segment: Segment, now_ms: int) -> None:
     """Renames a segment's files, and its snapshot, for removal later."""
+    log.newest_so_far.clear()
     due_ms = now_ms + log.config.file_delete_delay_ms
     paths = [segment.path + suffix for suffix in names.SEGMENT_SUFFIXES]
     if segment.base_offset in log.snapshot_offsets and segment.base_offset != log.log_end_offset:

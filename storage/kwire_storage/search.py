@@ -6,6 +6,7 @@ their largest timestamp) to the batch, and only that one is decoded.
 
 from __future__ import annotations
 
+from bisect import bisect_left
 from typing import TYPE_CHECKING, NamedTuple
 
 from kwire_protocol.records import BatchHeader, first_record_at_or_after, max_timestamp_record
@@ -27,7 +28,8 @@ class TimestampOffset(NamedTuple):
 
 def offset_for_timestamp(log: Log, timestamp_ms: int, max_offset: int) -> TimestampOffset | None:
     start_offset = log.log_start_offset
-    for segment, end_offset in log.segments_from(start_offset):
+    first = log.bases[_first_that_reaches(log, timestamp_ms)]
+    for segment, end_offset in log.segments_from(max(start_offset, first)):
         if segment.base_offset >= max_offset:
             return None
         if segment.largest_timestamp < timestamp_ms:
@@ -47,6 +49,20 @@ def offset_for_timestamp(log: Log, timestamp_ms: int, max_offset: int) -> Timest
                     return None
                 return TimestampOffset(timestamp, offset, header.partition_leader_epoch)
     return None
+
+
+def _first_that_reaches(log: Log, timestamp_ms: int) -> int:
+    """The first segment that has the time or a later one, as an index; the active one's if no sealed one has.
+
+    Timestamps need not rise from segment to segment, but the largest so far do: they are remembered, as far as they
+    have been asked for, and halved.
+    """
+    newest = log.newest_so_far
+    sealed = len(log.segments) - 1
+    while len(newest) < sealed and (not newest or newest[-1] < timestamp_ms):
+        largest = log.segments[len(newest)].largest_timestamp
+        newest.append(max(largest, newest[-1]) if newest else largest)
+    return bisect_left(newest, timestamp_ms)
 
 
 def max_timestamp_offset(log: Log, max_offset: int) -> TimestampOffset | None:

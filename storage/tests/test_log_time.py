@@ -41,6 +41,8 @@ def test_the_first_record_that_is_late_enough_is_found_whatever_the_order(
     log = open_log(MemoryDisk(), LogConfig(segment_bytes=1200, index_interval_bytes=150))
     timestamps = fill(log, batches)
     end = len(timestamps)
+    asked_before = data.draw(st.integers(0, 31), label="asked before")
+    assert log.offset_for_timestamp(asked_before, max_offset=end) == expected(timestamps, asked_before, 0, end)
     start = data.draw(st.integers(0, end), label="log start")
     log.advance_log_start(start)
     bound = data.draw(st.integers(start, end), label="bound")
