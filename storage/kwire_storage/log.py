@@ -67,7 +67,7 @@ class Log:
         self.deleted: list[retention.DeletedFiles] = []
         self.bases: list[int] = []
         self.newest_so_far: list[int] = []
-        """For `search`: the largest timestamp of each sealed segment and those before it, as far as it was asked for."""
+        """The largest timestamp of each sealed segment and those before it, as far as `search` has asked."""
         self.epochs_or_none: EpochCache | None = None
         self.producers_or_none: ProducerStates | None = None
         self.is_active = False
