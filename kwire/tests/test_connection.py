@@ -11,15 +11,13 @@ from kwire_protocol.headers import RequestHeader, write_request_header
 from kwire_protocol.messages import APIS as MESSAGES
 from kwire_protocol.messages.api_versions import ApiVersionsRequest, ApiVersionsResponse
 from kwire_protocol.messages.create_topics import CreatableTopic, CreateTopicsRequest
-from kwire_protocol.messages.fetch import FetchPartition, FetchRequest, FetchTopic
-from kwire_protocol.messages.list_offsets import ListOffsetsPartition, ListOffsetsRequest, ListOffsetsTopic
-from kwire_protocol.messages.produce import PartitionProduceData, ProduceRequest, TopicProduceData
-from kwire_protocol.records import Record, build_batch, iter_records
+from kwire_protocol.records import iter_records
 from kwire_protocol.wire import Writer
 
 from kwire.apis import APIS
 from kwire.testing import Broker
 from kwire.tests.raw_client import ConnectionClosed, RawClient, decoded_reply, request_frame
+from kwire.tests.simple_requests import fetch, list_end, produce
 
 PRODUCE, FETCH, LIST_OFFSETS, API_VERSIONS = 0, 1, 2, 18
 LONG_MS = 20_000
@@ -32,26 +30,6 @@ def broker(request: pytest.FixtureRequest) -> Iterator[Broker]:
             created = client.call(CreateTopicsRequest([CreatableTopic("t", 1, 1)], 1000), 7)
             assert created.topics[0].error_code == 0
         yield running
-
-
-def produce(*values: bytes, topic: str = "t", acks: int = 1, index: int = 0) -> ProduceRequest:
-    batch = build_batch([Record(timestamp=1000, value=value) for value in values])
-    return ProduceRequest(
-        None, acks, 1000, [TopicProduceData(topic, partition_data=[PartitionProduceData(index, batch)])]
-    )
-
-
-def fetch(offset: int, *, max_wait_ms: int = 0, min_bytes: int = 1, max_bytes: int = 1 << 26) -> FetchRequest:
-    return FetchRequest(
-        max_wait_ms=max_wait_ms,
-        min_bytes=min_bytes,
-        max_bytes=max_bytes,
-        topics=[FetchTopic("t", partitions=[FetchPartition(0, -1, offset, partition_max_bytes=max_bytes)])],
-    )
-
-
-def list_end() -> ListOffsetsRequest:
-    return ListOffsetsRequest(-1, 0, [ListOffsetsTopic("t", [ListOffsetsPartition(0, -1, -1)])])
 
 
 def test_requests_that_arrive_together_are_answered_in_order(broker: Broker) -> None:

@@ -1,0 +1,141 @@
+"""A server and its clients in one trio loop: real sockets, time that nobody waits for, and a look behind the wire.
+
+`wait_all_tasks_blocked` is the end of everything that a test has set going, deadlines left out.
+"""
+
+from __future__ import annotations
+
+import socket
+import struct
+from collections.abc import Awaitable, Callable, Iterable
+from contextlib import AsyncExitStack
+from typing import Any
+
+import attrs
+import trio
+from kwire_protocol.messages.create_topics import CreatableTopic, CreateTopicsRequest
+from kwire_protocol.wire import ApiMessage
+from kwire_storage.memory_disk import MemoryDisk
+from trio.testing import MockClock, wait_all_tasks_blocked
+
+from kwire.broker import Broker
+from kwire.config import load_config
+from kwire.partition import Partition
+from kwire.running import bind_all
+from kwire.server import Server
+from kwire.tests.groups.broker_in_trio import TrioClock
+from kwire.tests.processor_scene import CountedSelector, count_questions
+from kwire.tests.raw_client import decoded_reply, request_frame
+
+
+@attrs.define(eq=False)
+class TrioClient:
+    """A raw client that waits as a task."""
+
+    stream: trio.SocketStream
+    _received: bytearray = attrs.field(factory=bytearray)
+
+    async def send(self, *requests: tuple[ApiMessage, int]) -> None:
+        """Sends requests, each with its version, in one piece; their correlation ids count from 0."""
+        frames = [request_frame(it, version, correlation_id=i) for i, (it, version) in enumerate(requests)]
+        await self.stream.send_all(b"".join(frames))
+
+    async def read(self, api_key: int, version: int) -> tuple[int, Any]:
+        """Correlation id and message of the next reply."""
+        size = int.from_bytes(await self._take(4), "big")
+        return decoded_reply(await self._take(size), api_key, version)
+
+    async def call(self, request: ApiMessage, version: int) -> Any:
+        await self.send((request, version))
+        return (await self.read(request.api_key, version))[1]
+
+    async def is_at_end(self) -> bool:
+        """Waits for the server to hang up; False if it says something instead."""
+        try:
+            return not self._received and not await self.stream.receive_some(1)
+        except trio.BrokenResourceError:  # a reset: it had not read all that we said
+            return True
+
+    @property
+    def has_answer(self) -> bool:
+        """Whether anything is there to be read."""
+        try:
+            return bool(self._received) or bool(self._socket.recv(1, socket.MSG_PEEK))
+        except BlockingIOError:
+            return False
+
+    async def hang_up(self) -> None:
+        await self.stream.aclose()
+
+    async def reset(self) -> None:
+        """As a process that is killed with unread data in its socket: the other end gets an error."""
+        self.stream.socket.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
+        await self.stream.aclose()
+
+    @property
+    def _socket(self) -> socket.socket:
+        # trio's own wraps it, and has no recv that does not wait.
+        inner = self.stream.socket._sock  # type: ignore[attr-defined]
+        assert isinstance(inner, socket.socket)
+        return inner
+
+    async def _take(self, size: int) -> bytes:
+        received = self._received
+        while len(received) < size:
+            data = await self.stream.receive_some(1 << 16)
+            assert data, "the server hung up"
+            received += data
+        taken = bytes(received[:size])
+        del received[:size]
+        return taken
+
+
+@attrs.define(eq=False)
+class ServerInTrio:
+    """A running server with topic `t`; clients of `connect` are closed at the end."""
+
+    server: Server
+    selector: CountedSelector
+    stop: Callable[[], None]
+    _clients: AsyncExitStack
+
+    async def connect(self, *, receive_buffer_bytes: int | None = None) -> TrioClient:
+        sock = trio.socket.socket()
+        if receive_buffer_bytes is not None:
+            sock.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, receive_buffer_bytes)
+        await sock.connect(("127.0.0.1", self.server.listeners[0].port))
+        client = TrioClient(trio.SocketStream(sock))
+        await self._clients.enter_async_context(client.stream)
+        return client
+
+    @property
+    def partition(self) -> Partition:
+        return self.server.broker.partitions.find("t", 0)
+
+    @property
+    def connections(self) -> int:
+        return len(self.server.connections)
+
+
+def with_server(scenario: Callable[[ServerInTrio], Awaitable[None]], *, settings: Iterable[str] = ()) -> None:
+    """Runs `scenario` beside a server, and stops that."""
+    clock = MockClock(autojump_threshold=0)
+    defaults = ["offsets.topic.num.partitions=1", "group.initial.rebalance.delay.ms=0"]
+    config = load_config(settings=[*defaults, *settings], listen=["127.0.0.1:0"])
+
+    async def main() -> None:
+        broker = Broker.open(config, MemoryDisk(), TrioClock())
+        try:
+            broker.metadata.create_topics(CreateTopicsRequest([CreatableTopic("t", 1, 1)]))
+            server = Server(broker, bind_all(config))
+            selector = count_questions(server._processor, clock)
+            async with trio.open_nursery() as nursery, AsyncExitStack() as clients:
+                nursery.start_soon(server.serve)
+                await wait_all_tasks_blocked()
+                await scenario(ServerInTrio(server, selector, nursery.cancel_scope.cancel, clients))
+                nursery.cancel_scope.cancel()
+            assert server.connections == set()
+        finally:
+            broker.close()
+
+    trio.run(main, clock=clock)
