@@ -86,16 +86,20 @@ class RawClient:
         assert 4 <= size <= MAX_REPLY_BYTES, f"a reply of {size} bytes"
         return self._take(size)
 
+    def receive(self, size: int) -> None:
+        """Waits for something, and takes up to `size` bytes of it, for a later `read_frame`."""
+        try:
+            data = self.sock.recv(size)
+        except ConnectionResetError as error:
+            raise ConnectionClosed from error
+        if not data:
+            raise ConnectionClosed
+        self._received += data
+
     def _take(self, size: int) -> bytes:
         received = self._received
         while len(received) < size:
-            try:
-                data = self.sock.recv(1 << 16)
-            except ConnectionResetError as error:
-                raise ConnectionClosed from error
-            if not data:
-                raise ConnectionClosed
-            received += data
+            self.receive(1 << 16)
         taken = bytes(received[:size])
         del received[:size]
         return taken

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import socket
+import struct
 import time
 from collections.abc import Iterator
 
@@ -11,16 +13,18 @@ from kwire_protocol.headers import RequestHeader, write_request_header
 from kwire_protocol.messages import APIS as MESSAGES
 from kwire_protocol.messages.api_versions import ApiVersionsRequest, ApiVersionsResponse
 from kwire_protocol.messages.create_topics import CreatableTopic, CreateTopicsRequest
+from kwire_protocol.messages.heartbeat import HeartbeatRequest
 from kwire_protocol.records import iter_records
 from kwire_protocol.wire import Writer
 
 from kwire.apis import APIS
 from kwire.testing import Broker
 from kwire.tests.raw_client import ConnectionClosed, RawClient, decoded_reply, request_frame
-from kwire.tests.simple_requests import fetch, list_end, produce
+from kwire.tests.simple_requests import fetch, join, list_end, produce
 
-PRODUCE, FETCH, LIST_OFFSETS, API_VERSIONS = 0, 1, 2, 18
+PRODUCE, FETCH, LIST_OFFSETS, JOIN_GROUP, API_VERSIONS = 0, 1, 2, 11, 18
 LONG_MS = 20_000
+LONGER_THAN_A_STOP_MAY_TAKE_MS = 600_000
 
 
 @pytest.fixture(params=[False, True], ids=["memory", "disk"])
@@ -30,6 +34,14 @@ def broker(request: pytest.FixtureRequest) -> Iterator[Broker]:
             created = client.call(CreateTopicsRequest([CreatableTopic("t", 1, 1)], 1000), 7)
             assert created.topics[0].error_code == 0
         yield running
+
+
+def values_of(batches: memoryview) -> list[bytes | None]:
+    values: list[bytes | None] = []
+    while len(batches):
+        values += [record.value for record in iter_records(batches)]
+        batches = batches[12 + int.from_bytes(batches[8:12], "big") :]
+    return values
 
 
 def test_requests_that_arrive_together_are_answered_in_order(broker: Broker) -> None:
@@ -55,11 +67,7 @@ def test_what_was_produced_is_fetched_whole_even_when_it_is_large(broker: Broker
             client.call(produce(value), 9)
         answer = client.call(fetch(0), 12)
         records = answer.responses[0].partitions[0].records
-        fetched: list[bytes | None] = []
-        while len(records):
-            fetched += [record.value for record in iter_records(records)]
-            records = records[12 + int.from_bytes(records[8:12], "big") :]
-        assert fetched == values
+        assert values_of(records) == values
 
 
 def test_a_waiting_fetch_is_answered_by_the_append_it_waits_for(broker: Broker) -> None:
@@ -184,3 +192,82 @@ def test_an_idle_connection_is_closed_and_a_busy_one_is_not() -> None:
             except BlockingIOError:
                 continue
         pytest.fail("the idle connection is still open")
+
+
+def begin_to_wait(client: RawClient, waiting: bytes) -> None:
+    """Sends a request that waits. When the one before it is answered, it does: replies leave before any waiting."""
+    client.send(request_frame(list_end(), 6) + waiting)
+    client.read_frame()
+
+
+def test_requests_behind_a_join_that_waits_for_another_member_are_answered_after_it_in_order() -> None:
+    with (
+        Broker(settings={"group.initial.rebalance.delay.ms": "0", "num.partitions": "1"}) as broker,
+        RawClient(broker.address) as first,
+        RawClient(broker.address) as second,
+    ):
+        first.call(CreateTopicsRequest([CreatableTopic("t", 1, 1)], 1000), 7)
+        member = first.call(join(), 3)
+        assert (member.error_code, member.generation_id) == (0, 1)
+        begin_to_wait(
+            second,
+            request_frame(join(), 3, correlation_id=1)
+            + request_frame(produce(b"x"), 9, correlation_id=2)
+            + request_frame(list_end(), 6, correlation_id=3),
+        )
+        beat = first.call(HeartbeatRequest("g", 1, member.member_id), 4)
+        assert beat.error_code == ErrorCode.REBALANCE_IN_PROGRESS
+        assert first.call(list_end(), 6).topics[0].partitions[0].offset == 0, "what is behind the join waits as well"
+        assert first.call(join(member.member_id), 3).generation_id == 2
+        correlation_id, joined = decoded_reply(second.read_frame(), JOIN_GROUP, 3)
+        assert (correlation_id, joined.generation_id) == (1, 2)
+        assert decoded_reply(second.read_frame(), PRODUCE, 9)[0] == 2
+        correlation_id, ends = decoded_reply(second.read_frame(), LIST_OFFSETS, 6)
+        assert (correlation_id, ends.topics[0].partitions[0].offset) == (3, 1)
+
+
+def test_a_client_that_leaves_while_its_fetch_waits_is_missed_by_nobody(broker: Broker) -> None:
+    waiting = request_frame(fetch(0, max_wait_ms=LONGER_THAN_A_STOP_MAY_TAKE_MS), 12)
+    with RawClient(broker.address) as client:
+        begin_to_wait(client, waiting)
+    with RawClient(broker.address) as killed:
+        begin_to_wait(killed, waiting)
+        killed.sock.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
+    with RawClient(broker.address) as other:
+        assert other.call(produce(b"news"), 9).responses[0].partition_responses[0].error_code == 0
+    # broker.stop raises TimeoutError long before the fetches' time is over.
+    broker.stop()
+
+
+def test_a_stop_waits_neither_for_fetches_nor_for_joins(broker: Broker) -> None:
+    with (
+        RawClient(broker.address) as consumer,
+        RawClient(broker.address) as member,
+        RawClient(broker.address) as joining,
+    ):
+        begin_to_wait(consumer, request_frame(fetch(0, max_wait_ms=LONGER_THAN_A_STOP_MAY_TAKE_MS), 12))
+        for client in (member, joining):
+            begin_to_wait(client, request_frame(join(rebalance_timeout_ms=LONGER_THAN_A_STOP_MAY_TAKE_MS), 3))
+        joining.send(request_frame(list_end(), 6))
+        broker.stop()
+        for client in (consumer, joining):
+            with pytest.raises(ConnectionClosed):
+                client.read_frame()
+
+
+def test_a_reader_that_takes_its_time_holds_up_nobody_else_and_gets_everything(broker: Broker) -> None:
+    values = [bytes([i]) * 900_000 for i in range(8)]
+    with RawClient(broker.address) as slow, RawClient(broker.address) as producer:
+        for value in values:
+            producer.call(produce(value), 9)
+        begin_to_wait(slow, request_frame(fetch(0), 12, correlation_id=1) + request_frame(list_end(), 6))
+        for i in range(20):
+            # While nothing of the large answer is taken at first, and then a little of it at a time.
+            assert producer.call(produce(b"%d" % i), 9).responses[0].partition_responses[0].error_code == 0
+            if i >= 10:
+                slow.receive(1000)
+        correlation_id, answer = decoded_reply(slow.read_frame(), FETCH, 12)
+        assert correlation_id == 1
+        assert values_of(answer.responses[0].partitions[0].records) == values
+        # What is asked behind it is answered when it was taken.
+        assert decoded_reply(slow.read_frame(), LIST_OFFSETS, 6)[1].topics[0].partitions[0].offset == 28
