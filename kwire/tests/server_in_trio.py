@@ -5,6 +5,7 @@
 
 from __future__ import annotations
 
+import logging
 import socket
 import struct
 from collections.abc import Awaitable, Callable, Iterable
@@ -26,6 +27,7 @@ from kwire.server import Server
 from kwire.tests.groups.broker_in_trio import TrioClock
 from kwire.tests.processor_scene import CountedSelector, count_questions
 from kwire.tests.raw_client import decoded_reply, request_frame
+from kwire.tests.simple_requests import join
 
 
 @attrs.define(eq=False)
@@ -99,6 +101,12 @@ class ServerInTrio:
     stop: Callable[[], None]
     _clients: AsyncExitStack
 
+    async def assert_sleeps(self) -> None:
+        """Nothing is to be done: the processor is not told of the same thing again and again."""
+        asked = self.selector.asked
+        await trio.sleep(1)
+        assert self.selector.asked - asked < 10
+
     async def connect(self, *, receive_buffer_bytes: int | None = None) -> TrioClient:
         sock = trio.socket.socket()
         if receive_buffer_bytes is not None:
@@ -107,6 +115,13 @@ class ServerInTrio:
         client = TrioClient(trio.SocketStream(sock))
         await self._clients.enter_async_context(client.stream)
         return client
+
+    async def member_that_is_asked_to_rejoin(self) -> tuple[TrioClient, str]:
+        """The group's first member, and its id: until it joins again, others that join wait."""
+        client = await self.connect()
+        answer = await client.call(join(), 3)
+        assert answer.error_code == 0
+        return client, answer.member_id
 
     @property
     def partition(self) -> Partition:
@@ -118,9 +133,9 @@ class ServerInTrio:
 
 
 def with_server(scenario: Callable[[ServerInTrio], Awaitable[None]], *, settings: Iterable[str] = ()) -> None:
-    """Runs `scenario` beside a server, and stops that."""
+    """Runs `scenario` beside a server, and stops that. Whatever went wrong inside a connection fails it."""
     clock = MockClock(autojump_threshold=0)
-    defaults = ["offsets.topic.num.partitions=1", "group.initial.rebalance.delay.ms=0"]
+    defaults = ["offsets.topic.num.partitions=1", "group.initial.rebalance.delay.ms=0", "kwire.spin.us=0"]
     config = load_config(settings=[*defaults, *settings], listen=["127.0.0.1:0"])
 
     async def main() -> None:
@@ -138,4 +153,21 @@ def with_server(scenario: Callable[[ServerInTrio], Awaitable[None]], *, settings
         finally:
             broker.close()
 
-    trio.run(main, clock=clock)
+    bugs = _Bugs(logging.ERROR)
+    logging.getLogger("kwire").addHandler(bugs)
+    try:
+        trio.run(main, clock=clock)
+    finally:
+        logging.getLogger("kwire").removeHandler(bugs)
+    assert bugs.messages == []
+
+
+class _Bugs(logging.Handler):
+    """A connection catches all errors; they are in the log."""
+
+    def __init__(self, level: int) -> None:
+        super().__init__(level)
+        self.messages: list[str] = []
+
+    def emit(self, record: logging.LogRecord) -> None:
+        self.messages.append(self.format(record))

@@ -160,6 +160,7 @@ def test_requests_that_come_during_spins_are_answered_without_any_sleep(pair: Pa
         await wait_all_tasks_blocked()
         assert len(pair.masks) == many
         assert selector.slept == slept + 1, "one sleep, after the last of them"
+        assert await exchange(scene, pair) >= WHOLE_SPIN, "the spin in vain at the end counts for less than all of them"
 
     with_processor(scenario, spin_s=SPIN_S)
 
