@@ -126,6 +126,16 @@ def test_it_begins_to_spin_when_requests_come_soon_after_each_other(pair: Pair) 
     with_processor(scenario, spin_s=SPIN_S)
 
 
+def test_a_spin_in_vain_is_not_tried_again_before_other_short_pauses(pair: Pair) -> None:
+    async def scenario(scene: Scene) -> None:
+        scene.processor.add(pair.near, pair.read)
+        await trio.sleep(1)
+        spins = [await exchange(scene, pair) >= WHOLE_SPIN for _ in range(9)]
+        assert spins == [False, False, True] * 3
+
+    with_processor(scenario, spin_s=SPIN_S)
+
+
 def test_requests_that_take_their_time_are_not_spun_for(pair: Pair) -> None:
     async def scenario(scene: Scene) -> None:
         scene.processor.add(pair.near, pair.read)
