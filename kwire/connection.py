@@ -113,7 +113,7 @@ class Connection:
         self._is_closed = True
         if not self._is_muted:
             self._processor.remove(self.sock)
-        self._timer.stop()
+        self._timer.forget()
         self._slot = None
         if self._handling is not None:
             self._handling.close()

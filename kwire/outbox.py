@@ -95,10 +95,12 @@ class Outbox:
     def _send_slice(self, piece: LogSlice, flags: int) -> int:
         descriptor = piece.file.fileno()
         size = min(piece.size, SEND_CHUNK_BYTES)
-        if descriptor is None:  # the disk in memory
-            return self._send(piece.file.read(piece.position, size), socket.MSG_MORE if size < piece.size else flags)
         try:
-            sent = os.sendfile(self._sock.fileno(), descriptor, piece.position, size)
+            if descriptor is None:  # the disk in memory
+                chunk = piece.file.read(piece.position, size)
+                sent = self._sock.send(chunk, socket.MSG_MORE if size < piece.size else flags) if chunk else 0
+            else:
+                sent = os.sendfile(self._sock.fileno(), descriptor, piece.position, size)
         except BlockingIOError:
             return 0
         except OSError as error:

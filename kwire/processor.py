@@ -29,6 +29,9 @@ MAX_S_WITHOUT_TRIO = 0.001
 EVENTS_PER_LOOK = 16
 """So often among the connections that are ready at once the clock is looked at: a thousand may be."""
 
+LEAST_TIMERS = 64
+"""So few are not worth looking through for obsolete ones."""
+
 READ = selectors.EVENT_READ
 WRITE = selectors.EVENT_WRITE
 
@@ -45,6 +48,15 @@ class Timer:
 
     def stop(self) -> None:
         self.deadline = math.inf
+
+    def forget(self) -> None:
+        """Stops it for good, and lets go of whom it would have called."""
+        self.stop()
+        self.callback = _nothing
+
+
+def _nothing() -> None:
+    pass
 
 
 class SpinMemory:
@@ -90,6 +102,7 @@ class Processor:
         self._selector = selectors.DefaultSelector()
         self._soon: deque[Callable[[], None]] = deque()
         self._timers: list[tuple[float, int, Timer]] = []
+        self._most_timers = LEAST_TIMERS
         self._order = count()
         self._sleep: trio.CancelScope | None = None
         self._memory = SpinMemory()
@@ -120,6 +133,8 @@ class Processor:
         # What stands in the heap may be too early: it is looked at again then. So a timer that is moved on and on, as
         # that of a consumer which waits for each record, costs an entry only now and then.
         if deadline < timer.due_in_heap:
+            if len(self._timers) >= self._most_timers:
+                self._drop_obsolete_timers()
             timer.due_in_heap = deadline
             heapq.heappush(self._timers, (deadline, next(self._order), timer))
 
@@ -181,6 +196,20 @@ class Processor:
         else:
             self._memory.was_long()
         return now
+
+    def _drop_obsolete_timers(self) -> None:
+        """Entries remain of timers that were stopped, or moved to an earlier time: half of the heap at the most."""
+        kept = []
+        for entry in self._timers:
+            due, _, timer = entry
+            if due == timer.due_in_heap:
+                if timer.deadline < math.inf:
+                    kept.append(entry)
+                else:
+                    timer.due_in_heap = math.inf
+        self._timers[:] = kept  # in place: `_call_due_timers` may be at it
+        heapq.heapify(self._timers)
+        self._most_timers = 2 * len(kept) + LEAST_TIMERS
 
     def _call_due_timers(self) -> None:
         timers = self._timers

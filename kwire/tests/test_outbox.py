@@ -187,9 +187,6 @@ def test_a_segment_shorter_than_the_reply_that_names_it_ends_the_connection(link
         link.flush_to_the_end()
 
 
-@pytest.mark.xfail(
-    strict=True, raises=AssertionError, reason="flush says again and again that the socket is full, and it never is"
-)
 def test_so_does_one_on_the_disk_in_memory(link: Link) -> None:
     file = segment_on(MemoryDisk())
     link.reply(b"head", part(file, 0, 1000))

@@ -48,11 +48,6 @@ def test_a_client_that_is_killed_while_its_fetch_waits_leaves_nothing_behind() -
     with_server(scenario)
 
 
-@pytest.mark.xfail(
-    strict=True,
-    raises=ExceptionGroup,
-    reason="the heap of the processor holds its timer until the fetch's time is over",
-)
 def test_a_connection_that_is_gone_is_not_kept_for_the_time_that_its_fetch_would_have_waited() -> None:
     async def scenario(kwire: ServerInTrio) -> None:
         client = await kwire.connect()
