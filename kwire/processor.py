@@ -29,6 +29,9 @@ MAX_S_WITHOUT_TRIO = 0.001
 EVENTS_PER_LOOK = 16
 """So often among the connections that are ready at once the clock is looked at: a thousand may be."""
 
+CALLS_PER_TURN = 64
+"""One append may wake thousands of fetches; sockets have their turn in between."""
+
 LEAST_TIMERS = 64
 """So few are not worth looking through for obsolete ones."""
 
@@ -162,7 +165,7 @@ class Processor:
                     if now - last_checkpoint > MAX_S_WITHOUT_TRIO:
                         await trio.lowlevel.checkpoint()
                         last_checkpoint = now
-            for _ in range(len(soon)):
+            for _ in range(min(len(soon), CALLS_PER_TURN)):
                 soon.popleft()()
             if self._timers and self._timers[0][0] <= now:
                 self._call_due_timers()

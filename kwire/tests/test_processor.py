@@ -9,7 +9,7 @@ import pytest
 import trio
 from trio.testing import wait_all_tasks_blocked
 
-from kwire.processor import EVENTS_PER_LOOK, MAX_S_WITHOUT_TRIO, READ, WRITE, Processor
+from kwire.processor import CALLS_PER_TURN, EVENTS_PER_LOOK, MAX_S_WITHOUT_TRIO, READ, WRITE, Processor
 from kwire.tests.processor_scene import Pair, Scene, new_pair, with_processor
 
 
@@ -347,5 +347,26 @@ def test_the_time_is_that_of_the_turn(pair: Pair) -> None:
             pair.far.send(b"x")
             await wait_all_tasks_blocked()
         assert times == pytest.approx([10, 20], abs=0.001)
+
+    with_processor(scenario)
+
+
+def test_sockets_have_their_turn_while_very_many_calls_wait(pair: Pair) -> None:
+    async def scenario(scene: Scene) -> None:
+        done: list[int] = []
+        done_at_first_event: list[int] = []
+
+        def reads(mask: int) -> None:
+            pair.read(mask)
+            done_at_first_event.append(len(done))
+
+        scene.processor.add(pair.near, reads)
+        for number in range(10 * CALLS_PER_TURN):
+            scene.processor.call_soon(partial(done.append, number))
+            if number == CALLS_PER_TURN:
+                scene.processor.call_soon(partial(pair.far.send, b"x"))
+        await wait_all_tasks_blocked()
+        assert done == list(range(10 * CALLS_PER_TURN))
+        assert done_at_first_event[0] <= 3 * CALLS_PER_TURN
 
     with_processor(scenario)
