@@ -91,6 +91,7 @@ class Log:
         self.flush_messages = config.flush_messages
         for segment in self.segments:
             segment.index_interval_bytes = config.index_interval_bytes
+            segment.fits_until_ms = -1
         if self.producers_or_none is not None:
             self.producers_or_none.expiration_ms = config.producer_id_expiration_ms
 
@@ -185,14 +186,22 @@ class Log:
         last_offset = base_offset + header[6]
         if self.failed is not None:
             raise StorageError.of(self.failed, self.path)
-        if size > self._config.segment_bytes:
+        segment_bytes = self._config.segment_bytes
+        if size > segment_bytes:
             raise KafkaError(ErrorCode.RECORD_LIST_TOO_LARGE, f"{size} bytes do not fit into a segment")
         segment = self.segments[-1]
-        if segment.must_roll(self._config, last_offset, size, timestamp, now_ms):
-            self.roll(now_ms)
-            segment = self.segments[-1]
         file = segment.file
         position = file.size
+        fits = (
+            0 <= timestamp <= segment.fits_until_ms
+            and position + size <= segment_bytes
+            and last_offset <= segment.fits_until_offset
+        )
+        if not fits and segment.must_roll(self._config, last_offset, size, timestamp, now_ms):
+            self.roll(now_ms)
+            segment = self.segments[-1]
+            file = segment.file
+            position = file.size
         try:
             file.append(batch)
         except OSError as error:

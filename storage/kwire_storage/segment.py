@@ -36,6 +36,7 @@ class Segment:
         "_disk",
         "_file",
         "_index",
+        "_index_room",
         "_read_ends",
         "_recent_bases",
         "_recent_lasts",
@@ -46,6 +47,8 @@ class Segment:
         "base_offset",
         "bytes_since_index",
         "created_ms",
+        "fits_until_ms",
+        "fits_until_offset",
         "index_interval_bytes",
         "indexes_dirty",
         "max_timestamp",
@@ -58,6 +61,7 @@ class Segment:
         self._disk = disk
         self.path = f"{folder}/{names.offset_name(base_offset, '')}"
         self.base_offset = base_offset
+        self.fits_until_offset = base_offset + _MAX_RELATIVE_OFFSET
         self.index_interval_bytes = index_interval_bytes
         self.created_ms = created_ms
         self._file: File | None = None
@@ -73,6 +77,9 @@ class Segment:
         self.max_timestamp = _NO_TIMESTAMP
         self.offset_of_max_timestamp = self.base_offset
         self.rolling_timestamp: int | None = None
+        self.fits_until_ms = _NO_TIMESTAMP
+        """Up to this timestamp, `must_roll` need not be asked about a batch that fits by its size and its offsets."""
+        self._index_room = 0
         self.bytes_since_index = 0
         # Arrays: as lists of int objects they would be the largest part of a partition's memory.
         self._recent_bases = array("q")
@@ -233,6 +240,7 @@ class Segment:
         """Takes in a batch that now stands at `position`, the end of all noted so far."""
         if position == 0:
             self.rolling_timestamp = max_timestamp
+            self.fits_until_ms = _NO_TIMESTAMP
         if max_timestamp > self.max_timestamp:
             self.max_timestamp = max_timestamp
             self.offset_of_max_timestamp = last_offset
@@ -241,6 +249,9 @@ class Segment:
             self.index.append(last_offset - self.base_offset, position)
             self.time_index.maybe_append(self.max_timestamp, self.offset_of_max_timestamp - self.base_offset)
             self.bytes_since_index = 0
+            self._index_room -= 1
+            if not self._index_room:
+                self.fits_until_ms = _NO_TIMESTAMP
         self.bytes_since_index += size
         recent = self._recent_bases
         recent.append(base_offset)
@@ -269,6 +280,7 @@ class Segment:
         self.max_timestamp = _NO_TIMESTAMP
         self.offset_of_max_timestamp = self.base_offset
         self.rolling_timestamp = None
+        self.fits_until_ms = _NO_TIMESTAMP
         self.activate(_MAX_RELATIVE_OFFSET + self.base_offset + 1)
         self.indexes_dirty = True
 
@@ -349,17 +361,25 @@ class Segment:
     # -- rolling
 
     def must_roll(self, config: LogConfig, last_offset: int, size: int, timestamp_ms: int, now_ms: int) -> bool:
-        """Whether such a batch, ending at that offset, goes to a new segment (LogSegment.shouldRoll)."""
+        """Whether such a batch, ending at that offset, goes to a new segment (LogSegment.shouldRoll).
+
+        That time and index allow more is remembered for the batches to come, in `fits_until_ms`.
+        """
         file_size = self.file.size
-        return (
-            (
-                file_size > 0
-                and (file_size + size > config.segment_bytes or self.age_ms(now_ms, timestamp_ms) > config.segment_ms)
-            )
-            or last_offset - self.base_offset > _MAX_RELATIVE_OFFSET
-            or len(self.index.offsets) >= config.segment_index_bytes // OFFSET_ENTRY_BYTES
-            or len(self.time_index.offsets) >= config.segment_index_bytes // TIME_ENTRY_BYTES - 1
+        if file_size > 0 and (
+            file_size + size > config.segment_bytes or self.age_ms(now_ms, timestamp_ms) > config.segment_ms
+        ):
+            return True
+        room = min(
+            config.segment_index_bytes // OFFSET_ENTRY_BYTES - len(self.index.offsets),
+            config.segment_index_bytes // TIME_ENTRY_BYTES - 1 - len(self.time_index.offsets),
         )
+        if room <= 0 or last_offset > self.fits_until_offset:
+            return True
+        if self.rolling_timestamp is not None and self.rolling_timestamp >= 0:
+            self._index_room = room
+            self.fits_until_ms = self.rolling_timestamp + config.segment_ms
+        return False
 
     def age_ms(self, now_ms: int, timestamp_ms: int) -> int:
         """How long the segment has been filled: by its records' clock if they have one, else by ours."""
