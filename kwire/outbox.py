@@ -15,8 +15,8 @@ from kwire_storage.log import LogSlice
 Piece = bytes | bytearray | memoryview | LogSlice
 
 SEND_CHUNK_BYTES = 128 * 1024
-"""No more of a file is sent in one turn, so that a large answer lets the other connections go on. And what is in flight
-stays in the caches, and its reader busy: half as much or twice as much costs one and a half times the CPU."""
+"""No more of a file is sent in one turn, so that a large answer lets the other connections go on. With half as much the
+reader, who keeps pace, sleeps between the pieces; waking it is the dearest part of sending."""
 
 
 class PeerLost(Exception):
