@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from itertools import pairwise
 
-from kwire_protocol.headers import write_response_header
+from kwire_protocol.headers import response_head
 from kwire_protocol.messages.api_versions import ApiVersionsResponse
 from kwire_protocol.messages.fetch import FetchableTopicResponse, FetchResponse, PartitionData
 from kwire_protocol.messages.list_offsets import (
@@ -123,9 +123,10 @@ def _fetched(topic: str, code: int, records: bytes) -> FetchResponse:
 def _encoded(answer: ApiMessage) -> bytes:
     """Header and message, without the size in front."""
     writer = Writer()
-    write_response_header(writer, answer.api_key, VERSIONS[answer.api_key], 0)
-    answer.write(writer, VERSIONS[answer.api_key])
-    return writer.getvalue()
+    version = VERSIONS[answer.api_key]
+    writer.begin_frame(response_head(answer.api_key, version, 0))
+    answer.write(writer, version)
+    return writer.getvalue()[4:]
 
 
 def _first_difference(one: bytes | bytearray, other: bytes) -> int:

@@ -37,11 +37,16 @@ class UnsupportedRequest(Exception):
 
 @attrs.define(eq=False)
 class Api:
-    """One API: `versions` is what kwire serves, which may be less than what kwire_protocol can decode."""
+    """One API: `versions` is what kwire serves, which may be less than what kwire_protocol can decode.
+
+    `repeats`: clients send the same request over and over, so a connection keeps the last one as it was decoded. Its
+    handler must leave the request as it is.
+    """
 
     key: int
     name: str
     versions: range
+    repeats: bool = False
     functions: tuple[Read, Handler] | None = None
 
     def load(self) -> tuple[Read, Handler]:
@@ -53,15 +58,15 @@ class Api:
         return self.functions
 
 
-def _api(key: int, name: str, first: int, last: int) -> tuple[int, Api]:
-    return key, Api(key, name, range(first, last + 1))
+def _api(key: int, name: str, first: int, last: int, *, repeats: bool = False) -> tuple[int, Api]:
+    return key, Api(key, name, range(first, last + 1), repeats)
 
 
 APIS: dict[int, Api] = dict(
     (
         _api(0, "produce", 3, 13),
         _api(1, "fetch", 4, 18),
-        _api(2, "list_offsets", 1, 11),
+        _api(2, "list_offsets", 1, 11, repeats=True),  # what consumers and Spark ask after every poll
         _api(3, "metadata", 0, 13),
         _api(8, "offset_commit", 2, 10),
         _api(9, "offset_fetch", 1, 10),

@@ -24,7 +24,7 @@ from typing import TYPE_CHECKING, Any
 
 from kwire_protocol.errors import ErrorCode
 from kwire_protocol.frames import BufferPool, FrameBuffer
-from kwire_protocol.headers import read_request_header, write_response_header
+from kwire_protocol.headers import read_request_header, response_head
 from kwire_protocol.messages.api_versions import ApiVersionsResponse
 from kwire_protocol.wire import ApiMessage, ProtocolError, Reader
 
@@ -33,7 +33,8 @@ from kwire.context import Context
 from kwire.handlers.api_versions import served_versions
 from kwire.handlers.produce import UnacknowledgedProduceFailed
 from kwire.outbox import Outbox, PeerLost
-from kwire.processor import READ, WRITE, Processor, Timer
+from kwire.poll import READ, WRITE
+from kwire.processor import Processor, Timer
 from kwire.waits import Slot
 
 if TYPE_CHECKING:
@@ -49,6 +50,9 @@ MAX_BYTES_PER_TURN = 4 << 20
 
 MAX_PENDING_REPLY_BYTES = 1 << 20
 """Replies are sent, and their reader waited for, before more than this is held for one connection."""
+
+MAX_REPEATED_BYTES = 4096
+"""No larger request is kept for the case that it comes again."""
 
 CLOSING_ERRORS = (ProtocolError, UnsupportedRequest, UnacknowledgedProduceFailed)
 """What the peer did that ends its connection, with one log line. All are raised before a reply is begun."""
@@ -90,6 +94,9 @@ class Connection:
         self._handling: Coroutine[Slot[Any], None, ApiMessage | None] | None = None
         self._handled_id = 0
         """The handler that waits, and the correlation id of its request."""
+        self._repeated: tuple[int, int, bytes] | None = None
+        self._repeated_request: Any = None
+        """The last request of an API whose requests repeat: its key, version and bytes, and what they mean."""
         self._slot: Slot[Any] | None = None
         """What it waits for."""
         self._timer = Timer(self._on_time_over)
@@ -290,7 +297,15 @@ class Connection:
             self._reply(key, 0, correlation_id, self._unsupported_api_versions())
             return None
         read, handle = api.functions or api.load()
-        return handle, read(reader, version), correlation_id
+        if not api.repeats:
+            return handle, read(reader, version), correlation_id
+        sent = key, version, bytes(frame[reader.pos :])
+        if sent == self._repeated:
+            return handle, self._repeated_request, correlation_id
+        request = read(reader, version)
+        if len(frame) <= MAX_REPEATED_BYTES:
+            self._repeated, self._repeated_request = sent, request
+        return handle, request, correlation_id
 
     @staticmethod
     def _unsupported_api_versions() -> ApiVersionsResponse:
@@ -298,8 +313,7 @@ class Connection:
 
     def _reply(self, key: int, version: int, correlation_id: int, response: ApiMessage) -> None:
         writer = self._outbox.writer
-        writer.begin_frame()
-        write_response_header(writer, key, version, correlation_id)
+        writer.begin_frame(response_head(key, version, correlation_id))
         response.write(writer, version)
         writer.end_frame()
 
@@ -311,7 +325,7 @@ class Connection:
             return True
         if not self._is_blocked:
             self._is_blocked = True
-            self._processor.watch(self.sock, WRITE, self._on_ready)
+            self._processor.watch(self.sock, WRITE)
         return False
 
     def _go_on_sending(self) -> None:
@@ -319,7 +333,7 @@ class Connection:
         if not self._outbox.flush():
             return
         self._is_blocked = False
-        self._processor.watch(self.sock, READ, self._on_ready)
+        self._processor.watch(self.sock, READ)
         if self._ends_when_sent:
             self.close()
         elif self._slot is None and not self._has_frames_left:

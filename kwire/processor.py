@@ -15,13 +15,14 @@ from __future__ import annotations
 
 import heapq
 import math
-import selectors
 import socket
 from collections import deque
 from collections.abc import Callable
 from itertools import count
 
 import trio
+
+from kwire.poll import READ, new_poll
 
 MAX_S_WITHOUT_TRIO = 0.001
 """The other tasks of the loop wait for no longer than this, and what one turn takes."""
@@ -34,9 +35,6 @@ CALLS_PER_TURN = 64
 
 LEAST_TIMERS = 64
 """So few are not worth looking through for obsolete ones."""
-
-READ = selectors.EVENT_READ
-WRITE = selectors.EVENT_WRITE
 
 
 class Timer:
@@ -102,7 +100,8 @@ class Processor:
     def __init__(self, *, spin_s: float = 0.0) -> None:
         self.now = 0.0
         self._spin_s = spin_s
-        self._selector = selectors.DefaultSelector()
+        self._poll = new_poll()
+        self._on_ready: dict[int, Callable[[int], None]] = {}
         self._soon: deque[Callable[[], None]] = deque()
         self._timers: list[tuple[float, int, Timer]] = []
         self._most_timers = LEAST_TIMERS
@@ -114,15 +113,19 @@ class Processor:
 
     def add(self, sock: socket.socket, on_ready: Callable[[int], None]) -> None:
         """From now on calls `on_ready(READ)`, once a turn, while the socket has something to read."""
-        self._selector.register(sock, READ, on_ready)
+        fd = sock.fileno()
+        self._poll.register(fd, READ)
+        self._on_ready[fd] = on_ready
 
-    def watch(self, sock: socket.socket, interest: int, on_ready: Callable[[int], None]) -> None:
-        """From now on calls `on_ready` while the socket can be read (READ) or written (WRITE)."""
-        self._selector.modify(sock, interest, on_ready)
+    def watch(self, sock: socket.socket, interest: int) -> None:
+        """From now on it is called while the socket can be read (READ) or written (WRITE), and not for the other."""
+        self._poll.modify(sock.fileno(), interest)
 
     def remove(self, sock: socket.socket) -> None:
-        """Before the socket is closed. An `on_ready` that is due in this turn may still be called."""
-        self._selector.unregister(sock)
+        """Before the socket is closed; it is not called any more."""
+        fd = sock.fileno()
+        self._poll.unregister(fd)
+        del self._on_ready[fd]
 
     def call_soon(self, callback: Callable[[], None]) -> None:
         """Calls `callback` after what is going on at the moment. To be called from the loop's thread."""
@@ -143,23 +146,26 @@ class Processor:
 
     def close(self) -> None:
         """After the last connection."""
-        self._selector.close()
+        self._poll.close()
 
     # The loop
 
     async def run(self) -> None:
         """Serves until it is cancelled."""
-        select, soon, time = self._selector.select, self._soon, trio.lowlevel.current_clock().current_time
+        poll, on_ready, soon = self._poll.poll, self._on_ready, self._soon
+        time = trio.lowlevel.current_clock().current_time
         last_checkpoint = time()
         while True:
-            events = select(0)
+            events = poll(0)
             if not events and not soon:
                 events = self._spin(time)
                 if not events:
                     last_checkpoint = await self._rest(time)
             self.now = now = time()
-            for number, (key, mask) in enumerate(events, 1):
-                key.data(mask)
+            for number, (fd, mask) in enumerate(events, 1):
+                call = on_ready.get(fd)
+                if call is not None:  # or else it was closed in this turn
+                    call(mask)
                 if number % EVENTS_PER_LOOK == 0:
                     self.now = now = time()
                     if now - last_checkpoint > MAX_S_WITHOUT_TRIO:
@@ -173,13 +179,13 @@ class Processor:
                 await trio.lowlevel.checkpoint()
                 last_checkpoint = now
 
-    def _spin(self, time: Callable[[], float]) -> list[tuple[selectors.SelectorKey, int]]:
+    def _spin(self, time: Callable[[], float]) -> list[tuple[int, int]]:
         """Asks for the next request for a while, if it is likely to come; what has become ready."""
         if not self._spin_s or not self._memory.is_short_expected:
             return []
-        select = self._selector.select
+        poll = self._poll.poll
         end = time() + self._spin_s
-        while not (events := select(0)):
+        while not (events := poll(0)):
             if time() >= end:
                 self._memory.was_in_vain()
                 return []
@@ -190,7 +196,7 @@ class Processor:
         """Sleeps until a socket is ready, somebody calls call_soon, or the next timer is due; the time after that."""
         began = time()
         with trio.CancelScope(deadline=self._timers[0][0] if self._timers else math.inf) as self._sleep:
-            await trio.lowlevel.wait_readable(self._selector.fileno())
+            await trio.lowlevel.wait_readable(self._poll.fileno())
         self._sleep = None
         now = time()
         # Half of such a pause was the waking up, which a spin would have saved.

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 
 import pytest
-from kwire_protocol.headers import write_response_header
+from kwire_protocol.headers import response_head
 from kwire_protocol.messages.fetch import FetchableTopicResponse, FetchRequest, FetchResponse, PartitionData
 from kwire_protocol.messages.list_offsets import (
     ListOffsetsPartitionResponse,
@@ -23,9 +23,10 @@ OFFSET_OUT_OF_RANGE = 1
 
 def encoded(answer: ApiMessage) -> bytearray:
     writer = Writer()
-    write_response_header(writer, answer.api_key, VERSIONS[answer.api_key], 7)
-    answer.write(writer, VERSIONS[answer.api_key])
-    return bytearray(writer.getvalue())
+    version = VERSIONS[answer.api_key]
+    writer.begin_frame(response_head(answer.api_key, version, 7))
+    answer.write(writer, version)
+    return bytearray(writer.getvalue()[4:])
 
 
 def looked_at(check: Check, answer: ApiMessage) -> None:

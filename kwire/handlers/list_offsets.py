@@ -49,19 +49,22 @@ NO_EPOCH = -1
 
 def handle(broker: Broker, request: ListOffsetsRequest, context: Context) -> ListOffsetsResponse:
     version = context.api_version
-    find = broker.partitions.find
+    by_name = broker.partitions.by_name
     end_of = _end_for(request)
     asked_twice = _asked_twice(request)
     response = ListOffsetsResponse()
     for topic in request.topics:
         name = topic.name
+        partitions = by_name.get(name, ())
         answers = []
         for wanted in topic.partitions:
             index, timestamp = wanted.partition_index, wanted.timestamp
             try:
                 if asked_twice and (name, index) in asked_twice:
                     raise KafkaError(ErrorCode.INVALID_REQUEST)
-                partition = find(name, index)
+                if not 0 <= index < len(partitions):
+                    raise KafkaError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
+                partition = partitions[index]
                 partition.check_leader(wanted.current_leader_epoch)
                 if timestamp == LATEST:
                     answer = ListOffsetsPartitionResponse(index, 0, -1, end_of(partition), partition.leader_epoch)

@@ -1,8 +1,7 @@
-"""A processor under a mock clock, on real sockets, and a selector that counts how often it is asked."""
+"""A processor under a mock clock, on real sockets, and a poll that counts how often it is asked."""
 
 from __future__ import annotations
 
-import selectors
 import socket
 from collections.abc import Awaitable, Callable
 
@@ -10,12 +9,13 @@ import attrs
 import trio
 from trio.testing import MockClock, wait_all_tasks_blocked
 
+from kwire.poll import READ, WRITE, new_poll
 from kwire.processor import Processor
 
 STEP_S = 1e-6
 
 
-class CountedSelector(selectors.DefaultSelector):
+class CountedPoll:
     """Real sockets, mock time: each question takes a microsecond of it.
 
     So a processor that asks again and again, as when it spins, comes to the end of its time without a real clock; and
@@ -23,29 +23,31 @@ class CountedSelector(selectors.DefaultSelector):
     """
 
     def __init__(self, clock: MockClock) -> None:
-        super().__init__()
         self.asked = 0
         self.slept = 0
         """How often the processor went to sleep on its descriptor, which nothing else is for."""
         self.on_question: Callable[[], None] = lambda: None
         self._clock = clock
+        self._poll = new_poll()
+        self.register, self.modify, self.unregister = self._poll.register, self._poll.modify, self._poll.unregister
+        self.close = self._poll.close
 
-    def select(self, timeout: float | None = None) -> list[tuple[selectors.SelectorKey, int]]:
+    def poll(self, timeout: float) -> list[tuple[int, int]]:
         assert timeout == 0, "only trio may wait"
         self.asked += 1
         self._clock.jump(STEP_S)
         self.on_question()
-        return super().select(timeout)
+        return self._poll.poll(timeout)
 
     def fileno(self) -> int:
         self.slept += 1
-        return super().fileno()
+        return self._poll.fileno()
 
 
-def count_questions(processor: Processor, clock: MockClock) -> CountedSelector:
-    """Gives a processor that has no connections yet such a selector."""
+def count_questions(processor: Processor, clock: MockClock) -> CountedPoll:
+    """Gives a processor that has no connections yet such a poll."""
     processor.close()
-    processor._selector = counted = CountedSelector(clock)
+    processor._poll = counted = CountedPoll(clock)
     return counted
 
 
@@ -55,7 +57,7 @@ class Scene:
 
     processor: Processor
     clock: MockClock
-    selector: CountedSelector
+    poll: CountedPoll
 
 
 def with_processor(scenario: Callable[[Scene], Awaitable[None]], *, spin_s: float = 0.0) -> None:
@@ -85,11 +87,11 @@ class Pair:
     """What the processor has called `read` and `note` with."""
 
     def read(self, mask: int) -> None:
-        self.masks.append(mask)
+        self.masks.append(mask & (READ | WRITE))
         self.near.recv(1 << 16)
 
     def note(self, mask: int) -> None:
-        self.masks.append(mask)
+        self.masks.append(mask & (READ | WRITE))
 
 
 def new_pair() -> Pair:

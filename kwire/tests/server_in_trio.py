@@ -25,7 +25,7 @@ from kwire.partition import Partition
 from kwire.running import bind_all
 from kwire.server import Server
 from kwire.tests.groups.broker_in_trio import TrioClock
-from kwire.tests.processor_scene import CountedSelector, count_questions
+from kwire.tests.processor_scene import CountedPoll, count_questions
 from kwire.tests.raw_client import decoded_reply, request_frame
 from kwire.tests.simple_requests import join
 
@@ -97,15 +97,15 @@ class ServerInTrio:
     """A running server with topic `t`; clients of `connect` are closed at the end."""
 
     server: Server
-    selector: CountedSelector
+    poll: CountedPoll
     stop: Callable[[], None]
     _clients: AsyncExitStack
 
     async def assert_sleeps(self) -> None:
         """Nothing is to be done: the processor is not told of the same thing again and again."""
-        asked = self.selector.asked
+        asked = self.poll.asked
         await trio.sleep(1)
-        assert self.selector.asked - asked < 10
+        assert self.poll.asked - asked < 10
 
     async def connect(self, *, receive_buffer_bytes: int | None = None) -> TrioClient:
         sock = trio.socket.socket()
@@ -143,11 +143,11 @@ def with_server(scenario: Callable[[ServerInTrio], Awaitable[None]], *, settings
         try:
             broker.metadata.create_topics(CreateTopicsRequest([CreatableTopic("t", 1, 1)]))
             server = Server(broker, bind_all(config))
-            selector = count_questions(server._processor, clock)
+            poll = count_questions(server._processor, clock)
             async with trio.open_nursery() as nursery, AsyncExitStack() as clients:
                 nursery.start_soon(server.serve)
                 await wait_all_tasks_blocked()
-                await scenario(ServerInTrio(server, selector, nursery.cancel_scope.cancel, clients))
+                await scenario(ServerInTrio(server, poll, nursery.cancel_scope.cancel, clients))
                 nursery.cancel_scope.cancel()
             assert server.connections == set()
         finally:

@@ -14,6 +14,7 @@ from kwire_protocol.messages import APIS as MESSAGES
 from kwire_protocol.messages.api_versions import ApiVersionsRequest, ApiVersionsResponse
 from kwire_protocol.messages.create_topics import CreatableTopic, CreateTopicsRequest
 from kwire_protocol.messages.heartbeat import HeartbeatRequest
+from kwire_protocol.messages.list_offsets import ListOffsetsPartition, ListOffsetsRequest, ListOffsetsTopic
 from kwire_protocol.records import iter_records
 from kwire_protocol.wire import Writer
 
@@ -271,3 +272,26 @@ def test_a_reader_that_takes_its_time_holds_up_nobody_else_and_gets_everything(b
         assert values_of(answer.responses[0].partitions[0].records) == values
         # What is asked behind it is answered when it was taken.
         assert decoded_reply(slow.read_frame(), LIST_OFFSETS, 6)[1].topics[0].partitions[0].offset == 28
+
+
+def test_a_question_asked_again_is_answered_anew(broker: Broker) -> None:
+    with RawClient(broker.address) as client:
+        for end in range(5):
+            for version in (6, 7):
+                assert client.call(list_end(), version).topics[0].partitions[0].offset == end
+            other = client.call(
+                ListOffsetsRequest(-1, 0, [ListOffsetsTopic("none", [ListOffsetsPartition(0, -1, -1)])]), 6
+            )
+            assert other.topics[0].partitions[0].error_code == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+            client.call(produce(b"x"), 9)
+
+
+def test_a_broken_question_is_refused_after_a_whole_one_was_answered(broker: Broker) -> None:
+    whole = request_frame(list_end(), 6, correlation_id=1)
+    for _ in range(2):
+        with RawClient(broker.address) as client:
+            client.send(whole)
+            assert decoded_reply(client.read_frame(), LIST_OFFSETS, 6)[0] == 1
+            client.send(struct.pack(">i", len(whole) - 5) + whole[4:-1])
+            with pytest.raises(ConnectionClosed):
+                client.read_frame()

@@ -94,11 +94,11 @@ def steps_until(memory: SpinMemory, step: Callable[[], None], *, expected: bool)
 async def exchange(scene: Scene, pair: Pair, *, pause_s: float = 0.0) -> int:
     """A request, and all that the processor does until it sleeps again; how often it asked for more."""
     await trio.sleep(pause_s)
-    asked, answered = scene.selector.asked, len(pair.masks)
+    asked, answered = scene.poll.asked, len(pair.masks)
     pair.far.send(b"request")
     await wait_all_tasks_blocked()
     assert len(pair.masks) == answered + 1
-    return scene.selector.asked - asked
+    return scene.poll.asked - asked
 
 
 AWAKE = 3
@@ -149,27 +149,27 @@ def test_requests_that_come_during_spins_are_answered_without_any_sleep(pair: Pa
     next_request_at: list[int] = []
 
     async def scenario(scene: Scene) -> None:
-        selector = scene.selector
+        poll = scene.poll
 
         def send_next_request() -> None:
             # The client is done with its last answer some questions after it.
-            if next_request_at and selector.asked >= next_request_at[0]:
+            if next_request_at and poll.asked >= next_request_at[0]:
                 next_request_at.clear()
                 pair.far.send(b"request")
 
         def answer(mask: int) -> None:
             pair.read(mask)
             if 1 < len(pair.masks) < many:
-                next_request_at.append(selector.asked + 10)
+                next_request_at.append(poll.asked + 10)
 
         scene.processor.add(pair.near, answer)
-        selector.on_question = send_next_request
+        poll.on_question = send_next_request
         await exchange(scene, pair)
-        slept = selector.slept
+        slept = poll.slept
         pair.far.send(b"request")
         await wait_all_tasks_blocked()
         assert len(pair.masks) == many
-        assert selector.slept == slept + 1, "one sleep, after the last of them"
+        assert poll.slept == slept + 1, "one sleep, after the last of them"
         assert await exchange(scene, pair) >= WHOLE_SPIN, "the spin in vain at the end counts for less than all of them"
 
     with_processor(scenario, spin_s=SPIN_S)
@@ -180,10 +180,10 @@ def test_an_idle_processor_sleeps_even_after_busy_times(pair: Pair) -> None:
         scene.processor.add(pair.near, pair.read)
         for _ in range(20):
             await exchange(scene, pair)
-        asked = scene.selector.asked
+        asked = scene.poll.asked
         await trio.sleep(3600)
-        assert scene.selector.asked == asked
+        assert scene.poll.asked == asked
         assert await exchange(scene, pair) <= AWAKE
-        assert scene.selector.asked - asked <= AWAKE
+        assert scene.poll.asked - asked <= AWAKE
 
     with_processor(scenario, spin_s=SPIN_S)

@@ -11,6 +11,7 @@ request of a version that it has never heard of."""
 
 from __future__ import annotations
 
+import struct
 from struct import Struct
 from typing import NamedTuple
 
@@ -20,10 +21,11 @@ from kwire_protocol.wire import MAX_STRING_BYTES, ProtocolError, Reader, Writer
 API_VERSIONS_KEY = 18
 
 _REQUEST = Struct(">hhih")
-_CORRELATION_ID = Struct(">i")
-_CORRELATION_ID_NO_TAGS = Struct(">ix")
+_HEAD = Struct(">ii")
+_HEAD_NO_TAGS = Struct(">iix")
 _NEVER = MAX_STRING_BYTES + 1  # above every int16
 _FLEXIBLE_SINCE = {key: _NEVER if api.flexible_since is None else api.flexible_since for key, api in APIS.items()}
+_new_tuple = tuple.__new__
 
 
 class RequestHeader(NamedTuple):
@@ -37,18 +39,18 @@ def read_request_header(r: Reader) -> RequestHeader:
     """Leaves `r` at the start of the request's body. Of an unknown API key, the fields of header v1 are read."""
     buf = r.buf
     pos = r.pos
+    try:
+        api_key, api_version, correlation_id, length = _REQUEST.unpack_from(buf, pos)
+    except struct.error:
+        raise ProtocolError(f"a request has {r.end - pos} bytes, less than its header") from None
     stop = pos + 10
-    if stop > r.end:
-        raise ProtocolError(f"a request has {r.end - pos} bytes, less than its header")
-    api_key, api_version, correlation_id, length = _REQUEST.unpack_from(buf, pos)
     client_id = None
     if length >= 0:
-        pos = stop
         stop += length
         if stop > r.end:
             raise ProtocolError(f"a client id claims {length} bytes")
         try:
-            client_id = buf[pos:stop].tobytes().decode()
+            client_id = str(buf[pos + 10 : stop], "utf-8")
         except UnicodeDecodeError:
             raise ProtocolError("a client id is not UTF-8") from None
     r.pos = stop
@@ -57,7 +59,7 @@ def read_request_header(r: Reader) -> RequestHeader:
             r.pos = stop + 1  # no tagged fields, as nearly always
         else:
             r.skip_tags()
-    return RequestHeader(api_key, api_version, correlation_id, client_id)
+    return _new_tuple(RequestHeader, (api_key, api_version, correlation_id, client_id))
 
 
 def write_request_header(w: Writer, header: RequestHeader) -> None:
@@ -77,8 +79,8 @@ def read_response_header(r: Reader, api_key: int, version: int) -> int:
     return correlation_id
 
 
-def write_response_header(w: Writer, api_key: int, version: int, correlation_id: int) -> None:
+def response_head(api_key: int, version: int, correlation_id: int) -> bytes:
+    """The size of the frame, to be filled in, and the response's header: for `Writer.begin_frame`."""
     if version >= _FLEXIBLE_SINCE.get(api_key, _NEVER) and api_key != API_VERSIONS_KEY:
-        w.buf += _CORRELATION_ID_NO_TAGS.pack(correlation_id)
-    else:
-        w.buf += _CORRELATION_ID.pack(correlation_id)
+        return _HEAD_NO_TAGS.pack(0, correlation_id)
+    return _HEAD.pack(0, correlation_id)

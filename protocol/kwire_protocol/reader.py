@@ -258,6 +258,9 @@ class Reader:
             elif (second := buf[pos + 1]) < 128:
                 size += second - 1 << 7
                 pos += 2
+            elif (third := buf[pos + 2]) < 128:
+                size += (second - 1 << 7) + (third - 1 << 14)
+                pos += 3
             else:
                 size = self.unsigned_varint()
                 pos = self.pos

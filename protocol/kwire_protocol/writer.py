@@ -65,12 +65,15 @@ class Writer:
             raise TypeError("a region's bytes are elsewhere: use pieces()")
         return b"".join(piece for piece in pieces if isinstance(piece, Buffer))
 
-    def begin_frame(self) -> None:
-        """Leaves room for a frame's size, which end_frame fills in. Frames may follow each other in one Writer."""
+    def begin_frame(self, head: bytes = bytes(4)) -> None:
+        """Begins a frame with `head`, whose first four bytes are for its size: end_frame fills them in.
+
+        Frames may follow each other in one Writer.
+        """
         buf = self.buf
-        buf += b"\0\0\0\0"
-        self._frame_start = len(buf)
+        self._frame_start = len(buf) + 4
         self._frame_attached = self.attached_bytes
+        buf += head
 
     def end_frame(self) -> None:
         buf = self.buf

@@ -12,8 +12,8 @@ from kwire_protocol.headers import (
     RequestHeader,
     read_request_header,
     read_response_header,
+    response_head,
     write_request_header,
-    write_response_header,
 )
 from kwire_protocol.messages import APIS
 from kwire_protocol.wire import Reader, Writer
@@ -95,8 +95,8 @@ def test_request_headers_are_kafkas_bytes(
 
 @pytest.mark.parametrize(("api_key", "api_version", "header_version"), [(0, 8, 0), (0, 9, 1), (18, 4, 0), (17, 1, 0)])
 def test_response_headers_are_kafkas_bytes(judge: Judge, api_key: int, api_version: int, header_version: int) -> None:
-    w = Writer()
-    write_response_header(w, api_key, api_version, 77)
+    size, header = (head := response_head(api_key, api_version, 77))[:4], head[4:]
+    assert size == bytes(4)
     name = "org.apache.kafka.common.message.ResponseHeaderData"
-    assert judge.check_json(name, header_version, {"correlationId": 77}, w.getvalue()) == {"correlationId": 77}
-    assert read_response_header(Reader(w.getvalue()), api_key, api_version) == 77
+    assert judge.check_json(name, header_version, {"correlationId": 77}, header) == {"correlationId": 77}
+    assert read_response_header(Reader(header), api_key, api_version) == 77
