@@ -65,16 +65,20 @@ clean: ## Removes all that these commands made, except ./data
 # A stamp is newer than what it was made from, so that the second run of anything has nothing to do.
 
 .venv/pyvenv.cfg:
-	@for python in $(PYTHONS); do \
-		if $$python -c 'import ensurepip, sys, venv; sys.exit(sys.version_info < (3, 11))' 2>/dev/null; then \
-			echo "making .venv with $$($$python -c 'import sys; print(sys.executable, sys.version.split()[0])')"; \
-			$$python -m venv .venv || { rm -rf .venv; exit 1; }; \
-			exit 0; \
-		fi; \
-	done; \
-	echo "kwire needs Python 3.11 or newer with its venv module; none of these is one: $(PYTHONS)." >&2; \
-	echo "Install one (on Debian and Ubuntu: python3 and python3-venv), or name it: make PYTHON=/path/to/python" >&2; \
-	exit 1
+	@python="$$(for name in $(PYTHONS); do \
+		case "$$name" in \
+			*/*) echo "$$name" ;; \
+			*) (IFS=:; for folder in $$PATH; do echo "$$folder/$$name"; done) ;; \
+		esac; \
+	done | while read -r python; do "$$python" devtools/probe_python.py 2>/dev/null; done | sort -s -n -k 1,1 | head -n 1)"; \
+	if [ -z "$$python" ]; then \
+		echo "kwire needs Python 3.11 or newer with its venv module; none of these is one: $(PYTHONS)." >&2; \
+		echo "Install one (on Debian and Ubuntu: python3 and python3-venv), or name it: make PYTHON=/path/to/python" >&2; \
+		exit 1; \
+	fi; \
+	set -- $$python; \
+	echo "making .venv with $$2 $$3"; \
+	"$$2" -m venv .venv || { rm -rf .venv; exit 1; }
 
 .venv/uv.stamp: requirements/uv.txt | .venv/pyvenv.cfg
 	@$(BIN)/python -m pip install --quiet --disable-pip-version-check --require-hashes -r requirements/uv.txt
