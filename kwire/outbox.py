@@ -19,6 +19,16 @@ SEND_CHUNK_BYTES = 128 * 1024
 reader, who keeps pace, sleeps between the pieces; waking it is the dearest part of sending."""
 
 
+SLOW_READER_FACTOR = 4
+"""By so much the send buffer of a slow reader is larger. With 64 KiB, Kafka's own consumer has us woken, or spinning,
+again and again for each MiB; but in a large one the bytes for a reader that keeps pace leave the caches."""
+
+MOST_STEPS = 64
+STEPS_WHILE_SLOW = 8
+"""A reader is slow once pauses outnumber the pieces that went out without one by so many. With the larger buffer pauses
+are rare, and each counts for several: it stays slow until almost none comes any more."""
+
+
 class PeerLost(Exception):
     """The connection ended while something was being sent or read; nothing to say to anybody."""
 
@@ -28,13 +38,18 @@ class Outbox:
 
     Where the socket cannot take everything, `flush` is to be called again when it can be written. A new `writer` may
     stand in the place of the last after each.
+
+    send_buffer_bytes: what the socket's send buffer was set to; not above 0, and it is left to the system for good.
     """
 
-    __slots__ = ("_sock", "_unsent", "writer")
+    __slots__ = ("_is_slow_reader", "_send_buffer_bytes", "_slowness", "_sock", "_unsent", "writer")
 
-    def __init__(self, sock: socket.socket) -> None:
+    def __init__(self, sock: socket.socket, send_buffer_bytes: int) -> None:
         self.writer = Writer()
         self._sock = sock
+        self._send_buffer_bytes = send_buffer_bytes
+        self._slowness = 0
+        self._is_slow_reader = False
         self._unsent: deque[tuple[Piece, int]] = deque()
         """What was taken from the writer and not yet by the socket, with the flags of each send."""
 
@@ -65,6 +80,27 @@ class Outbox:
             # While more follows, the kernel may put a reply's head and its records into one segment.
             self._unsent.append((piece, 0 if number == last else socket.MSG_MORE))
         return self._send_some()
+
+    def adapt(self, *, is_slow_reader: bool) -> None:
+        """Says, each time the socket has room again, whether the broker had to wait for that with nothing else to do.
+
+        Its send buffer becomes larger while that is so most of the time.
+        """
+        if is_slow_reader:
+            step = STEPS_WHILE_SLOW if self._is_slow_reader else 1
+            self._slowness = min(self._slowness + step, MOST_STEPS)
+            if self._slowness == MOST_STEPS and not self._is_slow_reader:
+                self._is_slow_reader = True
+                self._resize(self._send_buffer_bytes * SLOW_READER_FACTOR)
+        else:
+            self._slowness = max(self._slowness - 1, 0)
+            if self._slowness == 0 and self._is_slow_reader:
+                self._is_slow_reader = False
+                self._resize(self._send_buffer_bytes)
+
+    def _resize(self, send_buffer_bytes: int) -> None:
+        if send_buffer_bytes > 0:
+            self._sock.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, send_buffer_bytes)
 
     def _send_some(self) -> bool:
         unsent = self._unsent

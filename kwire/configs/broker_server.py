@@ -122,5 +122,11 @@ SERVER_CONFIGS: Final = table(
         "The largest request taken; a larger one closes its connection.",
     ),
     # Kafka: 102400. On one machine, what is in flight leaves the caches with that, and a fetch costs a third more.
-    row("socket.send.buffer.bytes", INT, 65_536, None, "The sockets' send buffer; -1 leaves it to the system."),
+    row(
+        "socket.send.buffer.bytes",
+        INT,
+        65_536,
+        None,
+        "The sockets' send buffer, four times that where a reader is slow; -1 leaves it to the system.",
+    ),
 )

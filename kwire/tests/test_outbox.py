@@ -73,7 +73,7 @@ def linked() -> Link:
     near.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, SMALL_BUFFER_BYTES)
     near.setblocking(False)
     far.setblocking(False)
-    return Link(near, far, Outbox(near))
+    return Link(near, far, Outbox(near, 65536))
 
 
 @pytest.fixture
@@ -248,3 +248,47 @@ def test_whatever_is_written_flushed_and_read_arrives_in_order(
             else:
                 link.outbox.flush()
         link.flush_to_the_end()
+
+
+# The send buffer
+
+
+def sized_link(send_buffer_bytes: int) -> tuple[Outbox, socket.socket]:
+    sock = socket.socket()
+    if send_buffer_bytes > 0:
+        sock.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, send_buffer_bytes)
+    return Outbox(sock, send_buffer_bytes), sock
+
+
+def adapted(outbox: Outbox, sock: socket.socket, *kinds: tuple[bool, int]) -> int:
+    """Its send buffer after it had room again so many times, each time after a pause or not."""
+    for is_slow_reader, times in kinds:
+        for _ in range(times):
+            outbox.adapt(is_slow_reader=is_slow_reader)
+    return sock.getsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF)
+
+
+def test_a_slow_reader_has_a_larger_send_buffer_until_it_keeps_pace_again() -> None:
+    outbox, sock = sized_link(16384)
+    with sock:
+        at_first = adapted(outbox, sock)
+        assert adapted(outbox, sock, (False, 100), (True, 63)) == at_first
+        assert adapted(outbox, sock, (True, 1)) == 4 * at_first
+        assert adapted(outbox, sock, (True, 100), (False, 63)) == 4 * at_first
+        assert adapted(outbox, sock, (False, 1)) == at_first
+
+
+def test_a_pause_now_and_then_changes_no_send_buffer() -> None:
+    outbox, sock = sized_link(16384)
+    with sock:
+        at_first = adapted(outbox, sock)
+        assert adapted(outbox, sock, *[(True, 1), (False, 1)] * 100) == at_first
+        assert adapted(outbox, sock, (True, 64)) == 4 * at_first
+        assert adapted(outbox, sock, *[(True, 1), (False, 8)] * 100) == 4 * at_first
+
+
+def test_a_send_buffer_that_is_left_to_the_system_stays_there() -> None:
+    outbox, sock = sized_link(-1)
+    with sock:
+        at_first = adapted(outbox, sock)
+        assert adapted(outbox, sock, (True, 100)) == at_first

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import socket
+
 import pytest
 import trio
 from trio.testing import wait_all_tasks_blocked
@@ -34,6 +36,25 @@ def test_a_client_that_is_killed_while_its_reply_is_being_sent_leaves_nothing_be
         await client.reset()
         await wait_all_tasks_blocked()
         assert kwire.connections == 0
+
+    with_server(scenario)
+
+
+def test_a_reader_that_is_waited_for_again_and_again_gets_a_larger_send_buffer() -> None:
+    def send_buffer_bytes(kwire: ServerInTrio) -> int:
+        (connection,) = kwire.server.connections
+        return connection.sock.getsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF)
+
+    async def scenario(kwire: ServerInTrio) -> None:
+        await fill(kwire, 8)
+        client = await kwire.connect()
+        await wait_all_tasks_blocked()
+        at_first = send_buffer_bytes(kwire)
+        await client.send((fetch(0), 12))
+        for _ in range(200):
+            await wait_all_tasks_blocked()
+            await client.stream.receive_some(1 << 15)
+        assert send_buffer_bytes(kwire) > at_first
 
     with_server(scenario)
 
