@@ -80,7 +80,7 @@ class Connection:
         self._processor = processor
         self._on_closed = on_closed
         self._frames = FrameBuffer(broker.config.socket_request_max_bytes, pool)
-        self._outbox = Outbox(sock)
+        self._outbox = Outbox(sock, broker.config.socket_send_buffer_bytes)
         peer, local = sock.getpeername(), sock.getsockname()
         self.client_host: str = peer[0]
         self.name = f"{peer[0]}:{peer[1]}"
@@ -104,6 +104,8 @@ class Connection:
         """Its turn was over before its frames were; it goes on in the next."""
         self._is_blocked = False
         """The peer does not take its replies; `_go_on_sending` is called when it does."""
+        self._pauses = 0
+        """How many the processor had made by then."""
         self._is_muted = False
         """It has more to say while a handler waits; the processor does not listen."""
         self._ends_when_sent = False
@@ -325,11 +327,15 @@ class Connection:
             return True
         if not self._is_blocked:
             self._is_blocked = True
+            self._pauses = self._processor.pauses
             self._processor.watch(self.sock, WRITE)
         return False
 
     def _go_on_sending(self) -> None:
         """The socket has room again."""
+        pauses = self._processor.pauses
+        self._outbox.adapt(is_slow_reader=pauses != self._pauses)
+        self._pauses = pauses
         if not self._outbox.flush():
             return
         self._is_blocked = False

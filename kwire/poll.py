@@ -23,8 +23,12 @@ class Poll(Protocol):
 
     def unregister(self, fd: int) -> None: ...
 
-    def poll(self, timeout: float) -> list[tuple[int, int]]:
-        """Those that are ready, each with what it is ready for; of an error or a hang-up there may be more bits."""
+    def poll(self, timeout: float, maxevents: int, /) -> list[tuple[int, int]]:
+        """Those that are ready, each with what it is ready for; of an error or a hang-up there may be more bits.
+
+        Waits for at most `timeout` seconds, or without an end if that is below 0. epoll stops at `maxevents`; those
+        that it left out come first the next time.
+        """
         ...
 
     def fileno(self) -> int:
@@ -53,10 +57,10 @@ class SelectorPoll:
     def unregister(self, fd: int) -> None:
         self._selector.unregister(fd)
 
-    def poll(self, timeout: float) -> list[tuple[int, int]]:
+    def poll(self, timeout: float, _maxevents: int, /) -> list[tuple[int, int]]:
         return [
             (key.fd, (READ if events & selectors.EVENT_READ else 0) | (WRITE if events & selectors.EVENT_WRITE else 0))
-            for key, events in self._selector.select(timeout)
+            for key, events in self._selector.select(None if timeout < 0 else timeout)
         ]
 
     def fileno(self) -> int:

@@ -2,8 +2,11 @@
 
 As Kafka's network `Processor`, it asks the operating system once for everything that is ready and calls each
 connection in turn; a request that is answered at once costs no task switch and no system calls but those of its bytes.
-trio, whose loop it is a task of, is asked when there is nothing to do, and at least once a millisecond, so that the
-tasks beside it (accepting, deadlines of groups, housekeeping, a stop) have their turn.
+
+It is the thread's own loop, and trio its guest (`host`): what trio's tasks wait for (accepting, deadlines of groups,
+housekeeping, a stop) is watched from a thread beside it, which rings a bell here. So a broker with little to do sleeps
+and wakes by one system call; as a task of trio's (`run`), it pays some 12 microseconds more for each such pause, which
+is what most requests of a moderate load begin with.
 
 **Spinning.** A broker that sleeps has to be woken: the kernel interrupts a core that was halted, and what follows runs
 on cold caches. Where the next request comes sooner than that costs, it is cheaper, and much quicker, to ask again and
@@ -17,18 +20,27 @@ import heapq
 import math
 import socket
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
+from contextlib import suppress
 from itertools import count
+from types import TracebackType
+from typing import TYPE_CHECKING
 
 import trio
 
 from kwire.poll import READ, new_poll
 
+if TYPE_CHECKING:
+    from outcome import Outcome
+
 MAX_S_WITHOUT_TRIO = 0.001
 """The other tasks of the loop wait for no longer than this, and what one turn takes."""
 
-EVENTS_PER_LOOK = 16
-"""So often among the connections that are ready at once the clock is looked at: a thousand may be."""
+EVENTS_PER_TURN = 64
+"""No more sockets are served before everything else has its turn; those that were left out come first in the next."""
+
+SHORTEST_PAUSE_S = 20e-6
+"""Asking the operating system takes less."""
 
 CALLS_PER_TURN = 64
 """One append may wake thousands of fetches; sockets have their turn in between."""
@@ -90,19 +102,47 @@ class SpinMemory:
         self._score -= self.IN_VAIN
 
 
+class _Bell:
+    """Wakes a processor that sleeps, from any thread."""
+
+    def __init__(self) -> None:
+        self.socket, self._far = socket.socketpair()
+        self.socket.setblocking(False)
+        self._far.setblocking(False)
+
+    def __enter__(self) -> _Bell:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.socket.close()
+        self._far.close()
+
+    def ring(self) -> None:
+        with suppress(BlockingIOError):  # it rings already
+            self._far.send(b"!")
+
+    def on_rung(self, _: int) -> None:
+        with suppress(BlockingIOError):
+            while self.socket.recv(4096):
+                pass
+
+
 class Processor:
     """Calls back connections, in the thread that runs trio.
 
     spin_s: how long it may ask for the next request before it sleeps; 0 never does. Times are trio's, in seconds.
-    `now` is the time at which the turn began that goes on.
+    `now` is the time at which the turn began that goes on; `pauses` counts how often there was nothing to do.
     """
 
     def __init__(self, *, spin_s: float = 0.0) -> None:
         self.now = 0.0
+        self.pauses = 0
         self._spin_s = spin_s
         self._poll = new_poll()
         self._on_ready: dict[int, Callable[[int], None]] = {}
-        self._soon: deque[Callable[[], None]] = deque()
+        self._soon: deque[Callable[[], object]] = deque()
         self._timers: list[tuple[float, int, Timer]] = []
         self._most_timers = LEAST_TIMERS
         self._order = count()
@@ -127,7 +167,7 @@ class Processor:
         self._poll.unregister(fd)
         del self._on_ready[fd]
 
-    def call_soon(self, callback: Callable[[], None]) -> None:
+    def call_soon(self, callback: Callable[[], object]) -> None:
         """Calls `callback` after what is going on at the moment. To be called from the loop's thread."""
         self._soon.append(callback)
         if self._sleep is not None:
@@ -150,34 +190,88 @@ class Processor:
 
     # The loop
 
+    def host(self, main: Callable[[], Awaitable[None]]) -> None:
+        """Serves in this thread until `main`, a task of trio as its guest, is over. Raises what that raises."""
+        done: list[Outcome[None]] = []
+        scope = trio.CancelScope()
+
+        async def guest() -> None:
+            with scope:
+                await main()
+
+        with _Bell() as bell:
+            self.add(bell.socket, bell.on_rung)
+
+            def call_soon_from_any_thread(callback: Callable[[], object]) -> None:
+                self._soon.append(callback)
+                bell.ring()
+
+            trio.lowlevel.start_guest_run(
+                guest,
+                run_sync_soon_threadsafe=call_soon_from_any_thread,
+                run_sync_soon_not_threadsafe=self._soon.append,
+                done_callback=done.append,
+                restrict_keyboard_interrupt_to_checkpoints=True,
+            )
+            time = trio.lowlevel.current_clock().current_time
+            try:
+                self._serve_until(done, time)
+            finally:
+                # After an error of our own trio's tasks come to their end as after one of theirs.
+                scope.cancel()
+                self._serve_until(done, time)
+                self.remove(bell.socket)
+        done[0].unwrap()
+
+    def _serve_until(self, done: list[Outcome[None]], time: Callable[[], float]) -> None:
+        poll, soon, timers = self._poll.poll, self._soon, self._timers
+        while not done:
+            if soon:
+                events = poll(0, EVENTS_PER_TURN)
+            else:
+                began = time()
+                events = self._spin(time)
+                if not events:
+                    slept = time()
+                    events = poll(max(timers[0][0] - slept, 0) if timers else -1, EVENTS_PER_TURN)
+                    self._has_slept(time() - slept)
+                if time() - began > SHORTEST_PAUSE_S:
+                    self.pauses += 1
+            self._turn(events, time())
+
     async def run(self) -> None:
-        """Serves until it is cancelled."""
-        poll, on_ready, soon = self._poll.poll, self._on_ready, self._soon
+        """Serves as a task of trio, beside others of the same loop, until it is cancelled.
+
+        It is the dearer way: each time it has nothing to do, trio puts it to sleep and wakes it.
+        """
+        poll, soon = self._poll.poll, self._soon
         time = trio.lowlevel.current_clock().current_time
         last_checkpoint = time()
         while True:
-            events = poll(0)
+            events = poll(0, EVENTS_PER_TURN)
             if not events and not soon:
+                self.pauses += 1
                 events = self._spin(time)
                 if not events:
                     last_checkpoint = await self._rest(time)
-            self.now = now = time()
-            for number, (fd, mask) in enumerate(events, 1):
-                call = on_ready.get(fd)
-                if call is not None:  # or else it was closed in this turn
-                    call(mask)
-                if number % EVENTS_PER_LOOK == 0:
-                    self.now = now = time()
-                    if now - last_checkpoint > MAX_S_WITHOUT_TRIO:
-                        await trio.lowlevel.checkpoint()
-                        last_checkpoint = now
-            for _ in range(min(len(soon), CALLS_PER_TURN)):
-                soon.popleft()()
-            if self._timers and self._timers[0][0] <= now:
-                self._call_due_timers()
+            now = time()
+            self._turn(events, now)
             if now - last_checkpoint > MAX_S_WITHOUT_TRIO:
                 await trio.lowlevel.checkpoint()
                 last_checkpoint = now
+
+    def _turn(self, events: list[tuple[int, int]], now: float) -> None:
+        """Calls whom it concerns, now."""
+        self.now = now
+        on_ready, soon = self._on_ready, self._soon
+        for fd, mask in events:
+            call = on_ready.get(fd)
+            if call is not None:  # or else it was closed in this turn
+                call(mask)
+        for _ in range(min(len(soon), CALLS_PER_TURN)):
+            soon.popleft()()
+        if self._timers and self._timers[0][0] <= now:
+            self._call_due_timers()
 
     def _spin(self, time: Callable[[], float]) -> list[tuple[int, int]]:
         """Asks for the next request for a while, if it is likely to come; what has become ready."""
@@ -185,7 +279,7 @@ class Processor:
             return []
         poll = self._poll.poll
         end = time() + self._spin_s
-        while not (events := poll(0)):
+        while not (events := poll(0, EVENTS_PER_TURN)):
             if time() >= end:
                 self._memory.was_in_vain()
                 return []
@@ -199,12 +293,15 @@ class Processor:
             await trio.lowlevel.wait_readable(self._poll.fileno())
         self._sleep = None
         now = time()
+        self._has_slept(now - began)
+        return now
+
+    def _has_slept(self, pause_s: float) -> None:
         # Half of such a pause was the waking up, which a spin would have saved.
-        if now - began < 2 * self._spin_s:
+        if pause_s < 2 * self._spin_s:
             self._memory.was_short()
         else:
             self._memory.was_long()
-        return now
 
     def _drop_obsolete_timers(self) -> None:
         """Entries remain of timers that were stopped, or moved to an earlier time: half of the heap at the most."""

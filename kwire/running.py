@@ -11,7 +11,7 @@ import gc
 import ipaddress
 import logging
 import signal
-from collections.abc import AsyncIterator, Callable
+from collections.abc import Awaitable, Callable
 from concurrent.futures import ThreadPoolExecutor
 
 import trio
@@ -22,6 +22,7 @@ import kwire
 from kwire.broker import Broker
 from kwire.clock import Clock, SystemClock
 from kwire.config import ServerConfig
+from kwire.processor import Processor
 from kwire.server import BoundListener, Server, bind
 
 log = logging.getLogger(__name__)
@@ -60,14 +61,27 @@ def bind_all(config: ServerConfig) -> list[BoundListener]:
     return bound
 
 
-async def serve(
-    broker: Broker, listeners: list[BoundListener], *, on_ready: Callable[[trio.CancelScope], None]
-) -> None:
-    """Serves until the cancel scope given to `on_ready` is cancelled, then closes the broker."""
+Body = Callable[[trio.CancelScope], Awaitable[None]]
+
+
+def serve(broker: Broker, listeners: list[BoundListener], *, beside: Body) -> None:
+    """Serves until `beside`, a task that begins when clients can connect, cancels the scope it is given, and closes
+    the broker.
+    """
+    processor = Processor(spin_s=broker.config.kwire_spin_us / 1e6)
+
+    async def main() -> None:
+        async with trio.open_nursery() as nursery:
+
+            def on_ready() -> None:
+                nursery.start_soon(beside, nursery.cancel_scope)
+
+            await Server(broker, listeners, processor).serve(on_ready=on_ready)
+
     try:
-        with trio.CancelScope() as scope:
-            await Server(broker, listeners).serve(on_ready=lambda: on_ready(scope))
+        processor.host(main)
     finally:
+        processor.close()
         broker.close(_side_by_side)
 
 
@@ -94,28 +108,18 @@ def run_until_signalled(config: ServerConfig, *, announce: Callable[[str], None]
                 listener.address,
             )
 
-    async def main() -> None:
+    async def stop_when_signalled(scope: trio.CancelScope) -> None:
         with trio.open_signal_receiver(signal.SIGINT, signal.SIGTERM) as signals:
-            async with trio.open_nursery() as nursery:
+            # What is there by now stays: the garbage collector need not look at it again and again.
+            gc.freeze()
+            addresses = ", ".join(listener.address for listener in listeners)
+            announce(
+                f"kwire {kwire.__version__} listening on {addresses} (node {config.node_id}, "
+                f"cluster {broker.metadata.cluster_id}, data in {config.log_dir})"
+            )
+            async for number in signals:
+                log.info("stopping: received %s", signal.Signals(number).name)
+                scope.cancel()
 
-                def on_ready(scope: trio.CancelScope) -> None:
-                    nursery.start_soon(_stop_on_signal, signals, scope)
-                    # What is there by now stays: the garbage collector need not look at it again and again.
-                    gc.freeze()
-                    addresses = ", ".join(listener.address for listener in listeners)
-                    announce(
-                        f"kwire {kwire.__version__} listening on {addresses} (node {config.node_id}, "
-                        f"cluster {broker.metadata.cluster_id}, data in {config.log_dir})"
-                    )
-
-                await serve(broker, listeners, on_ready=on_ready)
-                nursery.cancel_scope.cancel()
-
-    trio.run(main)
+    serve(broker, listeners, beside=stop_when_signalled)
     log.info("stopped")
-
-
-async def _stop_on_signal(signals: AsyncIterator[int], scope: trio.CancelScope) -> None:
-    async for number in signals:
-        log.info("stopping: received %s", signal.Signals(number).name)
-        scope.cancel()

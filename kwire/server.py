@@ -83,22 +83,19 @@ class Server:
 
     broker: Broker
     listeners: list[BoundListener]
+    processor: Processor
+    """Who calls the connections; whoever runs the server runs it too."""
     connections: set[Connection] = attrs.field(factory=set)
     _connections_by_host: Counter[str] = attrs.field(factory=Counter)
     _waiting_for_room: trio.lowlevel.ParkingLot = attrs.field(factory=trio.lowlevel.ParkingLot)
     _pool: BufferPool = attrs.field(factory=BufferPool)
-    _processor: Processor = attrs.field(init=False)
     _connected: trio.Event = attrs.field(factory=trio.Event)
-
-    def __attrs_post_init__(self) -> None:
-        self._processor = Processor(spin_s=self.broker.config.kwire_spin_us / 1e6)
 
     async def serve(self, *, on_ready: Callable[[], None] = lambda: None) -> None:
         """Serves until cancelled; then closes the listeners and drops the connections."""
         self.broker.metadata.watch(self._follow)
         try:
             async with trio.open_nursery() as nursery:
-                nursery.start_soon(self._processor.run)
                 nursery.start_soon(housekeeping.run, self.broker)
                 nursery.start_soon(self.broker.groups.run)
                 for listener in self.listeners:
@@ -110,7 +107,6 @@ class Server:
                 listener.sock.close()
             for connection in list(self.connections):
                 connection.close()
-            self._processor.close()
 
     async def _accept(self, listener: BoundListener) -> None:
         while True:
@@ -153,7 +149,7 @@ class Server:
             connection = Connection(
                 self.broker,
                 sock,
-                self._processor,
+                self.processor,
                 listener_name=listener.name,
                 pool=self._pool,
                 on_closed=self._forget,

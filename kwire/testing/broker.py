@@ -121,14 +121,11 @@ class Broker:
                 broker.close()
                 raise
 
-            def on_ready(scope: trio.CancelScope) -> None:
+            async def tell(scope: trio.CancelScope) -> None:
                 started.running = _Running(listeners[0].port, trio.lowlevel.current_trio_token(), scope)
                 started.event.set()
 
-            async def main() -> None:
-                await serve(broker, listeners, on_ready=on_ready)
-
-            trio.run(main)
+            serve(broker, listeners, beside=tell)
         except BaseException as error:
             if started.running is None:
                 started.error = error

@@ -32,12 +32,12 @@ class CountedPoll:
         self.register, self.modify, self.unregister = self._poll.register, self._poll.modify, self._poll.unregister
         self.close = self._poll.close
 
-    def poll(self, timeout: float) -> list[tuple[int, int]]:
+    def poll(self, timeout: float, maxevents: int, /) -> list[tuple[int, int]]:
         assert timeout == 0, "only trio may wait"
         self.asked += 1
         self._clock.jump(STEP_S)
         self.on_question()
-        return self._poll.poll(timeout)
+        return self._poll.poll(timeout, maxevents)
 
     def fileno(self) -> int:
         self.slept += 1

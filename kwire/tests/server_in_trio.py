@@ -22,6 +22,7 @@ from trio.testing import MockClock, wait_all_tasks_blocked
 from kwire.broker import Broker
 from kwire.config import load_config
 from kwire.partition import Partition
+from kwire.processor import Processor
 from kwire.running import bind_all
 from kwire.server import Server
 from kwire.tests.groups.broker_in_trio import TrioClock
@@ -142,9 +143,11 @@ def with_server(scenario: Callable[[ServerInTrio], Awaitable[None]], *, settings
         broker = Broker.open(config, MemoryDisk(), TrioClock())
         try:
             broker.metadata.create_topics(CreateTopicsRequest([CreatableTopic("t", 1, 1)]))
-            server = Server(broker, bind_all(config))
-            poll = count_questions(server._processor, clock)
+            processor = Processor()
+            server = Server(broker, bind_all(config), processor)
+            poll = count_questions(processor, clock)
             async with trio.open_nursery() as nursery, AsyncExitStack() as clients:
+                nursery.start_soon(processor.run)
                 nursery.start_soon(server.serve)
                 await wait_all_tasks_blocked()
                 await scenario(ServerInTrio(server, poll, nursery.cancel_scope.cancel, clients))

@@ -10,14 +10,14 @@ import trio
 from trio.testing import wait_all_tasks_blocked
 
 from kwire.poll import READ, WRITE
-from kwire.processor import CALLS_PER_TURN, EVENTS_PER_LOOK, MAX_S_WITHOUT_TRIO, Processor
+from kwire.processor import CALLS_PER_TURN, EVENTS_PER_TURN, MAX_S_WITHOUT_TRIO, Processor
 from kwire.tests.processor_scene import Pair, Scene, new_pair, with_processor
 
 
 @pytest.fixture
 def pairs() -> Iterator[list[Pair]]:
-    """More than are looked at between two looks at the clock."""
-    pairs = [new_pair() for _ in range(4 * EVENTS_PER_LOOK)]
+    """More than have their turn at once."""
+    pairs = [new_pair() for _ in range(3 * EVENTS_PER_TURN)]
     yield pairs
     for pair in pairs:
         pair.near.close()
@@ -314,7 +314,7 @@ def test_many_sockets_that_are_ready_at_once_leave_the_other_tasks_turns_between
             pair.far.send(b"x")
         seen = await watch_until(done, lambda: called)
         # One or the other: trio may give the processor two turns in a row.
-        assert {EVENTS_PER_LOOK, 2 * EVENTS_PER_LOOK} & set(seen)
+        assert {EVENTS_PER_TURN, 2 * EVENTS_PER_TURN} & set(seen)
 
     with_processor(scenario)
 

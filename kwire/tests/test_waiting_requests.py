@@ -306,12 +306,12 @@ def test_a_closed_connection_ignores_what_the_processor_knew_of_it_already(
                 pair.read(mask)
                 connection.close()
 
-            kwire.server._processor.add(pair.near, closes_it)
+            kwire.server.processor.add(pair.near, closes_it)
             # Both are ready in the same turn, and the one that closes comes first.
             pair.far.send(b"x")
             await client.send((produce(b"too late"), 9))
             assert await client.is_at_end()
-            kwire.server._processor.remove(pair.near)
+            kwire.server.processor.remove(pair.near)
         assert kwire.connections == 1
         assert kwire.partition.log_end_offset == 0
         await bystander.call(list_end(), 6)

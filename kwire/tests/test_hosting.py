@@ -1,0 +1,207 @@
+"""The processor as the thread's own loop, with trio as its guest: real time, real sockets, and nobody starves."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Awaitable, Callable, Iterator
+
+import pytest
+import trio
+
+from kwire.poll import Poll, new_poll
+from kwire.processor import SHORTEST_PAUSE_S, Processor, Timer
+from kwire.tests.processor_scene import Pair, new_pair
+
+TIMEOUT_S = 30
+A_MOMENT_S = 0.02
+
+
+class CountingPoll:
+    """How often the operating system was asked."""
+
+    def __init__(self) -> None:
+        self.asked = 0
+        self._poll: Poll = new_poll()
+        self.register, self.modify, self.unregister = self._poll.register, self._poll.modify, self._poll.unregister
+        self.fileno, self.close = self._poll.fileno, self._poll.close
+
+    def poll(self, timeout: float, maxevents: int, /) -> list[tuple[int, int]]:
+        self.asked += 1
+        return self._poll.poll(timeout, maxevents)
+
+
+@pytest.fixture
+def processor() -> Iterator[Processor]:
+    processor = Processor()
+    processor.close()
+    processor._poll = CountingPoll()
+    yield processor
+    assert processor._on_ready == {}, "the bell was not taken down"
+    processor.close()
+
+
+@pytest.fixture
+def pair() -> Iterator[Pair]:
+    pair = new_pair()
+    with pair.near, pair.far:
+        yield pair
+
+
+def hosted(processor: Processor, main: Callable[[], Awaitable[None]]) -> None:
+    async def bounded() -> None:
+        with trio.fail_after(TIMEOUT_S):
+            await main()
+
+    processor.host(bounded)
+
+
+def test_it_serves_until_the_task_of_its_guest_is_over(processor: Processor, pair: Pair) -> None:
+    async def main() -> None:
+        answered = trio.Event()
+
+        def answer(_: int) -> None:
+            pair.near.send(pair.near.recv(10).upper())
+            answered.set()
+
+        processor.add(pair.near, answer)
+        pair.far.send(b"hello")
+        await answered.wait()
+        processor.remove(pair.near)
+
+    hosted(processor, main)
+    assert pair.far.recv(10) == b"HELLO"
+
+
+def test_what_the_task_raises_is_raised(processor: Processor) -> None:
+    async def main() -> None:
+        await trio.lowlevel.checkpoint()
+        raise LookupError("of the guest")
+
+    with pytest.raises(LookupError, match="of the guest"):
+        hosted(processor, main)
+
+
+def test_an_error_of_its_own_ends_the_tasks_of_its_guest_before_it_is_raised(processor: Processor) -> None:
+    ended: list[str] = []
+
+    def fail() -> None:
+        raise LookupError("of the host")
+
+    async def main() -> None:
+        processor.call_soon(fail)
+        try:
+            await trio.sleep_forever()
+        finally:
+            with trio.CancelScope(shield=True):
+                await trio.sleep(A_MOMENT_S)
+            ended.append("in order")
+
+    began = time.monotonic()
+    with pytest.raises(LookupError, match="of the host"):
+        hosted(processor, main)
+    assert time.monotonic() - began < TIMEOUT_S, "it was the test's own bound that ended it"
+    assert ended == ["in order"]
+
+
+def test_it_may_be_run_again(processor: Processor) -> None:
+    runs = 0
+
+    async def main() -> None:
+        nonlocal runs
+        await trio.sleep(0)
+        runs += 1
+
+    for _ in range(2):
+        hosted(processor, main)
+    assert runs == 2
+
+
+def test_a_thread_wakes_a_task_while_the_processor_sleeps(processor: Processor) -> None:
+    async def main() -> None:
+        gate = threading.Event()
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(trio.to_thread.run_sync, lambda: gate.wait(TIMEOUT_S))
+            await trio.sleep(A_MOMENT_S)
+            gate.set()
+
+    hosted(processor, main)
+
+
+def test_a_task_and_a_timer_have_their_time_while_no_socket_is_ready(processor: Processor) -> None:
+    happened: list[str] = []
+
+    async def main() -> None:
+        rung = trio.Event()
+        timer = Timer(lambda: (happened.append("timer"), rung.set()))  # type: ignore[arg-type,func-returns-value]
+        began = trio.current_time()
+        processor.start_timer(timer, began + A_MOMENT_S)
+        await trio.sleep_until(began + A_MOMENT_S / 2)
+        happened.append("task")
+        await rung.wait()
+        assert trio.current_time() - began >= A_MOMENT_S
+
+    hosted(processor, main)
+    assert happened == ["task", "timer"]
+
+
+def test_it_sleeps_where_nothing_happens(processor: Processor, pair: Pair) -> None:
+    async def main() -> None:
+        processor.add(pair.near, pair.note)
+        await trio.sleep(A_MOMENT_S)
+        poll = processor._poll
+        assert isinstance(poll, CountingPoll)
+        asked, pauses = poll.asked, processor.pauses
+        await trio.sleep(A_MOMENT_S)
+        assert poll.asked - asked < 10
+        assert processor.pauses > pauses
+        processor.remove(pair.near)
+
+    hosted(processor, main)
+
+
+def test_a_socket_that_is_always_ready_does_not_starve_its_guest(processor: Processor, pair: Pair) -> None:
+    async def main() -> None:
+        pair.far.send(b"never read")
+        processor.add(pair.near, pair.note)
+        pauses = processor.pauses
+        for _ in range(10):
+            await trio.sleep(0.001)
+        assert len(pair.masks) > 10
+        assert processor.pauses - pauses < len(pair.masks) / 2, "there was always something to do"
+        processor.remove(pair.near)
+
+    hosted(processor, main)
+
+
+def test_a_guest_that_is_always_busy_does_not_starve_a_socket(processor: Processor, pair: Pair) -> None:
+    async def main() -> None:
+        processor.add(pair.near, pair.read)
+        for number in range(10):
+            pair.far.send(b"x")
+            while len(pair.masks) == number:
+                await trio.lowlevel.checkpoint()
+        processor.remove(pair.near)
+
+    hosted(processor, main)
+
+
+def test_no_pause_is_counted_while_there_is_something_to_do(processor: Processor) -> None:
+    async def main() -> None:
+        await trio.sleep(A_MOMENT_S)
+        done = trio.Event()
+        counted: list[int] = []
+
+        def again() -> None:
+            counted.append(processor.pauses)
+            time.sleep(SHORTEST_PAUSE_S)  # as work that takes its time
+            if len(counted) < 20:
+                processor.call_soon(again)
+            else:
+                done.set()
+
+        processor.call_soon(again)
+        await done.wait()
+        assert len(set(counted)) == 1
+
+    hosted(processor, main)
