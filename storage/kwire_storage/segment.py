@@ -23,7 +23,7 @@ from kwire_storage.slices import LogSlice
 from kwire_storage.txn_index import AbortedTxn, decode_aborted, encode_aborted
 
 # How many of the newest batches, and of the ends of reads, are remembered: enough for every consumer that keeps up.
-_RECENT_BATCHES = 512
+_RECENT_BATCHES = 256
 _READ_ENDS = 64
 _MAX_RELATIVE_OFFSET = 2**31 - 1
 _NO_TIMESTAMP = -1
