@@ -55,11 +55,14 @@ def list_scenarios() -> None:
 
 
 @main.command()
-@click.argument("file", type=click.Path(exists=True, dir_okay=False, path_type=Path))
+@click.argument("files", nargs=-1, required=True, type=click.Path(exists=True, dir_okay=False, path_type=Path))
 @click.option("--scenario", "names", multiple=True, metavar="NAME", help="Only this one; may be repeated.")
-def report(file: Path, names: tuple[str, ...]) -> None:
-    """Tables from the JSON that a run wrote."""
-    click.echo(render(Results.load(file), [scenario.name for scenario in _chosen(names)] if names else ()))
+def report(files: tuple[Path, ...], names: tuple[str, ...]) -> None:
+    """Tables from the JSON that a run wrote, or several that make up one."""
+    results, *others = map(Results.load, files)
+    for other in others:
+        results.add(other)
+    click.echo(render(results, [scenario.name for scenario in _chosen(names)] if names else ()))
 
 
 @main.command("bytecodes")

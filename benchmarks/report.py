@@ -102,8 +102,9 @@ def _limits(results: Results) -> list[str]:
 
 
 def _goals(results: Results) -> list[list[str]]:
-    """For each goal and each broker but the baseline: aimed at, found, reached or not."""
-    rows = [["scenario", "figure", "broker", "aimed at", "found", "reached"]]
+    """For each goal and each broker but the baseline: its figure and the baseline's, aimed at, found, reached or not."""
+    baseline = next(iter(results.brokers))
+    rows = [["scenario", "figure", "broker", "its figure", baseline, "aimed at", "found", "reached"]]
     fixed = [name for name in dict.fromkeys(entry.scenario for entry in results.entries) if "growth" not in name]
     for goal in GOALS:
         for scenario in fixed if goal.scenario == "*" else [goal.scenario]:
@@ -111,8 +112,12 @@ def _goals(results: Results) -> list[list[str]]:
                 found = _found(results, goal, scenario, broker)
                 if found:
                     reached = "yes" if goal.is_reached_by(statistics.median(found)) else "**no**"
-                    what = metrics.METRICS[goal.metric].label
-                    rows.append([scenario, what, broker, str(goal), _summed_up(found), reached])
+                    both = [
+                        _median(list(results.rounds(scenario, it).values()), goal.metric) for it in (broker, baseline)
+                    ]
+                    rows.append(
+                        [scenario, metrics.label(goal.metric), broker, *both, str(goal), _summed_up(found), reached]
+                    )
     return rows
 
 

@@ -51,6 +51,14 @@ class Results:
             content[name] = [Entry(**entry) for entry in content[name]]
         return cls(**content)
 
+    def add(self, other: Results) -> None:
+        """Takes the scenarios of another run over: a whole one may be made in parts."""
+        self.brokers |= other.brokers
+        self.about |= other.about
+        self.limit_of |= other.limit_of
+        self.entries += other.entries
+        self.limits += other.limits
+
     def save(self, path: Path) -> None:
         path.write_text(json.dumps(attrs.asdict(self), indent=1) + "\n", encoding="utf-8")
 

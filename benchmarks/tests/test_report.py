@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
+import attrs
 import pytest
 
 from benchmarks.brokers import Spec
@@ -99,3 +100,14 @@ def test_brokers_are_named_on_the_command_line(text: str, name: str, kind: str, 
 
 def test_cores_are_numbers_lists_or_ranges() -> None:
     assert [parse_cores(text) for text in ("0", "0,2", "1-3")] == [{0}, {0, 2}, {1, 2, 3}]
+
+
+def test_a_run_in_parts_is_reported_as_one() -> None:
+    whole, rest = found(kafka=[1.0], kwire=[0.5]), found(kwire=[0.7])
+    rest.entries = [attrs.evolve(entry, scenario="raw-fetch") for entry in rest.entries]
+    rest.about = {"raw-fetch": "about it"}
+    whole.add(rest)
+    report = render(whole)
+    assert "## raw-produce" in report
+    assert "## raw-fetch" in report
+    assert row(report, "raw-produce | broker CPU")[2:4] == ["0.5", "1"]
