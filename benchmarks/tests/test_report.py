@@ -110,4 +110,4 @@ def test_a_run_in_parts_is_reported_as_one() -> None:
     report = render(whole)
     assert "## raw-produce" in report
     assert "## raw-fetch" in report
-    assert row(report, "raw-produce | broker CPU")[2:4] == ["0.5", "1"]
+    assert row(report, "raw-produce | broker CPU")[2:5] == ["kwire", "0.5", "1"]
