@@ -254,8 +254,8 @@ class Processor:
                 events = self._spin(time)
                 if not events:
                     last_checkpoint = await self._rest(time)
+            self._turn(events, time())
             now = time()
-            self._turn(events, now)
             if now - last_checkpoint > MAX_S_WITHOUT_TRIO:
                 await trio.lowlevel.checkpoint()
                 last_checkpoint = now
