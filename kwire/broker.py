@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Callable
 
 import attrs
@@ -22,8 +23,13 @@ from kwire.metadata.service import MetadataService
 from kwire.metadata.topic_names import CONSUMER_OFFSETS
 from kwire.partitions import PartitionTable
 
+log = logging.getLogger(__name__)
+
 METADATA_LOG_CONFIG = LogConfig(retention_ms=-1, retention_bytes=-1)
 """The metadata log is the cluster's memory: nothing of it goes by age or size."""
+
+
+def _nobody() -> None: ...
 
 
 @attrs.frozen
@@ -46,6 +52,10 @@ class Broker:
     partitions: PartitionTable
     groups: GroupService
     fetch_sessions: FetchSessions
+    fatal: str | None = None
+    """Why the broker cannot go on, once it cannot."""
+    on_fatal: Callable[[], None] = _nobody
+    """Called when `fatal` is set: whoever runs the broker stops it."""
 
     @classmethod
     def open(cls, config: ServerConfig, disk: Disk, clock: Clock) -> Broker:
@@ -58,6 +68,7 @@ class Broker:
             cluster_id=config.cluster_id or uuid_to_text(clock.uuid()),
             node_id=config.node_id,
             directory_id=clock.uuid(),
+            path=config.log_dir,
         )
         try:
             return cls._open(config, folder, clock)
@@ -68,14 +79,16 @@ class Broker:
     @classmethod
     def _open(cls, config: ServerConfig, folder: DataFolder, clock: Clock) -> Broker:
         if (METADATA_TOPIC, 0) in folder.found:
-            log = folder.open_log(METADATA_TOPIC, 0, METADATA_LOG_CONFIG, now_ms=clock.now_ms())
+            metadata_log = folder.open_log(METADATA_TOPIC, 0, METADATA_LOG_CONFIG, now_ms=clock.now_ms())
         else:
-            log = folder.create_log(METADATA_TOPIC, 0, METADATA_TOPIC_ID, METADATA_LOG_CONFIG, now_ms=clock.now_ms())
+            metadata_log = folder.create_log(
+                METADATA_TOPIC, 0, METADATA_TOPIC_ID, METADATA_LOG_CONFIG, now_ms=clock.now_ms()
+            )
         metadata = MetadataService.open(
             config,
             cluster_id=folder.meta.cluster_id,
             directory_id=folder.meta.directory_id,
-            log=FileMetadataLog(log, config.node_id, clock.now_ms),
+            log=FileMetadataLog(metadata_log, config.node_id, clock.now_ms),
             clock=clock,
         )
         partitions = PartitionTable(
@@ -96,6 +109,7 @@ class Broker:
             ),
         )
         metadata.watch(broker._follow)
+        folder.on_failed = broker.take_offline
         return broker
 
     @property
@@ -129,6 +143,32 @@ class Broker:
         """
         replicated = {(it.topic, it.index): it.high_watermark for it in self.partitions if len(it.replicas) > 1}
         return self.folder.take_checkpoints(replicated)
+
+    def take_offline(self, folder: DataFolder, error: OSError) -> None:
+        """The disk of a log folder has failed: its partitions answer KAFKA_STORAGE_ERROR until the broker is restarted.
+
+        Nothing of the folder is written any more. Without the metadata log, or any folder at all, the broker ends
+        (`fatal`). A second failure of the same folder changes nothing.
+        """
+        if folder.failed is not None:
+            return
+        folder.fail(error)
+        closed = self.partitions.take_offline(folder)
+        log.critical(
+            "the log folder %s is out of service: %s; its %d partitions answer KAFKA_STORAGE_ERROR. "
+            "Look after the disk, then restart the broker: it checks what is there before it serves it",
+            folder.path,
+            error,
+            len(closed),
+        )
+        self.groups.forget_partitions(it.index for it in closed if it.topic == CONSUMER_OFFSETS)
+        if (METADATA_TOPIC, 0) in folder.logs:
+            self._end(f"the log folder {folder.path}, which has the metadata log, is out of service: {error}")
+
+    def _end(self, reason: str) -> None:
+        if self.fatal is None:
+            self.fatal = reason
+            self.on_fatal()
 
     def close(self, run_all: Callable[[list[Callable[[], None]]], None] | None = None) -> None:
         """Stops cleanly: the next start need not look into the logs. Raises StorageError.

@@ -69,7 +69,8 @@ def read_partitions(table: PartitionTable, wanted: list[FollowedPartition], limi
             partition = table.find(topic_id if by_id else name, followed.index)
             result.found.append((followed, partition))
             answer, size = _read(partition, followed, limits, left, first=result.size == 0)
-        except KafkaError as error:
+        except (KafkaError, OSError) as failure:
+            error = _refusal(partition, failure)
             result.has_errors = True
             answer = PartitionData(followed.index, error.code, -1, records=NO_RECORDS)
             if partition is not None:
@@ -85,6 +86,13 @@ def read_partitions(table: PartitionTable, wanted: list[FollowedPartition], limi
             result.has_errors = result.has_errors or answer.diverging_epoch is not None
         result.answers.append((followed, answer))
     return result
+
+
+def _refusal(partition: Partition | None, failure: KafkaError | OSError) -> KafkaError:
+    if isinstance(failure, KafkaError):
+        return failure
+    assert partition is not None, "only a partition that was found is read"
+    return partition.storage_error(failure)
 
 
 def _read(

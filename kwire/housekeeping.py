@@ -11,8 +11,11 @@ from collections.abc import Awaitable, Callable
 from typing import TYPE_CHECKING
 
 import trio
+from kwire_storage.errors import is_passing
 
 if TYPE_CHECKING:
+    from kwire_storage.data_folder import DataFolder
+
     from kwire.broker import Broker
 
 log = logging.getLogger(__name__)
@@ -44,14 +47,26 @@ async def _retention(broker: Broker) -> None:
 
 
 async def _checkpoints(broker: Broker) -> None:
+    folder = broker.folder
     checkpoints = broker.take_checkpoints()
     if checkpoints:
-        await trio.to_thread.run_sync(broker.folder.write, checkpoints)
+        await _in_thread(broker, folder, lambda: folder.write(checkpoints))
 
 
 async def _removal(broker: Broker) -> None:
-    if broker.folder.has_deleted:
-        await trio.to_thread.run_sync(broker.folder.remove_deleted)
+    folder = broker.folder
+    if folder.has_deleted:
+        await _in_thread(broker, folder, folder.remove_deleted)
+
+
+async def _in_thread(broker: Broker, folder: DataFolder, work: Callable[[], object]) -> None:
+    """Does what blocks; takes the folder out of service if its disk has failed. Raises OSError if it is full."""
+    try:
+        await trio.to_thread.run_sync(work)
+    except OSError as error:
+        if is_passing(error):
+            raise
+        broker.take_offline(folder, error)
 
 
 def apply_retention(broker: Broker) -> int:
@@ -59,8 +74,14 @@ def apply_retention(broker: Broker) -> int:
     now_ms = broker.clock.now_ms()
     deleted = 0
     for partition in broker.partitions:
-        partition.log.maybe_roll(now_ms)
-        count = partition.log.apply_retention(now_ms, partition.high_watermark)
+        if partition.closed:
+            continue
+        try:
+            partition.log.maybe_roll(now_ms)
+            count = partition.log.apply_retention(now_ms, partition.high_watermark)
+        except OSError as error:
+            log.error("retention of %s-%d: %s", partition.topic, partition.index, partition.storage_error(error))
+            continue
         if count:
             log.info("retention deleted %d segments of %s-%d", count, partition.topic, partition.index)
         deleted += count

@@ -14,7 +14,7 @@ from kwire_protocol.errors import ErrorCode
 from kwire_protocol.kafka_error import KafkaError
 from kwire_protocol.records import BatchHeader
 from kwire_protocol.wire import Uuid
-from kwire_storage.errors import CorruptLogError, StorageError
+from kwire_storage.errors import CorruptLogError, is_passing
 from kwire_storage.log import AppendResult, Log, LogSlice
 from kwire_storage.txn_index import AbortedTxn
 
@@ -53,7 +53,9 @@ class Partition:
     high_watermark: int = 0
     waiters: set[ParkedFetch] = attrs.field(factory=set)
     closed: bool = False
-    """Set when the topic is deleted: a parked fetch that wakes must not read on."""
+    """Set when the topic is deleted or the log's folder is offline: a parked fetch that wakes must not read on."""
+    refusal: ErrorCode = ErrorCode.NOT_LEADER_OR_FOLLOWER
+    """What is answered when this node does not lead the partition, or does so no longer."""
     is_internal: bool = attrs.field(init=False)
     _is_alone: bool = attrs.field(default=False, init=False)
 
@@ -78,9 +80,9 @@ class Partition:
         return replica_id in self.replicas and replica_id != self.leader_id
 
     def check_leader(self, current_leader_epoch: int = NO_EPOCH) -> None:
-        """Raises NOT_LEADER_OR_FOLLOWER, FENCED_LEADER_EPOCH or UNKNOWN_LEADER_EPOCH (KIP-320)."""
+        """Raises NOT_LEADER_OR_FOLLOWER, KAFKA_STORAGE_ERROR, FENCED_LEADER_EPOCH, UNKNOWN_LEADER_EPOCH (KIP-320)."""
         if self.leader_id != self.node_id or self.closed:
-            raise KafkaError(ErrorCode.NOT_LEADER_OR_FOLLOWER)
+            raise KafkaError(self.refusal)
         if current_leader_epoch != NO_EPOCH and current_leader_epoch != self.leader_epoch:
             if current_leader_epoch < self.leader_epoch:
                 raise KafkaError(ErrorCode.FENCED_LEADER_EPOCH)
@@ -113,7 +115,9 @@ class Partition:
             result = log.append(batch, header, leader_epoch=self.leader_epoch, now_ms=now_ms)
             if log.log_end_offset - log.recovery_point >= log.flush_messages:
                 log.flush()
-        except (StorageError, CorruptLogError) as error:
+        except OSError as error:
+            raise self.storage_error(error) from error
+        except CorruptLogError as error:
             raise KafkaError(ErrorCode.KAFKA_STORAGE_ERROR, str(error)) from error
         self._advance_high_watermark()
         return result
@@ -128,7 +132,7 @@ class Partition:
         try:
             return self.log.read(offset, max_bytes=max_bytes, max_offset=bound, min_one_batch=min_one_batch)
         except OSError as error:
-            raise KafkaError(ErrorCode.KAFKA_STORAGE_ERROR, str(error)) from error
+            raise self.storage_error(error) from error
         except CorruptLogError as error:
             raise KafkaError(ErrorCode.CORRUPT_MESSAGE, str(error)) from error
 
@@ -144,7 +148,7 @@ class Partition:
     def delete_records_before(self, offset: int, *, now_ms: int) -> int:
         """DeleteRecords: moves the log start up to `offset` (-1: the high watermark). Returns the low watermark.
 
-        Raises KafkaError: OFFSET_OUT_OF_RANGE, POLICY_VIOLATION (cleanup.policy lacks delete).
+        Raises KafkaError: OFFSET_OUT_OF_RANGE, KAFKA_STORAGE_ERROR, POLICY_VIOLATION (cleanup.policy lacks delete).
         """
         self.check_leader()
         if not self.rules.deletable:
@@ -153,13 +157,27 @@ class Partition:
         if target < 0 or target > self.high_watermark:
             raise KafkaError(ErrorCode.OFFSET_OUT_OF_RANGE)
         if target > self.log.log_start_offset:
-            self.log.advance_log_start(target, now_ms=now_ms)
+            try:
+                self.log.advance_log_start(target, now_ms=now_ms)
+            except OSError as error:
+                raise self.storage_error(error) from error
         return self.log.log_start_offset
 
     def close(self) -> None:
         """The partition is gone from this node: whoever waits on it learns it now."""
         self.closed = True
         self._wake()
+
+    def take_offline(self) -> None:
+        """The folder of the log is out of service: so is the partition, until the next start."""
+        self.refusal = ErrorCode.KAFKA_STORAGE_ERROR
+        self.close()
+
+    def storage_error(self, error: OSError) -> KafkaError:
+        """What the client is told. Where the disk has failed, and does not just lack room, its folder goes offline."""
+        if not is_passing(error):
+            self.log.fail(error)
+        return KafkaError(ErrorCode.KAFKA_STORAGE_ERROR, str(error))
 
     def lead(self, *, leader_id: int, leader_epoch: int, replicas: list[int], isr: list[int]) -> None:
         """Takes over what the metadata log says of this partition."""

@@ -113,6 +113,13 @@ class PartitionTable:
             )
         return opened
 
+    def take_offline(self, folder: DataFolder) -> list[Partition]:
+        """The folder is out of service, and with it the partitions whose logs it has: these are returned."""
+        lost = [it for it in self if folder.logs.get((it.topic, it.index)) is it.log]
+        for partition in lost:
+            partition.take_offline()
+        return lost
+
     def set_strays_aside(self) -> None:
         """Renames the folders of partitions that no topic of the metadata has; nothing of them is removed."""
         for name, index in sorted(self.folder.found - self.folder.logs.keys()):
@@ -126,7 +133,16 @@ class PartitionTable:
         del self.by_name[topic.name], self.by_ref[topic.name]
         for partition in self.by_ref.pop(topic.topic_id):
             partition.close()
-            self.folder.delete_log(topic.name, partition.index, self.clock.uuid())
+            self._delete_log(topic, partition.index)
+
+    def _delete_log(self, topic: TopicImage, index: int) -> None:
+        folder = self.folder
+        if folder.failed is not None:
+            return  # The next start finds a folder that no topic has.
+        try:
+            folder.delete_log(topic.name, index, self.clock.uuid())
+        except OSError as error:
+            folder.on_failed(folder, error)
 
     @staticmethod
     def _lead(partition: Partition, topic: TopicImage) -> None:

@@ -35,6 +35,10 @@ class StartError(Exception):
     """The broker cannot start; the text says why and what to do."""
 
 
+class BrokerEnded(Exception):
+    """The broker cannot go on, and has ended; the text says why."""
+
+
 def open_broker(config: ServerConfig, disk: Disk, clock: Clock) -> Broker:
     """Opens the data on `disk`. Raises StartError."""
     try:
@@ -66,12 +70,13 @@ Body = Callable[[trio.CancelScope], Awaitable[None]]
 
 def serve(broker: Broker, listeners: list[BoundListener], *, beside: Body) -> None:
     """Serves until `beside`, a task that begins when clients can connect, cancels the scope it is given, and closes
-    the broker.
+    the broker. Raises BrokerEnded when the broker ended by itself.
     """
     processor = Processor(spin_s=broker.config.kwire_spin_us / 1e6)
 
     async def main() -> None:
         async with trio.open_nursery() as nursery:
+            broker.on_fatal = nursery.cancel_scope.cancel
 
             def on_ready() -> None:
                 nursery.start_soon(beside, nursery.cancel_scope)
@@ -82,7 +87,16 @@ def serve(broker: Broker, listeners: list[BoundListener], *, beside: Body) -> No
         processor.host(main)
     finally:
         processor.close()
+        _close(broker)
+    if broker.fatal is not None:
+        raise BrokerEnded(broker.fatal)
+
+
+def _close(broker: Broker) -> None:
+    try:
         broker.close(_side_by_side)
+    except OSError as error:
+        raise BrokerEnded(f"could not stop cleanly: {error}; the next start checks what is there") from error
 
 
 def _side_by_side(syncs: list[Callable[[], None]]) -> None:
@@ -94,7 +108,10 @@ def _side_by_side(syncs: list[Callable[[], None]]) -> None:
 
 
 def run_until_signalled(config: ServerConfig, *, announce: Callable[[str], None]) -> None:
-    """Runs a broker on the real disk until SIGINT or SIGTERM. `announce` gets the start-up line. Raises StartError."""
+    """Runs a broker on the real disk until SIGINT or SIGTERM. `announce` gets the start-up line.
+
+    Raises StartError, BrokerEnded.
+    """
     broker = open_broker(config, RealDisk(config.log_dir), SystemClock())
     try:
         listeners = bind_all(config)

@@ -75,11 +75,11 @@ def serve(
         config = _configure(config_file, listen, data_dir, settings)
     except ConfigError as error:
         raise click.ClickException(str(error)) from None
-    from kwire.running import StartError, run_until_signalled
+    from kwire.running import BrokerEnded, StartError, run_until_signalled
 
     try:
         run_until_signalled(config, announce=click.echo)
-    except StartError as error:
+    except (StartError, BrokerEnded) as error:
         raise click.ClickException(str(error)) from None
 
 

@@ -79,6 +79,7 @@ class GroupService:
         self._topic = topic
         self._clock = clock
         self._shards: list[GroupShard] = []
+        self._lost: set[int] = set()
         self._sleeps_until_ms: int | None = None
         self._wake = trio.Event()
         if topic.exists:
@@ -87,13 +88,18 @@ class GroupService:
     def coordinator_of(self, group_id: str) -> int:
         """The node that leads the group's partition."""
         index = java_hash(group_id) % self._topic.partition_count
+        if index in self._lost:
+            raise KafkaError(ErrorCode.COORDINATOR_NOT_AVAILABLE, "the log folder of the group's partition is offline")
         return self._topic.partitions.find(self._topic.name, index).leader_id
 
     async def run(self) -> None:
         """Wakes the shards at their deadlines, until cancelled."""
         while True:
             for index in range(len(self._shards)):
-                self._expire_due(index)
+                if index in self._lost:
+                    self._deliver(self._shards[index].unload(now_ms=self._clock.now_ms()))
+                else:
+                    self._expire_due(index)
             self._sleeps_until_ms = self._next_deadline_ms()
             self._wake = trio.Event()
             if self._sleeps_until_ms is None:
@@ -154,7 +160,7 @@ class GroupService:
         return shard.describe([group_id], api_version=api_version)[0]
 
     def list_groups(self, *, states: Sequence[str], types: Sequence[str]) -> list[ListedGroup]:
-        return [group for shard in self._shards for group in shard.list_groups(states=states, types=types)]
+        return [group for _, shard in self._in_service() for group in shard.list_groups(states=states, types=types)]
 
     def delete_group(self, group_id: str) -> Slot[list[DeletableGroupResult]]:
         index, shard = self._find(group_id)
@@ -167,21 +173,38 @@ class GroupService:
         now_ms = self._clock.now_ms()
         if name == self._topic.name:
             shards, self._shards = self._shards, []
+            self._lost.clear()
             for shard in shards:
                 self._deliver(shard.unload(now_ms=now_ms))
             return
-        for index, shard in enumerate(self._shards):
+        for index, shard in self._in_service():
             self._perform(index, shard.topics_deleted({name: topic_id}, now_ms=now_ms))
+
+    def forget_partitions(self, indexes: Iterable[int]) -> None:
+        """The logs of these partitions are offline: their groups have no coordinator until the next start.
+
+        Members that wait for an answer get it from `run`, since this may be called in the middle of a group's step.
+        """
+        self._lost.update(indexes)
+        self._wake.set()
 
     # Shards
 
     def _find(self, group_id: str) -> tuple[int, GroupShard]:
-        """The group's partition and shard; makes the shards if they are not there yet."""
+        """The group's partition and shard; makes the shards if they are not there yet.
+
+        Raises KafkaError: COORDINATOR_NOT_AVAILABLE, NOT_COORDINATOR (the partition's log folder is offline).
+        """
         if not self._shards:
             self._topic.ensure()
             self._load()
         index = java_hash(group_id) % len(self._shards)
+        if index in self._lost:
+            raise KafkaError(ErrorCode.NOT_COORDINATOR)
         return index, self._shards[index]
+
+    def _in_service(self) -> list[tuple[int, GroupShard]]:
+        return [(index, shard) for index, shard in enumerate(self._shards) if index not in self._lost]
 
     def _load(self) -> None:
         shards = []
@@ -239,7 +262,7 @@ class GroupService:
                 effect.token.set(effect.response)
 
     def _next_deadline_ms(self) -> int | None:
-        deadlines = [shard.next_deadline_ms() for shard in self._shards]
+        deadlines = [shard.next_deadline_ms() for _, shard in self._in_service()]
         return min((deadline for deadline in deadlines if deadline is not None), default=None)
 
 

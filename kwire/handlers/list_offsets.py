@@ -76,6 +76,8 @@ def handle(broker: Broker, request: ListOffsetsRequest, context: Context) -> Lis
                     answer = _search(partition, wanted, end_of(partition), version)
             except KafkaError as error:
                 answer = ListOffsetsPartitionResponse(index, error.code)
+            except OSError as error:
+                answer = ListOffsetsPartitionResponse(index, partitions[index].storage_error(error).code)
             if version < FIRST_VERSION_WITH_EPOCH:
                 answer.leader_epoch = NO_EPOCH
             answers.append(answer)

@@ -42,7 +42,10 @@ def _end(broker: Broker, topic: str, wanted: OffsetForLeaderPartition) -> EpochE
     try:
         partition = broker.partitions.find(topic, wanted.partition)
         partition.check_leader(wanted.current_leader_epoch)
-        epoch, end_offset = partition.log.end_offset_for_epoch(wanted.leader_epoch)
+        try:
+            epoch, end_offset = partition.log.end_offset_for_epoch(wanted.leader_epoch)
+        except OSError as error:
+            raise partition.storage_error(error) from error
     except KafkaError as error:
         return EpochEndOffset(error.code, wanted.partition)
     return EpochEndOffset(0, wanted.partition, epoch, end_offset)

@@ -19,6 +19,7 @@ from kwire_protocol.control_records import ControlType, build_control_batch
 from kwire_protocol.internal.control_records import LeaderChangeMessage, LeaderChangeMessageVoter
 from kwire_protocol.records import Record, build_batch, iter_records, read_header
 from kwire_protocol.wire import Uuid, Writer
+from kwire_storage.errors import is_passing
 from kwire_storage.log import Log
 
 from kwire.metadata.topic_names import CLUSTER_METADATA
@@ -72,10 +73,15 @@ class FileMetadataLog:
         if expected_end_offset != self.end_offset:
             raise AppendConflict(f"the metadata log ends at {self.end_offset}, not at {expected_end_offset}")
         now_ms = self.now_ms()
-        if self.end_offset == 0:
-            self._append(self._leader_change(now_ms))
-        self._append(build_batch([Record(delta, now_ms, None, value) for delta, value in enumerate(values)]))
-        self.log.flush()
+        try:
+            if self.end_offset == 0:
+                self._append(self._leader_change(now_ms))
+            self._append(build_batch([Record(delta, now_ms, None, value) for delta, value in enumerate(values)]))
+            self.log.flush()
+        except OSError as error:
+            if not is_passing(error):
+                self.log.fail(error)
+            raise
         for watcher in self._watchers:
             watcher()
 

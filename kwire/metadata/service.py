@@ -19,7 +19,6 @@ from kwire_protocol.errors import ErrorCode
 from kwire_protocol.internal.metadata_configs import ProducerIdsRecord
 from kwire_protocol.kafka_error import KafkaError
 from kwire_protocol.wire import Uuid
-from kwire_storage.errors import StorageError
 
 from kwire.clock import Clock
 from kwire.config import ConfigError, ServerConfig
@@ -188,7 +187,7 @@ class MetadataService:
         """Makes the records so: they are durable, applied and told to the watchers when this returns."""
         try:
             self._append(records)
-        except StorageError as error:
+        except OSError as error:
             raise KafkaError(ErrorCode.KAFKA_STORAGE_ERROR, f"the metadata log cannot be written: {error}") from error
 
     def _append(self, records: Records) -> None:

@@ -72,7 +72,10 @@ class Broker:
         return self
 
     def stop(self) -> None:
-        """Stops the broker as SIGTERM would. Raises what made it end, if it ended by itself."""
+        """Stops the broker as SIGTERM would.
+
+        Raises what made it end, if it ended by itself: kwire.running.BrokerEnded when its log folder failed.
+        """
         thread, running = self._thread, self._running
         if thread is None or running is None:
             return

@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 import re
+import resource
 import signal
 import subprocess
 import sys
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 
 import pytest
+from kwire_protocol.messages.create_topics import CreatableTopic, CreateTopicsRequest
 from kwire_protocol.messages.metadata import MetadataRequest
 
 import kwire
@@ -143,3 +145,17 @@ def test_a_listener_beyond_loopback_is_warned_of(tmp_path: Path) -> None:
     finally:
         process.kill()
         process.communicate()
+
+
+def test_a_disk_that_fails_under_the_metadata_log_ends_the_broker_with_an_exit_code(tmp_path: Path) -> None:
+    with serving("--data-dir", str(tmp_path)) as (process, address):
+        resource.prlimit(process.pid, resource.RLIMIT_FSIZE, (1, 1))  # every write is refused from now on: EFBIG
+        with RawClient(address) as client, suppress(OSError, EOFError):
+            client.call(CreateTopicsRequest([CreatableTopic("t", 1, 1)], 1000), 7)
+        _, errors = process.communicate(timeout=TIMEOUT_S)
+    assert process.returncode == 1
+    assert "Traceback" not in errors
+    assert f"the log folder {tmp_path} is out of service: [Errno 27]" in errors
+    last = errors.splitlines()[-1]
+    assert last.startswith(f"Error: the log folder {tmp_path}, which has the metadata log, is out of service:")
+    assert not (tmp_path / ".kafka_cleanshutdown").exists()

@@ -5,6 +5,10 @@ and consumes the mark of a clean stop: it is removed, durably, before anything c
 on is seen as one. Logs are opened one by one, since the settings of a topic are themselves in a log here; what is
 known of a log that was never opened is carried over into the checkpoints unchanged.
 
+A folder whose disk fails is out of service from then on (`fail`): nothing of it is written any more, the mark of a
+clean stop least of all, and only the next opening, with its recovery, finds out what the medium has. Whoever owns the
+folder is told by `on_failed`, once, whichever log noticed it.
+
 Deleting a log renames its folder first and removes the files afterwards (`remove_deleted`, which may take long); a
 crash in between leaves a folder that the next opening removes.
 """
@@ -32,6 +36,9 @@ from kwire_storage.durability import Flush
 from kwire_storage.errors import StorageError
 from kwire_storage.files import Disk, DiskLock
 from kwire_storage.log import Log
+
+
+def _unheard(folder: DataFolder, error: OSError) -> None: ...
 
 
 def _in_turn(tasks: list[Callable[[], None]]) -> None:
@@ -72,10 +79,12 @@ class _Closing:
 class DataFolder:
     """See the module; create one with `DataFolder.open`.
 
-    `logs` are the open ones, `found` the partitions that had a folder at the start; `high_watermarks` are as of the
-    last checkpoint, `clean_shutdown` tells whether the last stop was clean.
+    `path` is what people call it. `logs` are the open ones, `found` the partitions that had a folder at the start;
+    `high_watermarks` are as of the last checkpoint, `clean_shutdown` tells whether the last stop was clean, `failed`
+    why the folder is out of service.
     """
 
+    path: str
     disk: Disk
     meta: MetaProperties
     clean_shutdown: bool
@@ -86,6 +95,8 @@ class DataFolder:
     _lock: DiskLock
     _doomed: list[str]
     logs: dict[TopicPartition, Log] = attrs.field(factory=dict)
+    failed: OSError | None = None
+    on_failed: Callable[[DataFolder, OSError], None] = _unheard
     _written: dict[str, dict[TopicPartition, int]] = attrs.field(init=False)
     """What the checkpoint files say, by name."""
 
@@ -93,7 +104,7 @@ class DataFolder:
         self._written = {name: _said(offsets) for name, offsets in self._checkpoints().items()}
 
     @classmethod
-    def open(cls, disk: Disk, *, cluster_id: str, node_id: int, directory_id: bytes) -> DataFolder:
+    def open(cls, disk: Disk, *, cluster_id: str, node_id: int, directory_id: bytes, path: str = "") -> DataFolder:
         """Takes the folder for this node; the cluster and directory ids are used when the folder is new.
 
         Raises FolderLockedError if another broker uses it, StorageError if it belongs to another node, CorruptLogError
@@ -113,6 +124,7 @@ class DataFolder:
                 disk.remove(names.CLEAN_SHUTDOWN)
                 disk.sync_dir("")
             return cls(
+                path=path,
                 disk=disk,
                 meta=meta,
                 clean_shutdown=clean,
@@ -142,6 +154,7 @@ class DataFolder:
             recovery_point=self._recovery_points.get(key, 0),
             log_start_offset=self._log_starts.get(key, 0),
         )
+        log.on_failed = self._log_failed
         return log
 
     def open_all(self, config_of: Callable[[str], LogConfig], *, now_ms: int) -> None:
@@ -163,6 +176,7 @@ class DataFolder:
         log.name_changes += 1
         self._forget(key)
         self.logs[key] = log
+        log.on_failed = self._log_failed
         return log
 
     def topic_id(self, topic: str, partition: int) -> bytes | None:
@@ -204,8 +218,9 @@ class DataFolder:
     def remove_deleted(self) -> int:
         """Removes the files of deleted logs; returns how many logs. May take long."""
         doomed, self._doomed = self._doomed, []
-        for folder in doomed:
-            self.disk.remove_tree(folder)
+        if self.failed is None:
+            for folder in doomed:
+                self.disk.remove_tree(folder)
         return len(doomed)
 
     def _forget(self, key: TopicPartition) -> None:
@@ -221,8 +236,10 @@ class DataFolder:
         """Recovery points, log starts and high watermarks as of now, of what is not given as it was: for `write`.
 
         By file; a file that says the same already is left out. To write one means to sync, and a file system may write
-        all that waits with it, so that nobody should have to for nothing.
+        all that waits with it, so that nobody should have to for nothing. Of a folder that has failed there are none.
         """
+        if self.failed is not None:
+            return {}
         for key, log in self.logs.items():
             self._recovery_points[key] = log.recovery_point
             # Kafka leaves out what the first segment's name says already.
@@ -273,8 +290,11 @@ class DataFolder:
 
         When a log cannot be closed the rest is, but the mark is not set, and the first error is raised. `run_all` is
         given the syncs to do, one for each log that needs any; in several threads they take a fraction of the time,
-        since file systems commit what waits together.
+        since file systems commit what waits together. A folder that has failed is only let go.
         """
+        if self.failed is not None:
+            self.abandon()
+            return
         closings = [_Closing(log) for log in self.logs.values() if log.failed is None]
         failed = len(closings) < len(self.logs)
         try:
@@ -295,6 +315,16 @@ class DataFolder:
     def _unrecovered(self) -> set[TopicPartition]:
         """Logs that still need the recovery that this start did not give them."""
         return self.found - self.logs.keys()
+
+    def fail(self, error: OSError) -> None:
+        """Takes the folder out of service: its logs take no appends, and nothing of it is written any more."""
+        self.failed = error
+        for log in self.logs.values():
+            log.failed = log.failed or error
+
+    def _log_failed(self, error: OSError) -> None:
+        if self.failed is None:
+            self.on_failed(self, error)
 
     def abandon(self) -> None:
         """Lets everything go as a crash would; for a folder that has failed, and for tests."""

@@ -6,7 +6,21 @@ right again: nothing of the failed operation can be read.
 
 from __future__ import annotations
 
-from typing import Self
+import errno
+from typing import Final, Self
+
+_PASSING: Final = frozenset(
+    {
+        errno.ENOSPC,
+        errno.EDQUOT,
+        errno.EMFILE,
+        errno.ENFILE,
+        errno.ENOMEM,
+        errno.ENOBUFS,
+        errno.EAGAIN,
+        errno.EINTR,
+    }
+)
 
 
 class StorageError(OSError):
@@ -20,6 +34,14 @@ class StorageError(OSError):
 
 class SyncFailedError(StorageError):
     """A sync failed: nobody knows what the medium has, and asking again may be answered with a lie."""
+
+
+def is_passing(error: OSError) -> bool:
+    """Whether the disk may do the same later: it wants room, memory or descriptors. Anything else is a disk that fails.
+
+    Kafka takes a log folder offline for every IOException, these included.
+    """
+    return error.errno in _PASSING and not isinstance(error, SyncFailedError)
 
 
 class FolderLockedError(StorageError):

@@ -16,7 +16,7 @@ sync nobody knows what the medium has, so the log refuses further appends (`fail
 from __future__ import annotations
 
 from bisect import bisect_right
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING, NamedTuple
 
 from kwire_protocol.errors import ErrorCode
@@ -44,6 +44,9 @@ if TYPE_CHECKING:
 __all__ = ["AppendResult", "Flush", "Log", "LogConfig", "LogSlice", "TimestampOffset"]
 
 
+def _unheard(error: OSError) -> None: ...
+
+
 class AppendResult(NamedTuple):
     """Where an append ended up; `log_append_time_ms` is -1 unless the topic stamps its records."""
 
@@ -63,6 +66,8 @@ class Log:
         self.recovery_point = log_start_offset
         self.segments: list[Segment] = []
         self.failed: OSError | None = None
+        self.on_failed: Callable[[OSError], None] = _unheard
+        """Told once, by `fail`; the data folder listens."""
         self.snapshot_offsets: list[int] = []
         self.deleted: list[retention.DeletedFiles] = []
         self.bases: list[int] = []
@@ -345,9 +350,15 @@ class Log:
         try:
             flush.run()
         except SyncFailedError as error:
-            self.failed = error
+            self.fail(error)
             raise
         self.finish_flush(flush)
+
+    def fail(self, error: OSError) -> None:
+        """The disk cannot be trusted with this log any more: it takes no appends, and only a restart changes that."""
+        if self.failed is None:
+            self.failed = error
+            self.on_failed(error)
 
     def begin_close(self) -> Flush:
         """As `begin_flush`, with all that lets the next opening do without recovery; nothing may be appended after."""

@@ -15,6 +15,8 @@ if TYPE_CHECKING:
 
 def activate(log: Log, now_ms: int) -> None:
     """Opens the last segment, creating its file if need be, and folds what its indexes do not tell."""
+    if log.failed is not None:
+        raise StorageError.of(log.failed, log.path)
     segment = log.active
     if not segment.size:
         log.name_changes += 1
