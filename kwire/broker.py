@@ -15,6 +15,7 @@ from kwire.clock import Clock
 from kwire.config import ServerConfig
 from kwire.context import Context
 from kwire.fetch_sessions import FetchSessions
+from kwire.flusher import Flusher
 from kwire.groups.service import GroupService
 from kwire.internal_topic import InternalTopic
 from kwire.metadata.image import Changes, ResourceType
@@ -50,6 +51,7 @@ class Broker:
     folder: DataFolder
     metadata: MetadataService
     partitions: PartitionTable
+    flusher: Flusher
     groups: GroupService
     fetch_sessions: FetchSessions
     fatal: str | None = None
@@ -91,8 +93,9 @@ class Broker:
             log=FileMetadataLog(metadata_log, config.node_id, clock.now_ms),
             clock=clock,
         )
+        flusher = Flusher()
         partitions = PartitionTable(
-            config.node_id, folder, clock, metadata.topic_values, config.producer_id_expiration_ms
+            config.node_id, folder, clock, metadata.topic_values, config.producer_id_expiration_ms, flusher
         )
         partitions.apply(Changes(topics_created=list(metadata.image.topics.values())))
         partitions.set_strays_aside()
@@ -102,6 +105,7 @@ class Broker:
             folder=folder,
             metadata=metadata,
             partitions=partitions,
+            flusher=flusher,
             groups=GroupService(config, offsets, clock),
             fetch_sessions=FetchSessions(
                 config.max_incremental_fetch_session_cache_slots,

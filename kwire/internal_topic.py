@@ -66,6 +66,17 @@ class InternalTopic:
         )
         return self._partition(index).append_checked(batch, read_header(batch), now_ms=now_ms).base_offset
 
+    async def flushed(self, index: int) -> None:
+        """Returns when what was appended to partition `index` is as durable as the topic's configuration asks.
+
+        Raises KafkaError(KAFKA_STORAGE_ERROR) when that cannot be had.
+        """
+        partition = self._partition(index)
+        if partition.log_end_offset > partition.flush_gate.held_from:
+            error = await partition.flush_gate.when_flushed(partition.log_end_offset - 1)
+            if error is not None:
+                raise error
+
     def replay(self, index: int) -> Iterator[Record]:
         """Every data record of partition `index`, oldest first; none where the topic is not there yet."""
         if not self.exists:

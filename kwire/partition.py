@@ -14,10 +14,12 @@ from kwire_protocol.errors import ErrorCode
 from kwire_protocol.kafka_error import KafkaError
 from kwire_protocol.records import BatchHeader
 from kwire_protocol.wire import Uuid
+from kwire_storage.config import LogConfig
 from kwire_storage.errors import CorruptLogError, is_passing
 from kwire_storage.log import AppendResult, Log, LogSlice
 from kwire_storage.txn_index import AbortedTxn
 
+from kwire.flush_gate import FlushDriver, FlushGate
 from kwire.produce_validation import TopicRules
 from kwire.waits import ParkedFetch
 
@@ -46,6 +48,7 @@ class Partition:
     log: Log
     node_id: int
     rules: TopicRules
+    flush_driver: FlushDriver
     leader_id: int = -1
     leader_epoch: int = 0
     replicas: list[int] = attrs.field(factory=list)
@@ -56,11 +59,19 @@ class Partition:
     """Set when the topic is deleted or the log's folder is offline: a parked fetch that wakes must not read on."""
     refusal: ErrorCode = ErrorCode.NOT_LEADER_OR_FOLLOWER
     """What is answered when this node does not lead the partition, or does so no longer."""
+    flush_gate: FlushGate = attrs.field(init=False)
     is_internal: bool = attrs.field(init=False)
     _is_alone: bool = attrs.field(default=False, init=False)
 
     def __attrs_post_init__(self) -> None:
         self.is_internal = self.topic in INTERNAL_TOPICS
+        self.flush_gate = FlushGate(self.log, self.flush_driver, self._advance_high_watermark)
+
+    def configure(self, rules: TopicRules, config: LogConfig) -> None:
+        """The topic's configuration has changed."""
+        self.rules = rules
+        self.log.config = config
+        self.flush_gate.set_trigger()
 
     @property
     def log_start_offset(self) -> int:
@@ -109,16 +120,19 @@ class Partition:
         return self.append_checked(batch, header, now_ms=now_ms)
 
     def append_checked(self, batch: memoryview, header: BatchHeader, *, now_ms: int) -> AppendResult:
-        """Appends without asking about producers and replicas: what the broker itself writes."""
+        """Appends without asking about producers and replicas: what the broker itself writes.
+
+        What is at or above `flush_gate.held_from` afterwards must not be acknowledged before `when_flushed`.
+        """
         try:
             log = self.log
             result = log.append(batch, header, leader_epoch=self.leader_epoch, now_ms=now_ms)
-            if log.log_end_offset - log.recovery_point >= log.flush_messages:
-                log.flush()
         except OSError as error:
             raise self.storage_error(error) from error
         except CorruptLogError as error:
             raise KafkaError(ErrorCode.KAFKA_STORAGE_ERROR, str(error)) from error
+        if log.log_end_offset - log.recovery_point >= self.flush_gate.trigger_messages:
+            self.flush_gate.reached(result.base_offset)
         self._advance_high_watermark()
         return result
 
@@ -166,6 +180,7 @@ class Partition:
     def close(self) -> None:
         """The partition is gone from this node: whoever waits on it learns it now."""
         self.closed = True
+        self.flush_gate.close(KafkaError(self.refusal))
         self._wake()
 
     def take_offline(self) -> None:
@@ -194,7 +209,8 @@ class Partition:
         if not self._is_alone:
             return
         log = self.log
-        self.high_watermark = log.log_end_offset
+        end, held_from = log.log_end_offset, self.flush_gate.held_from
+        self.high_watermark = end if end < held_from else held_from
         assert log.log_start_offset <= self.high_watermark
         if self.waiters:
             self._wake()

@@ -20,6 +20,7 @@ from kwire_storage.log import Log
 
 from kwire.clock import Clock
 from kwire.configs.definition import Value
+from kwire.flush_gate import FlushDriver
 from kwire.partition import Partition
 from kwire.topic_settings import log_config, topic_rules
 
@@ -41,6 +42,7 @@ class PartitionTable:
     clock: Clock
     topic_values: Callable[[str], Mapping[str, Value]]
     producer_id_expiration_ms: int
+    flush_driver: FlushDriver
     by_name: dict[str, list[Partition]] = attrs.field(factory=dict)
     by_ref: dict[TopicRef, list[Partition]] = attrs.field(factory=dict)
     """Each topic twice: under its name and under its id."""
@@ -79,7 +81,7 @@ class PartitionTable:
                 values = self.topic_values(name)
                 rules, config = topic_rules(values), self._log_config(values)
                 for partition in partitions:
-                    partition.rules, partition.log.config = rules, config
+                    partition.configure(rules, config)
 
     def _add(self, topic: TopicImage, indexes: range) -> None:
         values = self.topic_values(topic.name)
@@ -88,7 +90,7 @@ class PartitionTable:
         now_ms = self.clock.now_ms()
         for index in indexes:
             log = self._open_log(topic, index, config, now_ms)
-            partition = Partition(topic.name, topic.topic_id, index, log, self.node_id, rules)
+            partition = Partition(topic.name, topic.topic_id, index, log, self.node_id, rules, self.flush_driver)
             partitions.append(partition)
             self._lead(partition, topic)
 

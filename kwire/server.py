@@ -97,6 +97,7 @@ class Server:
         try:
             async with trio.open_nursery() as nursery:
                 nursery.start_soon(housekeeping.run, self.broker)
+                nursery.start_soon(self.broker.flusher.run)
                 nursery.start_soon(self.broker.groups.run)
                 for listener in self.listeners:
                     nursery.start_soon(self._accept, listener)

@@ -10,6 +10,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Iterable, Sequence
 from functools import lru_cache
+from typing import TypeVar
 
 import trio
 from kwire_protocol.errors import ErrorCode
@@ -30,13 +31,15 @@ from kwire.clock import Clock
 from kwire.config import ServerConfig
 from kwire.context import Context
 from kwire.groups.config import GroupConfig
-from kwire.groups.effects import Append, Effect, Reply
+from kwire.groups.effects import Append, Effect, Reply, response_error
 from kwire.groups.joining import MemberContext
 from kwire.groups.shard import GroupShard
 from kwire.internal_topic import InternalTopic
 from kwire.waits import Slot
 
 log = logging.getLogger(__name__)
+
+Response = TypeVar("Response")
 
 MAX_REMEMBERED_NAME_LENGTH = 256
 """Hashes of longer group names are computed each time, so that they cannot fill the memory."""
@@ -71,7 +74,8 @@ def _java_hash(text: str) -> int:
 class GroupService:
     """Every group that this broker coordinates. All methods raise KafkaError where there is no coordinator for it.
 
-    What may have to wait is answered in a `Slot`, for the handler to await.
+    What may have to wait is a coroutine for the handler: it awaits the reply, and that what the reply rests on is as
+    durable as the topic's flush.messages asks.
     """
 
     def __init__(self, config: ServerConfig, topic: InternalTopic, clock: Clock) -> None:
@@ -110,7 +114,7 @@ class GroupService:
 
     # Requests
 
-    def join(self, request: JoinGroupRequest, context: Context) -> Slot[JoinGroupResponse]:
+    async def join(self, request: JoinGroupRequest, context: Context) -> JoinGroupResponse:
         index, shard = self._find(request.group_id)
         slot: Slot[JoinGroupResponse] = Slot()
         member = MemberContext(context.client_id or "", f"/{context.client_host}", context.api_version)
@@ -118,42 +122,42 @@ class GroupService:
             index,
             shard.join(request, member, slot, member_uuid=_uuid_text(self._clock.uuid()), now_ms=self._clock.now_ms()),
         )
-        return slot
+        return await self._durable(index, slot)
 
-    def sync(self, request: SyncGroupRequest) -> Slot[SyncGroupResponse]:
+    async def sync(self, request: SyncGroupRequest) -> SyncGroupResponse:
         index, shard = self._find(request.group_id)
         slot: Slot[SyncGroupResponse] = Slot()
         self._perform(index, shard.sync(request, slot, now_ms=self._clock.now_ms()))
-        return slot
+        return await self._durable(index, slot)
 
     def heartbeat(self, request: HeartbeatRequest) -> HeartbeatResponse:
         _, shard = self._find(request.group_id)
         return shard.heartbeat(request, now_ms=self._clock.now_ms())
 
-    def leave(self, request: LeaveGroupRequest) -> Slot[LeaveGroupResponse]:
+    async def leave(self, request: LeaveGroupRequest) -> LeaveGroupResponse:
         index, shard = self._find(request.group_id)
         slot: Slot[LeaveGroupResponse] = Slot()
         self._perform(index, shard.leave(request, slot, now_ms=self._clock.now_ms()))
-        return slot
+        return await self._durable(index, slot)
 
-    def commit(self, request: OffsetCommitRequest, context: Context) -> Slot[OffsetCommitResponse]:
+    async def commit(self, request: OffsetCommitRequest, context: Context) -> OffsetCommitResponse:
         index, shard = self._find(request.group_id)
         slot: Slot[OffsetCommitResponse] = Slot()
         self._perform(
             index,
             shard.commit(request, slot, api_version=context.api_version, now_ms=self._clock.now_ms()),
         )
-        return slot
+        return await self._durable(index, slot)
 
     def fetch_offsets(self, request: OffsetFetchRequestGroup) -> OffsetFetchResponseGroup:
         _, shard = self._find(request.group_id)
         return shard.fetch_offsets(request)
 
-    def delete_offsets(self, request: OffsetDeleteRequest) -> Slot[OffsetDeleteResponse]:
+    async def delete_offsets(self, request: OffsetDeleteRequest) -> OffsetDeleteResponse:
         index, shard = self._find(request.group_id)
         slot: Slot[OffsetDeleteResponse] = Slot()
         self._perform(index, shard.delete_offsets(request, slot, now_ms=self._clock.now_ms()))
-        return slot
+        return await self._durable(index, slot)
 
     def describe(self, group_id: str, *, api_version: int) -> DescribedGroup:
         _, shard = self._find(group_id)
@@ -162,11 +166,11 @@ class GroupService:
     def list_groups(self, *, states: Sequence[str], types: Sequence[str]) -> list[ListedGroup]:
         return [group for _, shard in self._in_service() for group in shard.list_groups(states=states, types=types)]
 
-    def delete_group(self, group_id: str) -> Slot[list[DeletableGroupResult]]:
+    async def delete_group(self, group_id: str) -> list[DeletableGroupResult]:
         index, shard = self._find(group_id)
         slot: Slot[list[DeletableGroupResult]] = Slot()
         self._perform(index, shard.delete_groups([group_id], slot, now_ms=self._clock.now_ms()))
-        return slot
+        return await self._durable(index, slot)
 
     def forget_topic(self, name: str, topic_id: Uuid = NULL_UUID) -> None:
         """The topic is deleted, and with it what groups had committed for it."""
@@ -240,6 +244,14 @@ class GroupService:
                 case Append():
                     error = self._append(index, effect)
                     self._do(index, effect.done(error, now_ms=self._clock.now_ms()))
+
+    async def _durable(self, index: int, slot: Slot[Response]) -> Response:
+        response = await slot
+        try:
+            await self._topic.flushed(index)
+        except KafkaError as error:
+            raise KafkaError(response_error(error.code), error.message) from error
+        return response
 
     def _append(self, index: int, append: Append) -> ErrorCode:
         try:

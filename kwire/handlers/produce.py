@@ -8,12 +8,14 @@
 * v10: current_leader, node_endpoints (KIP-951)
 * v13: topic ids instead of names (KIP-516)
 
-With acks=0 there is no response; an error closes the connection, which is all such a producer can learn.
+Under flush.messages the answer waits for the fsync (kwire.flush_gate). With acks=0 there is no response: an error
+closes the connection, which is all such a producer can learn.
 """
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from collections.abc import Coroutine
+from typing import TYPE_CHECKING, Any
 
 from kwire_protocol.errors import ErrorCode
 from kwire_protocol.kafka_error import KafkaError
@@ -33,6 +35,7 @@ from kwire.handlers.produce_refusals import refused
 from kwire.partition import Partition
 from kwire.partitions import TopicRef
 from kwire.produce_validation import check_produced
+from kwire.waits import Slot
 
 if TYPE_CHECKING:
     from kwire.broker import Broker
@@ -48,9 +51,16 @@ class UnacknowledgedProduceFailed(Exception):
     """A produce with acks=0 failed: the connection closes, since no answer may be sent."""
 
 
-def handle(broker: Broker, request: ProduceRequest, context: Context) -> ProduceResponse | None:
+Held = list[tuple[PartitionProduceResponse, Slot[KafkaError | None]]]
+"""Answers that flush.messages keeps back, each with what tells when, and whether, the medium has it."""
+
+
+def handle(
+    broker: Broker, request: ProduceRequest, context: Context
+) -> ProduceResponse | Coroutine[Slot[Any], None, ProduceResponse] | None:
     now_ms = broker.clock.now_ms()
     refusals: list[PartitionProduceResponse] = []
+    held: Held = []
     responses = []
     by_id = context.api_version >= FIRST_VERSION_WITH_IDS
     topics = request.topic_data
@@ -60,7 +70,7 @@ def handle(broker: Broker, request: ProduceRequest, context: Context) -> Produce
         ref = topic.topic_id if by_id else topic.name
         partition_responses = []
         for data in topic.partition_data:
-            answer = _append(broker, ref, data, request, context.api_version, now_ms)
+            answer = _append(broker, ref, data, request, context.api_version, now_ms, held)
             if answer.error_code:
                 refusals.append(answer)
             partition_responses.append(answer)
@@ -72,6 +82,15 @@ def handle(broker: Broker, request: ProduceRequest, context: Context) -> Produce
     response = ProduceResponse(responses)
     if refusals and any(refusal.current_leader is not None for refusal in refusals):
         response.node_endpoints = node_endpoints(broker, context, NodeEndpoint)
+    return _when_flushed(response, held) if held else response
+
+
+async def _when_flushed(response: ProduceResponse, held: Held) -> ProduceResponse:
+    for answer, slot in held:
+        error = await slot
+        if error is not None:
+            answer.error_code, answer.error_message = error.code, error.message
+            answer.base_offset = answer.log_append_time_ms = answer.log_start_offset = -1
     return response
 
 
@@ -84,7 +103,13 @@ def _each_once(topics: list[TopicProduceData]) -> list[TopicProduceData]:
 
 
 def _append(
-    broker: Broker, ref: TopicRef, data: PartitionProduceData, request: ProduceRequest, version: int, now_ms: int
+    broker: Broker,
+    ref: TopicRef,
+    data: PartitionProduceData,
+    request: ProduceRequest,
+    version: int,
+    now_ms: int,
+    held: Held,
 ) -> PartitionProduceResponse:
     partition: Partition | None = None
     try:
@@ -101,9 +126,13 @@ def _append(
         result = partition.append(batch, header, acks=request.acks, now_ms=now_ms)
     except KafkaError as error:
         return refused(data, error, partition, version)
-    return PartitionProduceResponse(
+    answer = PartitionProduceResponse(
         data.index, 0, result.base_offset, result.log_append_time_ms, partition.log.log_start_offset
     )
+    gate = partition.flush_gate
+    if result.last_offset >= gate.held_from and request.acks:
+        held.append((answer, gate.when_flushed(result.last_offset)))
+    return answer
 
 
 def _first_error(responses: list[TopicProduceResponse]) -> str:

@@ -19,11 +19,13 @@ from kwire_storage.memory_disk import MemoryDisk
 from kwire.broker import Broker
 from kwire.clock import SystemClock
 from kwire.config import load_config
+from kwire.flusher import Flusher
 from kwire.housekeeping import _checkpoints, apply_retention
 from kwire.partition import Partition
 from kwire.running import BrokerEnded
 from kwire.testing import Broker as BrokerInThread
 from kwire.tests.raw_client import RawClient
+from kwire.tests.slots import value_of
 from kwire.waits import ParkedFetch
 
 
@@ -38,8 +40,23 @@ def failing(operation: str, where: str, code: int = errno.EIO) -> Callable[[str,
 
 
 def append(partition: Partition) -> None:
+    """Appends, and runs the flush that the topic asks for."""
     batch = memoryview(bytearray(build_batch([Record(timestamp=0, value=b"x")])))
-    partition.append(batch, read_header(batch), acks=1, now_ms=0)
+    result = partition.append(batch, read_header(batch), acks=1, now_ms=0)
+    flushed = partition.flush_gate.when_flushed(result.last_offset)
+    if flushed.is_set:
+        return
+
+    async def flush() -> None:
+        assert isinstance(partition.flush_driver, Flusher)
+        async with trio.open_nursery() as nursery:
+            flushed.when_set(nursery.cancel_scope.cancel)
+            nursery.start_soon(partition.flush_driver.run)
+
+    trio.run(flush)
+    error = value_of(flushed)
+    if error is not None:
+        raise error
 
 
 def create(broker: Broker, name: str, **configs: str) -> Partition:

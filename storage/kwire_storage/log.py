@@ -47,6 +47,9 @@ __all__ = ["AppendResult", "Flush", "Log", "LogConfig", "LogSlice", "TimestampOf
 def _unheard(error: OSError) -> None: ...
 
 
+def _nobody() -> None: ...
+
+
 class AppendResult(NamedTuple):
     """Where an append ended up; `log_append_time_ms` is -1 unless the topic stamps its records."""
 
@@ -83,6 +86,8 @@ class Log:
         self.unsynced_files: set[str] = set()
         self.truncations = 0
         self.recovery: Recovery | None = None
+        self.on_roll: Callable[[], None] = _nobody
+        """Called when a segment is full and can be flushed for good."""
         self.config = config
 
     @property
@@ -93,7 +98,6 @@ class Log:
     def config(self, config: LogConfig) -> None:
         self._config = config
         self._stamps = config.stamps
-        self.flush_messages = config.flush_messages
         for segment in self.segments:
             segment.index_interval_bytes = config.index_interval_bytes
             segment.fits_until_ms = -1

@@ -60,3 +60,4 @@ def roll(log: Log, now_ms: int) -> None:
     log.name_changes += 1
     log.segments.append(segment)
     log.bases.append(end)
+    log.on_roll()

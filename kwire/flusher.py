@@ -1,0 +1,116 @@
+"""Runs the flushes that the partitions' gates ask for: fsync in worker threads, everything else in the loop.
+
+One flush of a log runs at a time; what is appended meanwhile waits for the next, so that the number of fsyncs follows
+the speed of the disk and not the number of requests. Flushes of several logs run side by side: a file system commits
+what waits together.
+
+A failed fsync is final. Linux reports it once and drops the pages, so that the next fsync says nothing: the folder goes
+out of service, and only a start, whose recovery looks at what the medium has, brings it back.
+"""
+
+from __future__ import annotations
+
+import heapq
+import logging
+import math
+from itertools import count
+
+import trio
+from kwire_protocol.errors import ErrorCode
+from kwire_protocol.kafka_error import KafkaError
+from kwire_storage.errors import CorruptLogError, is_passing
+
+from kwire.flush_gate import FlushGate
+
+log = logging.getLogger(__name__)
+
+FLUSH_THREADS = 32
+"""They wait for the disk; more at once help nobody."""
+
+RETRY_MS = 1_000
+"""A flush that failed before its fsync (no room for a checkpoint, say) is tried again after this."""
+
+
+class Flusher:
+    """See the module; a `FlushDriver`."""
+
+    def __init__(self) -> None:
+        # Each once, in the order in which they were asked for.
+        self._asked: dict[FlushGate, None] = {}
+        self._running: set[FlushGate] = set()
+        self._delayed: list[tuple[int, FlushGate]] = []
+        self._later: list[tuple[float, int, FlushGate]] = []
+        self._due_s: dict[FlushGate, float] = {}
+        """When a gate's turn comes; what `_later` says otherwise is out of date."""
+        self._numbers = count()
+        self._wake = trio.Event()
+        self._limiter = trio.CapacityLimiter(FLUSH_THREADS)
+
+    def flush_soon(self, gate: FlushGate) -> None:
+        """See `FlushDriver`."""
+        self._asked[gate] = None
+        if gate not in self._running:
+            self._wake.set()
+
+    def flush_within(self, gate: FlushGate, delay_ms: int) -> None:
+        """See `FlushDriver`."""
+        self._delayed.append((delay_ms, gate))
+        self._wake.set()
+
+    async def run(self) -> None:
+        """Runs until cancelled; a flush that has begun is waited for."""
+        async with trio.open_nursery() as nursery:
+            while True:
+                self._wake = trio.Event()
+                self._take_due()
+                for gate in [gate for gate in self._asked if gate not in self._running]:
+                    self._running.add(gate)
+                    nursery.start_soon(self._flush, gate)
+                with trio.CancelScope(deadline=self._later[0][0] if self._later else math.inf):
+                    await self._wake.wait()
+
+    def _take_due(self) -> None:
+        now = trio.current_time()
+        delayed, self._delayed = self._delayed, []
+        for delay_ms, gate in delayed:
+            due = now + delay_ms / 1000
+            if due < self._due_s.get(gate, math.inf):
+                self._due_s[gate] = due
+                heapq.heappush(self._later, (due, next(self._numbers), gate))
+        while self._later and self._later[0][0] <= now:
+            due, _, gate = heapq.heappop(self._later)
+            if self._due_s.get(gate) == due:
+                del self._due_s[gate]
+                self._asked[gate] = None
+
+    async def _flush(self, gate: FlushGate) -> None:
+        try:
+            while gate in self._asked:
+                del self._asked[gate]
+                await self._flush_once(gate)
+        finally:
+            self._running.discard(gate)
+
+    async def _flush_once(self, gate: FlushGate) -> None:
+        if gate.closed is not None:
+            return
+        try:
+            flush = gate.begin()
+            if flush.has_work:
+                await trio.to_thread.run_sync(flush.run, limiter=self._limiter)
+        except (OSError, CorruptLogError) as error:
+            self._failed(gate, error)
+        else:
+            gate.finish(flush)
+
+    def _failed(self, gate: FlushGate, error: OSError | CorruptLogError) -> None:
+        if gate.closed is not None:
+            # Its topic was deleted meanwhile, and the files went away under the flush.
+            return
+        # Told first: that the log fails closes the gate, with a shorter answer.
+        gate.fail(KafkaError(ErrorCode.KAFKA_STORAGE_ERROR, f"cannot flush: {error}"))
+        if isinstance(error, OSError) and not is_passing(error):
+            gate.log.fail(error)
+        else:
+            log.error("cannot flush %s: %s; trying again in %d ms", gate.log.path, error, RETRY_MS)
+            self.flush_within(gate, RETRY_MS)
