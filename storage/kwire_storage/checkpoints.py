@@ -25,6 +25,9 @@ def _encode_rows(rows: Iterable[str]) -> bytes:
 
 
 def _decode_rows(data: bytes, fields: int) -> list[list[str]]:
+    if not data:
+        # Kafka creates its checkpoints empty, and some of them stay so.
+        return []
     lines = data.decode(errors="replace").split("\n")
     try:
         version, count, rows = lines[0], int(lines[1]), [line.split() for line in lines[2:] if line.strip()]
@@ -36,7 +39,7 @@ def _decode_rows(data: bytes, fields: int) -> list[list[str]]:
 
 
 def encode_offsets(offsets: Mapping[TopicPartition, int]) -> bytes:
-    """recovery-point-, log-start- and replication-offset-checkpoint: `topic partition offset` in each row."""
+    """recovery-point-, log-start-, replication- and cleaner-offset-checkpoint: `topic partition offset` in each row."""
     return _encode_rows(f"{topic} {partition} {offset}" for (topic, partition), offset in sorted(offsets.items()))
 
 

@@ -20,6 +20,11 @@ def test_offset_checkpoints_have_a_row_for_each_partition() -> None:
     assert checkpoints.encode_offsets({}) == b"0\n0\n"
 
 
+def test_an_empty_checkpoint_is_one_that_apache_kafka_made_and_had_nothing_to_say_in() -> None:
+    assert checkpoints.decode_offsets(b"") == {}
+    assert checkpoints.decode_epochs(b"") == []
+
+
 def test_epoch_checkpoints_have_a_row_for_each_epoch() -> None:
     assert checkpoints.encode_epochs([(0, 0), (3, 17)]) == b"0\n2\n0 0\n3 17\n"
 
@@ -63,7 +68,7 @@ def test_epochs_survive_their_file(entries: list[tuple[int, int]]) -> None:
 @pytest.mark.parametrize(
     ("decode", "data"),
     [
-        (checkpoints.decode_offsets, b""),
+        (checkpoints.decode_offsets, b"\n"),
         (checkpoints.decode_offsets, b"1\n0\n"),
         (checkpoints.decode_offsets, b"0\nx\n"),
         (checkpoints.decode_offsets, b"0\n2\na 0 1\n"),
