@@ -210,6 +210,24 @@ def set_log_append_time(buf: bytearray | memoryview, pos: int, timestamp_ms: int
     _set_attributes(buf, pos, attributes)
 
 
+def build_empty_batch(header: BatchHeader) -> bytes:
+    """The batch without its records: compaction keeps one for what its header tells (Kafka's `writeEmptyHeader`)."""
+    out = bytearray(BATCH_HEADER_SIZE)
+    HEADER.pack_into(
+        out,
+        0,
+        *header._replace(
+            batch_length=_LEAST_LENGTH,
+            crc=0,
+            attributes=header.attributes & ~(CODEC_MASK | DELETE_HORIZON_FLAG),
+            base_timestamp=NO_TIMESTAMP,
+            records_count=0,
+        ),
+    )
+    _CRC.pack_into(out, 17, crc32c(memoryview(out)[21:]))
+    return bytes(out)
+
+
 def set_create_time(buf: bytearray | memoryview, pos: int) -> None:
     """Takes the log-append mark off the batch at `pos`, as a topic of create time does, and computes its CRC anew."""
     _set_attributes(buf, pos, _ATTRIBUTES.unpack_from(buf, pos + 21)[0] & ~LOG_APPEND_TIME_FLAG)

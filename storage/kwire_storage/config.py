@@ -20,6 +20,10 @@ class LogConfig:
     retention_ms: int = 604_800_000
     retention_bytes: int = -1
     cleanup_policy: str = "delete"
+    min_cleanable_dirty_ratio: float = 0.5
+    min_compaction_lag_ms: int = 0
+    max_compaction_lag_ms: int = NEVER
+    delete_retention_ms: int = 86_400_000
     file_delete_delay_ms: int = 60_000
     max_message_bytes: int = 1_048_588
     message_timestamp_type: str = CREATE_TIME

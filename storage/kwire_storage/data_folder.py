@@ -1,6 +1,6 @@
 """The data folder as a whole: whose it is, which logs are in it, and how its last stop went.
 
-Opening takes the lock, reads `meta.properties` (or writes it, for a new folder), reads the three offset checkpoints,
+Opening takes the lock, reads `meta.properties` (or writes it, for a new folder), reads the offset checkpoints,
 and consumes the mark of a clean stop: it is removed, durably, before anything can be written, so that a crash from here
 on is seen as one. Logs are opened one by one, since the settings of a topic are themselves in a log here; what is
 known of a log that was never opened is carried over into the checkpoints unchanged.
@@ -90,6 +90,8 @@ class DataFolder:
     clean_shutdown: bool
     found: set[TopicPartition]
     high_watermarks: dict[TopicPartition, int]
+    cleaned: dict[TopicPartition, int]
+    """Up to where compaction has come."""
     _recovery_points: dict[TopicPartition, int]
     _log_starts: dict[TopicPartition, int]
     _lock: DiskLock
@@ -130,6 +132,7 @@ class DataFolder:
                 clean_shutdown=clean,
                 found=set(filter(None, map(names.parse_partition_folder, listed))),
                 high_watermarks=_read_offsets(disk, listed, names.HIGH_WATERMARK_CHECKPOINT),
+                cleaned=_read_offsets(disk, listed, names.CLEANER_CHECKPOINT),
                 recovery_points=_read_offsets(disk, listed, names.RECOVERY_POINT_CHECKPOINT),
                 log_starts=_read_offsets(disk, listed, names.LOG_START_CHECKPOINT),
                 lock=lock,
@@ -225,7 +228,7 @@ class DataFolder:
 
     def _forget(self, key: TopicPartition) -> None:
         self.found.discard(key)
-        for known in (self.high_watermarks, self._recovery_points, self._log_starts):
+        for known in (self.high_watermarks, self.cleaned, self._recovery_points, self._log_starts):
             known.pop(key, None)
 
     # -- checkpoints
@@ -233,7 +236,7 @@ class DataFolder:
     def take_checkpoints(
         self, high_watermarks: Mapping[TopicPartition, int] | None = None
     ) -> dict[str, dict[TopicPartition, int]]:
-        """Recovery points, log starts and high watermarks as of now, of what is not given as it was: for `write`.
+        """Recovery points, log starts and all the others as of now, of what is not given as it was: for `write`.
 
         By file; a file that says the same already is left out. To write one means to sync, and a file system may write
         all that waits with it, so that nobody should have to for nothing. Of a folder that has failed there are none.
@@ -271,6 +274,7 @@ class DataFolder:
             names.RECOVERY_POINT_CHECKPOINT: self._recovery_points,
             names.LOG_START_CHECKPOINT: self._log_starts,
             names.HIGH_WATERMARK_CHECKPOINT: self.high_watermarks,
+            names.CLEANER_CHECKPOINT: self.cleaned,
         }
 
     def write(self, checkpoints: Mapping[str, Mapping[TopicPartition, int]]) -> None:

@@ -206,7 +206,7 @@ class Log:
             and position + size <= segment_bytes
             and last_offset <= segment.fits_until_offset
         )
-        if not fits and segment.must_roll(self._config, last_offset, size, timestamp, now_ms):
+        if not fits and rolling.must_roll(segment, self._config, last_offset, size, timestamp, now_ms):
             self.roll(now_ms)
             segment = self.segments[-1]
             file = segment.file

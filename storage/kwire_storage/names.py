@@ -3,11 +3,13 @@
     data/
       .lock .kafka_cleanshutdown meta.properties
       recovery-point-offset-checkpoint log-start-offset-checkpoint replication-offset-checkpoint
+      cleaner-offset-checkpoint
       orders-0/                       one folder for each partition: topic, "-", partition
         partition.metadata leader-epoch-checkpoint
         00000000000000000000.log      records; the name is the base offset, twenty digits
         00000000000000000000.index    .timeindex .txnindex beside it
         00000000000000004711.snapshot producer state up to, and without, that offset
+        *.deleted *.cleaned *.swap      on their way out, or in (swap.py)
       orders-0.<32 hex digits>-delete/  a deleted partition until its files are gone
       orders-0.<32 hex digits>-stray/   a partition whose topic the metadata does not know; kept
 
@@ -34,6 +36,7 @@ META_PROPERTIES = "meta.properties"
 RECOVERY_POINT_CHECKPOINT = "recovery-point-offset-checkpoint"
 LOG_START_CHECKPOINT = "log-start-offset-checkpoint"
 HIGH_WATERMARK_CHECKPOINT = "replication-offset-checkpoint"
+CLEANER_CHECKPOINT = "cleaner-offset-checkpoint"
 
 PARTITION_METADATA = "partition.metadata"
 LEADER_EPOCH_CHECKPOINT = "leader-epoch-checkpoint"

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from kwire_storage import durability, names, recovery
+from kwire_storage import durability, names, recovery, swap
 from kwire_storage.segment import Segment
 
 if TYPE_CHECKING:
@@ -49,6 +49,9 @@ def _list_folder(log: Log) -> tuple[list[int], list[int]]:
         disk.mkdir(path)
         log.folder_unsynced = True
         return [], []
+    if any(name.endswith(names.SWAP) for name in listed):
+        swap.complete(disk, path)
+        listed = disk.listdir(path)
     bases: set[int] = set()
     snapshots: list[int] = []
     indexes: list[tuple[int, str]] = []

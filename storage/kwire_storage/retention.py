@@ -83,12 +83,12 @@ def delete_oldest(log: Log, count: int, now_ms: int) -> None:
     log.recovery_point = max(log.recovery_point, log.bases[0])
 
 
-def delete_files(log: Log, segment: Segment, now_ms: int) -> None:
+def delete_files(log: Log, segment: Segment, now_ms: int, *, with_snapshot: bool = True) -> None:
     """Renames a segment's files, and its snapshot, for removal later."""
     log.newest_so_far.clear()
     due_ms = now_ms + log.config.file_delete_delay_ms
     paths = [segment.path + suffix for suffix in names.SEGMENT_SUFFIXES]
-    if segment.base_offset in log.snapshot_offsets and segment.base_offset != log.log_end_offset:
+    if with_snapshot and segment.base_offset in log.snapshot_offsets and segment.base_offset != log.log_end_offset:
         log.snapshot_offsets.remove(segment.base_offset)
         paths.append(segment.path + names.SNAPSHOT)
     renamed = []

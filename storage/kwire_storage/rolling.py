@@ -6,7 +6,9 @@ from contextlib import suppress
 from typing import TYPE_CHECKING
 
 from kwire_storage import durability, names
+from kwire_storage.config import LogConfig
 from kwire_storage.errors import StorageError
+from kwire_storage.index import OFFSET_ENTRY_BYTES, TIME_ENTRY_BYTES
 from kwire_storage.segment import Segment
 
 if TYPE_CHECKING:
@@ -27,13 +29,43 @@ def activate(log: Log, now_ms: int) -> None:
     log.is_active = True
 
 
+def must_roll(segment: Segment, config: LogConfig, last_offset: int, size: int, timestamp_ms: int, now_ms: int) -> bool:
+    """Whether such a batch, ending at that offset, goes to a new segment (LogSegment.shouldRoll).
+
+    That time and index allow more is remembered for the batches to come, in `fits_until_ms`.
+    """
+    file_size = segment.file.size
+    if file_size > 0 and (
+        file_size + size > config.segment_bytes or _age_ms(segment, now_ms, timestamp_ms) > config.segment_ms
+    ):
+        return True
+    room = min(
+        config.segment_index_bytes // OFFSET_ENTRY_BYTES - len(segment.index.offsets),
+        config.segment_index_bytes // TIME_ENTRY_BYTES - 1 - len(segment.time_index.offsets),
+    )
+    if room <= 0 or last_offset > segment.fits_until_offset:
+        return True
+    if segment.rolling_timestamp is not None and segment.rolling_timestamp >= 0:
+        segment.index_room = room
+        segment.fits_until_ms = segment.rolling_timestamp + config.segment_ms
+    return False
+
+
+def _age_ms(segment: Segment, now_ms: int, timestamp_ms: int) -> int:
+    """How long the segment has been filled: by its records' clock if they have one, else by ours."""
+    filled_since = segment.rolling_timestamp
+    if filled_since is not None and filled_since >= 0 and timestamp_ms >= 0:
+        return timestamp_ms - filled_since
+    return now_ms - segment.created_ms
+
+
 def maybe_roll(log: Log, now_ms: int) -> bool:
     """See `Log.maybe_roll`."""
     if not log.active.size:
         return False
     if not log.is_active:
         activate(log, now_ms)
-    if log.active.age_ms(now_ms, now_ms) <= log.config.segment_ms:
+    if _age_ms(log.active, now_ms, now_ms) <= log.config.segment_ms:
         return False
     roll(log, now_ms)
     return True

@@ -1,17 +1,26 @@
-"""Walking over batch headers in a file, a few small reads for each step and never a whole batch."""
+"""Walking over the batches of a file: over their headers by a few small reads, or over all of it in large ones."""
 
 from __future__ import annotations
 
 import struct
 from collections.abc import Iterator
 
-from kwire_protocol.records import BATCH_HEADER_SIZE, LENGTH_OVERHEAD, BatchHeader, read_header
+from kwire_protocol.records import (
+    BATCH_HEADER_SIZE,
+    LENGTH_OVERHEAD,
+    BatchHeader,
+    InvalidBatch,
+    check_batch,
+    read_header,
+)
 
 from kwire_storage.errors import CorruptLogError
 from kwire_storage.files import File
 
 # A look-up ends within one index interval (4 KiB unless configured) and one batch, so this is mostly one read.
 _CHUNK_BYTES = 8192
+
+_LARGE_CHUNK_BYTES = 1 << 20
 
 # base offset, batch length, (leader epoch, magic, CRC, attributes), last offset delta
 _PLACE = struct.Struct(">qi11xi")
@@ -55,3 +64,31 @@ def scan_headers(file: File, position: int, end: int) -> Iterator[tuple[int, Bat
         header = read_header(data, at)
         yield position, header
         position += header.size_in_bytes
+
+
+def scan_batches(file: File, end: int) -> Iterator[tuple[memoryview, BatchHeader]]:
+    """Every batch of the file's first `end` bytes, whole and with a CRC that was right.
+
+    Raises CorruptLogError where no such batch is.
+    """
+    position = 0
+    wanted = _LARGE_CHUNK_BYTES
+    while position < end:
+        data = memoryview(file.read(position, min(wanted, end - position)))
+        at = 0
+        wanted = _LARGE_CHUNK_BYTES
+        while at < len(data):
+            try:
+                header = read_header(data, at)
+                size = header.size_in_bytes
+                if at + size > len(data) and position + at + size <= end:
+                    wanted = max(size, _LARGE_CHUNK_BYTES)
+                    break
+                check_batch(data, header, at)
+            except InvalidBatch as error:
+                if len(data) - at < BATCH_HEADER_SIZE and position + len(data) < end:
+                    break
+                raise CorruptLogError(f"{position + at}: {error}") from error
+            yield data[at : at + size], header
+            at += size
+        position += at

@@ -14,7 +14,6 @@ from array import array
 from bisect import bisect_left, bisect_right
 
 from kwire_storage import names
-from kwire_storage.config import LogConfig
 from kwire_storage.errors import CorruptLogError
 from kwire_storage.files import Disk, File
 from kwire_storage.index import OFFSET_ENTRY_BYTES, TIME_ENTRY_BYTES, OffsetIndex, TimeIndex
@@ -36,7 +35,6 @@ class Segment:
         "_disk",
         "_file",
         "_index",
-        "_index_room",
         "_read_ends",
         "_recent_bases",
         "_recent_lasts",
@@ -50,6 +48,7 @@ class Segment:
         "fits_until_ms",
         "fits_until_offset",
         "index_interval_bytes",
+        "index_room",
         "indexes_dirty",
         "max_timestamp",
         "offset_of_max_timestamp",
@@ -78,8 +77,9 @@ class Segment:
         self.offset_of_max_timestamp = self.base_offset
         self.rolling_timestamp: int | None = None
         self.fits_until_ms = _NO_TIMESTAMP
-        """Up to this timestamp, `must_roll` need not be asked about a batch that fits by its size and its offsets."""
-        self._index_room = 0
+        """Up to this timestamp, `rolling.must_roll` need not be asked about a batch that fits by size and offsets."""
+        self.index_room = 0
+        """How many more entries its indexes take until it must be."""
         self.bytes_since_index = 0
         # Arrays: as lists of int objects they would be the largest part of a partition's memory.
         self._recent_bases = array("q")
@@ -171,7 +171,7 @@ class Segment:
         self._index, self._time_index = OffsetIndex(), TimeIndex()
         for position, header in scan_headers(self.file, 0, self.size):
             self.note(header.base_offset, header.last_offset, position, header.size_in_bytes, header.max_timestamp)
-        self._forget_recent()
+        self.forget_recent()
         self.indexes_dirty = True
 
     def save_indexes(self) -> list[str]:
@@ -201,7 +201,7 @@ class Segment:
             self.offset_of_max_timestamp = time_index.offsets[-1] + self.base_offset
         was_dirty, entries = self.indexes_dirty, len(index)
         self.bytes_since_index = 0
-        self._forget_recent()
+        self.forget_recent()
         if file.size:
             _, first = next(scan_headers(file, 0, file.size))
             self.rolling_timestamp = first.max_timestamp
@@ -215,10 +215,14 @@ class Segment:
         if last_offset >= end_offset:
             raise CorruptLogError(f"{self.path}: records up to {last_offset}, the end was to be {end_offset}")
 
+    def adopt(self, file: File) -> None:
+        """Takes an open file for its own, whatever its name is for the time being."""
+        self._file = file
+
     def seal(self) -> list[str]:
         """Nothing more will be appended; returns the files written, for whoever must sync them."""
         written = self.save_indexes()
-        self._forget_recent()
+        self.forget_recent()
         return written
 
     def last_offset_in_file(self) -> int:
@@ -249,8 +253,8 @@ class Segment:
             self.index.append(last_offset - self.base_offset, position)
             self.time_index.maybe_append(self.max_timestamp, self.offset_of_max_timestamp - self.base_offset)
             self.bytes_since_index = 0
-            self._index_room -= 1
-            if not self._index_room:
+            self.index_room -= 1
+            if not self.index_room:
                 self.fits_until_ms = _NO_TIMESTAMP
         self.bytes_since_index += size
         recent = self._recent_bases
@@ -261,7 +265,8 @@ class Segment:
             half = _RECENT_BATCHES // 2
             del recent[:half], self._recent_lasts[:half], self._recent_positions[:half]
 
-    def _forget_recent(self) -> None:
+    def forget_recent(self) -> None:
+        """Nothing more will be appended: what is remembered of the newest batches is not worth its memory."""
         del self._recent_bases[:], self._recent_lasts[:], self._recent_positions[:]
         self._read_ends.clear()
 
@@ -358,35 +363,7 @@ class Segment:
         relative = self.index.offset_at_or_after(end_position)
         return None if relative is None else relative + self.base_offset
 
-    # -- rolling
-
-    def must_roll(self, config: LogConfig, last_offset: int, size: int, timestamp_ms: int, now_ms: int) -> bool:
-        """Whether such a batch, ending at that offset, goes to a new segment (LogSegment.shouldRoll).
-
-        That time and index allow more is remembered for the batches to come, in `fits_until_ms`.
-        """
-        file_size = self.file.size
-        if file_size > 0 and (
-            file_size + size > config.segment_bytes or self.age_ms(now_ms, timestamp_ms) > config.segment_ms
-        ):
-            return True
-        room = min(
-            config.segment_index_bytes // OFFSET_ENTRY_BYTES - len(self.index.offsets),
-            config.segment_index_bytes // TIME_ENTRY_BYTES - 1 - len(self.time_index.offsets),
-        )
-        if room <= 0 or last_offset > self.fits_until_offset:
-            return True
-        if self.rolling_timestamp is not None and self.rolling_timestamp >= 0:
-            self._index_room = room
-            self.fits_until_ms = self.rolling_timestamp + config.segment_ms
-        return False
-
-    def age_ms(self, now_ms: int, timestamp_ms: int) -> int:
-        """How long the segment has been filled: by its records' clock if they have one, else by ours."""
-        filled_since = self.rolling_timestamp
-        if filled_since is not None and filled_since >= 0 and timestamp_ms >= 0:
-            return timestamp_ms - filled_since
-        return now_ms - self.created_ms
+    # -- times
 
     @property
     def largest_timestamp(self) -> int:
@@ -397,3 +374,10 @@ class Segment:
                 self.max_timestamp = timestamps[-1]
                 self.offset_of_max_timestamp = self.time_index.offsets[-1] + self.base_offset
         return self.max_timestamp
+
+    @property
+    def first_timestamp_ms(self) -> int:
+        """The timestamp of the first batch; -1 where there is none."""
+        if self.rolling_timestamp is None and self.size:
+            self.rolling_timestamp = next(scan_headers(self.file, 0, self.size))[1].max_timestamp
+        return -1 if self.rolling_timestamp is None else self.rolling_timestamp

@@ -1,0 +1,261 @@
+"""Compaction: writing segments anew with the latest record of each key, as Kafka's log cleaner does.
+
+    begin (log's thread) -> write (a worker thread, step by step) -> the steps of `swap.py`, by turns in both
+
+A cleaning reads the dirty stretch, from where the last one ended, into a map of keys (`key_map.py`), as far as memory
+allows; then it writes everything up to the end of that stretch anew (`cleaning.py` decides what stays), small
+neighbours into one segment. Nothing that a reader or an appender sees changes before the swap.
+
+The active segment, what is not older than `min.compaction.lag.ms` and what is above the last stable offset are not
+touched.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Generator, Iterator
+from typing import TYPE_CHECKING, NamedTuple
+
+import attrs
+from kwire_protocol.records import BatchHeader, read_header
+
+from kwire_storage import names
+from kwire_storage.cleaning import Cleaning, LastRecord, Transactions
+from kwire_storage.errors import CorruptLogError
+from kwire_storage.key_map import KeyMap
+from kwire_storage.scan import scan_batches
+from kwire_storage.segment import Segment
+from kwire_storage.swap import sync_file
+from kwire_storage.txn_index import AbortedTxn, encode_aborted
+
+if TYPE_CHECKING:
+    from kwire_storage.files import Disk, File
+    from kwire_storage.log import Log
+
+MAX_OFFSETS_IN_SEGMENT = 2**31 - 1
+_WRITE_BYTES = 1 << 20
+
+
+class AbandonedError(Exception):
+    """A cleaning was told to end."""
+
+
+class Dirt(NamedTuple):
+    """What a cleaning would find: offsets `first_dirty..end` were never compared with what came before them."""
+
+    first_dirty_offset: int
+    end_offset: int
+    clean_bytes: int
+    dirty_bytes: int
+    dirty_since_ms: int | None
+    """When the oldest dirty record was written, by the clock of the records; None without any."""
+
+    @property
+    def ratio(self) -> float:
+        total = self.clean_bytes + self.dirty_bytes
+        return self.dirty_bytes / total if total else 0.0
+
+
+def measure(log: Log, cleaned_up_to: int, last_stable_offset: int, now_ms: int) -> Dirt:
+    """`cleaned_up_to` is the end of the last cleaning, 0 without one (Kafka's `LogCleanerManager.cleanableOffsets`)."""
+    log_start = log.bases[0]
+    first_dirty = cleaned_up_to if log_start <= cleaned_up_to <= log.active.base_offset else log_start
+    end = min(log.active.base_offset, last_stable_offset)
+    clean = dirty = 0
+    since: int | None = None
+    for segment, segment_end in log.segments_from(log_start):
+        if segment is log.active or segment_end > end:
+            break
+        if segment_end <= first_dirty:
+            clean += segment.size
+            continue
+        written_ms = segment.largest_timestamp if segment.largest_timestamp >= 0 else segment.created_ms
+        if log.config.min_compaction_lag_ms > 0 and written_ms > now_ms - log.config.min_compaction_lag_ms:
+            end = segment.base_offset
+            break
+        dirty += segment.size
+        if since is None and segment.size:
+            since = segment.first_timestamp_ms
+    return Dirt(first_dirty, max(_boundary(log, end), first_dirty), clean, dirty, since)
+
+
+def _boundary(log: Log, offset: int) -> int:
+    """The largest beginning of a segment up to the offset: whole segments are cleaned."""
+    return max((base for base in log.bases if base <= offset), default=log.bases[0])
+
+
+@attrs.frozen(eq=False)
+class Source:
+    """A sealed segment as it was when the cleaning began."""
+
+    segment: Segment
+    end_offset: int
+    size: int
+    file: File
+    index_bytes: int
+    time_index_bytes: int
+
+
+@attrs.define(eq=False)
+class Group:
+    """Neighbours that become one segment; `cleaned` is that segment once it is written."""
+
+    sources: list[Source]
+    cleaned: Segment | None = None
+    unsynced_files: list[str] = attrs.field(factory=list)
+
+    @property
+    def base_offset(self) -> int:
+        return self.sources[0].segment.base_offset
+
+
+@attrs.define(eq=False)
+class Compaction:
+    """One cleaning of one log. `end_offset` and `groups` are known when everything is written."""
+
+    disk: Disk
+    path: str
+    sources: list[Source]
+    aborted: list[AbortedTxn]
+    first_dirty_offset: int
+    end_offset: int
+    last_records: dict[int, LastRecord]
+    now_ms: int
+    delete_retention_ms: int
+    map_bytes: int
+    truncations: int
+    segment_bytes: int
+    segment_index_bytes: int
+    index_interval_bytes: int
+    groups: list[Group] = attrs.field(factory=list)
+    read_bytes: int = 0
+    written_bytes: int = 0
+    is_abandoned: bool = False
+    """To be set, from any thread, to have `write` end soon."""
+
+    @classmethod
+    def begin(cls, log: Log, dirt: Dirt, *, now_ms: int, map_bytes: int) -> Compaction:
+        """In the log's thread; opens the segments' files."""
+        config = log.config
+        return cls(
+            disk=log.disk,
+            path=log.path,
+            sources=[
+                Source(
+                    segment,
+                    end_offset,
+                    segment.size,
+                    segment.file,
+                    len(segment.index.to_bytes()),
+                    len(segment.time_index.to_bytes()),
+                )
+                for segment, end_offset in log.segments_from(log.bases[0])
+                if end_offset <= dirt.end_offset and segment is not log.active
+            ],
+            # A transaction stands where its marker does, which may be beyond what is cleaned.
+            aborted=[aborted for segment in log.segments for aborted in segment.aborted],
+            first_dirty_offset=dirt.first_dirty_offset,
+            end_offset=dirt.end_offset,
+            last_records={entry.producer_id: LastRecord.of(entry) for entry in log.producers.entries.values()},
+            now_ms=now_ms,
+            delete_retention_ms=config.delete_retention_ms,
+            map_bytes=map_bytes,
+            truncations=log.truncations,
+            segment_bytes=config.segment_bytes,
+            segment_index_bytes=config.segment_index_bytes,
+            index_interval_bytes=config.index_interval_bytes,
+        )
+
+    def write(self) -> Iterator[int]:
+        """In a worker thread: writes and syncs everything; yields the bytes read or written since the last time.
+
+        Raises AbandonedError, CorruptLogError for a segment that cannot be read, OSError when the disk refuses; in each
+        case what was written is to be discarded (`swap.discard`).
+        """
+        keys = yield from self._read_keys()
+        self.end_offset = keys.end_offset
+        transactions = Transactions(self.aborted)
+        cleaning = Cleaning(keys, transactions, self.last_records, self.now_ms, self.delete_retention_ms)
+        self.groups = [Group(sources) for sources in self._grouped()]
+        for group in self.groups:
+            yield from self._clean(group, cleaning)
+        self.disk.sync_dir(self.path)
+
+    def _read_keys(self) -> Generator[int, None, KeyMap]:
+        keys = KeyMap(self.map_bytes, self.first_dirty_offset)
+        reading = Cleaning(keys, Transactions(self.aborted), {}, self.now_ms, self.delete_retention_ms)
+        for source in self.sources:
+            if source.end_offset <= self.first_dirty_offset:
+                continue
+            for batch, header in self._batches(source):
+                yield len(batch)
+                if header.next_offset <= self.first_dirty_offset:
+                    continue
+                if not reading.note_keys(batch, header, self.first_dirty_offset):
+                    return keys
+            keys.end_offset = source.end_offset
+        return keys
+
+    def _batches(self, source: Source) -> Iterator[tuple[memoryview, BatchHeader]]:
+        try:
+            for batch, header in scan_batches(source.file, source.size):
+                if self.is_abandoned:
+                    raise AbandonedError
+                self.read_bytes += len(batch)
+                yield batch, header
+        except CorruptLogError as error:
+            raise CorruptLogError(f"{source.segment.path}{names.LOG} at {error}") from error
+
+    def _grouped(self) -> Iterator[list[Source]]:
+        """Neighbours that fit into one segment together, by bytes, index entries and offsets."""
+        group: list[Source] = []
+        for source in self.sources:
+            if source.segment.base_offset >= self.end_offset:
+                break
+            together = [*group, source]
+            if group and not (
+                sum(it.size for it in together) <= self.segment_bytes
+                and sum(it.index_bytes for it in together) <= self.segment_index_bytes
+                and sum(it.time_index_bytes for it in together) <= self.segment_index_bytes
+                and source.end_offset - 1 - group[0].segment.base_offset <= MAX_OFFSETS_IN_SEGMENT
+            ):
+                yield group
+                together = [source]
+            group = together
+        if group:
+            yield group
+
+    def _clean(self, group: Group, cleaning: Cleaning) -> Iterator[int]:
+        first = group.sources[0].segment
+        path = first.path + names.LOG + names.CLEANED
+        self.disk.remove(path)
+        file = self.disk.open_append(path)
+        newest_ms = group.sources[-1].segment.created_ms
+        segment = Segment(self.disk, self.path, first.base_offset, self.index_interval_bytes, newest_ms)
+        segment.begin_rebuild()
+        segment.adopt(file)
+        pending = bytearray()
+        for source in group.sources:
+            for batch, header in self._batches(source):
+                kept = cleaning.clean(batch, header)
+                if kept is not None:
+                    now = header if kept is batch else read_header(kept)
+                    position = file.size + len(pending)
+                    segment.note(now.base_offset, now.last_offset, position, len(kept), now.max_timestamp)
+                    pending += kept
+                    if len(pending) >= _WRITE_BYTES:
+                        self._write_out(file, pending)
+                yield len(batch)
+        self._write_out(file, pending)
+        file.sync()
+        for aborted in cleaning.transactions.take_kept():
+            segment.add_aborted(aborted)
+        # It is there even when it says nothing: as the sign that the old one does not count any more.
+        self.disk.write_bytes(first.path + names.TXN_INDEX + names.SWAP, encode_aborted(segment.aborted))
+        sync_file(self.disk, first.path + names.TXN_INDEX + names.SWAP)
+        segment.forget_recent()
+        group.cleaned = segment
+
+    def _write_out(self, file: File, pending: bytearray) -> None:
+        file.append(pending)
+        self.written_bytes += len(pending)
+        pending.clear()

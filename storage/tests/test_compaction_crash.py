@@ -1,0 +1,124 @@
+"""A cleaning that is cut off at every single step of the disk: nothing is lost, doubled or brought back."""
+
+from __future__ import annotations
+
+import pytest
+from kwire_storage import swap
+from kwire_storage.log import Log
+from kwire_storage.memory_disk import MemoryDisk
+
+from storage.tests.compacting import COMPACTED, compact, pairs, put, steps, table
+from storage.tests.logs import end_transaction, open_log, read_all
+
+
+class PowerCutError(Exception):
+    """At this point the lights go out."""
+
+
+def filled(disk: MemoryDisk) -> Log:
+    log = open_log(disk, COMPACTED)
+    for number in range(45):
+        put(log, (f"k{number % 4}", str(number)), (f"once{number}", None if number % 3 else "here"))
+        if number % 9 == 4:
+            put(log, ("k0", "aborted"), producer_id=7, sequence=number, transactional=True)
+            end_transaction(log, 7, commit=False)
+    log.roll(0)
+    put(log, ("k1", "last"))
+    log.flush()
+    return log
+
+
+def operations_of_a_cleaning() -> int:
+    disk = MemoryDisk()
+    log = filled(disk)
+    count = 0
+
+    def counted(_name: str, _path: str) -> None:
+        nonlocal count
+        count += 1
+
+    disk.before_operation = counted
+    compact(log)
+    return count
+
+
+@pytest.mark.parametrize("way", ["crash", "kill"])
+def test_a_cleaning_may_end_at_any_operation(way: str) -> None:
+    total = operations_of_a_cleaning()
+    assert total > 40
+    for stop_at in range(total):
+        disk = MemoryDisk()
+        log = filled(disk)
+        before, aborted_before = pairs(log), [txn for segment in log.segments for txn in segment.aborted]
+        expected, end_offset = table(committed(before)), log.log_end_offset
+        left = stop_at
+
+        def cut(_name: str, _path: str) -> None:
+            nonlocal left
+            if left == 0:
+                raise PowerCutError
+            left -= 1
+
+        disk.before_operation = cut
+        with pytest.raises(PowerCutError):
+            compact(log)
+        disk.before_operation = None
+        after = disk.crash() if way == "crash" else disk.kill()
+        reopened = open_log(after, COMPACTED, clean=False, recovery_point=log.recovery_point)
+        assert reopened.recovery is None or reopened.recovery.cut_bytes == 0, stop_at
+        assert reopened.log_end_offset == end_offset, stop_at
+        rows = pairs(reopened)
+        assert set(rows) <= set(before), stop_at
+        assert table(committed(rows)) == expected, stop_at
+        offsets = [base for base, _ in read_all(reopened)]
+        assert offsets == sorted(set(offsets)), stop_at
+        told = [txn for segment in reopened.segments for txn in segment.aborted]
+        for offset, _, value in rows:
+            if value == "aborted":
+                assert any(txn.first_offset <= offset <= txn.last_offset for txn in told), stop_at
+        assert set(told) <= set(aborted_before), stop_at
+        leftovers = [name for name in after.listdir("orders-0") if name.endswith((".swap", ".cleaned", ".deleted"))]
+        assert leftovers == [], stop_at
+        # And it goes on from there.
+        put(reopened, ("k1", "after"))
+        compact(reopened)
+        assert table(committed(pairs(reopened))) == {**expected, "k1": "after"}
+
+
+def committed(rows: list[tuple[int, str, str | None]]) -> list[tuple[int, str, str | None]]:
+    return [row for row in rows if row[2] != "aborted"]
+
+
+def test_completing_a_swap_may_itself_be_cut_off_at_any_operation() -> None:
+    def interrupted() -> MemoryDisk:
+        """A disk after the swap was committed."""
+        disk = MemoryDisk()
+        log = filled(disk)
+        cleaning = steps(log)
+        swap.commit(cleaning)
+        swap.sync(cleaning)
+        return disk.crash()
+
+    reference = open_log(interrupted(), COMPACTED, clean=False)
+    expected = pairs(reference)
+    for stop_at in range(200):
+        disk = interrupted()
+        left = stop_at
+
+        def cut(_name: str, _path: str) -> None:
+            nonlocal left
+            if left == 0:
+                raise PowerCutError
+            left -= 1
+
+        disk.before_operation = cut
+        try:
+            open_log(disk, COMPACTED, clean=False)
+        except PowerCutError:
+            disk.before_operation = None
+            assert pairs(open_log(disk.crash(), COMPACTED, clean=False)) == expected, stop_at
+            assert pairs(open_log(disk.kill(), COMPACTED, clean=False)) == expected, stop_at
+        else:
+            assert stop_at > 10
+            return
+    raise AssertionError("an opening takes more than 200 operations")
