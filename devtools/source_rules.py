@@ -89,6 +89,7 @@ ALLOWED = (
     _may("kwire/connection.py", "network", "receives from its socket"),
     _may("kwire/outbox.py", "network surroundings", "sends and sendfiles on its socket"),
     _may("kwire/running.py", "surroundings threads", "ends on a signal; syncs side by side at a stop"),
+    _may("kwire/log_cleaner.py", "clock", "pauses as long as it works"),
     _may("kwire/cli/", "disk", "reads the configuration file that the user names"),
     _may("kwire/testing/", "disk threads", "a broker in a thread on a temporary folder"),
 )

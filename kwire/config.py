@@ -70,6 +70,10 @@ class ServerConfig:
     producer_id_expiration_ms: int
 
     log_flush_offset_checkpoint_interval_ms: int
+    log_cleaner_backoff_ms: int
+    log_cleaner_dedupe_buffer_size: int
+    log_cleaner_enable: bool
+    log_cleaner_io_max_bytes_per_second: float
     log_retention_check_interval_ms: int
 
     group_initial_rebalance_delay_ms: int
@@ -135,6 +139,10 @@ class ServerConfig:
             num_partitions=read.int("num.partitions"),
             producer_id_expiration_ms=read.int("producer.id.expiration.ms"),
             log_flush_offset_checkpoint_interval_ms=read.int("log.flush.offset.checkpoint.interval.ms"),
+            log_cleaner_backoff_ms=read.int("log.cleaner.backoff.ms"),
+            log_cleaner_dedupe_buffer_size=read.int("log.cleaner.dedupe.buffer.size"),
+            log_cleaner_enable=read.flag("log.cleaner.enable"),
+            log_cleaner_io_max_bytes_per_second=read.float("log.cleaner.io.max.bytes.per.second"),
             log_retention_check_interval_ms=read.int("log.retention.check.interval.ms"),
             group_initial_rebalance_delay_ms=read.int("group.initial.rebalance.delay.ms"),
             group_max_session_timeout_ms=read.int("group.max.session.timeout.ms"),
@@ -167,6 +175,11 @@ class _Reader:
     def int(self, name: str) -> int:
         value = self.value(name)
         assert isinstance(value, int)
+        return value
+
+    def float(self, name: str) -> float:
+        value = self.value(name)
+        assert isinstance(value, float)
         return value
 
     def flag(self, name: str) -> bool:

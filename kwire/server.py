@@ -21,6 +21,7 @@ from kwire import housekeeping
 from kwire.broker import Broker
 from kwire.config import Listener, ServerConfig
 from kwire.connection import Connection
+from kwire.log_cleaner import LogCleaner
 from kwire.metadata.image import Changes
 from kwire.processor import Processor
 
@@ -99,6 +100,7 @@ class Server:
                 nursery.start_soon(housekeeping.run, self.broker)
                 nursery.start_soon(self.broker.flusher.run)
                 nursery.start_soon(self.broker.groups.run)
+                nursery.start_soon(LogCleaner(self.broker).run)
                 for listener in self.listeners:
                     nursery.start_soon(self._accept, listener)
                 nursery.start_soon(self._reap_idle)

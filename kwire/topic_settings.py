@@ -49,7 +49,7 @@ def topic_rules(values: Mapping[str, Value]) -> TopicRules:
 
 
 def log_config(values: Mapping[str, Value], *, producer_id_expiration_ms: int) -> LogConfig:
-    """How the log rolls, is flushed and retained."""
+    """How the log rolls, is flushed, retained and compacted."""
     return LogConfig(
         segment_bytes=cast("int | None", values["internal.segment.bytes"]) or _number(values, "segment.bytes"),
         segment_ms=_number(values, "segment.ms"),
@@ -58,6 +58,10 @@ def log_config(values: Mapping[str, Value], *, producer_id_expiration_ms: int) -
         retention_ms=_number(values, "retention.ms"),
         retention_bytes=_number(values, "retention.bytes"),
         cleanup_policy=",".join(cast("tuple[str, ...]", values["cleanup.policy"])),
+        min_cleanable_dirty_ratio=cast(float, values["min.cleanable.dirty.ratio"]),
+        min_compaction_lag_ms=_number(values, "min.compaction.lag.ms"),
+        max_compaction_lag_ms=_number(values, "max.compaction.lag.ms"),
+        delete_retention_ms=_number(values, "delete.retention.ms"),
         file_delete_delay_ms=_number(values, "file.delete.delay.ms"),
         max_message_bytes=_number(values, "max.message.bytes"),
         message_timestamp_type=cast(str, values["message.timestamp.type"]),

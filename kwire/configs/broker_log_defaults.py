@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Final
 
 from kwire.configs.definition import table
-from kwire.configs.rows import BOOLEAN, CLUSTER_WIDE, DOUBLE, INT, LIST, LONG, MAX_LONG, STRING, row
+from kwire.configs.rows import BOOLEAN, CLUSTER_WIDE, DOUBLE, INT, LIST, LONG, MAX_DOUBLE, MAX_LONG, STRING, row
 from kwire.configs.validators import ListOf, OneOf, Range, RangeOr
 
 LOG_DEFAULT_CONFIGS: Final = table(
@@ -42,11 +42,36 @@ LOG_DEFAULT_CONFIGS: Final = table(
         CLUSTER_WIDE,
     ),
     row(
+        "log.cleaner.backoff.ms",
+        LONG,
+        15_000,
+        Range(0),
+        "How often it is looked whether a compacted log has become dirty enough to be cleaned.",
+        CLUSTER_WIDE,
+    ),
+    row(
+        "log.cleaner.dedupe.buffer.size",
+        LONG,
+        134_217_728,
+        None,
+        "The most memory, in bytes, for the keys of one cleaning; what does not fit is left to the next.",
+        CLUSTER_WIDE,
+    ),
+    row(
         "log.cleaner.delete.retention.ms",
         LONG,
         86_400_000,
         Range(0),
         "Default of the topic configuration delete.retention.ms.",
+        CLUSTER_WIDE,
+    ),
+    row("log.cleaner.enable", BOOLEAN, True, None, "Whether logs are compacted at all."),
+    row(
+        "log.cleaner.io.max.bytes.per.second",
+        DOUBLE,
+        MAX_DOUBLE,
+        None,
+        "The most bytes a second that a cleaning reads and writes.",
         CLUSTER_WIDE,
     ),
     row(

@@ -1,0 +1,244 @@
+"""The cleaner of a broker: when a log is dirty enough, what it does to it, and what it leaves alone."""
+
+from __future__ import annotations
+
+import errno
+import logging
+import os
+from collections.abc import Awaitable, Callable
+
+import attrs
+import pytest
+import trio
+import trio.testing
+from kwire_protocol.messages.create_topics import CreatableTopic, CreatableTopicConfig, CreateTopicsRequest
+from kwire_protocol.messages.delete_topics import DeleteTopicsRequest
+from kwire_protocol.records import Record, build_batch, iter_records, read_header
+from kwire_storage.memory_disk import MemoryDisk
+
+from kwire.broker import Broker
+from kwire.clock import SystemClock
+from kwire.config import load_config
+from kwire.log_cleaner import LogCleaner
+from kwire.partition import Partition
+
+TOPIC = "table"
+
+
+@attrs.define(eq=False)
+class Scene:
+    """A broker with one compacted topic, and a clock that stands still."""
+
+    disk: MemoryDisk
+    broker: Broker
+    cleaner: LogCleaner
+    now_ms: int = 1_000_000
+
+    @property
+    def partition(self) -> Partition:
+        return self.broker.partitions.find(TOPIC, 0)
+
+    @property
+    def cleaned(self) -> int:
+        return self.broker.folder.cleaned.get((TOPIC, 0), 0)
+
+    def put(self, *keys: str) -> None:
+        """A batch with these keys, and a new segment after it."""
+        batch = memoryview(
+            bytearray(build_batch([Record(0, self.now_ms, key.encode(), os.urandom(20)) for key in keys]))
+        )
+        self.partition.append(batch, read_header(batch), acks=1, now_ms=self.now_ms)
+        self.partition.log.roll(self.now_ms)
+
+    def offsets(self) -> list[int]:
+        return [record.offset for _, piece in self.partition.log.batches() for record in iter_records(piece.read())]
+
+
+@attrs.define
+class StandingClock(SystemClock):
+    """`at_ms` is the time until somebody sets it."""
+
+    at_ms: int = 1_000_000
+
+    def now_ms(self) -> int:
+        return self.at_ms
+
+
+def with_broker(scenario: Callable[[Scene], Awaitable[None]], **settings: str) -> None:
+    disk = MemoryDisk()
+    broker = Broker.open(load_config(), disk, StandingClock())
+    configs = {"cleanup.policy": "compact", **{name.replace("_", "."): value for name, value in settings.items()}}
+    broker.metadata.create_topics(
+        CreateTopicsRequest(
+            [CreatableTopic(TOPIC, 1, 1, configs=[CreatableTopicConfig(*it) for it in configs.items()])], 1000
+        )
+    )
+
+    async def main() -> None:
+        await scenario(Scene(disk, broker, LogCleaner(broker)))
+
+    trio.run(main, clock=trio.testing.MockClock(autojump_threshold=0))
+    broker.close()
+
+
+def test_a_log_is_cleaned_once_its_dirty_part_is_large_enough() -> None:
+    async def scenario(scene: Scene) -> None:
+        scene.put("a", "b")
+        assert await scene.cleaner.clean_all() == 1
+        assert scene.cleaned == 2
+        scene.put("a")
+        assert await scene.cleaner.clean_all() == 0, "a third of it is dirty, and half is asked for"
+        scene.put("a")
+        scene.put("a")
+        assert await scene.cleaner.clean_all() == 1
+        assert scene.offsets() == [1, 4]
+        assert scene.cleaned == 5
+
+    with_broker(scenario)
+
+
+def test_what_is_dirty_for_too_long_is_cleaned_however_little_it_is() -> None:
+    async def scenario(scene: Scene) -> None:
+        scene.put("a", "b", "c", "d", "e", "f")
+        await scene.cleaner.clean_all()
+        scene.put("a")
+        clock = scene.broker.clock
+        assert isinstance(clock, StandingClock)
+        clock.at_ms += 5_000
+        assert await scene.cleaner.clean_all() == 0
+        clock.at_ms += 1
+        assert await scene.cleaner.clean_all() == 1
+        assert scene.offsets() == [1, 2, 3, 4, 5, 6]
+
+    with_broker(scenario, max_compaction_lag_ms="5000", segment_ms="1000")
+
+
+def test_a_topic_that_is_not_compacted_is_left_alone() -> None:
+    async def scenario(scene: Scene) -> None:
+        scene.put("a")
+        scene.put("a")
+        assert await scene.cleaner.clean_all() == 0
+        assert scene.offsets() == [0, 1]
+
+    with_broker(scenario, cleanup_policy="delete")
+
+
+def test_where_it_came_to_outlives_a_restart() -> None:
+    async def scenario(scene: Scene) -> None:
+        scene.put("a", "b")
+        await scene.cleaner.clean_all()
+        scene.broker.folder.write(scene.broker.take_checkpoints())
+        again = Broker.open(load_config(), scene.disk.kill(), StandingClock())
+        assert again.folder.cleaned == {(TOPIC, 0): 2}
+        assert await LogCleaner(again).clean_all() == 0
+        again.close()
+
+    with_broker(scenario)
+
+
+def test_a_damaged_log_is_named_once_and_then_left_alone(caplog: pytest.LogCaptureFixture) -> None:
+    async def scenario(scene: Scene) -> None:
+        scene.put("a")
+        scene.put("a")
+        path = scene.partition.log.segments[0].path + ".log"
+        content = bytearray(scene.disk.read_bytes(path))
+        content[-1] ^= 1
+        scene.disk.write_bytes(path, bytes(content))
+        await scene.cleaner.clean_all()
+        await scene.cleaner.clean_all()
+        assert [record.levelno for record in caplog.records].count(logging.ERROR) == 1
+        assert "table-0 cannot be compacted any more: table-0/00000000000000000000.log at 0:" in caplog.text
+        assert scene.cleaned == 0
+        scene.put("a")
+        assert len(scene.partition.log.segments) == 4
+
+    with_broker(scenario)
+
+
+def test_a_full_disk_leaves_the_log_as_it_was() -> None:
+    async def scenario(scene: Scene) -> None:
+        scene.put("a")
+        scene.put("a")
+        before = scene.offsets()
+
+        def refuse(operation: str, path: str) -> None:
+            if operation == "append" and path.endswith(".cleaned"):
+                raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC), path)
+
+        scene.disk.before_operation = refuse
+        with pytest.raises(OSError, match="No space left"):
+            await scene.cleaner.clean_all()
+        scene.disk.before_operation = None
+        assert scene.offsets() == before
+        assert not [it for it in scene.disk.listdir("table-0") if it.endswith((".cleaned", ".swap"))]
+        assert await scene.cleaner.clean_all() == 1
+        assert scene.offsets() == [1]
+
+    with_broker(scenario)
+
+
+def test_a_sync_that_fails_while_files_are_exchanged_takes_no_more_appends_and_loses_nothing() -> None:
+    async def scenario(scene: Scene) -> None:
+        scene.put("a", "b")
+        scene.put("a")
+        syncs = 0
+
+        def refuse(operation: str, path: str) -> None:
+            nonlocal syncs
+            syncs += operation == "sync_dir" and path == "table-0"
+            if syncs == 3:  # what was written, what is about to happen, and now what has happened
+                raise OSError(errno.EIO, os.strerror(errno.EIO), path)
+
+        scene.disk.before_operation = refuse
+        with pytest.raises(OSError, match="Input/output error"):
+            await scene.cleaner.clean_all()
+        scene.disk.before_operation = None
+        assert scene.partition.log.failed is not None
+        again = Broker.open(load_config(), scene.disk.kill(), StandingClock())
+        log = again.partitions.find(TOPIC, 0).log
+        assert [record.offset for _, piece in log.batches() for record in iter_records(piece.read())] == [1, 2]
+        again.folder.abandon()
+
+    with_broker(scenario)
+
+
+def test_a_topic_that_is_deleted_meanwhile_stays_deleted() -> None:
+    async def scenario(scene: Scene) -> None:
+        scene.put("a")
+        scene.put("a")
+
+        def delete(operation: str, path: str) -> None:
+            if path.endswith(".cleaned"):
+                scene.disk.before_operation = None
+                request = DeleteTopicsRequest(topic_names=[TOPIC])
+                trio.from_thread.run_sync(lambda: scene.broker.metadata.delete_topics(request, version=5))
+
+        scene.disk.before_operation = delete
+        await scene.cleaner.clean_all()
+        assert TOPIC not in scene.broker.partitions.by_name
+        assert (TOPIC, 0) not in scene.broker.folder.cleaned
+        scene.broker.folder.remove_deleted()
+        assert not [name for name in scene.disk.listdir("") if name.startswith("table")]
+
+    with_broker(scenario)
+
+
+def test_a_stop_ends_a_cleaning_and_leaves_nothing_of_it() -> None:
+    async def scenario(scene: Scene) -> None:
+        for _ in range(20):
+            scene.put("a")
+        before = scene.offsets()
+        with trio.CancelScope() as scope:
+
+            def stop(operation: str, path: str) -> None:
+                if path.endswith(".cleaned"):
+                    scene.disk.before_operation = None
+                    trio.from_thread.run_sync(scope.cancel)
+
+            scene.disk.before_operation = stop
+            await scene.cleaner.clean_all()
+        assert scope.cancelled_caught
+        assert scene.offsets() == before
+        assert not [it for it in scene.disk.listdir("table-0") if it.endswith((".cleaned", ".swap"))]
+
+    with_broker(scenario)
