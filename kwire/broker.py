@@ -71,6 +71,7 @@ class Broker:
             node_id=config.node_id,
             directory_id=clock.uuid(),
             path=config.log_dir,
+            draw=clock.draw,
         )
         try:
             return cls._open(config, folder, clock)

@@ -6,6 +6,7 @@ as arguments).
 
 from __future__ import annotations
 
+import random
 import time
 import uuid
 from typing import Protocol
@@ -22,6 +23,10 @@ class Clock(Protocol):
         """16 random bytes, a version 4 UUID that Kafka accepts as a topic id."""
         ...
 
+    def draw(self, bound: int) -> int:
+        """A number from 0 up to, and without, `bound`, each as likely as the others."""
+        ...
+
 
 class SystemClock:
     """The machine's own clock and randomness."""
@@ -35,3 +40,6 @@ class SystemClock:
             # Kafka's Uuid.randomUuid(): an id that begins with "-" in base64 would be taken for a flag by its tools.
             if fresh.bytes[0] >> 2 != 0b111110:
                 return fresh.bytes
+
+    def draw(self, bound: int) -> int:
+        return random.randrange(bound)

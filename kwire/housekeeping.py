@@ -1,7 +1,8 @@
 """What a broker does by the clock: retention, rolling by age, removal of deleted files, checkpoints.
 
 Each chore sleeps for its whole interval (minutes, by default) and is skipped where there is nothing to do, so an idle
-broker stays idle. Removing files and syncing them may take long: both happen in a worker thread.
+broker stays idle. Removing files and syncing them may take long: both happen in a worker thread. A round over all
+partitions lets others have their turn, and asks a log that has nothing to do no more than a question or two.
 """
 
 from __future__ import annotations
@@ -11,7 +12,9 @@ from collections.abc import Awaitable, Callable
 from typing import TYPE_CHECKING
 
 import trio
-from kwire_storage.errors import is_passing
+from kwire_storage.errors import CorruptLogError, is_passing
+
+from kwire.turns import Turns
 
 if TYPE_CHECKING:
     from kwire_storage.data_folder import DataFolder
@@ -21,16 +24,16 @@ if TYPE_CHECKING:
 log = logging.getLogger(__name__)
 
 REMOVAL_INTERVAL_MS = 30_000
-"""How often it is looked for the files of deleted partitions."""
+"""How often it is looked for files that may be removed."""
 
 
 async def run(broker: Broker) -> None:
     """Runs until cancelled."""
     config = broker.config
     async with trio.open_nursery() as nursery:
-        nursery.start_soon(_every, config.log_retention_check_interval_ms, lambda: _retention(broker))
+        nursery.start_soon(_every, config.log_retention_check_interval_ms, lambda: apply_retention(broker))
         nursery.start_soon(_every, config.log_flush_offset_checkpoint_interval_ms, lambda: _checkpoints(broker))
-        nursery.start_soon(_every, REMOVAL_INTERVAL_MS, lambda: _removal(broker))
+        nursery.start_soon(_every, REMOVAL_INTERVAL_MS, lambda: remove_deleted(broker))
 
 
 async def _every(interval_ms: int, chore: Callable[[], Awaitable[object]]) -> None:
@@ -42,10 +45,6 @@ async def _every(interval_ms: int, chore: Callable[[], Awaitable[object]]) -> No
             log.error("%s; trying again in %d s", error, interval_ms // 1000)
 
 
-async def _retention(broker: Broker) -> None:
-    apply_retention(broker)
-
-
 async def _checkpoints(broker: Broker) -> None:
     folder = broker.folder
     checkpoints = broker.take_checkpoints()
@@ -53,10 +52,12 @@ async def _checkpoints(broker: Broker) -> None:
         await _in_thread(broker, folder, lambda: folder.write(checkpoints))
 
 
-async def _removal(broker: Broker) -> None:
+async def remove_deleted(broker: Broker) -> None:
+    """Removes the files of deleted topics, and those of deleted segments whose time has come."""
     folder = broker.folder
-    if folder.has_deleted:
-        await _in_thread(broker, folder, folder.remove_deleted)
+    deleted = folder.take_deleted(broker.clock.now_ms())
+    if deleted is not None:
+        await _in_thread(broker, folder, lambda: folder.remove(deleted))
 
 
 async def _in_thread(broker: Broker, folder: DataFolder, work: Callable[[], object]) -> None:
@@ -69,18 +70,23 @@ async def _in_thread(broker: Broker, folder: DataFolder, work: Callable[[], obje
         broker.take_offline(folder, error)
 
 
-def apply_retention(broker: Broker) -> int:
+async def apply_retention(broker: Broker) -> int:
     """Rolls and deletes what is old or too much; returns how many segments went."""
     now_ms = broker.clock.now_ms()
     deleted = 0
-    for partition in broker.partitions:
+    turns = Turns()
+    for partition in list(broker.partitions):
+        if turns.is_over:
+            await turns.give_way()
         if partition.closed:
             continue
         try:
-            partition.log.maybe_roll(now_ms)
-            count = partition.log.apply_retention(now_ms, partition.high_watermark)
+            count = partition.log.tend(now_ms, partition.high_watermark)
         except OSError as error:
             log.error("retention of %s-%d: %s", partition.topic, partition.index, partition.storage_error(error))
+            continue
+        except CorruptLogError as error:
+            log.error("retention of %s-%d: %s", partition.topic, partition.index, error)
             continue
         if count:
             log.info("retention deleted %d segments of %s-%d", count, partition.topic, partition.index)

@@ -3,8 +3,10 @@
 As Kafka's `LogCleaner`, every log.cleaner.backoff.ms: of the compacted logs whose dirty part is larger than
 min.cleanable.dirty.ratio of the whole, or older than max.compaction.lag.ms, the dirtiest is cleaned, and the next,
 until there is none. One is cleaned at a time, by a worker thread (`storage/kwire_storage/compaction.py`), which pauses
-as long as it works: it needs the interpreter, and so do producers. A log that cannot be read is left alone from then
-on, and said so once.
+as long as it works: it needs the interpreter, and so do producers.
+
+A log that is damaged is left alone from then on, and said so once. One for which the disk has no room is tried again
+every time. A disk that fails takes its folder out of service, as it does to everybody.
 """
 
 from __future__ import annotations
@@ -12,9 +14,8 @@ from __future__ import annotations
 import logging
 import sys
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from functools import partial
 from typing import TYPE_CHECKING
 
 import attrs
@@ -22,7 +23,9 @@ import trio
 from kwire_protocol.records import InvalidBatch
 from kwire_storage import compaction, swap
 from kwire_storage.compaction import AbandonedError, Compaction, Dirt
-from kwire_storage.errors import CorruptLogError
+from kwire_storage.errors import CorruptLogError, is_passing
+
+from kwire.turns import Turns
 
 if TYPE_CHECKING:
     from kwire.broker import Broker
@@ -32,6 +35,13 @@ log = logging.getLogger(__name__)
 
 WORK_S = 0.002
 """So long a cleaning works without a pause, which is as long."""
+
+MOST_SLEEP_S = 0.1
+"""So long it takes at most until a cleaning that pauses sees that it is to end."""
+
+SYNC_RETRY_S = 0.5
+SYNC_TRIES = 20
+"""An exchange of files that has begun is not given up for want of a descriptor."""
 
 SWITCH_INTERVAL_S = 0.0005
 """So long others wait for the interpreter, at most, while a log is cleaned. Python's own 5 ms would be seen in the
@@ -43,108 +53,138 @@ class LogCleaner:
     """The cleaner of one broker; `run` it beside the server."""
 
     broker: Broker
-    _unreadable: set[Partition] = attrs.field(factory=set)
+    _uncleanable: set[Partition] = attrs.field(factory=set)
+    _refusals: dict[Partition, str] = attrs.field(factory=dict)
+    """What the disk said of those that it had no room for the last time."""
 
     async def run(self) -> None:
         """Runs until cancelled."""
         while True:
-            config = self.broker.config
-            await trio.sleep(config.log_cleaner_backoff_ms / 1000)
+            await trio.sleep(self.broker.config.log_cleaner_backoff_ms / 1000)
             if self.broker.config.log_cleaner_enable:
-                try:
-                    await self.clean_all()
-                except OSError as error:
-                    log.error("a log could not be compacted: %s", error)
+                await self.clean_all()
 
     async def clean_all(self) -> int:
         """Cleans what is dirty enough now; returns how many cleanings that took."""
+        self._uncleanable = {it for it in self._uncleanable if not it.closed}
+        self._refusals = {it: said for it, said in self._refusals.items() if not it.closed}
         count = 0
-        while (found := self._dirtiest()) is not None:
-            await self._clean(*found)
-            count += 1
+        tried: set[Partition] = set()
+        while (partition := await self._dirtiest(tried)) is not None:
+            if await self._clean(partition):
+                count += 1
+            else:
+                tried.add(partition)
         return count
 
-    def _dirtiest(self) -> tuple[Partition, Dirt] | None:
-        now_ms = self.broker.clock.now_ms()
-        found: tuple[Partition, Dirt] | None = None
-        for partition in self.broker.partitions:
+    async def _dirtiest(self, tried: set[Partition]) -> Partition | None:
+        found: tuple[float, Partition] | None = None
+        turns = Turns()
+        for partition in list(self.broker.partitions):
+            if turns.is_over:
+                await turns.give_way()
             # With one segment there is nothing but the active one.
-            if not partition.rules.compacted or len(partition.log.segments) == 1 or partition in self._unreadable:
+            if not partition.rules.compacted or len(partition.log.segments) == 1:
                 continue
-            dirt = self._measure(partition, now_ms)
-            if self._is_due(partition, dirt, now_ms) and (found is None or dirt.ratio > found[1].ratio):
-                found = partition, dirt
-        return found
+            if partition in tried or partition in self._uncleanable:
+                continue
+            try:
+                dirt = self._due(partition)
+            except (CorruptLogError, InvalidBatch) as error:
+                self._give_up(partition, error)
+                continue
+            except OSError as error:
+                self._refuse(partition, error)
+                continue
+            if dirt is not None and (found is None or dirt.ratio > found[0]):
+                found = dirt.ratio, partition
+        return None if found is None else found[1]
 
-    def _measure(self, partition: Partition, now_ms: int) -> Dirt:
-        cleaned = self.broker.folder.cleaned.get((partition.topic, partition.index), 0)
-        return compaction.measure(partition.log, cleaned, partition.last_stable_offset, now_ms)
+    def _due(self, partition: Partition) -> Dirt | None:
+        """What to clean of a partition now."""
+        if partition.closed or partition.log.failed is not None:
+            return None
+        now_ms = self.broker.clock.now_ms()
+        # Mostly this is not enough: then nobody need ask for the transactions, which may have to be read first.
+        if not _is_due(partition, compaction.measure(partition.log, partition.high_watermark, now_ms), now_ms):
+            return None
+        dirt = compaction.measure(partition.log, partition.last_stable_offset, now_ms)
+        return dirt if _is_due(partition, dirt, now_ms) else None
 
-    @staticmethod
-    def _is_due(partition: Partition, dirt: Dirt, now_ms: int) -> bool:
-        if not dirt.dirty_bytes or dirt.end_offset <= dirt.first_dirty_offset:
+    async def _clean(self, partition: Partition) -> bool:
+        """Whether it was cleaned. What is wrong with it was said, if it was not."""
+        dirt = self._due(partition)
+        if dirt is None:
             return False
-        config = partition.log.config
-        is_late = dirt.dirty_since_ms is not None and now_ms - dirt.dirty_since_ms > config.max_compaction_lag_ms
-        return is_late or dirt.ratio > config.min_cleanable_dirty_ratio
-
-    async def _clean(self, partition: Partition, dirt: Dirt) -> None:
-        broker, now_ms = self.broker, self.broker.clock.now_ms()
-        cleaning = Compaction.begin(
-            partition.log, dirt, now_ms=now_ms, map_bytes=broker.config.log_cleaner_dedupe_buffer_size
-        )
+        config, now_ms = self.broker.config, self.broker.clock.now_ms()
+        cleaning = Compaction.begin(partition.log, dirt, now_ms=now_ms, map_bytes=config.log_cleaner_dedupe_buffer_size)
         began = time.monotonic()
+        is_swapping = False
         try:
             await self._in_thread(cleaning)
-            if partition.closed:
-                raise AbandonedError
-            swap.commit(cleaning)
-            await trio.to_thread.run_sync(swap.sync, cleaning)
+            await trio.to_thread.run_sync(swap.commit, cleaning)
+            is_swapping = True
         except (CorruptLogError, InvalidBatch) as error:
-            self._unreadable.add(partition)
-            log.error("%s-%d cannot be compacted any more: %s", partition.topic, partition.index, error)
-            swap.discard(cleaning)
-            return
+            self._give_up(partition, error)
+            return False
         except AbandonedError:
-            swap.discard(cleaning)
-            return
-        except OSError:
-            swap.discard(cleaning)
-            if partition.closed:  # and its files are gone
-                return
-            raise
-        except BaseException:
-            swap.discard(cleaning)
-            raise
+            return False
+        except OSError as error:
+            if not partition.closed:  # and its files are gone
+                self._refuse(partition, error)
+            return False
+        finally:
+            if not is_swapping:
+                swap.discard(cleaning)
         # From here on the old files go: it is brought to its end, which takes two syncs.
         with trio.CancelScope(shield=True):
-            await self._replace(partition, cleaning, now_ms)
+            if not await self._replace(partition, cleaning, now_ms):
+                return False
+        self._refusals.pop(partition, None)
         log.info(
             "compacted %s-%d up to offset %d in %.1f s: read %d bytes, wrote %d",
-            partition.topic,
-            partition.index,
+            *_name(partition),
             cleaning.end_offset,
             time.monotonic() - began,
             cleaning.read_bytes,
             cleaning.written_bytes,
         )
+        return True
 
-    async def _replace(self, partition: Partition, cleaning: Compaction, now_ms: int) -> None:
-        log = partition.log
+    def _give_up(self, partition: Partition, error: Exception) -> None:
+        self._uncleanable.add(partition)
+        log.error("%s-%d is not compacted any more, since it is damaged: %s", *_name(partition), error)
+
+    def _refuse(self, partition: Partition, error: OSError) -> None:
+        partition.storage_error(error)
+        if partition.closed:  # with its folder, of which more has been said
+            return
+        said = str(error)
+        if self._refusals.get(partition) != said:
+            self._refusals[partition] = said
+            log.error("%s-%d could not be compacted, which is tried again: %s", *_name(partition), said)
+
+    async def _replace(self, partition: Partition, cleaning: Compaction, now_ms: int) -> bool:
+        partition_log = partition.log
+        turns = Turns()
         try:
-            for step in (partial(swap.replace, log, cleaning, now_ms), partial(swap.finish, log, cleaning)):
+            for steps in (swap.replace(partition_log, cleaning, now_ms), swap.finish(partition_log, cleaning)):
+                for _ in steps:
+                    if turns.is_over:
+                        await turns.give_way()
+                    if partition.closed:
+                        return False
+                await _sync(cleaning)
                 if partition.closed:
-                    return
-                step()
-                await trio.to_thread.run_sync(swap.sync, cleaning)
-            swap.sweep(cleaning)
+                    return False
+            swap.sweep(partition_log, cleaning)
         except OSError as error:
             if partition.closed:  # and its files are gone
-                return
-            # Half of the files have their names, and the next opening will put that right. Until then nothing is added.
-            log.failed = error
-            raise
-        self.broker.folder.cleaned[partition.topic, partition.index] = cleaning.end_offset
+                return False
+            # Half of the files have their names. The next start puts that right, and nothing is to come in between.
+            partition_log.fail(error)
+            return False
+        return True
 
     async def _in_thread(self, cleaning: Compaction) -> None:
         """Writes; when it is cancelled the thread is told, and waited for."""
@@ -155,30 +195,65 @@ class LogCleaner:
             finally:
                 cleaning.is_abandoned = True
 
-        most_bytes_per_s = self.broker.config.log_cleaner_io_max_bytes_per_second
         async with trio.open_nursery() as nursery:
             nursery.start_soon(tell_when_cancelled)
-            error = await trio.to_thread.run_sync(_write, cleaning, most_bytes_per_s)
+            error = await trio.to_thread.run_sync(_write, cleaning, self._most_bytes_per_s)
             nursery.cancel_scope.cancel()
         if error is not None:
             raise error
 
+    def _most_bytes_per_s(self) -> float:
+        return max(self.broker.config.log_cleaner_io_max_bytes_per_second, 1.0)
 
-def _write(cleaning: Compaction, most_bytes_per_s: float) -> Exception | None:
+
+async def _sync(cleaning: Compaction) -> None:
+    """Raises OSError, but waits for descriptors or memory if that is what the system lacks."""
+    for _ in range(SYNC_TRIES - 1):
+        try:
+            await trio.to_thread.run_sync(swap.sync, cleaning)
+        except OSError as error:
+            if not is_passing(error):
+                raise
+            await trio.sleep(SYNC_RETRY_S)
+        else:
+            return
+    await trio.to_thread.run_sync(swap.sync, cleaning)
+
+
+def _is_due(partition: Partition, dirt: Dirt, now_ms: int) -> bool:
+    if not dirt.dirty_bytes or dirt.end_offset <= dirt.first_dirty_offset:
+        return False
+    config = partition.log.config
+    is_late = dirt.dirty_since_ms is not None and now_ms - dirt.dirty_since_ms > config.max_compaction_lag_ms
+    return is_late or dirt.ratio > config.min_cleanable_dirty_ratio
+
+
+def _name(partition: Partition) -> tuple[str, int]:
+    return partition.topic, partition.index
+
+
+def _write(cleaning: Compaction, most_bytes_per_s: Callable[[], float]) -> Exception | None:
     """Returns what went wrong: raised in a nursery, it would come out of it as a group."""
-    began = worked_since = time.monotonic()
+    began = time.monotonic()
     size = 0
     try:
         with _short_switch_interval():
             for step in cleaning.write():
                 size += step
-                now = time.monotonic()
-                if now - worked_since >= WORK_S:
-                    time.sleep(max(now - worked_since, size / most_bytes_per_s - (now - began)))
-                    worked_since = time.monotonic()
+                worked_s = time.monotonic() - began
+                if worked_s >= WORK_S:
+                    _sleep(cleaning, max(worked_s, size / most_bytes_per_s() - worked_s))
+                    began = time.monotonic()
+                    size = 0
     except (AbandonedError, CorruptLogError, InvalidBatch, OSError) as error:
         return error
     return None
+
+
+def _sleep(cleaning: Compaction, seconds: float) -> None:
+    until = time.monotonic() + seconds
+    while not cleaning.is_abandoned and (left := until - time.monotonic()) > 0:
+        time.sleep(min(left, MOST_SLEEP_S))
 
 
 @contextmanager

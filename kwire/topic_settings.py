@@ -53,6 +53,7 @@ def log_config(values: Mapping[str, Value], *, producer_id_expiration_ms: int) -
     return LogConfig(
         segment_bytes=cast("int | None", values["internal.segment.bytes"]) or _number(values, "segment.bytes"),
         segment_ms=_number(values, "segment.ms"),
+        segment_jitter_ms=_number(values, "segment.jitter.ms"),
         segment_index_bytes=_number(values, "segment.index.bytes"),
         index_interval_bytes=_number(values, "index.interval.bytes"),
         retention_ms=_number(values, "retention.ms"),

@@ -143,7 +143,7 @@ def test_nothing_is_written_to_a_failed_folder_and_no_mark_of_a_clean_stop_least
     broker.take_offline(broker.folder, OSError(errno.EIO, "broken"))
     operations: list[tuple[str, str]] = []
     disk.before_operation = lambda name, path: operations.append((name, path))
-    assert apply_retention(broker) == 0
+    assert trio.run(apply_retention, broker) == 0
     assert broker.take_checkpoints() == {}
     broker.close()
     assert operations == []

@@ -2,7 +2,8 @@
 
 * Of the records of a key the latest stays, and all that lie beyond the stretch whose keys are known.
 * A tombstone goes `delete.retention.ms` after it was first seen by a cleaning, which notes that time in the batch's
-  header (KIP-534), so that a reader who is that much behind still learns of the deletion.
+  header (KIP-534), so that a reader who is that much behind still learns of the deletion. It goes only from what an
+  earlier cleaning has been through as a whole: should a power cut undo half of this one, no deleted key comes back.
 * Records of an aborted transaction go at once. The marker that ends a transaction goes as a tombstone does, counted
   from the first cleaning that finds nothing of the transaction left.
 * A batch that has lost all its records goes, but for the last one of each active producer (it tells the sequences that
@@ -105,16 +106,23 @@ class Transactions:
 
 @attrs.define(eq=False)
 class Cleaning:
-    """One pass over a stretch of a log, whose keys are in `keys`; times in ms."""
+    """One pass over a stretch of a log, whose keys are in `keys`; times in ms.
+
+    Below `first_dirty_offset` is what earlier cleanings have been through.
+    """
 
     keys: KeyMap
     transactions: Transactions
     last_records: dict[int, LastRecord]
+    first_dirty_offset: int
     now_ms: int
     delete_retention_ms: int
 
-    def clean(self, batch: memoryview, header: BatchHeader) -> memoryview | bytes | None:
-        """What stays of a batch: itself, a smaller one, or None. Raises InvalidBatch for one that cannot be read."""
+    def clean(self, batch: memoryview, header: BatchHeader, *, may_grow: bool = True) -> memoryview | bytes | None:
+        """What stays of a batch: itself, a smaller one, or None. Raises InvalidBatch for one that cannot be read.
+
+        One that is to have a delete horizon may grow, up to twice its size; unless it may, it gets none this time.
+        """
         if header.is_control:
             ends_nothing = self.transactions.is_marker_of_nothing(batch, header)
             horizon_ms = header.delete_horizon_ms
@@ -131,22 +139,10 @@ class Cleaning:
             return self._without_records(batch, header)
         if header.delete_horizon_ms is None and any(record.value is None for record in kept):
             needs_horizon = True
+        needs_horizon = needs_horizon and may_grow
         if len(kept) == len(records) and not needs_horizon:
             return batch
         return self._rebuilt(header, kept, needs_horizon=needs_horizon)
-
-    def note_keys(self, batch: memoryview, header: BatchHeader, start_offset: int) -> bool:
-        """Takes the keys of a batch into the map; False when there was no room for all: the stretch ends before it."""
-        keys = self.keys
-        if header.is_control:
-            self.transactions.is_marker_of_nothing(batch, header)
-        elif not self.transactions.is_aborted(header):
-            for record in iter_records(batch):
-                if record.key is not None and record.offset >= start_offset and not keys.put(record.key, record.offset):
-                    return False
-                keys.end_offset = record.offset + 1
-        keys.end_offset = header.next_offset
-        return True
 
     def _keeps(self, record: Record, header: BatchHeader) -> bool:
         if record.offset >= self.keys.end_offset:
@@ -156,7 +152,12 @@ class Cleaning:
         if record.offset < self.keys.latest(record.key):
             return False
         horizon_ms = header.delete_horizon_ms
-        return record.value is not None or horizon_ms is None or self.now_ms < horizon_ms
+        return (
+            record.value is not None
+            or horizon_ms is None
+            or self.now_ms < horizon_ms
+            or record.offset >= self.first_dirty_offset
+        )
 
     def _must_stay(self, header: BatchHeader) -> bool:
         """Whether the batch stays even without records."""
@@ -192,3 +193,18 @@ class Cleaning:
             last_offset_delta=header.last_offset_delta,
             delete_horizon_ms=horizon_ms,
         )
+
+
+def note_keys(keys: KeyMap, transactions: Transactions, batch: memoryview, header: BatchHeader) -> bool:
+    """Takes the keys of a batch into the map; False when there was no room for all: the stretch ends in its midst."""
+    start_offset = keys.start_offset
+    if header.is_control:
+        transactions.is_marker_of_nothing(batch, header)
+    elif not transactions.is_aborted(header):
+        for record in iter_records(batch):
+            if record.offset >= start_offset:
+                if record.key is not None and not keys.put(record.key, record.offset):
+                    return False
+                keys.end_offset = record.offset + 1
+    keys.end_offset = header.next_offset
+    return True

@@ -1,42 +1,44 @@
 """Compaction: writing segments anew with the latest record of each key, as Kafka's log cleaner does.
 
-    begin (log's thread) -> write (a worker thread, step by step) -> the steps of `swap.py`, by turns in both
+    measure, begin (log's thread) -> write (a worker thread, step by step) -> the steps of `swap.py`, by turns in both
 
 A cleaning reads the dirty stretch, from where the last one ended, into a map of keys (`key_map.py`), as far as memory
 allows; then it writes everything up to the end of that stretch anew (`cleaning.py` decides what stays), small
 neighbours into one segment. Nothing that a reader or an appender sees changes before the swap.
 
 The active segment, what is not older than `min.compaction.lag.ms` and what is above the last stable offset are not
-touched.
+touched. At any time one file of the log is open for reading and one for writing, however many segments there are.
 """
 
 from __future__ import annotations
 
-from collections.abc import Generator, Iterator
+from collections.abc import Generator, Iterable, Iterator
+from contextlib import suppress
 from typing import TYPE_CHECKING, NamedTuple
 
 import attrs
-from kwire_protocol.records import BatchHeader, read_header
+from kwire_protocol.records import BATCH_HEADER_SIZE, BatchHeader, read_header
 
 from kwire_storage import names
-from kwire_storage.cleaning import Cleaning, LastRecord, Transactions
+from kwire_storage.cleaning import Cleaning, LastRecord, Transactions, note_keys
 from kwire_storage.errors import CorruptLogError
+from kwire_storage.index import TIME_ENTRY_BYTES
 from kwire_storage.key_map import KeyMap
 from kwire_storage.scan import scan_batches
 from kwire_storage.segment import Segment
 from kwire_storage.swap import sync_file
-from kwire_storage.txn_index import AbortedTxn, encode_aborted
+from kwire_storage.txn_index import AbortedTxn, decode_aborted, encode_aborted
 
 if TYPE_CHECKING:
     from kwire_storage.files import Disk, File
     from kwire_storage.log import Log
 
-MAX_OFFSETS_IN_SEGMENT = 2**31 - 1
+MAX_OFFSETS_IN_SEGMENT = MAX_BYTES_IN_SEGMENT = 2**31 - 1
 _WRITE_BYTES = 1 << 20
 
 
 class AbandonedError(Exception):
-    """A cleaning was told to end."""
+    """A cleaning was told to end, or what it was to clean has gone."""
 
 
 class Dirt(NamedTuple):
@@ -47,7 +49,7 @@ class Dirt(NamedTuple):
     clean_bytes: int
     dirty_bytes: int
     dirty_since_ms: int | None
-    """When the oldest dirty record was written, by the clock of the records; None without any."""
+    """When the oldest dirty segment was begun, by the clock of the records; None where they have none."""
 
     @property
     def ratio(self) -> float:
@@ -55,10 +57,10 @@ class Dirt(NamedTuple):
         return self.dirty_bytes / total if total else 0.0
 
 
-def measure(log: Log, cleaned_up_to: int, last_stable_offset: int, now_ms: int) -> Dirt:
-    """`cleaned_up_to` is the end of the last cleaning, 0 without one (Kafka's `LogCleanerManager.cleanableOffsets`)."""
-    log_start = log.bases[0]
-    first_dirty = cleaned_up_to if log_start <= cleaned_up_to <= log.active.base_offset else log_start
+def measure(log: Log, last_stable_offset: int, now_ms: int) -> Dirt:
+    """What is dirty, and may be cleaned (Kafka's `LogCleanerManager.cleanableOffsets`)."""
+    log_start, cleaned = log.bases[0], log.cleaned_offset
+    first_dirty = cleaned if log_start <= cleaned <= log.active.base_offset else log_start
     end = min(log.active.base_offset, last_stable_offset)
     clean = dirty = 0
     since: int | None = None
@@ -73,8 +75,9 @@ def measure(log: Log, cleaned_up_to: int, last_stable_offset: int, now_ms: int) 
             end = segment.base_offset
             break
         dirty += segment.size
-        if since is None and segment.size:
-            since = segment.first_timestamp_ms
+        begun_ms = segment.first_timestamp_ms
+        if begun_ms > 0 and (since is None or begun_ms < since):
+            since = begun_ms
     return Dirt(first_dirty, max(_boundary(log, end), first_dirty), clean, dirty, since)
 
 
@@ -90,9 +93,6 @@ class Source:
     segment: Segment
     end_offset: int
     size: int
-    file: File
-    index_bytes: int
-    time_index_bytes: int
 
 
 @attrs.define(eq=False)
@@ -101,11 +101,11 @@ class Group:
 
     sources: list[Source]
     cleaned: Segment | None = None
-    unsynced_files: list[str] = attrs.field(factory=list)
 
     @property
-    def base_offset(self) -> int:
-        return self.sources[0].segment.base_offset
+    def path(self) -> str:
+        """Of the segment that it becomes, without the suffix."""
+        return self.sources[0].segment.path
 
 
 @attrs.define(eq=False)
@@ -115,7 +115,8 @@ class Compaction:
     disk: Disk
     path: str
     sources: list[Source]
-    aborted: list[AbortedTxn]
+    aborted: list[AbortedTxn | str]
+    """The log's aborted transactions; a str is the file of those that have to be read."""
     first_dirty_offset: int
     end_offset: int
     last_records: dict[int, LastRecord]
@@ -129,30 +130,25 @@ class Compaction:
     groups: list[Group] = attrs.field(factory=list)
     read_bytes: int = 0
     written_bytes: int = 0
+    is_whole: bool = True
+    """Whether all groups were swapped in, or have nothing left in the log."""
     is_abandoned: bool = False
     """To be set, from any thread, to have `write` end soon."""
 
     @classmethod
     def begin(cls, log: Log, dirt: Dirt, *, now_ms: int, map_bytes: int) -> Compaction:
-        """In the log's thread; opens the segments' files."""
+        """In the log's thread; reads nothing."""
         config = log.config
         return cls(
             disk=log.disk,
             path=log.path,
             sources=[
-                Source(
-                    segment,
-                    end_offset,
-                    segment.size,
-                    segment.file,
-                    len(segment.index.to_bytes()),
-                    len(segment.time_index.to_bytes()),
-                )
+                Source(segment, end_offset, segment.size)
                 for segment, end_offset in log.segments_from(log.bases[0])
                 if end_offset <= dirt.end_offset and segment is not log.active
             ],
             # A transaction stands where its marker does, which may be beyond what is cleaned.
-            aborted=[aborted for segment in log.segments for aborted in segment.aborted],
+            aborted=[it for segment in log.segments for it in _aborted_or_file(segment)],
             first_dirty_offset=dirt.first_dirty_offset,
             end_offset=dirt.end_offset,
             last_records={entry.producer_id: LastRecord.of(entry) for entry in log.producers.entries.values()},
@@ -168,21 +164,40 @@ class Compaction:
     def write(self) -> Iterator[int]:
         """In a worker thread: writes and syncs everything; yields the bytes read or written since the last time.
 
-        Raises AbandonedError, CorruptLogError for a segment that cannot be read, OSError when the disk refuses; in each
-        case what was written is to be discarded (`swap.discard`).
+        Raises AbandonedError, CorruptLogError or InvalidBatch for a segment that cannot be read, OSError when the disk
+        refuses; in each case what was written is to be discarded (`swap.discard`).
         """
-        keys = yield from self._read_keys()
+        # Should files of an earlier cleaning come back after a power cut, then not beside those of this one.
+        self.disk.sync_dir(self.path)
+        aborted = self._read_aborted()
+        keys = yield from self._read_keys(aborted)
         self.end_offset = keys.end_offset
-        transactions = Transactions(self.aborted)
-        cleaning = Cleaning(keys, transactions, self.last_records, self.now_ms, self.delete_retention_ms)
+        cleaning = Cleaning(
+            keys,
+            Transactions(aborted),
+            self.last_records,
+            first_dirty_offset=self.first_dirty_offset,
+            now_ms=self.now_ms,
+            delete_retention_ms=self.delete_retention_ms,
+        )
         self.groups = [Group(sources) for sources in self._grouped()]
         for group in self.groups:
             yield from self._clean(group, cleaning)
         self.disk.sync_dir(self.path)
 
-    def _read_keys(self) -> Generator[int, None, KeyMap]:
+    def _read_aborted(self) -> list[AbortedTxn]:
+        found: list[AbortedTxn] = []
+        for it in self.aborted:
+            if isinstance(it, AbortedTxn):
+                found.append(it)
+            else:
+                with suppress(FileNotFoundError):
+                    found += decode_aborted(self.disk.read_bytes(it))
+        return found
+
+    def _read_keys(self, aborted: list[AbortedTxn]) -> Generator[int, None, KeyMap]:
         keys = KeyMap(self.map_bytes, self.first_dirty_offset)
-        reading = Cleaning(keys, Transactions(self.aborted), {}, self.now_ms, self.delete_retention_ms)
+        transactions = Transactions(aborted)
         for source in self.sources:
             if source.end_offset <= self.first_dirty_offset:
                 continue
@@ -190,32 +205,42 @@ class Compaction:
                 yield len(batch)
                 if header.next_offset <= self.first_dirty_offset:
                     continue
-                if not reading.note_keys(batch, header, self.first_dirty_offset):
+                if not note_keys(keys, transactions, batch, header):
                     return keys
             keys.end_offset = source.end_offset
         return keys
 
     def _batches(self, source: Source) -> Iterator[tuple[memoryview, BatchHeader]]:
+        path = source.segment.path + names.LOG
         try:
-            for batch, header in scan_batches(source.file, source.size):
+            file = self.disk.open_read(path)
+        except FileNotFoundError:
+            # Retention took it meanwhile, or the partition was deleted.
+            raise AbandonedError from None
+        try:
+            for batch, header in scan_batches(file, source.size):
                 if self.is_abandoned:
                     raise AbandonedError
                 self.read_bytes += len(batch)
                 yield batch, header
         except CorruptLogError as error:
-            raise CorruptLogError(f"{source.segment.path}{names.LOG} at {error}") from error
+            raise CorruptLogError(f"{path} at {error}") from error
+        finally:
+            file.close()
 
     def _grouped(self) -> Iterator[list[Source]]:
         """Neighbours that fit into one segment together, by bytes, index entries and offsets."""
+        # As many bytes as an entry of the indexes stands for, at least.
+        interval = max(self.index_interval_bytes, BATCH_HEADER_SIZE)
+        most_indexed_bytes = self.segment_index_bytes // TIME_ENTRY_BYTES * interval
+        most_bytes = min(self.segment_bytes, most_indexed_bytes)
         group: list[Source] = []
         for source in self.sources:
             if source.segment.base_offset >= self.end_offset:
                 break
             together = [*group, source]
             if group and not (
-                sum(it.size for it in together) <= self.segment_bytes
-                and sum(it.index_bytes for it in together) <= self.segment_index_bytes
-                and sum(it.time_index_bytes for it in together) <= self.segment_index_bytes
+                sum(it.size for it in together) <= most_bytes
                 and source.end_offset - 1 - group[0].segment.base_offset <= MAX_OFFSETS_IN_SEGMENT
             ):
                 yield group
@@ -225,37 +250,49 @@ class Compaction:
             yield group
 
     def _clean(self, group: Group, cleaning: Cleaning) -> Iterator[int]:
-        first = group.sources[0].segment
-        path = first.path + names.LOG + names.CLEANED
+        path = group.path + names.LOG + names.CLEANED
         self.disk.remove(path)
         file = self.disk.open_append(path)
         newest_ms = group.sources[-1].segment.created_ms
-        segment = Segment(self.disk, self.path, first.base_offset, self.index_interval_bytes, newest_ms)
+        base_offset = group.sources[0].segment.base_offset
+        segment = Segment(self.disk, self.path, base_offset, self.index_interval_bytes, newest_ms)
         segment.begin_rebuild()
-        segment.adopt(file)
         pending = bytearray()
+        room = MAX_BYTES_IN_SEGMENT - sum(source.size for source in group.sources)
         for source in group.sources:
             for batch, header in self._batches(source):
-                kept = cleaning.clean(batch, header)
+                # With a delete horizon the times of its records take more bytes each, but never twice as many in all.
+                kept = cleaning.clean(batch, header, may_grow=room >= len(batch))
+                size = 0 if kept is None else len(kept)
+                room += len(batch) - size
                 if kept is not None:
                     now = header if kept is batch else read_header(kept)
                     position = file.size + len(pending)
-                    segment.note(now.base_offset, now.last_offset, position, len(kept), now.max_timestamp)
+                    segment.note(now.base_offset, now.last_offset, position, size, now.max_timestamp)
                     pending += kept
                     if len(pending) >= _WRITE_BYTES:
                         self._write_out(file, pending)
-                yield len(batch)
+                yield len(batch) + size
         self._write_out(file, pending)
         file.sync()
         for aborted in cleaning.transactions.take_kept():
             segment.add_aborted(aborted)
-        # It is there even when it says nothing: as the sign that the old one does not count any more.
-        self.disk.write_bytes(first.path + names.TXN_INDEX + names.SWAP, encode_aborted(segment.aborted))
-        sync_file(self.disk, first.path + names.TXN_INDEX + names.SWAP)
+        for written in segment.save_indexes(names.CLEANED):
+            sync_file(self.disk, written)
+        # It is there even when it says nothing: without it the .log.swap beside it does not count.
+        self.disk.write_bytes(group.path + names.TXN_INDEX + names.SWAP, encode_aborted(segment.aborted))
+        sync_file(self.disk, group.path + names.TXN_INDEX + names.SWAP)
         segment.forget_recent()
+        segment.forget_indexes()
+        file.close()
         group.cleaned = segment
 
     def _write_out(self, file: File, pending: bytearray) -> None:
         file.append(pending)
         self.written_bytes += len(pending)
         pending.clear()
+
+
+def _aborted_or_file(segment: Segment) -> Iterable[AbortedTxn | str]:
+    known = segment.aborted_in_memory
+    return [segment.path + names.TXN_INDEX] if known is None else known

@@ -15,6 +15,7 @@ class LogConfig:
 
     segment_bytes: int = 1 << 30
     segment_ms: int = 604_800_000
+    segment_jitter_ms: int = 0
     segment_index_bytes: int = 10 << 20
     index_interval_bytes: int = 4096
     retention_ms: int = 604_800_000
@@ -40,6 +41,11 @@ class LogConfig:
     def compacts(self) -> bool:
         """Whether only the latest record of each key stays, so that offsets may be missing."""
         return "compact" in self.cleanup_policy
+
+    @property
+    def max_segment_ms(self) -> int:
+        """How long a segment is filled at most: what is compacted must not be kept from it by staying active."""
+        return min(self.segment_ms, self.max_compaction_lag_ms) if self.compacts else self.segment_ms
 
     @property
     def stamps(self) -> bool:

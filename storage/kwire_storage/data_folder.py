@@ -9,8 +9,8 @@ A folder whose disk fails is out of service from then on (`fail`): nothing of it
 clean stop least of all, and only the next opening, with its recovery, finds out what the medium has. Whoever owns the
 folder is told by `on_failed`, once, whichever log noticed it.
 
-Deleting a log renames its folder first and removes the files afterwards (`remove_deleted`, which may take long); a
-crash in between leaves a folder that the next opening removes.
+Deleting a log renames its folder first and removes the files afterwards (`take_deleted`, and `remove`, which may take
+long); a crash in between leaves a folder that the next opening removes.
 """
 
 from __future__ import annotations
@@ -18,6 +18,8 @@ from __future__ import annotations
 import errno
 from bisect import bisect_right
 from collections.abc import Callable, Mapping
+from contextlib import suppress
+from typing import NamedTuple
 
 import attrs
 
@@ -36,6 +38,14 @@ from kwire_storage.durability import Flush
 from kwire_storage.errors import StorageError
 from kwire_storage.files import Disk, DiskLock
 from kwire_storage.log import Log
+from kwire_storage.surroundings import Draw, Surroundings, never_any
+
+
+class Deleted(NamedTuple):
+    """Folders and files that only wait for their removal."""
+
+    folders: list[str]
+    files: list[str]
 
 
 def _unheard(folder: DataFolder, error: OSError) -> None: ...
@@ -90,12 +100,12 @@ class DataFolder:
     clean_shutdown: bool
     found: set[TopicPartition]
     high_watermarks: dict[TopicPartition, int]
-    cleaned: dict[TopicPartition, int]
-    """Up to where compaction has come."""
+    _cleaned: dict[TopicPartition, int]
     _recovery_points: dict[TopicPartition, int]
     _log_starts: dict[TopicPartition, int]
     _lock: DiskLock
     _doomed: list[str]
+    _surroundings: Surroundings
     logs: dict[TopicPartition, Log] = attrs.field(factory=dict)
     failed: OSError | None = None
     on_failed: Callable[[DataFolder, OSError], None] = _unheard
@@ -106,8 +116,19 @@ class DataFolder:
         self._written = {name: _said(offsets) for name, offsets in self._checkpoints().items()}
 
     @classmethod
-    def open(cls, disk: Disk, *, cluster_id: str, node_id: int, directory_id: bytes, path: str = "") -> DataFolder:
+    def open(
+        cls,
+        disk: Disk,
+        *,
+        cluster_id: str,
+        node_id: int,
+        directory_id: bytes,
+        path: str = "",
+        draw: Draw = never_any,
+    ) -> DataFolder:
         """Takes the folder for this node; the cluster and directory ids are used when the folder is new.
+
+        `draw` is where the logs have chance from.
 
         Raises FolderLockedError if another broker uses it, StorageError if it belongs to another node, CorruptLogError
         if a checkpoint cannot be read.
@@ -137,6 +158,7 @@ class DataFolder:
                 log_starts=_read_offsets(disk, listed, names.LOG_START_CHECKPOINT),
                 lock=lock,
                 doomed=[name for name in listed if names.is_deleted_folder(name)],
+                surroundings=Surroundings(draw),
             )
         except BaseException:
             lock.release()
@@ -156,6 +178,8 @@ class DataFolder:
             clean_shutdown=self.clean_shutdown,
             recovery_point=self._recovery_points.get(key, 0),
             log_start_offset=self._log_starts.get(key, 0),
+            cleaned_offset=self._cleaned.get(key, 0),
+            surroundings=self._surroundings,
         )
         log.on_failed = self._log_failed
         return log
@@ -174,7 +198,7 @@ class DataFolder:
         key = topic, partition
         if key in self.logs or key in self.found:
             raise StorageError(errno.EEXIST, "the partition has a folder already", folder)
-        log = Log.open(self.disk, folder, config, now_ms=now_ms, clean_shutdown=True)
+        log = Log.open(self.disk, folder, config, now_ms=now_ms, clean_shutdown=True, surroundings=self._surroundings)
         self.disk.write_bytes(f"{folder}/{names.PARTITION_METADATA}", encode_partition_metadata(topic_id))
         log.name_changes += 1
         self._forget(key)
@@ -213,22 +237,25 @@ class DataFolder:
         self._forget((topic, partition))
         return stray
 
-    @property
-    def has_deleted(self) -> bool:
-        """Whether `remove_deleted` has something to do."""
-        return bool(self._doomed)
+    def take_deleted(self, now_ms: int) -> Deleted | None:
+        """What is to be removed of deleted logs, and of deleted segments whose time has come; None: nothing."""
+        files = self._surroundings.take_deleted(now_ms)
+        folders, self._doomed = self._doomed, []
+        return Deleted(folders, files) if folders or files else None
 
-    def remove_deleted(self) -> int:
-        """Removes the files of deleted logs; returns how many logs. May take long."""
-        doomed, self._doomed = self._doomed, []
-        if self.failed is None:
-            for folder in doomed:
-                self.disk.remove_tree(folder)
-        return len(doomed)
+    def remove(self, deleted: Deleted) -> None:
+        """Removes what `take_deleted` gave. May take long, and may do so in a worker thread."""
+        if self.failed is not None:
+            return
+        for folder in deleted.folders:
+            self.disk.remove_tree(folder)
+        for file in deleted.files:
+            with suppress(FileNotFoundError):  # with its folder
+                self.disk.remove(file)
 
     def _forget(self, key: TopicPartition) -> None:
         self.found.discard(key)
-        for known in (self.high_watermarks, self.cleaned, self._recovery_points, self._log_starts):
+        for known in (self.high_watermarks, self._cleaned, self._recovery_points, self._log_starts):
             known.pop(key, None)
 
     # -- checkpoints
@@ -250,6 +277,10 @@ class DataFolder:
                 self._log_starts[key] = log.log_start_offset
             else:
                 self._log_starts.pop(key, None)
+            if log.cleaned_offset:
+                self._cleaned[key] = log.cleaned_offset
+            else:
+                self._cleaned.pop(key, None)
         self.high_watermarks.update(high_watermarks or {})
         return {name: dict(now) for name, now in self._checkpoints().items() if self._is_news(name, now)}
 
@@ -274,7 +305,7 @@ class DataFolder:
             names.RECOVERY_POINT_CHECKPOINT: self._recovery_points,
             names.LOG_START_CHECKPOINT: self._log_starts,
             names.HIGH_WATERMARK_CHECKPOINT: self.high_watermarks,
-            names.CLEANER_CHECKPOINT: self.cleaned,
+            names.CLEANER_CHECKPOINT: self._cleaned,
         }
 
     def write(self, checkpoints: Mapping[str, Mapping[TopicPartition, int]]) -> None:

@@ -18,19 +18,15 @@ NOT_FOUND = -1
 
 
 class KeyMap:
-    """`end_offset` is up to where the log was read: keys of records beyond it are not known."""
+    """Of the offsets from `start_offset` up to `end_offset`: keys of records beyond are not known."""
 
     def __init__(self, max_bytes: int, start_offset: int) -> None:
-        self.end_offset = start_offset
+        self.start_offset = self.end_offset = start_offset
         self._max_entries = max(max_bytes // BYTES_OF_AN_ENTRY, 1)
         self._offsets: dict[bytes, int] = {}
 
     def __len__(self) -> int:
         return len(self._offsets)
-
-    @property
-    def has_room(self) -> bool:
-        return len(self._offsets) < self._max_entries
 
     def put(self, key: bytes, offset: int) -> bool:
         """Notes a record; offsets must come in ascending order. False, and nothing noted, when there is no room."""

@@ -36,6 +36,7 @@ from kwire_storage.scan import scan_headers
 from kwire_storage.search import TimestampOffset
 from kwire_storage.segment import Segment
 from kwire_storage.slices import LogSlice
+from kwire_storage.surroundings import Surroundings
 from kwire_storage.txn_index import AbortedTxn, overlapping
 
 if TYPE_CHECKING:
@@ -61,7 +62,9 @@ class AppendResult(NamedTuple):
 class Log:
     """See the module. Create one with `Log.open`."""
 
-    def __init__(self, disk: Disk, path: str, config: LogConfig, log_start_offset: int) -> None:
+    def __init__(
+        self, disk: Disk, path: str, config: LogConfig, log_start_offset: int, surroundings: Surroundings
+    ) -> None:
         self.disk = disk
         self.path = path
         self.log_start_offset = log_start_offset
@@ -72,7 +75,7 @@ class Log:
         self.on_failed: Callable[[OSError], None] = _unheard
         """Told once, by `fail`; the data folder listens."""
         self.snapshot_offsets: list[int] = []
-        self.deleted: list[retention.DeletedFiles] = []
+        self.surroundings = surroundings
         self.bases: list[int] = []
         self.newest_so_far: list[int] = []
         """The largest timestamp of each sealed segment and those before it, as far as `search` has asked."""
@@ -85,6 +88,11 @@ class Log:
         self.folder_unsynced = False
         self.unsynced_files: set[str] = set()
         self.truncations = 0
+        self.cleaned_offset = 0
+        """Up to here the log was compacted: of each key only one record is left below it."""
+        self.roll_jitter_ms = 0
+        self.quiet_until_ms = self.quiet_as_of = -1
+        """Before this time there is nothing for retention to do, provided that the log still ends at that offset."""
         self.recovery: Recovery | None = None
         self.on_roll: Callable[[], None] = _nobody
         """Called when a segment is full and can be flushed for good."""
@@ -97,6 +105,7 @@ class Log:
     @config.setter
     def config(self, config: LogConfig) -> None:
         self._config = config
+        self.quiet_until_ms = -1
         self._stamps = config.stamps
         for segment in self.segments:
             segment.index_interval_bytes = config.index_interval_bytes
@@ -115,12 +124,16 @@ class Log:
         clean_shutdown: bool,
         recovery_point: int = 0,
         log_start_offset: int = 0,
+        cleaned_offset: int = 0,
+        surroundings: Surroundings | None = None,
     ) -> Log:
         """Opens the log in folder `path`, which is created if absent.
 
+        `cleaned_offset` is up to where compaction had come by the last checkpoint.
         Raises OSError, and CorruptLogError when the files contradict each other beyond what recovery may cut.
         """
-        log = cls(disk, path, config, log_start_offset)
+        log = cls(disk, path, config, log_start_offset, surroundings or Surroundings())
+        log.cleaned_offset = cleaned_offset
         opening.load(log, now_ms=now_ms, clean_shutdown=clean_shutdown, recovery_point=recovery_point)
         return log
 
@@ -206,7 +219,7 @@ class Log:
             and position + size <= segment_bytes
             and last_offset <= segment.fits_until_offset
         )
-        if not fits and rolling.must_roll(segment, self._config, last_offset, size, timestamp, now_ms):
+        if not fits and rolling.must_roll(self, last_offset, size, timestamp, now_ms):
             self.roll(now_ms)
             segment = self.segments[-1]
             file = segment.file
@@ -335,6 +348,10 @@ class Log:
     def apply_retention(self, now_ms: int, high_watermark: int) -> int:
         """Deletes segments by time, size and log start; returns how many."""
         return retention.apply(self, now_ms, high_watermark)
+
+    def tend(self, now_ms: int, high_watermark: int) -> int:
+        """`maybe_roll` and `apply_retention`, which cost next to nothing while neither can be due."""
+        return retention.tend(self, now_ms, high_watermark)
 
     # -- making durable
 

@@ -37,6 +37,7 @@ def load(log: Log, *, now_ms: int, clean_shutdown: bool, recovery_point: int) ->
     if log.log_end_offset < log.log_start_offset:
         # What the log start promised to be readable is lost; nothing below it may be seen again.
         log.truncate_fully_and_start_at(log.log_start_offset, now_ms=now_ms)
+    log.cleaned_offset = min(log.cleaned_offset, log.log_end_offset)
     _drop_stray_snapshots(log)
 
 

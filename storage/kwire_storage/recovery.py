@@ -52,7 +52,8 @@ def recover(log: Log, recovery_point: int, now_ms: int) -> Recovery:
             reason = f"{segment.path} begins at an offset that its forerunner has"
             deleted = len(log.segments) - number
             break
-        if number > first and segment.base_offset > log.log_end_offset and not log.config.compacts:
+        may_have_holes = log.config.compacts or segment.base_offset <= log.cleaned_offset
+        if number > first and segment.base_offset > log.log_end_offset and not may_have_holes:
             reason = f"{log.path} has nothing of offsets {log.log_end_offset} to {segment.base_offset - 1}"
             deleted = len(log.segments) - number
             break

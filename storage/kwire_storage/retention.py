@@ -1,32 +1,46 @@
 """Deleting what is old, what is too much, and what is below the log start.
 
 Segments go from the oldest on, so that what is left is always an unbroken log. Their files are renamed to `*.deleted`
-at once, the records first (indexes without records are swept at the next opening), and removed `file.delete.delay.ms`
-later: removing a large file may take long. Slices that are being sent stay readable in either case.
+at once, the records first (indexes without records are swept at the next opening), and may be removed
+`file.delete.delay.ms` later (`surroundings.py`). Slices that are being sent stay readable in either case.
 """
 
 from __future__ import annotations
 
 from contextlib import suppress
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING
 
-from kwire_storage import names
+from kwire_storage import names, rolling
+from kwire_storage.config import NEVER
+from kwire_storage.surroundings import DeletedFiles
 
 if TYPE_CHECKING:
     from kwire_storage.log import Log
     from kwire_storage.segment import Segment
 
 
-class DeletedFiles(NamedTuple):
-    """Renamed files, and the time (ms) from which on they may be removed."""
+def tend(log: Log, now_ms: int, high_watermark: int) -> int:
+    """See `Log.tend`. When something can be due is remembered: of a thousand logs hardly any has anything."""
+    if now_ms < log.quiet_until_ms and log.log_end_offset == log.quiet_as_of:
+        return 0
+    rolling.maybe_roll(log, now_ms)
+    count = apply(log, now_ms, high_watermark)
+    # What is not replicated is not deleted, and nobody tells when it is.
+    if high_watermark >= log.log_end_offset:
+        log.quiet_as_of = log.log_end_offset
+        log.quiet_until_ms = min(rolling.rolls_at_ms(log, now_ms), _expires_at_ms(log))
+    return count
 
-    due_ms: int
-    paths: list[str]
+
+def _expires_at_ms(log: Log) -> int:
+    oldest = log.segments[0]
+    if not log.config.deletes or log.config.retention_ms < 0 or (oldest is log.active and not oldest.size):
+        return NEVER
+    return _newest_ms(oldest) + log.config.retention_ms + 1
 
 
 def apply(log: Log, now_ms: int, high_watermark: int) -> int:
-    """Deletes what the settings ask for, and removes what is due; returns the number of segments deleted."""
-    reap(log, now_ms)
+    """Deletes what the settings ask for; returns the number of segments deleted."""
     count = _deletable(log, now_ms, high_watermark)
     if count == len(log.segments):
         log.roll(now_ms)
@@ -86,6 +100,7 @@ def delete_oldest(log: Log, count: int, now_ms: int) -> None:
 def delete_files(log: Log, segment: Segment, now_ms: int, *, with_snapshot: bool = True) -> None:
     """Renames a segment's files, and its snapshot, for removal later."""
     log.newest_so_far.clear()
+    log.quiet_until_ms = -1
     due_ms = now_ms + log.config.file_delete_delay_ms
     paths = [segment.path + suffix for suffix in names.SEGMENT_SUFFIXES]
     if with_snapshot and segment.base_offset in log.snapshot_offsets and segment.base_offset != log.log_end_offset:
@@ -96,15 +111,5 @@ def delete_files(log: Log, segment: Segment, now_ms: int, *, with_snapshot: bool
         with suppress(FileNotFoundError):
             log.disk.rename(path, path + names.DELETED)
             renamed.append(path + names.DELETED)
-    log.deleted.append(DeletedFiles(due_ms, renamed))
+    log.surroundings.deleted.append(DeletedFiles(due_ms, renamed))
     log.unsynced_files.difference_update(paths)
-
-
-def reap(log: Log, now_ms: int) -> int:
-    """Removes the files whose time has come; returns how many. May take long."""
-    due = [deleted for deleted in log.deleted if deleted.due_ms <= now_ms]
-    log.deleted = [deleted for deleted in log.deleted if deleted.due_ms > now_ms]
-    for deleted in due:
-        for path in deleted.paths:
-            log.disk.remove(path)
-    return sum(len(deleted.paths) for deleted in due)

@@ -6,7 +6,7 @@ from contextlib import suppress
 from typing import TYPE_CHECKING
 
 from kwire_storage import durability, names
-from kwire_storage.config import LogConfig
+from kwire_storage.config import NEVER
 from kwire_storage.errors import StorageError
 from kwire_storage.index import OFFSET_ENTRY_BYTES, TIME_ENTRY_BYTES
 from kwire_storage.segment import Segment
@@ -24,19 +24,31 @@ def activate(log: Log, now_ms: int) -> None:
         log.name_changes += 1
         segment.created_ms = now_ms
     segment.activate(log.log_end_offset)
+    log.roll_jitter_ms = _draw_jitter(log)
     # Loaded now, every append keeps them up to date; loaded when a segment is full, they would be read from all of it.
     _ = log.leader_epochs, log.producers
     log.is_active = True
 
 
-def must_roll(segment: Segment, config: LogConfig, last_offset: int, size: int, timestamp_ms: int, now_ms: int) -> bool:
+def _draw_jitter(log: Log) -> int:
+    """How much earlier than by `segment.ms` a segment is full: logs that were begun together roll one by one."""
+    bound = min(log.config.segment_jitter_ms, log.config.segment_ms)
+    return log.surroundings.draw(bound) if bound else 0
+
+
+def _full_after_ms(log: Log) -> int:
+    return log.config.max_segment_ms - log.roll_jitter_ms
+
+
+def must_roll(log: Log, last_offset: int, size: int, timestamp_ms: int, now_ms: int) -> bool:
     """Whether such a batch, ending at that offset, goes to a new segment (LogSegment.shouldRoll).
 
     That time and index allow more is remembered for the batches to come, in `fits_until_ms`.
     """
+    segment, config = log.active, log.config
     file_size = segment.file.size
     if file_size > 0 and (
-        file_size + size > config.segment_bytes or _age_ms(segment, now_ms, timestamp_ms) > config.segment_ms
+        file_size + size > config.segment_bytes or _age_ms(segment, now_ms, timestamp_ms) > _full_after_ms(log)
     ):
         return True
     room = min(
@@ -47,28 +59,31 @@ def must_roll(segment: Segment, config: LogConfig, last_offset: int, size: int, 
         return True
     if segment.rolling_timestamp is not None and segment.rolling_timestamp >= 0:
         segment.index_room = room
-        segment.fits_until_ms = segment.rolling_timestamp + config.segment_ms
+        segment.fits_until_ms = segment.rolling_timestamp + _full_after_ms(log)
     return False
 
 
 def _age_ms(segment: Segment, now_ms: int, timestamp_ms: int) -> int:
     """How long the segment has been filled: by its records' clock if they have one, else by ours."""
-    filled_since = segment.rolling_timestamp
-    if filled_since is not None and filled_since >= 0 and timestamp_ms >= 0:
+    filled_since = segment.first_timestamp_ms
+    if filled_since >= 0 and timestamp_ms >= 0:
         return timestamp_ms - filled_since
     return now_ms - segment.created_ms
 
 
 def maybe_roll(log: Log, now_ms: int) -> bool:
     """See `Log.maybe_roll`."""
-    if not log.active.size:
-        return False
-    if not log.is_active:
-        activate(log, now_ms)
-    if _age_ms(log.active, now_ms, now_ms) <= log.config.segment_ms:
+    if not log.active.size or _age_ms(log.active, now_ms, now_ms) <= _full_after_ms(log):
         return False
     roll(log, now_ms)
     return True
+
+
+def rolls_at_ms(log: Log, now_ms: int) -> int:
+    """From when on `maybe_roll` would, if nothing is appended until then."""
+    if not log.active.size:
+        return NEVER
+    return now_ms + max(_full_after_ms(log) - _age_ms(log.active, now_ms, now_ms) + 1, 0)
 
 
 def roll(log: Log, now_ms: int) -> None:
@@ -90,6 +105,8 @@ def roll(log: Log, now_ms: int) -> None:
             log.disk.remove(segment.path + names.LOG)
         raise StorageError.of(error, segment.path) from error
     log.name_changes += 1
+    log.quiet_until_ms = -1
+    log.roll_jitter_ms = _draw_jitter(log)
     log.segments.append(segment)
     log.bases.append(end)
     log.on_roll()

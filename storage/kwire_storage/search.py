@@ -94,7 +94,9 @@ def _newest_batch(segment: Segment, start_offset: int, max_offset: int) -> tuple
     found = segment.locate(segment.offset_of_max_timestamp)
     if found is not None:
         at, header = next(scan_headers(segment.file, found[0], segment.size))
-        if header.base_offset >= start_offset and header.last_offset < max_offset and header.max_timestamp == largest:
+        in_range = header.base_offset >= start_offset and header.last_offset < max_offset
+        # A batch that compaction emptied has kept its timestamp.
+        if in_range and header.max_timestamp == largest and header.records_count:
             return at, header
     for at, header in scan_headers(segment.file, 0, segment.size):
         if header.base_offset >= max_offset:

@@ -45,6 +45,7 @@ class Segment:
         "base_offset",
         "bytes_since_index",
         "created_ms",
+        "file_suffix",
         "fits_until_ms",
         "fits_until_offset",
         "index_interval_bytes",
@@ -59,6 +60,8 @@ class Segment:
     def __init__(self, disk: Disk, folder: str, base_offset: int, index_interval_bytes: int, created_ms: int) -> None:
         self._disk = disk
         self.path = f"{folder}/{names.offset_name(base_offset, '')}"
+        self.file_suffix = names.LOG
+        """What its file of records is called for the time being (`swap.py`)."""
         self.base_offset = base_offset
         self.fits_until_offset = base_offset + _MAX_RELATIVE_OFFSET
         self.index_interval_bytes = index_interval_bytes
@@ -93,7 +96,7 @@ class Segment:
     def file(self) -> File:
         """The records; the file is created when it is absent."""
         if self._file is None:
-            self._file = self._disk.open_append(self.path + names.LOG)
+            self._file = self._disk.open_append(self.path + self.file_suffix)
         return self._file
 
     @property
@@ -107,7 +110,7 @@ class Segment:
             return self._file.size
         if self._size is None:
             try:
-                self._size = self._disk.size(self.path + names.LOG)
+                self._size = self._disk.size(self.path + self.file_suffix)
             except FileNotFoundError:
                 self._size = 0
         return self._size
@@ -134,6 +137,11 @@ class Segment:
                 self._txn_index = decode_aborted(self._disk.read_bytes(self.path + names.TXN_INDEX))
             except FileNotFoundError:
                 self._txn_index = []
+        return self._txn_index
+
+    @property
+    def aborted_in_memory(self) -> list[AbortedTxn] | None:
+        """The same where it is known without reading."""
         return self._txn_index
 
     def add_aborted(self, aborted: AbortedTxn) -> None:
@@ -174,8 +182,11 @@ class Segment:
         self.forget_recent()
         self.indexes_dirty = True
 
-    def save_indexes(self) -> list[str]:
-        """Writes what is not in the files yet; returns the paths written, for whoever must sync them."""
+    def save_indexes(self, suffix: str = "") -> list[str]:
+        """Writes what is not in the files yet; returns the paths written, for whoever must sync them.
+
+        `suffix` is for those of a segment that has not got its name yet.
+        """
         if not self.indexes_dirty:
             return []
         time_index = self.time_index
@@ -183,10 +194,10 @@ class Segment:
         contents = {names.INDEX: self.index.to_bytes(), names.TIME_INDEX: time_index.to_bytes()}
         if self._txn_index or self._disk.exists(self.path + names.TXN_INDEX):
             contents[names.TXN_INDEX] = encode_aborted(self.aborted)
-        for suffix, content in contents.items():
-            self._disk.write_bytes(self.path + suffix, content)
+        for kind, content in contents.items():
+            self._disk.write_bytes(self.path + kind + suffix, content)
         self.indexes_dirty = False
-        return [self.path + suffix for suffix in contents]
+        return [self.path + kind + suffix for kind in contents]
 
     def activate(self, end_offset: int) -> None:
         """Makes ready for appending: folds the headers after the last index entry.
@@ -215,10 +226,6 @@ class Segment:
         if last_offset >= end_offset:
             raise CorruptLogError(f"{self.path}: records up to {last_offset}, the end was to be {end_offset}")
 
-    def adopt(self, file: File) -> None:
-        """Takes an open file for its own, whatever its name is for the time being."""
-        self._file = file
-
     def seal(self) -> list[str]:
         """Nothing more will be appended; returns the files written, for whoever must sync them."""
         written = self.save_indexes()
@@ -232,6 +239,11 @@ class Segment:
         for place in scan_places(self.file, index.positions[-1] if index.positions else 0, self.size):
             last = place[2]
         return last
+
+    def forget_indexes(self) -> None:
+        """They are written, and are read again when they are needed."""
+        assert not self.indexes_dirty
+        self._index = self._time_index = None
 
     def release(self) -> None:
         """Lets go of the file; slices keep it open as long as they need it."""
@@ -377,7 +389,8 @@ class Segment:
 
     @property
     def first_timestamp_ms(self) -> int:
-        """The timestamp of the first batch; -1 where there is none."""
+        """The timestamp of the first batch; -1 where there is none. Looks into the file once, and leaves it closed."""
         if self.rolling_timestamp is None and self.size:
-            self.rolling_timestamp = next(scan_headers(self.file, 0, self.size))[1].max_timestamp
+            file = self._file or self._disk.open_read(self.path + self.file_suffix)
+            self.rolling_timestamp = next(scan_headers(file, 0, self.size))[1].max_timestamp
         return -1 if self.rolling_timestamp is None else self.rolling_timestamp

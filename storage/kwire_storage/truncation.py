@@ -65,6 +65,7 @@ def delete_newest(log: Log, count: int, now_ms: int) -> None:
 def _end_at(log: Log, end_offset: int) -> None:
     log.log_end_offset = end_offset
     log.recovery_point = min(log.recovery_point, end_offset)
+    log.cleaned_offset = min(log.cleaned_offset, end_offset)
     log.truncations += 1
     log.name_changes += 1
     log.producers_or_none = None

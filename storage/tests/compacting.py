@@ -39,26 +39,29 @@ def put(
     return append_bytes(log, batch, now_ms=timestamp_ms)
 
 
-def steps(log: Log, *, cleaned_up_to: int = 0, now_ms: int = 0, map_bytes: int = ROOM) -> Compaction:
+def steps(log: Log, *, now_ms: int = 0, map_bytes: int = ROOM) -> Compaction:
     """Plans and writes, and changes nothing yet."""
-    dirt = compaction.measure(log, cleaned_up_to, log.log_end_offset, now_ms)
+    dirt = compaction.measure(log, log.log_end_offset, now_ms)
     cleaning = Compaction.begin(log, dirt, now_ms=now_ms, map_bytes=map_bytes)
     for _ in cleaning.write():
         pass
     return cleaning
 
 
-def compact(log: Log, *, cleaned_up_to: int = 0, now_ms: int = 0, map_bytes: int = ROOM) -> int:
+def compact(log: Log, *, now_ms: int = 0, map_bytes: int = ROOM) -> int:
     """The whole of it; returns up to where the log is clean then."""
-    cleaning = steps(log, cleaned_up_to=cleaned_up_to, now_ms=now_ms, map_bytes=map_bytes)
+    exchange(log, steps(log, now_ms=now_ms, map_bytes=map_bytes), now_ms=now_ms)
+    return log.cleaned_offset
+
+
+def exchange(log: Log, cleaning: Compaction, *, now_ms: int = 0) -> None:
+    """What follows the writing."""
     swap.commit(cleaning)
+    list(swap.replace(log, cleaning, now_ms))
     swap.sync(cleaning)
-    swap.replace(log, cleaning, now_ms)
+    list(swap.finish(log, cleaning))
     swap.sync(cleaning)
-    swap.finish(log, cleaning)
-    swap.sync(cleaning)
-    swap.sweep(cleaning)
-    return cleaning.end_offset
+    swap.sweep(log, cleaning)
 
 
 def all_records(log: Log) -> list[Record]:

@@ -6,17 +6,15 @@ import random
 
 import attrs
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 from kwire_protocol.records import Record, build_batch, iter_headers
-from kwire_storage import compaction, swap
-from kwire_storage.compaction import Compaction
-from kwire_storage.errors import CorruptLogError
+from kwire_storage import compaction
 from kwire_storage.key_map import BYTES_OF_AN_ENTRY, MOST_KEPT_BYTES, KeyMap
 from kwire_storage.log import Log
 from kwire_storage.memory_disk import MemoryDisk
 
-from storage.tests.compacting import COMPACTED, all_records, compact, pairs, put, steps, table
+from storage.tests.compacting import COMPACTED, all_records, compact, pairs, put, table
 from storage.tests.logs import append_bytes, end_transaction, open_log, read_all
 
 
@@ -84,7 +82,7 @@ def test_the_last_batch_of_what_was_cleaned_stays_even_without_records(log: Log)
     compact(log)
     put(log, ("b", "2"))
     roll(log)
-    compact(log, cleaned_up_to=4)
+    compact(log)
     assert pairs(log) == [(2, "a", "3"), (4, "b", "2")]
     assert read_all(log)[-1] == (4, 4)
 
@@ -102,9 +100,9 @@ def test_segments_that_have_become_small_are_joined_by_the_next_cleaning(log: Lo
     roll(log)
     before = len(log.segments)
     assert before > 4
-    cleaned = compact(log)
+    compact(log)
     assert len(log.segments) == before, "it was not known before how small they would become"
-    compact(log, cleaned_up_to=cleaned)
+    compact(log)
     assert len(log.segments) == 2
     assert table(pairs(log)) == {"k0": "57", "k1": "58", "k2": "59"}
     assert read_all(log)[-1] == (59, 59)
@@ -127,17 +125,17 @@ def test_where_memory_ends_the_rest_waits_for_the_next_cleaning(log: Log) -> Non
     cleaned = compact(log, map_bytes=5 * BYTES_OF_AN_ENTRY)
     assert cleaned == 5
     assert len(pairs(log)) == 30
-    assert compact(log, cleaned_up_to=cleaned, map_bytes=10 * BYTES_OF_AN_ENTRY) == 30
+    assert compact(log, map_bytes=10 * BYTES_OF_AN_ENTRY) == 30
     assert [offset for offset, _, _ in pairs(log)] == list(range(20, 30))
 
 
 def test_a_second_cleaning_reads_the_keys_of_the_dirty_part_only(log: Log) -> None:
     put(log, ("a", "1"), ("b", "1"))
     roll(log)
-    cleaned = compact(log)
+    compact(log)
     put(log, ("a", "2"))
     roll(log)
-    assert compact(log, cleaned_up_to=cleaned) == 3
+    assert compact(log) == 3
     assert pairs(log) == [(1, "b", "1"), (2, "a", "2")]
 
 
@@ -154,11 +152,11 @@ def test_a_tombstone_deletes_at_once_and_goes_after_its_retention(log: Log) -> N
     assert header.delete_horizon_ms == 6000
     put(log, ("c", "1"))
     roll(log)
-    compact(log, cleaned_up_to=3, now_ms=5999)
+    compact(log, now_ms=5999)
     assert (1, "a", None) in pairs(log)
     put(log, ("d", "1"))
     roll(log)
-    compact(log, cleaned_up_to=4, now_ms=6000)
+    compact(log, now_ms=6000)
     assert pairs(log) == [(2, "b", "1"), (3, "c", "1"), (4, "d", "1")]
     assert next(log.batches())[0].delete_horizon_ms == 6000
 
@@ -190,7 +188,7 @@ def test_an_open_transaction_is_not_touched(log: Log) -> None:
     roll(log)
     put(log, ("a", "3"), producer_id=1, sequence=0, transactional=True)
     roll(log)
-    dirt = compaction.measure(log, 0, 2, 0)
+    dirt = compaction.measure(log, 2, 0)
     assert dirt.end_offset == 2
 
 
@@ -204,12 +202,12 @@ def test_a_marker_goes_some_time_after_the_last_record_of_its_transaction(log: L
     # The producer is not the last that wrote, and has newer data elsewhere: nothing but the rules keeps its marker.
     put(log, ("z", "1"), producer_id=1, sequence=1)
     roll(log)
-    cleaned = compact(log, now_ms=0)
+    compact(log, now_ms=0)
     assert markers() == 1, "its transaction had a record"
     for number, now_ms in enumerate((5000, 5999, 6000)):
         put(log, ("b", str(number)), producer_id=1, sequence=2 + number)
         roll(log)
-        cleaned = compact(log, cleaned_up_to=cleaned, now_ms=now_ms)
+        compact(log, now_ms=now_ms)
         assert markers() == (now_ms < 6000)
 
 
@@ -218,11 +216,11 @@ def test_a_reader_of_committed_data_still_hears_of_an_aborted_transaction_while_
     end_transaction(log, 1, commit=False)
     put(log, ("b", "1"), producer_id=1, sequence=1)
     roll(log)
-    cleaned = compact(log)
+    compact(log)
     assert [aborted[:3] for aborted in log.segments[0].aborted] == [(1, 0, 1)]
     put(log, ("b", "2"), producer_id=1, sequence=2)
     roll(log)
-    compact(log, cleaned_up_to=cleaned)
+    compact(log)
     assert log.segments[0].aborted == []
 
 
@@ -243,6 +241,20 @@ def test_the_last_batch_of_each_producer_stays_for_its_sequences(log: Log) -> No
     assert log.producers.entries[1].last_sequence == 2
 
 
+def test_an_emptied_batch_is_not_the_newest_record(log: Log) -> None:
+    put(log, ("b", "1"), timestamp_ms=50)
+    put(log, ("a", "1"), timestamp_ms=99, producer_id=1, sequence=0)
+    put(log, ("a", "2"), timestamp_ms=60)
+    roll(log)
+    compact(log)
+    (emptied,) = [header for header, _ in log.batches() if not header.records_count]
+    assert emptied.max_timestamp == 99
+    newest = log.max_timestamp_offset(max_offset=3)
+    assert newest is not None
+    assert newest[:2] == (60, 2)
+    assert log.offset_for_timestamp(70, max_offset=3) is None
+
+
 # What may be cleaned
 
 
@@ -253,11 +265,14 @@ def test_dirt_is_measured_in_bytes_of_whole_segments(log: Log) -> None:
     roll(log)
     put(log, ("a", "3"))
     first, second = log.segments[0].size, log.segments[1].size
-    assert compaction.measure(log, 0, 3, 0)[:4] == (0, 2, 0, first + second)
-    assert compaction.measure(log, 1, 3, 0)[:4] == (1, 2, first, second)
-    assert compaction.measure(log, 2, 3, 0)[:4] == (2, 2, first + second, 0)
-    assert compaction.measure(log, 1, 3, 0).ratio == second / (first + second)
-    assert compaction.measure(log, 99, 3, 0).first_dirty_offset == 0, "a checkpoint beyond the log means nothing"
+    assert compaction.measure(log, 3, 0)[:4] == (0, 2, 0, first + second)
+    log.cleaned_offset = 1
+    assert compaction.measure(log, 3, 0)[:4] == (1, 2, first, second)
+    assert compaction.measure(log, 3, 0).ratio == second / (first + second)
+    log.cleaned_offset = 2
+    assert compaction.measure(log, 3, 0)[:4] == (2, 2, first + second, 0)
+    log.cleaned_offset = 99
+    assert compaction.measure(log, 3, 0).first_dirty_offset == 0, "a checkpoint beyond the log means nothing"
 
 
 def test_records_that_are_younger_than_the_lag_are_not_cleaned() -> None:
@@ -265,67 +280,41 @@ def test_records_that_are_younger_than_the_lag_are_not_cleaned() -> None:
     for timestamp_ms in (1000, 2000):
         put(log, ("a", str(timestamp_ms)), timestamp_ms=timestamp_ms)
         roll(log)
-    assert compaction.measure(log, 0, 2, 2050).end_offset == 1
-    assert compaction.measure(log, 0, 2, 2100).end_offset == 2
-    assert compaction.measure(log, 0, 2, 2050).dirty_since_ms == 1000
+    assert compaction.measure(log, 2, 2050).end_offset == 1
+    assert compaction.measure(log, 2, 2100).end_offset == 2
+    assert compaction.measure(log, 2, 2050).dirty_since_ms == 1000
 
 
-# What happens meanwhile
-
-
-def test_a_segment_that_retention_took_meanwhile_does_not_come_back(log: Log) -> None:
-    for number in range(60):
-        put(log, (f"k{number % 3}", str(number)))
+def test_dirt_is_as_old_as_the_segment_that_was_begun_first_and_has_no_age_without_timestamps(log: Log) -> None:
+    put(log, ("a", "1"), timestamp_ms=-1)
     roll(log)
-    cleaning = steps(log)
-    log.advance_log_start(log.bases[2])
-    start = log.log_start_offset
-    swap.commit(cleaning)
-    swap.sync(cleaning)
-    swap.replace(log, cleaning, 0)
-    swap.sync(cleaning)
-    swap.finish(log, cleaning)
-    swap.sweep(cleaning)
-    assert log.bases[0] == start
-    assert not [name for name in log.disk.listdir(log.path) if name.endswith((".swap", ".cleaned"))]
-    # The last groups were cleaned all the same.
-    assert [offset for offset, _, _ in pairs(log)] == [57, 58, 59]
+    assert compaction.measure(log, 1, 0).dirty_since_ms is None
+    for timestamp_ms in (700, 500, 900):
+        put(log, ("a", "2"), timestamp_ms=timestamp_ms)
+        roll(log)
+    assert compaction.measure(log, 4, 0).dirty_since_ms == 500
 
 
-def test_a_reader_in_the_middle_of_an_old_segment_reads_on(log: Log) -> None:
-    for number in range(30):
-        put(log, (f"k{number % 3}", str(number)))
+def test_a_truncated_log_is_not_clean_beyond_its_new_end(log: Log) -> None:
+    put(log, ("a", "1"))
+    put(log, ("a", "2"))
+    put(log, ("b", "1"))
     roll(log)
-    piece = log.read(0, max_bytes=10**6, max_offset=30)
-    before = piece.read()
-    compact(log)
-    assert piece.read() == before
-
-
-def test_a_damaged_segment_is_left_as_it_is(log: Log) -> None:
-    for number in range(30):
-        put(log, (f"k{number % 3}", str(number)))
-    roll(log)
-    path = log.segments[0].path + ".log"
-    data = bytearray(log.disk.read_bytes(path))
-    data[70] ^= 1
-    log.disk.write_bytes(path, bytes(data))
-    cleaning = Compaction.begin(log, compaction.measure(log, 0, 30, 0), now_ms=0, map_bytes=10**6)
-    with pytest.raises(CorruptLogError, match=r"00000\.log at 0: CORRUPT_MESSAGE: the stored CRC"):
-        list(cleaning.write())
-    swap.discard(cleaning)
-    assert not [name for name in log.disk.listdir(log.path) if name.endswith((".swap", ".cleaned"))]
+    assert compact(log) == 3
+    log.truncate_to(2)
+    assert log.cleaned_offset == 2
 
 
 # All of it
 
 
+@settings(deadline=None)
 @given(st.integers(0, 2**32), st.integers(1, 40))
 def test_whoever_reads_from_the_beginning_ends_up_with_the_same_table(seed: int, room: int) -> None:
     random_ = random.Random(seed)
     log = open_log(MemoryDisk(), COMPACTED)
     written: list[tuple[int, str, str | None]] = []
-    cleaned = now_ms = 0
+    now_ms = 0
     sequence = {1: 0, 2: 0}
     for number in range(60):
         batch = [
@@ -350,7 +339,7 @@ def test_whoever_reads_from_the_beginning_ends_up_with_the_same_table(seed: int,
         if random_.random() < 0.2:
             now_ms += 600
             log.roll(now_ms)
-            cleaned = compact(log, cleaned_up_to=cleaned, now_ms=now_ms, map_bytes=room * BYTES_OF_AN_ENTRY)
+            compact(log, now_ms=now_ms, map_bytes=room * BYTES_OF_AN_ENTRY)
             if random_.random() < 0.3:
                 log.close()
                 log = open_log(log.disk, COMPACTED)

@@ -96,7 +96,6 @@ def test_completing_a_swap_may_itself_be_cut_off_at_any_operation() -> None:
         log = filled(disk)
         cleaning = steps(log)
         swap.commit(cleaning)
-        swap.sync(cleaning)
         return disk.crash()
 
     reference = open_log(interrupted(), COMPACTED, clean=False)

@@ -37,6 +37,9 @@ class FakeClock:
         self.ids += 1
         return self.ids.to_bytes(16, "big")
 
+    def draw(self, bound: int) -> int:
+        return 0
+
 
 def open_service(
     disk: MemoryDisk | None = None, settings: Mapping[str, str] | None = None, *, ids_from: int = 0

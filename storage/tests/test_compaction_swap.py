@@ -1,0 +1,225 @@
+"""Cleaned segments take the place of others while the log is used, and whatever becomes of it meanwhile."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import attrs
+import pytest
+from kwire_storage import compaction, swap
+from kwire_storage.compaction import Compaction
+from kwire_storage.errors import CorruptLogError
+from kwire_storage.files import RealDisk
+from kwire_storage.log import Log
+from kwire_storage.memory_disk import MemoryDisk
+
+from storage.tests.compacting import COMPACTED, all_records, compact, exchange, pairs, put, steps, table
+from storage.tests.logs import open_log, read_all
+
+
+@pytest.fixture
+def log() -> Log:
+    return open_log(MemoryDisk(), COMPACTED)
+
+
+def roll(log: Log) -> None:
+    log.roll(0)
+
+
+def open_files() -> int:
+    return len(list(Path("/proc/self/fd").iterdir()))
+
+
+def leftovers(log: Log) -> list[str]:
+    return [name for name in log.disk.listdir(log.path) if name.endswith((".swap", ".cleaned"))]
+
+
+def test_a_segment_that_retention_took_meanwhile_does_not_come_back(log: Log) -> None:
+    for number in range(60):
+        put(log, (f"k{number % 3}", str(number)))
+    roll(log)
+    cleaning = steps(log)
+    log.advance_log_start(log.bases[2])
+    start = log.log_start_offset
+    exchange(log, cleaning)
+    assert log.bases[0] == start
+    assert leftovers(log) == []
+    assert log.cleaned_offset == 60, "what is gone cannot be dirty"
+    # The last groups were cleaned all the same.
+    assert [offset for offset, _, _ in pairs(log)] == [57, 58, 59]
+
+
+def test_a_reader_in_the_middle_of_an_old_segment_reads_on(log: Log) -> None:
+    for number in range(30):
+        put(log, (f"k{number % 3}", str(number)))
+    roll(log)
+    piece = log.read(0, max_bytes=10**6, max_offset=30)
+    before = piece.read()
+    compact(log)
+    assert piece.read() == before
+
+
+def test_a_damaged_segment_is_left_as_it_is(log: Log) -> None:
+    for number in range(30):
+        put(log, (f"k{number % 3}", str(number)))
+    roll(log)
+    path = log.segments[0].path + ".log"
+    data = bytearray(log.disk.read_bytes(path))
+    data[70] ^= 1
+    log.disk.write_bytes(path, bytes(data))
+    cleaning = Compaction.begin(log, compaction.measure(log, 30, 0), now_ms=0, map_bytes=10**6)
+    with pytest.raises(CorruptLogError, match=r"00000\.log at 0: CORRUPT_MESSAGE: the stored CRC"):
+        list(cleaning.write())
+    swap.discard(cleaning)
+    assert leftovers(log) == []
+
+
+def test_what_retention_took_in_part_is_left_as_it_is_and_is_still_dirty(log: Log) -> None:
+    for number in range(40):
+        put(log, (f"k{number}", "a value that only makes it larger"))
+    roll(log)
+    compact(log)
+    for number in range(40):
+        put(log, (f"k{number}", None), ("other", str(number)))
+    roll(log)
+    compact(log, now_ms=10)
+    put(log, ("k0", "again"))
+    roll(log)
+    cleaning = steps(log, now_ms=20)
+    group = next(group for group in cleaning.groups if len(group.sources) > 1)
+    log.advance_log_start(group.sources[0].end_offset)
+    cleaned, before = log.cleaned_offset, pairs(log)
+    exchange(log, cleaning)
+    assert set(group.sources[1:]) <= {source for source in group.sources if source.segment in log.segments}
+    assert leftovers(log) == []
+    assert log.cleaned_offset == cleaned
+    assert table(pairs(log)) == table(before)
+
+
+@pytest.mark.parametrize("what", ["retention", "truncation"])
+def test_what_goes_between_the_two_halves_of_an_exchange_does_not_come_back(log: Log, what: str) -> None:
+    for number in range(60):
+        put(log, (f"k{number}", "a value that only makes it larger"))
+    roll(log)
+    cleaning = steps(log)
+    swap.commit(cleaning)
+    list(swap.replace(log, cleaning, 0))
+    swap.sync(cleaning)
+    assert len(pairs(log)) == 60, "readers are not to notice"
+    if what == "retention":
+        log.advance_log_start(log.bases[2])
+    else:
+        log.truncate_to(log.bases[2])
+    kept, end_offset = pairs(log), log.log_end_offset
+    list(swap.finish(log, cleaning))
+    swap.sync(cleaning)
+    swap.sweep(log, cleaning)
+    assert leftovers(log) == []
+    assert log.cleaned_offset <= end_offset
+    again = open_log(log.disk, COMPACTED, clean=False)  # the same files, as somebody finds them who knows nothing
+    assert pairs(again) == kept
+    assert again.log_end_offset == end_offset
+
+
+def test_what_was_discarded_is_not_taken_for_the_truth_when_half_of_it_comes_back(log: Log) -> None:
+    put(log, ("a", "1"))
+    put(log, ("a", "2"))
+    roll(log)
+    put(log, ("b", "1"))
+    cleaning = steps(log)
+    swap.commit(cleaning)
+    log.disk.remove(f"{log.path}/00000000000000000000.txnindex.swap")
+    again = open_log(log.disk, COMPACTED, clean=False)
+    assert leftovers(again) == []
+    assert pairs(again) == [(0, "a", "1"), (1, "a", "2"), (2, "b", "1")]
+
+
+def test_a_deleted_key_does_not_come_back_however_often_half_of_an_exchange_is_lost(log: Log) -> None:
+    put(log, ("a", "1"), ("x" * 600, "1"))
+    roll(log)
+    put(log, ("a", None), ("y" * 600, "1"))
+    roll(log)
+    put(log, ("b", "1"))
+    for now_ms in (0, 5000, 10_000, 15_000):
+        cleaning = steps(log, now_ms=now_ms)
+        assert [len(group.sources) for group in cleaning.groups] == [1, 1]
+        swap.commit(cleaning)
+        # The power goes, and of the two renames only the second has reached the medium.
+        log.disk.remove(f"{log.path}/00000000000000000000.log.swap")
+        log = open_log(log.disk, COMPACTED, clean=False)
+        assert "a" not in table(pairs(log))
+    assert (0, "a", "1") in pairs(log)
+    for now_ms in (20_000, 25_000):
+        compact(log, now_ms=now_ms)
+        put(log, ("c", str(now_ms)))
+        roll(log)
+    assert [key for _, key, _ in pairs(log) if key == "a"] == []
+
+
+def test_names_and_indexes_are_on_the_medium_when_all_is_done(log: Log) -> None:
+    for number in range(60):
+        put(log, (f"k{number}", "value"))
+    roll(log)
+    put(log, ("k1", "2"))
+    log.flush()
+    compact(log)
+    names = set(log.disk.crash().listdir(log.path))  # type: ignore[attr-defined]
+    for base in log.bases[:-1]:
+        assert {f"{base:020d}.log", f"{base:020d}.index", f"{base:020d}.timeindex"} <= names
+    for segment in log.segments[:-1]:
+        assert log.disk.size(segment.path + ".index") == len(segment.index) * 8 > 0
+
+
+def test_a_cleaning_has_few_files_open_however_many_segments_there_are(tmp_path: Path) -> None:
+    log = open_log(RealDisk(tmp_path), attrs.evolve(COMPACTED, segment_bytes=200))
+    for number in range(200):
+        put(log, (f"k{number}", "a value"))
+    roll(log)
+    log.close()
+    log = open_log(log.disk, log.config)
+    assert len(log.segments) > 40
+    before = open_files()
+    cleaning = Compaction.begin(log, compaction.measure(log, 200, 0), now_ms=0, map_bytes=10**6)
+    assert max(open_files() - before for _ in cleaning.write()) == 2
+    exchange(log, cleaning)
+    assert open_files() == before
+    assert len(all_records(log)) == 200
+
+
+def test_a_segment_that_could_grow_too_large_gets_its_delete_horizon_later(
+    log: Log, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    put(log, ("a", "1"), ("b", None))
+    roll(log)
+    monkeypatch.setattr(compaction, "MAX_BYTES_IN_SEGMENT", log.segments[0].size + 10)
+    compact(log, now_ms=100)
+    assert [header.delete_horizon_ms for header, _ in log.batches()] == [None]
+    assert pairs(log) == [(0, "a", "1"), (1, "b", None)]
+    monkeypatch.undo()
+    put(log, ("a", "2"))
+    roll(log)
+    compact(log, now_ms=100)
+    assert [header.delete_horizon_ms for header, _ in log.batches()] == [1100, None]
+
+
+def test_holes_are_no_loss_to_a_recovery_when_the_topic_is_no_longer_compacted(log: Log) -> None:
+    for number in range(40):
+        put(log, (f"k{number}", "a value that only makes it larger"))
+    for number in range(40):
+        put(log, (f"k{number % 20}", "a value that only makes it larger"))
+    roll(log)
+    log.flush()
+    compact(log)
+    expected = pairs(log)
+    assert read_all(log)[0][0] > 0
+    plain = attrs.evolve(COMPACTED, cleanup_policy="delete", retention_ms=-1)
+    again = Log.open(
+        log.disk.kill(),  # type: ignore[attr-defined]
+        log.path,
+        plain,
+        now_ms=0,
+        clean_shutdown=False,
+        cleaned_offset=log.cleaned_offset,
+    )
+    assert pairs(again) == expected
+    assert again.cleaned_offset == 80

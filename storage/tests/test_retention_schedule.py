@@ -1,0 +1,164 @@
+"""When retention has something to do, and that it costs nothing until then."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import attrs
+import pytest
+from kwire_storage import retention, rolling
+from kwire_storage.config import LogConfig
+from kwire_storage.files import Disk
+from kwire_storage.log import Log
+from kwire_storage.memory_disk import MemoryDisk
+from kwire_storage.surroundings import Surroundings
+
+from storage.tests.compacting import compact, put
+from storage.tests.logs import append
+
+CONFIG = LogConfig(segment_bytes=300, index_interval_bytes=100, segment_ms=10_000, retention_ms=50_000)
+
+
+def open_log(config: LogConfig = CONFIG, surroundings: Surroundings | None = None, disk: Disk | None = None) -> Log:
+    return Log.open(disk or MemoryDisk(), "orders-0", config, now_ms=0, clean_shutdown=True, surroundings=surroundings)
+
+
+def tend(log: Log, now_ms: int) -> int:
+    return log.tend(now_ms, log.log_end_offset)
+
+
+@pytest.fixture
+def looks(monkeypatch: pytest.MonkeyPatch) -> list[int]:
+    """When it was looked what there is to do."""
+    found: list[int] = []
+    apply = retention.apply
+
+    def noting(log: Log, now_ms: int, high_watermark: int) -> int:
+        found.append(now_ms)
+        return apply(log, now_ms, high_watermark)
+
+    monkeypatch.setattr(retention, "apply", noting)
+    return found
+
+
+def test_an_empty_log_is_looked_at_once(looks: list[int]) -> None:
+    log = open_log()
+    for now_ms in (0, 10**6, 10**12):
+        tend(log, now_ms)
+    assert looks == [0]
+
+
+def test_a_log_is_looked_at_when_its_segment_is_to_roll_and_when_its_oldest_expires(looks: list[int]) -> None:
+    log = open_log()
+    append(log, 1, timestamp_ms=1000)
+    for now_ms in range(0, 60_000, 10):
+        tend(log, now_ms)
+    # 11,001: older than segment.ms; 51,001: older than retention.ms. The times between were not looked at.
+    assert looks == [0, 11_010, 51_010]
+    assert log.log_start_offset == log.log_end_offset == 1
+
+
+def test_an_append_is_a_reason_to_look_again(looks: list[int]) -> None:
+    log = open_log(attrs.evolve(CONFIG, retention_bytes=400, retention_ms=-1))
+    for number in range(12):
+        append(log, 1, timestamp_ms=number)
+        tend(log, number)
+        assert tend(log, number) == 0
+    assert looks == list(range(12))
+    assert log.log_start_offset > 0
+
+
+def test_new_settings_are_a_reason_to_look_again() -> None:
+    log = open_log()
+    append(log, 1, timestamp_ms=1000)
+    tend(log, 2000)
+    log.config = attrs.evolve(CONFIG, retention_ms=10)
+    assert tend(log, 2000) == 1
+
+
+def test_compaction_is_a_reason_to_look_again() -> None:
+    log = open_log(attrs.evolve(CONFIG, cleanup_policy="compact,delete", segment_ms=10**9))
+    put(log, ("a", "1"), timestamp_ms=40_000)
+    put(log, ("b", "1"), timestamp_ms=1000)
+    log.roll(0)
+    put(log, ("a", "2" * 150), timestamp_ms=41_000)
+    log.roll(0)
+    assert tend(log, 60_000) == 0
+    compact(log)
+    assert tend(log, 60_000) == 1, "of the oldest segment only an old record is left"
+
+
+def test_what_is_not_replicated_is_looked_at_until_it_is(looks: list[int]) -> None:
+    log = open_log()
+    append(log, 1, timestamp_ms=1000)
+    log.tend(70_000, 0)
+    assert log.log_start_offset == 0
+    assert log.tend(70_000, 1) == 1
+
+
+def test_a_log_that_was_opened_is_not_opened_for_writing_by_a_look() -> None:
+    log = open_log()
+    append(log, 1, timestamp_ms=1000)
+    log.close()
+    again = open_log(disk=log.disk)
+    tend(again, 2000)
+    assert not again.is_active
+    assert not any(segment.is_open for segment in again.segments)
+    assert again.quiet_until_ms == 11_001
+
+
+def drawing(*numbers: int) -> tuple[Surroundings, list[int]]:
+    """Chance that says these numbers, and the bounds that it was asked for."""
+    bounds: list[int] = []
+    left = list(numbers)
+
+    def draw(bound: int) -> int:
+        bounds.append(bound)
+        return left.pop(0)
+
+    return Surroundings(draw), bounds
+
+
+def test_each_segment_rolls_earlier_by_a_jitter_of_its_own() -> None:
+    surroundings, bounds = drawing(3000, 0, 500, 0)
+    log = open_log(attrs.evolve(CONFIG, segment_jitter_ms=4000), surroundings)
+    for timestamp_ms in (0, 7000, 7001, 17_001, 17_002, 26_502, 26_503):
+        append(log, 1, timestamp_ms=timestamp_ms)
+    assert log.bases == [0, 2, 4, 6]
+    assert bounds == [4000] * 4
+
+
+def test_a_jitter_is_less_than_the_time_that_it_is_taken_from() -> None:
+    surroundings, bounds = drawing(9_999)
+    log = open_log(attrs.evolve(CONFIG, segment_jitter_ms=10**9), surroundings)
+    append(log, 1, timestamp_ms=0)
+    assert bounds == [10_000]
+    assert not log.maybe_roll(1)
+    assert rolling.rolls_at_ms(log, 1) == 2
+
+
+def test_without_jitter_nothing_is_left_to_chance() -> None:
+    surroundings, bounds = drawing()
+    log = open_log(CONFIG, surroundings)
+    append(log, 1, timestamp_ms=0)
+    log.roll(0)
+    assert bounds == []
+
+
+@pytest.mark.parametrize(("policy", "full_after_ms"), [("compact", 2000), ("delete", 10_000)])
+def test_a_segment_of_a_compacted_log_rolls_in_time_for_its_compaction(policy: str, full_after_ms: int) -> None:
+    log = open_log(attrs.evolve(CONFIG, cleanup_policy=policy, max_compaction_lag_ms=2000))
+    put(log, ("a", "1"), timestamp_ms=0)
+    assert not log.maybe_roll(full_after_ms)
+    assert log.maybe_roll(full_after_ms + 1)
+
+
+def test_deleted_files_are_handed_out_when_their_time_has_come() -> None:
+    surroundings = Surroundings()
+    log = open_log(attrs.evolve(CONFIG, file_delete_delay_ms=1000), surroundings)
+    append(log, 1, timestamp_ms=0)
+    tend(log, 60_000)
+    assert surroundings.take_deleted(60_999) == []
+    gone: list[Any] = surroundings.take_deleted(61_000)
+    assert "orders-0/00000000000000000000.log.deleted" in gone
+    assert surroundings.deleted == []
