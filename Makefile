@@ -16,7 +16,7 @@ INSTALL = $(UV) pip install --python $(BIN)/python
 LOCK = $(UV) pip compile --python $(BIN)/python --universal --python-version 3.11 --generate-hashes \
 	--no-emit-index-url --custom-compile-command "make lock" $(UPGRADE)
 
-.PHONY: help serve test check format demo bench compat-kafka lock clean
+.PHONY: help serve test check format demo bench compat-kafka soak lock clean
 
 help: ## Shows this list
 	@sed -n 's/^\([a-z-]*\):.* ## \(.*\)/\1|\2/p' $(MAKEFILE_LIST) | awk -F'|' '{printf "make %-14s %s\n", $$1, $$2}'
@@ -32,6 +32,9 @@ test: .venv/dev.stamp .cache/jars.stamp $(COMPAT2).stamp ## Every test, Spark's 
 compat-kafka: .venv/dev.stamp .cache/jars.stamp $(COMPAT2).stamp ## The compat tests against Apache Kafka instead of kwire
 	KWIRE_COMPAT=kafka $(BIN)/python -m pytest compat_tests $(ARGS)
 	KWIRE_COMPAT=kafka PYTHONPATH=$(COMPAT2) $(BIN)/python -m pytest compat_tests/test_kafka_python*.py $(ARGS)
+
+soak: .venv/dev.stamp .cache/jars.stamp ## 1,000 kills of a broker under load; ARGS="--kills 200 --seed 7"
+	@$(BIN)/python -m compat_tests.soak $(ARGS)
 
 check: .venv/dev.stamp ## Style, types, arrows between packages, fresh generated code, rules of the source
 	$(BIN)/ruff check

@@ -77,6 +77,12 @@ class RestartableBroker(Broker, Protocol):
 
     def kill_and_restart(self) -> None: ...
 
+    def begin_stop(self) -> None:
+        """SIGTERM, without waiting for the end: `kill` follows."""
+
+    def begin_start(self) -> None:
+        """As `start`, without waiting until it serves: `kill` follows."""
+
 
 class KwireServe:
     """A `kwire serve` process."""
@@ -92,15 +98,19 @@ class KwireServe:
     def bootstrap(self) -> str:
         return f"127.0.0.1:{self._port}"
 
-    def start(self) -> None:
+    def begin_start(self) -> None:
         command = [str(Path(sysconfig.get_path("scripts"), "kwire")), "serve", "--listen", self.bootstrap]
         command += ["--data-dir", str(self.data_dir)]
         for name, value in self.settings.items():
             command += ["--set", f"{name}={value}"]
-        said_before = self._log.stat().st_size if self._log.exists() else 0
         with self._log.open("ab") as log:
-            process = subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=log, stderr=log)
-        self._process = process
+            self._process = subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=log, stderr=log)
+
+    def start(self) -> None:
+        said_before = self._log.stat().st_size if self._log.exists() else 0
+        self.begin_start()
+        process = self._process
+        assert process is not None
 
         def listening() -> bool:
             said = self._log.read_bytes()[said_before:]
@@ -108,6 +118,10 @@ class KwireServe:
             return f"listening on {self.bootstrap}".encode() in said
 
         eventually(listening, "kwire serve says that it is listening")
+
+    def begin_stop(self) -> None:
+        assert self._process is not None
+        self._process.terminate()
 
     def stop(self) -> None:
         self._end_with(signal.SIGTERM)
@@ -171,6 +185,12 @@ class _Kafka:
 
     def start(self) -> None:
         self._kafka.start()
+
+    def begin_stop(self) -> None:
+        self._kafka.begin_stop()
+
+    def begin_start(self) -> None:
+        self._kafka.begin_start()
 
     def kill_and_restart(self) -> None:
         self.kill()

@@ -16,14 +16,14 @@ FLUSH_TIMEOUT_S = 20.0
 CALL_TIMEOUT_S = 20.0
 
 # librdkafka reports lost connections to standard error; tests that stop the broker expect them.
-_quiet = logging.getLogger("compat_tests.librdkafka")
-_quiet.setLevel(logging.CRITICAL)
+quiet = logging.getLogger("compat_tests.librdkafka")
+quiet.setLevel(logging.CRITICAL)
 
 
 @contextmanager
 def producing(bootstrap: str, **config: Any) -> Iterator[Producer]:
     settings = {"bootstrap.servers": bootstrap, "linger.ms": 5, "reconnect.backoff.max.ms": 500, **config}
-    producer = Producer(settings, logger=_quiet)
+    producer = Producer(settings, logger=quiet)
     yield producer
     producer.flush(FLUSH_TIMEOUT_S)
 
@@ -42,7 +42,7 @@ def consuming(bootstrap: str, *topics: str, **config: Any) -> Iterator[Consumer]
         "reconnect.backoff.max.ms": 500,
         **config,
     }
-    consumer = Consumer(settings, logger=_quiet)
+    consumer = Consumer(settings, logger=quiet)
     try:
         if topics:
             consumer.subscribe(list(topics))

@@ -10,17 +10,14 @@ import attrs
 import pytest
 from confluent_kafka import TopicPartition
 
-from . import java_host as tools
 from . import topics
 from .brokers import RestartableBroker
 from .confluent import consuming, producing, take_until
+from .dumps import assert_kafka_is_content, dump
 from .java_host import JavaHost
 from .values import numbered
 
 CODECS = ["none", "gzip", "snappy", "lz4", "zstd"]
-COMPLAINTS = re.compile(r"mismatch|Non-consecutive|isvalid: false|Exception|corrupt|not (?:valid|found)", re.IGNORECASE)
-# The tool takes -1 for the offset before each file, and so finds a gap before every segment but the first.
-OF_EVERY_LATER_SEGMENT = re.compile(r"Non-consecutive offsets in .*\n +-1 is followed by \d+\n")
 ONE_MIB = 1 << 20
 
 
@@ -65,15 +62,6 @@ def disk(request: pytest.FixtureRequest, restartable_broker: RestartableBroker) 
         broker.kill()
     yield Disk(broker.data_dir, how)
     broker.start()
-
-
-def dump(java: JavaHost, files: list[Path], *options: str) -> str:
-    """What the tool says; fails on any complaint."""
-    said = java.succeed(tools.DUMP_LOG, "--files", ",".join(map(str, files)), *options)
-    text = OF_EVERY_LATER_SEGMENT.sub("", said.out + said.err)
-    complaint = COMPLAINTS.search(text)
-    assert complaint is None, text[max(0, complaint.start() - 200) :][:1_000]
-    return said.out
 
 
 @pytest.mark.parametrize("codec", CODECS)
@@ -139,3 +127,7 @@ def test_the_metadata_log_is_read_with_its_decoder(disk: Disk, java: JavaHost) -
     )
     assert '"type":"PARTITION_RECORD"' in said
     assert '"type":"REGISTER_BROKER_RECORD"' in said
+
+
+def test_every_file_of_the_data_folder_is_right(disk: Disk, java: JavaHost) -> None:
+    assert assert_kafka_is_content(java, disk.data_dir, after_a_crash=disk.how == "kill") > 10

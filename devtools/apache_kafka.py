@@ -117,6 +117,17 @@ class ApacheKafka:
                 break
         raise ApacheKafkaError(f"Apache Kafka {self.version} did not start:\n{self._log()[-4000:]}")
 
+    def begin_start(self) -> None:
+        """Starts again on the same ports, without waiting until it serves; `kill()` ends that."""
+        if self.running or self.port == 0:
+            raise ApacheKafkaError("it runs, or was never started")
+        self._lay_out_folder()
+        self._launch()
+
+    def begin_stop(self) -> None:
+        """Asks it to stop (SIGTERM), without waiting; `kill()` does not wait for that either."""
+        os.kill(self.pid, signal.SIGTERM)
+
     def stop(self) -> None:
         """Stops in good order (SIGTERM)."""
         self._end(signal.SIGTERM)

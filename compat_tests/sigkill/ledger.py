@@ -1,0 +1,161 @@
+"""What clients were told, and what the log must be by that.
+
+Every record names its producer and its place among that producer's records of the partition, so that a log tells by
+itself whether something is missing, came twice or changed places. The ledger knows no client and no broker: tests hand
+it numbers. What is wrong goes into `complaints`.
+"""
+
+from __future__ import annotations
+
+import struct
+import threading
+import zlib
+from collections import Counter, defaultdict
+from collections.abc import Iterable
+from typing import NamedTuple
+
+import attrs
+
+Spot = tuple[str, int]
+"""Topic and partition."""
+
+_HEAD = struct.Struct(">IIII")
+_MOST_COMPLAINTS = 50
+
+
+class Mark(NamedTuple):
+    """Which record it is: the producer's number, and its place among those it sent to the partition, from 0."""
+
+    producer: int
+    sequence: int
+
+    def value(self, filling: bytes) -> bytes:
+        """The record's value: the mark, and filling with its CRC."""
+        return _HEAD.pack(*self, len(filling), zlib.crc32(filling)) + filling
+
+    @classmethod
+    def of(cls, value: bytes) -> Mark:
+        """Raises ValueError when these are not the bytes that were sent."""
+        try:
+            producer, sequence, size, crc = _HEAD.unpack_from(value)
+        except struct.error as error:
+            raise ValueError(str(error)) from None
+        filling = value[_HEAD.size :]
+        if len(filling) != size or zlib.crc32(filling) != crc:
+            raise ValueError(f"the filling of record {sequence} of producer {producer} has changed")
+        return cls(producer, sequence)
+
+
+@attrs.define(eq=False)
+class Ledger:
+    """Written to from several threads. Offsets of commits are those to go on at."""
+
+    sent: Counter[tuple[Spot, int]] = attrs.field(factory=Counter)
+    known: dict[Spot, dict[int, Mark]] = attrs.field(factory=lambda: defaultdict(dict))
+    """What stands at an offset, by what clients were told: it must stand there for ever."""
+    acknowledged: Counter[Spot] = attrs.field(factory=Counter)
+    delivered: dict[Spot, set[int]] = attrs.field(factory=lambda: defaultdict(set))
+    deliveries: int = 0
+    positions: dict[Spot, int] = attrs.field(factory=dict)
+    """Behind the last record that any member was given."""
+    committed: dict[Spot, int] = attrs.field(factory=dict)
+    """The highest offset whose commit was acknowledged."""
+    complaints: list[str] = attrs.field(factory=list)
+    _ends: Counter[Spot] = attrs.field(factory=Counter)
+    _lock: threading.Lock = attrs.field(factory=threading.Lock)
+
+    def complain(self, what: str) -> None:
+        if len(self.complaints) < _MOST_COMPLAINTS:
+            self.complaints.append(what)
+
+    # -- what happens
+
+    def next_mark(self, spot: Spot, producer: int) -> Mark:
+        """For a record that is about to be sent."""
+        sequence = self.sent[spot, producer]
+        self.sent[spot, producer] = sequence + 1
+        return Mark(producer, sequence)
+
+    def acknowledge(self, spot: Spot, offset: int, mark: Mark) -> None:
+        with self._lock:
+            self.acknowledged[spot] += 1
+            self._is_at(spot, offset, mark, "was acknowledged")
+
+    def deliver(self, spot: Spot, offset: int, value: bytes) -> None:
+        try:
+            mark = Mark.of(value)
+        except ValueError as error:
+            self.complain(f"{_text(spot)} at {offset}, delivered: {error}")
+            return
+        with self._lock:
+            self.deliveries += 1
+            self.delivered[spot].add(offset)
+            self.positions[spot] = max(self.positions.get(spot, 0), offset + 1)
+            self._is_at(spot, offset, mark, "was delivered")
+
+    def commit(self, offsets: dict[Spot, int]) -> None:
+        """The broker said that it has them."""
+        with self._lock:
+            for spot, offset in offsets.items():
+                self.committed[spot] = max(self.committed.get(spot, 0), offset)
+
+    def _is_at(self, spot: Spot, offset: int, mark: Mark, how: str) -> None:
+        self._ends[spot] = max(self._ends[spot], offset + 1)
+        known = self.known[spot].setdefault(offset, mark)
+        if known != mark:
+            self.complain(f"{_text(spot)} at {offset}: {mark} {how} where {known} had been")
+
+    # -- what must be so after a start
+
+    def end_of(self, spot: Spot) -> int:
+        """The log cannot end below: clients know of everything up to it."""
+        return self._ends[spot]
+
+    def check_end(self, spot: Spot, known: int, found: int) -> None:
+        """`known` is what `end_of` said before the broker was asked."""
+        if found < known:
+            self.complain(f"{_text(spot)} ends at {found}, but clients know of records up to {known}")
+
+    def check_committed(self, spot: Spot, known: int, found: int) -> None:
+        """`known` is what `committed` said before the broker was asked; 0 where nothing was ever committed."""
+        if found < known:
+            self.complain(f"the group is at {found} of {_text(spot)}, but its commit of {known} was acknowledged")
+        if found > self.positions.get(spot, 0):
+            self.complain(f"the group is at {found} of {_text(spot)}, but was given {self.positions.get(spot, 0)} only")
+
+    # -- what must be so in the end
+
+    def check_log(self, spot: Spot, end_offset: int, records: Iterable[tuple[int, bytes]]) -> int:
+        """Holds a whole partition, with the producers' queues empty, against what was told; returns the records."""
+        found: dict[int, Mark] = {}
+        behind: Counter[int] = Counter()
+        for place, (offset, value) in enumerate(records):
+            if offset != place:
+                self.complain(f"{_text(spot)} has offset {offset} where {place} was to come")
+            try:
+                mark = found[offset] = Mark.of(value)
+            except ValueError as error:
+                self.complain(f"{_text(spot)} at {offset}: {error}")
+                continue
+            wanted = behind[mark.producer]
+            if mark.sequence < wanted:
+                self.complain(f"{_text(spot)} at {offset}: {mark} comes twice, or late: {wanted} was to come")
+            elif mark.sequence > wanted:
+                self.complain(f"{_text(spot)} at {offset}: {mark} where {wanted} was to come: some are lost, or late")
+            behind[mark.producer] = max(wanted, mark.sequence + 1)
+        for (where, producer), count in self.sent.items():
+            if where == spot and behind[producer] != count:
+                self.complain(f"{_text(spot)} has {behind[producer]} records of producer {producer}, not {count}")
+        for offset, mark in self.known[spot].items():
+            if found.get(offset) != mark:
+                self.complain(f"{_text(spot)} at {offset}: {found.get(offset)}, but clients were told {mark}")
+        if end_offset != len(found):
+            self.complain(f"{_text(spot)} ends at {end_offset}, but has {len(found)} records")
+        missed = found.keys() - self.delivered[spot]
+        if missed:
+            self.complain(f"{_text(spot)}: the group was never given {len(missed)} records, such as {min(missed)}")
+        return len(found)
+
+
+def _text(spot: Spot) -> str:
+    return f"{spot[0]}-{spot[1]}"
