@@ -5,6 +5,7 @@ from __future__ import annotations
 import click
 
 import kwire
+from kwire.cli.log import log
 from kwire.cli.serve import serve
 
 
@@ -17,4 +18,5 @@ def main() -> None:
     """
 
 
+main.add_command(log)
 main.add_command(serve)

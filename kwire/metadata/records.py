@@ -5,8 +5,10 @@ A value is the frame version (1), the record's type and its version, each an uns
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import ClassVar, Protocol, Self
 
+from kwire_protocol.api_info import RecordInfo
 from kwire_protocol.internal import METADATA_RECORDS
 from kwire_protocol.wire import Buffer, ProtocolError, Reader, Writer
 
@@ -40,14 +42,19 @@ def encode_record(record: MetadataRecord) -> bytes:
 
 def decode_record(value: Buffer) -> MetadataRecord:
     """Raises ProtocolError for a frame, a type or a version that is not known."""
+    return read_framed(value, METADATA_RECORDS)[1]
+
+
+def read_framed(value: Buffer, known: Mapping[int, RecordInfo]) -> tuple[int, MetadataRecord]:
+    """Version and record behind such a frame, of one of these types; raises as `decode_record`."""
     reader = Reader(value)
     frame_version = reader.unsigned_varint()
     if frame_version != FRAME_VERSION:
         raise ProtocolError(f"a metadata record has frame version {frame_version}, {FRAME_VERSION} is known")
     record_type = reader.unsigned_varint()
     version = reader.unsigned_varint()
-    info = METADATA_RECORDS.get(record_type)
+    info = known.get(record_type)
     if info is None or not info.min_version <= version <= info.max_version:
         raise ProtocolError(f"a metadata record has type {record_type} and version {version}, which is not known")
     record: MetadataRecord = info.record_class.read(reader, version)
-    return record
+    return version, record

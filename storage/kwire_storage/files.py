@@ -92,6 +92,9 @@ class Disk(Protocol):
     def lock(self, path: str) -> DiskLock:
         """Raises FolderLockedError when somebody else holds it."""
 
+    def is_locked(self, path: str) -> bool:
+        """Whether somebody holds it. Takes and changes nothing."""
+
 
 class RealFile:
     """A descriptor and the length of its file."""
@@ -224,13 +227,39 @@ class RealDisk:
             raise
         return RealLock(fd)
 
+    def is_locked(self, path: str) -> bool:
+        try:
+            fd = os.open(self._prefix + path, os.O_RDONLY | os.O_CLOEXEC)
+        except FileNotFoundError:
+            return False
+        try:
+            return _is_locked(fd)
+        finally:
+            os.close(fd)
+
+
+# struct flock: l_type, l_whence, l_start, l_len (0: to the end), l_pid (0, as the system demands)
+_FLOCK = struct.Struct("hhqqi0q")
+
+
+def _is_locked(fd: int) -> bool:
+    if hasattr(fcntl, "F_OFD_GETLK"):
+        asked = _FLOCK.pack(fcntl.F_WRLCK, os.SEEK_SET, 0, 0, 0)
+        found: int = _FLOCK.unpack(fcntl.fcntl(fd, fcntl.F_OFD_GETLK, asked))[0]
+        return found != fcntl.F_UNLCK
+    try:
+        # There is no asking for a flock: it is held for as long as it takes to let it go.
+        fcntl.flock(fd, fcntl.LOCK_SH | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return True
+    return False
+
 
 def _lock_descriptor(fd: int) -> None:
     # An open file description lock conflicts with our own in another broker of this process, with our own in another
     # process, and with the POSIX lock that Apache Kafka takes on the same file; flock would miss the last.
     if hasattr(fcntl, "F_OFD_SETLK"):
-        # struct flock: l_type, l_whence, l_start, l_len (0: to the end), l_pid (0, as the system demands)
-        fcntl.fcntl(fd, fcntl.F_OFD_SETLK, struct.pack("hhqqi0q", fcntl.F_WRLCK, os.SEEK_SET, 0, 0, 0))
+        fcntl.fcntl(fd, fcntl.F_OFD_SETLK, _FLOCK.pack(fcntl.F_WRLCK, os.SEEK_SET, 0, 0, 0))
     else:
         fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
 

@@ -48,12 +48,18 @@ class OffsetIndex:
     @classmethod
     def from_bytes(cls, data: bytes) -> OffsetIndex:
         """Reads entries up to the first that does not ascend, such as the zeros of a preallocated file."""
+        index = cls.of_any_bytes(data)
+        index._cut(_ascending(index.offsets))
+        return index
+
+    @classmethod
+    def of_any_bytes(cls, data: bytes) -> OffsetIndex:
+        """Every whole entry, whatever it says; for looking at, not for looking up."""
         index = cls()
         raw = array("i")
         raw.frombytes(data[: len(data) // OFFSET_ENTRY_BYTES * OFFSET_ENTRY_BYTES])
         raw = _big_endian(raw)
         index.offsets, index.positions = raw[0::2], raw[1::2]
-        index._cut(_ascending(index.offsets))
         return index
 
     def to_bytes(self, first: int = 0) -> bytes:
@@ -105,6 +111,13 @@ class TimeIndex:
     @classmethod
     def from_bytes(cls, data: bytes) -> TimeIndex:
         """Reads entries up to the first that does not ascend."""
+        index = cls.of_any_bytes(data)
+        index._cut(_ascending(index.timestamps))
+        return index
+
+    @classmethod
+    def of_any_bytes(cls, data: bytes) -> TimeIndex:
+        """Every whole entry, whatever it says; for looking at, not for looking up."""
         index = cls()
         raw = array("i")
         raw.frombytes(data[: len(data) // TIME_ENTRY_BYTES * TIME_ENTRY_BYTES])
@@ -114,7 +127,6 @@ class TimeIndex:
         wide = array("q")
         wide.frombytes(timestamps.tobytes())
         index.timestamps, index.offsets = _big_endian(wide), _big_endian(raw[2::3])
-        index._cut(_ascending(index.timestamps))
         return index
 
     def to_bytes(self, first: int = 0) -> bytes:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import Protocol
 
 from kwire_protocol.control_records import ControlType, read_control_type, read_coordinator_epoch
 from kwire_protocol.records import BatchHeader, iter_records
@@ -10,8 +10,11 @@ from kwire_protocol.records import BatchHeader, iter_records
 from kwire_storage.producers import EndTxnMarker, ProducerStates
 from kwire_storage.txn_index import AbortedTxn
 
-if TYPE_CHECKING:
-    from kwire_storage.segment import Segment
+
+class AbortSink(Protocol):
+    """Who keeps the aborted transactions: a segment, as a rule."""
+
+    def add_aborted(self, aborted: AbortedTxn) -> None: ...
 
 
 def decode_marker(buf: bytes | memoryview, pos: int, header: BatchHeader) -> EndTxnMarker | None:
@@ -30,7 +33,7 @@ def decode_marker(buf: bytes | memoryview, pos: int, header: BatchHeader) -> End
 
 def apply_batch(
     producers: ProducerStates,
-    segment: Segment | None,
+    segment: AbortSink | None,
     header: BatchHeader,
     base_offset: int,
     timestamp_ms: int,

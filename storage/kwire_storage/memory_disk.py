@@ -280,6 +280,9 @@ class MemoryDisk:
         self._locks.add(path)
         return MemoryLock(self._locks, path)
 
+    def is_locked(self, path: str) -> bool:
+        return path in self._locks
+
 
 class MemoryLock:
     """Held until released; a crashed disk's twin knows nothing of it."""

@@ -95,3 +95,8 @@ def stray_folder(folder: str, unique: bytes) -> str:
 def is_deleted_folder(name: str) -> bool:
     """Whether the folder belongs to a deletion that has begun."""
     return name.endswith(_DELETE_FOLDER_SUFFIX) and "." in name
+
+
+def is_stray_folder(name: str) -> bool:
+    """Whether the folder was set aside because nobody knew its topic."""
+    return name.endswith(_STRAY_FOLDER_SUFFIX) and "." in name

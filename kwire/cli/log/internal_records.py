@@ -1,0 +1,157 @@
+"""The records that brokers keep for themselves, as plain values: dictionaries, lists, text and numbers.
+
+Which decoder it is follows from the topic's name. The bytes are told apart by `kwire_protocol.internal`, which is
+generated from Kafka's own definitions.
+"""
+
+from __future__ import annotations
+
+import base64
+from collections.abc import Callable, Mapping
+from typing import cast
+
+import attrs
+from kwire_protocol.api_info import RecordInfo
+from kwire_protocol.control_records import ControlType, read_control_type, read_coordinator_epoch
+from kwire_protocol.internal import (
+    GROUP_KEYS,
+    GROUP_VALUES,
+    METADATA_RECORDS,
+    REMOTE_LOG_METADATA_RECORDS,
+    SHARE_STATE_KEYS,
+    SHARE_STATE_VALUES,
+    TRANSACTION_KEYS,
+    TRANSACTION_VALUES,
+)
+from kwire_protocol.internal.consumer_offsets import GroupMetadataValue
+from kwire_protocol.internal.consumer_protocol import ConsumerProtocolAssignment, ConsumerProtocolSubscription
+from kwire_protocol.internal.control_records import (
+    KRaftVersionRecord,
+    LeaderChangeMessage,
+    SnapshotFooterRecord,
+    SnapshotHeaderRecord,
+    VotersRecord,
+)
+from kwire_protocol.records import InvalidBatch, Record
+from kwire_protocol.wire import Message, ProtocolError, Reader, UnsupportedVersion, uuid_to_text
+
+from kwire.groups.subscription import CONSUMER_PROTOCOL_TYPE
+from kwire.metadata.records import read_framed
+from kwire.metadata.topic_names import CLUSTER_METADATA, CONSUMER_OFFSETS, SHARE_GROUP_STATE, TRANSACTION_STATE
+
+Plain = Mapping[str, object]
+Decoder = Callable[[Record], "tuple[Plain | None, Plain | None]"]
+"""Key and value of a record; raises one of NOT_DECODED."""
+NOT_DECODED = (ProtocolError, UnsupportedVersion, InvalidBatch)
+
+_TOPICS = {
+    CONSUMER_OFFSETS: "offsets",
+    TRANSACTION_STATE: "transactions",
+    CLUSTER_METADATA: "metadata",
+    SHARE_GROUP_STATE: "share",
+    "__remote_log_metadata": "remote",
+}
+_CONTROL_VALUES: dict[ControlType, type[Message]] = {
+    ControlType.LEADER_CHANGE: LeaderChangeMessage,
+    ControlType.SNAPSHOT_HEADER: SnapshotHeaderRecord,
+    ControlType.SNAPSHOT_FOOTER: SnapshotFooterRecord,
+    ControlType.KRAFT_VERSION: KRaftVersionRecord,
+    ControlType.KRAFT_VOTERS: VotersRecord,
+}
+
+
+def decoder_for(topic: str, asked: str) -> Decoder | None:
+    """`asked` is the command's --decoder; None where keys and values are anybody's bytes."""
+    return _DECODERS.get(_TOPICS.get(topic, "none") if asked == "auto" else asked)
+
+
+def decode_control(record: Record) -> Plain:
+    """A control record, told by its type. Raises one of NOT_DECODED."""
+    control_type = read_control_type(record.key)
+    if control_type is None:
+        return {"control_type": "unknown"}
+    told: dict[str, object] = {"control_type": control_type.name}
+    if control_type in (ControlType.ABORT, ControlType.COMMIT):
+        told["coordinator_epoch"] = read_coordinator_epoch(record.value)
+    elif record.value is not None:
+        # Each of them begins with its version.
+        told |= plain(_CONTROL_VALUES[control_type].read(Reader(record.value), Reader(record.value).int16()))
+    return told
+
+
+def _keyed(keys: Mapping[int, RecordInfo], values: Mapping[int, RecordInfo]) -> Decoder:
+    def decode(record: Record) -> tuple[Plain | None, Plain | None]:
+        if record.key is None:
+            return None, None
+        reader = Reader(record.key)
+        kind = reader.int16()
+        if kind not in keys:
+            raise ProtocolError(f"a key of type {kind} is not known")
+        key = {"type": keys[kind].name, **plain(keys[kind].record_class.read(reader, 0))}
+        if record.value is None:
+            return key, None
+        reader = Reader(record.value)
+        version = reader.int16()
+        message = values[kind].record_class.read(reader, version)
+        value = {"type": values[kind].name, "version": version, **plain(message)}
+        if isinstance(message, GroupMetadataValue) and message.protocol_type == CONSUMER_PROTOCOL_TYPE:
+            value["members"] = [
+                {
+                    **plain(member),
+                    "subscription": _of_consumer(ConsumerProtocolSubscription, member.subscription),
+                    "assignment": _of_consumer(ConsumerProtocolAssignment, member.assignment),
+                }
+                for member in message.members
+            ]
+        return key, value
+
+    return decode
+
+
+def _of_consumer(kind: type[ConsumerProtocolSubscription | ConsumerProtocolAssignment], data: bytes) -> object:
+    """What a member told the others; shown as it stands where it is not what consumers say."""
+    try:
+        reader = Reader(data)
+        version = min(max(reader.int16(), 0), kind.versions.stop - 1)
+        return {"version": version, **plain(kind.read(reader, version))}
+    except NOT_DECODED:
+        return _plain(data, "bytes")
+
+
+def _framed(known: Mapping[int, RecordInfo]) -> Decoder:
+    def decode(record: Record) -> tuple[Plain | None, Plain | None]:
+        if record.value is None:
+            return None, None
+        version, message = read_framed(record.value, known)
+        return None, {"type": type(message).__name__, "version": version, **plain(message)}
+
+    return decode
+
+
+_DECODERS: dict[str, Decoder] = {
+    "offsets": _keyed(GROUP_KEYS, GROUP_VALUES),
+    "transactions": _keyed(TRANSACTION_KEYS, TRANSACTION_VALUES),
+    "share": _keyed(SHARE_STATE_KEYS, SHARE_STATE_VALUES),
+    "metadata": _framed(METADATA_RECORDS),
+    "remote": _framed(REMOTE_LOG_METADATA_RECORDS),
+}
+
+
+def plain(message: object) -> dict[str, object]:
+    """The fields of a generated message. Private ones are left out, UUIDs are in Kafka's text form."""
+    return {
+        field.name: _plain(getattr(message, field.name), str(field.type))
+        for field in attrs.fields(cast("type[attrs.AttrsInstance]", type(message)))
+        if not field.name.startswith("_")
+    }
+
+
+def _plain(value: object, declared: str) -> object:
+    if isinstance(value, bytes | bytearray | memoryview):
+        data = bytes(value)
+        return uuid_to_text(data) if "Uuid" in declared else base64.b64encode(data).decode()
+    if isinstance(value, list | tuple):
+        return [_plain(item, declared) for item in value]
+    if attrs.has(type(value)):
+        return plain(value)
+    return value

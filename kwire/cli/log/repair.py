@@ -1,0 +1,133 @@
+"""`kwire log repair`: the findings of a check, the steps they ask for, a question, the steps, and a check again."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+
+import click
+from kwire_storage import names
+from kwire_storage.errors import FolderLockedError
+from kwire_storage.inspection import Finding, Severity, check_folder, read_state
+from kwire_storage.inspection.copies import Copies
+from kwire_storage.inspection.findings import Remedy
+from kwire_storage.inspection.folder_check import FolderState
+from kwire_storage.inspection.repair import MOST_ROUNDS, Repairer, Step, plan
+from rich.table import Table
+
+from kwire.cli.log.check import Checked, console, log_bytes, partition_findings, show_line
+from kwire.cli.log.progress import progress_bar
+from kwire.cli.log.target import Shape, Target, find_target
+from kwire.cli.log.topics import read_topics
+from kwire.clock import SystemClock
+
+
+def run(folder: Path, *, ask: bool, dry_run: bool, drop_corrupt_ranges: bool) -> None:
+    """Exits with 1 when something is left. Raises click exceptions for what is no folder, or is in use."""
+    target = find_target(folder)
+    if target.shape is Shape.FILE:
+        raise click.UsageError(f"{folder} is a file; a repair needs all of its partition: {folder.resolve().parent}")
+    with _locked(target, needed=not dry_run):
+        _Session(target, drop_corrupt_ranges=drop_corrupt_ranges).run(ask=ask, dry_run=dry_run)
+
+
+@contextmanager
+def _locked(target: Target, *, needed: bool) -> Iterator[None]:
+    """Holds the data folder's lock; a folder without one, such as a copy of a partition, is nobody's."""
+    if not needed or not (target.shape is Shape.FOLDER or target.disk.exists(names.LOCK)):
+        yield
+        return
+    try:
+        lock = target.disk.lock(names.LOCK)
+    except FolderLockedError:
+        raise click.ClickException(f"a broker uses {target.disk.root}: stop it first, then repair") from None
+    except OSError as error:
+        raise click.ClickException(f"cannot lock {target.disk.root}: {error.strerror}") from None
+    try:
+        yield
+    finally:
+        lock.release()
+
+
+class _Session:
+    def __init__(self, target: Target, *, drop_corrupt_ranges: bool) -> None:
+        self._target = target
+        self._drop = drop_corrupt_ranges
+        now = datetime(1970, 1, 1, tzinfo=UTC) + timedelta(milliseconds=SystemClock().now_ms())
+        self._copies = Copies(target.disk, f"{now:%Y%m%dT%H%M%SZ}")
+
+    def run(self, *, ask: bool, dry_run: bool) -> None:
+        findings, checked, state = self._check()
+        for finding in findings:
+            show_line(finding, self._target)
+        steps = plan(findings, state, drop_corrupt_ranges=self._drop)
+        if not steps:
+            self._conclude(findings)
+            return
+        _show_steps(steps)
+        if dry_run:
+            raise click.exceptions.Exit(1)
+        if ask:
+            if not sys.stdin.isatty():
+                raise click.UsageError("there is nobody to ask: pass --yes to repair, or --dry-run to look")
+            click.confirm("Do this, and make anew what depends on it?", abort=True)
+        for _ in range(MOST_ROUNDS):
+            try:
+                self._do(steps, checked, state)
+            except OSError as error:
+                raise click.ClickException(
+                    f"the repair stopped: {error.filename or ''} {error.strerror or error}. What was done is complete; "
+                    "see to the disk, then run it again"
+                ) from None
+            findings, checked, state = self._check()
+            done, steps = steps, plan(findings, state, drop_corrupt_ranges=self._drop)
+            if not steps or steps == done:
+                break
+        for copy in self._copies.kept:
+            click.echo(f"kept {self._target.disk.root}/{copy}")
+        self._conclude(findings)
+
+    def _do(self, steps: list[Step], checked: Checked, state: FolderState) -> None:
+        # One walk for what is cut, one for what is made anew.
+        with progress_bar("repairing", log_bytes(self._target)) as progress:
+            Repairer(self._target.disk, state, self._copies, checked.summaries, progress).run(steps)
+
+    def _check(self) -> tuple[list[Finding], Checked, FolderState]:
+        target = self._target
+        state = read_state(target.disk, read_topics(target.disk))
+        # The lock is ours, or nobody's.
+        state.in_use = False
+        checked = Checked()
+        with progress_bar("checking", log_bytes(target)) as progress:
+            return list(self._findings(state, checked, progress)), checked, state
+
+    def _findings(self, state: FolderState, checked: Checked, progress: Callable[[int], None]) -> Iterator[Finding]:
+        if self._target.shape is Shape.FOLDER:
+            yield from check_folder(self._target.disk, state, progress=progress, summaries=checked.summaries)
+        else:
+            yield from partition_findings(self._target, state, checked, progress)
+
+    def _conclude(self, findings: list[Finding]) -> None:
+        left = [finding for finding in findings if finding.severity is not Severity.NOTE]
+        if not left:
+            click.echo("nothing is wrong" if not self._copies.kept else "repaired: nothing is wrong any more")
+            return
+        click.echo(f"{len(left)} findings are left:")
+        for finding in left:
+            show_line(finding, self._target)
+        raise click.exceptions.Exit(1)
+
+
+def _show_steps(steps: list[Step]) -> None:
+    table = Table(title="what a repair does", title_justify="left")
+    table.add_column("file", overflow="fold")
+    table.add_column("what")
+    table.add_column("bytes", justify="right")
+    for step in steps:
+        size = f"{step.start}..{step.end}" if step.start >= 0 else ""
+        what = "taken out" if step.remedy is Remedy.DROP else step.remedy.value
+        table.add_row(step.path, what, size)
+    console().print(table)

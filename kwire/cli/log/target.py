@@ -1,0 +1,88 @@
+"""What the DIR of a command line is: a data folder, a partition's folder, or one file."""
+
+from __future__ import annotations
+
+import re
+from enum import Enum
+from pathlib import Path
+
+import attrs
+import click
+from kwire_storage import names
+from kwire_storage.files import RealDisk
+from kwire_storage.inspection.folder_check import CHECKPOINTS
+
+_LOG_FILE = re.compile(r"(\d{20})(?:-\d{10}\.checkpoint|\.log)(?:\.deleted|\.cleaned|\.swap|\.\d+-\d+)*")
+"""`.log` under whatever name it waits for its end, a range that a repair has kept, and KRaft's metadata snapshots."""
+_SEGMENT_FILES = (names.INDEX, names.TIME_INDEX, names.TXN_INDEX, names.SNAPSHOT)
+_SMALL_FILES = {
+    *CHECKPOINTS,
+    names.META_PROPERTIES,
+    names.CLEAN_SHUTDOWN,
+    names.PARTITION_METADATA,
+    names.LEADER_EPOCH_CHECKPOINT,
+}
+
+
+class Shape(Enum):
+    FOLDER = "a data folder"
+    PARTITION = "a partition's folder"
+    FILE = "a file"
+
+
+@attrs.frozen
+class Target:
+    """`disk` is rooted at the data folder (or what is in its place); `path` is relative to it, "" for the folder."""
+
+    disk: RealDisk
+    shape: Shape
+    path: str
+
+    @property
+    def partition(self) -> str:
+        """The partition's folder; "" for a data folder and its own files."""
+        return self.path if self.shape is Shape.PARTITION else self.path.rpartition("/")[0]
+
+
+def log_file_base(name: str) -> int | None:
+    """The base offset of a file of batches; None for any other file."""
+    found = _LOG_FILE.fullmatch(name)
+    return int(found[1]) if found else None
+
+
+def is_known_file(name: str) -> bool:
+    parsed = names.parse_offset_name(name)
+    return (
+        log_file_base(name) is not None
+        or (parsed is not None and parsed[1].startswith(_SEGMENT_FILES))
+        or name in _SMALL_FILES
+    )
+
+
+def find_target(given: Path) -> Target:
+    """Raises click.UsageError when it is none of these."""
+    path = given.resolve()
+    if path.is_file():
+        if not is_known_file(path.name):
+            raise click.UsageError(
+                f"{given} is no file of a log: .log, .index, .timeindex, .txnindex, .snapshot, a checkpoint, "
+                f"{names.PARTITION_METADATA} or {names.META_PROPERTIES} would be"
+            )
+        if path.name in (*CHECKPOINTS, names.META_PROPERTIES, names.CLEAN_SHUTDOWN):
+            return Target(RealDisk(path.parent), Shape.FILE, path.name)
+        return Target(RealDisk(path.parent.parent), Shape.FILE, f"{path.parent.name}/{path.name}")
+    try:
+        listed = [child.name for child in path.iterdir()]
+    except OSError as error:
+        raise click.ClickException(f"cannot list {given}: {error.strerror}") from None
+    marks = {*CHECKPOINTS, names.META_PROPERTIES, names.CLEAN_SHUTDOWN}
+    if not marks & set(listed) and any(map(is_known_file, listed)):
+        return Target(RealDisk(path.parent), Shape.PARTITION, path.name)
+    if marks & set(listed) or any(
+        names.parse_partition_folder(name) is not None and (path / name).is_dir() for name in listed
+    ):
+        return Target(RealDisk(path), Shape.FOLDER, "")
+    raise click.UsageError(
+        f"{given} is neither a data folder nor a partition's: it has no {names.META_PROPERTIES}, no checkpoint, no "
+        "folder such as orders-0 and no .log in it"
+    )

@@ -1,0 +1,37 @@
+"""Looking at a log from outside, and mending it: what `kwire log check` and `kwire log repair` do.
+
+    layout.py            what is in a partition's folder, by its names
+    walk.py              every batch of a .log file, and the ranges where no good batch is
+    sparse_indexes.py    .index and .timeindex beside the batches they lead to
+    producers_check.py   .snapshot and .txnindex beside what the batches say
+    partition_check.py   one folder: the walk, with all of these fed by it
+    folder_check.py      a data folder: its partitions, checkpoints and small files
+    findings.py          what can be wrong, how bad it is, and what to do about it
+    rebuild.py           derived files made anew from the batches
+    repair.py            findings turned into steps, each with a copy of what it takes away
+
+Checking opens files for reading only and takes no lock, so that it may look at a folder that a broker uses. It holds
+one batch and one segment's derived facts at a time: a log of any size is checked in bounded memory.
+"""
+
+from __future__ import annotations
+
+from kwire_storage.inspection.findings import Finding, Kind, Remedy, Severity
+from kwire_storage.inspection.folder_check import check_folder, read_state
+from kwire_storage.inspection.partition_check import PartitionContext, TopicFacts, check_partition
+from kwire_storage.inspection.walk import Batch, Damage, walk
+
+__all__ = [
+    "Batch",
+    "Damage",
+    "Finding",
+    "Kind",
+    "PartitionContext",
+    "Remedy",
+    "Severity",
+    "TopicFacts",
+    "check_folder",
+    "check_partition",
+    "read_state",
+    "walk",
+]

@@ -1,0 +1,115 @@
+"""Where a repair keeps what it takes away.
+
+    orders-0/kwire-repair-20260131T120000Z/00000000000000004711.log.8192-9000   a range of a file
+    orders-0/kwire-repair-20260131T120000Z/00000000000000004711.index           a whole file
+    recovery-point-offset-checkpoint.kwire-repair-20260131T120000Z              a file of the data folder itself
+
+Within the partition's folder, because that is on the same file system, and because brokers look at files there and not
+at folders. Beside the partitions it could not be: Apache Kafka does not start on a data folder with a folder in it that
+has no partition's name.
+
+A copy is on the medium before anything is changed.
+"""
+
+from __future__ import annotations
+
+from kwire_storage.files import Disk
+from kwire_storage.inspection.layout import REPAIR_MARK, TEMPORARY
+
+_CHUNK_BYTES = 1 << 20
+
+
+class Copies:
+    """`stamp` names the repair, such as `20260131T120000Z`."""
+
+    def __init__(self, disk: Disk, stamp: str) -> None:
+        self._disk = disk
+        self._mark = REPAIR_MARK + stamp
+        self._folders: set[str] = set()
+        self.kept: list[str] = []
+        """The paths of the copies, in order."""
+
+    def replace(self, path: str, content: bytes) -> None:
+        """The file has that content afterwards, on the medium; its old content, if there was any, is kept."""
+        if self._disk.exists(path):
+            self._copy(path, self._place(path), 0, self._disk.size(path))
+        self._disk.write_atomic(path, content)
+
+    def set_aside(self, path: str) -> None:
+        """Moves the file away, if it is there."""
+        if self._disk.exists(path):
+            place = self._place(path)
+            self._disk.rename(path, place)
+            self._disk.sync_dir(_folder_of(place))
+            self._disk.sync_dir(_folder_of(path))
+            self.kept.append(place)
+
+    def cut(self, path: str, size: int) -> None:
+        """Keeps the first `size` bytes of the file, and a copy of the others."""
+        self._copy(path, self._place(path, f".{size}-{self._disk.size(path)}"), size, self._disk.size(path))
+        file = self._disk.open_append(path)
+        try:
+            file.truncate(size)
+            file.sync()
+        finally:
+            file.close()
+
+    def take_out(self, path: str, ranges: list[tuple[int, int]]) -> None:
+        """Takes the ranges (start, end; ascending, apart) out of the file, with a copy of each."""
+        for start, end in ranges:
+            self._copy(path, self._place(path, f".{start}-{end}"), start, end)
+        temporary = path + TEMPORARY
+        self._disk.remove(temporary)
+        source, target = self._disk.open_read(path), self._disk.open_append(temporary)
+        try:
+            position = 0
+            for start, end in [*ranges, (source.size, source.size)]:
+                while position < start:
+                    data = source.read(position, min(_CHUNK_BYTES, start - position))
+                    target.append(data)
+                    position += len(data)
+                position = end
+            target.sync()
+        finally:
+            source.close()
+            target.close()
+        self._disk.rename(temporary, path)
+        self._disk.sync_dir(_folder_of(path))
+
+    def _copy(self, path: str, place: str, start: int, end: int) -> None:
+        source, target = self._disk.open_read(path), self._disk.open_append(place)
+        try:
+            while start < end:
+                data = source.read(start, min(_CHUNK_BYTES, end - start))
+                if not data:
+                    break
+                target.append(data)
+                start += len(data)
+            target.sync()
+        finally:
+            source.close()
+            target.close()
+        self._disk.sync_dir(_folder_of(place))
+        self.kept.append(place)
+
+    def _place(self, path: str, suffix: str = "") -> str:
+        """A path that nothing has yet."""
+        folder, name = _folder_of(path), path.rpartition("/")[2]
+        if not folder:
+            place = f"{name}{suffix}.{self._mark}"
+        else:
+            copies = f"{folder}/{self._mark}"
+            if copies not in self._folders:
+                self._disk.mkdir(copies)
+                self._disk.sync_dir(folder)
+                self._folders.add(copies)
+            place = f"{copies}/{name}{suffix}"
+        free, number = place, 1
+        while self._disk.exists(free):
+            number += 1
+            free = f"{place}.{number}"
+        return free
+
+
+def _folder_of(path: str) -> str:
+    return path.rpartition("/")[0]

@@ -1,0 +1,72 @@
+"""What is in a partition's folder, sorted by what the names say."""
+
+from __future__ import annotations
+
+import re
+
+import attrs
+
+from kwire_storage import names
+from kwire_storage.files import Disk
+
+TEMPORARY = ".tmp"
+REPAIR_MARK = "kwire-repair-"
+"""Copies that a repair keeps are in a folder within the partition's whose name begins like this, and beside the files
+of a data folder under names that end with it: neither kwire nor Apache Kafka takes such names for its own."""
+
+_MISNAMED = re.compile(r"-?\d+\.(log|index|timeindex|txnindex|snapshot)")
+_DERIVED = (names.INDEX, names.TIME_INDEX, names.TXN_INDEX)
+
+
+@attrs.frozen
+class Layout:
+    """Names without the folder. `bases` and `snapshots` ascend."""
+
+    path: str
+    bases: list[int]
+    snapshots: list[int]
+    files: set[str]
+    leftovers: list[str]
+    """`*.deleted`, `*.cleaned`, `*.tmp`, and what of a swap has no records."""
+    swaps: list[int]
+    """The base offsets of `*.log.swap`."""
+    orphans: list[str]
+    misnamed: list[str]
+
+    def of(self, offset: int, suffix: str) -> str:
+        """The path of a file, there or not."""
+        return f"{self.path}/{names.offset_name(offset, suffix)}"
+
+    def has(self, offset: int, suffix: str) -> bool:
+        return names.offset_name(offset, suffix) in self.files
+
+    def next_base(self, base: int) -> int | None:
+        return next((other for other in self.bases if other > base), None)
+
+
+def read_layout(disk: Disk, path: str) -> Layout:
+    """Raises OSError."""
+    listed = sorted(disk.listdir(path))
+    parsed = {name: found for name in listed if (found := names.parse_offset_name(name)) is not None}
+    bases = sorted({offset for offset, suffix in parsed.values() if suffix == names.LOG})
+    cleaned = [offset for offset, suffix in parsed.values() if suffix == names.LOG + names.CLEANED]
+    swapped = sorted(offset for offset, suffix in parsed.values() if suffix == names.LOG + names.SWAP)
+    # A crash amid the splitting of a segment leaves both; then the old segment is still whole (Kafka's LogLoader).
+    swaps = [offset for offset in swapped if not cleaned or offset < min(cleaned)]
+    leftovers, orphans = [], []
+    for name in listed:
+        stale_swap = name.endswith(names.SWAP) and not (name in parsed and parsed[name][0] in swaps)
+        if stale_swap or name.endswith((names.DELETED, names.CLEANED, TEMPORARY)):
+            leftovers.append(name)
+        elif name in parsed and parsed[name][1] in _DERIVED and parsed[name][0] not in (*bases, *swaps):
+            orphans.append(name)
+    return Layout(
+        path=path,
+        bases=bases,
+        snapshots=sorted(offset for offset, suffix in parsed.values() if suffix == names.SNAPSHOT),
+        files=set(listed),
+        leftovers=leftovers,
+        swaps=swaps,
+        orphans=orphans,
+        misnamed=[name for name in listed if name not in parsed and _MISNAMED.fullmatch(name)],
+    )
