@@ -130,7 +130,7 @@ def _append(
         data.index, 0, result.base_offset, result.log_append_time_ms, partition.log.log_start_offset
     )
     gate = partition.flush_gate
-    if result.last_offset >= gate.held_from and request.acks:
+    if result.last_offset >= gate.held_from:
         held.append((answer, gate.when_flushed(result.last_offset)))
     return answer
 
