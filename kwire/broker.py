@@ -115,6 +115,7 @@ class Broker:
         )
         metadata.watch(broker._follow)
         folder.on_failed = broker.take_offline
+        metadata.begin_epochs_behind(partitions.epochs_ahead())
         return broker
 
     @property

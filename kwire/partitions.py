@@ -122,6 +122,14 @@ class PartitionTable:
             partition.take_offline()
         return lost
 
+    def epochs_ahead(self) -> dict[tuple[Uuid, int], int]:
+        """The latest leader epoch of each log, by topic id and index, that is later than the metadata's."""
+        return {
+            (partition.topic_id, partition.index): latest
+            for partition in self
+            if (latest := partition.log.leader_epochs.latest) > partition.leader_epoch
+        }
+
     def set_strays_aside(self) -> None:
         """Renames the folders of partitions that no topic of the metadata has; nothing of them is removed."""
         for name, index in sorted(self.folder.found - self.folder.logs.keys()):

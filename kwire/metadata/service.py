@@ -171,6 +171,13 @@ class MetadataService:
         self.commit(records)
         return outcomes
 
+    def begin_epochs_behind(self, latest: Mapping[tuple[Uuid, int], int]) -> None:
+        """Gives partitions, by topic id and index, the leader epoch that follows the latest of their logs."""
+        if latest:
+            from kwire.metadata.leader_epochs import epochs_behind
+
+            self._append(epochs_behind(self.image, latest))
+
     def next_producer_id(self) -> int:
         """A producer id that was never given out before, nor will be again."""
         if self._next_producer_id == self._producer_ids_end:
