@@ -87,11 +87,12 @@ class RestartableBroker(Broker, Protocol):
 class KwireServe:
     """A `kwire serve` process."""
 
-    def __init__(self, root: Path, settings: dict[str, str]) -> None:
+    def __init__(self, root: Path, settings: dict[str, str], *, port: int = 0) -> None:
+        """Keeps data and log below `root`; a port of 0 stands for a free one."""
         self.settings = settings
         self.data_dir = root / "data"
-        self._log = root / "kwire.log"
-        self._port = free_port()
+        self.log_file = root / "kwire.log"
+        self._port = port or free_port()
         self._process: subprocess.Popen[bytes] | None = None
 
     @property
@@ -103,17 +104,17 @@ class KwireServe:
         command += ["--data-dir", str(self.data_dir)]
         for name, value in self.settings.items():
             command += ["--set", f"{name}={value}"]
-        with self._log.open("ab") as log:
+        with self.log_file.open("ab") as log:
             self._process = subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=log, stderr=log)
 
     def start(self) -> None:
-        said_before = self._log.stat().st_size if self._log.exists() else 0
+        said_before = self.log_file.stat().st_size if self.log_file.exists() else 0
         self.begin_start()
         process = self._process
         assert process is not None
 
         def listening() -> bool:
-            said = self._log.read_bytes()[said_before:]
+            said = self.log_file.read_bytes()[said_before:]
             assert process.poll() is None, f"kwire serve ended: {said[-2000:].decode(errors='replace')}"
             return f"listening on {self.bootstrap}".encode() in said
 

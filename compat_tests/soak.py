@@ -37,7 +37,9 @@ def main(kills: int, seed: int | None) -> None:
         task = progress.add_task("", total=kills)
 
         def on_kill(account: Account) -> None:
-            progress.update(task, completed=account.kills.total(), description=f"{account.records:,} records judged")
+            progress.update(
+                task, completed=account.kills.total(), description=f"{account.records:,} records acknowledged"
+            )
 
         with restartable_broker() as broker, java_host() as java:
             try:

@@ -95,10 +95,10 @@ class Killer:
         self._kill_over(_deletion(name), _DELETE_VERSION)
 
     def during_a_stop(self) -> None:
-        """SIGTERM, and SIGKILL before it is through, or just after."""
+        """SIGTERM, and SIGKILL before it is through or, as often, just after."""
         self._load()
         self.broker.begin_stop()
-        self._kill_within(0.15)
+        self._kill_within(0.3)
 
     def during_a_start(self) -> None:
         """Killed under load, and once more while it recovers."""

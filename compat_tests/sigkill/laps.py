@@ -97,11 +97,13 @@ class Lap:
         group = f"{self.name}-group"
         killer = Killer(self.broker, spots, group, ledger, Stock(f"{self.name}-stock"), self.random, START_TAKES_S)
         load = Load(bootstrap, spots, group, ledger, seed=self.random.getrandbits(32))
+        before = self.account.records, self.account.deliveries
         with load.running():
             for way in self._plan(kills):
                 self.way = way
                 WAYS[way](killer)
                 self.account.kills[way] += 1
+                self.account.records = before[0] + ledger.acknowledged.total()
                 self.on_kill(self.account)
                 self.broker.start()
                 killer.ask()
@@ -121,8 +123,8 @@ class Lap:
         self.account.files_judged += assert_kafka_is_content(self.java, self.broker.data_dir)
         self.broker.start()
         self._judge(killer, spots)
-        self.account.records += ledger.acknowledged.total()
-        self.account.deliveries += ledger.deliveries
+        self.account.records = before[0] + ledger.acknowledged.total()
+        self.account.deliveries = before[1] + ledger.deliveries
         for topic in (*names, *killer.stock.there):
             topics.delete(bootstrap, topic)
 
