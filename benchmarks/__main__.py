@@ -25,6 +25,7 @@ _TIMES = {
     "warm_cpu_s": "CPU seconds that a broker works before it is measured.",
     "warm_s": "The longest warm-up by the clock.",
     "fill_mib": "Size of what is read by those that read.",
+    "stored_mib": "Size of what the start- scenarios find; twice that, the room they take.",
     "growth_to": "The last step of the growth scenarios.",
 }
 

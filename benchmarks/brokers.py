@@ -112,6 +112,11 @@ class RunningBroker:
         logs = [path.read_text(encoding="utf-8", errors="replace") for path in sorted(self.root.glob("*.log"))]
         return "\n".join(line for log in logs for line in log.splitlines()[-15:])
 
+    def kill(self) -> None:
+        """SIGKILL, with its children: the session is its own."""
+        os.killpg(self.pid, signal.SIGKILL)
+        self.process.wait()
+
     def stop(self) -> None:
         """SIGTERM; for one that does not heed it, SIGKILL."""
         if not self.running:
@@ -121,8 +126,7 @@ class RunningBroker:
         try:
             self.process.wait(STOP_TIMEOUT_S)
         except subprocess.TimeoutExpired:
-            os.killpg(self.pid, signal.SIGKILL)  # with its children: the session is its own
-            self.process.wait()
+            self.kill()
         self.stop_s = time.monotonic() - began
 
 

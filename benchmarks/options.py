@@ -15,6 +15,7 @@ class Options:
     idle_s: float = 10.0
     settle_s: float = 5.0  # before idling is measured
     fill_mib: int = 1024  # what the scenarios that read have to read
+    stored_mib: int = 10_240  # what those that start on much data find
     growth_to: int = 10_000  # the last step of connections and partitions; members go to a tenth of it
     scale: float = 1.0  # of every number of connections, partitions, records and repetitions
     report_ms: int = 500  # how often Java's tools say how far they are
@@ -25,7 +26,9 @@ class Options:
 
 STANDARD = Options()
 # A look at a change of one's own. Apache Kafka is far from warm by then.
-QUICK = Options(run_s=2.0, warm_cpu_s=5.0, warm_s=10.0, idle_s=3.0, settle_s=1.0, fill_mib=256, growth_to=1000)
+QUICK = Options(
+    run_s=2.0, warm_cpu_s=5.0, warm_s=10.0, idle_s=3.0, settle_s=1.0, fill_mib=256, stored_mib=512, growth_to=1000
+)
 # Whether everything works at all.
 SMOKE = Options(
     run_s=0.2,
@@ -34,6 +37,7 @@ SMOKE = Options(
     idle_s=0.2,
     settle_s=0.0,
     fill_mib=12,
+    stored_mib=12,
     growth_to=100,
     scale=0.02,
     report_ms=50,
