@@ -98,11 +98,14 @@ class PartitionTable:
         folder = self.folder
         if (topic.name, index) not in folder.found:
             return folder.create_log(topic.name, index, topic.topic_id, config, now_ms=now_ms)
-        if folder.topic_id(topic.name, index) not in (topic.topic_id, None):
+        known_id = folder.topic_id(topic.name, index)
+        if known_id not in (topic.topic_id, None):
             # Of a topic that had the same name: the broker died before it could remove it.
             self._set_aside(topic.name, index)
             return folder.create_log(topic.name, index, topic.topic_id, config, now_ms=now_ms)
         opened = folder.open_log(topic.name, index, config, now_ms=now_ms)
+        if known_id is None:
+            folder.set_topic_id(topic.name, index, topic.topic_id)
         if opened.recovery is not None and (opened.recovery.cut_bytes or opened.recovery.deleted_segments):
             log.warning(
                 "%s-%d was not closed cleanly: cut %d bytes and %d segments behind offset %d (%s)",

@@ -199,12 +199,19 @@ class DataFolder:
         if key in self.logs or key in self.found:
             raise StorageError(errno.EEXIST, "the partition has a folder already", folder)
         log = Log.open(self.disk, folder, config, now_ms=now_ms, clean_shutdown=True, surroundings=self._surroundings)
-        self.disk.write_bytes(f"{folder}/{names.PARTITION_METADATA}", encode_partition_metadata(topic_id))
-        log.name_changes += 1
+        self._write_topic_id(log, topic_id)
         self._forget(key)
         self.logs[key] = log
         log.on_failed = self._log_failed
         return log
+
+    def set_topic_id(self, topic: str, partition: int, topic_id: bytes) -> None:
+        """Tells the folder of an open log, which tells none, which topic of that name it belongs to."""
+        self._write_topic_id(self.logs[topic, partition], topic_id)
+
+    def _write_topic_id(self, log: Log, topic_id: bytes) -> None:
+        self.disk.write_bytes(f"{log.path}/{names.PARTITION_METADATA}", encode_partition_metadata(topic_id))
+        log.name_changes += 1
 
     def topic_id(self, topic: str, partition: int) -> bytes | None:
         """The topic id in the partition's folder, 16 bytes; None when the folder tells none."""
@@ -212,7 +219,8 @@ class DataFolder:
             data = self.disk.read_bytes(f"{names.partition_folder(topic, partition)}/{names.PARTITION_METADATA}")
         except FileNotFoundError:
             return None
-        return decode_partition_metadata(data)
+        # A crash while the partition was created may leave the file's name and nothing, or zeros, in it.
+        return decode_partition_metadata(data) if data.strip(b"\0") else None
 
     def delete_log(self, topic: str, partition: int, unique: bytes) -> None:
         """Takes the partition out of the folder, open or not; `unique` (16 bytes) names what is left to remove."""

@@ -149,6 +149,23 @@ def test_a_checkpoint_that_could_not_be_written_is_written_the_next_time() -> No
 
 
 @both_disks
+@pytest.mark.parametrize("left", [b"", bytes(50)])
+def test_a_folder_that_was_not_told_its_topics_id_can_be_told(kind: str, tmp_path: Path, left: bytes) -> None:
+    """A crash between making the file and writing it."""
+    disk = make_disk(kind, tmp_path)
+    folder = open_folder(disk)
+    folder.create_log("orders", 1, TOPIC_ID, CONFIG, now_ms=0)
+    folder.abandon()
+    disk.write_bytes("orders-1/partition.metadata", left)
+    folder = open_folder(disk)
+    assert folder.topic_id("orders", 1) is None
+    folder.open_log("orders", 1, CONFIG, now_ms=0)
+    folder.set_topic_id("orders", 1, TOPIC_ID)
+    assert folder.topic_id("orders", 1) == TOPIC_ID
+    folder.abandon()
+
+
+@both_disks
 def test_without_a_clean_stop_logs_are_recovered(kind: str, tmp_path: Path) -> None:
     disk = make_disk(kind, tmp_path)
     folder = open_folder(disk)
