@@ -11,7 +11,7 @@ from kwire.clock import SystemClock
 from kwire.config import load_config
 
 
-@pytest.mark.parametrize("left", [None, b"", bytes(53)])
+@pytest.mark.parametrize("left", [None, b"", bytes(53)], ids=["missing", "empty", "zeros"])
 def test_a_broker_that_died_while_it_created_a_partition_starts_and_finishes_it(left: bytes | None) -> None:
     """The folder is there, and what should tell its topic's id is not, or has nothing in it yet."""
     disk = MemoryDisk()
