@@ -20,7 +20,7 @@ import shutil
 import struct
 from contextlib import suppress
 from pathlib import Path
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING, NamedTuple, Protocol
 
 from kwire_storage.errors import FolderLockedError
 
@@ -52,6 +52,13 @@ class File(Protocol):
 
 class DiskLock(Protocol):
     def release(self) -> None: ...
+
+
+class DiskSpace(NamedTuple):
+    """Of the file system that a disk is on, in bytes; `usable_bytes` is what this process may still write."""
+
+    total_bytes: int
+    usable_bytes: int
 
 
 class Disk(Protocol):
@@ -88,6 +95,9 @@ class Disk(Protocol):
 
     def write_atomic(self, path: str, data: bytes) -> None:
         """After it returns the content is durable; a crash before leaves the old content whole."""
+
+    def space(self) -> DiskSpace | None:
+        """How large the disk is and what is left of it, as of now; None where there is no such limit."""
 
     def lock(self, path: str) -> DiskLock:
         """Raises FolderLockedError when somebody else holds it."""
@@ -214,6 +224,10 @@ class RealDisk:
             os.fsync(file.fileno())
         self.rename(temporary, path)
         self.sync_dir(path.rpartition("/")[0])
+
+    def space(self) -> DiskSpace:
+        found = os.statvfs(self._prefix)
+        return DiskSpace(found.f_blocks * found.f_frsize, found.f_bavail * found.f_frsize)
 
     def lock(self, path: str) -> RealLock:
         fd = os.open(self._prefix + path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)

@@ -21,6 +21,8 @@ from kwire_storage.errors import FolderLockedError
 if TYPE_CHECKING:
     from typing_extensions import Buffer
 
+    from kwire_storage.files import DiskSpace
+
 Survives = Callable[[str, int], int]
 """Given a path and a count of unsynced bytes at its end: how many of them the power cut spares."""
 
@@ -272,6 +274,10 @@ class MemoryDisk:
         self.open_read(temporary).sync()
         self.rename(temporary, path)
         self.sync_dir(_split(path)[0])
+
+    def space(self) -> DiskSpace | None:
+        """There is room as long as there is memory."""
+        return None
 
     def lock(self, path: str) -> MemoryLock:
         if path in self._locks:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import errno
 import os
 import resource
+import shutil
 import subprocess
 import sys
 from pathlib import Path
@@ -12,6 +13,7 @@ from pathlib import Path
 import pytest
 from kwire_storage.errors import FolderLockedError
 from kwire_storage.files import RealDisk
+from kwire_storage.memory_disk import MemoryDisk
 
 from storage.tests.disks import both_disks, make_disk
 
@@ -87,6 +89,14 @@ def test_an_atomic_write_replaces_the_content_and_leaves_nothing_else(kind: str,
     assert disk.read_bytes("a") == b"short"
     assert disk.read_bytes("b") == b"x"
     assert sorted(disk.listdir("")) == ["a", "b"]
+
+
+def test_a_real_disk_tells_its_size_and_what_is_left_of_it(tmp_path: Path) -> None:
+    space = RealDisk(tmp_path).space()
+    found = shutil.disk_usage(tmp_path)
+    assert space.total_bytes == found.total
+    assert 0 < space.usable_bytes <= found.total
+    assert MemoryDisk().space() is None
 
 
 @both_disks
