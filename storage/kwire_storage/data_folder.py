@@ -33,11 +33,12 @@ from kwire_storage.checkpoints import (
     encode_offsets,
     encode_partition_metadata,
 )
+from kwire_storage.closing import Closing
 from kwire_storage.config import LogConfig
-from kwire_storage.durability import Flush
-from kwire_storage.errors import StorageError
+from kwire_storage.errors import StorageError, is_full
 from kwire_storage.files import Disk, DiskLock
 from kwire_storage.log import Log
+from kwire_storage.reserve import Reserve
 from kwire_storage.surroundings import Draw, Surroundings, never_any
 
 
@@ -54,35 +55,6 @@ def _unheard(folder: DataFolder, error: OSError) -> None: ...
 def _in_turn(tasks: list[Callable[[], None]]) -> None:
     for task in tasks:
         task()
-
-
-class _Closing:
-    """The clean stop of one log: begun here, run wherever, finished here."""
-
-    def __init__(self, log: Log) -> None:
-        self.log = log
-        self.error: OSError | None = None
-        self.flush: Flush | None = None
-        try:
-            self.flush = log.begin_close()
-        except OSError as error:
-            self.error = error
-
-    @property
-    def has_work(self) -> bool:
-        return self.flush is not None and self.flush.has_work
-
-    def run(self) -> None:
-        assert self.flush is not None
-        try:
-            self.flush.run()
-        except OSError as error:
-            self.error = error
-
-    def finish(self) -> bool:
-        if self.error is None and self.flush is not None:
-            self.log.finish_flush(self.flush)
-        return self.error is None
 
 
 @attrs.define(eq=False)
@@ -109,10 +81,12 @@ class DataFolder:
     logs: dict[TopicPartition, Log] = attrs.field(factory=dict)
     failed: OSError | None = None
     on_failed: Callable[[DataFolder, OSError], None] = _unheard
+    reserve: Reserve = attrs.field(init=False)
     _written: dict[str, dict[TopicPartition, int]] = attrs.field(init=False)
     """What the checkpoint files say, by name."""
 
     def __attrs_post_init__(self) -> None:
+        self.reserve = self._surroundings.reserve or Reserve(self.disk)
         self._written = {name: _said(offsets) for name, offsets in self._checkpoints().items()}
 
     @classmethod
@@ -125,10 +99,11 @@ class DataFolder:
         directory_id: bytes,
         path: str = "",
         draw: Draw = never_any,
+        reserve_bytes: int = 0,
     ) -> DataFolder:
         """Takes the folder for this node; the cluster and directory ids are used when the folder is new.
 
-        `draw` is where the logs have chance from.
+        `draw` is where the logs have chance from; `reserve_bytes` of room are kept back for a full disk (`reserve.py`).
 
         Raises FolderLockedError if another broker uses it, StorageError if it belongs to another node, CorruptLogError
         if a checkpoint cannot be read.
@@ -146,6 +121,8 @@ class DataFolder:
             if clean:
                 disk.remove(names.CLEAN_SHUTDOWN)
                 disk.sync_dir("")
+            reserve = Reserve(disk, reserve_bytes)
+            reserve.open()
             return cls(
                 path=path,
                 disk=disk,
@@ -158,7 +135,7 @@ class DataFolder:
                 log_starts=_read_offsets(disk, listed, names.LOG_START_CHECKPOINT),
                 lock=lock,
                 doomed=[name for name in listed if names.is_deleted_folder(name)],
-                surroundings=Surroundings(draw),
+                surroundings=Surroundings(draw, reserve),
             )
         except BaseException:
             lock.release()
@@ -190,7 +167,7 @@ class DataFolder:
             self.open_log(topic, partition, config_of(topic), now_ms=now_ms)
 
     def create_log(self, topic: str, partition: int, topic_id: bytes, config: LogConfig, *, now_ms: int) -> Log:
-        """Creates the folder of a new partition. The .log file follows with the first record.
+        """Creates the folder of a new partition. The .log file follows with the first record; both do on a full disk.
 
         Raises ValueError for a name that must not become a path, StorageError(EEXIST) if the partition is there.
         """
@@ -198,8 +175,15 @@ class DataFolder:
         key = topic, partition
         if key in self.logs or key in self.found:
             raise StorageError(errno.EEXIST, "the partition has a folder already", folder)
-        log = Log.open(self.disk, folder, config, now_ms=now_ms, clean_shutdown=True, surroundings=self._surroundings)
-        self._write_topic_id(log, topic_id)
+        log = Log.open(
+            self.disk,
+            folder,
+            config,
+            now_ms=now_ms,
+            clean_shutdown=True,
+            surroundings=self._surroundings,
+            make_folder=lambda: self._make_folder(folder, topic_id),
+        )
         self._forget(key)
         self.logs[key] = log
         log.on_failed = self._log_failed
@@ -207,11 +191,16 @@ class DataFolder:
 
     def set_topic_id(self, topic: str, partition: int, topic_id: bytes) -> None:
         """Tells the folder of an open log, which tells none, which topic of that name it belongs to."""
-        self._write_topic_id(self.logs[topic, partition], topic_id)
-
-    def _write_topic_id(self, log: Log, topic_id: bytes) -> None:
-        self.disk.write_bytes(f"{log.path}/{names.PARTITION_METADATA}", encode_partition_metadata(topic_id))
+        log = self.logs[topic, partition]
+        self._write_topic_id(log.path, topic_id)
         log.name_changes += 1
+
+    def _make_folder(self, folder: str, topic_id: bytes) -> None:
+        self.disk.mkdir(folder)
+        self._write_topic_id(folder, topic_id)
+
+    def _write_topic_id(self, folder: str, topic_id: bytes) -> None:
+        self.disk.write_bytes(f"{folder}/{names.PARTITION_METADATA}", encode_partition_metadata(topic_id))
 
     def topic_id(self, topic: str, partition: int) -> bytes | None:
         """The topic id in the partition's folder, 16 bytes; None when the folder tells none."""
@@ -229,9 +218,19 @@ class DataFolder:
         log = self.logs.pop((topic, partition), None)
         if log is not None:
             log.close(clean=False)
-        self.disk.rename(folder, doomed)
         self._forget((topic, partition))
-        self._doomed.append(doomed)
+        if log is not None and log.make_folder is not None:
+            self.disk.remove_tree(folder)
+            return
+        try:
+            self.reserve.spend(lambda: self.disk.rename(folder, doomed))
+        except OSError as error:
+            if not is_full(error):
+                raise
+            # A longer name may need another block of the folder above. To remove files needs none.
+            self.disk.remove_tree(folder)
+        else:
+            self._doomed.append(doomed)
 
     def set_aside(self, topic: str, partition: int, unique: bytes) -> str:
         """Renames the folder of a partition that is not open and that nobody knows; returns the new name.
@@ -241,7 +240,7 @@ class DataFolder:
         assert (topic, partition) not in self.logs, "an open log is deleted, not set aside"
         folder = names.partition_folder(topic, partition)
         stray = names.stray_folder(folder, unique)
-        self.disk.rename(folder, stray)
+        self.reserve.spend(lambda: self.disk.rename(folder, stray))
         self._forget((topic, partition))
         return stray
 
@@ -319,8 +318,11 @@ class DataFolder:
     def write(self, checkpoints: Mapping[str, Mapping[TopicPartition, int]]) -> None:
         """Writes what `take_checkpoints` gave, durably. Blocks; may run in a worker thread, one at a time."""
         for name, offsets in checkpoints.items():
-            self.disk.write_atomic(name, encode_offsets(offsets))
+            self._write_atomic(name, encode_offsets(offsets))
             self._written[name] = _said(offsets)
+
+    def _write_atomic(self, name: str, content: bytes) -> None:
+        self.reserve.spend(lambda: self.disk.write_atomic(name, content))
 
     def close(
         self,
@@ -338,7 +340,7 @@ class DataFolder:
         if self.failed is not None:
             self.abandon()
             return
-        closings = [_Closing(log) for log in self.logs.values() if log.failed is None]
+        closings = [Closing(log) for log in self.logs.values() if log.failed is None]
         failed = len(closings) < len(self.logs)
         try:
             run_all([closing.run for closing in closings if closing.has_work])
@@ -346,7 +348,7 @@ class DataFolder:
             self.take_checkpoints(high_watermarks)
             self.write(self._checkpoints())
             if not errors and not failed and (self.clean_shutdown or not self._unrecovered()):
-                self.disk.write_atomic(names.CLEAN_SHUTDOWN, encode_clean_shutdown(broker_epoch))
+                self._write_atomic(names.CLEAN_SHUTDOWN, encode_clean_shutdown(broker_epoch))
         finally:
             for log in self.logs.values():
                 log.close(clean=False)

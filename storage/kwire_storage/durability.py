@@ -19,6 +19,7 @@ from kwire_storage.producer_snapshots import encode_snapshot
 if TYPE_CHECKING:
     from kwire_storage.files import Disk, File
     from kwire_storage.log import Log
+    from kwire_storage.reserve import Reserve
 
 
 @attrs.define(eq=False)
@@ -26,6 +27,7 @@ class Flush:
     """What must happen so that everything below `end_offset` is on the medium."""
 
     disk: Disk
+    reserve: Reserve
     end_offset: int
     # How often names changed, and the end was cut, before this flush began.
     name_changes: int
@@ -61,18 +63,22 @@ class Flush:
         finally:
             for file in opened:
                 file.close()
+        self.reserve.spend(self._write)
+
+    def _write(self) -> None:
         for path, content in self.contents.items():
             self.disk.write_atomic(path, content)
 
 
 def begin_flush(log: Log) -> Flush:
     """See `Log.begin_flush`."""
-    flush = Flush(log.disk, log.log_end_offset, log.name_changes, log.truncations)
+    flush = Flush(log.disk, log.reserve, log.log_end_offset, log.name_changes, log.truncations)
     if log.log_end_offset > log.recovery_point:
         for segment, _ in log.segments_from(log.recovery_point):
             if segment is not log.active:
-                log.unsynced_files.update(segment.save_indexes())
+                note_written(log, log.reserve.spend(segment.save_indexes))
             flush.records.append(segment.file)
+        flush.name_changes = log.name_changes
     if log.epochs_or_none is not None and log.epochs_or_none.dirty:
         flush.contents[epochs_path(log)] = encode_epochs(log.epochs_or_none.entries)
     flush.files = sorted(log.unsynced_files)
@@ -94,6 +100,21 @@ def finish_flush(log: Log, flush: Flush) -> None:
     log.name_changes_synced = flush.name_changes
     if epochs_path(log) in flush.contents:
         log.leader_epochs.dirty = encode_epochs(log.leader_epochs.entries) != flush.contents[epochs_path(log)]
+
+
+def make_folder(log: Log) -> None:
+    """The folder of a new partition, with what is in it from the beginning. May be done again after it failed."""
+    assert log.make_folder is not None, "the folder is there"
+    log.make_folder()
+    log.make_folder = None
+    log.folder_unsynced = True
+    log.name_changes += 1
+
+
+def note_written(log: Log, paths: list[str]) -> None:
+    """These files were written anew, and may have got new names for it: the next flush syncs both."""
+    log.unsynced_files.update(paths)
+    log.name_changes += len(paths)
 
 
 def epochs_path(log: Log) -> str:
@@ -138,7 +159,7 @@ def drop_snapshots_above(log: Log, end_offset: int) -> None:
 
 def begin_close(log: Log) -> Flush:
     """Writes what lets the next opening do without reading: indexes, the producers' snapshot, epochs."""
-    write_snapshot(log)
+    log.reserve.spend(lambda: write_snapshot(log))
     for segment in log.segments:
-        log.unsynced_files.update(segment.save_indexes())
+        note_written(log, log.reserve.spend(segment.save_indexes))
     return begin_flush(log)

@@ -9,18 +9,8 @@ from __future__ import annotations
 import errno
 from typing import Final, Self
 
-_PASSING: Final = frozenset(
-    {
-        errno.ENOSPC,
-        errno.EDQUOT,
-        errno.EMFILE,
-        errno.ENFILE,
-        errno.ENOMEM,
-        errno.ENOBUFS,
-        errno.EAGAIN,
-        errno.EINTR,
-    }
-)
+_FULL: Final = frozenset({errno.ENOSPC, errno.EDQUOT})
+_PASSING: Final = _FULL | {errno.EMFILE, errno.ENFILE, errno.ENOMEM, errno.ENOBUFS, errno.EAGAIN, errno.EINTR}
 
 
 class StorageError(OSError):
@@ -42,6 +32,11 @@ def is_passing(error: OSError) -> bool:
     Kafka takes a log folder offline for every IOException, these included.
     """
     return error.errno in _PASSING and not isinstance(error, SyncFailedError)
+
+
+def is_full(error: OSError) -> bool:
+    """Whether a write failed for want of room: on the disk, or in what this user may take of it."""
+    return error.errno in _FULL
 
 
 class FolderLockedError(StorageError):

@@ -28,6 +28,9 @@ if TYPE_CHECKING:
     from typing_extensions import Buffer
 
 
+_ZEROS_BYTES = 1 << 20
+
+
 class File(Protocol):
     """One open file. `size` is its length in bytes, kept here so that asking costs nothing."""
 
@@ -91,10 +94,13 @@ class Disk(Protocol):
     def read_bytes(self, path: str) -> bytes: ...
 
     def write_bytes(self, path: str, data: bytes) -> None:
-        """Replaces the content, without any promise for a crash."""
+        """Replaces the content, without any promise for a crash. When it fails the old content, or none, stands."""
 
     def write_atomic(self, path: str, data: bytes) -> None:
         """After it returns the content is durable; a crash before leaves the old content whole."""
+
+    def allocate(self, path: str, size: int) -> None:
+        """A file of `size` bytes whose room is its own; what is there of it already is kept."""
 
     def space(self) -> DiskSpace | None:
         """How large the disk is and what is left of it, as of now; None where there is no such limit."""
@@ -214,16 +220,45 @@ class RealDisk:
         return Path(self._prefix + path).read_bytes()
 
     def write_bytes(self, path: str, data: bytes) -> None:
-        Path(self._prefix + path).write_bytes(data)
+        # On a full disk a file that is written in its place would lose what it had.
+        target = path + ".tmp" if self.exists(path) else path
+        try:
+            Path(self._prefix + target).write_bytes(data)
+            if target != path:
+                self.rename(target, path)
+        except OSError:
+            self._discard(target)
+            raise
 
     def write_atomic(self, path: str, data: bytes) -> None:
         temporary = path + ".tmp"
-        with Path(self._prefix + temporary).open("wb") as file:
-            file.write(data)
-            file.flush()
-            os.fsync(file.fileno())
-        self.rename(temporary, path)
+        try:
+            with Path(self._prefix + temporary).open("wb") as file:
+                file.write(data)
+                file.flush()
+                os.fsync(file.fileno())
+            self.rename(temporary, path)
+        except OSError:
+            self._discard(temporary)
+            raise
         self.sync_dir(path.rpartition("/")[0])
+
+    def _discard(self, path: str) -> None:
+        with suppress(OSError):
+            self.remove(path)
+
+    def allocate(self, path: str, size: int) -> None:
+        fd = os.open(self._prefix + path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
+        try:
+            if os.fstat(fd).st_size > size:
+                os.ftruncate(fd, size)
+            if hasattr(os, "posix_fallocate"):
+                os.posix_fallocate(fd, 0, size)
+            else:
+                for position in range(0, size, _ZEROS_BYTES):
+                    os.pwrite(fd, bytes(min(_ZEROS_BYTES, size - position)), position)
+        finally:
+            os.close(fd)
 
     def space(self) -> DiskSpace:
         found = os.statvfs(self._prefix)

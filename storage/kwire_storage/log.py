@@ -32,12 +32,13 @@ from kwire_storage.files import Disk
 from kwire_storage.markers import apply_batch, decode_marker
 from kwire_storage.producers import ProducerStates
 from kwire_storage.recovery import Recovery
+from kwire_storage.reserve import Reserve
 from kwire_storage.scan import scan_headers
 from kwire_storage.search import TimestampOffset
 from kwire_storage.segment import Segment
 from kwire_storage.slices import LogSlice
 from kwire_storage.surroundings import Surroundings
-from kwire_storage.txn_index import AbortedTxn, overlapping
+from kwire_storage.txn_index import AbortedTxn
 
 if TYPE_CHECKING:
     from typing_extensions import Buffer
@@ -67,6 +68,7 @@ class Log:
     ) -> None:
         self.disk = disk
         self.path = path
+        self.reserve = surroundings.reserve or Reserve(disk)
         self.log_start_offset = log_start_offset
         self.log_end_offset = log_start_offset
         self.recovery_point = log_start_offset
@@ -86,6 +88,8 @@ class Log:
         # records. The counts tell a flush that ran meanwhile that it has not seen the latest.
         self.name_changes = self.name_changes_synced = 0
         self.folder_unsynced = False
+        self.make_folder: Callable[[], None] | None = None
+        """Set while a full disk has no room for the folder of a new partition: the first append calls it."""
         self.unsynced_files: set[str] = set()
         self.truncations = 0
         self.cleaned_offset = 0
@@ -126,14 +130,17 @@ class Log:
         log_start_offset: int = 0,
         cleaned_offset: int = 0,
         surroundings: Surroundings | None = None,
+        make_folder: Callable[[], None] | None = None,
     ) -> Log:
-        """Opens the log in folder `path`, which is created if absent.
+        """Opens the log in folder `path`, which is created if absent; by `make_folder`, if given.
 
-        `cleaned_offset` is up to where compaction had come by the last checkpoint.
-        Raises OSError, and CorruptLogError when the files contradict each other beyond what recovery may cut.
+        `cleaned_offset` is up to where compaction had come by the last checkpoint. On a full disk the folder follows
+        with the first record. Raises OSError, and CorruptLogError when the files contradict each other beyond what
+        recovery may cut.
         """
         log = cls(disk, path, config, log_start_offset, surroundings or Surroundings())
         log.cleaned_offset = cleaned_offset
+        log.make_folder = make_folder or (lambda: disk.mkdir(path))
         opening.load(log, now_ms=now_ms, clean_shutdown=clean_shutdown, recovery_point=recovery_point)
         return log
 
@@ -227,6 +234,7 @@ class Log:
         try:
             file.append(batch)
         except OSError as error:
+            self.reserve.note(error)
             raise StorageError.of(error, segment.path + names.LOG) from error
         segment.note(base_offset, last_offset, position, size, timestamp)
         self.log_end_offset = last_offset + 1
@@ -244,7 +252,7 @@ class Log:
     # -- rolling
 
     def maybe_roll(self, now_ms: int) -> bool:
-        """Begins a new segment if the active one has records and is older than `segment.ms`."""
+        """Begins a new segment if the active one is older than `segment.ms`, and not empty; a full disk puts it off."""
         return rolling.maybe_roll(self, now_ms)
 
     def roll(self, now_ms: int) -> None:
@@ -319,17 +327,7 @@ class Log:
 
     def aborted_transactions(self, start_offset: int, piece: LogSlice) -> list[AbortedTxn]:
         """The aborted transactions that a reader of this slice, from `start_offset` on, must know of."""
-        if not piece.size:
-            return []
-        found: list[AbortedTxn] = []
-        segments = self.segments_from(piece.base_offset)
-        upper_bound = segments[0][0].upper_bound_of(piece.position + piece.size) or segments[0][1]
-        for segment, _ in segments:
-            entries, complete = overlapping(segment.aborted, start_offset, upper_bound)
-            found += entries
-            if complete:
-                break
-        return found
+        return search.aborted_transactions(self, start_offset, piece)
 
     # -- shortening
 

@@ -14,6 +14,7 @@ from __future__ import annotations
 import errno
 import os
 from collections.abc import Callable
+from contextlib import suppress
 from typing import TYPE_CHECKING
 
 from kwire_storage.errors import FolderLockedError
@@ -263,17 +264,37 @@ class MemoryDisk:
         return bytes(self._inode(path).data)
 
     def write_bytes(self, path: str, data: bytes) -> None:
-        file = self.open_append(path)
-        if file.size:
-            file.truncate(0)
-        file.append(data)
+        if not self.exists(path):
+            self._fill(path, data)
+            return
+        temporary = path + ".tmp"
+        self._fill(temporary, data)
+        self.rename(temporary, path)
 
     def write_atomic(self, path: str, data: bytes) -> None:
         temporary = path + ".tmp"
-        self.write_bytes(temporary, data)
+        self._fill(temporary, data)
         self.open_read(temporary).sync()
         self.rename(temporary, path)
         self.sync_dir(_split(path)[0])
+
+    def _fill(self, path: str, data: bytes) -> None:
+        try:
+            file = self.open_append(path)
+            if file.size:
+                file.truncate(0)
+            file.append(data)
+        except OSError:
+            with suppress(OSError):
+                self.remove(path)
+            raise
+
+    def allocate(self, path: str, size: int) -> None:
+        file = self.open_append(path)
+        if file.size < size:
+            file.append(bytes(size - file.size))
+        elif file.size > size:
+            file.truncate(size)
 
     def space(self) -> DiskSpace | None:
         """There is room as long as there is memory."""

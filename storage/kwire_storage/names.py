@@ -1,7 +1,7 @@
 """Every file name of the data folder, in one place.
 
     data/
-      .lock .kafka_cleanshutdown meta.properties
+      .lock .kafka_cleanshutdown .kwire.reserve meta.properties
       recovery-point-offset-checkpoint log-start-offset-checkpoint replication-offset-checkpoint
       cleaner-offset-checkpoint
       orders-0/                       one folder for each partition: topic, "-", partition
@@ -32,6 +32,7 @@ SWAP = ".swap"
 
 LOCK = ".lock"
 CLEAN_SHUTDOWN = ".kafka_cleanshutdown"
+RESERVE = ".kwire.reserve"
 META_PROPERTIES = "meta.properties"
 RECOVERY_POINT_CHECKPOINT = "recovery-point-offset-checkpoint"
 LOG_START_CHECKPOINT = "log-start-offset-checkpoint"

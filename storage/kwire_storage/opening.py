@@ -10,6 +10,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from kwire_storage import durability, names, recovery, swap
+from kwire_storage.errors import is_full
 from kwire_storage.segment import Segment
 
 if TYPE_CHECKING:
@@ -36,7 +37,7 @@ def load(log: Log, *, now_ms: int, clean_shutdown: bool, recovery_point: int) ->
         log.name_changes += 1
     if log.log_end_offset < log.log_start_offset:
         # What the log start promised to be readable is lost; nothing below it may be seen again.
-        log.truncate_fully_and_start_at(log.log_start_offset, now_ms=now_ms)
+        log.reserve.spend(lambda: log.truncate_fully_and_start_at(log.log_start_offset, now_ms=now_ms))
     log.cleaned_offset = min(log.cleaned_offset, log.log_end_offset)
     _drop_stray_snapshots(log)
 
@@ -47,9 +48,9 @@ def _list_folder(log: Log) -> tuple[list[int], list[int]]:
     try:
         listed = disk.listdir(path)
     except FileNotFoundError:
-        disk.mkdir(path)
-        log.folder_unsynced = True
+        _make_folder(log)
         return [], []
+    log.make_folder = None
     if any(name.endswith(names.SWAP) for name in listed):
         swap.complete(disk, path)
         listed = disk.listdir(path)
@@ -72,6 +73,14 @@ def _list_folder(log: Log) -> tuple[list[int], list[int]]:
         if offset not in bases:
             disk.remove(f"{path}/{name}")
     return sorted(bases), sorted(snapshots)
+
+
+def _make_folder(log: Log) -> None:
+    try:
+        log.reserve.spend(lambda: durability.make_folder(log))
+    except OSError as error:
+        if not is_full(error):
+            raise
 
 
 def _promised_end(log: Log) -> int:

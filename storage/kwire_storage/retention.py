@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING
 
 from kwire_storage import names, rolling
 from kwire_storage.config import NEVER
+from kwire_storage.errors import StorageError, is_full
 from kwire_storage.surroundings import DeletedFiles
 
 if TYPE_CHECKING:
@@ -43,7 +44,13 @@ def apply(log: Log, now_ms: int, high_watermark: int) -> int:
     """Deletes what the settings ask for; returns the number of segments deleted."""
     count = _deletable(log, now_ms, high_watermark)
     if count == len(log.segments):
-        log.roll(now_ms)
+        try:
+            log.reserve.spend(lambda: log.roll(now_ms))
+        except StorageError as error:
+            if not is_full(error):
+                raise
+            # The others make the room that the next attempt needs.
+            count -= 1
     delete_oldest(log, count, now_ms)
     return count
 
@@ -109,7 +116,13 @@ def delete_files(log: Log, segment: Segment, now_ms: int, *, with_snapshot: bool
     renamed = []
     for path in paths:
         with suppress(FileNotFoundError):
-            log.disk.rename(path, path + names.DELETED)
-            renamed.append(path + names.DELETED)
+            try:
+                log.disk.rename(path, path + names.DELETED)
+                renamed.append(path + names.DELETED)
+            except OSError as error:
+                if not is_full(error):
+                    raise
+                # A longer name may need another block of the folder. To remove a file needs none.
+                log.disk.remove(path)
     log.surroundings.deleted.append(DeletedFiles(due_ms, renamed))
     log.unsynced_files.difference_update(paths)

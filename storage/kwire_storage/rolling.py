@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 from kwire_storage import durability, names
 from kwire_storage.config import NEVER
-from kwire_storage.errors import StorageError
+from kwire_storage.errors import StorageError, is_full
 from kwire_storage.index import OFFSET_ENTRY_BYTES, TIME_ENTRY_BYTES
 from kwire_storage.segment import Segment
 
@@ -20,13 +20,19 @@ def activate(log: Log, now_ms: int) -> None:
     if log.failed is not None:
         raise StorageError.of(log.failed, log.path)
     segment = log.active
-    if not segment.size:
-        log.name_changes += 1
-        segment.created_ms = now_ms
-    segment.activate(log.log_end_offset)
-    log.roll_jitter_ms = _draw_jitter(log)
-    # Loaded now, every append keeps them up to date; loaded when a segment is full, they would be read from all of it.
-    _ = log.leader_epochs, log.producers
+    try:
+        if log.make_folder is not None:
+            durability.make_folder(log)
+        if not segment.size:
+            log.name_changes += 1
+            segment.created_ms = now_ms
+        segment.activate(log.log_end_offset)
+        log.roll_jitter_ms = _draw_jitter(log)
+        # Loaded now, every append keeps them up to date; loaded when a segment is full, they would be read from all.
+        _ = log.leader_epochs, log.producers
+    except OSError as error:
+        log.reserve.note(error)
+        raise StorageError.of(error, segment.path) from error
     log.is_active = True
 
 
@@ -75,7 +81,12 @@ def maybe_roll(log: Log, now_ms: int) -> bool:
     """See `Log.maybe_roll`."""
     if not log.active.size or _age_ms(log.active, now_ms, now_ms) <= _full_after_ms(log):
         return False
-    roll(log, now_ms)
+    try:
+        roll(log, now_ms)
+    except StorageError as error:
+        if not is_full(error):
+            raise
+        return False
     return True
 
 
@@ -98,11 +109,12 @@ def roll(log: Log, now_ms: int) -> None:
     try:
         durability.write_snapshot(log)
         segment.activate(end)
-        log.unsynced_files.update(sealed.seal())
+        durability.note_written(log, sealed.seal())
     except OSError as error:
         # Later appends go on in the old segment, so a new one must not be found at the next opening.
         with suppress(OSError):
             log.disk.remove(segment.path + names.LOG)
+        log.reserve.note(error)
         raise StorageError.of(error, segment.path) from error
     log.name_changes += 1
     log.quiet_until_ms = -1

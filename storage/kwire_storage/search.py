@@ -1,4 +1,4 @@
-"""Finding records by time.
+"""Finding records by time, and the aborted transactions of a stretch of the log.
 
 A segment is skipped by its largest timestamp, the sparse time index leads near the batch, batch headers (which have
 their largest timestamp) to the batch, and only that one is decoded.
@@ -12,6 +12,8 @@ from typing import TYPE_CHECKING, NamedTuple
 from kwire_protocol.records import BatchHeader, first_record_at_or_after, max_timestamp_record
 
 from kwire_storage.scan import scan_headers
+from kwire_storage.slices import LogSlice
+from kwire_storage.txn_index import AbortedTxn, overlapping
 
 if TYPE_CHECKING:
     from kwire_storage.log import Log
@@ -108,3 +110,18 @@ def _newest_batch(segment: Segment, start_offset: int, max_offset: int) -> tuple
         ):
             newest = at, header
     return newest if newest is not None and newest[1].max_timestamp >= 0 else None
+
+
+def aborted_transactions(log: Log, start_offset: int, piece: LogSlice) -> list[AbortedTxn]:
+    """See `Log.aborted_transactions`."""
+    if not piece.size:
+        return []
+    found: list[AbortedTxn] = []
+    segments = log.segments_from(piece.base_offset)
+    upper_bound = segments[0][0].upper_bound_of(piece.position + piece.size) or segments[0][1]
+    for segment, _ in segments:
+        entries, complete = overlapping(segment.aborted, start_offset, upper_bound)
+        found += entries
+        if complete:
+            break
+    return found

@@ -1,4 +1,4 @@
-"""What the logs of one data folder share, and none of them makes for itself: chance, and what is to be removed."""
+"""What the logs of one data folder share, and none makes for itself: chance, what is to be removed, room kept back."""
 
 from __future__ import annotations
 
@@ -6,6 +6,8 @@ from collections.abc import Callable
 from typing import NamedTuple
 
 import attrs
+
+from kwire_storage.reserve import Reserve
 
 Draw = Callable[[int], int]
 """A number from 0 up to, and without, the argument, each as likely as the others."""
@@ -31,6 +33,7 @@ class Surroundings:
     """
 
     draw: Draw = never_any
+    reserve: Reserve | None = None
     deleted: list[DeletedFiles] = attrs.field(factory=list)
 
     def take_deleted(self, now_ms: int) -> list[str]:

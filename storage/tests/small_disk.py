@@ -1,0 +1,121 @@
+"""A disk in memory that can be full: of bytes, and of names, which take `ENTRY_BYTES` each.
+
+`capacity_bytes` may change at any time, as when others use the disk or its owner makes it larger. An append for which
+there is room in part is written in part, cut back and refused, as `RealFile` does it.
+"""
+
+from __future__ import annotations
+
+import errno
+import os
+from typing import TYPE_CHECKING
+
+from kwire_storage.files import DiskSpace, File
+from kwire_storage.memory_disk import MemoryDisk
+
+if TYPE_CHECKING:
+    from typing_extensions import Buffer
+
+ENTRY_BYTES = 64
+
+
+class SmallFile:
+    """A file of a small disk."""
+
+    def __init__(self, disk: SmallDisk, inner: File, path: str) -> None:
+        self._disk = disk
+        self._inner = inner
+        self.path = path
+
+    @property
+    def size(self) -> int:
+        return self._inner.size
+
+    @size.setter
+    def size(self, size: int) -> None:
+        self._inner.size = size
+
+    def append(self, data: Buffer) -> None:
+        view = memoryview(data)
+        room = self._disk.room_bytes
+        if len(view) > room:
+            start = self._inner.size
+            if room > 0:
+                self._inner.append(view[:room])
+                self._inner.truncate(start)
+            raise self._disk.full(self.path)
+        self._inner.append(view)
+
+    def read(self, position: int, size: int) -> bytes:
+        return self._inner.read(position, size)
+
+    def truncate(self, size: int) -> None:
+        self._inner.truncate(size)
+
+    def sync(self) -> None:
+        if self._disk.syncs_fail_with:
+            raise OSError(self._disk.syncs_fail_with, os.strerror(self._disk.syncs_fail_with), self.path)
+        self._inner.sync()
+
+    def close(self) -> None:
+        self._inner.close()
+
+    def fileno(self) -> int | None:
+        return self._inner.fileno()
+
+
+class SmallDisk(MemoryDisk):
+    """Says ENOSPC, or whatever `code` is, when there is no room."""
+
+    def __init__(self, capacity_bytes: int, code: int = errno.ENOSPC) -> None:
+        super().__init__()
+        self.capacity_bytes = capacity_bytes
+        self.code = code
+        self.syncs_fail_with = 0
+
+    @property
+    def used_bytes(self) -> int:
+        return self._used("")
+
+    @property
+    def room_bytes(self) -> int:
+        return max(0, self.capacity_bytes - self.used_bytes)
+
+    def fill(self, room_bytes: int = 0) -> None:
+        """Somebody else takes all but so many bytes."""
+        self.capacity_bytes = self.used_bytes + room_bytes
+
+    def full(self, path: str) -> OSError:
+        return OSError(self.code, os.strerror(self.code), path)
+
+    def space(self) -> DiskSpace:
+        return DiskSpace(self.capacity_bytes, self.room_bytes)
+
+    def open_append(self, path: str) -> SmallFile:  # type: ignore[override]
+        if not self.exists(path):
+            self._take_entry(path)
+        return SmallFile(self, super().open_append(path), path)
+
+    def mkdir(self, path: str) -> None:
+        if not self.exists(path):
+            self._take_entry(path)
+        super().mkdir(path)
+
+    def kill(self) -> SmallDisk:
+        twin = SmallDisk(self.capacity_bytes, self.code)
+        twin._root = super().kill()._root
+        return twin
+
+    def _take_entry(self, path: str) -> None:
+        if self.room_bytes < ENTRY_BYTES:
+            raise self.full(path)
+
+    def _used(self, folder: str) -> int:
+        used = 0
+        for name in self.listdir(folder):
+            path = f"{folder}/{name}" if folder else name
+            try:
+                used += ENTRY_BYTES + self.size(path)
+            except IsADirectoryError:
+                used += ENTRY_BYTES + self._used(path)
+        return used
