@@ -82,6 +82,7 @@ def _may(path: str, kinds: str, reason: str) -> Allowance:
 
 ALLOWED = (
     _may("storage/kwire_storage/files.py", "disk surroundings", "the disk's one door"),
+    _may("storage/kwire_storage/data_folder.py", "threads", "one thread at a time writes its checkpoints"),
     _may("kwire/clock.py", "clock chance", "the clock and the dice, handed to everybody else"),
     _may("kwire/server.py", "network", "binds and accepts"),
     _may("kwire/poll.py", "network", "asks which sockets are ready"),

@@ -19,7 +19,7 @@ import errno
 from bisect import bisect_right
 from collections.abc import Callable, Mapping
 from contextlib import suppress
-from typing import NamedTuple
+from threading import Lock
 
 import attrs
 
@@ -39,14 +39,7 @@ from kwire_storage.errors import StorageError, is_full
 from kwire_storage.files import Disk, DiskLock
 from kwire_storage.log import Log
 from kwire_storage.reserve import Reserve
-from kwire_storage.surroundings import Draw, Surroundings, never_any
-
-
-class Deleted(NamedTuple):
-    """Folders and files that only wait for their removal."""
-
-    folders: list[str]
-    files: list[str]
+from kwire_storage.surroundings import Deleted, Draw, Surroundings, never_any
 
 
 def _unheard(folder: DataFolder, error: OSError) -> None: ...
@@ -82,6 +75,8 @@ class DataFolder:
     failed: OSError | None = None
     on_failed: Callable[[DataFolder, OSError], None] = _unheard
     reserve: Reserve = attrs.field(init=False)
+    _writing: Lock = attrs.field(factory=Lock, init=False)
+    """Held while checkpoints are written, by a worker thread or for a partition that is created again."""
     _written: dict[str, dict[TopicPartition, int]] = attrs.field(init=False)
     """What the checkpoint files say, by name."""
 
@@ -175,6 +170,7 @@ class DataFolder:
         key = topic, partition
         if key in self.logs or key in self.found:
             raise StorageError(errno.EEXIST, "the partition has a folder already", folder)
+        self._forget(key)
         log = Log.open(
             self.disk,
             folder,
@@ -182,9 +178,8 @@ class DataFolder:
             now_ms=now_ms,
             clean_shutdown=True,
             surroundings=self._surroundings,
-            make_folder=lambda: self._make_folder(folder, topic_id),
+            make_folder=lambda: self._make_folder(key, topic_id),
         )
-        self._forget(key)
         self.logs[key] = log
         log.on_failed = self._log_failed
         return log
@@ -195,7 +190,12 @@ class DataFolder:
         self._write_topic_id(log.path, topic_id)
         log.name_changes += 1
 
-    def _make_folder(self, folder: str, topic_id: bytes) -> None:
+    def _make_folder(self, key: TopicPartition, topic_id: bytes) -> None:
+        # Of a partition that had the same name the checkpoints may tell a log start above anything that will be here
+        # when the process dies, and a recovery point that would be believed.
+        with self._writing:
+            self._write({name: now for name, now in self._checkpoints().items() if key in self._written[name]})
+        folder = names.partition_folder(*key)
         self.disk.mkdir(folder)
         self._write_topic_id(folder, topic_id)
 
@@ -316,8 +316,17 @@ class DataFolder:
         }
 
     def write(self, checkpoints: Mapping[str, Mapping[TopicPartition, int]]) -> None:
-        """Writes what `take_checkpoints` gave, durably. Blocks; may run in a worker thread, one at a time."""
-        for name, offsets in checkpoints.items():
+        """Writes what `take_checkpoints` gave, durably, and of partitions deleted since then nothing.
+
+        Blocks; may run in a worker thread.
+        """
+        with self._writing:
+            self._write(checkpoints)
+
+    def _write(self, checkpoints: Mapping[str, Mapping[TopicPartition, int]]) -> None:
+        known = self._checkpoints()
+        for name, taken in checkpoints.items():
+            offsets = {key: offset for key, offset in taken.items() if key in known[name]}
             self._write_atomic(name, encode_offsets(offsets))
             self._written[name] = _said(offsets)
 

@@ -25,6 +25,13 @@ class DeletedFiles(NamedTuple):
     paths: list[str]
 
 
+class Deleted(NamedTuple):
+    """Folders and files that only wait for their removal."""
+
+    folders: list[str]
+    files: list[str]
+
+
 @attrs.define(eq=False)
 class Surroundings:
     """`deleted` are the files of deleted segments: removing a large file takes long, so it is left to whoever may wait.

@@ -125,9 +125,8 @@ def test_a_recovery_point_is_written_when_it_enters_a_segment_or_goes_back() -> 
     folder.delete_log("orders", 0, UNIQUE)
     assert folder.take_checkpoints() == {RECOVERY_POINTS: {}}
     folder.create_log("orders", 0, TOPIC_ID, CONFIG, now_ms=0)
-    assert folder.take_checkpoints() == {RECOVERY_POINTS: {("orders", 0): 0}}, (
-        "the old log's point is not the new one's"
-    )
+    assert decode_offsets(folder.disk.read_bytes(RECOVERY_POINTS)) == {}, "the old log's point is not the new one's"
+    assert folder.take_checkpoints() == {}
     folder.close()
 
 
@@ -258,10 +257,54 @@ def test_a_deleted_partition_is_gone_at_once_and_its_files_later(kind: str, open
     log.flush()
     append(log, 1)
     log.flush()
-    folder.write(folder.take_checkpoints())
-    assert disk.read_bytes("recovery-point-offset-checkpoint") == b"0\n1\norders 0 1\n"
+    # What it said of the old one is gone, and the new one's point, in its first segment, says nothing new.
+    assert disk.read_bytes("recovery-point-offset-checkpoint") == b"0\n0\n"
     assert folder.take_checkpoints() == {}
     folder.close()
+
+
+def old_and_new(disk: MemoryDisk) -> DataFolder:
+    """A partition whose checkpoints were written and far along, deleted and created again, with two batches now."""
+    folder = open_folder(disk)
+    old = folder.create_log("t", 0, TOPIC_ID, CONFIG, now_ms=0)
+    for _ in range(20):
+        append(old)
+    old.flush()
+    old.advance_log_start(10)
+    folder.write(folder.take_checkpoints({("t", 0): 20}))
+    folder.delete_log("t", 0, UNIQUE)
+    new = folder.create_log("t", 0, bytes(16), CONFIG, now_ms=0)
+    append(new)
+    append(new)
+    return folder
+
+
+def test_a_partition_that_is_created_again_is_not_taken_for_the_old_one_after_a_kill() -> None:
+    disk = MemoryDisk()
+    old_and_new(disk)
+    log = open_all(disk.kill()).logs["t", 0]
+    assert log.log_start_offset == 0
+    assert read_all(log) == [(0, 0), (1, 1)]
+    assert log.recovery is not None
+    assert log.recovery.scanned_bytes == log.size_in_bytes
+
+
+def test_checkpoints_that_were_taken_before_a_deletion_do_not_bring_the_old_partition_back() -> None:
+    disk = MemoryDisk()
+    folder = open_folder(disk)
+    old, other = (folder.create_log("t", number, TOPIC_ID, CONFIG, now_ms=0) for number in range(2))
+    for log in (old, other):
+        append(log)
+        append(log)
+        log.flush()
+        log.advance_log_start(1)
+    taken = folder.take_checkpoints()
+    folder.delete_log("t", 0, UNIQUE)
+    append(folder.create_log("t", 0, bytes(16), CONFIG, now_ms=0))
+    folder.write(taken)
+    logs = open_all(disk.kill()).logs
+    assert (logs["t", 0].log_start_offset, logs["t", 1].log_start_offset) == (0, 1)
+    assert read_all(logs["t", 0]) == [(0, 0)]
 
 
 def test_a_deletion_that_a_crash_cut_short_is_finished_at_the_next_start() -> None:
