@@ -14,6 +14,7 @@ from kwire_storage.files import Disk
 from kwire.clock import Clock
 from kwire.config import ServerConfig
 from kwire.context import Context
+from kwire.disk_room import DiskRoom
 from kwire.fetch_sessions import FetchSessions
 from kwire.flusher import Flusher
 from kwire.groups.service import GroupService
@@ -54,6 +55,7 @@ class Broker:
     flusher: Flusher
     groups: GroupService
     fetch_sessions: FetchSessions
+    room: DiskRoom
     fatal: str | None = None
     """Why the broker cannot go on, once it cannot."""
     on_fatal: Callable[[], None] = _nobody
@@ -72,6 +74,7 @@ class Broker:
             directory_id=clock.uuid(),
             path=config.log_dir,
             draw=clock.draw,
+            reserve_bytes=config.kwire_log_reserve_bytes,
         )
         try:
             return cls._open(config, folder, clock)
@@ -93,6 +96,7 @@ class Broker:
             directory_id=folder.meta.directory_id,
             log=FileMetadataLog(metadata_log, config.node_id, clock.now_ms),
             clock=clock,
+            check_room=folder.reserve.check_new,
         )
         flusher = Flusher()
         partitions = PartitionTable(
@@ -112,7 +116,9 @@ class Broker:
                 config.max_incremental_fetch_session_cache_slots,
                 lambda: int.from_bytes(clock.uuid()[:4], "big") & 0x7FFFFFFF,
             ),
+            room=DiskRoom(folder.path, folder.reserve),
         )
+        broker.room.watch()
         metadata.watch(broker._follow)
         folder.on_failed = broker.take_offline
         metadata.begin_epochs_behind(partitions.epochs_ahead())

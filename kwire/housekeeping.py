@@ -37,16 +37,24 @@ async def run(broker: Broker) -> None:
 
 
 async def _every(interval_ms: int, chore: Callable[[], Awaitable[object]]) -> None:
+    told = ""
     while True:
         await trio.sleep(interval_ms / 1000)
         try:
             await chore()
         except OSError as error:
-            log.error("%s; trying again in %d s", error, interval_ms // 1000)
+            # A disk may stay full for a week.
+            if str(error) != told:
+                log.error("%s; trying again every %d s", error, interval_ms // 1000)
+            told = str(error)
+        else:
+            told = ""
 
 
 async def _checkpoints(broker: Broker) -> None:
     folder = broker.folder
+    if folder.failed is None:
+        broker.room.look()
     checkpoints = broker.take_checkpoints()
     if checkpoints:
         await _in_thread(broker, folder, lambda: folder.write(checkpoints))

@@ -55,7 +55,8 @@ class InternalTopic:
     def append(self, index: int, records: Sequence[KeyedRecord]) -> int:
         """Appends `records` as one batch to partition `index`; returns its base offset.
 
-        Raises KafkaError as `Partition.append_checked` does.
+        Tombstones alone are taken on a full disk too: they belong to a deletion. Raises KafkaError as
+        `Partition.append_checked` does.
         """
         self.ensure()
         now_ms = self.clock.now_ms()
@@ -64,7 +65,11 @@ class InternalTopic:
                 build_batch([Record(delta, now_ms, key, value, []) for delta, (key, value) in enumerate(records)])
             )
         )
-        return self._partition(index).append_checked(batch, read_header(batch), now_ms=now_ms).base_offset
+        only_tombstones = records[0][1] is None and all(value is None for _, value in records)
+        result = self._partition(index).append_checked(
+            batch, read_header(batch), now_ms=now_ms, necessary=only_tombstones
+        )
+        return result.base_offset
 
     async def flushed(self, index: int) -> None:
         """Returns when what was appended to partition `index` is as durable as the topic's configuration asks.

@@ -9,6 +9,8 @@ Synchronous and free of trio: appends go to the page cache (see ARCHITECTURE.md)
 
 from __future__ import annotations
 
+from functools import partial
+
 import attrs
 from kwire_protocol.errors import ErrorCode
 from kwire_protocol.kafka_error import KafkaError
@@ -119,14 +121,24 @@ class Partition:
             return AppendResult(repeat.first_offset, repeat.last_offset, repeat.timestamp_ms)
         return self.append_checked(batch, header, now_ms=now_ms)
 
-    def append_checked(self, batch: memoryview, header: BatchHeader, *, now_ms: int) -> AppendResult:
+    def append_checked(
+        self, batch: memoryview, header: BatchHeader, *, now_ms: int, necessary: bool = False
+    ) -> AppendResult:
         """Appends without asking about producers and replicas: what the broker itself writes.
 
-        What is at or above `flush_gate.held_from` afterwards must not be acknowledged before `when_flushed`.
+        What is `necessary` may use the room that is kept back for a full disk, and nothing else may. What is at or
+        above `flush_gate.held_from` afterwards must not be acknowledged before `when_flushed`.
         """
         try:
             log = self.log
-            result = log.append(batch, header, leader_epoch=self.leader_epoch, now_ms=now_ms)
+            if necessary:
+                result = log.reserve.spend(
+                    partial(log.append, batch, header, leader_epoch=self.leader_epoch, now_ms=now_ms)
+                )
+            else:
+                if log.reserve.is_out:
+                    log.reserve.check()
+                result = log.append(batch, header, leader_epoch=self.leader_epoch, now_ms=now_ms)
         except OSError as error:
             raise self.storage_error(error) from error
         except CorruptLogError as error:

@@ -13,7 +13,7 @@ from kwire.configs.broker_coordinators import COORDINATOR_CONFIGS
 from kwire.configs.broker_log_defaults import LOG_DEFAULT_CONFIGS
 from kwire.configs.broker_server import SERVER_CONFIGS
 from kwire.configs.definition import ConfigDefinition, Definitions, table
-from kwire.configs.rows import INT, STRING, row
+from kwire.configs.rows import INT, LONG, STRING, row
 from kwire.configs.topic import TOPIC_CONFIGS
 from kwire.configs.validators import NonEmptyText, Range
 
@@ -24,6 +24,14 @@ KWIRE_CONFIGS: Final = table(
         None,
         NonEmptyText(),
         "The id of the cluster, written down at the first start; a random one if not set.",
+    ),
+    row(
+        "kwire.log.reserve.bytes",
+        LONG,
+        16 * 1024 * 1024,
+        Range(0),
+        "How much room of each data folder's disk is kept back, so that on a full disk topics can be deleted and the "
+        "broker stops cleanly. 0 keeps none.",
     ),
     row(
         "kwire.spin.us",

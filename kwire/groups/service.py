@@ -84,6 +84,8 @@ class GroupService:
         self._clock = clock
         self._shards: list[GroupShard] = []
         self._lost: set[int] = set()
+        self._unwritable: set[int] = set()
+        """The partitions that refused the last append."""
         self._sleeps_until_ms: int | None = None
         self._wake = trio.Event()
         if topic.exists:
@@ -257,8 +259,13 @@ class GroupService:
         try:
             self._topic.append(index, append.records)
         except KafkaError as error:
-            log.warning("cannot append to %s-%d: %s", self._topic.name, index, error)
+            # Once, until it works again: groups commit many times a second.
+            if index not in self._unwritable:
+                log.warning("cannot append to %s-%d: %s", self._topic.name, index, error)
+                self._unwritable.add(index)
             return error.code
+        if self._unwritable:
+            self._unwritable.discard(index)
         return ErrorCode.NONE
 
     def _expire_due(self, index: int) -> None:

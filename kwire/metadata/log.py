@@ -45,7 +45,7 @@ class MetadataLog(Protocol):
     def append(self, values: Sequence[bytes], *, expected_end_offset: int) -> None:
         """Appends all of the values, durably, if the log ends where the caller thinks; then tells the watchers.
 
-        Raises AppendConflict, StorageError.
+        On a full disk it may use the room that is kept back for that. Raises AppendConflict, OSError.
         """
 
     def read_from(self, offset: int) -> Iterator[tuple[int, bytes]]:
@@ -73,13 +73,17 @@ class FileMetadataLog:
         if expected_end_offset != self.end_offset:
             raise AppendConflict(f"the metadata log ends at {self.end_offset}, not at {expected_end_offset}")
         now_ms = self.now_ms()
+        start = self.end_offset
         try:
-            if self.end_offset == 0:
+            if start == 0:
                 self._append(self._leader_change(now_ms))
             self._append(build_batch([Record(delta, now_ms, None, value) for delta, value in enumerate(values)]))
             self.log.flush()
         except OSError as error:
-            if not is_passing(error):
+            if is_passing(error):
+                # Whoever asked is told that nothing changed, so it must not come with the next change.
+                self.log.truncate_to(start)
+            else:
                 self.log.fail(error)
             raise
         for watcher in self._watchers:
@@ -98,7 +102,8 @@ class FileMetadataLog:
 
     def _append(self, batch: bytes) -> None:
         buffer = bytearray(batch)
-        self.log.append(buffer, read_header(buffer), leader_epoch=EPOCH, now_ms=self.now_ms())
+        header = read_header(buffer)
+        self.log.reserve.spend(lambda: self.log.append(buffer, header, leader_epoch=EPOCH, now_ms=self.now_ms()))
 
     def _leader_change(self, now_ms: int) -> bytes:
         this_node = [LeaderChangeMessageVoter(self.node_id)]

@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, Final
 import attrs
 from kwire_protocol.errors import ErrorCode
 from kwire_protocol.internal.metadata_configs import ProducerIdsRecord
+from kwire_protocol.internal.metadata_topics import PartitionRecord
 from kwire_protocol.kafka_error import KafkaError
 from kwire_protocol.wire import Uuid
 
@@ -48,6 +49,11 @@ PRODUCER_ID_BLOCK: Final = 1000
 
 
 Watcher = Callable[[Changes], None]
+CheckRoom = Callable[[int], None]
+
+
+def _unlimited(partitions: int) -> None:
+    pass
 
 
 @attrs.define(eq=False)
@@ -55,6 +61,7 @@ class MetadataService:
     """Open one with `MetadataService.open`.
 
     `config` is the server's configuration with the dynamic changes in it; `image` is to be looked at, never changed.
+    `check_room(n)` raises StorageError where n new partitions have no room; what takes something away does without.
     """
 
     config: ServerConfig
@@ -64,6 +71,7 @@ class MetadataService:
     configs: ConfigResolver
     image: MetadataImage = attrs.field(factory=MetadataImage)
     answers: AnswerCache = attrs.field(init=False)
+    check_room: CheckRoom = _unlimited
     _watchers: list[Watcher] = attrs.field(factory=list)
     _next_producer_id: int = 0
     _producer_ids_end: int = 0
@@ -73,13 +81,20 @@ class MetadataService:
 
     @classmethod
     def open(
-        cls, config: ServerConfig, *, cluster_id: str, directory_id: Uuid, log: MetadataLog, clock: Clock
+        cls,
+        config: ServerConfig,
+        *,
+        cluster_id: str,
+        directory_id: Uuid,
+        log: MetadataLog,
+        clock: Clock,
+        check_room: CheckRoom = _unlimited,
     ) -> MetadataService:
         """Replays the log; at the first start begins it; registers this broker if it is not registered as it is.
 
         Raises StorageError, CorruptLogError, ProtocolError (a record that this version does not know).
         """
-        service = cls(config, cluster_id, log, clock, ConfigResolver(config.properties))
+        service = cls(config, cluster_id, log, clock, ConfigResolver(config.properties), check_room=check_room)
         service._catch_up()
         log.watch(service._catch_up)
         service._append(bootstrap_records(service.image))
@@ -126,7 +141,7 @@ class MetadataService:
         from kwire.metadata.topic_creation import create_topics
 
         records, response = create_topics(self.state, request)
-        self.commit(records)
+        self._commit_new(records)
         return response
 
     def create_internal_topic(self, name: str = CONSUMER_OFFSETS) -> None:
@@ -147,7 +162,7 @@ class MetadataService:
             count=plan.partitions,
             replication_factor=clamped_replication_factor(state, plan.replication_factor),
         )
-        self.commit(topic_records(state, name, self.clock.uuid(), plan.configs, assignment))
+        self._commit_new(topic_records(state, name, self.clock.uuid(), plan.configs, assignment))
         return self.image.topics[name]
 
     def delete_topics(self, request: DeleteTopicsRequest, *, version: int) -> DeleteTopicsResponse:
@@ -161,7 +176,7 @@ class MetadataService:
         from kwire.metadata.partition_creation import create_partitions
 
         records, response = create_partitions(self.state, request)
-        self.commit(records)
+        self._commit_new(records)
         return response
 
     def alter_configs(self, changes: Sequence[ConfigChange], *, validate_only: bool) -> list[Outcome]:
@@ -184,11 +199,20 @@ class MetadataService:
             first = self.image.next_producer_id
             registration = self.image.brokers.get(self.node_id)
             epoch = registration.broker_epoch if registration is not None else -1
-            self.commit([ProducerIdsRecord(self.node_id, epoch, first + PRODUCER_ID_BLOCK)])
+            self._commit_new([ProducerIdsRecord(self.node_id, epoch, first + PRODUCER_ID_BLOCK)])
             self._next_producer_id, self._producer_ids_end = first, first + PRODUCER_ID_BLOCK
         producer_id = self._next_producer_id
         self._next_producer_id += 1
         return producer_id
+
+    def _commit_new(self, records: Records) -> None:
+        """As `commit`, for what takes room: refused, at once and whole, where there is none for its partitions."""
+        if records:
+            try:
+                self.check_room(sum(isinstance(record, PartitionRecord) for record in records))
+            except OSError as error:
+                raise KafkaError(ErrorCode.KAFKA_STORAGE_ERROR, error.strerror) from error
+        self.commit(records)
 
     def commit(self, records: Records) -> None:
         """Makes the records so: they are durable, applied and told to the watchers when this returns."""

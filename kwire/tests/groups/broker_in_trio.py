@@ -84,7 +84,8 @@ class InTrio:
 def _over_the_wire(kind: Any, message: Any, version: int) -> Any:
     writer = Writer()
     message.write(writer, version)
-    reader = Reader(writer.getvalue())
+    # A connection receives into its own memory, in which a batch is given its offset.
+    reader = Reader(memoryview(bytearray(writer.getvalue())))
     decoded = kind.read(reader, version)
     assert reader.remaining == 0
     return decoded
