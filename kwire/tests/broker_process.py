@@ -18,10 +18,10 @@ _ADDRESS = re.compile(r"listening on (\S+?),? ")
 
 
 class BrokerProcess:
-    """Runs in `folder`: data in `folder`/data, log in `folder`/log."""
+    """Runs in `folder`: data in `folder`/data unless it is told where, log in `folder`/log."""
 
-    def __init__(self, folder: Path, settings: Sequence[str] = ()) -> None:
-        self.data_dir = folder / "data"
+    def __init__(self, folder: Path, settings: Sequence[str] = (), *, data_dir: Path | None = None) -> None:
+        self.data_dir = data_dir or folder / "data"
         self._log = folder / "log"
         command = [sys.executable, "-m", "kwire", "serve", "--listen", "127.0.0.1:0", "--data-dir", str(self.data_dir)]
         for setting in settings:
@@ -62,6 +62,13 @@ class BrokerProcess:
             raise
         finally:
             self._process.stdout.close()
+
+    def kill(self) -> None:
+        """SIGKILL."""
+        assert self._process.stdout is not None
+        self._process.kill()
+        self._process.wait(STOP_TIMEOUT_S)
+        self._process.stdout.close()
 
     def log(self) -> str:
         return self._log.read_text(encoding="utf-8")

@@ -308,7 +308,7 @@ def test_it_is_told_before_the_disk_is_full_and_once(caplog: pytest.LogCaptureFi
         disk.capacity_bytes = 30 * RESERVE
         disk.write_bytes("others", bytes(20 * RESERVE))
         for _ in range(2):
-            disk.fill(2 * RESERVE)
+            disk.fill(4 * RESERVE)
             await _checkpoints(it.broker)
             disk.fill(RESERVE)
             for _ in range(3):

@@ -29,6 +29,8 @@ T = TypeVar("T")
 
 NEW_FOLDER_BYTES = 16_384
 """What a partition takes before its first record: a folder, `partition.metadata`, and their entries in other blocks."""
+ROOM_BYTES = 1 << 20
+"""From so much on a disk is not called full any more: most batches fit."""
 
 
 def _nobody() -> None:
@@ -101,7 +103,7 @@ class Reserve:
         space = self._disk.space()
         if self.is_out:
             self.take_back()
-        elif self.is_full and (space is None or space.usable_bytes >= max(self.size_bytes, NEW_FOLDER_BYTES)):
+        elif self.is_full and (space is None or space.usable_bytes >= ROOM_BYTES):
             self._set_full(False)
         return space
 

@@ -10,7 +10,7 @@ import pytest
 from kwire_storage.errors import StorageError, SyncFailedError
 from kwire_storage.files import RealDisk
 from kwire_storage.memory_disk import MemoryDisk
-from kwire_storage.reserve import NEW_FOLDER_BYTES, Reserve
+from kwire_storage.reserve import NEW_FOLDER_BYTES, ROOM_BYTES, Reserve
 
 from storage.tests.small_disk import SmallDisk
 
@@ -182,8 +182,10 @@ def test_a_full_disk_is_told_once_and_so_is_its_end() -> None:
         reserve.note(disk.full("a"))
         reserve.look()
     reserve.note(OSError(errno.EIO, "broken"))
+    disk.fill(ROOM_BYTES - 1)
+    reserve.look()
     assert told == [True]
-    disk.capacity_bytes = 100_000
+    disk.fill(ROOM_BYTES)
     reserve.look()
     reserve.look()
     assert told == [True, False]

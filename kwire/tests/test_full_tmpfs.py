@@ -1,0 +1,240 @@
+"""`kwire serve` on a file system that really is full, with real clients: errors at once, nothing lost, it goes on."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import confluent_kafka
+import pytest
+from kwire_protocol.errors import ErrorCode
+from kwire_protocol.messages.create_topics import CreatableTopic, CreateTopicsRequest
+from kwire_protocol.messages.delete_topics import DeleteTopicsRequest, DeleteTopicState
+from kwire_protocol.messages.offset_commit import (
+    OffsetCommitRequest,
+    OffsetCommitRequestPartition,
+    OffsetCommitRequestTopic,
+)
+
+from kwire.tests.broker_process import BrokerProcess
+from kwire.tests.raw_client import RawClient
+from kwire.tests.simple_requests import produce
+from kwire.tests.small_tmpfs import NoTmpfs, SmallTmpfs
+
+MIB = 1 << 20
+DISK = 32 * MIB
+RESERVE = 4 * MIB
+SETTINGS = [
+    f"kwire.log.reserve.bytes={RESERVE}",
+    "offsets.topic.num.partitions=4",
+    "log.segment.bytes=1048576",
+    "log.flush.offset.checkpoint.interval.ms=1000",
+]
+AT_ONCE_S = 1.0
+PATIENCE_S = 60.0
+OVER_A_PAGE = 10_000
+"""A file that has a page has all of it, so that a smaller record may fit on a disk that is full."""
+QUIET = {"log_level": 2}  # librdkafka tells of lost connections, which a test has where it stops the broker
+TOPICS = ("t", "large")
+
+
+@pytest.fixture
+def tmpfs(tmp_path: Path) -> Iterator[SmallTmpfs]:
+    folder = tmp_path / "mounted"
+    folder.mkdir()
+    try:
+        made = SmallTmpfs(folder, DISK)
+    except NoTmpfs as refused:
+        pytest.skip(f"MISSING TEST: no small tmpfs can be mounted here ({refused}), so a full disk was not seen")
+    with made:
+        yield made
+
+
+def serve(tmp_path: Path, tmpfs: SmallTmpfs, *settings: str) -> BrokerProcess:
+    return BrokerProcess(tmp_path, [*SETTINGS, *settings], data_dir=tmpfs.path / "data")
+
+
+def create(client: RawClient, name: str) -> int:
+    code: int = client.call(CreateTopicsRequest([CreatableTopic(name, 1, 1)]), 7).topics[0].error_code
+    return code
+
+
+def append(client: RawClient, size: int = 100, *, topic: str = "t") -> int:
+    """The error code."""
+    answer = client.call(produce(bytes(size), topic=topic), 9)
+    code: int = answer.responses[0].partition_responses[0].error_code
+    return code
+
+
+def commit(client: RawClient, offset: int) -> int:
+    topic = OffsetCommitRequestTopic("t", partitions=[OffsetCommitRequestPartition(0, offset)])
+    code: int = client.call(OffsetCommitRequest("g", topics=[topic]), 7).topics[0].partitions[0].error_code
+    return code
+
+
+def fill_up(client: RawClient, tmpfs: SmallTmpfs, *, topic: str = "t") -> int:
+    """To the last byte; returns how many records were acknowledged on the way."""
+    tmpfs.fill(2 * MIB)
+    count = 0
+    for size in (100_000, 1_000, 1):
+        while not append(client, size, topic=topic):
+            count += 1
+    tmpfs.fill()
+    return count
+
+
+def read_all(address: str, topic: str) -> list[bytes]:
+    """Every value of partition 0, by a consumer of librdkafka's."""
+    settings = {"bootstrap.servers": address, "group.id": "reader", "enable.partition.eof": True, **QUIET}
+    settings["enable.auto.commit"] = False  # it would wait for a coordinator that has no room for its topic
+    consumer = confluent_kafka.Consumer(settings)
+    values: list[bytes] = []
+    try:
+        consumer.assign([confluent_kafka.TopicPartition(topic, 0, 0)])
+        while True:
+            message = consumer.poll(PATIENCE_S)
+            assert message is not None, f"nothing more after {len(values)} records"
+            error = message.error()
+            if error is not None:
+                assert error.code() == confluent_kafka.KafkaError._PARTITION_EOF, error
+                return values
+            values.append(message.value() or b"")
+    finally:
+        consumer.close()
+
+
+# By itself, since importing it makes warnings that are errors here.
+_KAFKA_PYTHON = """
+import sys, kafka
+producer = kafka.KafkaProducer(bootstrap_servers=sys.argv[1], retries=0, enable_idempotence=False)
+try:
+    producer.send("t", bytes(10_000)).get(60)
+except kafka.errors.KafkaError as error:
+    print(type(error).__name__)
+"""
+
+
+def said_by_kafka_python(address: str) -> str:
+    """What a producer that does not try again is told."""
+    command = [sys.executable, "-c", _KAFKA_PYTHON, address]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=PATIENCE_S, check=False)
+    return done.stdout.strip() or done.stderr
+
+
+def test_clients_learn_of_it_at_once_and_go_on_by_themselves_when_a_topic_is_deleted(
+    tmp_path: Path, tmpfs: SmallTmpfs
+) -> None:
+    delivered: list[tuple[object, int]] = []
+    with serve(tmp_path, tmpfs) as broker, RawClient(broker.address) as client:
+        assert [create(client, name) for name in TOPICS] == [0, 0]
+        producer = confluent_kafka.Producer({"bootstrap.servers": broker.address, "enable.idempotence": True, **QUIET})
+
+        def send(numbers: range) -> None:
+            for number in numbers:
+                producer.produce("t", str(number), callback=lambda error, it: delivered.append((error, it.offset())))
+
+        send(range(1000))
+        assert producer.flush(PATIENCE_S) == 0
+        fill_up(client, tmpfs, topic="large")
+
+        # Refused, each at once, and told of once.
+        for _ in range(100):
+            began = time.monotonic()
+            assert append(client, OVER_A_PAGE) == ErrorCode.KAFKA_STORAGE_ERROR
+            assert commit(client, 1) in (ErrorCode.NOT_COORDINATOR, ErrorCode.COORDINATOR_NOT_AVAILABLE)
+            assert create(client, "new") == ErrorCode.KAFKA_STORAGE_ERROR
+            assert time.monotonic() - began < AT_ONCE_S
+        assert said_by_kafka_python(broker.address) == "KafkaStorageError"
+        assert broker.log().count("is full") == 1
+
+        # Whoever reads, reads.
+        assert read_all(broker.address, "t") == [str(number).encode() for number in range(1000)]
+
+        # An idempotent producer keeps trying, across the full time and into the time after.
+        send(range(1000, 2000))
+        assert producer.flush(0.5) > 0
+        answer = client.call(DeleteTopicsRequest(topics=[DeleteTopicState("large")]), 6)
+        assert answer.responses[0].error_code == 0
+        assert producer.flush(PATIENCE_S) == 0
+        assert [error for error, _ in delivered if error] == []
+        assert sorted(offset for _, offset in delivered) == list(range(2000))
+        assert read_all(broker.address, "t") == [str(number).encode() for number in range(2000)]
+        assert create(client, "new") == commit(client, 1) == 0
+        deadline = time.monotonic() + PATIENCE_S
+        while "there is room again" not in broker.log() and time.monotonic() < deadline:
+            assert append(client) == 0
+        assert broker.log().count("there is room again") == 1
+        assert (broker.data_dir / ".kwire.reserve").stat().st_size == RESERVE
+        assert broker.bugs() == []
+        assert len(broker.log().splitlines()) < 20
+
+
+def test_a_stop_while_it_is_full_is_clean_and_the_next_start_needs_no_recovery(
+    tmp_path: Path, tmpfs: SmallTmpfs
+) -> None:
+    with serve(tmp_path, tmpfs) as broker, RawClient(broker.address) as client:
+        assert create(client, "t") == commit(client, 1) == 0
+        count = fill_up(client, tmpfs)
+        assert broker.stop() == 0
+        assert broker.bugs() == []
+    assert (broker.data_dir / ".kafka_cleanshutdown").exists()
+    assert not (broker.data_dir / ".kwire.reserve").exists()
+    with serve(tmp_path, tmpfs) as broker, RawClient(broker.address) as client:
+        assert "not closed cleanly" not in broker.log()
+        assert "are not to be had" in broker.log()
+        assert append(client) == ErrorCode.KAFKA_STORAGE_ERROR, "what is left is for the next stop"
+        assert len(read_all(broker.address, "t")) == count
+        assert broker.stop() == 0
+    assert (broker.data_dir / ".kafka_cleanshutdown").exists()
+    tmpfs.free()
+    with serve(tmp_path, tmpfs) as broker, RawClient(broker.address) as client:
+        assert append(client) == 0
+        assert len(read_all(broker.address, "t")) == count + 1
+
+
+def test_a_kill_while_it_is_full_and_a_start_while_it_still_is_lose_nothing(tmp_path: Path, tmpfs: SmallTmpfs) -> None:
+    with serve(tmp_path, tmpfs) as broker, RawClient(broker.address) as client:
+        assert create(client, "t") == create(client, "other") == 0
+        count = fill_up(client, tmpfs)
+        broker.kill()
+    for _ in range(2):
+        with serve(tmp_path, tmpfs) as broker, RawClient(broker.address) as client:
+            assert len(read_all(broker.address, "t")) == count
+            assert append(client, OVER_A_PAGE) == ErrorCode.KAFKA_STORAGE_ERROR
+            broker.kill()
+            assert broker.bugs() == []
+    tmpfs.free()
+    with serve(tmp_path, tmpfs) as broker, RawClient(broker.address) as client:
+        assert append(client) == 0
+        assert len(read_all(broker.address, "t")) == count + 1
+        assert broker.stop() == 0
+
+
+def test_without_a_reserve_the_stop_says_that_it_was_not_clean_and_nothing_is_lost(
+    tmp_path: Path, tmpfs: SmallTmpfs
+) -> None:
+    with serve(tmp_path, tmpfs, "kwire.log.reserve.bytes=0") as broker, RawClient(broker.address) as client:
+        assert create(client, "t") == 0
+        count = fill_up(client, tmpfs)
+        assert broker.stop() == 1
+        assert broker.bugs() == []
+        assert "Error: the stop was not clean" in broker.log()
+        assert "No space left on device" in broker.log()
+    with serve(tmp_path, tmpfs, "kwire.log.reserve.bytes=0") as broker:
+        assert len(read_all(broker.address, "t")) == count
+        tmpfs.free()
+        assert broker.stop() == 0
+
+
+def test_a_new_data_folder_on_a_full_disk_is_refused_in_one_line(tmp_path: Path, tmpfs: SmallTmpfs) -> None:
+    tmpfs.fill()
+    command = [sys.executable, "-m", "kwire", "serve", "--listen", "127.0.0.1:0", "--data-dir", str(tmpfs.path / "new")]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=PATIENCE_S, check=False, cwd=tmp_path)
+    assert done.returncode == 1
+    lines = done.stderr.splitlines()
+    assert lines[-1].startswith("Error: cannot open the data folder")
+    assert "No space left on device" in lines[-1]
+    assert "Traceback" not in done.stderr
