@@ -42,6 +42,8 @@ class Flusher:
         self._later: list[tuple[float, int, FlushGate]] = []
         self._due_s: dict[FlushGate, float] = {}
         """When a gate's turn comes; what `_later` says otherwise is out of date."""
+        self._told: set[FlushGate] = set()
+        """Whose failure was told, which is tried again."""
         self._numbers = count()
         self._wake = trio.Event()
         self._limiter = trio.CapacityLimiter(FLUSH_THREADS)
@@ -93,6 +95,7 @@ class Flusher:
 
     async def _flush_once(self, gate: FlushGate) -> None:
         if gate.closed is not None:
+            self._told.discard(gate)
             return
         try:
             flush = gate.begin()
@@ -101,6 +104,7 @@ class Flusher:
         except (OSError, CorruptLogError) as error:
             self._failed(gate, error)
         else:
+            self._told.discard(gate)
             gate.finish(flush)
 
     def _failed(self, gate: FlushGate, error: OSError | CorruptLogError) -> None:
@@ -112,5 +116,7 @@ class Flusher:
         if isinstance(error, OSError) and not is_passing(error):
             gate.log.fail(error)
         else:
-            log.error("cannot flush %s: %s; trying again in %d ms", gate.log.path, error, RETRY_MS)
+            if gate not in self._told:
+                self._told.add(gate)
+                log.error("cannot flush %s: %s; trying again every %d ms", gate.log.path, error, RETRY_MS)
             self.flush_within(gate, RETRY_MS)
