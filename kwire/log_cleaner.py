@@ -104,6 +104,9 @@ class LogCleaner:
         """What to clean of a partition now."""
         if partition.closed or partition.log.failed is not None:
             return None
+        # Cleaning needs room before it makes any, and what is left on a full disk is not for that.
+        if partition.log.reserve.is_out:
+            return None
         now_ms = self.broker.clock.now_ms()
         # Mostly this is not enough: then nobody need ask for the transactions, which may have to be read first.
         if not _is_due(partition, compaction.measure(partition.log, partition.high_watermark, now_ms), now_ms):

@@ -9,7 +9,7 @@ import pytest
 from kwire_protocol.errors import ErrorCode
 from kwire_protocol.internal.metadata_topics import TopicRecord
 from kwire_protocol.messages.create_partitions import CreatePartitionsRequest, CreatePartitionsTopic
-from kwire_protocol.messages.create_topics import CreatableTopic, CreateTopicsRequest
+from kwire_protocol.messages.create_topics import CreatableTopic, CreatableTopicConfig, CreateTopicsRequest
 from kwire_protocol.messages.delete_topics import DeleteTopicsRequest
 from kwire_protocol.messages.delete_topics import DeleteTopicState as DeleteTopic
 from kwire_protocol.messages.incremental_alter_configs import (
@@ -25,6 +25,7 @@ from kwire_protocol.messages.offset_commit import (
     OffsetCommitRequestTopic,
 )
 from kwire_protocol.messages.offset_fetch import OffsetFetchRequest, OffsetFetchRequestGroup, OffsetFetchRequestTopics
+from kwire_protocol.records import Record, build_batch, read_header
 from kwire_storage.config import LogConfig
 from kwire_storage.log import Log
 
@@ -33,6 +34,7 @@ from kwire.clock import SystemClock
 from kwire.config import load_config
 from kwire.disk_room import DiskRoom
 from kwire.housekeeping import _checkpoints, apply_retention, remove_deleted
+from kwire.log_cleaner import LogCleaner
 from kwire.metadata.log import FileMetadataLog
 from kwire.metadata.records import encode_record
 from kwire.running import StartError, open_broker
@@ -214,6 +216,26 @@ def test_retention_can_be_lowered_on_a_full_disk_and_makes_room() -> None:
         partition = it.broker.partitions.find("t", 0)
         assert partition.log_start_offset == count
         assert await produced(it) == 0
+
+    on_a_small_disk(scenario)
+
+
+def test_the_room_of_the_reserve_is_not_for_cleaning() -> None:
+    async def scenario(it: InTrio, disk: SmallDisk) -> None:
+        configs = [CreatableTopicConfig("cleanup.policy", "compact")]
+        it.broker.metadata.create_topics(CreateTopicsRequest([CreatableTopic("table", 1, 1, configs=configs)]))
+        table = it.broker.partitions.find("table", 0)
+        for _ in range(3):
+            batch = memoryview(bytearray(build_batch([Record(0, 1000, b"key", bytes(100))])))
+            table.append(batch, read_header(batch), acks=1, now_ms=1000)
+            table.log.roll(1000)
+        cleaner = LogCleaner(it.broker)
+        disk.fill()
+        assert await deleted(it, "t") == 0
+        assert await cleaner.clean_all() == 0
+        disk.capacity_bytes = ROOM
+        await _checkpoints(it.broker)
+        assert await cleaner.clean_all() == 1
 
     on_a_small_disk(scenario)
 

@@ -221,7 +221,7 @@ def test_without_a_reserve_the_stop_says_that_it_was_not_clean_and_nothing_is_lo
         count = fill_up(client, tmpfs)
         assert broker.stop() == 1
         assert broker.bugs() == []
-        assert "Error: the stop was not clean" in broker.log()
+        assert "Error: could not stop cleanly" in broker.log()
         assert "No space left on device" in broker.log()
     with serve(tmp_path, tmpfs, "kwire.log.reserve.bytes=0") as broker:
         assert len(read_all(broker.address, "t")) == count
