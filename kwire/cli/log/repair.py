@@ -15,7 +15,7 @@ from kwire_storage.inspection import Finding, Severity, check_folder, read_state
 from kwire_storage.inspection.copies import Copies
 from kwire_storage.inspection.findings import Remedy
 from kwire_storage.inspection.folder_check import FolderState
-from kwire_storage.inspection.repair import MOST_ROUNDS, Repairer, Step, plan
+from kwire_storage.inspection.repair import Checkup, Step, plan, repair
 from rich.table import Table
 
 from kwire.cli.log.check import Checked, console, log_bytes, partition_findings, show_line
@@ -60,12 +60,12 @@ class _Session:
         self._copies = Copies(target.disk, f"{now:%Y%m%dT%H%M%SZ}")
 
     def run(self, *, ask: bool, dry_run: bool) -> None:
-        findings, checked, state = self._check()
-        for finding in findings:
+        checkup = self._check()
+        for finding in checkup.findings:
             show_line(finding, self._target)
-        steps = plan(findings, state, drop_corrupt_ranges=self._drop)
+        steps = plan(checkup.findings, checkup.state, drop_corrupt_ranges=self._drop)
         if not steps:
-            self._conclude(findings)
+            self._conclude(checkup.findings)
             return
         _show_steps(steps)
         if dry_run:
@@ -74,35 +74,28 @@ class _Session:
             if not sys.stdin.isatty():
                 raise click.UsageError("there is nobody to ask: pass --yes to repair, or --dry-run to look")
             click.confirm("Do this, and make anew what depends on it?", abort=True)
-        for _ in range(MOST_ROUNDS):
-            try:
-                self._do(steps, checked, state)
-            except OSError as error:
-                raise click.ClickException(
-                    f"the repair stopped: {error.filename or ''} {error.strerror or error}. What was done is complete; "
-                    "see to the disk, then run it again"
-                ) from None
-            findings, checked, state = self._check()
-            done, steps = steps, plan(findings, state, drop_corrupt_ranges=self._drop)
-            if not steps or steps == done:
-                break
-        for copy in self._copies.kept:
-            click.echo(f"kept {self._target.disk.root}/{copy}")
-        self._conclude(findings)
+        disk, copies = self._target.disk, self._copies
+        try:
+            checkup = repair(disk, checkup, self._check, copies, drop_corrupt_ranges=self._drop)
+        except OSError as error:
+            raise click.ClickException(
+                f"the repair stopped: {error.filename or ''} {error.strerror or error}. What was done is complete; see "
+                "to the disk, then run it again"
+            ) from None
+        finally:
+            for copy in copies.kept:
+                click.echo(f"kept {disk.root}/{copy}")
+        self._conclude(checkup.findings)
 
-    def _do(self, steps: list[Step], checked: Checked, state: FolderState) -> None:
-        # One walk for what is cut, one for what is made anew.
-        with progress_bar("repairing", log_bytes(self._target)) as progress:
-            Repairer(self._target.disk, state, self._copies, checked.summaries, progress).run(steps)
-
-    def _check(self) -> tuple[list[Finding], Checked, FolderState]:
+    def _check(self) -> Checkup:
         target = self._target
         state = read_state(target.disk, read_topics(target.disk))
         # The lock is ours, or nobody's.
         state.in_use = False
         checked = Checked()
         with progress_bar("checking", log_bytes(target)) as progress:
-            return list(self._findings(state, checked, progress)), checked, state
+            findings = list(self._findings(state, checked, progress))
+        return Checkup(state, findings, checked.summaries)
 
     def _findings(self, state: FolderState, checked: Checked, progress: Callable[[int], None]) -> Iterator[Finding]:
         if self._target.shape is Shape.FOLDER:

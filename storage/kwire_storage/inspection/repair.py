@@ -9,12 +9,12 @@ folder that a broker, and the next repair, can read.
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 
 import attrs
 
 from kwire_storage import names
-from kwire_storage.checkpoints import decode_offsets, encode_offsets
+from kwire_storage.checkpoints import TopicPartition, decode_offsets, encode_offsets
 from kwire_storage.errors import CorruptLogError
 from kwire_storage.files import Disk
 from kwire_storage.inspection.copies import Copies
@@ -64,18 +64,47 @@ def plan(findings: Iterable[Finding], state: FolderState, *, drop_corrupt_ranges
     return sorted(steps)
 
 
-@attrs.define
-class Repairer:
-    """Does steps on a disk whose lock the caller holds. `summaries` are those of the check that found them."""
+@attrs.frozen
+class Checkup:
+    """What one check has found and seen."""
 
+    state: FolderState
+    findings: list[Finding]
+    summaries: dict[TopicPartition, PartitionSummary]
+
+
+def repair(
+    disk: Disk,
+    checkup: Checkup,
+    check_again: Callable[[], Checkup],
+    copies: Copies,
+    *,
+    drop_corrupt_ranges: bool,
+    progress: Progress = no_progress,
+) -> Checkup:
+    """Does what `plan` says, until nothing more is to be done; returns the last checkup. The caller holds the lock.
+
+    Raises OSError, with everything that was done until then complete.
+    """
+    done: list[Step] = []
+    for _ in range(MOST_ROUNDS):
+        steps = plan(checkup.findings, checkup.state, drop_corrupt_ranges=drop_corrupt_ranges)
+        if not steps or steps == done:
+            break
+        _Repairer(disk, checkup.state, copies, checkup.summaries, progress).run(steps)
+        done, checkup = steps, check_again()
+    return checkup
+
+
+@attrs.define
+class _Repairer:
     disk: Disk
     state: FolderState
     copies: Copies
-    summaries: dict[tuple[str, int], PartitionSummary]
-    progress: Progress = no_progress
+    summaries: dict[TopicPartition, PartitionSummary]
+    progress: Progress
 
     def run(self, steps: Iterable[Step]) -> None:
-        """Raises OSError, with everything that was done until then complete."""
         by_partition: dict[str, list[Step]] = defaultdict(list)
         for step in steps:
             by_partition[step.partition].append(step)
@@ -83,7 +112,8 @@ class Repairer:
             by_remedy: dict[Remedy, list[Step]] = defaultdict(list)
             for step in of_partition:
                 by_remedy[step.remedy].append(step)
-            for step in by_remedy[Remedy.SET_ASIDE]:
+            # A stale swap before the .cleaned that shows it to be stale.
+            for step in sorted(by_remedy[Remedy.SET_ASIDE], key=lambda step: not step.path.endswith(names.SWAP)):
                 self.copies.set_aside(step.path)
             for step in by_remedy[Remedy.SWAP]:
                 self._swap(partition, step.path)
@@ -121,7 +151,8 @@ class Repairer:
             return
         layout = read_layout(self.disk, partition)
         for old in [other for other in layout.bases if base < other < end]:
-            for suffix in (names.LOG, names.INDEX, names.TIME_INDEX, names.TXN_INDEX, names.SNAPSHOT):
+            # The .log last: while it is there, a repair that was interrupted knows what else to move.
+            for suffix in (names.SNAPSHOT, names.INDEX, names.TIME_INDEX, names.TXN_INDEX, names.LOG):
                 self.copies.set_aside(layout.of(old, suffix))
         for suffix in (names.INDEX, names.TIME_INDEX, names.TXN_INDEX):
             self.copies.set_aside(layout.of(base, suffix))

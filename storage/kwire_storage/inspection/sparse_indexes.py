@@ -73,24 +73,15 @@ class _Entries:
     def advance(self) -> None:
         self._number += 1
         entry = next(self._entries, None)
+        what = ""
         if entry == (0, 0) and (self._number or self._count > 1):
-            # Padding: but for zeros, nothing may follow.
-            for entry in self._entries:
-                self._number += 1
-                if entry != (0, 0):
-                    break
-            else:
-                entry = None
-        if entry is not None and (entry[0] <= self._previous[0] or entry[1] <= self._previous[1]):
-            first, second = entry
-            self.findings.append(
-                Finding(
-                    Kind.INDEX_ORDER,
-                    self.path,
-                    f"entry {self._number} ({first}, {second}) does not ascend from {self._previous}",
-                    position=self._number * self._entry_bytes,
-                )
-            )
+            entry = next((other for other in self._entries if other != (0, 0)), None)
+            what = f"zeros from entry {self._number} on, then {entry}"
+        elif entry is not None and (entry[0] <= self._previous[0] or entry[1] <= self._previous[1]):
+            what = f"entry {self._number} {entry} does not ascend from {self._previous}"
+        if what and entry is not None:
+            position = self._number * self._entry_bytes
+            self.findings.append(Finding(Kind.INDEX_ORDER, self.path, what, position=position))
             entry = None
         if entry is not None:
             self._previous = entry

@@ -4,8 +4,9 @@ A good batch is what recovery takes for one: whole, with the CRC-32C of its byte
 stands, the next one is looked for: behind the bad one by its own length, or else at each position that could begin one
 (magic, length and offset fit, and the CRC is right). So one rotten sector costs the batch it is in and no more.
 
-A batch whose offset is too large cannot be told from one behind a hole, but by the one that follows: if that stands at
-or below the batch's last offset, though not below what was due, the first of the two is the wrong one.
+A batch whose offset is too large cannot be told from one behind a hole, but by what follows. If the next batch stands
+at or below its last offset, though not below what was due, the first of the two is the wrong one. So is a batch
+behind a hole that goes into the next segment.
 """
 
 from __future__ import annotations
@@ -72,8 +73,7 @@ def walk(
     `base_offset` is the segment's, or the least that the batch at `start` may have; `next_base` that of the segment
     behind it. Raises OSError.
     """
-    limit = base_offset + MAX_RELATIVE_OFFSET if next_base is None else next_base - 1
-    walker = _Walker(file, size, limit)
+    walker = _Walker(file, size, base_offset + MAX_RELATIVE_OFFSET, next_base)
     position, due = start, base_offset
     while position < size:
         try:
@@ -90,10 +90,11 @@ def walk(
 
 
 class _Walker:
-    def __init__(self, file: File, end: int, limit: int) -> None:
+    def __init__(self, file: File, end: int, limit: int, next_base: int | None) -> None:
         self._file = file
         self._end = end
         self._limit = limit
+        self._next_base = limit + 1 if next_base is None else next_base
         self._data = b""
         self._origin = 0
 
@@ -148,10 +149,19 @@ class _Walker:
             )
 
     def doubt(self, batch: Batch, due: int) -> None:
-        """Raises for a batch behind a hole that the next batch shows to be none."""
+        """Raises for a batch behind a hole that the next batch, or the next segment, shows to be none."""
         header = batch.header
         following = batch.position + header.size_in_bytes
-        if header.base_offset == due or following + BATCH_HEADER_SIZE > self._end:
+        if header.base_offset == due:
+            # Should the next segment begin below its end, it is that one which is wrong.
+            return
+        if header.last_offset >= self._next_base:
+            raise _Bad(
+                f"the batch ends at offset {header.last_offset}, the next segment begins at {self._next_base}",
+                header,
+                misplaced=True,
+            )
+        if following + BATCH_HEADER_SIZE > self._end:
             return
         try:
             after = read_header(self._view(following, BATCH_HEADER_SIZE))

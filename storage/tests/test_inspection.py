@@ -1,0 +1,254 @@
+"""Everything that can be wrong is found, said to be what it is, and mended as far as it can be."""
+
+from __future__ import annotations
+
+import pytest
+from kwire_storage.inspection import Kind, Severity, check_partition, read_state
+from kwire_storage.inspection.partition_check import PartitionContext, PartitionSummary
+from kwire_storage.memory_disk import MemoryDisk
+
+from storage.tests import plantings
+from storage.tests.inspected import CONFIG, findings_of, make_folder, open_data, repair_folder, wrong
+from storage.tests.logs import append, read_all
+from storage.tests.plantings import BASES, END, FOLDER, Planting, of, positions
+
+
+def tree(disk: MemoryDisk, path: str = "") -> dict[str, bytes]:
+    """Every file and what is in it; the copies of a repair left out."""
+    found: dict[str, bytes] = {}
+    for name in disk.listdir(path):
+        full = f"{path}/{name}" if path else name
+        if "kwire-repair" in name:
+            continue
+        try:
+            found |= tree(disk, full)
+        except NotADirectoryError:
+            found[full] = disk.read_bytes(full)
+    return found
+
+
+def test_nothing_is_wrong_with_a_folder_that_was_stopped_cleanly() -> None:
+    disk = make_folder()
+    assert findings_of(disk) == []
+    assert findings_of(disk, topics={}) == []
+    log = open_data(disk).open_log("orders", 0, CONFIG, now_ms=0)
+    assert (tuple(log.bases), log.log_end_offset) == (BASES, END)
+
+
+@pytest.mark.parametrize("planting", plantings.ALL, ids=lambda planting: planting.name)
+def test_what_is_planted_is_found_and_repaired(planting: Planting) -> None:
+    disk = make_folder()
+    planting.plant(disk)
+    before = tree(disk)
+    found = findings_of(disk)
+    assert planting.finds in {finding.kind for finding in found}
+    if planting.is_note:
+        assert {f.severity for f in found if f.kind is planting.finds} == {Severity.NOTE}
+    else:
+        assert planting.finds in wrong(found)
+    assert tree(disk) == before, "a check changes nothing"
+    left, copies = repair_folder(disk, drop=planting.drop)
+    assert wrong(left) == planting.left
+    kept = {copy: disk.read_bytes(copy) for copy in copies.kept}
+    after = tree(disk)
+    for path, content in before.items():
+        if content not in after.values():
+            assert any(path.rpartition("/")[2] in copy for copy in kept), f"no copy of {path}"
+    again, _ = repair_folder(disk, drop=planting.drop)
+    assert wrong(again) == planting.left
+    assert tree(disk) == after, "a second repair has nothing to do"
+
+
+@pytest.mark.parametrize(
+    "planting",
+    [planting for planting in [*plantings.RECORDS, *plantings.DERIVED] if not planting.left],
+    ids=lambda planting: planting.name,
+)
+def test_a_log_that_was_repaired_is_served_and_written_to(planting: Planting) -> None:
+    disk = make_folder()
+    planting.plant(disk)
+    left, _ = repair_folder(disk, drop=planting.drop)
+    assert wrong(left) == set()
+    folder = open_data(disk)
+    assert folder.clean_shutdown
+    log = folder.open_log("orders", 0, CONFIG, now_ms=0)
+    batches = read_all(log)
+    assert batches[0][0] == 0
+    assert batches[-1][1] == log.log_end_offset - 1
+    append(log, 2, leader_epoch=9)
+    assert log.log_end_offset == batches[-1][1] + 3
+    folder.close()
+    assert wrong(findings_of(disk)) == set()
+
+
+def test_the_copies_of_what_was_cut_are_the_bytes_that_stood_there() -> None:
+    disk = make_folder()
+    batches = positions(disk, 23)
+    at, size = batches[3]
+    before = disk.read_bytes(of(23, ".log"))
+    plantings.RECORDS[0].plant(disk)
+    rotten = disk.read_bytes(of(23, ".log"))
+    _, copies = repair_folder(disk, drop=True)
+    copy = f"{FOLDER}/kwire-repair-20260131T120000Z/00000000000000000023.log.{at}-{at + size}"
+    assert copy in copies.kept
+    assert disk.read_bytes(copy) == rotten[at : at + size]
+    assert disk.read_bytes(of(23, ".log")) == before[:at] + before[at + size :]
+
+
+def test_a_corrupt_range_costs_what_is_in_it_and_no_more() -> None:
+    disk = make_folder()
+    plantings.RECORDS[0].plant(disk)
+    (finding,) = [finding for finding in findings_of(disk) if finding.kind is Kind.CORRUPT_RANGE]
+    at, size = positions(make_folder(), 23)[3]
+    assert (finding.path, finding.position, finding.end_position) == (of(23, ".log"), at, at + size)
+
+
+def test_after_a_kill_what_recovery_makes_anew_is_a_note() -> None:
+    disk = make_folder(clean=False)
+    found = findings_of(disk)
+    assert wrong(found) == set()
+    assert Kind.INDEX_MISSING in {finding.kind for finding in found}
+    disk.open_append(of(103, ".log")).append(b"torn")
+    assert wrong(findings_of(disk)) == {Kind.TORN_TAIL}
+
+
+def test_below_the_recovery_point_derived_files_must_be_right_even_after_a_kill() -> None:
+    disk = make_folder()
+    disk.remove(".kafka_cleanshutdown")
+    disk.remove(of(0, ".index"))
+    assert wrong(findings_of(disk)) == {Kind.INDEX_MISSING}
+    disk.write_bytes("recovery-point-offset-checkpoint", b"0\n1\norders 0 23\n")
+    assert wrong(findings_of(disk)) == set()
+
+
+def test_while_a_broker_is_at_work_a_torn_tail_is_being_written() -> None:
+    disk = make_folder(clean=False)
+    disk.lock(".lock")
+    disk.open_append(of(103, ".log")).append(b"half a batch")
+    found = findings_of(disk)
+    assert wrong(found) == set()
+    assert Kind.BEING_WRITTEN in {finding.kind for finding in found}
+    # In the middle of the log it is corruption, broker or not.
+    plantings.RECORDS[0].plant(disk)
+    assert wrong(findings_of(disk)) == {Kind.CORRUPT_RANGE}
+
+
+def test_a_check_takes_no_lock() -> None:
+    disk = make_folder()
+    findings_of(disk)
+    disk.lock(".lock").release()
+
+
+def test_holes_are_nothing_to_speak_of_where_the_topic_is_compacted() -> None:
+    disk = make_folder()
+    for suffix in (".log", ".index", ".timeindex", ".txnindex", ".snapshot"):
+        disk.remove(of(47, suffix))
+    from kwire_storage.inspection import TopicFacts
+
+    told = {
+        compacts: [
+            f for f in findings_of(disk, {"orders": TopicFacts(bytes(range(16)), compacts)}) if f.kind is Kind.HOLE
+        ]
+        for compacts in (True, False, None)
+    }
+    assert [len(told[compacts]) for compacts in (True, False, None)] == [0, 1, 1]
+    assert "not compacted" in told[False][0].what
+
+
+def test_a_partition_alone_is_held_to_the_strictest_rules() -> None:
+    disk = make_folder()
+    for name in (".lock", ".kafka_cleanshutdown", "meta.properties", "recovery-point-offset-checkpoint"):
+        disk.remove(name)
+    for name in ("log-start-offset-checkpoint", "replication-offset-checkpoint"):
+        disk.remove(name)
+    disk.remove(of(103, ".index"))
+    state = read_state(disk)
+    assert not state.is_folder
+    assert state.context(FOLDER) == PartitionContext()
+    assert wrong(list(check_partition(disk, FOLDER, PartitionContext(), PartitionSummary()))) == {Kind.INDEX_MISSING}
+
+
+def test_a_repair_of_partition_metadata_needs_to_know_the_topic() -> None:
+    disk = make_folder()
+    disk.remove(f"{FOLDER}/partition.metadata")
+    left, copies = repair_folder(disk, topics={})
+    assert (wrong(left), copies.kept) == ({Kind.METADATA_MISSING}, [])
+    left, _ = repair_folder(disk)
+    assert wrong(left) == set()
+    assert open_data(disk).topic_id("orders", 0) == bytes(range(16))
+
+
+@pytest.mark.parametrize("planting", plantings.ALL, ids=lambda planting: planting.name)
+def test_a_repair_that_loses_power_at_any_moment_has_kept_everything_and_can_be_done_again(planting: Planting) -> None:
+    class PowerCut(Exception):
+        pass
+
+    def planted() -> MemoryDisk:
+        disk = make_folder()
+        planting.plant(disk)
+        return disk.kill()
+
+    def durable(disk: MemoryDisk) -> MemoryDisk:
+        """All that is there has been there for long."""
+        for path in tree(disk):
+            disk.open_read(path).sync()
+            disk.sync_dir(path.rpartition("/")[0])
+        for name in disk.listdir(""):
+            if "-" in name and "checkpoint" not in name:
+                disk.sync_dir(name)
+        disk.sync_dir("")
+        return disk
+
+    expected = planted()
+    repair_folder(expected, drop=planting.drop)
+    moment = 0
+    while True:
+        disk = durable(planted())
+        before = tree(disk)
+        operations = 0
+
+        def cut_power(_name: str, _path: str, most: int = moment) -> None:
+            nonlocal operations
+            operations += 1
+            if operations > most:
+                raise PowerCut
+
+        disk.before_operation = cut_power
+        try:
+            repair_folder(disk, drop=planting.drop)
+        except PowerCut:
+            left = disk.crash()
+        else:
+            break
+        everything = all_contents(left)
+        for path, content in before.items():
+            if not path.endswith(".tmp"):
+                assert is_kept(content, path, left, everything), f"{path} is lost at operation {moment}"
+        found, _ = repair_folder(left, drop=planting.drop)
+        assert wrong(found) == planting.left
+        assert tree(left) == tree(expected)
+        moment += 1 + moment // 4
+    assert moment or planting.left or planting.is_note
+
+
+def all_contents(disk: MemoryDisk, path: str = "") -> list[bytes]:
+    found: list[bytes] = []
+    for name in disk.listdir(path):
+        full = f"{path}/{name}" if path else name
+        try:
+            found += all_contents(disk, full)
+        except NotADirectoryError:
+            found.append(disk.read_bytes(full))
+    return found
+
+
+def is_kept(content: bytes, path: str, disk: MemoryDisk, everything: list[bytes]) -> bool:
+    """The content stands somewhere whole, or as what was left and what was cut from it."""
+    if content in everything or not path.endswith(".log"):
+        return content in everything
+    left = disk.read_bytes(path)
+    for cut in everything:
+        at = content.find(cut)
+        if cut and at >= 0 and left == content[:at] + content[at + len(cut) :]:
+            return True
+    return False
