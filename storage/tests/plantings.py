@@ -326,7 +326,7 @@ DERIVED = [
     Planting("aborted transactions out of order", _aborted(23, lambda it: [*it, it[0]]), Kind.TXN_INDEX_ENTRY),
     Planting("a rotten snapshot", _edit(of(47, ".snapshot"), _xor(20, 1)), Kind.SNAPSHOT_UNREADABLE),
     Planting("a snapshot cut short", _edit(of(47, ".snapshot"), lambda content: content[:8]), Kind.SNAPSHOT_UNREADABLE),
-    Planting("a producer forgotten amid a transaction", _snapshot(END, lambda it: it.pop(2)), Kind.SNAPSHOT_ENTRY),  # type: ignore[arg-type, return-value]
+    Planting("a producer forgotten amid a transaction", _snapshot(END, lambda it: it.pop(2)), Kind.SNAPSHOT_ENTRY),  # type: ignore[arg-type]
     Planting("a producer of another epoch", _snapshot(47, lambda it: setattr(it[1], "epoch", 7)), Kind.SNAPSHOT_ENTRY),
     Planting(
         "a transaction that was not open",

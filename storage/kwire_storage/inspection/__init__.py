@@ -4,6 +4,7 @@
     walk.py              every batch of a .log file, and the ranges where no good batch is
     sparse_indexes.py    .index and .timeindex beside the batches they lead to
     producers_check.py   .snapshot and .txnindex beside what the batches say
+    content_check.py     the records of a batch beside its header
     partition_check.py   one folder: the walk, with all of these fed by it
     folder_check.py      a data folder: its partitions, checkpoints and small files
     findings.py          what can be wrong, how bad it is, and what to do about it

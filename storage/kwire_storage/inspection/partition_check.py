@@ -10,14 +10,13 @@ from __future__ import annotations
 from collections.abc import Callable, Generator, Iterator
 
 import attrs
-from kwire_protocol.errors import ErrorCode
-from kwire_protocol.records import InvalidBatch, iter_records
 
 from kwire_storage import names
 from kwire_storage.checkpoints import decode_epochs, decode_partition_metadata
 from kwire_storage.epochs import EpochCache
 from kwire_storage.errors import CorruptLogError
 from kwire_storage.files import Disk
+from kwire_storage.inspection.content_check import check_content
 from kwire_storage.inspection.findings import Finding, Kind, Severity
 from kwire_storage.inspection.layout import Layout, read_layout
 from kwire_storage.inspection.producers_check import ProducerFold, check_aborted, check_snapshot
@@ -76,7 +75,22 @@ class PartitionSummary:
 def check_partition(
     disk: Disk, path: str, context: PartitionContext, summary: PartitionSummary, progress: Progress = no_progress
 ) -> Findings:
-    """All that is wrong with one folder, in the order of the log; fills `summary`. Raises OSError for the folder."""
+    """All that is wrong with one folder, in the order of the log; fills `summary`. Raises OSError for the folder.
+
+    Where a broker is at work, files change between one look and the next: what a second check does not find again was
+    no more than that.
+    """
+    if not context.in_use:
+        yield from _check(disk, path, context, summary, progress)
+        return
+    first = list(_check(disk, path, context, summary, progress))
+    again = None
+    if any(finding.severity is not Severity.NOTE for finding in first):
+        again = {(found.kind, found.path) for found in _check(disk, path, context, PartitionSummary(), no_progress)}
+    yield from (found if again is None or (found.kind, found.path) in again else found.as_note() for found in first)
+
+
+def _check(disk: Disk, path: str, context: PartitionContext, summary: PartitionSummary, progress: Progress) -> Findings:
     layout = read_layout(disk, path)
     yield from _check_names(layout)
     yield from check_partition_metadata(disk, layout, context)
@@ -129,6 +143,7 @@ class _PartitionCheck:
         self.epoch_cache = EpochCache()
         self.whole = True
         """Whether every offset from the first segment's base on was seen."""
+        self.after_damage = False
         self.due = layout.bases[0] if layout.bases else 0
         self.latest_epoch = _LEAST_EPOCH
         self.snapshots = [offset for offset in layout.snapshots if offset >= self.due]
@@ -169,8 +184,9 @@ class _PartitionCheck:
                 offset=base,
             )
             self._lose_track()
-        elif base > self.due:
+        elif base > self.due and not self.after_damage:
             yield from self._hole(path, 0, base)
+        self.after_damage = False
 
     def _hole(self, path: str, position: int, offset: int) -> Findings:
         self._lose_track()
@@ -191,6 +207,7 @@ class _PartitionCheck:
             is_last = number == len(self.layout.bases) - 1
             for piece in walk(file, size, base, self.layout.next_base(base)):
                 if isinstance(piece, Damage):
+                    feeds.damage(piece)
                     yield self._damage(path, piece, is_tail=is_last and piece.end == size)
                 else:
                     yield from self._batch(path, piece, feeds)
@@ -203,6 +220,7 @@ class _PartitionCheck:
 
     def _damage(self, path: str, damage: Damage, *, is_tail: bool) -> Finding:
         self._lose_track()
+        self.after_damage = True
         kind = Kind.OFFSET_ORDER if damage.misplaced else Kind.CORRUPT_RANGE
         if is_tail:
             kind = Kind.BEING_WRITTEN if self.context.in_use else Kind.TORN_TAIL
@@ -212,8 +230,9 @@ class _PartitionCheck:
     def _batch(self, path: str, batch: Batch, feeds: _Feeds) -> Findings:
         position, header, _ = batch
         offset = header.base_offset
-        if offset > self.due:
+        if offset > self.due and not self.after_damage:
             yield from self._hole(path, position, offset)
+        self.after_damage = False
         while self.snapshots and self.snapshots[0] <= header.last_offset:
             yield from self._snapshot(self.snapshots.pop(0))
         end = position + header.size_in_bytes
@@ -344,6 +363,12 @@ class _Feeds:
         if self._time_index is not None:
             self._time_index.batch(batch.header)
 
+    def damage(self, damage: Damage) -> None:
+        if self._index is not None:
+            self._index.damage(damage.position, damage.end)
+        if self._time_index is not None:
+            self._time_index.damage()
+
     def finish(self) -> Iterator[Finding]:
         check = self._check
         findings = [
@@ -360,31 +385,3 @@ class _Feeds:
         )
         for finding in findings:
             yield finding.as_note() if self._unsure else finding
-
-
-def check_content(batch: Batch) -> Iterator[tuple[Kind, str]]:
-    """The records of a good batch beside what its header says of them."""
-    header, data = batch.header, batch.data
-    if data is None:
-        yield Kind.UNCHECKED, f"a batch of {header.size_in_bytes} bytes"
-        return
-    if not header.records_count:
-        # All that compaction left of a producer's last batch.
-        return
-    newest, previous, last_offset = -1, header.base_offset - 1, header.last_offset
-    try:
-        for offset, timestamp, *_ in iter_records(data):
-            if not previous < offset <= last_offset:
-                yield Kind.MALFORMED_RECORDS, f"a record has offset {offset} behind {previous}, the batch {last_offset}"
-                return
-            previous = offset
-            newest = max(newest, timestamp)
-    except InvalidBatch as error:
-        too_large = error.code is ErrorCode.MESSAGE_TOO_LARGE
-        yield (Kind.UNCHECKED if too_large else Kind.MALFORMED_RECORDS), error.message
-        return
-    if newest != header.max_timestamp:
-        yield Kind.MAX_TIMESTAMP, f"the largest timestamp is {newest}, the header has {header.max_timestamp}"
-
-
-__all__ = ["PartitionContext", "PartitionSummary", "Severity", "TopicFacts", "check_content", "check_partition"]

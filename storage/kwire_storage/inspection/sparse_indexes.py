@@ -5,7 +5,8 @@ batches in with one append (Apache Kafka up to 3.8, on followers) wrote the last
 allowed too, since a look-up only scans a little more. An entry of the time index must have an offset within a batch,
 and that batch's timestamp, than which no batch before it may have a later one.
 
-Of each way to be wrong only the first entry is told, with how many there are.
+Of each way to be wrong only the first entry is told, with how many there are. What leads into a damaged range is passed
+over: the range is told already.
 """
 
 from __future__ import annotations
@@ -130,6 +131,15 @@ class OffsetIndexCheck:
                 self._due = None
             self._settle()
 
+    def damage(self, position: int, end: int) -> None:
+        """What leads into a damaged range may have been right: nobody knows what was there."""
+        entries = self._entries
+        while entries.current is not None and entries.current[1] < end:
+            if entries.current[1] < position:
+                entries.wrong("position", f"leads to position {entries.current[1]}, where no batch begins")
+            entries.advance()
+        self._due = None
+
     def _settle(self) -> None:
         if self._due is not None:
             self._entries.wrong("offset", f"or the one before it has offset {self._due}, with which no batch ends")
@@ -152,9 +162,16 @@ class TimeIndexCheck:
         self._entries = _Entries(disk, layout.of(base_offset, names.TIME_INDEX), TIME_ENTRY_BYTES, time_index_entries)
         self._largest = -1
         self._indexed = -1
+        self._after_damage = False
+
+    def damage(self) -> None:
+        """The offsets up to the next batch may have been there: nobody knows."""
+        self._after_damage = True
 
     def batch(self, header: BatchHeader) -> None:
         entries = self._entries
+        if self._after_damage:
+            self._pass_over(header.base_offset)
         while entries.current is not None and self._base + entries.current[1] <= header.last_offset:
             timestamp, offset = entries.current[0], self._base + entries.current[1]
             if offset < header.base_offset:
@@ -169,8 +186,18 @@ class TimeIndexCheck:
             entries.advance()
         self._largest = max(self._largest, header.max_timestamp)
 
+    def _pass_over(self, offset: int | None = None) -> None:
+        """Entries below the offset, or all that are left, have nothing that they could be held against."""
+        entries = self._entries
+        while entries.current is not None and (offset is None or self._base + entries.current[1] < offset):
+            self._indexed = max(self._indexed, entries.current[0])
+            entries.advance()
+        self._after_damage = False
+
     def finish(self) -> list[Finding]:
         entries = self._entries
+        if self._after_damage:
+            self._pass_over()
         while entries.current is not None:
             entries.wrong("offset", f"has offset {self._base + entries.current[1]}, which is in no batch")
             entries.advance()
