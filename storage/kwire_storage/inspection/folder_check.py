@@ -21,11 +21,17 @@ from kwire_storage.inspection.partition_check import (
     no_progress,
 )
 
-CHECKPOINTS = (names.RECOVERY_POINT_CHECKPOINT, names.LOG_START_CHECKPOINT, names.HIGH_WATERMARK_CHECKPOINT)
+CHECKPOINTS = (
+    names.RECOVERY_POINT_CHECKPOINT,
+    names.LOG_START_CHECKPOINT,
+    names.HIGH_WATERMARK_CHECKPOINT,
+    names.CLEANER_CHECKPOINT,
+)
 _PROMISES = {
-    names.RECOVERY_POINT_CHECKPOINT: "a recovery point",
-    names.LOG_START_CHECKPOINT: "a log start",
-    names.HIGH_WATERMARK_CHECKPOINT: "a high watermark",
+    names.RECOVERY_POINT_CHECKPOINT: "a recovery point of",
+    names.LOG_START_CHECKPOINT: "a log start of",
+    names.HIGH_WATERMARK_CHECKPOINT: "a high watermark of",
+    names.CLEANER_CHECKPOINT: "a cleaned part up to",
 }
 # Tiered storage keeps its indexes there.
 _KAFKAS_OWN = {"remote-log-index-cache"}
@@ -64,7 +70,7 @@ class FolderState:
             for key, summary in summaries.items():
                 offset, end = rows.get(key, 0), summary.end_offset
                 if offset > end:
-                    what = f"{key[0]}-{key[1]} has {_PROMISES[name]} of {offset}, its log ends at {end}"
+                    what = f"{key[0]}-{key[1]} has {_PROMISES[name]} {offset}, its log ends at {end}"
                     finding = Finding(Kind.CHECKPOINT_BEYOND_END, name, what, offset=offset)
                     yield finding.as_note() if self.in_use else finding
 
