@@ -50,6 +50,11 @@ def decode_offsets(data: bytes) -> dict[TopicPartition, int]:
         raise CorruptLogError(f"offset checkpoint: {error}") from None
 
 
+def said_offsets(offsets: Mapping[TopicPartition, int]) -> dict[TopicPartition, int]:
+    """What such a checkpoint tells whoever reads it: a row that is not there is taken for 0."""
+    return {key: offset for key, offset in offsets.items() if offset}
+
+
 def encode_epochs(entries: Iterable[tuple[int, int]]) -> bytes:
     """leader-epoch-checkpoint: `epoch start-offset` in each row."""
     return _encode_rows(f"{epoch} {start_offset}" for epoch, start_offset in entries)

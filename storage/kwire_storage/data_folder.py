@@ -32,6 +32,7 @@ from kwire_storage.checkpoints import (
     encode_clean_shutdown,
     encode_offsets,
     encode_partition_metadata,
+    said_offsets,
 )
 from kwire_storage.closing import Closing
 from kwire_storage.config import LogConfig
@@ -82,7 +83,7 @@ class DataFolder:
 
     def __attrs_post_init__(self) -> None:
         self.reserve = self._surroundings.reserve or Reserve(self.disk)
-        self._written = {name: _said(offsets) for name, offsets in self._checkpoints().items()}
+        self._written = {name: said_offsets(offsets) for name, offsets in self._checkpoints().items()}
 
     @classmethod
     def open(
@@ -107,6 +108,10 @@ class DataFolder:
         lock = disk.lock(names.LOCK)
         try:
             listed = set(disk.listdir(""))
+
+            def read(name: str) -> dict[TopicPartition, int]:
+                return decode_offsets(disk.read_bytes(name)) if name in listed else {}
+
             meta = _read_meta(disk, listed) or _write_meta(disk, MetaProperties(cluster_id, node_id, directory_id))
             if meta.node_id != node_id:
                 raise StorageError(
@@ -124,10 +129,10 @@ class DataFolder:
                 meta=meta,
                 clean_shutdown=clean,
                 found=set(filter(None, map(names.parse_partition_folder, listed))),
-                high_watermarks=_read_offsets(disk, listed, names.HIGH_WATERMARK_CHECKPOINT),
-                cleaned=_read_offsets(disk, listed, names.CLEANER_CHECKPOINT),
-                recovery_points=_read_offsets(disk, listed, names.RECOVERY_POINT_CHECKPOINT),
-                log_starts=_read_offsets(disk, listed, names.LOG_START_CHECKPOINT),
+                high_watermarks=read(names.HIGH_WATERMARK_CHECKPOINT),
+                cleaned=read(names.CLEANER_CHECKPOINT),
+                recovery_points=read(names.RECOVERY_POINT_CHECKPOINT),
+                log_starts=read(names.LOG_START_CHECKPOINT),
                 lock=lock,
                 doomed=[name for name in listed if names.is_deleted_folder(name)],
                 surroundings=Surroundings(draw, reserve),
@@ -294,7 +299,7 @@ class DataFolder:
     def _is_news(self, name: str, now: Mapping[TopicPartition, int]) -> bool:
         written = self._written[name]
         if name != names.RECOVERY_POINT_CHECKPOINT:
-            return written != _said(now)
+            return written != said_offsets(now)
         return not written.keys() <= now.keys() or any(
             # Recovery begins with a segment: a point that moved on within one changes nothing.
             offset < written.get(key, 0) or self._scan_start(key, offset) != self._scan_start(key, written.get(key, 0))
@@ -328,7 +333,7 @@ class DataFolder:
         for name, taken in checkpoints.items():
             offsets = {key: offset for key, offset in taken.items() if key in known[name]}
             self._write_atomic(name, encode_offsets(offsets))
-            self._written[name] = _said(offsets)
+            self._written[name] = said_offsets(offsets)
 
     def _write_atomic(self, name: str, content: bytes) -> None:
         self.reserve.spend(lambda: self.disk.write_atomic(name, content))
@@ -394,12 +399,3 @@ def _read_meta(disk: Disk, listed: set[str]) -> MetaProperties | None:
 def _write_meta(disk: Disk, meta: MetaProperties) -> MetaProperties:
     disk.write_atomic(names.META_PROPERTIES, meta.encode())
     return meta
-
-
-def _said(offsets: Mapping[TopicPartition, int]) -> dict[TopicPartition, int]:
-    """What a checkpoint tells whoever reads it: a row that is not there is taken for 0."""
-    return {key: offset for key, offset in offsets.items() if offset}
-
-
-def _read_offsets(disk: Disk, listed: set[str], name: str) -> dict[TopicPartition, int]:
-    return decode_offsets(disk.read_bytes(name)) if name in listed else {}
