@@ -5,6 +5,7 @@ What is found and how it is mended is tested in storage/tests/test_inspection.py
 
 from __future__ import annotations
 
+import json
 import os
 import pty
 import re
@@ -84,6 +85,30 @@ def test_findings_as_json(data: Path) -> None:
         "repair": "drop",
     }
     assert (summary["type"], summary["partitions"], summary["errors"]) == ("summary", 3, 1)
+
+
+def test_a_bar_on_the_terminal_takes_no_finding_from_the_pipe(data: Path) -> None:
+    flip(data / "orders-0" / LOG, 100)
+    master, slave = pty.openpty()
+    command = [sys.executable, "-m", "kwire", "log", "check", str(data), "--json"]
+    process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=slave, env={**os.environ, "TERM": "xterm"})
+    os.close(slave)
+    try:
+        found, _ = process.communicate(timeout=60)
+        bar = b""
+        while select([master], [], [], 1)[0]:
+            try:
+                bar += os.read(master, 65536)
+            except OSError:  # nobody has the other end open
+                break
+    finally:
+        process.kill()
+        process.wait()
+        os.close(master)
+    assert [json.loads(line)["type"] for line in found.splitlines()][-1] == "summary"
+    assert b"corrupt-range" in found
+    assert b"checking" in bar
+    assert b"corrupt-range" not in bar
 
 
 def test_notes_are_no_findings_and_may_be_left_out(data: Path) -> None:

@@ -107,7 +107,7 @@ def wrong_max_timestamp(batch: bytearray) -> bytes:
     from crc32c import crc32c
 
     changed = bytearray(batch)
-    put(35, 5, 8)(changed)
+    put(35, read_header(batch).max_timestamp + 1, 8)(changed)
     changed[17:21] = crc32c(bytes(changed[21:])).to_bytes(4, "big")
     return bytes(changed)
 

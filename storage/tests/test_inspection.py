@@ -266,3 +266,28 @@ def test_what_compaction_leaves_is_sound() -> None:
     found = findings_of(disk, {"table": TopicFacts(bytes(range(16)), compacts=True)})
     assert {finding.kind for finding in found} <= {Kind.LEFTOVER}
     assert wrong(findings_of(disk, {})) == set(), "not knowing the policy, a hole is a note"
+
+
+def test_the_batch_whose_offset_leaps_is_the_wrong_one_and_not_those_behind_it() -> None:
+    disk = make_folder()
+    at, size = positions(disk, 23)[3]
+    planting = next(planting for planting in plantings.RECORDS if planting.name == "an offset that leaps")
+    planting.plant(disk)
+    (finding,) = [finding for finding in findings_of(disk) if finding.kind is Kind.OFFSET_ORDER]
+    assert (finding.position, finding.end_position) == (at, at + size)
+
+
+def test_a_file_too_large_for_what_it_should_be_is_not_read() -> None:
+    class Large(MemoryDisk):
+        def size(self, path: str) -> int:
+            return 1 << 40 if path.endswith(("snapshot", "checkpoint", "txnindex")) else super().size(path)
+
+    disk = make_folder()
+    disk.__class__ = Large
+    kinds = {finding.kind for finding in findings_of(disk)}
+    assert kinds >= {
+        Kind.SNAPSHOT_UNREADABLE,
+        Kind.EPOCHS_UNREADABLE,
+        Kind.TXN_INDEX_UNREADABLE,
+        Kind.CHECKPOINT_UNREADABLE,
+    }

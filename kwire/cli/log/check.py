@@ -18,7 +18,7 @@ from rich.console import Console
 from rich.table import Table
 
 from kwire.cli.log.progress import progress_bar
-from kwire.cli.log.target import Shape, Target, find_target
+from kwire.cli.log.target import Shape, Target, disk_errors, find_target
 from kwire.cli.log.topics import read_topics
 
 _COLOURS = {Severity.ERROR: "red", Severity.WARNING: "yellow", Severity.NOTE: "cyan"}
@@ -33,7 +33,7 @@ def run(folders: tuple[Path, ...], *, as_json: bool, look_into_records: bool, no
     counts: Counter[tuple[Severity, Kind]] = Counter()
     severities: Counter[Severity] = Counter()
     checked = Checked()
-    with progress_bar("checking", sum(map(log_bytes, targets))) as progress:
+    with disk_errors(), progress_bar("checking", sum(map(log_bytes, targets))) as progress:
         for target in targets:
             for finding in checked.findings(target, progress, look_into_records=look_into_records):
                 severities[finding.severity] += 1

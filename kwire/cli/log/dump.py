@@ -18,15 +18,17 @@ from kwire_storage import names
 from kwire_storage.checkpoints import MetaProperties, decode_epochs, decode_offsets, decode_partition_metadata
 from kwire_storage.errors import CorruptLogError
 from kwire_storage.files import Disk, File
+from kwire_storage.index import OffsetIndex
 from kwire_storage.inspection import Batch, Damage, walk
 from kwire_storage.inspection.folder_check import CHECKPOINTS, is_folder
+from kwire_storage.inspection.layout import read_small
 from kwire_storage.inspection.sparse_indexes import index_entries, time_index_entries
 from kwire_storage.producer_snapshots import decode_snapshot
 from kwire_storage.txn_index import decode_aborted
 
 from kwire.cli.log.internal_records import NOT_DECODED, Decoder, decode_control, decoder_for
 from kwire.cli.log.printing import Printer, Row
-from kwire.cli.log.target import Shape, Target, find_target, is_known_file, log_file_base
+from kwire.cli.log.target import Shape, Target, disk_errors, find_target, is_known_file, log_file_base
 
 _TIMESTAMP_TYPES = ("CreateTime", "LogAppendTime")
 _CUT_NOTE = "..."
@@ -51,25 +53,20 @@ def run(folders: tuple[Path, ...], options: DumpOptions, *, as_json: bool) -> No
     targets = [find_target(folder) for folder in folders]
     printer = Printer(as_json=as_json)
     dump = Dump(options)
-    for target in targets:
-        for row in dump.rows(target):
-            printer.write(row)
-            if dump.is_full:
-                break
+    with disk_errors():
+        for target in targets:
+            for row in dump.rows(target):
+                printer.write(row)
     printer.finish()
 
 
 class Dump:
-    """Walks over targets; `is_full` once a maximum was reached."""
+    """Walks over targets, until a maximum is reached."""
 
     def __init__(self, options: DumpOptions) -> None:
         self._options = options
         self._batches = self._bytes = 0
         self._full = False
-
-    @property
-    def is_full(self) -> bool:
-        return self._full
 
     def rows(self, target: Target) -> Iterator[Row]:
         if target.shape is Shape.FILE:
@@ -120,16 +117,33 @@ class Dump:
         decoder = decoder_for(parsed[0] if parsed else "", self._options.decoder)
         file = disk.open_read(path)
         try:
-            # A metadata snapshot's name is where it ends, its own offsets begin at 0.
-            yield from self._log(file, 0 if name.endswith(".checkpoint") else base, next_base, decoder)
+            if name.endswith(".checkpoint"):
+                # A metadata snapshot's name is where it ends, its own offsets begin at 0.
+                base = 0
+            yield from self._log(file, base, next_base, self._start(disk, path, file, base), decoder)
         finally:
             file.close()
 
     # -- records
 
-    def _log(self, file: File, base: int, next_base: int | None, decoder: Decoder | None) -> Iterator[Row]:
+    def _start(self, disk: Disk, path: str, file: File, base: int) -> int:
+        """Where to begin looking for the offset: where the index says, if it leads to a batch; else at the front."""
+        offset = self._options.offset
+        if offset is None or not path.endswith(names.LOG):
+            return 0
+        try:
+            index = OffsetIndex.from_bytes(read_small(disk, path.removesuffix(names.LOG) + names.INDEX))
+        except (CorruptLogError, FileNotFoundError):
+            return 0
+        position = index.position_before(offset - base)
+        if not 0 < position < file.size:
+            return 0
+        found = next(walk(file, file.size, base, start=position))
+        return position if isinstance(found, Batch) and found.header.base_offset <= offset else 0
+
+    def _log(self, file: File, base: int, next_base: int | None, start: int, decoder: Decoder | None) -> Iterator[Row]:
         options = self._options
-        for piece in walk(file, file.size, base, next_base):
+        for piece in walk(file, file.size, base, next_base, start):
             if isinstance(piece, Damage):
                 yield _damage_row(piece)
                 continue
@@ -253,10 +267,10 @@ def _small_file(disk: Disk, path: str, name: str) -> Iterator[Row]:
     if parsed is not None and suffix in (names.INDEX, names.TIME_INDEX):
         yield from _index(disk, path, parsed[0], suffix)
     elif suffix == names.TXN_INDEX:
-        for aborted in decode_aborted(disk.read_bytes(path)):
+        for aborted in decode_aborted(read_small(disk, path)):
             yield {"type": "aborted_transaction", **aborted._asdict()}
     elif suffix == names.SNAPSHOT:
-        for producer in decode_snapshot(disk.read_bytes(path)):
+        for producer in decode_snapshot(read_small(disk, path)):
             last = producer.batches[-1] if producer.batches else None
             yield {
                 "type": "producer",
@@ -271,16 +285,16 @@ def _small_file(disk: Disk, path: str, name: str) -> Iterator[Row]:
                 "current_transaction_first_offset": producer.txn_first_offset,
             }
     elif name in CHECKPOINTS:
-        for (topic, partition), offset in decode_offsets(disk.read_bytes(path)).items():
+        for (topic, partition), offset in decode_offsets(read_small(disk, path)).items():
             yield {"type": "checkpoint", "topic": topic, "partition": partition, "offset": offset}
     elif name == names.LEADER_EPOCH_CHECKPOINT:
-        for epoch, start_offset in decode_epochs(disk.read_bytes(path)):
+        for epoch, start_offset in decode_epochs(read_small(disk, path)):
             yield {"type": "leader_epoch", "epoch": epoch, "start_offset": start_offset}
     elif name == names.PARTITION_METADATA:
-        topic_id = decode_partition_metadata(disk.read_bytes(path))
+        topic_id = decode_partition_metadata(read_small(disk, path))
         yield {"type": "partition_metadata", "topic_id": uuid_to_text(topic_id)}
     elif name == names.META_PROPERTIES:
-        meta = MetaProperties.decode(disk.read_bytes(path))
+        meta = MetaProperties.decode(read_small(disk, path))
         yield {
             "type": "meta_properties",
             "cluster_id": meta.cluster_id,
@@ -288,7 +302,7 @@ def _small_file(disk: Disk, path: str, name: str) -> Iterator[Row]:
             "directory_id": uuid_to_text(meta.directory_id),
         }
     elif name == names.CLEAN_SHUTDOWN:
-        yield {"type": "clean_shutdown", "content": disk.read_bytes(path)[:1000].decode(errors="replace")}
+        yield {"type": "clean_shutdown", "content": read_small(disk, path)[:1000].decode(errors="replace")}
 
 
 def _index(disk: Disk, path: str, base: int, suffix: str) -> Iterator[Row]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 
@@ -17,7 +18,11 @@ def progress_bar(what: str, total_bytes: int) -> Iterator[Callable[[int], None]]
         yield lambda _bytes: None
         return
     columns = TextColumn("{task.description}"), BarColumn(), DownloadColumn(binary_units=True), TimeRemainingColumn()
-    with Progress(*columns, console=console, transient=True) as progress:
+    # What goes to standard output must get there. Where that is the same terminal, it goes above the bar.
+    shared = sys.stdout.isatty()
+    with Progress(
+        *columns, console=console, transient=True, redirect_stdout=shared, redirect_stderr=shared
+    ) as progress:
         task = progress.add_task(what, total=total_bytes)
         pending = 0
 

@@ -20,7 +20,7 @@ from rich.table import Table
 
 from kwire.cli.log.check import Checked, console, log_bytes, partition_findings, show_line
 from kwire.cli.log.progress import progress_bar
-from kwire.cli.log.target import Shape, Target, find_target
+from kwire.cli.log.target import Shape, Target, disk_errors, find_target
 from kwire.cli.log.topics import read_topics
 from kwire.clock import SystemClock
 
@@ -30,7 +30,7 @@ def run(folder: Path, *, ask: bool, dry_run: bool, drop_corrupt_ranges: bool) ->
     target = find_target(folder)
     if target.shape is Shape.FILE:
         raise click.UsageError(f"{folder} is a file; a repair needs all of its partition: {folder.resolve().parent}")
-    with _locked(target, needed=not dry_run):
+    with _locked(target, needed=not dry_run), disk_errors():
         _Session(target, drop_corrupt_ranges=drop_corrupt_ranges).run(ask=ask, dry_run=dry_run)
 
 

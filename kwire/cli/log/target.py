@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Iterator
+from contextlib import contextmanager
 from enum import Enum
 from pathlib import Path
 
@@ -86,3 +88,14 @@ def find_target(given: Path) -> Target:
         f"{given} is neither a data folder nor a partition's: it has no {names.META_PROPERTIES}, no checkpoint, no "
         "folder such as orders-0 and no .log in it"
     )
+
+
+@contextmanager
+def disk_errors() -> Iterator[None]:
+    """What the disk refuses as a whole is told in one line."""
+    try:
+        yield
+    except BrokenPipeError:  # not the disk, but a reader that went away: click ends quietly
+        raise
+    except OSError as error:
+        raise click.ClickException(f"cannot read {error.filename or 'the folder'}: {error.strerror or error}") from None

@@ -11,7 +11,7 @@ from kwire_storage.checkpoints import MetaProperties, TopicPartition, decode_off
 from kwire_storage.errors import CorruptLogError
 from kwire_storage.files import Disk
 from kwire_storage.inspection.findings import Finding, Kind
-from kwire_storage.inspection.layout import REPAIR_MARK, TEMPORARY
+from kwire_storage.inspection.layout import REPAIR_MARK, TEMPORARY, read_small
 from kwire_storage.inspection.partition_check import (
     PartitionContext,
     PartitionSummary,
@@ -84,12 +84,12 @@ def read_state(disk: Disk, topics: Mapping[str, TopicFacts] | None = None) -> Fo
         offsets[name] = {}
         if name in listed:
             try:
-                offsets[name] = decode_offsets(disk.read_bytes(name))
+                offsets[name] = decode_offsets(read_small(disk, name))
             except CorruptLogError as error:
                 findings.append(Finding(Kind.CHECKPOINT_UNREADABLE, name, str(error)))
     if names.META_PROPERTIES in listed:
         try:
-            MetaProperties.decode(disk.read_bytes(names.META_PROPERTIES))
+            MetaProperties.decode(read_small(disk, names.META_PROPERTIES))
         except CorruptLogError as error:
             findings.append(Finding(Kind.META_UNREADABLE, names.META_PROPERTIES, str(error)))
     else:
@@ -182,7 +182,7 @@ def _duplicates(disk: Disk, partitions: Mapping[str, TopicPartition]) -> Iterato
             yield Finding(Kind.DUPLICATE_PARTITION, name, f"it is the same partition as {seen[key]}")
         seen.setdefault(key, name)
         try:
-            topic_id = decode_partition_metadata(disk.read_bytes(f"{name}/{names.PARTITION_METADATA}"))
+            topic_id = decode_partition_metadata(read_small(disk, f"{name}/{names.PARTITION_METADATA}"))
         except (CorruptLogError, OSError):
             continue
         first = ids.setdefault(key[0], (topic_id, name))

@@ -7,6 +7,7 @@ import re
 import attrs
 
 from kwire_storage import names
+from kwire_storage.errors import CorruptLogError
 from kwire_storage.files import Disk
 
 TEMPORARY = ".tmp"
@@ -14,8 +15,18 @@ REPAIR_MARK = "kwire-repair-"
 """Copies that a repair keeps are in a folder within the partition's whose name begins like this, and beside the files
 of a data folder under names that end with it: neither kwire nor Apache Kafka takes such names for its own."""
 
+MOST_SMALL_BYTES = 256 << 20
+"""Five million producers, or eight million aborted transactions."""
+
 _MISNAMED = re.compile(r"-?\d+\.(log|index|timeindex|txnindex|snapshot)")
 _DERIVED = (names.INDEX, names.TIME_INDEX, names.TXN_INDEX)
+
+
+def read_small(disk: Disk, path: str) -> bytes:
+    """A file that is read whole. Raises CorruptLogError where it is too large for what it should be, and OSError."""
+    if (size := disk.size(path)) > MOST_SMALL_BYTES:
+        raise CorruptLogError(f"{size} bytes are too many for such a file")
+    return disk.read_bytes(path)
 
 
 @attrs.frozen

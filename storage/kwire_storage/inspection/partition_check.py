@@ -18,7 +18,7 @@ from kwire_storage.errors import CorruptLogError
 from kwire_storage.files import Disk
 from kwire_storage.inspection.content_check import check_content
 from kwire_storage.inspection.findings import Finding, Kind, Severity
-from kwire_storage.inspection.layout import Layout, read_layout
+from kwire_storage.inspection.layout import Layout, read_layout, read_small
 from kwire_storage.inspection.producers_check import ProducerFold, check_aborted, check_snapshot
 from kwire_storage.inspection.sparse_indexes import OffsetIndexCheck, TimeIndexCheck
 from kwire_storage.inspection.walk import MAX_RELATIVE_OFFSET, Batch, Damage, walk
@@ -92,7 +92,9 @@ def check_partition(
 
 def _check(disk: Disk, path: str, context: PartitionContext, summary: PartitionSummary, progress: Progress) -> Findings:
     layout = read_layout(disk, path)
-    yield from _check_names(layout)
+    for finding in _check_names(layout):
+        # A running broker has files on their way to a new name.
+        yield finding.as_note() if context.in_use else finding
     yield from check_partition_metadata(disk, layout, context)
     check = _PartitionCheck(disk, layout, context, summary, progress)
     yield from check.segments()
@@ -120,7 +122,7 @@ def check_partition_metadata(disk: Disk, layout: Layout, context: PartitionConte
         yield Finding(Kind.METADATA_MISSING, path, "it is not there: nobody knows which topic of that name this is")
         return
     try:
-        topic_id = decode_partition_metadata(disk.read_bytes(path))
+        topic_id = decode_partition_metadata(read_small(disk, path))
     except CorruptLogError as error:
         yield Finding(Kind.METADATA_UNREADABLE, path, str(error))
         return
@@ -294,7 +296,7 @@ class _PartitionCheck:
                 yield Finding(Kind.EPOCHS_MISSING, path, f"the batches have epochs up to {self.epoch_cache.latest}")
             return
         try:
-            rows = decode_epochs(self.disk.read_bytes(path))
+            rows = decode_epochs(read_small(self.disk, path))
         except CorruptLogError as error:
             yield Finding(Kind.EPOCHS_UNREADABLE, path, str(error))
             return

@@ -15,7 +15,7 @@ from kwire_storage import names
 from kwire_storage.errors import CorruptLogError
 from kwire_storage.files import Disk
 from kwire_storage.inspection.findings import Finding, Kind
-from kwire_storage.inspection.layout import Layout
+from kwire_storage.inspection.layout import Layout, read_small
 from kwire_storage.inspection.walk import Batch
 from kwire_storage.markers import apply_batch, decode_marker
 from kwire_storage.producer_snapshots import decode_snapshot
@@ -35,7 +35,7 @@ class ProducerFold:
         self.exact = False
         if layout.has(layout.bases[0], names.SNAPSHOT):
             try:
-                entries = decode_snapshot(disk.read_bytes(layout.of(layout.bases[0], names.SNAPSHOT)))
+                entries = decode_snapshot(read_small(disk, layout.of(layout.bases[0], names.SNAPSHOT)))
             except CorruptLogError:
                 return
             if not _contradictions(entries, layout.bases[0]):
@@ -66,7 +66,7 @@ class ProducerFold:
 def check_snapshot(disk: Disk, path: str, offset: int, fold: ProducerFold) -> Iterator[Finding]:
     """A snapshot whose offset the fold has just reached."""
     try:
-        entries = decode_snapshot(disk.read_bytes(path))
+        entries = decode_snapshot(read_small(disk, path))
     except CorruptLogError as error:
         yield Finding(Kind.SNAPSHOT_UNREADABLE, path, str(error))
         return
@@ -140,7 +140,7 @@ def check_aborted(
     stored: list[AbortedTxn] = []
     if layout.has(base, names.TXN_INDEX):
         try:
-            stored = decode_aborted(disk.read_bytes(path))
+            stored = decode_aborted(read_small(disk, path))
         except CorruptLogError as error:
             yield Finding(Kind.TXN_INDEX_UNREADABLE, path, str(error))
             return
