@@ -100,6 +100,18 @@ def test_a_real_disk_tells_its_size_and_what_is_left_of_it(tmp_path: Path) -> No
 
 
 @both_disks
+def test_who_asks_for_a_lock_does_not_take_it(kind: str, tmp_path: Path) -> None:
+    disk = make_disk(kind, tmp_path)
+    assert not disk.is_locked(".lock")
+    assert not disk.exists(".lock")
+    lock = disk.lock(".lock")
+    assert disk.is_locked(".lock")
+    lock.release()
+    assert not disk.is_locked(".lock")
+    disk.lock(".lock").release()
+
+
+@both_disks
 def test_a_lock_is_held_by_one(kind: str, tmp_path: Path) -> None:
     disk = make_disk(kind, tmp_path)
     lock = disk.lock(".lock")
@@ -140,7 +152,9 @@ def test_the_lock_that_apache_kafka_takes_is_seen(tmp_path: Path) -> None:
         assert other.stdout.readline() == "locked\n"
         with pytest.raises(FolderLockedError):
             disk.lock(".lock")
+        assert disk.is_locked(".lock")
         other.communicate()
+    assert not disk.is_locked(".lock")
     disk.lock(".lock").release()
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import pytest
+from kwire_storage.index import TimeIndex
 from kwire_storage.inspection import Kind, Severity, TopicFacts, check_partition, read_state
 from kwire_storage.inspection.partition_check import PartitionContext, PartitionSummary
 from kwire_storage.memory_disk import MemoryDisk
@@ -10,7 +11,7 @@ from kwire_storage.memory_disk import MemoryDisk
 from storage.tests import plantings
 from storage.tests.compacting import COMPACTED, compact, put
 from storage.tests.inspected import CONFIG, findings_of, make_folder, open_data, repair_folder, wrong
-from storage.tests.logs import append, end_transaction, read_all
+from storage.tests.logs import append, end_transaction, open_log, read_all
 from storage.tests.plantings import BASES, END, FOLDER, Planting, of, positions
 
 
@@ -291,3 +292,18 @@ def test_a_file_too_large_for_what_it_should_be_is_not_read() -> None:
         Kind.TXN_INDEX_UNREADABLE,
         Kind.CHECKPOINT_UNREADABLE,
     }
+
+
+def test_a_time_entry_below_what_came_before_is_wrong_even_if_its_batch_has_that_time() -> None:
+    disk = MemoryDisk()
+    log = open_log(disk)
+    for timestamp_ms in (9000, 5000):
+        append(log, timestamp_ms=timestamp_ms)
+    log.close()
+    assert wrong(findings_of(disk)) <= {Kind.METADATA_MISSING, Kind.META_MISSING}
+    index = TimeIndex()
+    index.maybe_append(5000, 1)
+    disk.write_bytes(of(0, ".timeindex"), index.to_bytes())
+    (finding,) = [finding for finding in findings_of(disk) if finding.path == of(0, ".timeindex")]
+    assert finding.kind is Kind.INDEX_ENTRY
+    assert "a batch before it 9000" in finding.what
