@@ -5,6 +5,7 @@ The commands import what they need when they run: the start of a broker pays for
 
 from __future__ import annotations
 
+from inspect import cleandoc
 from pathlib import Path
 
 import click
@@ -70,7 +71,7 @@ def log() -> None:
     """
 
 
-@log.command(epilog=DUMP_EPILOG)
+@log.command(epilog=DUMP_EPILOG, short_help="Show what is in DIR.")
 @_DIR
 @_JSON
 @click.option("--records", is_flag=True, help="Show the records of each batch as well.")
@@ -130,7 +131,7 @@ def dump(
     run(folders, options, as_json=as_json)
 
 
-@log.command(epilog=CHECK_EPILOG)
+@log.command(epilog=CHECK_EPILOG, short_help="Find every inconsistency in DIR.")
 @_DIR
 @_JSON
 @click.option("--skip-records", is_flag=True, help="Believe a right CRC and do not look into batches; much quicker.")
@@ -146,7 +147,7 @@ def check(folders: tuple[Path, ...], as_json: bool, skip_records: bool, no_notes
     run(folders, as_json=as_json, look_into_records=not skip_records, notes=not no_notes)
 
 
-@log.command(epilog=REPAIR_EPILOG)
+@log.command(epilog=REPAIR_EPILOG, short_help="Mend what check finds in DIR.")
 @click.argument("folder", metavar="DIR", type=click.Path(exists=True, path_type=Path))
 @click.option("--yes", is_flag=True, help="Do not ask.")
 @click.option("--dry-run", is_flag=True, help="Say what would be done, and do nothing.")
@@ -170,4 +171,5 @@ def repair(folder: Path, yes: bool, dry_run: bool, drop_corrupt_ranges: bool) ->
 
 
 for _command in (dump, check, repair):
-    _command.help = f"{_command.help}\n\n{DIR_HELP}"
+    told = DIR_HELP if _command is not repair else DIR_HELP.replace(", or one file of either", "")
+    _command.help = f"{cleandoc(_command.help or '')}\n\n{told}"
