@@ -25,6 +25,7 @@ from kwire_storage import compaction, swap
 from kwire_storage.compaction import AbandonedError, Compaction, Dirt
 from kwire_storage.errors import CorruptLogError, is_passing
 
+from kwire.metadata.image import Changes, ResourceType
 from kwire.turns import Turns
 
 if TYPE_CHECKING:
@@ -32,6 +33,9 @@ if TYPE_CHECKING:
     from kwire.partition import Partition
 
 log = logging.getLogger(__name__)
+
+SHORTEST_BACKOFF_S = 0.001
+"""log.cleaner.backoff.ms may be 0."""
 
 WORK_S = 0.002
 """So long a cleaning works without a pause, which is as long."""
@@ -53,16 +57,24 @@ class LogCleaner:
     """The cleaner of one broker; `run` it beside the server."""
 
     broker: Broker
+    _reconfigured: trio.Event = attrs.field(factory=trio.Event)
     _uncleanable: set[Partition] = attrs.field(factory=set)
     _refusals: dict[Partition, str] = attrs.field(factory=dict)
     """What the disk said of those that it had no room for the last time."""
 
     async def run(self) -> None:
         """Runs until cancelled."""
+        self.broker.metadata.watch(self._follow)
         while True:
-            await trio.sleep(self.broker.config.log_cleaner_backoff_ms / 1000)
+            self._reconfigured = trio.Event()
+            with trio.move_on_after(max(self.broker.config.log_cleaner_backoff_ms / 1000, SHORTEST_BACKOFF_S)):
+                await self._reconfigured.wait()
             if self.broker.config.log_cleaner_enable:
                 await self.clean_all()
+
+    def _follow(self, changes: Changes) -> None:
+        if any(resource == ResourceType.BROKER for resource, _ in changes.configs):
+            self._reconfigured.set()
 
     async def clean_all(self) -> int:
         """Cleans what is dirty enough now; returns how many cleanings that took."""

@@ -125,6 +125,11 @@ class BatchHeader(NamedTuple):
         return (self.base_sequence + self.last_offset_delta) % _SEQUENCES
 
     @property
+    def newest_record_ms(self) -> int:
+        """The largest timestamp of its records. A batch that compaction emptied has kept that of those it had."""
+        return self.max_timestamp if self.records_count else NO_TIMESTAMP
+
+    @property
     def delete_horizon_ms(self) -> int | None:
         """When compaction may drop this batch's tombstones; kept in the base timestamp's place."""
         return self.base_timestamp if self.attributes & DELETE_HORIZON_FLAG else None

@@ -268,7 +268,7 @@ class Compaction:
                 if kept is not None:
                     now = header if kept is batch else read_header(kept)
                     position = file.size + len(pending)
-                    segment.note(now.base_offset, now.last_offset, position, size, now.max_timestamp)
+                    segment.note(now.base_offset, now.last_offset, position, size, now.newest_record_ms)
                     pending += kept
                     if len(pending) >= _WRITE_BYTES:
                         self._write_out(file, pending)

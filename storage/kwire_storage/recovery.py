@@ -111,7 +111,7 @@ def _check_offsets(log: Log, segment: Segment, header: BatchHeader) -> None:
 
 def _fold(log: Log, segment: Segment, header: BatchHeader, position: int, data: memoryview, at: int) -> None:
     base_offset, timestamp = header.base_offset, header.max_timestamp
-    segment.note(base_offset, header.last_offset, position, header.size_in_bytes, timestamp)
+    segment.note(base_offset, header.last_offset, position, header.size_in_bytes, header.newest_record_ms)
     log.log_end_offset = header.last_offset + 1
     log.leader_epochs.assign(header.partition_leader_epoch, base_offset)
     if header.producer_id >= 0:

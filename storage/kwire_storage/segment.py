@@ -178,7 +178,7 @@ class Segment:
         self.reset()
         self._index, self._time_index = OffsetIndex(), TimeIndex()
         for position, header in scan_headers(self.file, 0, self.size):
-            self.note(header.base_offset, header.last_offset, position, header.size_in_bytes, header.max_timestamp)
+            self.note(header.base_offset, header.last_offset, position, header.size_in_bytes, header.newest_record_ms)
         self.forget_recent()
         self.indexes_dirty = True
 
@@ -221,7 +221,7 @@ class Segment:
             last_offset = header.last_offset
             if position + header.size_in_bytes > file.size:
                 raise CorruptLogError(f"{self.path}: the last batch is cut short")
-            self.note(header.base_offset, last_offset, position, header.size_in_bytes, header.max_timestamp)
+            self.note(header.base_offset, last_offset, position, header.size_in_bytes, header.newest_record_ms)
         self.indexes_dirty = was_dirty or len(index) != entries or not file.size
         if last_offset >= end_offset:
             raise CorruptLogError(f"{self.path}: records up to {last_offset}, the end was to be {end_offset}")

@@ -2,12 +2,8 @@
 
 from __future__ import annotations
 
-import random
-
 import attrs
 import pytest
-from hypothesis import given, settings
-from hypothesis import strategies as st
 from kwire_protocol.records import Record, build_batch, iter_headers
 from kwire_storage import compaction
 from kwire_storage.key_map import BYTES_OF_AN_ENTRY, MOST_KEPT_BYTES, KeyMap
@@ -249,6 +245,9 @@ def test_an_emptied_batch_is_not_the_newest_record(log: Log) -> None:
     compact(log)
     (emptied,) = [header for header, _ in log.batches() if not header.records_count]
     assert emptied.max_timestamp == 99
+    assert log.segments[0].largest_timestamp == 60
+    log.segments[0].rebuild()
+    assert log.segments[0].largest_timestamp == 60
     newest = log.max_timestamp_offset(max_offset=3)
     assert newest is not None
     assert newest[:2] == (60, 2)
@@ -303,58 +302,6 @@ def test_a_truncated_log_is_not_clean_beyond_its_new_end(log: Log) -> None:
     assert compact(log) == 3
     log.truncate_to(2)
     assert log.cleaned_offset == 2
-
-
-# All of it
-
-
-@settings(deadline=None)
-@given(st.integers(0, 2**32), st.integers(1, 40))
-def test_whoever_reads_from_the_beginning_ends_up_with_the_same_table(seed: int, room: int) -> None:
-    random_ = random.Random(seed)
-    log = open_log(MemoryDisk(), COMPACTED)
-    written: list[tuple[int, str, str | None]] = []
-    now_ms = 0
-    sequence = {1: 0, 2: 0}
-    for number in range(60):
-        batch = [
-            (f"k{random_.randrange(8)}", None if random_.random() < 0.2 else str(number))
-            for _ in range(random_.randrange(1, 4))
-        ]
-        producer_id = random_.choice((-1, 1, 2))
-        if producer_id < 0:
-            base = put(log, *batch, compression=random_.randrange(5)).base_offset
-            is_kept = True
-        else:
-            transactional = producer_id == 2
-            base = put(
-                log, *batch, producer_id=producer_id, sequence=sequence[producer_id], transactional=transactional
-            ).base_offset
-            sequence[producer_id] += len(batch)
-            is_kept = not transactional or random_.random() < 0.5
-            if transactional:
-                end_transaction(log, 2, commit=is_kept)
-        if is_kept:
-            written += [(base + place, key, value) for place, (key, value) in enumerate(batch)]
-        if random_.random() < 0.2:
-            now_ms += 600
-            log.roll(now_ms)
-            compact(log, now_ms=now_ms, map_bytes=room * BYTES_OF_AN_ENTRY)
-            if random_.random() < 0.3:
-                log.close()
-                log = open_log(log.disk, COMPACTED)
-    found = pairs(log)
-    aborted = {
-        offset
-        for offset, _, _ in found
-        for txn in log.aborted_transactions(offset, log.read(offset, max_bytes=1, max_offset=log.log_end_offset))
-        if txn.first_offset <= offset <= txn.last_offset
-        and next(header for header, _ in log.batches(offset)).producer_id == txn.producer_id
-    }
-    readable = [row for row in found if row[0] not in aborted]
-    assert table(readable) == table(written)
-    assert set(readable) <= set(written)
-    assert log.producers.entries.get(1) is None or log.producers.entries[1].last_sequence == sequence[1] - 1
 
 
 # The map of keys

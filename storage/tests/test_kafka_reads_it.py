@@ -7,6 +7,7 @@ import re
 from collections.abc import Iterator
 from pathlib import Path
 
+import attrs
 import pytest
 from kwire_protocol.records import Record, build_batch
 from kwire_storage.files import RealDisk
@@ -14,6 +15,7 @@ from kwire_storage.log import Log, LogConfig
 from kwire_storage.producers import ProducerEntry
 
 from devtools.apache_kafka import run_tool
+from storage.tests.compacting import compact
 from storage.tests.logs import append_bytes, end_transaction, open_log
 
 CONFIG = LogConfig(segment_bytes=20_000, index_interval_bytes=1000)
@@ -161,3 +163,25 @@ def _as_dumped(entry: ProducerEntry) -> str:
         f"firstSequence: {last.first_sequence} lastSequence: {last.last_sequence} lastOffset: {last.last_offset} "
         f"offsetDelta: {last.last_offset - last.first_offset} timestamp: {entry.last_timestamp_ms}"
     )
+
+
+def test_compacted_logs_are_read(tmp_path: Path) -> None:
+    log = open_log(RealDisk(tmp_path), attrs.evolve(CONFIG, cleanup_policy="compact"), path="compacted-0")
+    before = 0
+    for seed in range(3):
+        before += fill(log, 150, seed=10 + seed)
+        log.roll(0)
+        compact(log, now_ms=seed * 10**9)
+    left = sum(header.records_count for header, _ in log.batches())
+    assert left < before / 3
+    assert any(not header.records_count for header, _ in log.batches()), "a batch that was emptied"
+    assert any(segment.aborted for segment in log.segments)
+    fill(log, 5, seed=20)
+    log.close()
+    said = dump(files_of([log], ".log"), "--deep-iteration")
+    assert len(re.findall(r"^\| offset: ", said, re.MULTILINE)) == sum(it.records_count for it, _ in log.batches())
+    said += dump([*files_of([log], ".index"), *files_of([log], ".timeindex")], "--index-sanity-check")
+    said += dump([*files_of([log], ".index"), *files_of([log], ".timeindex")], "--verify-index-only")
+    said += dump(files_of([log], ".txnindex"))
+    for word in ("isvalid: false", "ismatch", "Exception", "invalid bytes", "Found timestamp", "out of order", "don't"):
+        assert word not in said

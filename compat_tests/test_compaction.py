@@ -1,0 +1,229 @@
+"""Compacted topics: what a cleaning leaves for those who read, wherever they read from."""
+
+from __future__ import annotations
+
+import re
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+
+import attrs
+import pytest
+from confluent_kafka import Consumer, KafkaError, KafkaException, TopicPartition
+from confluent_kafka.admin import AlterConfigOpType, ConfigEntry, ConfigResource, ResourceType
+
+from . import topics
+from .brokers import Broker, RestartableBroker
+from .confluent import CALL_TIMEOUT_S, consuming, producing, reading, send_all, take
+from .java_host import DUMP_LOG, JavaHost
+from .waiting import Deadline, eventually
+
+SEGMENT_MS = 1_000
+CONFIG = {
+    "cleanup.policy": "compact",
+    "min.cleanable.dirty.ratio": "0",
+    "segment.ms": str(SEGMENT_MS),
+    "delete.retention.ms": "0",
+}
+
+Row = tuple[int, str, str | None]
+
+
+@contextmanager
+def frequent_cleanings(bootstrap: str) -> Iterator[None]:
+    """The broker looks for dirt ten times a second; by default four times a minute."""
+
+    def alter(operation: AlterConfigOpType, value: str | None) -> None:
+        client = topics.admin(bootstrap)
+        node_id = next(iter(client.list_topics(timeout=CALL_TIMEOUT_S).brokers))
+        entry = ConfigEntry("log.cleaner.backoff.ms", value, incremental_operation=operation)
+        broker = ConfigResource(ResourceType.BROKER, str(node_id), incremental_configs=[entry])
+        client.incremental_alter_configs([broker])[broker].result(CALL_TIMEOUT_S)
+
+    alter(AlterConfigOpType.SET, "100")
+    yield
+    alter(AlterConfigOpType.DELETE, None)
+
+
+@pytest.fixture
+def cleaned_often(broker: Broker) -> Iterator[None]:
+    with frequent_cleanings(broker.bootstrap):
+        yield
+
+
+@attrs.define
+class Table:
+    """A compacted topic of one partition, written segment by segment."""
+
+    bootstrap: str
+    topic: str
+    # By the records' clock segments become old, so that nobody need wait.
+    at_ms: int = attrs.field(factory=lambda: round(time.time() * 1000) - 3_600_000)
+
+    def write(self, *pairs: tuple[str, str | None]) -> None:
+        """One batch each, which stand in one segment, and not in that of the write before."""
+        self.at_ms += 2 * SEGMENT_MS
+        with producing(self.bootstrap) as producer:
+            for key, value in pairs:
+                to = {"key": key.encode(), "timestamp": self.at_ms}
+                send_all(producer, self.topic, [None if value is None else value.encode()], **to)
+
+    def rows(self, start: int = 0) -> list[Row]:
+        """All that a reader gets from an offset on."""
+        with consuming(self.bootstrap, **{"enable.partition.eof": True}) as consumer:
+            consumer.list_topics(self.topic, timeout=CALL_TIMEOUT_S)  # spares half a second of waiting for the leader
+            consumer.assign([TopicPartition(self.topic, 0, start)])
+            return list(to_the_end(consumer))
+
+    def becomes(self, rows: list[Row]) -> None:
+        found: list[Row] = []
+
+        def read() -> bool:
+            found[:] = self.rows()
+            return found == rows
+
+        try:
+            eventually(read, f"the topic has {rows}")
+        except AssertionError as error:
+            raise AssertionError(f"{error}; it has {found}") from None
+
+
+def to_the_end(consumer: Consumer) -> Iterator[Row]:
+    deadline = Deadline()
+    while deadline.not_over("the end of the topic"):
+        message = consumer.poll(0.1)
+        if message is None:
+            continue
+        error = message.error()
+        if error is not None and error.code() == KafkaError._PARTITION_EOF:
+            return
+        if error is not None:
+            raise KafkaException(error)
+        offset, key, value = message.offset(), message.key(), message.value()
+        assert offset is not None
+        yield offset, "" if key is None else key.decode(), None if value is None else value.decode()
+
+
+@pytest.fixture
+def table(broker: Broker, new_topic: Callable[..., str], cleaned_often: None) -> Table:
+    return Table(broker.bootstrap, new_topic(config=CONFIG))
+
+
+def test_the_latest_value_of_each_key_stays_where_it_was(table: Table) -> None:
+    table.write(("a", "1"), ("b", "1"), ("c", "1"))
+    table.write(("b", "2"), ("a", "2"), ("a", "3"))
+    table.write(("d", "1"))
+    table.becomes([(2, "c", "1"), (3, "b", "2"), (5, "a", "3"), (6, "d", "1")])
+    # What is written now goes on where the log ended, and is compacted with what was there.
+    table.write(("c", "2"))
+    table.write(("e", "1"))
+    table.becomes([(3, "b", "2"), (5, "a", "3"), (6, "d", "1"), (7, "c", "2"), (8, "e", "1")])
+
+
+def test_the_segment_that_is_written_to_is_not_compacted(table: Table) -> None:
+    table.write(("a", "1"), ("a", "2"))
+    table.write(("a", "3"), ("a", "4"))
+    table.becomes([(1, "a", "2"), (2, "a", "3"), (3, "a", "4")])
+
+
+def test_a_tombstone_takes_its_key_with_it_and_goes_itself_one_cleaning_later(table: Table) -> None:
+    table.write(("a", "1"), ("b", "1"))
+    table.write(("a", None))
+    table.write(("c", "1"))
+    table.becomes([(1, "b", "1"), (2, "a", None), (3, "c", "1")])
+    table.write(("d", "1"))
+    table.becomes([(1, "b", "1"), (3, "c", "1"), (4, "d", "1")])
+
+
+def test_a_tombstone_is_there_as_long_as_its_retention_says(table: Table) -> None:
+    topics.configure(table.bootstrap, table.topic, {"delete.retention.ms": "3600000"})
+    table.write(("a", "1"), ("b", "1"))
+    table.write(("a", None))
+    table.write(("c", "1"))
+    table.becomes([(1, "b", "1"), (2, "a", None), (3, "c", "1")])
+    table.write(("b", "2"))
+    table.write(("c", "2"))
+    table.becomes([(2, "a", None), (3, "c", "1"), (4, "b", "2"), (5, "c", "2")])
+
+
+def test_a_reader_goes_on_from_an_offset_that_is_no_longer_there(table: Table, group: str) -> None:
+    names = {"group.id": group}
+    table.write(*[("a", str(number)) for number in range(10)])
+    with consuming(table.bootstrap, **names) as consumer:
+        consumer.commit(offsets=[TopicPartition(table.topic, 0, 4)], asynchronous=False)
+    table.write(("b", "1"))
+    table.becomes([(9, "a", "9"), (10, "b", "1")])
+    for start in (0, 4, 8):
+        assert table.rows(start) == table.rows()
+    assert table.rows(10) == [(10, "b", "1")]
+    with consuming(table.bootstrap, table.topic, **names) as consumer:
+        assert [message.offset() for message in take(consumer, 2)] == [9, 10]
+        low, high = consumer.get_watermark_offsets(TopicPartition(table.topic, 0), timeout=CALL_TIMEOUT_S)
+    assert (low, high) == (0, 11)
+
+
+@pytest.mark.parametrize("codec", ["none", "gzip", "snappy", "lz4", "zstd"])
+def test_of_a_batch_the_records_stay_that_are_the_latest(table: Table, codec: str) -> None:
+    settings = {"compression.type": codec, "linger.ms": 500}
+    with producing(table.bootstrap, **settings) as producer:
+        for number in range(30):
+            value = b"%d" % number
+            producer.produce(table.topic, value, key=b"k%d" % (number % 7), timestamp=table.at_ms, headers={"h": value})
+    table.write(("last", "1"))
+    table.becomes([*((number, f"k{number % 7}", str(number)) for number in range(23, 30)), (30, "last", "1")])
+    with reading(table.bootstrap, table.topic) as consumer:
+        for message in take(consumer, 8)[:7]:
+            assert message.headers() == [("h", message.value())]
+            assert message.timestamp()[1] == table.at_ms - 2 * SEGMENT_MS
+
+
+def test_a_topic_that_becomes_compacted_loses_what_has_no_key(table: Table) -> None:
+    topics.configure(table.bootstrap, table.topic, {"cleanup.policy": "delete", "retention.ms": "-1"})
+    with producing(table.bootstrap) as producer:
+        send_all(producer, table.topic, [b"1", b"2"], timestamp=table.at_ms)
+    table.write(("a", "1"))
+    table.write(("b", "1"))
+    topics.configure(table.bootstrap, table.topic, {"cleanup.policy": "compact"})
+    table.becomes([(2, "a", "1"), (3, "b", "1")])
+
+
+def test_compact_and_delete_does_both(table: Table) -> None:
+    table.write(("a", "1"), ("a", "2"))
+    table.write(("b", "1"))
+    table.becomes([(1, "a", "2"), (2, "b", "1")])
+    topics.configure(table.bootstrap, table.topic, {"cleanup.policy": "compact,delete", "retention.ms": "-1"})
+    topics.delete_records(table.bootstrap, table.topic, 2)
+    assert table.rows() == [(2, "b", "1")]
+
+
+def test_what_was_compacted_is_the_same_after_a_restart_and_a_kill(
+    restartable_broker: RestartableBroker, java: JavaHost
+) -> None:
+    broker = restartable_broker
+    table = Table(broker.bootstrap, "compacted-over-restarts")
+    topics.create(broker.bootstrap, table.topic, config=CONFIG)
+    with frequent_cleanings(broker.bootstrap):
+        for number in range(6):
+            table.write(("a", str(number)), (f"c{number}", "1"), ("x", "." * 1000))
+        # Of the last two segments everything: one is the latest that was cleaned, the other is being written to.
+        once = [(number * 3 + 1, f"c{number}", "1") for number in range(4)]
+        last = [
+            (start + place, key, value)
+            for start, number in ((12, 4), (15, 5))
+            for place, (key, value) in enumerate((("a", str(number)), (f"c{number}", "1"), ("x", "." * 1000)))
+        ]
+        table.becomes([*once, *last])
+    rows = table.rows()
+    broker.kill_and_restart()
+    assert table.rows() == rows
+    broker.stop()
+    folder = broker.data_dir / f"{table.topic}-0"
+    said = java.succeed(DUMP_LOG, "--files", ",".join(map(str, sorted(folder.glob("*.log")))), "--deep-iteration")
+    dumped = [int(offset) for offset in re.findall(r"^\| offset: (\d+)", said.out, re.MULTILINE)]
+    assert dumped == [offset for offset, _, _ in rows]
+    assert "isvalid: false" not in said.out
+    indexes = sorted([*folder.glob("*.index"), *folder.glob("*.timeindex")])
+    said = java.succeed(DUMP_LOG, "--files", ",".join(map(str, indexes)), "--index-sanity-check")
+    assert not re.search(r"mismatch|Exception|not found", said.out + said.err)
+    broker.start()
+    assert table.rows() == rows

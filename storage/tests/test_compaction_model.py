@@ -1,0 +1,251 @@
+"""Random histories and random cleanings against what a reader is promised, whatever was cleaned and however often.
+
+* An offset shows the same record for ever, or nothing.
+* Of each key the last record that was committed stays, unless it is a tombstone, and then nothing older of the key
+  comes back.
+* A reader of committed records who begins at the start ends up with the same table, and never sees an aborted one.
+* Producers go on where they were, also when all that is known of them has to be read from the log again.
+"""
+
+from __future__ import annotations
+
+import random
+
+import attrs
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from kwire_protocol.records import BatchHeader, Record, iter_headers, iter_records
+from kwire_storage import compaction
+from kwire_storage.key_map import BYTES_OF_AN_ENTRY
+from kwire_storage.log import Log
+from kwire_storage.memory_disk import MemoryDisk
+
+from storage.tests.compacting import COMPACTED, exchange, put, table
+from storage.tests.logs import end_transaction, open_log, read_all
+
+CONFIG = attrs.evolve(COMPACTED, segment_bytes=700, producer_id_expiration_ms=10**9)
+PLAIN, IDEMPOTENT, TRANSACTIONAL, TRANSACTIONAL_TOO = -1, 1, 2, 3
+
+Row = tuple[int, str, str | None]
+
+
+@attrs.define
+class History:
+    """A log, and what was done to it."""
+
+    seed: int
+    log: Log = attrs.field(factory=lambda: open_log(MemoryDisk(), CONFIG))
+    random: random.Random = attrs.field(init=False)
+    shown: dict[int, tuple[object, ...]] = attrs.field(factory=dict)
+    """Every record that was ever written, by its offset."""
+    committed: list[Row] = attrs.field(factory=list)
+    undecided: dict[int, list[Row]] = attrs.field(factory=dict)
+    sequences: dict[int, int] = attrs.field(factory=dict)
+    most_cleaned: int = 0
+    now_ms: int = 1000
+
+    def __attrs_post_init__(self) -> None:
+        self.random = random.Random(self.seed)
+
+    def write(self) -> None:
+        rnd = self.random
+        pairs = [
+            (f"k{rnd.randrange(10)}", None if rnd.random() < 0.25 else f"{self.now_ms}-{number}")
+            for number in range(rnd.randrange(1, 5))
+        ]
+        producer_id = rnd.choice((PLAIN, IDEMPOTENT, TRANSACTIONAL, TRANSACTIONAL_TOO))
+        sequence = self.sequences.get(producer_id, 0)
+        base = put(
+            self.log,
+            *pairs,
+            timestamp_ms=self.now_ms,
+            producer_id=producer_id,
+            sequence=sequence if producer_id >= 0 else -1,
+            transactional=producer_id >= TRANSACTIONAL,
+            compression=rnd.randrange(5),
+        ).base_offset
+        if producer_id >= 0:
+            self.sequences[producer_id] = sequence + len(pairs)
+        rows = [(base + number, key, value) for number, (key, value) in enumerate(pairs)]
+        self.shown |= {offset: (key, value, self.now_ms) for offset, key, value in rows}
+        if producer_id >= TRANSACTIONAL:
+            self.undecided.setdefault(producer_id, []).extend(rows)
+        else:
+            self.committed += rows
+
+    def decide(self) -> None:
+        """Ends a transaction, if one is open."""
+        if self.undecided:
+            producer_id = self.random.choice(list(self.undecided))
+            rows = self.undecided.pop(producer_id)
+            commit = self.random.random() < 0.5
+            end_transaction(self.log, producer_id, commit=commit)
+            if commit:
+                self.committed = sorted([*self.committed, *rows])
+
+    def last_stable_offset(self) -> int:
+        unstable = self.log.producers.first_unstable_offset(self.log.log_end_offset)
+        return self.log.log_end_offset if unstable is None else unstable
+
+    def clean(self, room: int) -> None:
+        dirt = compaction.measure(self.log, self.last_stable_offset(), self.now_ms)
+        cleaning = compaction.Compaction.begin(self.log, dirt, now_ms=self.now_ms, map_bytes=room * BYTES_OF_AN_ENTRY)
+        for _ in cleaning.write():
+            pass
+        # Also of a cleaning that is cut off, and swapped in by the next opening.
+        self.most_cleaned = max(self.most_cleaned, cleaning.end_offset)
+        exchange(self.log, cleaning, now_ms=self.now_ms)
+
+    def restart(self) -> None:
+        log, clean = self.log, self.random.random() < 0.5
+        if clean:
+            log.close()
+        else:
+            log.flush()
+        self.log = Log.open(
+            log.disk,
+            log.path,
+            CONFIG,
+            now_ms=self.now_ms,
+            clean_shutdown=clean,
+            # From the start: what is known of producers has to come from what is left of the log.
+            recovery_point=0,
+            cleaned_offset=log.cleaned_offset if self.random.random() < 0.8 else 0,
+        )
+
+    def forget_snapshots(self) -> None:
+        for offset in list(self.log.snapshot_offsets):
+            self.log.disk.remove(f"{self.log.path}/{offset:020d}.snapshot")
+        self.log.snapshot_offsets.clear()
+        self.log.producers_or_none = None
+        _ = self.log.producers
+
+
+def found_in(log: Log) -> list[tuple[BatchHeader, Record]]:
+    return [(header, record) for header, piece in log.batches() for record in iter_records(piece.read())]
+
+
+def readable(log: Log, last_stable_offset: int) -> list[Row]:
+    """What a consumer with read_committed keeps, who is told of aborted transactions with each fetch."""
+    rows: list[Row] = []
+    offset = log.log_start_offset
+    while offset < last_stable_offset:
+        piece = log.read(offset, max_bytes=400, max_offset=last_stable_offset)
+        if not piece.size:
+            break
+        told = sorted(log.aborted_transactions(offset, piece), key=lambda it: it.first_offset)
+        aborted: set[int] = set()
+        for header, record in found_in_piece(piece.read()):
+            while told and told[0].first_offset <= header.last_offset:
+                aborted.add(told.pop(0).producer_id)
+            offset = header.next_offset
+            if record is None:
+                continue
+            if header.is_control:
+                aborted.discard(header.producer_id)
+            elif not (header.is_transactional and header.producer_id in aborted):
+                assert record.key is not None
+                rows.append((record.offset, record.key.decode(), record.value.decode() if record.value else None))
+    return rows
+
+
+def found_in_piece(data: bytes) -> list[tuple[BatchHeader, Record | None]]:
+    found: list[tuple[BatchHeader, Record | None]] = []
+    for position, header in iter_headers(data):
+        records = list(iter_records(data, position))[: header.records_count]
+        found += [(header, record) for record in records] or [(header, None)]
+    return found
+
+
+def check(history: History) -> None:
+    log = history.log
+    stable = history.last_stable_offset()
+    rows = readable(log, stable)
+    committed = [row for row in history.committed if row[0] < stable]
+    assert set(rows) <= set(committed), "something that was never committed is seen"
+    assert table(rows) == table(committed)
+    for header, record in found_in(log):
+        if not header.is_control:
+            assert record.key is not None
+            value = record.value.decode() if record.value else None
+            assert history.shown[record.offset] == (record.key.decode(), value, record.timestamp)
+    # Of what was cleaned each key is there once at most, and what is beyond is there as a whole.
+    cleaned = [row for row in rows if row[0] < log.cleaned_offset]
+    assert len({key for _, key, _ in cleaned}) == len(cleaned)
+    untouched = history.most_cleaned
+    assert [row for row in rows if row[0] >= untouched] == [row for row in committed if row[0] >= untouched]
+    assert [base for base, _ in read_all(log)] == sorted({base for base, _ in read_all(log)})
+    for producer_id, sequence in history.sequences.items():
+        if producer_id >= 0:
+            assert log.producers.entries[producer_id].last_sequence == sequence - 1
+
+
+@settings(deadline=None, max_examples=120)
+@given(st.integers(0, 2**32), st.integers(1, 30))
+def test_a_reader_is_never_told_otherwise(seed: int, room: int) -> None:
+    history = History(seed)
+    rnd = history.random
+    for _ in range(70):
+        chance = rnd.random()
+        if chance < 0.6:
+            history.write()
+        elif chance < 0.75:
+            history.decide()
+        elif chance < 0.8:
+            history.restart()
+            check(history)
+        elif chance < 0.85:
+            history.forget_snapshots()
+        else:
+            history.log.roll(history.now_ms)
+            history.clean(room)
+            check(history)
+        history.now_ms += rnd.randrange(200)
+    check(history)
+
+
+@settings(deadline=None, max_examples=60)
+@given(st.integers(0, 2**32), st.integers(0, 10**6), st.sampled_from(("crash", "kill")))
+def test_nor_when_the_power_goes_in_the_middle_of_a_cleaning(seed: int, moment: int, way: str) -> None:
+    history = History(seed)
+    rnd = history.random
+    for _ in range(4):
+        for _ in range(12):
+            history.write()
+            if rnd.random() < 0.4:
+                history.decide()
+            history.now_ms += rnd.randrange(200)
+        history.log.roll(history.now_ms)
+        history.log.flush()
+        cut_off(history, moment, way)
+        check(history)
+        history.clean(30)
+        check(history)
+
+
+class PowerCutError(Exception):
+    """At this point the lights go out."""
+
+
+def cut_off(history: History, moment: int, way: str) -> None:
+    disk = history.log.disk
+    assert isinstance(disk, MemoryDisk)
+    left = moment % 60
+
+    def cut(_operation: str, _path: str) -> None:
+        nonlocal left
+        left -= 1
+        if left < 0:
+            raise PowerCutError
+
+    cleaned_offset = history.log.cleaned_offset
+    disk.before_operation = cut
+    try:
+        history.clean(30)
+    except PowerCutError:
+        after = disk.crash() if way == "crash" else disk.kill()
+        history.log = Log.open(
+            after, history.log.path, CONFIG, now_ms=history.now_ms, clean_shutdown=False, cleaned_offset=cleaned_offset
+        )
+    finally:
+        disk.before_operation = None
