@@ -95,8 +95,8 @@ class LogCleaner:
         for partition in list(self.broker.partitions):
             if turns.is_over:
                 await turns.give_way()
-            # With one segment there is nothing but the active one.
-            if not partition.rules.compacted or len(partition.log.segments) == 1:
+            # Nothing but the active segment is dirty, or there is nothing else.
+            if not partition.rules.compacted or partition.log.cleaned_offset == partition.log.bases[-1]:
                 continue
             if partition in tried or partition in self._uncleanable:
                 continue
@@ -192,7 +192,7 @@ class LogCleaner:
                 await _sync(cleaning)
                 if partition.closed:
                     return False
-            swap.sweep(partition_log, cleaning)
+            swap.conclude(partition_log, cleaning)
         except OSError as error:
             if partition.closed:  # and its files are gone
                 return False

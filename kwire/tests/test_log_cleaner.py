@@ -5,6 +5,7 @@ from __future__ import annotations
 import errno
 import logging
 import os
+import time
 from collections.abc import Awaitable, Callable
 
 import attrs
@@ -16,11 +17,13 @@ from kwire_protocol.messages.delete_topics import DeleteTopicsRequest
 from kwire_protocol.records import Record, build_batch, iter_records, read_header
 from kwire_storage.memory_disk import MemoryDisk
 
-from kwire import housekeeping
+from kwire import housekeeping, log_cleaner
 from kwire.broker import Broker
 from kwire.clock import SystemClock
 from kwire.config import load_config
 from kwire.log_cleaner import LogCleaner
+from kwire.metadata.config_changes import ConfigChange, Operation, Outcome
+from kwire.metadata.image import ResourceType
 from kwire.partition import Partition
 
 TOPIC = "table"
@@ -248,3 +251,65 @@ def test_a_stop_ends_a_cleaning_and_leaves_nothing_of_it() -> None:
         assert not [it for it in scene.disk.listdir("table-0") if it.endswith((".cleaned", ".swap"))]
 
     with_broker(scenario)
+
+
+def test_one_that_the_disk_has_no_room_for_does_not_keep_the_others_from_being_cleaned() -> None:
+    async def scenario(scene: Scene) -> None:
+        create = CreateTopicsRequest(
+            [CreatableTopic("other", 1, 1, configs=[CreatableTopicConfig("cleanup.policy", "compact")])], 1000
+        )
+        scene.broker.metadata.create_topics(create)
+        scene.put("a")
+        scene.put("a")
+        other = scene.broker.partitions.find("other", 0)
+        for key in (b"a", b"b", b"a"):
+            batch = memoryview(bytearray(build_batch([Record(0, scene.now_ms, key, b"1")])))
+            other.append(batch, read_header(batch), acks=1, now_ms=scene.now_ms)
+            other.log.roll(scene.now_ms)
+
+        def refuse(operation: str, path: str) -> None:
+            if operation == "append" and path.startswith("table") and path.endswith(".cleaned"):
+                raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC), path)
+
+        scene.disk.before_operation = refuse
+        assert await scene.cleaner.clean_all() == 1
+        assert (scene.cleaned, other.log.cleaned_offset) == (0, 3)
+        scene.disk.before_operation = None
+
+    with_broker(scenario)
+
+
+def test_new_settings_are_acted_on_at_once() -> None:
+    async def scenario(scene: Scene) -> None:
+        scene.put("a")
+        scene.put("a")
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(scene.cleaner.run)
+            await trio.sleep(1)
+            assert scene.cleaned == 0
+            set_backoff = ConfigChange(ResourceType.BROKER, "", [("log.cleaner.backoff.ms", Operation.SET, "3600000")])
+            assert scene.broker.metadata.alter_configs([set_backoff], validate_only=False) == [Outcome()]
+            with trio.fail_after(3000):
+                while scene.cleaned == 0:
+                    await trio.sleep(0.1)
+            nursery.cancel_scope.cancel()
+
+    with_broker(scenario)
+
+
+def test_a_cleaning_that_is_held_back_ends_at_once_when_it_is_to(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(log_cleaner, "WORK_S", 0)
+
+    async def scenario(scene: Scene) -> None:
+        for _ in range(3):
+            scene.put("a")
+        slow = ConfigChange(ResourceType.BROKER, "", [("log.cleaner.io.max.bytes.per.second", Operation.SET, "1")])
+        assert scene.broker.metadata.alter_configs([slow], validate_only=False) == [Outcome()]
+        with trio.move_on_after(1) as scope:
+            await scene.cleaner.clean_all()
+        assert scope.cancelled_caught
+        assert scene.offsets() == [0, 1, 2]
+
+    began = time.monotonic()
+    with_broker(scenario)
+    assert time.monotonic() - began < 60, "at a byte a second a batch alone takes longer"

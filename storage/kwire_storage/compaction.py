@@ -27,7 +27,7 @@ from kwire_storage.key_map import KeyMap
 from kwire_storage.scan import scan_batches
 from kwire_storage.segment import Segment
 from kwire_storage.swap import sync_file
-from kwire_storage.txn_index import AbortedTxn, decode_aborted, encode_aborted
+from kwire_storage.txn_index import AbortedTxn, decode_aborted
 
 if TYPE_CHECKING:
     from kwire_storage.files import Disk, File
@@ -279,9 +279,6 @@ class Compaction:
             segment.add_aborted(aborted)
         for written in segment.save_indexes(names.CLEANED):
             sync_file(self.disk, written)
-        # It is there even when it says nothing: without it the .log.swap beside it does not count.
-        self.disk.write_bytes(group.path + names.TXN_INDEX + names.SWAP, encode_aborted(segment.aborted))
-        sync_file(self.disk, group.path + names.TXN_INDEX + names.SWAP)
         segment.forget_recent()
         segment.forget_indexes()
         file.close()

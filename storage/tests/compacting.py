@@ -61,7 +61,7 @@ def exchange(log: Log, cleaning: Compaction, *, now_ms: int = 0) -> None:
     swap.sync(cleaning)
     list(swap.finish(log, cleaning))
     swap.sync(cleaning)
-    swap.sweep(log, cleaning)
+    swap.conclude(log, cleaning)
 
 
 def all_records(log: Log) -> list[Record]:

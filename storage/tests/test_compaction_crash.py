@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import random
+
 import pytest
+from kwire_protocol.records import iter_records
 from kwire_storage import swap
 from kwire_storage.log import Log
-from kwire_storage.memory_disk import MemoryDisk
+from kwire_storage.memory_disk import MemoryDisk, MemoryFile
 
 from storage.tests.compacting import COMPACTED, compact, pairs, put, steps, table
 from storage.tests.logs import end_transaction, open_log, read_all
@@ -68,6 +71,7 @@ def test_a_cleaning_may_end_at_any_operation(way: str) -> None:
         assert reopened.recovery is None or reopened.recovery.cut_bytes == 0, stop_at
         assert reopened.log_end_offset == end_offset, stop_at
         rows = pairs(reopened)
+        assert all(is_found(reopened, row) for row in rows), stop_at
         assert set(rows) <= set(before), stop_at
         assert table(committed(rows)) == expected, stop_at
         offsets = [base for base, _ in read_all(reopened)]
@@ -83,6 +87,12 @@ def test_a_cleaning_may_end_at_any_operation(way: str) -> None:
         put(reopened, ("k1", "after"))
         compact(reopened)
         assert table(committed(pairs(reopened))) == {**expected, "k1": "after"}
+
+
+def is_found(log: Log, row: tuple[int, str, str | None]) -> bool:
+    """By the way that a consumer takes, who comes with an offset; the indexes are part of it."""
+    piece = log.read(row[0], max_bytes=1, max_offset=log.log_end_offset)
+    return any(record.offset == row[0] for record in iter_records(piece.read()))
 
 
 def committed(rows: list[tuple[int, str, str | None]]) -> list[tuple[int, str, str | None]]:
@@ -121,3 +131,85 @@ def test_completing_a_swap_may_itself_be_cut_off_at_any_operation() -> None:
             assert stop_at > 10
             return
     raise AssertionError("an opening takes more than 200 operations")
+
+
+class ForgetfulDisk(MemoryDisk):
+    """Of the changes to names that were not synced, a power cut leaves any.
+
+    Each change is there as a whole, or not at all; which of them is decided by `random_`.
+    """
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.unsynced: dict[str, list[tuple[str, str | None, object]]] = {}
+
+    def _note(self, path: str, new: str | None, content: object) -> None:
+        folder, _, name = path.rpartition("/")
+        self.unsynced.setdefault(folder, []).append((name, new, content))
+
+    def open_append(self, path: str) -> MemoryFile:
+        is_new = not self.exists(path)
+        file = super().open_append(path)
+        if is_new:
+            self._note(path, None, self._inode(path))
+        return file
+
+    def rename(self, old: str, new: str) -> None:
+        content = self._inode(old)
+        super().rename(old, new)
+        self._note(old, new.rpartition("/")[2], content)
+
+    def remove(self, path: str) -> None:
+        was_there = self.exists(path)
+        super().remove(path)
+        if was_there:
+            self._note(path, None, None)
+
+    def sync_dir(self, path: str) -> None:
+        super().sync_dir(path)
+        self.unsynced.pop(path, None)
+
+    def cut_power(self, random_: random.Random) -> MemoryDisk:
+        for path, changes in self.unsynced.items():
+            durable = self._folder(path).durable
+            share = random_.random()
+            for name, new, content in changes:
+                if random_.random() > share:
+                    continue
+                if new is not None:
+                    durable.pop(name, None)
+                if content is None:
+                    durable.pop(name, None)
+                else:
+                    durable[new or name] = content  # type: ignore[assignment]
+        return self.crash()
+
+
+def test_names_may_reach_the_medium_in_any_order() -> None:
+    total = operations_of_a_cleaning()
+    seed = random.randrange(2**32)
+    random_ = random.Random(seed)
+    for stop_at in [*range(total), *range(total)]:
+        disk = ForgetfulDisk()
+        log = filled(disk)
+        before, end_offset = pairs(log), log.log_end_offset
+        left = stop_at
+
+        def cut(_name: str, _path: str) -> None:
+            nonlocal left
+            if left == 0:
+                raise PowerCutError
+            left -= 1
+
+        disk.before_operation = cut
+        with pytest.raises(PowerCutError):
+            compact(log)
+        disk.before_operation = None
+        reopened = open_log(disk.cut_power(random_), COMPACTED, clean=False, recovery_point=log.recovery_point)
+        where = f"operation {stop_at}, seed {seed}"
+        rows = pairs(reopened)
+        assert reopened.recovery is None or reopened.recovery.cut_bytes == 0, where
+        assert reopened.log_end_offset == end_offset, where
+        assert table(committed(rows)) == table(committed(before)), where
+        assert set(rows) <= set(before), where
+        assert all(is_found(reopened, row) for row in rows), where
