@@ -32,10 +32,6 @@ if TYPE_CHECKING:
     from kwire_storage.log import Log
 
 
-# The records last: they are what counts.
-_COMMIT_ORDER = (*names.SEGMENT_SUFFIXES[1:], names.LOG)
-
-
 def discard(compaction: Compaction) -> None:
     """Removes what was written, when it is not wanted any more or could not be finished."""
     for source in compaction.sources:
@@ -46,7 +42,7 @@ def discard(compaction: Compaction) -> None:
 def commit(compaction: Compaction) -> None:
     """Blocks; for a worker thread. Raises OSError; `discard` undoes it as long as `replace` has not begun."""
     for group in compaction.groups:
-        for suffix in _COMMIT_ORDER:
+        for suffix in names.SEGMENT_SUFFIXES:
             _rename(compaction.disk, group.path + suffix + names.CLEANED, group.path + suffix + names.SWAP)
     compaction.disk.sync_dir(compaction.path)
 

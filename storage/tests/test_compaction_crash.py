@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+from contextlib import suppress
 
 import pytest
 from kwire_protocol.records import iter_records
@@ -25,6 +26,11 @@ def filled(disk: MemoryDisk) -> Log:
         if number % 9 == 4:
             put(log, ("k0", "aborted"), producer_id=7, sequence=number, transactional=True)
             end_transaction(log, 7, commit=False)
+    log.roll(0)
+    # Once: then there are small segments, of which the next cleaning makes one.
+    compact(log)
+    for number in range(6):
+        put(log, (f"k{number % 4}", f"again {number}"), (f"once{number}", None))
     log.roll(0)
     put(log, ("k1", "last"))
     log.flush()
@@ -213,3 +219,31 @@ def test_names_may_reach_the_medium_in_any_order() -> None:
         assert table(committed(rows)) == table(committed(before)), where
         assert set(rows) <= set(before), where
         assert all(is_found(reopened, row) for row in rows), where
+
+
+def test_names_may_reach_the_medium_in_any_order_while_an_exchange_is_completed() -> None:
+    seed = random.randrange(2**32)
+    random_ = random.Random(seed)
+    for stop_at in [*range(60), *range(60)]:
+        disk = ForgetfulDisk()
+        log = filled(disk)
+        expected = table(committed(pairs(log)))
+        cleaning = steps(log)
+        assert max(len(group.sources) for group in cleaning.groups) > 1
+        swap.commit(cleaning)
+        left = stop_at
+
+        def cut(_name: str, _path: str) -> None:
+            nonlocal left
+            if left == 0:
+                raise PowerCutError
+            left -= 1
+
+        disk.before_operation = cut
+        with suppress(PowerCutError):
+            open_log(disk, COMPACTED, clean=False, recovery_point=log.recovery_point)
+        disk.before_operation = None
+        again = open_log(disk.cut_power(random_), COMPACTED, clean=False, recovery_point=log.recovery_point)
+        rows = pairs(again)
+        assert table(committed(rows)) == expected, f"operation {stop_at}, seed {seed}"
+        assert all(is_found(again, row) for row in rows), f"operation {stop_at}, seed {seed}"
