@@ -191,6 +191,15 @@ class ForgetfulDisk(MemoryDisk):
         return self.crash()
 
 
+def ending(disk: MemoryDisk, suffix: str) -> list[int]:
+    """The offsets of the log's files that end so, ascending."""
+    return sorted(int(name[:20]) for name in disk.listdir("orders-0") if name.endswith(suffix))
+
+
+REPLACED = [group.sources[0].segment.base_offset for group in steps(filled(MemoryDisk())).groups]
+"""What a cleaning of `filled` makes."""
+
+
 def test_names_may_reach_the_medium_in_any_order() -> None:
     total = operations_of_a_cleaning()
     seed = random.randrange(2**32)
@@ -199,6 +208,7 @@ def test_names_may_reach_the_medium_in_any_order() -> None:
         disk = ForgetfulDisk()
         log = filled(disk)
         before, end_offset = pairs(log), log.log_end_offset
+        old_bases, was_deleted = list(log.bases), ending(disk, ".deleted")
         left = stop_at
 
         def cut(_name: str, _path: str) -> None:
@@ -211,7 +221,13 @@ def test_names_may_reach_the_medium_in_any_order() -> None:
         with pytest.raises(PowerCutError):
             compact(log)
         disk.before_operation = None
-        reopened = open_log(disk.cut_power(random_), COMPACTED, clean=False, recovery_point=log.recovery_point)
+        is_replacing = ending(disk, ".deleted") != was_deleted
+        after = disk.cut_power(random_)
+        if not is_replacing:
+            swapped, not_yet = ending(after, ".log.swap"), ending(after, ".cleaned")
+            counted = [base for base in swapped if not not_yet or base < not_yet[0]]
+            assert counted == [base for base in old_bases if base in REPLACED][: len(counted)], f"{stop_at}, {seed}"
+        reopened = open_log(after, COMPACTED, clean=False, recovery_point=log.recovery_point)
         where = f"operation {stop_at}, seed {seed}"
         rows = pairs(reopened)
         assert reopened.recovery is None or reopened.recovery.cut_bytes == 0, where
@@ -245,5 +261,8 @@ def test_names_may_reach_the_medium_in_any_order_while_an_exchange_is_completed(
         disk.before_operation = None
         again = open_log(disk.cut_power(random_), COMPACTED, clean=False, recovery_point=log.recovery_point)
         rows = pairs(again)
-        assert table(committed(rows)) == expected, f"operation {stop_at}, seed {seed}"
-        assert all(is_found(again, row) for row in rows), f"operation {stop_at}, seed {seed}"
+        where = f"operation {stop_at}, seed {seed}"
+        assert table(committed(rows)) == expected, where
+        assert all(is_found(again, row) for row in rows), where
+        for segment, its_end in again.segments_from(0):
+            assert segment.last_offset_in_file() < its_end, f"{where}: an old one stands beside what it became part of"
