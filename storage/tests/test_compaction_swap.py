@@ -185,6 +185,8 @@ def test_names_and_indexes_are_on_the_medium_when_all_is_done(log: Log) -> None:
     names = set(log.disk.crash().listdir(log.path))  # type: ignore[attr-defined]
     for base in log.bases[:-1]:
         assert {f"{base:020d}.log", f"{base:020d}.index", f"{base:020d}.timeindex"} <= names
+    # Of the producers, too: it is where a recovery begins.
+    assert {f"{base:020d}.snapshot" for base in log.bases[1:]} <= names
     for segment in log.segments[:-1]:
         assert log.disk.size(segment.path + ".index") == len(segment.index) * 8 > 0
 

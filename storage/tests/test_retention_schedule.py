@@ -96,6 +96,13 @@ def test_what_is_not_replicated_is_looked_at_until_it_is(looks: list[int]) -> No
     assert log.tend(70_000, 1) == 1
 
 
+def test_what_is_too_much_goes_once_it_is_replicated() -> None:
+    log = open_log(attrs.evolve(CONFIG, retention_bytes=0, retention_ms=-1))
+    append(log, 1, timestamp_ms=1000)
+    assert log.tend(2000, 0) == 0
+    assert log.tend(2000, 1) == 1
+
+
 def test_a_log_that_was_opened_is_not_opened_for_writing_by_a_look() -> None:
     log = open_log()
     append(log, 1, timestamp_ms=1000)
