@@ -21,8 +21,9 @@ from kwire.running import bind_all, open_broker, serve
 START_TIMEOUT_S = 30.0
 STOP_TIMEOUT_S = 30.0
 
-_SETTINGS = {"kwire.spin.us": "0"}
-"""The client that it would spin for is likely to wait for the same interpreter."""
+_SETTINGS = {"kwire.spin.us": "0", "kwire.log.reserve.bytes": "0"}
+"""The client that it would spin for is likely to wait for the same interpreter; and a test's data are not worth room on
+what may be a small /tmp."""
 
 
 @attrs.define(eq=False)

@@ -250,12 +250,11 @@ class RealDisk:
     def allocate(self, path: str, size: int) -> None:
         fd = os.open(self._prefix + path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
         try:
-            if os.fstat(fd).st_size > size:
+            there = os.fstat(fd).st_size
+            if there > size:
                 os.ftruncate(fd, size)
-            if hasattr(os, "posix_fallocate"):
-                os.posix_fallocate(fd, 0, size)
-            else:
-                for position in range(0, size, _ZEROS_BYTES):
+            if not _allocate(fd, size):
+                for position in range(there, size, _ZEROS_BYTES):
                     os.pwrite(fd, bytes(min(_ZEROS_BYTES, size - position)), position)
         finally:
             os.close(fd)
@@ -311,6 +310,20 @@ def _lock_descriptor(fd: int) -> None:
         fcntl.fcntl(fd, fcntl.F_OFD_SETLK, _FLOCK.pack(fcntl.F_WRLCK, os.SEEK_SET, 0, 0, 0))
     else:
         fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
+
+
+def _allocate(fd: int, size: int) -> bool:
+    """False where the system, or this file system, has no way of doing so but to write."""
+    if not hasattr(os, "posix_fallocate"):
+        return False
+    try:
+        os.posix_fallocate(fd, 0, size)
+    except OSError as error:
+        # What musl tells; glibc writes instead.
+        if error.errno not in (errno.EOPNOTSUPP, errno.EINVAL):
+            raise
+        return False
+    return True
 
 
 class RealLock:

@@ -10,13 +10,21 @@ import errno
 import os
 from typing import TYPE_CHECKING
 
+from kwire_storage.config import LogConfig
+from kwire_storage.data_folder import DataFolder
+from kwire_storage.errors import StorageError, is_full
 from kwire_storage.files import DiskSpace, File
+from kwire_storage.log import Log
 from kwire_storage.memory_disk import MemoryDisk
+
+from storage.tests.logs import SMALL, append
 
 if TYPE_CHECKING:
     from typing_extensions import Buffer
 
 ENTRY_BYTES = 64
+TOPIC_ID = bytes(range(16))
+RESERVE = 8192
 
 
 class SmallFile:
@@ -119,3 +127,24 @@ class SmallDisk(MemoryDisk):
             except IsADirectoryError:
                 used += ENTRY_BYTES + self._used(path)
         return used
+
+
+def open_folder(disk: MemoryDisk, *, reserve_bytes: int = 0) -> DataFolder:
+    return DataFolder.open(disk, cluster_id="c", node_id=1, directory_id=TOPIC_ID, reserve_bytes=reserve_bytes)
+
+
+def create(folder: DataFolder, partition: int = 0, config: LogConfig = SMALL) -> Log:
+    return folder.create_log("orders", partition, TOPIC_ID, config, now_ms=0)
+
+
+def fill_up(log: Log, *, leader_epoch: int = 0) -> int:
+    """Appends until the disk is full; how many batches it took."""
+    count = 0
+    while True:
+        try:
+            append(log, leader_epoch=leader_epoch)
+        except StorageError as error:
+            if not is_full(error):
+                raise
+            return count
+        count += 1

@@ -175,6 +175,22 @@ def test_an_append_that_the_system_takes_in_part_leaves_nothing(tmp_path: Path) 
     assert file.read(999, 9) == b"xz"
 
 
+def test_a_file_that_the_system_takes_in_part_leaves_the_old_one_and_no_piece(tmp_path: Path) -> None:
+    disk = RealDisk(tmp_path)
+    disk.write_bytes("a", b"old")
+    disk.write_atomic("b", b"old")
+    limits = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (1500, limits[1]))
+    try:
+        for write in (disk.write_bytes, disk.write_atomic):
+            for path in ("a", "b", "c"):
+                with pytest.raises(OSError, match="large"):
+                    write(path, b"new" * 1000)
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, limits)
+    assert {path.name: path.read_bytes() for path in tmp_path.iterdir()} == {"a": b"old", "b": b"old"}
+
+
 def test_descriptors_are_closed_with_the_last_reference(tmp_path: Path) -> None:
     file = RealDisk(tmp_path).open_append("a")
     descriptor = file.fileno()
