@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import random
 from collections import Counter
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 
 import attrs
 from confluent_kafka import OFFSET_BEGINNING, TopicPartition
@@ -31,6 +31,8 @@ TOPICS = {
     "large": {"segment.bytes": str(1 << 20)},
     "rolling": {"segment.ms": "200"},
 }
+# Every other lap, from the second on, has one more, which answers when it was synced: that takes its time.
+FLUSHED = {"flushed": {"flush.messages": "1"}}
 PARTITIONS = 2
 
 
@@ -66,6 +68,8 @@ def run(
     laps = [min(KILLS_IN_LAP, kills - first) for first in range(0, kills, KILLS_IN_LAP)]
     for number, kills_in_lap in enumerate(laps):
         lap = Lap(broker, java, f"{name}-{number}", random.Random(f"{seed} {number}"), account, ways, on_kill)
+        if number % 2:
+            lap.topics = TOPICS | FLUSHED
         try:
             lap.run(kills_in_lap)
         except AssertionError as problem:
@@ -85,12 +89,13 @@ class Lap:
     account: Account
     ways: Sequence[str]
     on_kill: Callable[[Account], None]
+    topics: Mapping[str, dict[str, str]] = attrs.field(default=TOPICS)
     way: str = "not killed yet"
     ledger: Ledger = attrs.field(factory=Ledger)
 
     def run(self, kills: int) -> None:
         bootstrap, ledger = self.broker.bootstrap, self.ledger
-        names = {f"{self.name}-{what}": config for what, config in TOPICS.items()}
+        names = {f"{self.name}-{what}": config for what, config in self.topics.items()}
         for topic, config in names.items():
             topics.create(bootstrap, topic, partitions=PARTITIONS, config=config)
         spots = [(topic, partition) for topic in names for partition in range(PARTITIONS)]
