@@ -229,13 +229,12 @@ class DataFolder:
             return
         try:
             self.reserve.spend(lambda: self.disk.rename(folder, doomed))
+            self._doomed.append(doomed)
         except OSError as error:
             if not is_full(error):
                 raise
             # A longer name may need another block of the folder above. To remove files needs none.
             self.disk.remove_tree(folder)
-        else:
-            self._doomed.append(doomed)
 
     def set_aside(self, topic: str, partition: int, unique: bytes) -> str:
         """Renames the folder of a partition that is not open and that nobody knows; returns the new name.
