@@ -9,8 +9,7 @@ A folder whose disk fails is out of service from then on (`fail`): nothing of it
 clean stop least of all, and only the next opening, with its recovery, finds out what the medium has. Whoever owns the
 folder is told by `on_failed`, once, whichever log noticed it.
 
-Deleting a log renames its folder first and removes the files afterwards (`take_deleted`, and `remove`, which may take
-long); a crash in between leaves a folder that the next opening removes.
+Deleting a log renames its folder first, and its files are removed later, or by the next opening (`take_deleted`).
 """
 
 from __future__ import annotations
