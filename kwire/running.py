@@ -19,6 +19,7 @@ from kwire_storage.errors import FolderLockedError, StorageError
 from kwire_storage.files import Disk, RealDisk
 
 import kwire
+from kwire import descriptors
 from kwire.broker import Broker
 from kwire.clock import Clock, SystemClock
 from kwire.config import ServerConfig
@@ -112,7 +113,8 @@ def run_until_signalled(config: ServerConfig, *, announce: Callable[[str], None]
 
     Raises StartError, BrokerEnded.
     """
-    broker = open_broker(config, RealDisk(config.log_dir), SystemClock())
+    descriptors.raise_limit()
+    broker = open_broker(config, RealDisk(config.log_dir, descriptors.open_files(config)), SystemClock())
     try:
         listeners = bind_all(config)
     except StartError:

@@ -26,6 +26,14 @@ KWIRE_CONFIGS: Final = table(
         "The id of the cluster, written down at the first start; a random one if not set.",
     ),
     row(
+        "kwire.log.max.open.files",
+        INT,
+        0,
+        Range(0),
+        "The most segment files held open at a time; others are opened when they are needed. 0: half of what the "
+        "process may open, so that as many connections have room.",
+    ),
+    row(
         "kwire.log.reserve.bytes",
         LONG,
         16 * 1024 * 1024,

@@ -14,6 +14,7 @@ import trio
 from kwire_storage.files import Disk, RealDisk
 from kwire_storage.memory_disk import MemoryDisk
 
+from kwire import descriptors
 from kwire.clock import SystemClock
 from kwire.config import load_config
 from kwire.running import bind_all, open_broker, serve
@@ -118,6 +119,8 @@ class Broker:
                 listen=[f"{self.host}:{self.port}"],
                 data_dir=None if self.data_dir is None else str(self.data_dir),
             )
+            if isinstance(disk, RealDisk):
+                disk.open_files = descriptors.open_files(config)
             broker = open_broker(config, disk, SystemClock())
             try:
                 listeners = bind_all(config)

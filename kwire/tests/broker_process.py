@@ -18,14 +18,26 @@ _ADDRESS = re.compile(r"listening on (\S+?),? ")
 
 
 class BrokerProcess:
-    """Runs in `folder`: data in `folder`/data unless it is told where, log in `folder`/log."""
+    """Runs in `folder`: data in `folder`/data unless it is told where, log in `folder`/log.
 
-    def __init__(self, folder: Path, settings: Sequence[str] = (), *, data_dir: Path | None = None) -> None:
+    `descriptors`: the most it may have open.
+    """
+
+    def __init__(
+        self,
+        folder: Path,
+        settings: Sequence[str] = (),
+        *,
+        data_dir: Path | None = None,
+        descriptors: int | None = None,
+    ) -> None:
         self.data_dir = data_dir or folder / "data"
         self._log = folder / "log"
         command = [sys.executable, "-m", "kwire", "serve", "--listen", "127.0.0.1:0", "--data-dir", str(self.data_dir)]
         for setting in settings:
             command += ["--set", setting]
+        if descriptors is not None:
+            command = ["sh", "-c", 'ulimit -n "$0" && exec "$@"', str(descriptors), *command]
         with self._log.open("wb") as log:
             self._process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=log, cwd=folder)
         assert self._process.stdout is not None
@@ -49,13 +61,13 @@ class BrokerProcess:
     def is_running(self) -> bool:
         return self._process.poll() is None
 
-    def stop(self) -> int:
+    def stop(self, timeout_s: float = STOP_TIMEOUT_S) -> int:
         """SIGTERM; the exit status."""
         assert self._process.stdout is not None
         if self.is_running:
             self._process.send_signal(signal.SIGTERM)
         try:
-            return self._process.wait(STOP_TIMEOUT_S)
+            return self._process.wait(timeout_s)
         except subprocess.TimeoutExpired:
             self._process.kill()
             self._process.wait()

@@ -1,9 +1,14 @@
-"""The clean stop of one log, in three steps, so that many logs can wait for the disk side by side."""
+"""The clean stop of logs: of each in three steps, so that many can wait for the disk side by side."""
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 from kwire_storage.durability import Flush
 from kwire_storage.log import Log
+
+_CLOSED_TOGETHER = 256
+"""What is to be synced holds open files and contents in memory; all logs at once would be too many of both."""
 
 
 class Closing:
@@ -33,3 +38,13 @@ class Closing:
         if self.error is None and self.flush is not None:
             self.log.finish_flush(self.flush)
         return self.error is None
+
+
+def close_all(logs: list[Log], run_all: Callable[[list[Callable[[], None]]], None]) -> list[OSError]:
+    """Closes them, some hundred at a time; `run_all` is given the syncs. Returns what went wrong, log by log."""
+    errors: list[OSError] = []
+    for first in range(0, len(logs), _CLOSED_TOGETHER):
+        closings = [Closing(log) for log in logs[first : first + _CLOSED_TOGETHER]]
+        run_all([closing.run for closing in closings if closing.has_work])
+        errors += [closing.error for closing in closings if not closing.finish() and closing.error is not None]
+    return errors

@@ -33,7 +33,7 @@ from kwire_storage.checkpoints import (
     encode_partition_metadata,
     said_offsets,
 )
-from kwire_storage.closing import Closing
+from kwire_storage.closing import close_all
 from kwire_storage.config import LogConfig
 from kwire_storage.errors import StorageError, is_full
 from kwire_storage.files import Disk, DiskLock
@@ -346,17 +346,16 @@ class DataFolder:
         """The clean stop: every log durable, checkpoints written, the mark set, the lock released.
 
         When a log cannot be closed the rest is, but the mark is not set, and the first error is raised. `run_all` is
-        given the syncs to do, one for each log that needs any; in several threads they take a fraction of the time,
-        since file systems commit what waits together. A folder that has failed is only let go.
+        given the syncs to do, one for each log that needs any, some hundred at a time; in several threads they take a
+        fraction of the time, since file systems commit what waits together. A folder that has failed is only let go.
         """
         if self.failed is not None:
             self.abandon()
             return
-        closings = [Closing(log) for log in self.logs.values() if log.failed is None]
-        failed = len(closings) < len(self.logs)
+        logs = [log for log in self.logs.values() if log.failed is None]
+        failed = len(logs) < len(self.logs)
         try:
-            run_all([closing.run for closing in closings if closing.has_work])
-            errors = [closing.error for closing in closings if not closing.finish()]
+            errors = close_all(logs, run_all)
             self.take_checkpoints(high_watermarks)
             self.write(self._checkpoints())
             if not errors and not failed and (self.clean_shutdown or not self._unrecovered()):
@@ -365,9 +364,8 @@ class DataFolder:
             for log in self.logs.values():
                 log.close(clean=False)
             self._lock.release()
-        for error in errors:
-            if error is not None:
-                raise error
+        if errors:
+            raise errors[0]
 
     def _unrecovered(self) -> set[TopicPartition]:
         """Logs that still need the recovery that this start did not give them."""

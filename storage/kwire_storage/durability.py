@@ -24,7 +24,11 @@ if TYPE_CHECKING:
 
 @attrs.define(eq=False)
 class Flush:
-    """What must happen so that everything below `end_offset` is on the medium."""
+    """What must happen so that everything below `end_offset` is on the medium.
+
+    `records` are files that were open anyway, or the paths of those that were not: these are opened one at a time, so
+    that ten thousand flushes can wait for their turn without a descriptor each.
+    """
 
     disk: Disk
     reserve: Reserve
@@ -32,7 +36,7 @@ class Flush:
     # How often names changed, and the end was cut, before this flush began.
     name_changes: int
     truncations: int
-    records: list[File] = attrs.field(factory=list)
+    records: list[File | str] = attrs.field(factory=list)
     files: list[str] = attrs.field(factory=list)
     contents: dict[str, bytes] = attrs.field(factory=dict)
     folders: list[str] = attrs.field(factory=list)
@@ -47,27 +51,37 @@ class Flush:
         Raises SyncFailedError when a sync failed: nobody knows then what the medium has. Any other OSError left nothing
         undecided and the flush may be tried again.
         """
-        opened = []
-        for path in self.files:
-            # A segment may have been deleted since.
-            with suppress(FileNotFoundError):
-                opened.append(self.disk.open_read(path))
-        try:
-            # Records before names: a segment whose name is there before its forerunner's records looks like a loss.
-            for file in (*self.records, *opened):
-                file.sync()
-            for path in self.folders:
+        # Records before names: a segment whose name is there before its forerunner's records looks like a loss.
+        for file in (*self.records, *self.files):
+            if isinstance(file, str):
+                self._sync_path(file)
+            else:
+                self._sync(file)
+        for path in self.folders:
+            try:
                 self.disk.sync_dir(path)
-        except OSError as error:
-            raise SyncFailedError.of(error, self.folders[0] if self.folders else "") from error
-        finally:
-            for file in opened:
-                file.close()
+            except OSError as error:
+                raise SyncFailedError.of(error, path) from error
         self.reserve.spend(self._write)
 
     def _write(self) -> None:
         for path, content in self.contents.items():
             self.disk.write_atomic(path, content)
+
+    def _sync_path(self, path: str) -> None:
+        # A segment may have been deleted since.
+        with suppress(FileNotFoundError):
+            file = self.disk.open_read(path)
+            try:
+                self._sync(file)
+            finally:
+                file.close()
+
+    def _sync(self, file: File) -> None:
+        try:
+            file.sync()
+        except OSError as error:
+            raise SyncFailedError.of(error, file.path) from error
 
 
 def begin_flush(log: Log) -> Flush:
@@ -77,7 +91,7 @@ def begin_flush(log: Log) -> Flush:
         for segment, _ in log.segments_from(log.recovery_point):
             if segment is not log.active:
                 note_written(log, log.reserve.spend(segment.save_indexes))
-            flush.records.append(segment.file)
+            flush.records.append(segment.open_file_or_none or segment.records_path)
         flush.name_changes = log.name_changes
     if log.epochs_or_none is not None and log.epochs_or_none.dirty:
         flush.contents[epochs_path(log)] = encode_epochs(log.epochs_or_none.entries)

@@ -23,6 +23,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple, Protocol
 
 from kwire_storage.errors import FolderLockedError
+from kwire_storage.open_files import OpenFiles
 
 if TYPE_CHECKING:
     from typing_extensions import Buffer
@@ -34,6 +35,7 @@ _ZEROS_BYTES = 1 << 20
 class File(Protocol):
     """One open file. `size` is its length in bytes, kept here so that asking costs nothing."""
 
+    path: str
     size: int
 
     def append(self, data: Buffer) -> None:
@@ -66,6 +68,9 @@ class DiskSpace(NamedTuple):
 
 class Disk(Protocol):
     """A tree of folders and files."""
+
+    open_files: OpenFiles
+    """What the segments on it hold open. Disks of one process may share it, as they share its descriptors."""
 
     def open_append(self, path: str) -> File:
         """For reading and appending; creates the file when it is absent."""
@@ -171,8 +176,9 @@ class RealFile:
 class RealDisk:
     """A folder of the operating system's."""
 
-    def __init__(self, root: str | os.PathLike[str]) -> None:
+    def __init__(self, root: str | os.PathLike[str], open_files: OpenFiles | None = None) -> None:
         self.root = os.fspath(root)
+        self.open_files = OpenFiles() if open_files is None else open_files
         self._prefix = os.path.join(self.root, "")  # noqa: PTH118 - Path costs more than the system call on this path
 
     def open_append(self, path: str) -> RealFile:

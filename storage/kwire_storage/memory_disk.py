@@ -18,6 +18,7 @@ from contextlib import suppress
 from typing import TYPE_CHECKING
 
 from kwire_storage.errors import FolderLockedError
+from kwire_storage.open_files import OpenFiles
 
 if TYPE_CHECKING:
     from typing_extensions import Buffer
@@ -163,7 +164,8 @@ def _split(path: str) -> tuple[str, str]:
 class MemoryDisk:
     """Folders and files that live as long as this object."""
 
-    def __init__(self) -> None:
+    def __init__(self, open_files: OpenFiles | None = None) -> None:
+        self.open_files = OpenFiles() if open_files is None else open_files
         self.before_operation: Callable[[str, str], None] | None = None
         self._root = Folder()
         self._locks: set[str] = set()

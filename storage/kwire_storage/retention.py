@@ -108,6 +108,7 @@ def delete_files(log: Log, segment: Segment, now_ms: int, *, with_snapshot: bool
     """Renames a segment's files, and its snapshot, for removal later."""
     log.newest_so_far.clear()
     log.quiet_until_ms = -1
+    segment.release()
     due_ms = now_ms + log.config.file_delete_delay_ms
     paths = [segment.path + suffix for suffix in names.SEGMENT_SUFFIXES]
     if with_snapshot and segment.base_offset in log.snapshot_offsets and segment.base_offset != log.log_end_offset:

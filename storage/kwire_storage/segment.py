@@ -1,7 +1,7 @@
 """One segment: a `.log` file of record batches, its sparse indexes, and the places remembered of it.
 
 The records are the truth; everything else is a fold over the batch headers, `note`, which appending, recovery and
-opening share. Files are opened when first needed, and only here, so that a limit on open files has one place to live.
+opening share. Its files, and how few of them are open, are the business of `segment_files.py`.
 
 Finding a place costs the same for any amount of data: the newest batches are remembered one by one, where the last
 reads ended is remembered too, and for all else the index leads to within one index interval, the rest being a walk over
@@ -15,33 +15,29 @@ from bisect import bisect_left, bisect_right
 
 from kwire_storage import names
 from kwire_storage.errors import CorruptLogError
-from kwire_storage.files import Disk, File
-from kwire_storage.index import OFFSET_ENTRY_BYTES, TIME_ENTRY_BYTES, OffsetIndex, TimeIndex
+from kwire_storage.files import Disk
+from kwire_storage.index import OffsetIndex, TimeIndex
 from kwire_storage.scan import scan_headers, scan_places
+from kwire_storage.segment_files import SegmentFiles
 from kwire_storage.slices import LogSlice
-from kwire_storage.txn_index import AbortedTxn, decode_aborted, encode_aborted
 
 # How many of the newest batches, and of the ends of reads, are remembered: enough for every consumer that keeps up.
 _RECENT_BATCHES = 256
 _READ_ENDS = 64
+# An answer has room for few slices that are larger than this (fetch.max.bytes), and memory for many that are not.
+_COPIED_BYTES = 256 << 10
 _MAX_RELATIVE_OFFSET = 2**31 - 1
 _NO_TIMESTAMP = -1
 
 
-class Segment:
+class Segment(SegmentFiles):
     """See the module. Not safe for threads; slices are."""
 
     __slots__ = (
-        "_disk",
-        "_file",
-        "_index",
         "_read_ends",
         "_recent_bases",
         "_recent_lasts",
         "_recent_positions",
-        "_size",
-        "_time_index",
-        "_txn_index",
         "base_offset",
         "bytes_since_index",
         "created_ms",
@@ -50,31 +46,22 @@ class Segment:
         "fits_until_offset",
         "index_interval_bytes",
         "index_room",
-        "indexes_dirty",
         "max_timestamp",
         "offset_of_max_timestamp",
-        "path",
         "rolling_timestamp",
     )
 
     def __init__(self, disk: Disk, folder: str, base_offset: int, index_interval_bytes: int, created_ms: int) -> None:
-        self._disk = disk
-        self.path = f"{folder}/{names.offset_name(base_offset, '')}"
-        self.file_suffix = names.LOG
-        """What its file of records is called for the time being (`swap.py`)."""
+        super().__init__(disk, f"{folder}/{names.offset_name(base_offset, '')}")
         self.base_offset = base_offset
         self.fits_until_offset = base_offset + _MAX_RELATIVE_OFFSET
         self.index_interval_bytes = index_interval_bytes
         self.created_ms = created_ms
-        self._file: File | None = None
-        self._size: int | None = None
-        self._txn_index: list[AbortedTxn] | None = None
         self.reset()
 
     def reset(self) -> None:
         """Forgets all that was folded from the batches."""
-        self._index: OffsetIndex | None = None
-        self._time_index: TimeIndex | None = None
+        self._index = self._time_index = None
         self.indexes_dirty = False
         self.max_timestamp = _NO_TIMESTAMP
         self.offset_of_max_timestamp = self.base_offset
@@ -89,83 +76,6 @@ class Segment:
         self._recent_lasts = array("q")
         self._recent_positions = array("q")
         self._read_ends: dict[int, int] = {}
-
-    # -- files
-
-    @property
-    def file(self) -> File:
-        """The records; the file is created when it is absent."""
-        if self._file is None:
-            self._file = self._disk.open_append(self.path + self.file_suffix)
-        return self._file
-
-    @property
-    def is_open(self) -> bool:
-        return self._file is not None
-
-    @property
-    def size(self) -> int:
-        """Bytes of records."""
-        if self._file is not None:
-            return self._file.size
-        if self._size is None:
-            try:
-                self._size = self._disk.size(self.path + self.file_suffix)
-            except FileNotFoundError:
-                self._size = 0
-        return self._size
-
-    @property
-    def index(self) -> OffsetIndex:
-        if self._index is None:
-            self._load_indexes()
-            assert self._index is not None
-        return self._index
-
-    @property
-    def time_index(self) -> TimeIndex:
-        if self._time_index is None:
-            self._load_indexes()
-            assert self._time_index is not None
-        return self._time_index
-
-    @property
-    def aborted(self) -> list[AbortedTxn]:
-        """The aborted transactions that end in this segment."""
-        if self._txn_index is None:
-            try:
-                self._txn_index = decode_aborted(self._disk.read_bytes(self.path + names.TXN_INDEX))
-            except FileNotFoundError:
-                self._txn_index = []
-        return self._txn_index
-
-    @property
-    def aborted_in_memory(self) -> list[AbortedTxn] | None:
-        """The same where it is known without reading."""
-        return self._txn_index
-
-    def add_aborted(self, aborted: AbortedTxn) -> None:
-        self.aborted.append(aborted)
-        self.indexes_dirty = True
-
-    def forget_aborted(self, end_offset: int) -> None:
-        """Drops the transactions that end at or after the offset."""
-        self._txn_index = [aborted for aborted in self.aborted if aborted.last_offset < end_offset]
-        self.indexes_dirty = True
-
-    def _load_indexes(self) -> None:
-        try:
-            offsets = self._disk.read_bytes(self.path + names.INDEX)
-            times = self._disk.read_bytes(self.path + names.TIME_INDEX)
-        except FileNotFoundError:
-            self.rebuild()
-            return
-        index, time_index = OffsetIndex.from_bytes(offsets), TimeIndex.from_bytes(times)
-        whole = len(offsets) % OFFSET_ENTRY_BYTES == 0 and len(times) % TIME_ENTRY_BYTES == 0
-        if not whole or (index.positions and index.positions[-1] >= self.size) or (self.size and not len(time_index)):
-            self.rebuild()
-            return
-        self._index, self._time_index = index, time_index
 
     def begin_rebuild(self) -> None:
         """Starts the fold over: every batch will be noted again, every abort added."""
@@ -183,21 +93,10 @@ class Segment:
         self.indexes_dirty = True
 
     def save_indexes(self, suffix: str = "") -> list[str]:
-        """Writes what is not in the files yet; returns the paths written, for whoever must sync them.
-
-        `suffix` is for those of a segment that has not got its name yet.
-        """
-        if not self.indexes_dirty:
-            return []
-        time_index = self.time_index
-        time_index.maybe_append(self.max_timestamp, self.offset_of_max_timestamp - self.base_offset)
-        contents = {names.INDEX: self.index.to_bytes(), names.TIME_INDEX: time_index.to_bytes()}
-        if self._txn_index or self._disk.exists(self.path + names.TXN_INDEX):
-            contents[names.TXN_INDEX] = encode_aborted(self.aborted)
-        for kind, content in contents.items():
-            self._disk.write_bytes(self.path + kind + suffix, content)
-        self.indexes_dirty = False
-        return [self.path + kind + suffix for kind in contents]
+        """See `SegmentFiles`; the time index gets its last entry."""
+        if self.indexes_dirty:
+            self.time_index.maybe_append(self.max_timestamp, self.offset_of_max_timestamp - self.base_offset)
+        return super().save_indexes(suffix)
 
     def activate(self, end_offset: int) -> None:
         """Makes ready for appending: folds the headers after the last index entry.
@@ -239,16 +138,6 @@ class Segment:
         for place in scan_places(self.file, index.positions[-1] if index.positions else 0, self.size):
             last = place[2]
         return last
-
-    def forget_indexes(self) -> None:
-        """They are written, and are read again when they are needed."""
-        assert not self.indexes_dirty
-        self._index = self._time_index = None
-
-    def release(self) -> None:
-        """Lets go of the file; slices keep it open as long as they need it."""
-        self._size = None
-        self._file = None
 
     # -- the fold
 
@@ -346,7 +235,9 @@ class Segment:
             size = self._boundary(start, start + max_bytes, end, min_one_batch) - start
         if size <= 0:
             return LogSlice.empty(offset)
-        return LogSlice(file, start, size, base)
+        piece = LogSlice(file, start, size, base)
+        # Where files must make room for each other, those of a thousand answers on their way would not be bounded.
+        return piece.copied() if self._disk.open_files.is_full and size <= _COPIED_BYTES else piece
 
     def _boundary(self, start: int, limit: int, end: int, min_one_batch: bool) -> int:
         """The last beginning of a batch in `start..limit`, or the first batch's end if that must be; limit < end."""

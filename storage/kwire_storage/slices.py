@@ -2,12 +2,35 @@
 
 from __future__ import annotations
 
+from typing import Protocol
+
 import attrs
 
-from kwire_storage.files import File
-from kwire_storage.memory_disk import MemoryDisk
 
-_NO_FILE = MemoryDisk().open_append("empty")
+class Readable(Protocol):
+    """What a slice needs of a file."""
+
+    def read(self, position: int, size: int) -> bytes: ...
+
+    def fileno(self) -> int | None: ...
+
+
+class CopiedBytes:
+    """Bytes that were read already, seen as a file without a descriptor."""
+
+    __slots__ = ("_data",)
+
+    def __init__(self, data: bytes) -> None:
+        self._data = data
+
+    def read(self, position: int, size: int) -> bytes:
+        return self._data[position : position + size]
+
+    def fileno(self) -> int | None:
+        return None
+
+
+_NO_FILE = CopiedBytes(b"")
 
 
 @attrs.define(eq=False)
@@ -17,7 +40,7 @@ class LogSlice:
     `base_offset` is the first batch's; a slice of size 0 has the offset that was asked for.
     """
 
-    file: File
+    file: Readable
     position: int
     size: int
     base_offset: int
@@ -25,6 +48,10 @@ class LogSlice:
     def read(self) -> bytes:
         """The bytes, for those who cannot use sendfile."""
         return self.file.read(self.position, self.size)
+
+    def copied(self) -> LogSlice:
+        """The same without the file."""
+        return LogSlice(CopiedBytes(self.read()), 0, self.size, self.base_offset)
 
     @classmethod
     def empty(cls, offset: int) -> LogSlice:

@@ -12,6 +12,7 @@ from typing import NamedTuple
 from kwire_storage.errors import CorruptLogError
 
 _ENTRY = struct.Struct(">hqqqq")
+ENTRY_BYTES = _ENTRY.size
 _VERSION = 0
 
 

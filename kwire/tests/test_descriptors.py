@@ -1,0 +1,55 @@
+"""How the process's descriptors are shared out."""
+
+from __future__ import annotations
+
+import resource
+
+import pytest
+
+from kwire import descriptors
+from kwire.config import load_config
+
+
+@pytest.fixture
+def limits(monkeypatch: pytest.MonkeyPatch) -> list[tuple[int, int]]:
+    """What the system says is the last entry; what is set is appended."""
+    told = [(1024, 4096)]
+    monkeypatch.setattr(resource, "getrlimit", lambda _which: told[-1])
+    monkeypatch.setattr(resource, "setrlimit", lambda _which, limit: told.append(limit))
+    return told
+
+
+def test_the_limit_is_raised_as_far_as_it_may_be(limits: list[tuple[int, int]]) -> None:
+    descriptors.raise_limit()
+    assert limits[-1] == (4096, 4096)
+    descriptors.raise_limit()
+    assert len(limits) == 2
+
+
+def test_where_there_is_no_limit_one_is_chosen_that_the_system_grants(limits: list[tuple[int, int]]) -> None:
+    limits.append((1024, resource.RLIM_INFINITY))
+    descriptors.raise_limit()
+    assert limits[-1] == (1 << 20, resource.RLIM_INFINITY)
+
+
+def test_a_system_that_refuses_to_raise_it_is_no_obstacle(
+    limits: list[tuple[int, int]], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def refuse(_which: int, _limit: tuple[int, int]) -> None:
+        raise PermissionError(1, "not allowed")
+
+    monkeypatch.setattr(resource, "setrlimit", refuse)
+    descriptors.raise_limit()
+    assert limits == [(1024, 4096)]
+
+
+def test_segments_have_half_of_what_is_left_and_connections_the_other(limits: list[tuple[int, int]]) -> None:
+    limits.append((1024, 1024))
+    assert descriptors.open_files(load_config()).max_files == 480
+    limits.append((16, 16))
+    assert descriptors.open_files(load_config()).max_files == 1
+
+
+def test_the_configuration_wins(limits: list[tuple[int, int]]) -> None:
+    config = load_config(settings=["kwire.log.max.open.files=77"])
+    assert descriptors.open_files(config).max_files == 77
