@@ -27,7 +27,7 @@ from kwire.partitions import PartitionTable
 
 log = logging.getLogger(__name__)
 
-METADATA_LOG_CONFIG = LogConfig(retention_ms=-1, retention_bytes=-1)
+METADATA_LOG_CONFIG = LogConfig(retention_ms=-1, retention_bytes=-1, synced_one_by_one=True)
 """The metadata log is the cluster's memory: nothing of it goes by age or size."""
 
 

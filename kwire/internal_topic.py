@@ -83,7 +83,10 @@ class InternalTopic:
                 raise error
 
     def replay(self, index: int) -> Iterator[Record]:
-        """Every data record of partition `index`, oldest first; none where the topic is not there yet."""
+        """Every data record of partition `index`, oldest first; none where the topic is not there yet.
+
+        Raises CorruptLogError when it is not all there.
+        """
         if not self.exists:
             return
         for header, piece in self._partition(index).log.batches():

@@ -14,11 +14,11 @@ from functools import partial
 import attrs
 from kwire_protocol.errors import ErrorCode
 from kwire_protocol.kafka_error import KafkaError
-from kwire_protocol.records import BatchHeader
+from kwire_protocol.records import BatchHeader, InvalidBatch
 from kwire_protocol.wire import Uuid
 from kwire_storage.config import LogConfig
 from kwire_storage.errors import CorruptLogError, is_passing
-from kwire_storage.log import AppendResult, Log, LogSlice
+from kwire_storage.log import AppendResult, Log, LogSlice, TimestampOffset
 from kwire_storage.txn_index import AbortedTxn
 
 from kwire.flush_gate import FlushDriver, FlushGate
@@ -157,10 +157,8 @@ class Partition:
         bound = self.last_stable_offset if committed else self.high_watermark
         try:
             return self.log.read(offset, max_bytes=max_bytes, max_offset=bound, min_one_batch=min_one_batch)
-        except OSError as error:
-            raise self.storage_error(error) from error
-        except CorruptLogError as error:
-            raise KafkaError(ErrorCode.CORRUPT_MESSAGE, str(error)) from error
+        except (OSError, CorruptLogError) as error:
+            raise self._unreadable(error) from error
 
     def check_offset(self, offset: int) -> None:
         """Raises KafkaError(OFFSET_OUT_OF_RANGE) where nothing can be read, now or after the next append."""
@@ -168,8 +166,25 @@ class Partition:
             raise KafkaError(ErrorCode.OFFSET_OUT_OF_RANGE)
 
     def aborted_transactions(self, offset: int, piece: LogSlice) -> list[AbortedTxn]:
-        """What a read_committed reader of `piece`, from `offset` on, must leave out."""
-        return self.log.aborted_transactions(offset, piece)
+        """What a read_committed reader of `piece`, from `offset` on, must leave out. Raises KafkaError as `read`."""
+        try:
+            return self.log.aborted_transactions(offset, piece)
+        except (OSError, CorruptLogError) as error:
+            raise self._unreadable(error) from error
+
+    def find_time(self, timestamp_ms: int, max_offset: int) -> TimestampOffset | None:
+        """The first record below `max_offset` at or after the time. Raises KafkaError as `read`."""
+        try:
+            return self.log.offset_for_timestamp(timestamp_ms, max_offset=max_offset)
+        except (OSError, CorruptLogError, InvalidBatch) as error:
+            raise self._unreadable(error) from error
+
+    def find_newest(self, max_offset: int) -> TimestampOffset | None:
+        """The record below `max_offset` with the largest timestamp. Raises KafkaError as `read`."""
+        try:
+            return self.log.max_timestamp_offset(max_offset=max_offset)
+        except (OSError, CorruptLogError, InvalidBatch) as error:
+            raise self._unreadable(error) from error
 
     def delete_records_before(self, offset: int, *, now_ms: int) -> int:
         """DeleteRecords: moves the log start up to `offset` (-1: the high watermark). Returns the low watermark.
@@ -205,6 +220,11 @@ class Partition:
         if not is_passing(error):
             self.log.fail(error)
         return KafkaError(ErrorCode.KAFKA_STORAGE_ERROR, str(error))
+
+    def _unreadable(self, error: Exception) -> KafkaError:
+        if isinstance(error, OSError):
+            return self.storage_error(error)
+        return KafkaError(ErrorCode.CORRUPT_MESSAGE, str(error))
 
     def lead(self, *, leader_id: int, leader_epoch: int, replicas: list[int], isr: list[int]) -> None:
         """Takes over what the metadata log says of this partition."""

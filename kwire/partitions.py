@@ -16,7 +16,9 @@ from kwire_protocol.kafka_error import KafkaError
 from kwire_protocol.wire import Uuid
 from kwire_storage.config import LogConfig
 from kwire_storage.data_folder import DataFolder
+from kwire_storage.errors import CorruptLogError
 from kwire_storage.log import Log
+from kwire_storage.recovery import Recovery
 
 from kwire.clock import Clock
 from kwire.configs.definition import Value
@@ -31,6 +33,28 @@ log = logging.getLogger(__name__)
 
 TopicRef = str | Uuid
 """The topic as a client names it: by name, or by id (from Produce and Fetch v13 on)."""
+
+
+def _tell_of_loss(topic: str, index: int, opened: Log, recovery: Recovery) -> None:
+    log.warning(
+        "%s-%d was not closed cleanly: cut %d bytes and %d segments behind offset %d (%s)",
+        topic,
+        index,
+        recovery.cut_bytes,
+        recovery.deleted_segments,
+        opened.log_end_offset,
+        recovery.reason,
+    )
+    if recovery.lost_batches:
+        log.error(
+            "%s-%d lost %d good batches (%d bytes) up to offset %d: they stood behind bytes that are none, and had not "
+            "been synced before the broker died. Deleted segments are kept as *.deleted until the next start",
+            topic,
+            index,
+            recovery.lost_batches,
+            recovery.lost_bytes,
+            recovery.lost_end_offset - 1,
+        )
 
 
 @attrs.define(eq=False)
@@ -98,7 +122,7 @@ class PartitionTable:
         folder = self.folder
         if (topic.name, index) not in folder.found:
             return folder.create_log(topic.name, index, topic.topic_id, config, now_ms=now_ms)
-        known_id = folder.topic_id(topic.name, index)
+        known_id = self._known_id(topic, index)
         if known_id not in (topic.topic_id, None):
             # Of a topic that had the same name: the broker died before it could remove it.
             self._set_aside(topic.name, index)
@@ -107,15 +131,7 @@ class PartitionTable:
         if known_id is None:
             folder.set_topic_id(topic.name, index, topic.topic_id)
         if opened.recovery is not None and (opened.recovery.cut_bytes or opened.recovery.deleted_segments):
-            log.warning(
-                "%s-%d was not closed cleanly: cut %d bytes and %d segments behind offset %d (%s)",
-                topic.name,
-                index,
-                opened.recovery.cut_bytes,
-                opened.recovery.deleted_segments,
-                opened.log_end_offset,
-                opened.recovery.reason,
-            )
+            _tell_of_loss(topic.name, index, opened, opened.recovery)
         return opened
 
     def take_offline(self, folder: DataFolder) -> list[Partition]:
@@ -132,6 +148,14 @@ class PartitionTable:
             for partition in self
             if (latest := partition.log.leader_epochs.latest) > partition.leader_epoch
         }
+
+    def _known_id(self, topic: TopicImage, index: int) -> Uuid | None:
+        """The topic id that the partition's folder tells, if it does."""
+        try:
+            return self.folder.topic_id(topic.name, index)
+        except CorruptLogError as error:
+            log.error("%s-%d: %s; the folder is taken for the topic's by its name", topic.name, index, error)
+            return None
 
     def set_strays_aside(self) -> None:
         """Renames the folders of partitions that no topic of the metadata has; nothing of them is removed."""

@@ -15,7 +15,7 @@ from collections.abc import Awaitable, Callable
 from concurrent.futures import ThreadPoolExecutor
 
 import trio
-from kwire_storage.errors import FolderLockedError, StorageError
+from kwire_storage.errors import CorruptLogError, FolderLockedError, StorageError
 from kwire_storage.files import Disk, RealDisk
 
 import kwire
@@ -48,6 +48,11 @@ def open_broker(config: ServerConfig, disk: Disk, clock: Clock) -> Broker:
         raise StartError(
             f"another broker is using the data folder {config.log_dir}: "
             "stop it, or choose another folder with --data-dir"
+        ) from error
+    except CorruptLogError as error:
+        raise StartError(
+            f"the data in {config.log_dir} is damaged, and the broker cannot do without it: {error}. "
+            "`kwire log check` shows more, `kwire log repair` mends what can be mended"
         ) from error
     except (StorageError, OSError) as error:
         raise StartError(f"cannot open the data folder {config.log_dir}: {error}") from error

@@ -26,6 +26,7 @@ from kwire_protocol.messages.offset_delete import OffsetDeleteRequest, OffsetDel
 from kwire_protocol.messages.offset_fetch import OffsetFetchRequestGroup, OffsetFetchResponseGroup
 from kwire_protocol.messages.sync_group import SyncGroupRequest, SyncGroupResponse
 from kwire_protocol.wire import NULL_UUID, ProtocolError, UnsupportedVersion, Uuid
+from kwire_storage.errors import CorruptLogError
 
 from kwire.clock import Clock
 from kwire.config import ServerConfig
@@ -84,6 +85,7 @@ class GroupService:
         self._clock = clock
         self._shards: list[GroupShard] = []
         self._lost: set[int] = set()
+        """Partitions that are offline, or whose records are not all there: their groups have no coordinator."""
         self._unwritable: set[int] = set()
         """The partitions that refused the last append."""
         self._sleeps_until_ms: int | None = None
@@ -95,7 +97,7 @@ class GroupService:
         """The node that leads the group's partition."""
         index = java_hash(group_id) % self._topic.partition_count
         if index in self._lost:
-            raise KafkaError(ErrorCode.COORDINATOR_NOT_AVAILABLE, "the log folder of the group's partition is offline")
+            raise KafkaError(ErrorCode.COORDINATOR_NOT_AVAILABLE, "the group's partition cannot be read")
         return self._topic.partitions.find(self._topic.name, index).leader_id
 
     async def run(self) -> None:
@@ -199,14 +201,14 @@ class GroupService:
     def _find(self, group_id: str) -> tuple[int, GroupShard]:
         """The group's partition and shard; makes the shards if they are not there yet.
 
-        Raises KafkaError: COORDINATOR_NOT_AVAILABLE, NOT_COORDINATOR (the partition's log folder is offline).
+        Raises KafkaError: COORDINATOR_NOT_AVAILABLE, NOT_COORDINATOR (the partition cannot be read).
         """
         if not self._shards:
             self._topic.ensure()
             self._load()
         index = java_hash(group_id) % len(self._shards)
         if index in self._lost:
-            raise KafkaError(ErrorCode.NOT_COORDINATOR)
+            raise KafkaError(ErrorCode.NOT_COORDINATOR, f"{self._topic.name}-{index} cannot be read")
         return index, self._shards[index]
 
     def _in_service(self) -> list[tuple[int, GroupShard]]:
@@ -216,16 +218,24 @@ class GroupService:
         shards = []
         for index in range(self._topic.partition_count):
             shard = GroupShard(self._config)
-            for record in self._topic.replay(index):
-                try:
-                    shard.apply(bytes(record.key or b""), None if record.value is None else bytes(record.value))
-                except (ProtocolError, UnsupportedVersion) as error:
-                    log.error("%s-%d, offset %d: not a record: %s", self._topic.name, index, record.offset, error)
+            try:
+                self._replay(index, shard)
+            except CorruptLogError as error:
+                log.error("the groups of %s-%d have no coordinator: %s", self._topic.name, index, error)
+                self._lost.add(index)
+                shard = GroupShard(self._config)
             shards.append(shard)
         self._shards = shards
         now_ms = self._clock.now_ms()
-        for index, shard in enumerate(shards):
+        for index, shard in self._in_service():
             self._perform(index, shard.loaded(now_ms=now_ms))
+
+    def _replay(self, index: int, shard: GroupShard) -> None:
+        for record in self._topic.replay(index):
+            try:
+                shard.apply(bytes(record.key or b""), None if record.value is None else bytes(record.value))
+            except (ProtocolError, UnsupportedVersion) as error:
+                log.error("%s-%d, offset %d: not a record: %s", self._topic.name, index, record.offset, error)
 
     # Effects and time
 

@@ -110,16 +110,13 @@ def _each_once(topics: list[ListOffsetsTopicResponse]) -> list[ListOffsetsTopicR
 
 def _search(partition: Partition, wanted: ListOffsetsPartition, end: int, version: int) -> ListOffsetsPartitionResponse:
     """By timestamp, below `end`, or what is asked by one of the rarer negative numbers."""
-    index, timestamp, log = wanted.partition_index, wanted.timestamp, partition.log
+    index, timestamp = wanted.partition_index, wanted.timestamp
     if timestamp < EARLIEST_PENDING_UPLOAD or version < FIRST_VERSION_OF.get(timestamp, 0):
         raise KafkaError(ErrorCode.UNSUPPORTED_VERSION)
     if timestamp in (LATEST_TIERED, EARLIEST_PENDING_UPLOAD):
         # Nothing is tiered, so there is no such offset; Kafka answers the same without remote storage.
         return ListOffsetsPartitionResponse(index)
-    if timestamp == MAX_TIMESTAMP:
-        found = log.max_timestamp_offset(max_offset=end)
-    else:
-        found = log.offset_for_timestamp(timestamp, max_offset=end)
+    found = partition.find_newest(end) if timestamp == MAX_TIMESTAMP else partition.find_time(timestamp, end)
     if found is None:
         return ListOffsetsPartitionResponse(index)
     return ListOffsetsPartitionResponse(index, 0, found.timestamp, found.offset, found.leader_epoch)

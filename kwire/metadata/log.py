@@ -77,6 +77,8 @@ class FileMetadataLog:
         try:
             if start == 0:
                 self._append(self._leader_change(now_ms))
+                # One by one, as all later ones: a good batch behind a bad one is never what a crash left.
+                self.log.flush()
             self._append(build_batch([Record(delta, now_ms, None, value) for delta, value in enumerate(values)]))
             self.log.flush()
         except OSError as error:

@@ -1,6 +1,6 @@
 """Ten thousand partitions with three segments each on a limit of 1,024 descriptors: the whole life of a broker.
 
-    python -m kwire.tests.many_partitions FOLDER      the full size, with figures; the tests run a smaller one
+    python -m kwire.tests.many_partitions      the full size, with figures (`make soak`); the tests run a smaller one
 
 The topics are made by a client's AdminClient; records go in and come out by raw requests of many partitions, so that it
 is the broker that is tested and not the patience of a client. `segment.ms` and the records' timestamps make the rolls.
@@ -9,6 +9,7 @@ is the broker that is tested and not the patience of a client. `segment.ms` and 
 from __future__ import annotations
 
 import sys
+import tempfile
 import threading
 import time
 from collections.abc import Iterator
@@ -171,5 +172,6 @@ def value_of(index: int, number: int) -> bytes:
 
 
 if __name__ == "__main__":
-    for line in ManyPartitions(Path(sys.argv[1]), partitions=10_000, descriptors=1024).run().lines():
-        sys.stdout.write(line + "\n")
+    with tempfile.TemporaryDirectory(prefix="kwire-") as scratch:
+        for line in ManyPartitions(Path(scratch), partitions=10_000, descriptors=1024).run().lines():
+            sys.stdout.write(line + "\n")

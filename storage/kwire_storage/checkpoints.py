@@ -43,11 +43,12 @@ def encode_offsets(offsets: Mapping[TopicPartition, int]) -> bytes:
     return _encode_rows(f"{topic} {partition} {offset}" for (topic, partition), offset in sorted(offsets.items()))
 
 
-def decode_offsets(data: bytes) -> dict[TopicPartition, int]:
+def decode_offsets(data: bytes, name: str = "offset checkpoint") -> dict[TopicPartition, int]:
+    """Raises CorruptLogError with the file's name."""
     try:
         return {(topic, int(partition)): int(offset) for topic, partition, offset in _decode_rows(data, 3)}
-    except ValueError as error:
-        raise CorruptLogError(f"offset checkpoint: {error}") from None
+    except (ValueError, CorruptLogError) as error:
+        raise CorruptLogError(f"{name}: {error}") from None
 
 
 def said_offsets(offsets: Mapping[TopicPartition, int]) -> dict[TopicPartition, int]:

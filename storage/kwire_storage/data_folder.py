@@ -109,7 +109,7 @@ class DataFolder:
             listed = set(disk.listdir(""))
 
             def read(name: str) -> dict[TopicPartition, int]:
-                return decode_offsets(disk.read_bytes(name)) if name in listed else {}
+                return decode_offsets(disk.read_bytes(name), name) if name in listed else {}
 
             meta = _read_meta(disk, listed) or _write_meta(disk, MetaProperties(cluster_id, node_id, directory_id))
             if meta.node_id != node_id:

@@ -47,6 +47,15 @@ class CorruptLogError(Exception):
     """Bytes of a log file contradict what was promised of them."""
 
 
+class CorruptRangeError(CorruptLogError):
+    """The offset asked for lies in a range known to be corrupt: `first_offset..end_offset`, without the last."""
+
+    def __init__(self, text: str, first_offset: int, end_offset: int) -> None:
+        super().__init__(text)
+        self.first_offset = first_offset
+        self.end_offset = end_offset
+
+
 class OffsetOutOfRange(Exception):
     """The offset is below the log start or beyond the log end."""
 

@@ -23,17 +23,17 @@ from kwire_protocol.errors import ErrorCode
 from kwire_protocol.kafka_error import KafkaError
 from kwire_protocol.records import BatchHeader, assign, iter_headers, set_log_append_time
 
-from kwire_storage import durability, names, opening, replay, retention, rolling, search, truncation
+from kwire_storage import damage, durability, names, opening, replay, retention, rolling, search, truncation
 from kwire_storage.config import LogConfig
+from kwire_storage.damage import CorruptRange
 from kwire_storage.durability import Flush
 from kwire_storage.epochs import EpochCache
-from kwire_storage.errors import OffsetOutOfRange, StorageError, SyncFailedError
+from kwire_storage.errors import CorruptLogError, CorruptRangeError, OffsetOutOfRange, StorageError, SyncFailedError
 from kwire_storage.files import Disk
 from kwire_storage.markers import apply_batch, decode_marker
 from kwire_storage.producers import ProducerStates
 from kwire_storage.recovery import Recovery
 from kwire_storage.reserve import Reserve
-from kwire_storage.scan import scan_headers
 from kwire_storage.search import TimestampOffset
 from kwire_storage.segment import Segment
 from kwire_storage.slices import LogSlice
@@ -265,7 +265,7 @@ class Log:
         """Whole batches of one segment, from the one that holds `offset`, none of them reaching `max_offset`.
 
         At most `max_bytes`, but with `min_one_batch` the first batch whatever its size. Size 0 when there is nothing to
-        read yet. Raises OffsetOutOfRange outside of log start and log end.
+        read yet. Raises OffsetOutOfRange outside of log start and log end, CorruptLogError where nothing good is left.
         """
         end_offset = self.log_end_offset
         if not self.log_start_offset <= offset <= end_offset:
@@ -278,34 +278,36 @@ class Log:
             segment = self.segments[number]
             segment_end = bases[number + 1] if number + 1 < len(bases) else end_offset
             bound = max_offset if max_offset < segment_end else None
-            found = segment.read(offset, max_bytes, bound, min_one_batch=min_one_batch)
-            if found is not None:
-                return found
-            # A hole at the segment's end: what stood there was compacted away.
+            try:
+                found = segment.read(offset, max_bytes, bound, min_one_batch=min_one_batch)
+                if found is not None:
+                    if found.base_offset > offset and damage.examine_hole(self, segment):
+                        continue
+                    return found
+                # A hole at the segment's end: what stood there was compacted away, or else it is lost.
+                damage.check_end(self, segment, segment_end)
+            except CorruptRangeError:
+                raise
+            except CorruptLogError:
+                if not damage.examine(self, segment):
+                    raise
+                continue
             offset = segment_end
             number += 1
         return LogSlice.empty(offset)
 
     def batches(self, start_offset: int | None = None) -> Iterator[tuple[BatchHeader, LogSlice]]:
-        """Every batch from the one that holds `start_offset` (default: log start) on, for replay."""
-        start = self.log_start_offset if start_offset is None else max(start_offset, self.log_start_offset)
-        for segment, header, position in self.headers_from(start):
-            yield header, LogSlice(segment.file, position, header.size_in_bytes, header.base_offset)
+        """Every batch from the one that holds `start_offset` (default: log start) on; CorruptLogError if any is not."""
+        return replay.batches(self, self.log_start_offset if start_offset is None else start_offset)
 
     def headers_from(self, offset: int) -> Iterator[tuple[Segment, BatchHeader, int]]:
-        """Segment, header and position of every batch that does not end below the offset."""
-        for segment, end_offset in self.segments_from(offset):
-            if segment.base_offset >= self.log_end_offset:
-                break
-            if offset >= end_offset:
-                continue
-            found = segment.locate(offset) if offset > segment.base_offset else (0, 0)
-            if found is None:
-                continue
-            for position, header in scan_headers(segment.file, found[0], segment.size):
-                if header.base_offset >= end_offset:
-                    break
-                yield segment, header, position
+        """Segment, header and position of every batch that does not end below the offset, as far as they are good."""
+        return replay.headers_from(self, offset)
+
+    @property
+    def damage(self) -> list[CorruptRange]:
+        """What is known to be corrupt, in order."""
+        return [it for segment in self.segments for it in segment.damage]
 
     def segments_from(self, offset: int) -> list[tuple[Segment, int]]:
         """The segments that may hold the offset or later ones, each with its end offset."""

@@ -10,7 +10,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from kwire_storage import durability, names, recovery, swap
-from kwire_storage.errors import is_full
+from kwire_storage.errors import CorruptLogError, is_full
 from kwire_storage.segment import Segment
 
 if TYPE_CHECKING:
@@ -27,7 +27,7 @@ def load(log: Log, *, now_ms: int, clean_shutdown: bool, recovery_point: int) ->
     log.segments = [Segment(log.disk, log.path, base, interval, now_ms) for base in log.bases]
     log.log_start_offset = max(log.log_start_offset, log.bases[0])
     if clean_shutdown or not bases:
-        log.log_end_offset = log.recovery_point = _promised_end(log)
+        log.log_end_offset = log.recovery_point = _promised_end(log, recovery_point)
     else:
         log.recovery = recovery.recover(log, recovery_point, now_ms)
         log.recovery_point = min(recovery_point, log.log_end_offset)
@@ -83,11 +83,18 @@ def _make_folder(log: Log) -> None:
             raise
 
 
-def _promised_end(log: Log) -> int:
+def _promised_end(log: Log, recovery_point: int) -> int:
     active = log.active
     if log.snapshot_offsets and log.snapshot_offsets[-1] > active.base_offset:
         return log.snapshot_offsets[-1]
-    return active.last_offset_in_file() + 1 if active.size else active.base_offset
+    if not active.size:
+        return active.base_offset
+    try:
+        return active.last_offset_in_file() + 1
+    except CorruptLogError:
+        active.rebuild()
+        # Offsets that were given out once are not given out again.
+        return max(active.last_offset_in_file() + 1, recovery_point)
 
 
 def _drop_stray_snapshots(log: Log) -> None:

@@ -1,11 +1,17 @@
 """After anything but a clean stop: walking over the segments from the recovery point on.
 
-Everything below the recovery point was synced and is trusted. Of the segment that holds it, and of the later ones, each
-batch is checked (length, CRC-32C, ascending offsets), and indexes, largest timestamps, leader epochs, producers and
-aborted transactions are made anew from what was read. The first bytes that are not a good batch end the log: they are
-cut off with all that follows, later segments included, since what was appended after a loss must not seem to follow
-what was appended before it. A segment that ends before the next one begins has lost its tail, too (the next one's name
-may reach the medium before this one's bytes) unless compaction may have taken it.
+Everything below the recovery point was synced. Of the segment that holds it, and of the later ones, each batch is
+checked (`walk.py`), and indexes, largest timestamps, leader epochs, producers and aborted transactions are made anew
+from what was read.
+
+Behind the recovery point the first bytes that are not a good batch end the log: a power cut loses unsynced sectors in
+any order, and what was appended after a loss must not seem to follow what was appended before it. They are cut off with
+all that follows, later segments included; `Recovery` says whether good batches were among that. A segment that ends
+before the next one begins has lost its tail, too (the next one's name may reach the medium before this one's bytes)
+unless compaction may have taken it.
+
+Below the recovery point nothing is ever cut: what is bad or missing there has rotted, or somebody's hand was in it. It
+is noted (`damage.py`), and the log goes on behind it.
 """
 
 from __future__ import annotations
@@ -13,27 +19,31 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 import attrs
-from kwire_protocol.records import BATCH_HEADER_SIZE, BatchHeader, InvalidBatch, check_batch, read_header
 
-from kwire_storage import durability, replay, truncation
+from kwire_storage import damage, durability, names, replay, rolling, truncation
+from kwire_storage.errors import CorruptLogError
 from kwire_storage.markers import apply_batch, decode_marker
+from kwire_storage.walk import Batch, walk
 
 if TYPE_CHECKING:
     from kwire_storage.log import Log
     from kwire_storage.segment import Segment
 
-_CHUNK_BYTES = 1 << 20
-_MAX_RELATIVE_OFFSET = 2**31 - 1
-
 
 @attrs.frozen
 class Recovery:
-    """What was done, for the operator's eyes."""
+    """What was done, for the operator's eyes.
+
+    `lost_batches` is how many good batches were among what was cut or deleted; they reached up to `lost_end_offset`.
+    """
 
     scanned_bytes: int = 0
     cut_bytes: int = 0
     deleted_segments: int = 0
     reason: str = ""
+    lost_batches: int = 0
+    lost_bytes: int = 0
+    lost_end_offset: int = 0
 
 
 def recover(log: Log, recovery_point: int, now_ms: int) -> Recovery:
@@ -55,65 +65,91 @@ def recover(log: Log, recovery_point: int, now_ms: int) -> Recovery:
         may_have_holes = log.config.compacts or segment.base_offset <= log.cleaned_offset
         if number > first and segment.base_offset > log.log_end_offset and not may_have_holes:
             reason = f"{log.path} has nothing of offsets {log.log_end_offset} to {segment.base_offset - 1}"
-            deleted = len(log.segments) - number
-            break
+            if log.log_end_offset >= recovery_point:
+                deleted = len(log.segments) - number
+                break
+            if not damage.may_have_holes(log, log.segments[number - 1]):
+                damage.missing_end(log.segments[number - 1], log.log_end_offset, segment.base_offset)
         log.log_end_offset = segment.base_offset
-        good, reason = _recover_segment(log, segment)
+        good, reason = _recover_segment(log, number, recovery_point)
         scanned += segment.size
         if good < segment.size:
             cut += segment.size - good
-            segment.file.truncate(good)
-            # Were the cut bytes to come back once the recovery point is past them, they would be taken for records.
-            segment.file.sync()
             deleted = len(log.segments) - number - 1
             break
+    lost = _Lost()
+    if cut or deleted:
+        _cut(log, cut, deleted, lost)
     truncation.delete_newest(log, deleted, now_ms)
     log.leader_epochs.truncate_from_end(log.log_end_offset)
     durability.drop_snapshots_above(log, log.log_end_offset)
     log.is_active = True
-    return Recovery(scanned, cut, deleted, reason)
+    if log.active.damage:
+        # So that what comes now does not stand behind what is corrupt in the same file.
+        rolling.roll(log, now_ms)
+    return Recovery(scanned, cut, deleted, reason, lost.batches, lost.bytes, lost.end_offset)
 
 
-def _recover_segment(log: Log, segment: Segment) -> tuple[int, str]:
+@attrs.define
+class _Lost:
+    """Good batches among what is cut."""
+
+    batches: int = 0
+    bytes: int = 0
+    end_offset: int = 0
+
+
+def _cut(log: Log, cut_bytes: int, deleted: int, lost: _Lost) -> None:
+    """Counts what is lost with the last `deleted` segments and the last bytes of the one before, and cuts these."""
+    kept = len(log.segments) - deleted
+    segment = log.segments[kept - 1]
+    start = segment.size - cut_bytes
+    for doomed, position in [(segment, start), *((it, 0) for it in log.segments[kept:])]:
+        for found in walk(doomed.file, doomed.size, doomed.base_offset, start=position):
+            if isinstance(found, Batch) and found.header.base_offset >= log.log_end_offset:
+                lost.batches += 1
+                lost.bytes += found.header.size_in_bytes
+                lost.end_offset = max(lost.end_offset, found.header.next_offset)
+    if lost.batches and log.config.synced_one_by_one:
+        raise CorruptLogError(
+            f"{segment.path}{names.LOG} is corrupt at {start}: good batches up to offset {lost.end_offset - 1} follow, "
+            "which cannot be what a crash left"
+        )
+    if cut_bytes:
+        file = segment.file
+        file.truncate(start)
+        # Were the cut bytes to come back once the recovery point is past them, they would be taken for records.
+        file.sync()
+
+
+def _recover_segment(log: Log, number: int, recovery_point: int) -> tuple[int, str]:
     """Folds the good batches from the segment's start on; returns where they end and why."""
+    segment = log.segments[number]
+    next_base = log.bases[number + 1] if number + 1 < len(log.bases) else None
+    # A name that is not known to have reached the medium in good order proves nothing.
+    end_offset = next_base if next_base is not None and next_base <= recovery_point else None
     segment.begin_rebuild()
-    file, size = segment.file, segment.size
-    position = 0
-    wanted = _CHUNK_BYTES
-    while position < size:
-        data = memoryview(file.read(position, wanted))
-        at = 0
-        wanted = _CHUNK_BYTES
-        while at < len(data):
-            if len(data) - at < BATCH_HEADER_SIZE and position + len(data) < size:
-                break
-            try:
-                header = read_header(data, at)
-                if at + header.size_in_bytes > len(data) and position + at + header.size_in_bytes <= size:
-                    wanted = max(_CHUNK_BYTES, header.size_in_bytes)
-                    break
-                check_batch(data, header, at)
-                _check_offsets(log, segment, header)
-            except (InvalidBatch, ValueError) as error:
-                return position + at, f"{segment.path} at {position + at}: {error}"
-            _fold(log, segment, header, position + at, data, at)
-            at += header.size_in_bytes
-        position += at
-    return size, ""
+    segment.is_examined = True
+    findings = damage.Findings(segment, max(recovery_point, segment.base_offset) if next_base is None else next_base)
+    good, reason = segment.size, ""
+    for found in findings.walk(end_offset):
+        if isinstance(found, Batch):
+            _fold(log, segment, found)
+        elif log.log_end_offset >= recovery_point:
+            good, reason = found.position, f"{segment.path} at {found.position}: {found.what}"
+            findings.drop_last()
+            break
+    log.log_end_offset = max(findings.note(), log.log_end_offset)
+    if segment.damage:
+        segment.forget_recent()
+    return good, reason
 
 
-def _check_offsets(log: Log, segment: Segment, header: BatchHeader) -> None:
-    if header.base_offset < log.log_end_offset:
-        raise ValueError(f"offset {header.base_offset} where {log.log_end_offset} was to come")
-    if header.last_offset - segment.base_offset > _MAX_RELATIVE_OFFSET:
-        raise ValueError(f"offset {header.last_offset} is too far from the segment's base")
-
-
-def _fold(log: Log, segment: Segment, header: BatchHeader, position: int, data: memoryview, at: int) -> None:
-    base_offset, timestamp = header.base_offset, header.max_timestamp
-    segment.note(base_offset, header.last_offset, position, header.size_in_bytes, header.newest_record_ms)
-    log.log_end_offset = header.last_offset + 1
-    log.leader_epochs.assign(header.partition_leader_epoch, base_offset)
+def _fold(log: Log, segment: Segment, batch: Batch) -> None:
+    header = batch.header
+    segment.note_header(header, batch.position)
+    log.log_end_offset = header.next_offset
+    log.leader_epochs.assign(header.partition_leader_epoch, header.base_offset)
     if header.producer_id >= 0:
-        marker = decode_marker(data, at, header) if header.is_control else None
-        apply_batch(log.producers, segment, header, base_offset, timestamp, marker)
+        marker = decode_marker(batch.data, 0, header) if header.is_control and batch.data is not None else None
+        apply_batch(log.producers, segment, header, header.base_offset, header.max_timestamp, marker)

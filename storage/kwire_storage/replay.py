@@ -1,22 +1,32 @@
-"""The two things that are known of a log beside its records, read when first asked for: leader epochs and producers.
+"""Reading a log from some offset to its end; and the two things that are known of it beside its records.
 
-Both are folds over the batches with a file as a head start.
+Leader epochs and producers are folds over the batches with a file as a head start, read when first asked for.
 """
 
 from __future__ import annotations
 
+import logging
+from collections.abc import Iterator
+from contextlib import suppress
 from typing import TYPE_CHECKING
 
-from kwire_storage import durability
+from kwire_storage import damage, durability, names
 from kwire_storage.checkpoints import decode_epochs
 from kwire_storage.epochs import EpochCache
 from kwire_storage.errors import CorruptLogError
 from kwire_storage.markers import apply_batch, decode_marker
 from kwire_storage.producer_snapshots import decode_snapshot
 from kwire_storage.producers import ProducerStates
+from kwire_storage.slices import LogSlice
 
 if TYPE_CHECKING:
+    from kwire_protocol.records import BatchHeader
+
     from kwire_storage.log import Log
+    from kwire_storage.segment import Segment
+
+
+logger = logging.getLogger(__name__)
 
 
 def load_epochs(log: Log) -> EpochCache:
@@ -24,7 +34,13 @@ def load_epochs(log: Log) -> EpochCache:
         data = log.disk.read_bytes(durability.epochs_path(log))
     except FileNotFoundError:
         return EpochCache()
-    epochs = EpochCache(decode_epochs(data))
+    try:
+        epochs = EpochCache(decode_epochs(data))
+    except CorruptLogError as error:
+        logger.error("%s: %s; leader epochs are taken from the batches", durability.epochs_path(log), error)
+        epochs = EpochCache()
+        for _, header, _ in log.headers_from(log.bases[0]):
+            epochs.assign(header.partition_leader_epoch, header.base_offset)
     epochs.truncate_from_start(log.log_start_offset)
     return epochs
 
@@ -45,6 +61,38 @@ def load_producers(log: Log) -> ProducerStates:
         if header.producer_id >= 0:
             marker = None
             if header.is_control:
-                marker = decode_marker(segment.file.read(position, header.size_in_bytes), 0, header)
+                data = damage.read_batch(log, segment, position, header)
+                if data is None:
+                    continue
+                marker = decode_marker(data, 0, header)
             apply_batch(producers, None, header, header.base_offset, header.max_timestamp, marker)
     return producers
+
+
+def batches(log: Log, start_offset: int) -> Iterator[tuple[BatchHeader, LogSlice]]:
+    """See `Log.batches`."""
+    start = max(start_offset, log.log_start_offset)
+    for segment, end_offset in log.segments_from(start):
+        for position, header in damage.headers(log, segment, start):
+            data = damage.read_batch(log, segment, position, header)
+            damage.refuse(segment, start)
+            if data is None:
+                raise CorruptLogError(f"{segment.path}{names.LOG}: the batch at {position} has a wrong CRC")
+            yield header, LogSlice.of(data, position, header.base_offset)
+        if segment.base_offset < end_offset:
+            damage.check_end(log, segment, end_offset)
+        damage.refuse(segment, start)
+
+
+def headers_from(log: Log, offset: int) -> Iterator[tuple[Segment, BatchHeader, int]]:
+    """See `Log.headers_from`."""
+    for segment, end_offset in log.segments_from(offset):
+        if segment.base_offset >= log.log_end_offset:
+            break
+        if offset >= end_offset:
+            continue
+        with suppress(CorruptLogError):
+            for position, header in damage.headers(log, segment, offset):
+                if header.base_offset >= end_offset:
+                    break
+                yield segment, header, position

@@ -5,9 +5,9 @@ from __future__ import annotations
 from contextlib import suppress
 from typing import TYPE_CHECKING
 
-from kwire_storage import durability, names
+from kwire_storage import damage, durability, names
 from kwire_storage.config import NEVER
-from kwire_storage.errors import StorageError, is_full
+from kwire_storage.errors import CorruptLogError, StorageError, is_full
 from kwire_storage.index import OFFSET_ENTRY_BYTES, TIME_ENTRY_BYTES
 from kwire_storage.segment import Segment
 
@@ -16,7 +16,10 @@ if TYPE_CHECKING:
 
 
 def activate(log: Log, now_ms: int) -> None:
-    """Opens the last segment, creating its file if need be, and folds what its indexes do not tell."""
+    """Opens the last segment, creating its file if need be, and folds what its indexes do not tell.
+
+    Where it is corrupt, or ends before the log does, the log goes on in a new segment: the old one is not touched.
+    """
     if log.failed is not None:
         raise StorageError.of(log.failed, log.path)
     segment = log.active
@@ -26,7 +29,7 @@ def activate(log: Log, now_ms: int) -> None:
         if not segment.size:
             log.name_changes += 1
             segment.created_ms = now_ms
-        segment.activate(log.log_end_offset)
+        end_offset = _end_of(log, segment)
         log.roll_jitter_ms = _draw_jitter(log)
         # Loaded now, every append keeps them up to date; loaded when a segment is full, they would be read from all.
         _ = log.leader_epochs, log.producers
@@ -34,6 +37,34 @@ def activate(log: Log, now_ms: int) -> None:
         log.reserve.note(error)
         raise StorageError.of(error, segment.path) from error
     log.is_active = True
+    if end_offset < log.log_end_offset or segment.damage:
+        _leave(log, segment, end_offset, now_ms)
+
+
+def _end_of(log: Log, segment: Segment) -> int:
+    """Where the last segment's records end; it is ready for appending then. Raises CorruptLogError."""
+    try:
+        end_offset = segment.activate() + 1
+    except CorruptLogError:
+        if not damage.examine(log, segment):
+            raise
+        end_offset = segment.activate() + 1
+    if end_offset > log.log_end_offset:
+        raise CorruptLogError(f"{segment.path}: records up to {end_offset - 1}, the end was to be {log.log_end_offset}")
+    return end_offset
+
+
+def _leave(log: Log, segment: Segment, end_offset: int, now_ms: int) -> None:
+    if segment.size and segment.base_offset == log.log_end_offset:
+        log.is_active = False
+        raise CorruptLogError(f"{segment.path}: bytes that are no batch, where the log's next record has its place")
+    if not any(it.end_offset >= log.log_end_offset for it in segment.damage):
+        damage.missing_end(segment, end_offset, log.log_end_offset)
+    try:
+        roll(log, now_ms)
+    except OSError:
+        log.is_active = False
+        raise
 
 
 def _draw_jitter(log: Log) -> int:
@@ -108,7 +139,7 @@ def roll(log: Log, now_ms: int) -> None:
     segment = Segment(log.disk, log.path, end, log.config.index_interval_bytes, now_ms)
     try:
         durability.write_snapshot(log)
-        segment.activate(end)
+        segment.activate()
         durability.note_written(log, sealed.seal())
     except OSError as error:
         # Later appends go on in the old segment, so a new one must not be found at the next opening.

@@ -22,18 +22,21 @@ _CHUNK_BYTES = 8192
 
 _LARGE_CHUNK_BYTES = 1 << 20
 
-# base offset, batch length, (leader epoch, magic, CRC, attributes), last offset delta
-_PLACE = struct.Struct(">qi11xi")
+# base offset, batch length, (leader epoch), magic, (CRC, attributes), last offset delta
+_PLACE = struct.Struct(">qi4xb6xi")
+_MAGIC = 2
 _LEAST_LENGTH = BATCH_HEADER_SIZE - LENGTH_OVERHEAD
 
 
 def scan_places(file: File, position: int, end: int) -> Iterator[tuple[int, int, int, int]]:
     """(position, base offset, last offset, size) of each batch that begins in `position..end`.
 
-    `position` must be the beginning of a batch. Raises CorruptLogError where no batch can be.
+    `position` must be the beginning of a batch. Raises CorruptLogError where no batch can be: where the header makes no
+    sense, the offsets are not in order, or the batch would end behind `end`.
     """
     data = b""
     origin = position
+    following = 0
     unpack = _PLACE.unpack_from
     while position < end:
         at = position - origin
@@ -41,12 +44,16 @@ def scan_places(file: File, position: int, end: int) -> Iterator[tuple[int, int,
             data = file.read(position, min(_CHUNK_BYTES, end - position))
             origin, at = position, 0
             if len(data) < BATCH_HEADER_SIZE:
-                raise CorruptLogError(f"{len(data)} bytes at position {position} are no batch")
-        base, length, delta = unpack(data, at)
-        if length < _LEAST_LENGTH or delta < 0:
-            raise CorruptLogError(f"no batch at position {position}: length {length}, last offset delta {delta}")
+                raise CorruptLogError(f"{file.path}: {len(data)} bytes at position {position} are no batch")
+        base, length, magic, delta = unpack(data, at)
         size = length + LENGTH_OVERHEAD
+        if base < following or size > end - position or length < _LEAST_LENGTH or delta < 0 or magic != _MAGIC:
+            raise CorruptLogError(
+                f"{file.path}: no batch at position {position}: offset {base}, length {length}, magic {magic}, "
+                f"last offset delta {delta}"
+            )
         yield position, base, base + delta, size
+        following = base + delta + 1
         position += size
 
 
@@ -54,15 +61,22 @@ def scan_headers(file: File, position: int, end: int) -> Iterator[tuple[int, Bat
     """Position and whole header of each batch that begins in `position..end`; raises as `scan_places`."""
     data = b""
     origin = position
+    following = 0
     while position < end:
         at = position - origin
         if at + BATCH_HEADER_SIZE > len(data):
             data = file.read(position, min(_CHUNK_BYTES, end - position))
             origin, at = position, 0
             if len(data) < BATCH_HEADER_SIZE:
-                raise CorruptLogError(f"{len(data)} bytes at position {position} are no batch")
-        header = read_header(data, at)
+                raise CorruptLogError(f"{file.path}: {len(data)} bytes at position {position} are no batch")
+        try:
+            header = read_header(data, at)
+        except InvalidBatch as error:
+            raise CorruptLogError(f"{file.path}: no batch at position {position}: {error}") from error
+        if header[0] < following or header.size_in_bytes > end - position or header.last_offset_delta < 0:
+            raise CorruptLogError(f"{file.path}: no batch at position {position}: {header}")
         yield position, header
+        following = header.next_offset
         position += header.size_in_bytes
 
 

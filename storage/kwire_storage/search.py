@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from kwire_protocol.records import BatchHeader, first_record_at_or_after, max_timestamp_record
 
-from kwire_storage.scan import scan_headers
+from kwire_storage import damage
 from kwire_storage.slices import LogSlice
 from kwire_storage.txn_index import AbortedTxn, overlapping
 
@@ -37,13 +37,14 @@ def offset_for_timestamp(log: Log, timestamp_ms: int, max_offset: int) -> Timest
         if segment.largest_timestamp < timestamp_ms:
             continue
         near = segment.base_offset + segment.time_index.offset_before(timestamp_ms)
-        position = segment.index.position_before(max(near, start_offset) - segment.base_offset)
-        for at, header in scan_headers(segment.file, position, segment.size):
+        for at, header in damage.headers(log, segment, max(near, start_offset)):
             if header.base_offset >= min(max_offset, end_offset):
                 break
             if header.max_timestamp < timestamp_ms or header.last_offset < start_offset:
                 continue
-            batch = segment.file.read(at, header.size_in_bytes)
+            batch = damage.read_batch(log, segment, at, header)
+            if batch is None:
+                continue
             found = first_record_at_or_after(batch, 0, header, timestamp_ms, min_offset=start_offset)
             if found is not None:
                 offset, timestamp = found
@@ -74,40 +75,37 @@ def max_timestamp_offset(log: Log, max_offset: int) -> TimestampOffset | None:
             break
         if best is not None and segment.largest_timestamp <= best[2].max_timestamp:
             continue
-        newest = _newest_batch(segment, log.log_start_offset, max_offset)
+        newest = _newest_batch(log, segment, max_offset)
         if newest is not None and (best is None or newest[1].max_timestamp > best[2].max_timestamp):
             best = segment, *newest
     if best is None:
         return None
     segment, position, header = best
-    found = max_timestamp_record(segment.file.read(position, header.size_in_bytes), 0, header)
+    batch = damage.read_batch(log, segment, position, header)
+    found = None if batch is None else max_timestamp_record(batch, 0, header)
     if found is None:
         return None
     return TimestampOffset(found[1], found[0], header.partition_leader_epoch)
 
 
-def _newest_batch(segment: Segment, start_offset: int, max_offset: int) -> tuple[int, BatchHeader] | None:
-    """The first batch with the largest timestamp in `start_offset..max_offset`."""
+def _newest_batch(log: Log, segment: Segment, max_offset: int) -> tuple[int, BatchHeader] | None:
+    """The first batch with the largest timestamp between the log's start and `max_offset`."""
+    start_offset = log.log_start_offset
     largest = segment.largest_timestamp
     if largest < 0:
         return None
     newest: tuple[int, BatchHeader] | None = None
     # The segment's newest batch is mostly in range; a walk over all of them is for the rest.
-    found = segment.locate(segment.offset_of_max_timestamp)
-    if found is not None:
-        at, header = next(scan_headers(segment.file, found[0], segment.size))
+    for at, header in damage.headers(log, segment, segment.offset_of_max_timestamp):
         in_range = header.base_offset >= start_offset and header.last_offset < max_offset
         # A batch that compaction emptied has kept its timestamp.
         if in_range and header.max_timestamp == largest and header.records_count:
             return at, header
-    for at, header in scan_headers(segment.file, 0, segment.size):
+        break
+    for at, header in damage.headers(log, segment, start_offset):
         if header.base_offset >= max_offset:
             break
-        if (
-            header.last_offset >= start_offset
-            and header.records_count
-            and (newest is None or header.max_timestamp > newest[1].max_timestamp)
-        ):
+        if header.records_count and (newest is None or header.max_timestamp > newest[1].max_timestamp):
             newest = at, header
     return newest if newest is not None and newest[1].max_timestamp >= 0 else None
 

@@ -12,21 +12,26 @@ from __future__ import annotations
 
 from array import array
 from bisect import bisect_left, bisect_right
+from collections.abc import Iterator
+from itertools import chain
 
-from kwire_storage import names
+from kwire_protocol.records import BatchHeader
+
+from kwire_storage import damage, names
+from kwire_storage.damage import Findings, Ranges
 from kwire_storage.errors import CorruptLogError
 from kwire_storage.files import Disk
 from kwire_storage.index import OffsetIndex, TimeIndex
 from kwire_storage.scan import scan_headers, scan_places
 from kwire_storage.segment_files import SegmentFiles
 from kwire_storage.slices import LogSlice
+from kwire_storage.walk import MAX_RELATIVE_OFFSET, Batch
 
 # How many of the newest batches, and of the ends of reads, are remembered: enough for every consumer that keeps up.
 _RECENT_BATCHES = 256
 _READ_ENDS = 64
 # An answer has room for few slices that are larger than this (fetch.max.bytes), and memory for many that are not.
 _COPIED_BYTES = 256 << 10
-_MAX_RELATIVE_OFFSET = 2**31 - 1
 _NO_TIMESTAMP = -1
 
 
@@ -41,11 +46,12 @@ class Segment(SegmentFiles):
         "base_offset",
         "bytes_since_index",
         "created_ms",
-        "file_suffix",
+        "damage",
         "fits_until_ms",
         "fits_until_offset",
         "index_interval_bytes",
         "index_room",
+        "is_examined",
         "max_timestamp",
         "offset_of_max_timestamp",
         "rolling_timestamp",
@@ -54,9 +60,13 @@ class Segment(SegmentFiles):
     def __init__(self, disk: Disk, folder: str, base_offset: int, index_interval_bytes: int, created_ms: int) -> None:
         super().__init__(disk, f"{folder}/{names.offset_name(base_offset, '')}")
         self.base_offset = base_offset
-        self.fits_until_offset = base_offset + _MAX_RELATIVE_OFFSET
+        self.fits_until_offset = base_offset + MAX_RELATIVE_OFFSET
         self.index_interval_bytes = index_interval_bytes
         self.created_ms = created_ms
+        self.damage: Ranges = ()
+        """What of it is known to be corrupt, in order; see `damage.py`."""
+        self.is_examined = False
+        """Whether every batch was checked since the segment was opened."""
         self.reset()
 
     def reset(self) -> None:
@@ -83,14 +93,21 @@ class Segment(SegmentFiles):
         self._index, self._time_index, self._txn_index = OffsetIndex(), TimeIndex(), []
         self.indexes_dirty = True
 
-    def rebuild(self) -> None:
-        """Makes both sparse indexes anew from the batch headers."""
+    def rebuild(self, end_offset: int | None = None) -> None:
+        """Makes both sparse indexes anew from the batches, each of which is checked; what is corrupt is noted.
+
+        `end_offset`, if known, is where the next segment begins.
+        """
         self.reset()
         self._index, self._time_index = OffsetIndex(), TimeIndex()
-        for position, header in scan_headers(self.file, 0, self.size):
-            self.note(header.base_offset, header.last_offset, position, header.size_in_bytes, header.newest_record_ms)
-        self.forget_recent()
         self.indexes_dirty = True
+        self.is_examined = end_offset is not None
+        findings = Findings(self, end_offset)
+        for batch in findings.walk(end_offset):
+            if isinstance(batch, Batch):
+                self.note_header(batch.header, batch.position)
+        self.forget_recent()
+        findings.note()
 
     def save_indexes(self, suffix: str = "") -> list[str]:
         """See `SegmentFiles`; the time index gets its last entry."""
@@ -98,10 +115,10 @@ class Segment(SegmentFiles):
             self.time_index.maybe_append(self.max_timestamp, self.offset_of_max_timestamp - self.base_offset)
         return super().save_indexes(suffix)
 
-    def activate(self, end_offset: int) -> None:
-        """Makes ready for appending: folds the headers after the last index entry.
+    def activate(self) -> int:
+        """Makes ready for appending: folds the headers after the last index entry; returns the last offset there is.
 
-        Raises CorruptLogError when the records go beyond `end_offset`, the end that a clean stop promised.
+        Raises CorruptLogError where something is no batch.
         """
         file = self.file
         index = self.index
@@ -112,18 +129,18 @@ class Segment(SegmentFiles):
         was_dirty, entries = self.indexes_dirty, len(index)
         self.bytes_since_index = 0
         self.forget_recent()
-        if file.size:
-            _, first = next(scan_headers(file, 0, file.size))
+        for _, first in self.headers(0):
             self.rolling_timestamp = first.max_timestamp
+            break
         last_offset = self.base_offset - 1
-        for position, header in scan_headers(file, index.positions[-1] if index.positions else 0, file.size):
+        for position, header in self.headers(index.positions[-1] if index.positions else 0):
             last_offset = header.last_offset
-            if position + header.size_in_bytes > file.size:
-                raise CorruptLogError(f"{self.path}: the last batch is cut short")
-            self.note(header.base_offset, last_offset, position, header.size_in_bytes, header.newest_record_ms)
+            self.note_header(header, position)
+        if self.damage:
+            # Between two of them there may be a range that is to be found by its offsets.
+            self.forget_recent()
         self.indexes_dirty = was_dirty or len(index) != entries or not file.size
-        if last_offset >= end_offset:
-            raise CorruptLogError(f"{self.path}: records up to {last_offset}, the end was to be {end_offset}")
+        return last_offset
 
     def seal(self) -> list[str]:
         """Nothing more will be appended; returns the files written, for whoever must sync them."""
@@ -135,7 +152,7 @@ class Segment(SegmentFiles):
         """The last offset of the last batch, found from the last index entry on; base offset - 1 when empty."""
         last = self.base_offset - 1
         index = self.index
-        for place in scan_places(self.file, index.positions[-1] if index.positions else 0, self.size):
+        for place in self._places(index.positions[-1] if index.positions else 0, self.size):
             last = place[2]
         return last
 
@@ -166,8 +183,11 @@ class Segment(SegmentFiles):
             half = _RECENT_BATCHES // 2
             del recent[:half], self._recent_lasts[:half], self._recent_positions[:half]
 
+    def note_header(self, header: BatchHeader, position: int) -> None:
+        self.note(header.base_offset, header.last_offset, position, header.size_in_bytes, header.newest_record_ms)
+
     def forget_recent(self) -> None:
-        """Nothing more will be appended: what is remembered of the newest batches is not worth its memory."""
+        """Old places are looked for in the file; what is remembered of the newest batches is not worth its memory."""
         del self._recent_bases[:], self._recent_lasts[:], self._recent_positions[:]
         self._read_ends.clear()
 
@@ -176,8 +196,11 @@ class Segment(SegmentFiles):
 
         Synced at once: were the cut bytes to come back behind the recovery point, they would be taken for records.
         """
-        self.file.truncate(size)
-        self.file.sync()
+        file = self.file
+        file.truncate(size)
+        file.sync()
+        self.damage = tuple(it for it in self.damage if it.position < size)
+        self.indexes_dirty = True
         index, time_index = self.index, self.time_index
         index.truncate(size)
         kept = index.offsets[-1] if index.offsets else -1
@@ -187,13 +210,30 @@ class Segment(SegmentFiles):
         self.offset_of_max_timestamp = self.base_offset
         self.rolling_timestamp = None
         self.fits_until_ms = _NO_TIMESTAMP
-        self.activate(_MAX_RELATIVE_OFFSET + self.base_offset + 1)
+        self.activate()
         self.indexes_dirty = True
 
     # -- finding places
 
+    def headers(self, position: int) -> Iterator[tuple[int, BatchHeader]]:
+        """As `scan_headers`, from a batch's beginning to the end; ranges known to be corrupt are left out."""
+        if not self.damage:
+            return scan_headers(self.file, position, self.size)
+        stretches = damage.good_stretches(self.damage, position, self.size)
+        return chain.from_iterable(scan_headers(self.file, start, end) for start, end in stretches)
+
+    def _places(self, position: int, end: int) -> Iterator[tuple[int, int, int, int]]:
+        """As `headers`, for `scan_places`."""
+        if not self.damage:
+            return scan_places(self.file, position, end)
+        stretches = damage.good_stretches(self.damage, position, end)
+        return chain.from_iterable(scan_places(self.file, start, end) for start, end in stretches)
+
     def locate(self, offset: int) -> tuple[int, int] | None:
-        """Position and base offset of the first batch that does not end below the offset; None when all do."""
+        """Position and base offset of the first batch that does not end below the offset; None when all do.
+
+        Raises CorruptRangeError when the offset is in a range known to be corrupt, CorruptLogError when that shows now.
+        """
         bases = self._recent_bases
         if bases and offset >= bases[0]:
             number = bisect_left(self._recent_lasts, offset)
@@ -203,10 +243,17 @@ class Segment(SegmentFiles):
         position = self._read_ends.get(offset)
         if position is not None:
             return position, offset
-        file = self.file
+        if self.damage and (corrupt := damage.holding(self.damage, offset)) is not None:
+            raise corrupt.error()
         start = self.index.position_before(offset - self.base_offset)
-        for position, base, last, _ in scan_places(file, start, file.size):
+        places = self._places(start, self.size)
+        for position, base, last, _ in places:
             if last >= offset:
+                if position == start and start:
+                    raise CorruptLogError(f"{self.path}: at {start} is another batch than the index has")
+                if not self.is_examined:
+                    # Whether this batch is right to say that it has the offset: the one behind knows, too.
+                    next(places, None)
                 if base == offset:
                     self._remember(base, position)
                 return position, base
@@ -228,8 +275,12 @@ class Segment(SegmentFiles):
         start, base = found
         file = self.file
         end = file.size
+        if self.damage:
+            _, end = next(damage.good_stretches(self.damage, start, end))
+            if bound is not None and damage.holding(self.damage, bound) is not None:
+                bound = None  # which is behind this stretch, or at its end
         if bound is not None and (limit := self.locate(bound)) is not None:
-            end = limit[0]
+            end = min(end, limit[0])
         size = end - start
         if size > max_bytes:
             size = self._boundary(start, start + max_bytes, end, min_one_batch) - start
@@ -282,6 +333,8 @@ class Segment(SegmentFiles):
     def first_timestamp_ms(self) -> int:
         """The timestamp of the first batch; -1 where there is none. Looks into the file once, and leaves it closed."""
         if self.rolling_timestamp is None and self.size:
-            file = self._file or self._disk.open_read(self.path + self.file_suffix)
-            self.rolling_timestamp = next(scan_headers(file, 0, self.size))[1].max_timestamp
+            file = self.open_file_or_none or self._disk.open_read(self.records_path)
+            for start, end in damage.good_stretches(self.damage, 0, self.size):
+                self.rolling_timestamp = next(scan_headers(file, start, end))[1].max_timestamp
+                break
         return -1 if self.rolling_timestamp is None else self.rolling_timestamp

@@ -174,7 +174,7 @@ class SegmentFiles:
         assert self._time_index is not None
         return self._index, self._time_index
 
-    def rebuild(self) -> None:
+    def rebuild(self, end_offset: int | None = None) -> None:
         """Makes both sparse indexes anew from the records."""
         raise NotImplementedError
 

@@ -16,21 +16,23 @@ class Readable(Protocol):
 
 
 class CopiedBytes:
-    """Bytes that were read already, seen as a file without a descriptor."""
+    """Bytes of a file, read already from a position on, seen as that file without a descriptor."""
 
-    __slots__ = ("_data",)
+    __slots__ = ("_data", "_origin")
 
-    def __init__(self, data: bytes) -> None:
+    def __init__(self, data: bytes, origin: int) -> None:
         self._data = data
+        self._origin = origin
 
     def read(self, position: int, size: int) -> bytes:
-        return self._data[position : position + size]
+        at = position - self._origin
+        return self._data[at : at + size]
 
     def fileno(self) -> int | None:
         return None
 
 
-_NO_FILE = CopiedBytes(b"")
+_NO_FILE = CopiedBytes(b"", 0)
 
 
 @attrs.define(eq=False)
@@ -51,7 +53,12 @@ class LogSlice:
 
     def copied(self) -> LogSlice:
         """The same without the file."""
-        return LogSlice(CopiedBytes(self.read()), 0, self.size, self.base_offset)
+        return LogSlice.of(self.read(), self.position, self.base_offset)
+
+    @classmethod
+    def of(cls, data: bytes, position: int, base_offset: int) -> LogSlice:
+        """Batches that were read already from that position of their file."""
+        return cls(CopiedBytes(data, position), position, len(data), base_offset)
 
     @classmethod
     def empty(cls, offset: int) -> LogSlice:

@@ -7,7 +7,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from kwire_storage import durability, retention
+from kwire_storage import damage, durability, retention
+from kwire_storage.errors import CorruptLogError
 from kwire_storage.segment import Segment
 
 if TYPE_CHECKING:
@@ -26,7 +27,7 @@ def truncate_to(log: Log, offset: int, now_ms: int) -> None:
     delete_newest(log, sum(base > offset for base in log.bases), now_ms)
     active = log.active
     end_offset = offset
-    found = active.locate(offset)
+    found = _locate(log, active, offset)
     if found is not None:
         position, base_offset = found
         end_offset = min(offset, max(base_offset, active.base_offset))
@@ -37,6 +38,16 @@ def truncate_to(log: Log, offset: int, now_ms: int) -> None:
     log.is_active = True
 
 
+def _locate(log: Log, segment: Segment, offset: int) -> tuple[int, int] | None:
+    """As `Segment.locate`; what is corrupt begins where it begins, and goes as a whole."""
+    try:
+        return segment.locate(offset)
+    except CorruptLogError:
+        damage.examine(log, segment)
+    corrupt = damage.holding(segment.damage, offset)
+    return segment.locate(offset) if corrupt is None else (corrupt.position, corrupt.first_offset)
+
+
 def truncate_fully(log: Log, offset: int, now_ms: int) -> None:
     """See `Log.truncate_fully_and_start_at`."""
     delete_newest(log, len(log.segments), now_ms)
@@ -44,7 +55,7 @@ def truncate_fully(log: Log, offset: int, now_ms: int) -> None:
         durability.remove_snapshot(log, snapshot)
     segment = Segment(log.disk, log.path, offset, log.config.index_interval_bytes, now_ms)
     # The file's name is what remembers the offset, so it is created now.
-    segment.activate(offset)
+    segment.activate()
     log.segments, log.bases = [segment], [offset]
     log.log_start_offset = offset
     _end_at(log, offset)

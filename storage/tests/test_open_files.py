@@ -17,7 +17,7 @@ from kwire_storage.log import Log
 from kwire_storage.memory_disk import MemoryDisk, MemoryFile, TornAppendError
 from kwire_storage.open_files import OpenFiles
 
-from storage.tests.logs import append, bases, open_log, read_all
+from storage.tests.logs import append, bases, end_transaction, open_log, read_all
 
 CONFIG = LogConfig(segment_bytes=500, index_interval_bytes=100)
 
@@ -93,17 +93,48 @@ def test_a_file_that_was_only_put_aside_is_not_opened_again(tmp_path: Path) -> N
 
 
 def test_what_is_being_sent_stays_open(tmp_path: Path) -> None:
-    disk = CountingDisk(tmp_path, 1)
-    first, second = several_logs(disk, 2)
+    disk = CountingDisk(tmp_path, 2)
+    first, second, third = several_logs(disk, 3)
     append(first, 3)
     piece = first.read(0, max_bytes=1000, max_offset=3)
     data = piece.read()
     append(second, 1)
+    append(third, 1)
     assert not first.active.is_open
     assert piece.read() == data
-    assert descriptors_of(tmp_path) == 2
+    assert descriptors_of(tmp_path) == 3
     del piece
-    assert descriptors_of(tmp_path) == 1
+    assert descriptors_of(tmp_path) == 2
+
+
+def test_small_pieces_to_be_sent_hold_no_files_where_these_are_short(tmp_path: Path) -> None:
+    disk = CountingDisk(tmp_path, 3)
+    logs = several_logs(disk, 8)
+    for number, log in enumerate(logs):
+        append(log, number + 1)
+    pieces = [log.read(0, max_bytes=10_000, max_offset=log.log_end_offset) for log in logs]
+    assert descriptors_of(tmp_path) <= 3
+    assert [piece.size for piece in pieces] == [log.active.size for log in logs]
+    assert [piece.read() for piece in pieces] == [log.active.file.read(0, 10_000) for log in logs]
+    large = open_log(disk, path="large-0")
+    large.config = attrs.evolve(large.config, segment_bytes=1 << 30)
+    append(large, 1, size=300_000)
+    assert large.read(0, max_bytes=1 << 20, max_offset=1).file is large.active.file
+
+
+def test_readers_are_told_of_the_same_aborted_transactions_where_files_are_short() -> None:
+    told = []
+    for max_files in (1, 100):
+        log = open_log(MemoryDisk(OpenFiles(max_files)), attrs.evolve(CONFIG, segment_bytes=5000))
+        for number in range(20):
+            append(log, 2, producer_id=1, sequence=2 * number, transactional=True)
+            end_transaction(log, 1, commit=number % 2 == 0)
+        log.roll(0)
+        append(log, 1)
+        pieces = [(at, log.read(at, max_bytes=300, max_offset=log.log_end_offset)) for at in range(0, 60, 3)]
+        told.append([log.aborted_transactions(at, piece) for at, piece in pieces])
+    assert told[0] == told[1]
+    assert 0 < len(told[0][10]) < 10
 
 
 def test_a_deleted_segment_holds_no_file(tmp_path: Path) -> None:

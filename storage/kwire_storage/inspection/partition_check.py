@@ -21,7 +21,7 @@ from kwire_storage.inspection.findings import Finding, Kind, Severity
 from kwire_storage.inspection.layout import Layout, read_layout, read_small
 from kwire_storage.inspection.producers_check import ProducerFold, check_aborted, check_snapshot
 from kwire_storage.inspection.sparse_indexes import OffsetIndexCheck, TimeIndexCheck
-from kwire_storage.inspection.walk import MAX_RELATIVE_OFFSET, Batch, Damage, walk
+from kwire_storage.walk import MAX_RELATIVE_OFFSET, Batch, Damage, walk
 
 Findings = Generator[Finding, None, None]
 Progress = Callable[[int], None]

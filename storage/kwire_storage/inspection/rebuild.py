@@ -16,10 +16,10 @@ from kwire_storage.inspection.copies import Copies
 from kwire_storage.inspection.layout import Layout, read_layout
 from kwire_storage.inspection.partition_check import PartitionContext, Progress
 from kwire_storage.inspection.producers_check import ProducerFold
-from kwire_storage.inspection.walk import Batch, Damage, walk
 from kwire_storage.producer_snapshots import encode_snapshot
 from kwire_storage.segment import Segment
 from kwire_storage.txn_index import encode_aborted
+from kwire_storage.walk import Batch, Damage, walk
 
 
 def rebuild(

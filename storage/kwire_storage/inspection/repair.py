@@ -23,7 +23,7 @@ from kwire_storage.inspection.folder_check import FolderState
 from kwire_storage.inspection.layout import read_layout
 from kwire_storage.inspection.partition_check import PartitionSummary, Progress, no_progress
 from kwire_storage.inspection.rebuild import rebuild
-from kwire_storage.inspection.walk import Damage, walk
+from kwire_storage.walk import Damage, walk
 
 MOST_ROUNDS = 6
 """Cutting, making anew and lowering are three; more means that a repair does not do what it should."""

@@ -2,7 +2,8 @@
 
 A good batch is what recovery takes for one: whole, with the CRC-32C of its bytes, at an offset that ascends. Where none
 stands, the next one is looked for: behind the bad one by its own length, or else at each position that could begin one
-(magic, length and offset fit, and the CRC is right). So one rotten sector costs the batch it is in and no more.
+(magic, length and offset fit, and the CRC is right). So one rotten sector costs the batch it is in and no more. The
+search gives up after checking several times as many bytes as there are; only bytes that were made for it need that.
 
 A batch whose offset is too large cannot be told from one behind a hole, but by what follows. If the next batch stands
 at or below its last offset, though not below what was due, the first of the two is the wrong one. So is a batch
@@ -33,11 +34,12 @@ MAX_RELATIVE_OFFSET = 2**31 - 1
 _CHUNK_BYTES = 1 << 20
 _MAGIC_POSITION = 16
 _CRC_START = 21
+_MOST_CHECKS = 4
 _LEAST_LENGTH = BATCH_HEADER_SIZE - LENGTH_OVERHEAD
 
 
 class Batch(NamedTuple):
-    """A good batch; `data` is the whole of it, None where it is larger than MOST_BATCH_BYTES."""
+    """A good batch; `data` is the whole of it, None where it is larger than `most_batch_bytes`."""
 
     position: int
     header: BatchHeader
@@ -66,14 +68,20 @@ class _Bad(Exception):
 
 
 def walk(
-    file: File, size: int, base_offset: int, next_base: int | None = None, start: int = 0
+    file: File,
+    size: int,
+    base_offset: int,
+    next_base: int | None = None,
+    start: int = 0,
+    *,
+    most_batch_bytes: int = MOST_BATCH_BYTES,
 ) -> Iterator[Batch | Damage]:
     """All of `start..size`, in order and without gaps; `start` must be where a batch begins.
 
     `base_offset` is the segment's, or the least that the batch at `start` may have; `next_base` that of the segment
     behind it. Raises OSError.
     """
-    walker = _Walker(file, size, base_offset + MAX_RELATIVE_OFFSET, next_base)
+    walker = _Walker(file, size, base_offset + MAX_RELATIVE_OFFSET, next_base, most_batch_bytes)
     position, due = start, base_offset
     while position < size:
         try:
@@ -90,11 +98,12 @@ def walk(
 
 
 class _Walker:
-    def __init__(self, file: File, end: int, limit: int, next_base: int | None) -> None:
+    def __init__(self, file: File, end: int, limit: int, next_base: int | None, most_batch_bytes: int) -> None:
         self._file = file
         self._end = end
         self._limit = limit
         self._next_base = limit + 1 if next_base is None else next_base
+        self._most_batch_bytes = most_batch_bytes
         self._data = b""
         self._origin = 0
 
@@ -116,7 +125,7 @@ class _Walker:
         size = header.size_in_bytes
         if position + size > self._end:
             raise _Bad(f"a batch of {size} bytes by its length, where {self._end - position} are left", header)
-        data = self._view(position, size) if size <= MOST_BATCH_BYTES else None
+        data = self._view(position, size) if size <= self._most_batch_bytes else None
         if data is None:
             self._check_large(position, header)
         else:
@@ -193,13 +202,18 @@ class _Walker:
 
     def _next_good(self, position: int, due: int) -> int:
         """Where the next good batch begins; the file's end if there is none."""
-        while position + BATCH_HEADER_SIZE <= self._end:
+        checks_left = _MOST_CHECKS * (self._end - position)
+        while position + BATCH_HEADER_SIZE <= self._end and checks_left >= 0:
             piece = bytes(self._view(position, _CHUNK_BYTES))
             magic_at = piece.find(b"\x02", _MAGIC_POSITION)
             while 0 <= magic_at <= len(piece) - (BATCH_HEADER_SIZE - _MAGIC_POSITION):
                 at = magic_at - _MAGIC_POSITION
-                if self._may_be(piece, at, position, due) and self._is_good(position + at, due):
-                    return position + at
+                if self._may_be(piece, at, position, due):
+                    if self._is_good(position + at, due):
+                        return position + at
+                    checks_left -= int.from_bytes(piece[at + 8 : at + LENGTH_OVERHEAD], "big")
+                    if checks_left < 0:
+                        break
                 magic_at = piece.find(b"\x02", magic_at + 1)
             if len(piece) < BATCH_HEADER_SIZE:
                 break
