@@ -194,7 +194,13 @@ def crashed(data: Path) -> None:
     (data / ".kafka_cleanshutdown").unlink()
 
 
-@pytest.mark.parametrize("stop", [crashed, lambda _data: None], ids=["a crash", "a clean stop"])
+def crashed_early(data: Path) -> None:
+    """Before anything was written down of what is on the medium."""
+    crashed(data)
+    (data / "recovery-point-offset-checkpoint").unlink()
+
+
+@pytest.mark.parametrize("stop", [crashed, crashed_early, lambda _data: None], ids=["late", "early", "clean"])
 @pytest.mark.parametrize("at", [8, 80], ids=["a header", "a record"])
 def test_without_its_metadata_the_broker_does_not_start_and_says_where_it_is_damaged(
     folder: Path, stop: Callable[[Path], None], at: int
@@ -215,8 +221,7 @@ def test_without_its_metadata_the_broker_does_not_start_and_says_where_it_is_dam
 def test_a_torn_end_of_the_metadata_is_what_a_crash_leaves(folder: Path) -> None:
     file = folder / "data" / "__cluster_metadata-0" / FIRST_SEGMENT
     spoil(file, positions(file)[-1] + 8, b"\xff\xfe\xfd")
-    crashed(folder / "data")
-    (folder / "data" / "recovery-point-offset-checkpoint").unlink()
+    crashed_early(folder / "data")
     with started(folder):
         pass
 
@@ -229,8 +234,7 @@ def test_what_a_crash_cost_is_told(tmp_path: Path, caplog: pytest.LogCaptureFixt
     data = tmp_path / "data"
     file = data / "t-0" / FIRST_SEGMENT
     spoil(file, positions(file)[BAD] + 8)
-    crashed(data)
-    (data / "recovery-point-offset-checkpoint").unlink()
+    crashed_early(data)
     with started(tmp_path):
         pass
     told = " ".join(record.getMessage() for record in caplog.records)

@@ -6,73 +6,15 @@ import logging
 
 import attrs
 import pytest
-from kwire_protocol.records import Record, build_batch
+from kwire_protocol.records import build_batch
 from kwire_storage import names
 from kwire_storage.damage import CorruptRange
 from kwire_storage.errors import CorruptLogError, CorruptRangeError
-from kwire_storage.log import Log, LogConfig
+from kwire_storage.log import Log
 from kwire_storage.memory_disk import MemoryDisk
 
-from storage.tests.logs import append, append_bytes, open_log, records
-
-CONFIG = LogConfig(segment_bytes=2000, index_interval_bytes=200, retention_ms=-1)
-
-
-def filled(batches: int = 50, config: LogConfig = CONFIG) -> Log:
-    """Segments 0, 40 and 80; batch n has offsets 2n and 2n + 1, and timestamps of 1000 + 10n and one more."""
-    log = open_log(MemoryDisk(), config)
-    for number in range(batches):
-        content = [Record(delta, 1000 + 10 * number + delta, None, b"x" * 11) for delta in range(2)]
-        append_bytes(log, build_batch(content, producer_id=1, producer_epoch=0, base_sequence=2 * number))
-    return log
-
-
-def path(base: int) -> str:
-    return f"orders-0/{names.offset_name(base, names.LOG)}"
-
-
-def place(batch: int) -> tuple[str, int]:
-    """File and position of the batch with that number."""
-    log = filled()
-    segment = log.segments[log.bases.index(max(base for base in log.bases if base <= 2 * batch))]
-    found = segment.locate(2 * batch)
-    assert found is not None
-    return segment.path + names.LOG, found[0]
-
-
-def overwrite(log: Log, batch: int, at: int, by: bytes) -> None:
-    """Replaces bytes of a batch, counted from its beginning."""
-    file, position = place(batch)
-    data = bytearray(log.disk.read_bytes(file))
-    data[position + at : position + at + len(by)] = by
-    log.disk.write_bytes(file, bytes(data))
-
-
-def reopened(log: Log, *, recovery_point: int | None = None) -> Log:
-    """After a clean stop, or else after a crash with that recovery point."""
-    if recovery_point is None:
-        return open_log(log.disk, log.config)
-    return open_log(log.disk, log.config, clean=False, recovery_point=recovery_point)
-
-
-def readable(log: Log) -> list[int]:
-    """Numbers of the batches that are read at their offsets."""
-    found = []
-    for number in range(log.log_end_offset // 2):
-        try:
-            piece = log.read(2 * number, max_bytes=1, max_offset=log.log_end_offset)
-        except CorruptLogError:
-            continue
-        if piece.base_offset == 2 * number and piece.size:
-            found.append(number)
-    return found
-
-
-def all_but(*missing: int) -> list[int]:
-    return [number for number in range(50) if number not in missing]
-
-
-GARBAGE = b"\xff" * 30
+from storage.tests.damaged import CONFIG, GARBAGE, all_but, filled, overwrite, path, place, readable, reopened
+from storage.tests.logs import append, open_log, records
 
 
 @pytest.fixture
@@ -113,6 +55,7 @@ def test_it_is_told_once(closed: Log, caplog: pytest.LogCaptureFixture) -> None:
     log = reopened(closed)
     for _ in range(3):
         readable(log)
+        log.segments[0].rebuild()
     (told,) = caplog.records
     assert told.levelno == logging.ERROR
     assert "offsets 10 to 11" in told.getMessage()
@@ -157,6 +100,11 @@ def test_a_wrong_offset_is_found_although_no_crc_covers_it(closed: Log) -> None:
         overwrite(closed, 5, 0, (10).to_bytes(8, "big"))
 
 
+def test_a_wrong_magic_is_found_although_no_crc_covers_it(closed: Log) -> None:
+    overwrite(closed, 5, 16, b"\x07")
+    assert readable(reopened(closed)) == all_but(5)
+
+
 def test_bytes_that_were_cut_out_shift_what_follows_and_hide_nothing_else(closed: Log) -> None:
     file, position = place(5)
     data = closed.disk.read_bytes(file)
@@ -164,11 +112,15 @@ def test_bytes_that_were_cut_out_shift_what_follows_and_hide_nothing_else(closed
     assert readable(reopened(closed)) == all_but(5)
 
 
-def test_whole_batches_that_were_cut_out_are_missed(closed: Log) -> None:
-    data = closed.disk.read_bytes(path(0))
-    closed.disk.write_bytes(path(0), data[: place(5)[1]] + data[place(9)[1] :])
-    log = reopened(closed)
-    assert readable(log) == all_but(5, 6, 7, 8)
+@pytest.mark.parametrize("policy", ["delete", "compact"])
+def test_whole_batches_that_were_cut_out_are_missed_and_none_that_a_wrong_index_leads_past(policy: str) -> None:
+    log = filled(config=attrs.evolve(CONFIG, index_interval_bytes=600, cleanup_policy=policy))
+    log.close()
+    data = log.disk.read_bytes(path(0))
+    log.disk.write_bytes(path(0), data[: place(3)[1]] + data[place(6)[1] :])
+    log = reopened(log)
+    assert log.read(16, max_bytes=1, max_offset=100).base_offset == 16
+    assert readable(log) == all_but(3, 4, 5)
 
 
 def test_the_missing_end_of_a_segment_is_missed(closed: Log) -> None:
@@ -261,76 +213,6 @@ def test_a_clean_stop_without_snapshot_gives_no_offset_twice(closed: Log) -> Non
     assert append(log, 1).base_offset == 100
 
 
-# -- after a crash
-
-
-@pytest.mark.parametrize("batch", [3, 25, 45, 49])
-def test_below_the_recovery_point_nothing_is_cut(closed: Log, batch: int) -> None:
-    overwrite(closed, batch, 70, GARBAGE[:5])
-    sizes = [closed.disk.size(path(base)) for base in (0, 40, 80)]
-    log = reopened(closed, recovery_point=100)
-    assert log.recovery is not None
-    assert (log.recovery.cut_bytes, log.recovery.deleted_segments, log.log_end_offset) == (0, 0, 100)
-    assert [log.disk.size(path(base)) for base in (0, 40, 80)] == sizes
-    scanned = batch >= 40
-    assert readable(log) == (all_but(batch) if scanned else all_but())
-    assert append(log, 2).base_offset == 100
-    assert log.read(100, max_bytes=1, max_offset=102).base_offset == 100
-
-
-def test_a_missing_segment_below_the_recovery_point_takes_no_later_one_with_it(closed: Log) -> None:
-    closed.disk.remove(path(40))
-    log = reopened(closed, recovery_point=100)
-    assert log.recovery is not None
-    assert (log.recovery.deleted_segments, log.bases[:2]) == (0, [0, 80])
-    assert readable(log) == all_but(*range(20, 40))
-
-
-def test_behind_the_recovery_point_bad_bytes_end_the_log_and_what_goes_with_them_is_counted(closed: Log) -> None:
-    overwrite(closed, 25, 70, GARBAGE[:5])
-    size = closed.disk.size(path(40))
-    log = reopened(closed, recovery_point=40)
-    recovery = log.recovery
-    assert recovery is not None
-    assert log.log_end_offset == 50
-    assert readable(log) == list(range(25))
-    assert recovery.cut_bytes == size - place(25)[1]
-    assert recovery.deleted_segments == 1
-    assert (recovery.lost_batches, recovery.lost_end_offset) == (24, 100)
-    assert recovery.lost_bytes == 24 * (recovery.cut_bytes // 15)
-
-
-def test_a_torn_tail_is_no_loss_of_good_batches(closed: Log) -> None:
-    overwrite(closed, 49, 70, GARBAGE)
-    log = reopened(closed, recovery_point=40)
-    assert log.recovery is not None
-    assert log.recovery.cut_bytes > 0
-    assert (log.log_end_offset, log.recovery.lost_batches) == (98, 0)
-
-
-def test_damage_below_the_recovery_point_does_not_save_a_torn_tail_behind_it(closed: Log) -> None:
-    overwrite(closed, 42, 70, GARBAGE[:5])
-    overwrite(closed, 48, 70, GARBAGE[:5])
-    log = reopened(closed, recovery_point=90)
-    assert log.recovery is not None
-    assert log.log_end_offset == 96
-    assert (log.recovery.lost_batches, log.recovery.lost_end_offset) == (1, 100)
-    assert readable(log) == [number for number in range(48) if number != 42]
-    assert [it.first_offset for it in log.damage] == [84]
-
-
-def test_a_log_that_is_synced_one_by_one_is_refused_rather_than_cut_in_the_middle(closed: Log) -> None:
-    closed.config = attrs.evolve(CONFIG, synced_one_by_one=True)
-    overwrite(closed, 45, 70, GARBAGE[:5])
-    sizes = [closed.disk.size(path(base)) for base in (0, 40, 80)]
-    with pytest.raises(
-        CorruptLogError, match=rf"{path(80)} is corrupt at {place(45)[1]}: good batches up to offset 99"
-    ):
-        reopened(closed, recovery_point=0)
-    assert [closed.disk.size(path(base)) for base in (0, 40, 80)] == sizes
-    overwrite(closed, 45, 70, b"x" * 5)
-
-
 # -- everybody else who walks over batches
 
 
@@ -373,15 +255,18 @@ def test_a_lost_index_over_a_corrupt_range_is_made_again(closed: Log) -> None:
     assert readable(reopened(log)) == all_but(5)
 
 
-def test_replay_for_those_who_need_everything_stops_at_it(closed: Log) -> None:
-    for at, by in ((8, GARBAGE), (70, GARBAGE[:5])):
-        overwrite(closed, 5, at, by)
-        log = reopened(closed)
-        replay = log.batches()
-        assert [next(replay)[0].base_offset // 2 for _ in range(5)] == list(range(5))
-        with pytest.raises(CorruptLogError, match=path(0)):
-            next(replay)
-        assert [header.base_offset for header, _ in log.batches(12)][:2] == [12, 14]
+@pytest.mark.parametrize(("at", "by"), [(8, GARBAGE), (70, GARBAGE[:5])], ids=["a header", "a record"])
+def test_replay_for_those_who_need_everything_stops_at_it(closed: Log, at: int, by: bytes) -> None:
+    overwrite(closed, 5, at, by)
+    log = reopened(closed)
+    replay = log.batches()
+    assert [next(replay)[0].base_offset // 2 for _ in range(5)] == list(range(5))
+    with pytest.raises(CorruptLogError, match=path(0)):
+        next(replay)
+    assert [header.base_offset for header, _ in log.batches(12)][:2] == [12, 14]
+
+
+def test_replay_for_those_who_need_everything_stops_where_something_is_missing(closed: Log) -> None:
     closed.disk.remove(path(40))
     with pytest.raises(CorruptLogError, match="missing"):
         list(reopened(closed).batches(12))

@@ -19,6 +19,7 @@ from kwire_protocol.records import Record, build_batch, iter_headers
 from kwire_storage.files import Disk, RealDisk
 from kwire_storage.log import Log, LogConfig
 from kwire_storage.memory_disk import MemoryDisk
+from kwire_storage.open_files import OpenFiles
 
 from storage.tests.logs import append_bytes
 
@@ -228,9 +229,21 @@ class RealDiskMachine(LogMachine):
         shutil.rmtree(self.folder, ignore_errors=True)
 
 
+class FewFilesMachine(LogMachine):
+    """One file, and hardly an index, at a time."""
+
+    def open(self, *, clean: bool) -> Log:
+        self.disk.open_files = OpenFiles(1, max_index_bytes=50)
+        return super().open(clean=clean)
+
+
 TestLogInMemory = LogMachine.TestCase
 TestLogInMemory.settings = settings(
     max_examples=150, stateful_step_count=40, deadline=None, suppress_health_check=list(HealthCheck)
+)
+TestLogOnFewFiles = FewFilesMachine.TestCase
+TestLogOnFewFiles.settings = settings(
+    max_examples=50, stateful_step_count=40, deadline=None, suppress_health_check=list(HealthCheck)
 )
 TestLogOnDisk = RealDiskMachine.TestCase
 TestLogOnDisk.settings = settings(

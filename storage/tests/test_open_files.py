@@ -296,6 +296,18 @@ def test_indexes_that_are_in_no_file_yet_stay() -> None:
     assert [disk.size(f"{segment.path}.index") // 8 for segment in log.segments] == entries
 
 
+def test_indexes_that_have_grown_since_they_were_read_stay() -> None:
+    _, log = long_log(OpenFiles(max_index_bytes=300))
+    active = log.active
+    before = len(active.index)
+    while len(active.index) < before + 3:
+        append(log, 2)
+    assert log.active is active
+    for offset in range(0, 400, 7):
+        log.read(offset, max_bytes=1, max_offset=400)
+    assert len(active.index) == before + 3
+
+
 def test_logs_recovered_side_by_side_share_the_bound(tmp_path: Path) -> None:
     disk = CountingDisk(tmp_path, 2)
     for log in several_logs(disk, 8):
