@@ -46,7 +46,8 @@ class Flusher:
         """Whose failure was told, which is tried again."""
         self._numbers = count()
         self._wake = trio.Event()
-        self._limiter = trio.CapacityLimiter(FLUSH_THREADS)
+        self._turns = trio.CapacityLimiter(FLUSH_THREADS)
+        self._threads = trio.CapacityLimiter(FLUSH_THREADS)
 
     def flush_soon(self, gate: FlushGate) -> None:
         """See `FlushDriver`."""
@@ -94,18 +95,20 @@ class Flusher:
             self._running.discard(gate)
 
     async def _flush_once(self, gate: FlushGate) -> None:
-        if gate.closed is not None:
-            self._told.discard(gate)
-            return
-        try:
-            flush = gate.begin()
-            if flush.has_work:
-                await trio.to_thread.run_sync(flush.run, limiter=self._limiter)
-        except (OSError, CorruptLogError) as error:
-            self._failed(gate, error)
-        else:
-            self._told.discard(gate)
-            gate.finish(flush)
+        # Begun when its turn comes: what is collected for a flush holds open files, and a thousand logs may wait.
+        async with self._turns:
+            if gate.closed is not None:
+                self._told.discard(gate)
+                return
+            try:
+                flush = gate.begin()
+                if flush.has_work:
+                    await trio.to_thread.run_sync(flush.run, limiter=self._threads)
+            except (OSError, CorruptLogError) as error:
+                self._failed(gate, error)
+            else:
+                self._told.discard(gate)
+                gate.finish(flush)
 
     def _failed(self, gate: FlushGate, error: OSError | CorruptLogError) -> None:
         if gate.closed is not None:

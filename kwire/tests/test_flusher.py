@@ -16,7 +16,7 @@ from kwire_storage.config import LogConfig
 from kwire_storage.log import Log
 from trio.testing import MockClock, wait_all_tasks_blocked
 
-from kwire.flusher import RETRY_MS, Flusher
+from kwire.flusher import FLUSH_THREADS, RETRY_MS, Flusher
 from kwire.partition import Partition
 from kwire.produce_validation import TopicRules
 from kwire.tests.slots import value_of
@@ -95,6 +95,26 @@ def test_the_loop_goes_on_and_other_logs_are_flushed_while_one_fsync_takes_its_t
         for _ in slots:
             scene.disk.let_sync_end()
         assert [await told(slot) for slot in slots] == [None] * 3
+
+    run(scenario)
+
+
+def test_a_flush_that_waits_for_its_turn_has_not_begun_and_so_holds_no_files() -> None:
+    async def scenario(scene: Scene) -> None:
+        partitions = [scene.partition(index) for index in range(FLUSH_THREADS + 5)]
+        for partition in partitions:
+            append(partition)
+        for _ in range(FLUSH_THREADS):
+            await trio.to_thread.run_sync(scene.disk.wait_for_sync)
+        await wait_all_tasks_blocked()
+        # What comes while a flush waits for its turn is part of it.
+        begun = {path.partition("/")[0] for path in scene.disk.syncs}
+        slots = [append(partition) for partition in partitions if partition.log.path not in begun]
+        scene.disk.holds = False
+        for _ in range(FLUSH_THREADS):
+            scene.disk.let_sync_end()
+        assert [await told(slot) for slot in slots] == [None] * 5
+        assert len(scene.disk.syncs) == len(partitions)
 
     run(scenario)
 

@@ -6,6 +6,7 @@ from collections.abc import Sequence
 
 from kwire_protocol.control_records import build_end_transaction_batch
 from kwire_protocol.records import BatchHeader, Record, build_batch, iter_headers, read_header
+from kwire_storage.errors import CorruptRangeError
 from kwire_storage.files import Disk
 from kwire_storage.log import AppendResult, Log, LogConfig
 
@@ -106,12 +107,21 @@ def header_of(
     )
 
 
-def read_all(log: Log, *, max_bytes: int = 1000) -> list[tuple[int, int]]:
-    """(base offset, last offset) of every batch, found by reading on as a consumer does."""
+def read_all(log: Log, *, max_bytes: int = 1000, past_corrupt: bool = False) -> list[tuple[int, int]]:
+    """(base offset, last offset) of every batch, found by reading on as a consumer does.
+
+    `past_corrupt`: one who seeks past what he is told to be corrupt.
+    """
     found: list[tuple[int, int]] = []
     offset = log.log_start_offset
     while offset < log.log_end_offset:
-        piece = log.read(offset, max_bytes=max_bytes, max_offset=log.log_end_offset)
+        try:
+            piece = log.read(offset, max_bytes=max_bytes, max_offset=log.log_end_offset)
+        except CorruptRangeError as error:
+            if not past_corrupt:
+                raise
+            offset = error.end_offset
+            continue
         assert piece.size, f"nothing to read at {offset}"
         for _, header in iter_headers(piece.read()):
             found.append((header.base_offset, header.last_offset))
