@@ -47,7 +47,7 @@ SYNC_RETRY_S = 0.5
 SYNC_TRIES = 20
 """An exchange of files that has begun is not given up for want of a descriptor."""
 
-SWITCH_INTERVAL_S = 0.0005
+SWITCH_INTERVAL_S = 0.0001
 """So long others wait for the interpreter, at most, while a log is cleaned. Python's own 5 ms would be seen in the
 latency of every request."""
 
