@@ -85,6 +85,8 @@ APIS: dict[int, Api] = dict(
         _api(23, "offset_for_leader_epoch", 2, 4),
         _api(32, "describe_configs", 1, 4),
         _api(33, "alter_configs", 0, 2),
+        _api(34, "alter_replica_log_dirs", 1, 2),
+        _api(35, "describe_log_dirs", 1, 5),
         _api(37, "create_partitions", 0, 3),
         _api(42, "delete_groups", 0, 3),
         _api(44, "incremental_alter_configs", 0, 1),

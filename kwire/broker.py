@@ -2,14 +2,19 @@
 
 from __future__ import annotations
 
+import errno
 import logging
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 
 import attrs
 from kwire_protocol.wire import uuid_to_text
+from kwire_storage import names
 from kwire_storage.config import LogConfig
 from kwire_storage.data_folder import DataFolder
+from kwire_storage.data_folders import Checkpoints, DataFolders, has_owner
+from kwire_storage.errors import StorageError
 from kwire_storage.files import Disk
+from kwire_storage.log_openings import OpeningProgress
 
 from kwire.clock import Clock
 from kwire.config import ServerConfig
@@ -19,6 +24,7 @@ from kwire.fetch_sessions import FetchSessions
 from kwire.flusher import Flusher
 from kwire.groups.service import GroupService
 from kwire.internal_topic import InternalTopic
+from kwire.log_moves.service import LogMoves
 from kwire.metadata.image import Changes, ResourceType
 from kwire.metadata.log import METADATA_TOPIC, METADATA_TOPIC_ID, FileMetadataLog
 from kwire.metadata.service import MetadataService
@@ -31,7 +37,16 @@ METADATA_LOG_CONFIG = LogConfig(retention_ms=-1, retention_bytes=-1, synced_one_
 """The metadata log is the cluster's memory: nothing of it goes by age or size."""
 
 
+RunAll = Callable[[list[Callable[[], None]], Callable[[], str]], None]
+"""Runs tasks, side by side or not, and may tell what the second argument says of the progress."""
+
+
 def _nobody() -> None: ...
+
+
+def _in_turn(tasks: list[Callable[[], None]], progress: Callable[[], str]) -> None:  # noqa: ARG001
+    for task in tasks:
+        task()
 
 
 @attrs.frozen
@@ -49,78 +64,128 @@ class Broker:
     """One node of a cluster; for now the only one. Create it with `Broker.open`."""
 
     clock: Clock
-    folder: DataFolder
+    folders: DataFolders
     metadata: MetadataService
     partitions: PartitionTable
     flusher: Flusher
+    moves: LogMoves
     groups: GroupService
     fetch_sessions: FetchSessions
-    room: DiskRoom
+    rooms: Mapping[str, DiskRoom]
+    """By the path of the data folder."""
     fatal: str | None = None
     """Why the broker cannot go on, once it cannot."""
     on_fatal: Callable[[], None] = _nobody
     """Called when `fatal` is set: whoever runs the broker stops it."""
 
     @classmethod
-    def open(cls, config: ServerConfig, disk: Disk, clock: Clock) -> Broker:
-        """Opens the data on `disk`, and makes it ready if it is new.
+    def open(
+        cls,
+        config: ServerConfig,
+        disks: Disk | Mapping[str, Disk],
+        clock: Clock,
+        *,
+        run_all: RunAll = _in_turn,
+    ) -> Broker:
+        """Opens the data, and makes it ready if it is new.
 
+        `disks` are the data folders, by the paths that `config` has for them; a disk alone stands for the only one.
+        After an unclean stop `run_all` is given the logs to look through, each a task, and what tells of the progress.
         Raises FolderLockedError, StorageError, CorruptLogError.
         """
+        if not isinstance(disks, Mapping):
+            config = attrs.evolve(config, log_dirs=config.log_dirs[:1], metadata_log_dir=config.log_dirs[0])
+            disks = {config.log_dirs[0]: disks}
+        metadata_path = config.metadata_log_dir
+        _check_metadata_folder(config, disks)
         folder = DataFolder.open(
-            disk,
+            disks[metadata_path],
             cluster_id=config.cluster_id or uuid_to_text(clock.uuid()),
             node_id=config.node_id,
             directory_id=clock.uuid(),
-            path=config.log_dir,
+            path=metadata_path,
             draw=clock.draw,
             reserve_bytes=config.kwire_log_reserve_bytes,
         )
         try:
-            return cls._open(config, folder, clock)
+            return cls._open(config, disks, folder, clock, run_all)
         except BaseException:
             folder.abandon()
             raise
 
     @classmethod
-    def _open(cls, config: ServerConfig, folder: DataFolder, clock: Clock) -> Broker:
+    def _open(
+        cls, config: ServerConfig, disks: Mapping[str, Disk], folder: DataFolder, clock: Clock, run_all: RunAll
+    ) -> Broker:
+        now_ms = clock.now_ms()
         if (METADATA_TOPIC, 0) in folder.found:
-            metadata_log = folder.open_log(METADATA_TOPIC, 0, METADATA_LOG_CONFIG, now_ms=clock.now_ms())
+            metadata_log = folder.open_log(METADATA_TOPIC, 0, METADATA_LOG_CONFIG, now_ms=now_ms)
         else:
-            metadata_log = folder.create_log(
-                METADATA_TOPIC, 0, METADATA_TOPIC_ID, METADATA_LOG_CONFIG, now_ms=clock.now_ms()
-            )
+            metadata_log = folder.create_log(METADATA_TOPIC, 0, METADATA_TOPIC_ID, METADATA_LOG_CONFIG, now_ms=now_ms)
         metadata = MetadataService.open(
             config,
             cluster_id=folder.meta.cluster_id,
-            directory_id=folder.meta.directory_id,
             log=FileMetadataLog(metadata_log, config.node_id, clock.now_ms),
             clock=clock,
             check_room=folder.reserve.check_new,
         )
-        flusher = Flusher()
-        partitions = PartitionTable(
-            config.node_id, folder, clock, metadata.topic_values, config.producer_id_expiration_ms, flusher
+        folders = DataFolders.open(
+            {path: disks[path] for path in config.log_dirs},
+            folder,
+            known_ids=metadata.registered_log_dirs,
+            new_id=clock.uuid,
+            draw=clock.draw,
+            reserve_bytes=config.kwire_log_reserve_bytes,
         )
-        partitions.apply(Changes(topics_created=list(metadata.image.topics.values())))
-        partitions.set_strays_aside()
+        try:
+            return cls._assemble(config, metadata, folders, clock, run_all)
+        except BaseException:
+            folders.abandon()
+            raise
+
+    @classmethod
+    def _assemble(
+        cls, config: ServerConfig, metadata: MetadataService, folders: DataFolders, clock: Clock, run_all: RunAll
+    ) -> Broker:
+        _register(metadata, folders)
+        flusher = Flusher()
+        metadata.choose_directories = folders.choose
+        partitions = PartitionTable(
+            config.node_id, folders, clock, metadata.topic_values, config.producer_id_expiration_ms, flusher
+        )
+        for folder in folders:
+            folder.on_failed = partitions.fail_folder
+        moves = LogMoves(folders, partitions, metadata, clock)
+        moves.finish_interrupted()
+        _open_logs(metadata, partitions, run_all)
+        if folders.metadata.failed is not None:
+            raise StorageError.of(folders.metadata.failed, folders.metadata.path)
+        if not folders.online:
+            raise StorageError(errno.EIO, "none of the log folders can be used", ", ".join(config.log_dirs))
         offsets = InternalTopic(CONSUMER_OFFSETS, partitions, clock, metadata.create_topic_by_itself)
         broker = cls(
             clock=clock,
-            folder=folder,
+            folders=folders,
             metadata=metadata,
             partitions=partitions,
             flusher=flusher,
+            moves=moves,
             groups=GroupService(config, offsets, clock),
             fetch_sessions=FetchSessions(
                 config.max_incremental_fetch_session_cache_slots,
                 lambda: int.from_bytes(clock.uuid()[:4], "big") & 0x7FFFFFFF,
             ),
-            room=DiskRoom(folder.path, folder.reserve),
+            rooms={folder.path: DiskRoom(folder.path, folder.reserve) for folder in folders},
         )
-        broker.room.watch()
+        for room in broker.rooms.values():
+            room.watch()
         metadata.watch(broker._follow)
-        folder.on_failed = broker.take_offline
+        for folder in folders:
+            folder.on_failed = broker.take_offline
+        moves.begin_interrupted_anew()
+        misplaced = partitions.misplaced()
+        if misplaced:
+            metadata.move_partitions(misplaced)
         metadata.begin_epochs_behind(partitions.epochs_ahead())
         return broker
 
@@ -147,14 +212,14 @@ class Broker:
             if context.listener_name in broker.endpoints
         ]
 
-    def take_checkpoints(self) -> dict[str, dict[tuple[str, int], int]]:
-        """What the checkpoint files should say and do not say yet, by file; for `folder.write`.
+    def take_checkpoints(self) -> list[tuple[DataFolder, Checkpoints]]:
+        """What the checkpoint files should say and do not say yet, by folder and file; for `DataFolder.write`.
 
         The high watermark of a partition that has no other replica is found again from its log, so while the broker
         runs it is not worth a sync.
         """
         replicated = {(it.topic, it.index): it.high_watermark for it in self.partitions if len(it.replicas) > 1}
-        return self.folder.take_checkpoints(replicated)
+        return self.folders.take_checkpoints(replicated)
 
     def take_offline(self, folder: DataFolder, error: OSError) -> None:
         """The disk of a log folder has failed: its partitions answer KAFKA_STORAGE_ERROR until the broker is restarted.
@@ -164,18 +229,13 @@ class Broker:
         """
         if folder.failed is not None:
             return
-        folder.fail(error)
-        closed = self.partitions.take_offline(folder)
-        log.critical(
-            "the log folder %s is out of service: %s; its %d partitions answer KAFKA_STORAGE_ERROR. "
-            "Look after the disk, then restart the broker: it checks what is there before it serves it",
-            folder.path,
-            error,
-            len(closed),
-        )
+        closed = self.partitions.take_offline(folder, error)
+        self.moves.forget_folder(folder)
         self.groups.forget_partitions(it.index for it in closed if it.topic == CONSUMER_OFFSETS)
-        if (METADATA_TOPIC, 0) in folder.logs:
+        if folder is self.folders.metadata:
             self._end(f"the log folder {folder.path}, which has the metadata log, is out of service: {error}")
+        elif not self.folders.online:
+            self._end(f"no log folder is left: the last one, {folder.path}, is out of service: {error}")
 
     def _end(self, reason: str) -> None:
         if self.fatal is None:
@@ -187,13 +247,11 @@ class Broker:
 
         `run_all` may do the syncs it is given side by side; see `DataFolder.close`.
         """
-        if run_all is None:
-            self.folder.close(self._high_watermarks())
-        else:
-            self.folder.close(self._high_watermarks(), run_all=run_all)
+        self.moves.close()
+        self.folders.close(self._high_watermarks(), run_all=run_all)
 
     def _high_watermarks(self) -> dict[tuple[str, int], int]:
-        return {(it.topic, it.index): it.high_watermark for it in self.partitions}
+        return {(it.topic, it.index): it.high_watermark for it in self.partitions if not it.closed}
 
     def _follow(self, changes: Changes) -> None:
         self.partitions.apply(changes)
@@ -202,4 +260,45 @@ class Broker:
         else:
             self.partitions.reconfigure(name for resource, name in changes.configs if resource == ResourceType.TOPIC)
         for topic in changes.topics_deleted:
+            self.moves.forget_topic(topic.name)
             self.groups.forget_topic(topic.name, topic.topic_id)
+
+
+def _check_metadata_folder(config: ServerConfig, disks: Mapping[str, Disk]) -> None:
+    """Raises StorageError where a broker would begin anew that has been here, under another order of log.dirs."""
+    path = config.metadata_log_dir
+    if disks[path].exists(names.partition_folder(METADATA_TOPIC, 0)):
+        return
+    others = [other for other in config.log_dirs if other != path and has_owner(disks[other])]
+    has_log = [other for other in others if disks[other].exists(names.partition_folder(METADATA_TOPIC, 0))]
+    if others:
+        where = f"{has_log[0]} has it: name that one" if has_log else "name the folder that has it"
+        raise StorageError(
+            errno.ENOENT,
+            f"the metadata log is not here, although {others[0]} is a folder of this broker's; {where} first in "
+            "log.dirs, or in metadata.log.dir",
+            path,
+        )
+
+
+def _register(metadata: MetadataService, folders: DataFolders) -> None:
+    ids = [folder.meta.directory_id for folder in folders.folders]
+    if folders.offline:
+        # One of those that are missing may be among the offline ones, and must not be forgotten.
+        ids += [known for known in metadata.registered_log_dirs if known not in ids]
+    for path, error in folders.offline.items():
+        log.error("the log folder %s cannot be opened and is out of service: %s", path, error)
+    metadata.register(ids)
+
+
+def _open_logs(metadata: MetadataService, partitions: PartitionTable, run_all: RunAll) -> None:
+    topics = list(metadata.image.topics.values())
+    openings = partitions.openings(topics)
+    run_all(
+        [opening.run for opening in openings],
+        lambda: f"looking through the logs after an unclean stop: {OpeningProgress.of(openings)}",
+    )
+    partitions.opened(openings)
+    partitions.apply(Changes(topics_created=topics))
+    partitions.set_strays_aside()
+    partitions.report_unreachable()

@@ -55,6 +55,9 @@ class ServerConfig:
     listeners: tuple[Listener, ...]
     advertised_listeners: tuple[Listener, ...]
     log_dirs: tuple[str, ...]
+    metadata_log_dir: str
+    """metadata.log.dir, or the first of log.dirs."""
+    num_recovery_threads_per_data_dir: int
 
     connections_max_idle_ms: int
     max_connections: int
@@ -72,6 +75,7 @@ class ServerConfig:
     max_request_partition_size_limit: int
     num_partitions: int
     producer_id_expiration_ms: int
+    replica_alter_log_dirs_io_max_bytes_per_second: int
 
     log_flush_offset_checkpoint_interval_ms: int
     log_cleaner_backoff_ms: int
@@ -97,11 +101,6 @@ class ServerConfig:
     transaction_state_log_replication_factor: int
     transaction_state_log_segment_bytes: int
 
-    @property
-    def log_dir(self) -> str:
-        """The folder that everything is in: the first of log.dirs."""
-        return self.log_dirs[0]
-
     @classmethod
     def from_properties(cls, properties: Mapping[str, str]) -> ServerConfig:
         """Raises ConfigError at the first value that is refused."""
@@ -117,6 +116,8 @@ class ServerConfig:
         if read.int("group.min.session.timeout.ms") > read.int("group.max.session.timeout.ms"):
             raise ConfigError("group.min.session.timeout.ms is larger than group.max.session.timeout.ms")
         node_id = _node_id(properties, read)
+        log_dirs = read.names("log.dirs") or read.names("log.dir") or ("./data",)
+        _check_log_dirs(log_dirs)
         return cls(
             # Both names of this node's number, as Kafka describes them, whichever was used.
             properties={**properties, "node.id": str(node_id), "broker.id": str(node_id)},
@@ -128,7 +129,9 @@ class ServerConfig:
             broker_rack=read.optional_text("broker.rack"),
             listeners=listeners,
             advertised_listeners=advertised,
-            log_dirs=read.names("log.dirs") or read.names("log.dir") or ("./data",),
+            log_dirs=log_dirs,
+            metadata_log_dir=read.optional_text("metadata.log.dir") or log_dirs[0],
+            num_recovery_threads_per_data_dir=read.int("num.recovery.threads.per.data.dir"),
             connections_max_idle_ms=read.int("connections.max.idle.ms"),
             max_connections=read.int("max.connections"),
             max_connections_per_ip=read.int("max.connections.per.ip"),
@@ -144,6 +147,7 @@ class ServerConfig:
             max_request_partition_size_limit=read.int("max.request.partition.size.limit"),
             num_partitions=read.int("num.partitions"),
             producer_id_expiration_ms=read.int("producer.id.expiration.ms"),
+            replica_alter_log_dirs_io_max_bytes_per_second=read.int("replica.alter.log.dirs.io.max.bytes.per.second"),
             log_flush_offset_checkpoint_interval_ms=read.int("log.flush.offset.checkpoint.interval.ms"),
             log_cleaner_backoff_ms=read.int("log.cleaner.backoff.ms"),
             log_cleaner_dedupe_buffer_size=read.int("log.cleaner.dedupe.buffer.size"),
@@ -209,6 +213,12 @@ class _Reader:
         return value or ()
 
 
+def _check_log_dirs(paths: tuple[str, ...]) -> None:
+    for path in paths:
+        if paths.count(path) > 1:
+            raise ConfigError(f"log.dirs names {path} more than once: leave the others out")
+
+
 def _node_id(properties: Mapping[str, str], read: _Reader) -> int:
     node_id, broker_id = read.int("node.id"), read.int("broker.id")
     if "broker.id" not in properties or broker_id < 0:
@@ -219,12 +229,12 @@ def _node_id(properties: Mapping[str, str], read: _Reader) -> int:
 
 
 def load_config(
-    text: str = "", *, settings: Iterable[str] = (), listen: Iterable[str] = (), data_dir: str | None = None
+    text: str = "", *, settings: Iterable[str] = (), listen: Iterable[str] = (), data_dirs: Iterable[str] = ()
 ) -> ServerConfig:
     """The configuration that a server.properties text and the command line's flags give together.
 
-    `settings` are `name=value`, `listen` are `host:port` (port 0: any free one) or `NAME://host:port`. Warns of names
-    that have no effect. Raises ConfigError.
+    `settings` are `name=value`, `listen` are `host:port` (port 0: any free one) or `NAME://host:port`; `data_dirs`
+    are whole paths, commas included. Warns of names that have no effect. Raises ConfigError.
     """
     properties = parse_properties(text)
     for setting in settings:
@@ -235,12 +245,15 @@ def load_config(
     addresses = list(listen)
     if addresses:
         _listen_on(addresses, properties)
-    if data_dir is not None:
-        properties["log.dirs"] = data_dir
+    folders = tuple(data_dirs)
+    if folders:
+        properties["log.dirs"] = ",".join(folders)
     config = ServerConfig.from_properties(properties)
-    if data_dir is not None:
-        # Whole, even where it contains a comma.
-        config = attrs.evolve(config, log_dirs=(data_dir,))
+    if folders:
+        _check_log_dirs(folders)
+        config = attrs.evolve(
+            config, log_dirs=folders, metadata_log_dir=properties.get("metadata.log.dir") or folders[0]
+        )
     for warning in _warnings(config):
         log.warning("%s", warning)
     return config
@@ -277,6 +290,4 @@ def _warnings(config: ServerConfig) -> list[str]:
         warnings.append(f"these configurations have no effect in kwire: {', '.join(without_effect)}")
     if unknown:
         warnings.append(f"these configurations are not known: {', '.join(map(repr, unknown))}")
-    if len(config.log_dirs) > 1:
-        warnings.append(f"log.dirs names several folders, of which kwire uses only the first: {config.log_dir}")
     return warnings

@@ -14,6 +14,7 @@ from collections.abc import Callable
 from typing import Protocol
 
 import attrs
+from kwire_protocol.errors import ErrorCode
 from kwire_protocol.kafka_error import KafkaError
 from kwire_storage.config import NEVER
 from kwire_storage.durability import Flush
@@ -118,6 +119,14 @@ class FlushGate:
         waiting, self._waiting = self._waiting, []
         for _, slot in waiting:
             slot.set(error)
+
+    def release(self) -> None:
+        """All of it is durable in another log, which has taken the place of this one, and a gate of its own."""
+        self.held_from = NEVER
+        waiting, self._waiting = self._waiting, []
+        for _, slot in waiting:
+            slot.set(None)
+        self.closed = KafkaError(ErrorCode.NOT_LEADER_OR_FOLLOWER)
 
     def close(self, reason: KafkaError) -> None:
         """The partition is gone, or its disk: who waits is told so."""

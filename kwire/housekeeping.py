@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Awaitable, Callable
+from functools import partial
 from typing import TYPE_CHECKING
 
 import trio
@@ -52,20 +53,18 @@ async def _every(interval_ms: int, chore: Callable[[], Awaitable[object]]) -> No
 
 
 async def _checkpoints(broker: Broker) -> None:
-    folder = broker.folder
-    if folder.failed is None:
-        broker.room.look()
-    checkpoints = broker.take_checkpoints()
-    if checkpoints:
-        await _in_thread(broker, folder, lambda: folder.write(checkpoints))
+    for folder in list(broker.folders):
+        broker.rooms[folder.path].look()
+    for folder, checkpoints in broker.take_checkpoints():
+        await _in_thread(broker, folder, partial(folder.write, checkpoints))
 
 
 async def remove_deleted(broker: Broker) -> None:
     """Removes the files of deleted topics, and those of deleted segments whose time has come."""
-    folder = broker.folder
-    deleted = folder.take_deleted(broker.clock.now_ms())
-    if deleted is not None:
-        await _in_thread(broker, folder, lambda: folder.remove(deleted))
+    for folder in list(broker.folders):
+        deleted = folder.take_deleted(broker.clock.now_ms())
+        if deleted is not None:
+            await _in_thread(broker, folder, partial(folder.remove, deleted))
 
 
 async def _in_thread(broker: Broker, folder: DataFolder, work: Callable[[], object]) -> None:

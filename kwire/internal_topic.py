@@ -52,6 +52,10 @@ class InternalTopic:
             except KafkaError as error:
                 raise KafkaError(ErrorCode.COORDINATOR_NOT_AVAILABLE, error.message) from error
 
+    def is_offline(self, index: int) -> bool:
+        """Whether the log folder of partition `index` is out of service."""
+        return self._partition(index).closed
+
     def append(self, index: int, records: Sequence[KeyedRecord]) -> int:
         """Appends `records` as one batch to partition `index`; returns its base offset.
 

@@ -83,7 +83,12 @@ class LogCleaner:
         count = 0
         tried: set[Partition] = set()
         while (partition := await self._dirtiest(tried)) is not None:
-            if await self._clean(partition):
+            partition.is_cleaning = True
+            try:
+                is_clean = await self._clean(partition)
+            finally:
+                partition.is_cleaning = False
+            if is_clean:
                 count += 1
             else:
                 tried.add(partition)
@@ -116,6 +121,8 @@ class LogCleaner:
         """What to clean of a partition now."""
         if partition.closed or partition.log.failed is not None:
             return None
+        if self.broker.moves.find(partition.topic, partition.index) is not None:
+            return None  # As in Kafka: it is cleaned where it goes to.
         # Cleaning needs room before it makes any, and what is left on a full disk is not for that.
         if partition.log.reserve.is_out:
             return None

@@ -15,7 +15,7 @@ import attrs
 from kwire_protocol.errors import ErrorCode
 from kwire_protocol.kafka_error import KafkaError
 from kwire_protocol.records import BatchHeader, InvalidBatch
-from kwire_protocol.wire import Uuid
+from kwire_protocol.wire import NULL_UUID, Uuid
 from kwire_storage.config import LogConfig
 from kwire_storage.errors import CorruptLogError, is_passing
 from kwire_storage.log import AppendResult, Log, LogSlice, TimestampOffset
@@ -55,10 +55,14 @@ class Partition:
     leader_epoch: int = 0
     replicas: list[int] = attrs.field(factory=list)
     isr: list[int] = attrs.field(factory=list)
+    directory_id: Uuid = NULL_UUID
+    """The log folder that the metadata say this node's replica is in."""
     high_watermark: int = 0
     waiters: set[ParkedFetch] = attrs.field(factory=set)
     closed: bool = False
     """Set when the topic is deleted or the log's folder is offline: a parked fetch that wakes must not read on."""
+    is_cleaning: bool = False
+    """Whether the log is being compacted: until that is over it stays where it is."""
     refusal: ErrorCode = ErrorCode.NOT_LEADER_OR_FOLLOWER
     """What is answered when this node does not lead the partition, or does so no longer."""
     flush_gate: FlushGate = attrs.field(init=False)
@@ -209,6 +213,15 @@ class Partition:
         self.closed = True
         self.flush_gate.close(KafkaError(self.refusal))
         self._wake()
+
+    def replace_log(self, log: Log) -> None:
+        """The same records are in another log folder now."""
+        assert log.log_end_offset == log.recovery_point == self.log.log_end_offset, "nothing is lost on the way"
+        log.config = self.log.config
+        self.log = log
+        self.flush_gate.release()
+        self.flush_gate = FlushGate(log, self.flush_driver, self._advance_high_watermark)
+        self._advance_high_watermark()
 
     def take_offline(self) -> None:
         """The folder of the log is out of service: so is the partition, until the next start."""

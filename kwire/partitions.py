@@ -2,10 +2,14 @@
 
 This table is the metadata image turned into logs: it is told what changed (`apply`) and opens, configures and deletes
 logs accordingly. Handlers find partitions here and nowhere else.
+
+The metadata say in which log folder a partition is (PartitionRecord.directories, KIP-858). One whose folder is not in
+service is there all the same and answers KAFKA_STORAGE_ERROR: begun anew in another folder it would be empty.
 """
 
 from __future__ import annotations
 
+import errno
 import logging
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import TYPE_CHECKING
@@ -13,12 +17,16 @@ from typing import TYPE_CHECKING
 import attrs
 from kwire_protocol.errors import ErrorCode
 from kwire_protocol.kafka_error import KafkaError
-from kwire_protocol.wire import Uuid
+from kwire_protocol.wire import NULL_UUID, Uuid
+from kwire_storage import names
 from kwire_storage.config import LogConfig
 from kwire_storage.data_folder import DataFolder
-from kwire_storage.errors import CorruptLogError
+from kwire_storage.data_folders import DataFolders
+from kwire_storage.errors import CorruptLogError, StorageError, is_passing
 from kwire_storage.log import Log
+from kwire_storage.log_openings import LogOpening
 from kwire_storage.recovery import Recovery
+from kwire_storage.surroundings import Surroundings
 
 from kwire.clock import Clock
 from kwire.configs.definition import Value
@@ -33,6 +41,9 @@ log = logging.getLogger(__name__)
 
 TopicRef = str | Uuid
 """The topic as a client names it: by name, or by id (from Produce and Fetch v13 on)."""
+
+MOST_NAMED = 10
+"""Partitions that a log line names; of more it tells the number."""
 
 
 def _tell_of_loss(topic: str, index: int, opened: Log, recovery: Recovery) -> None:
@@ -62,7 +73,7 @@ class PartitionTable:
     """`topic_values(name)` is a topic's effective configuration, by Kafka's names."""
 
     node_id: int
-    folder: DataFolder
+    folders: DataFolders
     clock: Clock
     topic_values: Callable[[str], Mapping[str, Value]]
     producer_id_expiration_ms: int
@@ -84,6 +95,67 @@ class PartitionTable:
         if not 0 <= index < len(partitions):
             raise KafkaError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
         return partitions[index]
+
+    def folder_of(self, partition: Partition) -> DataFolder | None:
+        """The folder that has the partition's log; None when that was out of service from the start."""
+        key = partition.topic, partition.index
+        return next((it for it in self.folders.folders if it.logs.get(key) is partition.log), None)
+
+    # -- at the start
+
+    def openings(self, topics: Iterable[TopicImage]) -> list[LogOpening]:
+        """The logs that must be looked through, since their folders were not closed cleanly; the largest first.
+
+        Run them, in whatever order and threads, and hand them to `opened` before the first `apply`, which opens the
+        other logs by itself.
+        """
+        openings = []
+        now_ms = self.clock.now_ms()
+        for topic in topics:
+            config = self._log_config(self.topic_values(topic.name))
+            for index in range(len(topic.partitions)):
+                folder = self.folders.find(topic.name, index)
+                if folder is None or folder.clean_shutdown or folder.failed is not None:
+                    continue
+                if self._is_of_another_topic(folder, topic, index):
+                    continue
+                opening = LogOpening(folder, topic.name, index, config, now_ms)
+                opening.measure()
+                openings.append(opening)
+        openings.sort(key=lambda opening: -opening.size_in_bytes)
+        return openings
+
+    def opened(self, openings: Iterable[LogOpening]) -> None:
+        """Takes the folders out of service whose logs could not be opened. Raises CorruptLogError, OSError."""
+        for opening in openings:
+            error = opening.error
+            if error is not None:
+                if not isinstance(error, OSError) or is_passing(error):
+                    raise error
+                opening.folder.on_failed(opening.folder, error)
+
+    def misplaced(self) -> dict[tuple[Uuid, int], Uuid]:
+        """Partitions that are in another folder than the metadata say, by topic id and index, with its directory id."""
+        found = {}
+        for folder in self.folders.online:
+            for name, index in folder.logs:
+                partitions = self.by_name.get(name, ())
+                if index < len(partitions) and partitions[index].directory_id != folder.meta.directory_id:
+                    found[partitions[index].topic_id, index] = folder.meta.directory_id
+        return found
+
+    def report_unreachable(self) -> None:
+        """Tells which partitions are out of service because of a folder that could not be opened."""
+        lost = [f"{it.topic}-{it.index}" for it in self if it.closed and self.folder_of(it) is None]
+        if lost:
+            log.error(
+                "%d partitions are in log folders that are not in service, and answer KAFKA_STORAGE_ERROR: %s. "
+                "Bring the folders back and restart the broker, or delete the topics",
+                len(lost),
+                ", ".join(lost[:MOST_NAMED]) + (", ..." if len(lost) > MOST_NAMED else ""),
+            )
+
+    # -- changes
 
     def apply(self, changes: Changes) -> None:
         """Makes the logs follow the metadata: what the image has after `changes` is what stands here afterwards."""
@@ -113,32 +185,80 @@ class PartitionTable:
         partitions = self.by_ref[topic.topic_id]
         now_ms = self.clock.now_ms()
         for index in indexes:
-            log = self._open_log(topic, index, config, now_ms)
-            partition = Partition(topic.name, topic.topic_id, index, log, self.node_id, rules, self.flush_driver)
+            opened = self._open_log(topic, index, config, now_ms)
+            partition = Partition(topic.name, topic.topic_id, index, opened, self.node_id, rules, self.flush_driver)
+            if opened.failed is not None:
+                partition.take_offline()
             partitions.append(partition)
             self._lead(partition, topic)
 
     def _open_log(self, topic: TopicImage, index: int, config: LogConfig, now_ms: int) -> Log:
-        folder = self.folder
-        if (topic.name, index) not in folder.found:
-            return folder.create_log(topic.name, index, topic.topic_id, config, now_ms=now_ms)
-        known_id = self._known_id(topic, index)
-        if known_id not in (topic.topic_id, None):
-            # Of a topic that had the same name: the broker died before it could remove it.
-            self._set_aside(topic.name, index)
-            return folder.create_log(topic.name, index, topic.topic_id, config, now_ms=now_ms)
-        opened = folder.open_log(topic.name, index, config, now_ms=now_ms)
-        if known_id is None:
-            folder.set_topic_id(topic.name, index, topic.topic_id)
+        """The partition's log, or one that is unreachable where its folder is not in service."""
+        folder = self.folders.find(topic.name, index)
+        try:
+            if folder is not None and folder.failed is not None:
+                raise StorageError.of(folder.failed, folder.path)
+            if folder is not None and self._is_of_another_topic(folder, topic, index):
+                # Of a topic that had the same name: the broker died before it could remove it.
+                self._set_aside(folder, topic.name, index)
+                folder = None
+            if folder is None:
+                folder = self._folder_for_new(topic.partitions[index].directory_of(self.node_id))
+                return folder.create_log(topic.name, index, topic.topic_id, config, now_ms=now_ms)
+            opened = folder.logs.get((topic.name, index))
+            if opened is None:
+                opened = folder.open_log(topic.name, index, config, now_ms=now_ms)
+            if self._known_id(folder, topic.name, index) is None:
+                folder.set_topic_id(topic.name, index, topic.topic_id)
+        except OSError as error:
+            if is_passing(error):
+                raise
+            if folder is not None:
+                folder.on_failed(folder, error)
+            return self._unreachable(names.partition_folder(topic.name, index), config, error)
         if opened.recovery is not None and (opened.recovery.cut_bytes or opened.recovery.deleted_segments):
             _tell_of_loss(topic.name, index, opened, opened.recovery)
         return opened
 
-    def take_offline(self, folder: DataFolder) -> list[Partition]:
-        """The folder is out of service, and with it the partitions whose logs it has: these are returned."""
+    def _unreachable(self, path: str, config: LogConfig, error: OSError) -> Log:
+        """Stands for a log whose folder is out of service: it has failed, and no file of it is touched."""
+        log = Log(self.folders.metadata.disk, path, config, 0, Surroundings())
+        log.failed = error
+        return log
+
+    def _folder_for_new(self, directory_id: Uuid) -> DataFolder:
+        """Raises StorageError when the folder that was chosen for the partition is not in service."""
+        if directory_id == NULL_UUID:
+            [directory_id] = self.folders.choose(1)
+        folder = self.folders.with_id(directory_id)
+        if folder is None:
+            raise StorageError(errno.ENODEV, f"the log folder with directory.id {directory_id.hex()} is not in service")
+        return folder
+
+    def _is_of_another_topic(self, folder: DataFolder, topic: TopicImage, index: int) -> bool:
+        if (topic.name, index) in folder.logs:
+            return False
+        return self._known_id(folder, topic.name, index) not in (topic.topic_id, None)
+
+    def fail_folder(self, folder: DataFolder, error: OSError) -> None:
+        """As `take_offline`, for whoever does not ask which partitions went with it."""
+        self.take_offline(folder, error)
+
+    def take_offline(self, folder: DataFolder, error: OSError) -> list[Partition]:
+        """Takes the folder out of service, and with it the partitions whose logs it has; these are returned."""
+        if folder.failed is not None:
+            return []
+        folder.fail(error)
         lost = [it for it in self if folder.logs.get((it.topic, it.index)) is it.log]
         for partition in lost:
             partition.take_offline()
+        log.critical(
+            "the log folder %s is out of service: %s; its %d partitions answer KAFKA_STORAGE_ERROR. "
+            "Look after the disk, then restart the broker: it checks what is there before it serves it",
+            folder.path,
+            error,
+            len(folder.partitions - {(names.CLUSTER_METADATA, 0)}),
+        )
         return lost
 
     def epochs_ahead(self) -> dict[tuple[Uuid, int], int]:
@@ -146,44 +266,46 @@ class PartitionTable:
         return {
             (partition.topic_id, partition.index): latest
             for partition in self
-            if (latest := partition.log.leader_epochs.latest) > partition.leader_epoch
+            if not partition.closed and (latest := partition.log.leader_epochs.latest) > partition.leader_epoch
         }
 
-    def _known_id(self, topic: TopicImage, index: int) -> Uuid | None:
+    @staticmethod
+    def _known_id(folder: DataFolder, topic: str, index: int) -> Uuid | None:
         """The topic id that the partition's folder tells, if it does."""
         try:
-            return self.folder.topic_id(topic.name, index)
+            return folder.topic_id(topic, index)
         except CorruptLogError as error:
-            log.error("%s-%d: %s; the folder is taken for the topic's by its name", topic.name, index, error)
+            log.error("%s-%d: %s; the folder is taken for the topic's by its name", topic, index, error)
             return None
 
     def set_strays_aside(self) -> None:
         """Renames the folders of partitions that no topic of the metadata has; nothing of them is removed."""
-        for name, index in sorted(self.folder.found - self.folder.logs.keys()):
-            self._set_aside(name, index)
+        for folder in self.folders:
+            for name, index in sorted(folder.found - folder.logs.keys()):
+                self._set_aside(folder, name, index)
 
-    def _set_aside(self, name: str, index: int) -> None:
-        kept_as = self.folder.set_aside(name, index, self.clock.uuid())
+    def _set_aside(self, folder: DataFolder, name: str, index: int) -> None:
+        kept_as = folder.set_aside(name, index, self.clock.uuid())
         log.warning("no topic of the metadata has the folder %s-%d; it is kept as %s", name, index, kept_as)
 
     def _delete(self, topic: TopicImage) -> None:
         del self.by_name[topic.name], self.by_ref[topic.name]
         for partition in self.by_ref.pop(topic.topic_id):
             partition.close()
-            self._delete_log(topic, partition.index)
+            self._delete_log(partition)
 
-    def _delete_log(self, topic: TopicImage, index: int) -> None:
-        folder = self.folder
-        if folder.failed is not None:
-            return  # The next start finds a folder that no topic has.
+    def _delete_log(self, partition: Partition) -> None:
+        folder = self.folder_of(partition)
+        if folder is None or folder.failed is not None:
+            return  # The start that has the folder again finds a partition that no topic has.
         try:
-            folder.delete_log(topic.name, index, self.clock.uuid())
+            folder.delete_log(partition.topic, partition.index, self.clock.uuid())
         except OSError as error:
             folder.on_failed(folder, error)
 
-    @staticmethod
-    def _lead(partition: Partition, topic: TopicImage) -> None:
+    def _lead(self, partition: Partition, topic: TopicImage) -> None:
         registered = topic.partitions[partition.index]
+        partition.directory_id = registered.directory_of(self.node_id)
         partition.lead(
             leader_id=registered.leader,
             leader_epoch=registered.leader_epoch,

@@ -10,12 +10,15 @@ from __future__ import annotations
 import gc
 import ipaddress
 import logging
+import os
 import signal
-from collections.abc import Awaitable, Callable
-from concurrent.futures import ThreadPoolExecutor
+from collections.abc import Awaitable, Callable, Mapping
+from concurrent.futures import FIRST_EXCEPTION, ThreadPoolExecutor, wait
+from functools import partial
 
+import attrs
 import trio
-from kwire_storage.errors import CorruptLogError, FolderLockedError, StorageError
+from kwire_storage.errors import CorruptLogError, FolderLockedError
 from kwire_storage.files import Disk, RealDisk
 
 import kwire
@@ -32,6 +35,10 @@ SYNC_THREADS = 32
 """At a stop. They wait for the disk, which takes what waits together; more of them make the stop quicker."""
 
 
+PROGRESS_INTERVAL_S = 1.0
+"""How often a start that takes long says how far it has come."""
+
+
 class StartError(Exception):
     """The broker cannot start; the text says why and what to do."""
 
@@ -40,22 +47,50 @@ class BrokerEnded(Exception):
     """The broker cannot go on, and has ended; the text says why."""
 
 
-def open_broker(config: ServerConfig, disk: Disk, clock: Clock) -> Broker:
-    """Opens the data on `disk`. Raises StartError."""
+def open_broker(config: ServerConfig, disks: Disk | Mapping[str, Disk], clock: Clock) -> Broker:
+    """Opens the data on `disks`; see `Broker.open`. Raises StartError."""
+    folder = config.metadata_log_dir
+    threads = config.num_recovery_threads_per_data_dir * len(config.log_dirs)
     try:
-        return Broker.open(config, disk, clock)
+        return Broker.open(config, disks, clock, run_all=partial(_with_progress, threads))
     except FolderLockedError as error:
         raise StartError(
-            f"another broker is using the data folder {config.log_dir}: "
-            "stop it, or choose another folder with --data-dir"
+            f"another broker is using the data folder {folder}: stop it, or choose another folder with --data-dir"
         ) from error
     except CorruptLogError as error:
         raise StartError(
-            f"the data in {config.log_dir} is damaged, and the broker cannot do without it: {error}. "
+            f"the data in {folder} is damaged, and the broker cannot do without it: {error}. "
             "`kwire log check` shows more, `kwire log repair` mends what can be mended"
         ) from error
-    except (StorageError, OSError) as error:
-        raise StartError(f"cannot open the data folder {config.log_dir}: {error}") from error
+    except OSError as error:
+        raise StartError(f"cannot open the data folder {folder}: {error}") from error
+
+
+def _with_whole_paths(config: ServerConfig) -> ServerConfig:
+    # As in Kafka: DescribeLogDirs answers them, and AlterReplicaLogDirs asks for them.
+    return attrs.evolve(
+        config,
+        log_dirs=tuple(os.path.abspath(path) for path in config.log_dirs),  # noqa: PTH100 - texts are wanted
+        metadata_log_dir=os.path.abspath(config.metadata_log_dir),  # noqa: PTH100
+    )
+
+
+def _with_progress(threads: int, tasks: list[Callable[[], None]], progress: Callable[[], str]) -> None:
+    if not tasks:
+        return
+    with ThreadPoolExecutor(min(len(tasks), threads)) as pool:
+        try:
+            left = {pool.submit(task) for task in tasks}
+            is_long = False
+            while left:
+                done, left = wait(left, timeout=PROGRESS_INTERVAL_S, return_when=FIRST_EXCEPTION)
+                for future in done:
+                    future.result()
+                is_long = is_long or bool(left)
+                if is_long:
+                    log.info("%s", progress())
+        finally:
+            pool.shutdown(cancel_futures=True)
 
 
 def bind_all(config: ServerConfig) -> list[BoundListener]:
@@ -119,7 +154,11 @@ def run_until_signalled(config: ServerConfig, *, announce: Callable[[str], None]
     Raises StartError, BrokerEnded.
     """
     descriptors.raise_limit()
-    broker = open_broker(config, RealDisk(config.log_dir, descriptors.open_files(config)), SystemClock())
+    folders = ", ".join(config.log_dirs)
+    config = _with_whole_paths(config)
+    files = descriptors.open_files(config)
+    disks = {path: RealDisk(path, files) for path in {config.metadata_log_dir, *config.log_dirs}}
+    broker = open_broker(config, disks, SystemClock())
     try:
         listeners = bind_all(config)
     except StartError:
@@ -139,7 +178,7 @@ def run_until_signalled(config: ServerConfig, *, announce: Callable[[str], None]
             addresses = ", ".join(listener.address for listener in listeners)
             announce(
                 f"kwire {kwire.__version__} listening on {addresses} (node {config.node_id}, "
-                f"cluster {broker.metadata.cluster_id}, data in {config.log_dir})"
+                f"cluster {broker.metadata.cluster_id}, data in {folders})"
             )
             async for number in signals:
                 log.info("stopping: received %s", signal.Signals(number).name)

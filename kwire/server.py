@@ -101,6 +101,7 @@ class Server:
                 nursery.start_soon(self.broker.flusher.run)
                 nursery.start_soon(self.broker.groups.run)
                 nursery.start_soon(LogCleaner(self.broker).run)
+                nursery.start_soon(self.broker.moves.run)
                 for listener in self.listeners:
                     nursery.start_soon(self._accept, listener)
                 nursery.start_soon(self._reap_idle)

@@ -38,8 +38,11 @@ moment; what survives a power cut is the operating system's to say, as with Kafk
 )
 @click.option(
     "--data-dir",
-    type=click.Path(file_okay=False, path_type=Path),
-    help="The folder that holds the data; made if it is not there. [default: ./data]",
+    "data_dirs",
+    multiple=True,
+    metavar="DIRECTORY",
+    help="The folder that holds the data; made if it is not there. May be repeated, or a list with commas: "
+    "partitions are spread over the folders. [default: ./data]",
 )
 @click.option(
     "--set",
@@ -56,7 +59,11 @@ moment; what survives a power cut is the operating system's to say, as with Kafk
     help="How much the broker says on standard error.",
 )
 def serve(
-    config_file: Path | None, listen: tuple[str, ...], data_dir: Path | None, settings: tuple[str, ...], log_level: str
+    config_file: Path | None,
+    listen: tuple[str, ...],
+    data_dirs: tuple[str, ...],
+    settings: tuple[str, ...],
+    log_level: str,
 ) -> None:
     """Run a Kafka broker until it is told to stop.
 
@@ -72,7 +79,7 @@ def serve(
     handler.setFormatter(LineFormatter())
     logging.basicConfig(level=log_level.upper(), handlers=[handler])
     try:
-        config = _configure(config_file, listen, data_dir, settings)
+        config = _configure(config_file, listen, data_dirs, settings)
     except ConfigError as error:
         raise click.ClickException(str(error)) from None
     from kwire.running import BrokerEnded, StartError, run_until_signalled
@@ -84,7 +91,7 @@ def serve(
 
 
 def _configure(
-    config_file: Path | None, listen: tuple[str, ...], data_dir: Path | None, settings: tuple[str, ...]
+    config_file: Path | None, listen: tuple[str, ...], data_dirs: tuple[str, ...], settings: tuple[str, ...]
 ) -> ServerConfig:
     from kwire.config import load_config
 
@@ -92,5 +99,5 @@ def _configure(
         config_file.read_text(encoding="utf-8") if config_file else "",
         settings=settings,
         listen=listen,
-        data_dir=None if data_dir is None else str(data_dir),
+        data_dirs=[path.strip() for given in data_dirs for path in given.split(",") if path.strip()],
     )

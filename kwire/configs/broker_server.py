@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Final
 
 from kwire.configs.definition import table
-from kwire.configs.rows import BOOLEAN, CLUSTER_WIDE, INT, LIST, LONG, MAX_INT, STRING, row
+from kwire.configs.rows import BOOLEAN, CLUSTER_WIDE, INT, LIST, LONG, MAX_INT, MAX_LONG, PER_BROKER, STRING, row
 from kwire.configs.validators import ListOf, Range
 
 SERVER_CONFIGS: Final = table(
@@ -58,7 +58,7 @@ SERVER_CONFIGS: Final = table(
         "The addresses the broker listens on: name://host:port, several separated by commas; port 0 takes a free one.",
     ),
     row("log.dir", LIST, ("./data",), ListOf(), "The data folder; log.dirs wins over it."),
-    row("log.dirs", LIST, None, ListOf(), "The data folders."),
+    row("log.dirs", LIST, None, ListOf(), "The data folders; a new partition goes into the one that has the fewest."),
     row(
         "log.flush.offset.checkpoint.interval.ms",
         INT,
@@ -103,14 +103,37 @@ SERVER_CONFIGS: Final = table(
         Range(1),
         "The most partitions that one DescribeTopicPartitions answer lists.",
     ),
+    row(
+        "metadata.log.dir",
+        STRING,
+        None,
+        None,
+        "The folder of the metadata log, which may be one of log.dirs or another; the first of log.dirs if not set.",
+    ),
     row("node.id", INT, 1, Range(0), "This broker's number in its cluster."),
     row("num.partitions", INT, 1, Range(1), "Partitions of a topic that does not say how many."),
+    row(
+        "num.recovery.threads.per.data.dir",
+        INT,
+        2,
+        Range(1),
+        "How many logs of each data folder are checked side by side after an unclean stop.",
+        CLUSTER_WIDE,
+    ),
     row(
         "process.roles",
         LIST,
         ("broker", "controller"),
         ListOf(("broker", "controller")),
         "What this process is: kwire is broker and controller in one.",
+    ),
+    row(
+        "replica.alter.log.dirs.io.max.bytes.per.second",
+        LONG,
+        MAX_LONG,
+        Range(0),
+        "How fast partitions are copied from one log folder to another, at most.",
+        PER_BROKER,
     ),
     row("socket.listen.backlog.size", INT, 1024, Range(1), "How many connections may wait to be accepted."),
     row("socket.receive.buffer.bytes", INT, -1, None, "The sockets' receive buffer; -1 leaves it to the system."),

@@ -218,6 +218,10 @@ class GroupService:
         shards = []
         for index in range(self._topic.partition_count):
             shard = GroupShard(self._config)
+            if self._topic.is_offline(index):
+                self._lost.add(index)
+                shards.append(shard)
+                continue
             try:
                 self._replay(index, shard)
             except CorruptLogError as error:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Final
 
 from kwire_protocol.internal.metadata_brokers import BrokerEndpoint, BrokerFeature, RegisterBrokerRecord
@@ -30,9 +30,10 @@ def bootstrap_records(image: MetadataImage) -> Records:
 
 
 def registration_records(
-    image: MetadataImage, config: ServerConfig, *, directory_id: Uuid, incarnation_id: Uuid, epoch: int
+    image: MetadataImage, config: ServerConfig, *, log_dirs: Sequence[Uuid], incarnation_id: Uuid, epoch: int
 ) -> Records:
     """This broker's registration, unless the image has it already; `epoch` is the offset that the record will get.
+    `log_dirs` are the directory ids of its log folders.
 
     The recorded addresses are as configured (port 0 included): clients are told what `Broker.endpoints` says.
     """
@@ -44,7 +45,7 @@ def registration_records(
         features=[BrokerFeature(name, low, high) for name, (low, high) in SUPPORTED_FEATURES.items()],
         rack=config.broker_rack,
         fenced=False,
-        log_dirs=[directory_id],
+        log_dirs=list(log_dirs),
     )
     registered = image.brokers.get(config.node_id)
     if registered is not None and _is_as_recorded(registered, registration):

@@ -29,7 +29,7 @@ from kwire_protocol.internal.metadata_topics import (
     RemoveTopicRecord,
     TopicRecord,
 )
-from kwire_protocol.wire import Uuid
+from kwire_protocol.wire import NULL_UUID, Uuid
 
 from kwire.metadata.records import MetadataRecord
 from kwire.metadata.topic_names import has_collision_chars, unified_name
@@ -53,6 +53,14 @@ class PartitionRegistration:
     leader_recovery_state: int = 0
     eligible_leader_replicas: tuple[int, ...] = ()
     last_known_elr: tuple[int, ...] = ()
+
+    def directory_of(self, node_id: int) -> Uuid:
+        """The directory id of the log folder in which that node has its replica; NULL_UUID when none is assigned."""
+        return dict(zip(self.replicas, self.directories, strict=False)).get(node_id, NULL_UUID)
+
+    def with_directory(self, node_id: int, directory_id: Uuid) -> list[Uuid]:
+        """The `directories` with that node's replica in another folder."""
+        return [directory_id if replica == node_id else self.directory_of(replica) for replica in self.replicas]
 
 
 @attrs.define

@@ -6,7 +6,7 @@ leaders and followers spread evenly. Every live broker is as good as another (ra
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 from kwire_protocol.errors import ErrorCode
 from kwire_protocol.internal.metadata_topics import PartitionRecord
@@ -14,6 +14,7 @@ from kwire_protocol.kafka_error import KafkaError, quoted
 from kwire_protocol.wire import NULL_UUID, Uuid
 
 from kwire.metadata.image import MetadataImage
+from kwire.metadata.records import MetadataRecord
 
 
 def place(image: MetadataImage, *, first_partition: int, count: int, replication_factor: int) -> list[list[int]]:
@@ -71,6 +72,18 @@ def partition_record(image: MetadataImage, topic_id: Uuid, index: int, replicas:
         partition_epoch=0,
         directories=[_directory(image, broker_id) for broker_id in replicas],
     )
+
+
+def assign_directories(
+    records: Sequence[MetadataRecord], node_id: int, choose: Callable[[int], Sequence[Uuid]]
+) -> None:
+    """Gives every new replica of that node a log folder: `choose(count)` names one for each that has none yet."""
+    new = [it for it in records if isinstance(it, PartitionRecord) and node_id in it.replicas and it.directories]
+    places = [(it, it.replicas.index(node_id)) for it in new]
+    unassigned = [(it, place) for it, place in places if it.directories[place] == NULL_UUID]
+    if unassigned:
+        for (record, place), directory_id in zip(unassigned, choose(len(unassigned)), strict=True):
+            record.directories[place] = directory_id
 
 
 def _directory(image: MetadataImage, broker_id: int) -> Uuid:

@@ -17,9 +17,9 @@ from typing import TYPE_CHECKING, Final
 import attrs
 from kwire_protocol.errors import ErrorCode
 from kwire_protocol.internal.metadata_configs import ProducerIdsRecord
-from kwire_protocol.internal.metadata_topics import PartitionRecord
+from kwire_protocol.internal.metadata_topics import PartitionChangeRecord, PartitionRecord
 from kwire_protocol.kafka_error import KafkaError
-from kwire_protocol.wire import Uuid
+from kwire_protocol.wire import NULL_UUID, Uuid
 
 from kwire.clock import Clock
 from kwire.config import ConfigError, ServerConfig
@@ -32,7 +32,7 @@ from kwire.metadata.image import Changes, MetadataImage, ResourceType, TopicImag
 from kwire.metadata.internal_topics import plan_topic
 from kwire.metadata.log import MetadataLog
 from kwire.metadata.new_topics import check_new_name, clamped_replication_factor, topic_records
-from kwire.metadata.placement import place
+from kwire.metadata.placement import assign_directories, place
 from kwire.metadata.records import decode_record, encode_record
 from kwire.metadata.topic_names import CONSUMER_OFFSETS
 
@@ -56,6 +56,10 @@ def _unlimited(partitions: int) -> None:
     pass
 
 
+def _unassigned(count: int) -> list[Uuid]:
+    return [NULL_UUID] * count
+
+
 @attrs.define(eq=False)
 class MetadataService:
     """Open one with `MetadataService.open`.
@@ -69,6 +73,8 @@ class MetadataService:
     log: MetadataLog
     clock: Clock
     configs: ConfigResolver
+    choose_directories: Callable[[int], Sequence[Uuid]] = _unassigned
+    """For so many new partitions of this broker: the log folder of each, where it has several."""
     image: MetadataImage = attrs.field(factory=MetadataImage)
     answers: AnswerCache = attrs.field(init=False)
     check_room: CheckRoom = _unlimited
@@ -85,12 +91,11 @@ class MetadataService:
         config: ServerConfig,
         *,
         cluster_id: str,
-        directory_id: Uuid,
         log: MetadataLog,
         clock: Clock,
         check_room: CheckRoom = _unlimited,
     ) -> MetadataService:
-        """Replays the log; at the first start begins it; registers this broker if it is not registered as it is.
+        """Replays the log; at the first start begins it. `register` comes next.
 
         Raises StorageError, CorruptLogError, ProtocolError (a record that this version does not know).
         """
@@ -98,12 +103,28 @@ class MetadataService:
         service._catch_up()
         log.watch(service._catch_up)
         service._append(bootstrap_records(service.image))
-        service._append(
+        return service
+
+    def register(self, log_dirs: Sequence[Uuid]) -> None:
+        """Registers this broker, with the directory ids of its log folders, if it is not registered as it is.
+
+        Raises StorageError.
+        """
+        self._append(
             registration_records(
-                service.image, config, directory_id=directory_id, incarnation_id=clock.uuid(), epoch=log.end_offset
+                self.image,
+                self.config,
+                log_dirs=log_dirs,
+                incarnation_id=self.clock.uuid(),
+                epoch=self.log.end_offset,
             )
         )
-        return service
+
+    @property
+    def registered_log_dirs(self) -> tuple[Uuid, ...]:
+        """The directory ids that this broker had when it was last registered."""
+        registration = self.image.brokers.get(self.node_id)
+        return registration.log_dirs if registration is not None else ()
 
     @property
     def node_id(self) -> int:
@@ -186,6 +207,21 @@ class MetadataService:
         self.commit(records)
         return outcomes
 
+    def move_partitions(self, directories: Mapping[tuple[Uuid, int], Uuid]) -> None:
+        """Notes which log folder of this broker has these partitions, each given by topic id and index, from now on."""
+        self.commit(
+            [
+                PartitionChangeRecord(
+                    partition_id=index,
+                    topic_id=topic_id,
+                    directories=self.image.topics_by_id[topic_id]
+                    .partitions[index]
+                    .with_directory(self.node_id, directory_id),
+                )
+                for (topic_id, index), directory_id in directories.items()
+            ]
+        )
+
     def begin_epochs_behind(self, latest: Mapping[tuple[Uuid, int], int]) -> None:
         """Gives partitions, by topic id and index, the leader epoch that follows the latest of their logs."""
         if latest:
@@ -217,6 +253,9 @@ class MetadataService:
     def commit(self, records: Records) -> None:
         """Makes the records so: they are durable, applied and told to the watchers when this returns."""
         try:
+            # In the same append, so that no crash leaves a partition of which nobody knows where it was to be. A broker
+            # apart from its controller has to report where it put its replicas (AssignReplicasToDirs, KIP-858).
+            assign_directories(records, self.node_id, self.choose_directories)
             self._append(records)
         except OSError as error:
             raise KafkaError(ErrorCode.KAFKA_STORAGE_ERROR, f"the metadata log cannot be written: {error}") from error

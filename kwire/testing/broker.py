@@ -117,7 +117,7 @@ class Broker:
                 "",
                 settings=[f"{name}={value}" for name, value in {**_SETTINGS, **self.settings}.items()],
                 listen=[f"{self.host}:{self.port}"],
-                data_dir=None if self.data_dir is None else str(self.data_dir),
+                data_dirs=[] if self.data_dir is None else [str(Path(self.data_dir).absolute())],
             )
             if isinstance(disk, RealDisk):
                 disk.open_files = descriptors.open_files(config)

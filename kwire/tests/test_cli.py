@@ -159,3 +159,36 @@ def test_a_disk_that_fails_under_the_metadata_log_ends_the_broker_with_an_exit_c
     last = errors.splitlines()[-1]
     assert last.startswith(f"Error: the log folder {tmp_path}, which has the metadata log, is out of service:")
     assert not (tmp_path / ".kafka_cleanshutdown").exists()
+
+
+def test_several_data_folders_and_one_that_is_broken_at_the_next_start(tmp_path: Path) -> None:
+    one, two = tmp_path / "one", tmp_path / "two"
+    create = CreateTopicsRequest([CreatableTopic("t", 2, 1)], 1000)
+    with serving("--data-dir", f"{one},{two}") as (process, address):
+        with RawClient(address) as client:
+            assert client.call(create, 7).topics[0].error_code == 0
+        process.send_signal(signal.SIGTERM)
+        process.communicate(timeout=TIMEOUT_S)
+    assert [(path / f"t-{index}").is_dir() for path in (one, two) for index in (0, 1)] == [True, False, False, True]
+    two.rename(tmp_path / "away")
+    two.write_text("a file where the disk was mounted")
+    with serving("--data-dir", str(one), "--data-dir", str(two)) as (process, address):
+        with RawClient(address) as client:
+            assert len(client.call(MetadataRequest(None), 9).topics) == 1
+        process.send_signal(signal.SIGTERM)
+        _, errors = process.communicate(timeout=TIMEOUT_S)
+    assert process.returncode == 0
+    assert f"the log folder {two} cannot be opened and is out of service" in errors
+    assert "1 partitions are in log folders that are not in service, and answer KAFKA_STORAGE_ERROR: t-1." in errors
+    assert "Traceback" not in errors
+
+
+def test_a_metadata_folder_that_cannot_be_opened_is_a_refusal_in_one_line(tmp_path: Path) -> None:
+    one, two = tmp_path / "one", tmp_path / "two"
+    with serving("--data-dir", str(one), "--data-dir", str(two)) as (process, _):
+        process.send_signal(signal.SIGTERM)
+        process.communicate(timeout=TIMEOUT_S)
+    other_way_round = run("serve", "--listen", "127.0.0.1:0", "--data-dir", str(two), "--data-dir", str(one))
+    assert other_way_round.returncode == 1
+    assert f"{one} has it: name that one first in log.dirs" in other_way_round.stderr
+    assert "Traceback" not in other_way_round.stderr

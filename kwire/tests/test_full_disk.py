@@ -32,7 +32,6 @@ from kwire_storage.log import Log
 from kwire.broker import Broker
 from kwire.clock import SystemClock
 from kwire.config import load_config
-from kwire.disk_room import DiskRoom
 from kwire.housekeeping import _checkpoints, apply_retention, remove_deleted
 from kwire.log_cleaner import LogCleaner
 from kwire.metadata.log import FileMetadataLog
@@ -114,7 +113,7 @@ def test_a_producer_is_told_at_once_and_goes_on_when_there_is_room(caplog: pytes
         assert partition.high_watermark == partition.log_end_offset == count
         read = partition.read(0, max_bytes=ROOM, committed=True, min_one_batch=True)
         assert read.size == partition.log.size_in_bytes
-        assert not it.broker.folder.reserve.is_out, "producers are no reason to spend it"
+        assert not it.broker.folders.metadata.reserve.is_out, "producers are no reason to spend it"
         disk.fill(2 * RESERVE)
         assert await produced(it) == 0
         assert partition.high_watermark == count + 1
@@ -131,13 +130,13 @@ def test_topics_are_deleted_on_a_full_disk_and_that_makes_room(caplog: pytest.Lo
             pass
         disk.fill()
         assert await deleted(it, "large") == 0
-        assert it.broker.folder.reserve.is_out
+        assert it.broker.folders.metadata.reserve.is_out
         assert it.broker.metadata.topic("large") is None
         for _ in range(50):
             assert await produced(it) == ErrorCode.KAFKA_STORAGE_ERROR, "what is left of the reserve is not for them"
         await remove_deleted(it.broker)
         assert await produced(it) == 0
-        assert not it.broker.folder.reserve.is_out
+        assert not it.broker.folders.metadata.reserve.is_out
 
     on_a_small_disk(scenario)
     told = [record.message for record in caplog.records if "disk" in record.message]
@@ -155,7 +154,7 @@ def test_a_deleted_topic_s_committed_offsets_go_with_it_on_a_full_disk() -> None
     disk = on_a_small_disk(scenario)
 
     async def later(it: InTrio) -> None:
-        assert it.broker.folder.clean_shutdown
+        assert it.broker.folders.metadata.clean_shutdown
         it.create_topic("t", 1)
         assert await committed_offset(it) == -1
 
@@ -195,7 +194,7 @@ def test_nothing_new_is_created_on_a_full_disk_and_what_was_asked_for_is_not_the
         assert answer.error_code == ErrorCode.KAFKA_STORAGE_ERROR
         assert await committed(it, 5) == ErrorCode.COORDINATOR_NOT_AVAILABLE, "its topic cannot be made"
         assert it.broker.metadata.log.end_offset == end
-        assert it.broker.folder.reserve.is_out == is_out
+        assert it.broker.folders.metadata.reserve.is_out == is_out
         assert await deleted(it, "t") == 0
         disk.capacity_bytes = ROOM
         assert await created(it, "new") == 0
@@ -250,7 +249,7 @@ def test_the_stop_on_a_full_disk_is_clean() -> None:
     counts: list[int] = []
 
     async def later(it: InTrio) -> None:
-        assert it.broker.folder.clean_shutdown
+        assert it.broker.folders.metadata.clean_shutdown
         assert await committed_offset(it) == 5
         assert await produced(it) == ErrorCode.KAFKA_STORAGE_ERROR
         counts.append(it.broker.partitions.find("t", 0).high_watermark)
@@ -357,5 +356,5 @@ def test_a_disk_that_is_full_at_the_start_is_told_of() -> None:
         logging.getLogger("kwire.disk_room").removeHandler(handler)
     assert len(lines) == 1
     assert f"kwire.log.reserve.bytes={RESERVE} are not to be had" in lines[0]
-    assert isinstance(broker.room, DiskRoom)
+    assert len(broker.rooms) == 1
     broker.close()

@@ -131,7 +131,8 @@ def test_where_it_came_to_outlives_a_restart() -> None:
     async def scenario(scene: Scene) -> None:
         scene.put("a", "b")
         await scene.cleaner.clean_all()
-        scene.broker.folder.write(scene.broker.take_checkpoints())
+        for folder, checkpoints in scene.broker.take_checkpoints():
+            folder.write(checkpoints)
         again = Broker.open(load_config(), scene.disk.kill(), StandingClock())
         assert again.partitions.find(TOPIC, 0).log.cleaned_offset == 2
         assert await LogCleaner(again).clean_all() == 0
@@ -207,7 +208,7 @@ def test_a_sync_that_fails_while_files_are_exchanged_takes_no_more_appends_and_l
         again = Broker.open(load_config(), scene.disk.kill(), StandingClock())
         log = again.partitions.find(TOPIC, 0).log
         assert [record.offset for _, piece in log.batches() for record in iter_records(piece.read())] == [1, 2]
-        again.folder.abandon()
+        again.folders.abandon()
 
     with_broker(scenario)
 

@@ -3,66 +3,31 @@
 from __future__ import annotations
 
 import errno
-import os
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import suppress
 
 import pytest
 import trio
 from kwire_protocol.errors import ErrorCode
 from kwire_protocol.kafka_error import KafkaError
-from kwire_protocol.messages.create_topics import CreatableTopic, CreatableTopicConfig, CreateTopicsRequest
-from kwire_protocol.records import Record, build_batch, read_header
+from kwire_protocol.messages.create_topics import CreatableTopic, CreateTopicsRequest
 from kwire_storage import names
 from kwire_storage.memory_disk import MemoryDisk
 
 from kwire.broker import Broker
 from kwire.clock import SystemClock
 from kwire.config import load_config
-from kwire.flusher import Flusher
 from kwire.housekeeping import _checkpoints, apply_retention
 from kwire.partition import Partition
 from kwire.running import BrokerEnded
 from kwire.testing import Broker as BrokerInThread
+from kwire.tests.folder_scene import append, create, failing, refusal
 from kwire.tests.raw_client import RawClient
-from kwire.tests.slots import value_of
 from kwire.waits import ParkedFetch
 
 
-def failing(operation: str, where: str, code: int = errno.EIO) -> Callable[[str, str], None]:
-    """For `MemoryDisk.before_operation`: these operations fail below `where`."""
-
-    def fail(name: str, path: str) -> None:
-        if name == operation and path.startswith(where):
-            raise OSError(code, os.strerror(code), path)
-
-    return fail
-
-
-def append(partition: Partition) -> None:
-    """Appends, and runs the flush that the topic asks for."""
-    batch = memoryview(bytearray(build_batch([Record(timestamp=0, value=b"x")])))
-    result = partition.append(batch, read_header(batch), acks=1, now_ms=0)
-    flushed = partition.flush_gate.when_flushed(result.last_offset)
-    if flushed.is_set:
-        return
-
-    async def flush() -> None:
-        assert isinstance(partition.flush_driver, Flusher)
-        async with trio.open_nursery() as nursery:
-            flushed.when_set(nursery.cancel_scope.cancel)
-            nursery.start_soon(partition.flush_driver.run)
-
-    trio.run(flush)
-    error = value_of(flushed)
-    if error is not None:
-        raise error
-
-
-def create(broker: Broker, name: str, **configs: str) -> Partition:
-    settings = [CreatableTopicConfig(key.replace("_", "."), value) for key, value in configs.items()]
-    broker.metadata.create_topics(CreateTopicsRequest([CreatableTopic(name, 1, 1, [], settings)], 1000))
-    return broker.partitions.find(name, 0)
+def new_topic(broker: Broker, name: str, **configs: str) -> Partition:
+    return create(broker, name, **configs)[0]
 
 
 @pytest.fixture
@@ -78,17 +43,11 @@ def broker(disk: MemoryDisk) -> Iterator[Broker]:
     opened.close()
 
 
-def refusal(do: Callable[[], object]) -> ErrorCode:
-    with pytest.raises(KafkaError) as refused:
-        do()
-    return refused.value.code
-
-
 @pytest.mark.parametrize("operation", ["append", "sync", "create"])
 def test_a_disk_that_fails_takes_its_folder_and_all_partitions_out_of_service(
     broker: Broker, disk: MemoryDisk, operation: str, caplog: pytest.LogCaptureFixture
 ) -> None:
-    one, other = create(broker, "one", flush_messages="1"), create(broker, "other")
+    one, other = new_topic(broker, "one", flush_messages="1"), new_topic(broker, "other")
     append(other)
     disk.before_operation = failing(operation, "one-0")
     assert refusal(lambda: append(one)) == ErrorCode.KAFKA_STORAGE_ERROR
@@ -105,7 +64,7 @@ def test_a_disk_that_fails_takes_its_folder_and_all_partitions_out_of_service(
 
 
 def test_a_disk_that_is_full_is_not_a_disk_that_failed(broker: Broker, disk: MemoryDisk) -> None:
-    partition = create(broker, "t")
+    partition = new_topic(broker, "t")
     append(partition)
     disk.before_operation = failing("append", "t-0", errno.ENOSPC)
     assert refusal(lambda: append(partition)) == ErrorCode.KAFKA_STORAGE_ERROR
@@ -117,7 +76,7 @@ def test_a_disk_that_is_full_is_not_a_disk_that_failed(broker: Broker, disk: Mem
 
 def test_a_sync_that_fails_for_want_of_room_is_final(broker: Broker, disk: MemoryDisk) -> None:
     # Nobody knows which pages were dropped: the next sync would say that all is well.
-    partition = create(broker, "t", flush_messages="1")
+    partition = new_topic(broker, "t", flush_messages="1")
     disk.before_operation = failing("sync", "t-0", errno.ENOSPC)
     assert refusal(lambda: append(partition)) == ErrorCode.KAFKA_STORAGE_ERROR
     disk.before_operation = None
@@ -126,25 +85,25 @@ def test_a_sync_that_fails_for_want_of_room_is_final(broker: Broker, disk: Memor
 
 
 def test_a_fetch_that_waits_is_woken(broker: Broker) -> None:
-    partition = create(broker, "t")
+    partition = new_topic(broker, "t")
     parked = ParkedFetch()
     partition.waiters.add(parked)
-    broker.take_offline(broker.folder, OSError(errno.EIO, "broken"))
+    broker.take_offline(broker.folders.metadata, OSError(errno.EIO, "broken"))
     assert parked.is_set
     assert refusal(partition.check_leader) == ErrorCode.KAFKA_STORAGE_ERROR
 
 
 def test_nothing_is_written_to_a_failed_folder_and_no_mark_of_a_clean_stop_least_of_all(disk: MemoryDisk) -> None:
     broker = Broker.open(load_config(), disk, SystemClock())
-    partition = create(broker, "t", retention_ms="1", segment_bytes="1048576")
+    partition = new_topic(broker, "t", retention_ms="1", segment_bytes="1048576")
     append(partition)
     partition.log.flush()
     partition.log.roll(0)
-    broker.take_offline(broker.folder, OSError(errno.EIO, "broken"))
+    broker.take_offline(broker.folders.metadata, OSError(errno.EIO, "broken"))
     operations: list[tuple[str, str]] = []
     disk.before_operation = lambda name, path: operations.append((name, path))
     assert trio.run(apply_retention, broker) == 0
-    assert broker.take_checkpoints() == {}
+    assert broker.take_checkpoints() == []
     broker.close()
     assert operations == []
     assert not disk.exists(names.CLEAN_SHUTDOWN)
@@ -152,7 +111,7 @@ def test_nothing_is_written_to_a_failed_folder_and_no_mark_of_a_clean_stop_least
 
 def test_a_failed_checkpoint_takes_the_folder_out_of_service(disk: MemoryDisk) -> None:
     broker = Broker.open(load_config(), disk, SystemClock())
-    partition = create(broker, "t")
+    partition = new_topic(broker, "t")
     append(partition)
     partition.log.flush()
     partition.log.roll(0)
@@ -167,7 +126,7 @@ def test_a_metadata_log_that_cannot_be_written_ends_the_broker(broker: Broker, d
     broker.on_fatal = lambda: ended.append("now")
     disk.before_operation = failing("sync", "__cluster_metadata-0")
     with pytest.raises(KafkaError) as refused:
-        create(broker, "t")
+        new_topic(broker, "t")
     assert refused.value.code == ErrorCode.KAFKA_STORAGE_ERROR
     assert broker.fatal is not None
     assert "has the metadata log" in broker.fatal
@@ -176,7 +135,7 @@ def test_a_metadata_log_that_cannot_be_written_ends_the_broker(broker: Broker, d
 
 def test_a_restart_brings_the_folder_back(disk: MemoryDisk) -> None:
     broker = Broker.open(load_config(), disk, SystemClock())
-    partition = create(broker, "t", flush_messages="1")
+    partition = new_topic(broker, "t", flush_messages="1")
     append(partition)
     disk.before_operation = failing("sync", "t-0")
     assert refusal(lambda: append(partition)) == ErrorCode.KAFKA_STORAGE_ERROR

@@ -40,6 +40,11 @@ class Closing:
         return self.error is None
 
 
+def in_turn(tasks: list[Callable[[], None]]) -> None:
+    for task in tasks:
+        task()
+
+
 def close_all(logs: list[Log], run_all: Callable[[list[Callable[[], None]]], None]) -> list[OSError]:
     """Closes them, some hundred at a time; `run_all` is given the syncs. Returns what went wrong, log by log."""
     errors: list[OSError] = []

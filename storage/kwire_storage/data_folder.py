@@ -15,7 +15,6 @@ Deleting a log renames its folder first, and its files are removed later, or by 
 from __future__ import annotations
 
 import errno
-from bisect import bisect_right
 from collections.abc import Callable, Mapping
 from contextlib import suppress
 from threading import Lock
@@ -27,16 +26,15 @@ from kwire_storage.checkpoints import (
     MetaProperties,
     TopicPartition,
     decode_offsets,
-    decode_partition_metadata,
     encode_clean_shutdown,
     encode_offsets,
-    encode_partition_metadata,
     said_offsets,
 )
-from kwire_storage.closing import close_all
+from kwire_storage.closing import close_all, in_turn
 from kwire_storage.config import LogConfig
-from kwire_storage.errors import StorageError, is_full
+from kwire_storage.errors import ForeignFolderError, StorageError, is_full
 from kwire_storage.files import Disk, DiskLock
+from kwire_storage.folder_files import is_news, read_meta, read_topic_id, write_meta, write_topic_id
 from kwire_storage.log import Log
 from kwire_storage.reserve import Reserve
 from kwire_storage.surroundings import Deleted, Draw, Surroundings, never_any
@@ -45,9 +43,7 @@ from kwire_storage.surroundings import Deleted, Draw, Surroundings, never_any
 def _unheard(folder: DataFolder, error: OSError) -> None: ...
 
 
-def _in_turn(tasks: list[Callable[[], None]]) -> None:
-    for task in tasks:
-        task()
+def _uncounted(size: int) -> None: ...
 
 
 @attrs.define(eq=False)
@@ -71,6 +67,8 @@ class DataFolder:
     _lock: DiskLock
     _doomed: list[str]
     _surroundings: Surroundings
+    futures: dict[TopicPartition, str]
+    """Partitions that are, or were at the start, on their way here, with the folders that they grow in."""
     logs: dict[TopicPartition, Log] = attrs.field(factory=dict)
     failed: OSError | None = None
     on_failed: Callable[[DataFolder, OSError], None] = _unheard
@@ -99,9 +97,8 @@ class DataFolder:
         """Takes the folder for this node; the cluster and directory ids are used when the folder is new.
 
         `draw` is where the logs have chance from; `reserve_bytes` of room are kept back for a full disk (`reserve.py`).
-
-        Raises FolderLockedError if another broker uses it, StorageError if it belongs to another node, CorruptLogError
-        if a checkpoint cannot be read.
+        Raises FolderLockedError if another broker uses it, ForeignFolderError if it belongs to another node,
+        CorruptLogError if a checkpoint cannot be read.
         """
         disk.mkdir("")
         lock = disk.lock(names.LOCK)
@@ -111,9 +108,9 @@ class DataFolder:
             def read(name: str) -> dict[TopicPartition, int]:
                 return decode_offsets(disk.read_bytes(name), name) if name in listed else {}
 
-            meta = _read_meta(disk, listed) or _write_meta(disk, MetaProperties(cluster_id, node_id, directory_id))
+            meta = read_meta(disk, listed) or write_meta(disk, MetaProperties(cluster_id, node_id, directory_id))
             if meta.node_id != node_id:
-                raise StorageError(
+                raise ForeignFolderError(
                     errno.EPERM, f"the folder belongs to node {meta.node_id}, not {node_id}", names.META_PROPERTIES
                 )
             clean = names.CLEAN_SHUTDOWN in listed
@@ -135,6 +132,7 @@ class DataFolder:
                 lock=lock,
                 doomed=[name for name in listed if names.is_deleted_folder(name)],
                 surroundings=Surroundings(draw, reserve),
+                futures={key: name for name in sorted(listed) if (key := names.parse_future_folder(name))},
             )
         except BaseException:
             lock.release()
@@ -142,8 +140,25 @@ class DataFolder:
 
     # -- logs
 
-    def open_log(self, topic: str, partition: int, config: LogConfig, *, now_ms: int) -> Log:
-        """Opens the log of a partition that has a folder, recovering it if the last stop was not clean."""
+    @property
+    def partitions(self) -> set[TopicPartition]:
+        """The partitions that have a folder here, their logs open or not."""
+        return self.found | self.logs.keys()
+
+    def open_log(
+        self,
+        topic: str,
+        partition: int,
+        config: LogConfig,
+        *,
+        now_ms: int,
+        is_clean: bool | None = None,
+        on_scanned: Callable[[int], None] = _uncounted,
+    ) -> Log:
+        """Opens the log of a partition that has a folder, recovering it unless it `is_clean` (default: as the folder).
+
+        Different logs may be opened in several threads; recovery tells `on_scanned` how many bytes it has read.
+        """
         key = topic, partition
         assert key not in self.logs, f"{topic}-{partition} is open"
         log = self.logs[key] = Log.open(
@@ -151,11 +166,12 @@ class DataFolder:
             names.partition_folder(topic, partition),
             config,
             now_ms=now_ms,
-            clean_shutdown=self.clean_shutdown,
+            clean_shutdown=self.clean_shutdown if is_clean is None else is_clean,
             recovery_point=self._recovery_points.get(key, 0),
             log_start_offset=self._log_starts.get(key, 0),
             cleaned_offset=self._cleaned.get(key, 0),
             surroundings=self._surroundings,
+            on_scanned=on_scanned,
         )
         log.on_failed = self._log_failed
         return log
@@ -191,7 +207,7 @@ class DataFolder:
     def set_topic_id(self, topic: str, partition: int, topic_id: bytes) -> None:
         """Tells the folder of an open log, which tells none, which topic of that name it belongs to."""
         log = self.logs[topic, partition]
-        self._write_topic_id(log.path, topic_id)
+        write_topic_id(self.disk, log.path, topic_id)
         log.name_changes += 1
 
     def _make_folder(self, key: TopicPartition, topic_id: bytes) -> None:
@@ -201,31 +217,27 @@ class DataFolder:
             self._write({name: now for name, now in self._checkpoints().items() if key in self._written[name]})
         folder = names.partition_folder(*key)
         self.disk.mkdir(folder)
-        self._write_topic_id(folder, topic_id)
-
-    def _write_topic_id(self, folder: str, topic_id: bytes) -> None:
-        self.disk.write_bytes(f"{folder}/{names.PARTITION_METADATA}", encode_partition_metadata(topic_id))
+        write_topic_id(self.disk, folder, topic_id)
 
     def topic_id(self, topic: str, partition: int) -> bytes | None:
         """The topic id in the partition's folder, 16 bytes; None when the folder tells none."""
-        try:
-            data = self.disk.read_bytes(f"{names.partition_folder(topic, partition)}/{names.PARTITION_METADATA}")
-        except FileNotFoundError:
-            return None
-        # A crash while the partition was created may leave the file's name and nothing, or zeros, in it.
-        return decode_partition_metadata(data) if data.strip(b"\0") else None
+        return read_topic_id(self.disk, names.partition_folder(topic, partition))
 
     def delete_log(self, topic: str, partition: int, unique: bytes) -> None:
         """Takes the partition out of the folder, open or not; `unique` (16 bytes) names what is left to remove."""
         folder = names.partition_folder(topic, partition)
-        doomed = names.deleted_folder(folder, unique)
         log = self.logs.pop((topic, partition), None)
         if log is not None:
             log.close(clean=False)
         self._forget((topic, partition))
         if log is not None and log.make_folder is not None:
             self.disk.remove_tree(folder)
-            return
+        else:
+            self.doom(folder, unique)
+
+    def doom(self, folder: str, unique: bytes) -> None:
+        """Renames a folder so that it is removed, by whoever asks `take_deleted` or by the next opening."""
+        doomed = names.deleted_folder(folder, unique)
         try:
             self.reserve.spend(lambda: self.disk.rename(folder, doomed))
             self._doomed.append(doomed)
@@ -263,6 +275,17 @@ class DataFolder:
             with suppress(FileNotFoundError):  # with its folder
                 self.disk.remove(file)
 
+    def checkpointed(self, key: TopicPartition) -> tuple[int, int]:
+        """Recovery point and log start of a log that need not be open; 0 for what the checkpoints do not say."""
+        return self._recovery_points.get(key, 0), self._log_starts.get(key, 0)
+
+    def take_in(self, key: TopicPartition, folder: str, log_start_offset: int) -> None:
+        """Gives a folder the partition's name. What was known of another log of that name is forgotten."""
+        self.reserve.spend(lambda: self.disk.rename(folder, names.partition_folder(*key)))
+        self._forget(key)
+        self._log_starts[key] = log_start_offset
+        self.found.add(key)
+
     def _forget(self, key: TopicPartition) -> None:
         self.found.discard(key)
         for known in (self.high_watermarks, self._cleaned, self._recovery_points, self._log_starts):
@@ -292,23 +315,11 @@ class DataFolder:
             else:
                 self._cleaned.pop(key, None)
         self.high_watermarks.update(high_watermarks or {})
-        return {name: dict(now) for name, now in self._checkpoints().items() if self._is_news(name, now)}
-
-    def _is_news(self, name: str, now: Mapping[TopicPartition, int]) -> bool:
-        written = self._written[name]
-        if name != names.RECOVERY_POINT_CHECKPOINT:
-            return written != said_offsets(now)
-        return not written.keys() <= now.keys() or any(
-            # Recovery begins with a segment: a point that moved on within one changes nothing.
-            offset < written.get(key, 0) or self._scan_start(key, offset) != self._scan_start(key, written.get(key, 0))
-            for key, offset in now.items()
-        )
-
-    def _scan_start(self, key: TopicPartition, recovery_point: int) -> int:
-        log = self.logs.get(key)
-        if log is None:
-            return recovery_point
-        return log.bases[max(bisect_right(log.bases, recovery_point) - 1, 0)]
+        return {
+            name: dict(now)
+            for name, now in self._checkpoints().items()
+            if is_news(name, self._written[name], now, self.logs)
+        }
 
     def _checkpoints(self) -> dict[str, dict[TopicPartition, int]]:
         return {
@@ -341,7 +352,7 @@ class DataFolder:
         high_watermarks: Mapping[TopicPartition, int] | None = None,
         *,
         broker_epoch: int = -1,
-        run_all: Callable[[list[Callable[[], None]]], None] = _in_turn,
+        run_all: Callable[[list[Callable[[], None]]], None] = in_turn,
     ) -> None:
         """The clean stop: every log durable, checkpoints written, the mark set, the lock released.
 
@@ -386,12 +397,3 @@ class DataFolder:
         for log in self.logs.values():
             log.close(clean=False)
         self._lock.release()
-
-
-def _read_meta(disk: Disk, listed: set[str]) -> MetaProperties | None:
-    return MetaProperties.decode(disk.read_bytes(names.META_PROPERTIES)) if names.META_PROPERTIES in listed else None
-
-
-def _write_meta(disk: Disk, meta: MetaProperties) -> MetaProperties:
-    disk.write_atomic(names.META_PROPERTIES, meta.encode())
-    return meta

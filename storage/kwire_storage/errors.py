@@ -43,6 +43,10 @@ class FolderLockedError(StorageError):
     """Another broker uses this data folder."""
 
 
+class ForeignFolderError(StorageError):
+    """The data folder is not this broker's: of another node, of another cluster, or a copy of another folder."""
+
+
 class CorruptLogError(Exception):
     """Bytes of a log file contradict what was promised of them."""
 

@@ -46,10 +46,7 @@ if TYPE_CHECKING:
 __all__ = ["AppendResult", "Flush", "Log", "LogConfig", "LogSlice", "TimestampOffset"]
 
 
-def _unheard(error: OSError) -> None: ...
-
-
-def _nobody() -> None: ...
+def _nobody(*_told: object) -> None: ...
 
 
 class AppendResult(NamedTuple):
@@ -74,7 +71,7 @@ class Log:
         self.recovery_point = log_start_offset
         self.segments: list[Segment] = []
         self.failed: OSError | None = None
-        self.on_failed: Callable[[OSError], None] = _unheard
+        self.on_failed: Callable[[OSError], None] = _nobody
         """Told once, by `fail`; the data folder listens."""
         self.snapshot_offsets: list[int] = []
         self.surroundings = surroundings
@@ -131,6 +128,7 @@ class Log:
         cleaned_offset: int = 0,
         surroundings: Surroundings | None = None,
         make_folder: Callable[[], None] | None = None,
+        on_scanned: Callable[[int], None] = _nobody,
     ) -> Log:
         """Opens the log in folder `path`, which is created if absent; by `make_folder`, if given.
 
@@ -141,7 +139,9 @@ class Log:
         log = cls(disk, path, config, log_start_offset, surroundings or Surroundings())
         log.cleaned_offset = cleaned_offset
         log.make_folder = make_folder or (lambda: disk.mkdir(path))
-        opening.load(log, now_ms=now_ms, clean_shutdown=clean_shutdown, recovery_point=recovery_point)
+        opening.load(
+            log, now_ms=now_ms, clean_shutdown=clean_shutdown, recovery_point=recovery_point, on_scanned=on_scanned
+        )
         return log
 
     # -- what is known

@@ -11,6 +11,7 @@
         00000000000000004711.snapshot producer state up to, and without, that offset
         *.deleted *.cleaned *.swap      on their way out, or in (swap.py)
       orders-0.<32 hex digits>-delete/  a deleted partition until its files are gone
+      orders-0.<32 hex digits>-future/  a partition that is on its way here from another folder
       orders-0.<32 hex digits>-stray/   a partition whose topic the metadata does not know; kept
 
 Nothing that a client sends becomes part of a path unless it passed `partition_folder`, which refuses separators,
@@ -34,6 +35,8 @@ LOCK = ".lock"
 CLEAN_SHUTDOWN = ".kafka_cleanshutdown"
 RESERVE = ".kwire.reserve"
 META_PROPERTIES = "meta.properties"
+CLUSTER_METADATA = "__cluster_metadata"
+"""The topic of the metadata log, which is in one folder only and no concern of the others."""
 RECOVERY_POINT_CHECKPOINT = "recovery-point-offset-checkpoint"
 LOG_START_CHECKPOINT = "log-start-offset-checkpoint"
 HIGH_WATERMARK_CHECKPOINT = "replication-offset-checkpoint"
@@ -44,6 +47,8 @@ LEADER_EPOCH_CHECKPOINT = "leader-epoch-checkpoint"
 
 _DELETE_FOLDER_SUFFIX = "-delete"
 _STRAY_FOLDER_SUFFIX = "-stray"
+_FUTURE_FOLDER_SUFFIX = "-future"
+_UNIQUE_DIGITS = 32
 _OFFSET_DIGITS = 20
 _MAX_FILE_NAME_BYTES = 255
 # A deleted folder is called `name.<32 hex digits>-delete`; a long topic name is cut to make room, as Kafka does.
@@ -91,6 +96,25 @@ def deleted_folder(folder: str, unique: bytes) -> str:
 def stray_folder(folder: str, unique: bytes) -> str:
     """What a partition's folder is renamed to, and kept as, when nobody knows its topic; `unique` is 16 bytes."""
     return f"{folder[: _MAX_FILE_NAME_BYTES - _DELETE_TAIL_CHARS]}.{unique.hex()}{_STRAY_FOLDER_SUFFIX}"
+
+
+def future_folder(folder: str, unique: bytes) -> str:
+    """Where a partition's copy grows until it takes the place of the original in another data folder (KIP-113).
+
+    `unique` is 16 bytes. Raises ValueError for a topic whose name leaves no room for it, as Kafka refuses it.
+    """
+    name = f"{folder}.{unique.hex()}{_FUTURE_FOLDER_SUFFIX}"
+    if len(name.encode()) > _MAX_FILE_NAME_BYTES:
+        raise ValueError(f"too long for a folder name: {name!r}")
+    return name
+
+
+def parse_future_folder(name: str) -> tuple[str, int] | None:
+    """The topic and partition that the folder is to become; None when it is none of those."""
+    folder, dot, unique = name.removesuffix(_FUTURE_FOLDER_SUFFIX).rpartition(".")
+    if not (name.endswith(_FUTURE_FOLDER_SUFFIX) and dot and len(unique) == _UNIQUE_DIGITS):
+        return None
+    return parse_partition_folder(folder)
 
 
 def is_deleted_folder(name: str) -> bool:

@@ -7,6 +7,7 @@ read when first asked for.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 from kwire_storage import durability, names, recovery, swap
@@ -19,7 +20,9 @@ if TYPE_CHECKING:
 _LEFTOVERS = (names.DELETED, names.CLEANED, ".tmp")
 
 
-def load(log: Log, *, now_ms: int, clean_shutdown: bool, recovery_point: int) -> None:
+def load(
+    log: Log, *, now_ms: int, clean_shutdown: bool, recovery_point: int, on_scanned: Callable[[int], None]
+) -> None:
     """Finds the segments and the end of the log; recovers unless the last stop was clean."""
     bases, log.snapshot_offsets = _list_folder(log)
     log.bases = bases or [log.log_start_offset]
@@ -29,7 +32,7 @@ def load(log: Log, *, now_ms: int, clean_shutdown: bool, recovery_point: int) ->
     if clean_shutdown or not bases:
         log.log_end_offset = log.recovery_point = _promised_end(log, recovery_point)
     else:
-        log.recovery = recovery.recover(log, recovery_point, now_ms)
+        log.recovery = recovery.recover(log, recovery_point, now_ms, on_scanned)
         log.recovery_point = min(recovery_point, log.log_end_offset)
     if not clean_shutdown:
         # What the process that died had not synced is not known to this one: the first flush covers it all.

@@ -16,6 +16,7 @@ is noted (`damage.py`), and the log goes on behind it.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 import attrs
@@ -46,10 +47,17 @@ class Recovery:
     lost_end_offset: int = 0
 
 
-def recover(log: Log, recovery_point: int, now_ms: int) -> Recovery:
+def first_to_scan(bases: list[int], recovery_point: int) -> int:
+    """The number of the segment that recovery begins with.
+
+    Not the segment that begins at the recovery point but the one before: its indexes may not have been synced yet.
+    """
+    return max(sum(base < recovery_point for base in bases) - 1, 0)
+
+
+def recover(log: Log, recovery_point: int, now_ms: int, on_scanned: Callable[[int], None]) -> Recovery:
     """Brings a log whose segments are listed, and nothing else, to a state in which it can be used."""
-    # Not the segment that begins at the recovery point but the one before: its indexes may not have been synced yet.
-    first = max(sum(base < recovery_point for base in log.bases) - 1, 0)
+    first = first_to_scan(log.bases, recovery_point)
     log.log_end_offset = log.bases[first]
     log.producers_or_none = replay.load_producers(log)
     log.leader_epochs.truncate_from_end(log.log_end_offset)
@@ -71,7 +79,7 @@ def recover(log: Log, recovery_point: int, now_ms: int) -> Recovery:
             if not damage.may_have_holes(log, log.segments[number - 1]):
                 damage.missing_end(log.segments[number - 1], log.log_end_offset, segment.base_offset)
         log.log_end_offset = segment.base_offset
-        good, reason = _recover_segment(log, number, recovery_point)
+        good, reason = _recover_segment(log, number, recovery_point, on_scanned)
         scanned += segment.size
         if good < segment.size:
             cut += segment.size - good
@@ -122,7 +130,7 @@ def _cut(log: Log, cut_bytes: int, deleted: int, lost: _Lost) -> None:
         file.sync()
 
 
-def _recover_segment(log: Log, number: int, recovery_point: int) -> tuple[int, str]:
+def _recover_segment(log: Log, number: int, recovery_point: int, on_scanned: Callable[[int], None]) -> tuple[int, str]:
     """Folds the good batches from the segment's start on; returns where they end and why."""
     segment = log.segments[number]
     next_base = log.bases[number + 1] if number + 1 < len(log.bases) else None
@@ -135,6 +143,7 @@ def _recover_segment(log: Log, number: int, recovery_point: int) -> tuple[int, s
     for found in findings.walk(end_offset):
         if isinstance(found, Batch):
             _fold(log, segment, found)
+            on_scanned(found.header.size_in_bytes)
         elif log.log_end_offset >= recovery_point:
             good, reason = found.position, f"{segment.path} at {found.position}: {found.what}"
             findings.drop_last()

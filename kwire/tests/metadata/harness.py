@@ -56,10 +56,10 @@ def open_service(
     service = MetadataService.open(
         config,
         cluster_id=folder.meta.cluster_id,
-        directory_id=folder.meta.directory_id,
         log=FileMetadataLog(log, config.node_id, clock.now_ms),
         clock=clock,
     )
+    service.register([folder.meta.directory_id])
     return service, folder
 
 

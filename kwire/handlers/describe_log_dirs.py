@@ -1,0 +1,76 @@
+"""DescribeLogDirs: v1-5 (KIP-113).
+
+* v2: flexible
+* v3: a top-level error code
+* v4: total_bytes and usable_bytes of the folder's file system (KIP-827)
+* v5: is_cordoned (KIP-1066); no folder is, cordoned.log.dirs has no effect
+
+Folders without any of the partitions asked for are in the answer too; one that is out of service has an error instead
+of partitions. A partition that is on its way has a second entry, its copy, in the folder that it goes to.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import TYPE_CHECKING
+
+from kwire_protocol.errors import ErrorCode
+from kwire_protocol.messages.describe_log_dirs import (
+    DescribeLogDirsPartition,
+    DescribeLogDirsRequest,
+    DescribeLogDirsResponse,
+    DescribeLogDirsResult,
+    DescribeLogDirsTopic,
+)
+from kwire_storage.names import CLUSTER_METADATA
+
+if TYPE_CHECKING:
+    from kwire_storage.data_folder import DataFolder
+
+    from kwire.broker import Broker
+    from kwire.context import Context
+
+
+def handle(broker: Broker, request: DescribeLogDirsRequest, context: Context) -> DescribeLogDirsResponse:
+    wanted = None
+    if request.topics is not None:
+        wanted = {(topic.topic, index) for topic in request.topics for index in topic.partitions}
+    results = [_describe(broker, folder, wanted) for folder in broker.folders.folders]
+    results += [DescribeLogDirsResult(ErrorCode.KAFKA_STORAGE_ERROR, path) for path in broker.folders.offline]
+    return DescribeLogDirsResponse(results=results)
+
+
+def _describe(broker: Broker, folder: DataFolder, wanted: set[tuple[str, int]] | None) -> DescribeLogDirsResult:
+    try:
+        if folder.failed is None:
+            space = folder.disk.space()
+            found = sorted(_partitions(broker, folder, wanted))
+            result = DescribeLogDirsResult(0, folder.path, _by_topic(found))
+            if space is not None:
+                result.total_bytes, result.usable_bytes = space
+            return result
+    except OSError as error:
+        folder.on_failed(folder, error)
+    return DescribeLogDirsResult(ErrorCode.KAFKA_STORAGE_ERROR, folder.path)
+
+
+Row = tuple[str, int, int, int, bool]
+"""Topic, partition, size (bytes), lag (offsets), whether it is a copy on its way."""
+
+
+def _partitions(broker: Broker, folder: DataFolder, wanted: set[tuple[str, int]] | None) -> Iterable[Row]:
+    for key, log in folder.logs.items():
+        if key[0] != CLUSTER_METADATA and (wanted is None or key in wanted):
+            partition = broker.partitions.find(*key)
+            yield *key, log.size_in_bytes, max(partition.high_watermark - log.log_end_offset, 0), False
+    for move in broker.moves.moves:
+        if move.target_folder is folder and (wanted is None or move.key in wanted):
+            yield *move.key, move.copied_bytes, move.lag, True
+
+
+def _by_topic(rows: Iterable[Row]) -> list[DescribeLogDirsTopic]:
+    topics: dict[str, DescribeLogDirsTopic] = {}
+    for name, index, size, lag, is_copy in rows:
+        topic = topics.setdefault(name, DescribeLogDirsTopic(name))
+        topic.partitions.append(DescribeLogDirsPartition(index, size, lag, is_copy))
+    return list(topics.values())

@@ -1,0 +1,155 @@
+"""Brokers over several disks in memory, without sockets: what the tests of log folders share."""
+
+from __future__ import annotations
+
+import errno
+import os
+from collections.abc import Callable, Mapping
+
+import pytest
+import trio
+from kwire_protocol.errors import ErrorCode
+from kwire_protocol.kafka_error import KafkaError
+from kwire_protocol.messages.alter_replica_log_dirs import (
+    AlterReplicaLogDir,
+    AlterReplicaLogDirsRequest,
+    AlterReplicaLogDirTopic,
+)
+from kwire_protocol.messages.create_topics import CreatableTopic, CreatableTopicConfig, CreateTopicsRequest
+from kwire_protocol.messages.describe_log_dirs import (
+    DescribableLogDirTopic,
+    DescribeLogDirsRequest,
+    DescribeLogDirsResponse,
+)
+from kwire_protocol.records import Record, build_batch, iter_records, read_header
+from kwire_storage.memory_disk import MemoryDisk
+
+from kwire.broker import Broker
+from kwire.clock import SystemClock
+from kwire.config import load_config
+from kwire.context import Context
+from kwire.flusher import Flusher
+from kwire.handlers import alter_replica_log_dirs, describe_log_dirs
+from kwire.partition import Partition
+from kwire.tests.slots import value_of
+from kwire.waits import Slot
+
+Disks = dict[str, MemoryDisk]
+SMALL_PIECE_BYTES = 300
+EIO = OSError(errno.EIO, os.strerror(errno.EIO))
+
+
+def new_disks(*paths: str) -> Disks:
+    return {path: MemoryDisk() for path in paths or ("/a", "/b")}
+
+
+def open_broker(disks: Mapping[str, MemoryDisk], *settings: str) -> Broker:
+    return Broker.open(load_config(data_dirs=list(disks), settings=settings), dict(disks), SystemClock())
+
+
+def killed(disks: Disks) -> Disks:
+    return {path: disk.kill() for path, disk in disks.items()}
+
+
+def failing(operation: str, where: str, code: int = errno.EIO) -> Callable[[str, str], None]:
+    """For `MemoryDisk.before_operation`: these operations fail below `where`."""
+
+    def fail(name: str, path: str) -> None:
+        if name == operation and path.startswith(where):
+            raise OSError(code, os.strerror(code), path)
+
+    return fail
+
+
+def create(broker: Broker, name: str, partitions: int = 1, /, **configs: str) -> list[Partition]:
+    settings = [CreatableTopicConfig(key.replace("_", "."), value) for key, value in configs.items()]
+    request = CreateTopicsRequest([CreatableTopic(name, partitions, 1, [], settings)], 1000)
+    assert [it.error_code for it in broker.metadata.create_topics(request).topics] == [0]
+    return broker.partitions.by_name[name]
+
+
+def append(partition: Partition, value: bytes = b"x") -> int:
+    """Appends, and runs the flush that the topic asks for; returns the record's offset."""
+    batch = memoryview(bytearray(build_batch([Record(timestamp=0, value=value)])))
+    result = partition.append(batch, read_header(batch), acks=1, now_ms=0)
+    flushed = partition.flush_gate.when_flushed(result.last_offset)
+    if not flushed.is_set:
+        trio.run(_flush, partition, flushed)
+    error = value_of(flushed)
+    if error is not None:
+        raise error
+    return result.base_offset
+
+
+async def _flush(partition: Partition, flushed: Slot[KafkaError | None]) -> None:
+    assert isinstance(partition.flush_driver, Flusher)
+    async with trio.open_nursery() as nursery:
+        flushed.when_set(nursery.cancel_scope.cancel)
+        nursery.start_soon(partition.flush_driver.run)
+
+
+def values(partition: Partition) -> list[bytes | None]:
+    return [
+        None if record.value is None else bytes(record.value)
+        for _, piece in partition.log.batches()
+        for record in iter_records(piece.read())
+    ]
+
+
+def refusal(do: Callable[[], object]) -> ErrorCode:
+    with pytest.raises(KafkaError) as refused:
+        do()
+    return refused.value.code
+
+
+def has_ended(broker: Broker) -> bool:
+    return broker.fatal is not None
+
+
+def folder_path(broker: Broker, partition: Partition) -> str | None:
+    folder = broker.partitions.folder_of(partition)
+    return None if folder is None else folder.path
+
+
+def move(broker: Broker, path: str, topic: str = "t", index: int = 0) -> ErrorCode:
+    request = AlterReplicaLogDirsRequest([AlterReplicaLogDir(path, [AlterReplicaLogDirTopic(topic, [index])])])
+    context = Context("client", "127.0.0.1", 9092, api_version=2)
+    return ErrorCode(alter_replica_log_dirs.handle(broker, request, context).results[0].partitions[0].error_code)
+
+
+def carry_out(broker: Broker, *, meanwhile: int = 0) -> None:
+    """As the service does, in this thread; `meanwhile` records are appended between the pieces."""
+    for under_way in broker.moves.moves:
+        partition = broker.partitions.find(*under_way.key)
+        while (piece := under_way.next_piece(SMALL_PIECE_BYTES)) is not None:
+            under_way.append(piece, now_ms=0)
+            if meanwhile:
+                meanwhile -= 1
+                append(partition, b"meanwhile %d" % meanwhile)
+        under_way.prepare()
+        append(partition, b"after the copy")
+        partition.log.flush()
+        broker.moves._swap(under_way)
+
+
+def described(broker: Broker, topics: list[DescribableLogDirTopic] | None = None) -> DescribeLogDirsResponse:
+    context = Context("client", "127.0.0.1", 9092, api_version=5)
+    return describe_log_dirs.handle(broker, DescribeLogDirsRequest(topics), context)
+
+
+def rows(broker: Broker) -> dict[str, list[tuple[str, int, bool]]]:
+    return {
+        result.log_dir: [
+            (topic.name, partition.partition_index, partition.is_future_key)
+            for topic in result.topics
+            for partition in topic.partitions
+        ]
+        for result in described(broker).results
+    }
+
+
+def filled(broker: Broker, count: int = 20, **configs: str) -> Partition:
+    partition = create(broker, "t", **configs)[0]
+    for number in range(count):
+        append(partition, b"value %d" % number)
+    return partition

@@ -1,0 +1,63 @@
+"""The small files of a data folder and of a partition's: where they may be absent, and when they need be written."""
+
+from __future__ import annotations
+
+from bisect import bisect_right
+from collections.abc import Mapping
+
+from kwire_storage import names
+from kwire_storage.checkpoints import (
+    MetaProperties,
+    TopicPartition,
+    decode_partition_metadata,
+    encode_partition_metadata,
+    said_offsets,
+)
+from kwire_storage.files import Disk
+from kwire_storage.log import Log
+
+
+def read_meta(disk: Disk, listed: set[str]) -> MetaProperties | None:
+    return MetaProperties.decode(disk.read_bytes(names.META_PROPERTIES)) if names.META_PROPERTIES in listed else None
+
+
+def write_meta(disk: Disk, meta: MetaProperties) -> MetaProperties:
+    disk.write_atomic(names.META_PROPERTIES, meta.encode())
+    return meta
+
+
+def read_topic_id(disk: Disk, folder: str) -> bytes | None:
+    """The topic id in a partition's folder, 16 bytes; None when the folder tells none."""
+    try:
+        data = disk.read_bytes(f"{folder}/{names.PARTITION_METADATA}")
+    except FileNotFoundError:
+        return None
+    # A crash, or a power cut, while it was made leaves nothing in it, or zeros.
+    return decode_partition_metadata(data) if data.strip(b"\0") else None
+
+
+def write_topic_id(disk: Disk, folder: str, topic_id: bytes) -> None:
+    disk.write_bytes(f"{folder}/{names.PARTITION_METADATA}", encode_partition_metadata(topic_id))
+
+
+def is_news(
+    name: str,
+    written: Mapping[TopicPartition, int],
+    now: Mapping[TopicPartition, int],
+    logs: Mapping[TopicPartition, Log],
+) -> bool:
+    """Whether the offset checkpoint of that name would say something new to whoever reads it at the next start."""
+    if name != names.RECOVERY_POINT_CHECKPOINT:
+        return written != said_offsets(now)
+    return not written.keys() <= now.keys() or any(
+        # Recovery begins with a segment: a point that moved on within one changes nothing.
+        offset < written.get(key, 0)
+        or _scan_start(logs.get(key), offset) != _scan_start(logs.get(key), written.get(key, 0))
+        for key, offset in now.items()
+    )
+
+
+def _scan_start(log: Log | None, recovery_point: int) -> int:
+    if log is None:
+        return recovery_point
+    return log.bases[max(bisect_right(log.bases, recovery_point) - 1, 0)]
