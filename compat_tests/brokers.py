@@ -87,10 +87,11 @@ class RestartableBroker(Broker, Protocol):
 class KwireServe:
     """A `kwire serve` process."""
 
-    def __init__(self, root: Path, settings: dict[str, str], *, port: int = 0) -> None:
+    def __init__(self, root: Path, settings: dict[str, str], *more_folders: Path, port: int = 0) -> None:
         """Keeps data and log below `root`; a port of 0 stands for a free one."""
         self.settings = settings
         self.data_dir = root / "data"
+        self.data_dirs = [self.data_dir, *more_folders]
         self.log_file = root / "kwire.log"
         self._port = port or free_port()
         self._process: subprocess.Popen[bytes] | None = None
@@ -101,7 +102,8 @@ class KwireServe:
 
     def begin_start(self) -> None:
         command = [str(Path(sysconfig.get_path("scripts"), "kwire")), "serve", "--listen", self.bootstrap]
-        command += ["--data-dir", str(self.data_dir)]
+        for folder in self.data_dirs:
+            command += ["--data-dir", str(folder)]
         for name, value in self.settings.items():
             command += ["--set", f"{name}={value}"]
         with self.log_file.open("ab") as log:
@@ -159,13 +161,14 @@ class _InProcess:
 
 
 class _Kafka:
-    """Apache Kafka, as devtools starts it."""
+    """Apache Kafka, as devtools starts it; `folders` are how many log folders it has."""
 
-    def __init__(self, settings: dict[str, str]) -> None:
+    def __init__(self, settings: dict[str, str], *, folders: int = 1) -> None:
         from devtools.apache_kafka import ApacheKafka
 
         self.settings = settings
         self._kafka = ApacheKafka(settings={**settings, **_ONLY_FOR_KAFKA})
+        self.data_dirs = self._kafka.add_data_folders(folders - 1)
 
     @property
     def bootstrap(self) -> str:
@@ -232,6 +235,23 @@ def restartable_broker() -> Iterator[RestartableBroker]:
     finally:
         broker.kill()
         shutil.rmtree(root)
+
+
+@contextmanager
+def broker_of_two_folders() -> Iterator[tuple[Broker, list[Path]]]:
+    """A broker whose log.dirs are these."""
+    if KIND == "kafka":
+        with _Kafka(dict(SETTINGS), folders=2) as kafka:
+            yield kafka, kafka.data_dirs
+        return
+    with tempfile.TemporaryDirectory(prefix="kwire-compat-") as root:
+        broker = KwireServe(Path(root), dict(SETTINGS), Path(root, "more"))
+        try:
+            broker.start()
+            yield broker, broker.data_dirs
+            broker.stop()
+        finally:
+            broker.kill()
 
 
 @contextmanager

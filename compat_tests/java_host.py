@@ -31,6 +31,7 @@ DELETE_RECORDS = "org.apache.kafka.tools.DeleteRecordsCommand"
 VERIFIABLE_PRODUCER = "org.apache.kafka.tools.VerifiableProducer"
 API_VERSIONS = "org.apache.kafka.tools.BrokerApiVersionsCommand"
 CLUSTER = "org.apache.kafka.tools.ClusterTool"
+LOG_DIRS = "org.apache.kafka.tools.LogDirsCommand"
 DUMP_LOG = "org.apache.kafka.tools.DumpLogSegments"
 
 

@@ -14,13 +14,16 @@ After `kill()` it comes back only when the session of its former self is over: a
 from __future__ import annotations
 
 import atexit
+import base64
 import hashlib
 import os
+import re
 import shutil
 import signal
 import subprocess
 import tempfile
 import time
+import uuid
 from collections.abc import Mapping
 from pathlib import Path
 from types import TracebackType
@@ -99,6 +102,17 @@ class ApacheKafka:
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         self.close()
+
+    def add_data_folders(self, count: int) -> list[Path]:
+        """Before the first start: as many more folders for log.dirs, each formatted. Returns all of them."""
+        folders = [self.data_dir, *(self.folder / f"data-{number}" for number in range(2, count + 2))]
+        for folder in folders[1:]:
+            shutil.copytree(_formatted_folder(self.version, self.settings.get("node.id", "1")), folder)
+            meta = folder / "meta.properties"
+            directory_id = base64.urlsafe_b64encode(uuid.uuid4().bytes)[:22].decode()
+            meta.write_text(re.sub("(?m)^directory.id=.*$", f"directory.id={directory_id}", meta.read_text()))
+        self.settings["log.dirs"] = ",".join(map(str, folders))
+        return folders
 
     def start(self) -> None:
         """Starts and waits until requests are served. The first start chooses the ports and formats the folder."""

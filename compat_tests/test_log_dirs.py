@@ -1,0 +1,122 @@
+"""Brokers with several log folders: described by Kafka's tool and clients, and partitions moved between them."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Iterator
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import pytest
+from kafka import TopicPartitionReplica, errors
+
+from . import brokers, topics
+from . import java_host as tools
+from .brokers import Broker
+from .java_host import JavaHost
+from .kafka_python import administering, fill, producing, read_all, send_all, values_of
+from .values import numbered
+from .waiting import eventually
+
+NODE = 1
+
+
+@pytest.fixture(scope="module")
+def folders() -> Iterator[tuple[Broker, list[Path]]]:
+    with brokers.broker_of_two_folders() as running:
+        yield running
+
+
+@pytest.fixture
+def two(folders: tuple[Broker, list[Path]], unique: Callable[[str], str]) -> str:
+    """A topic of two partitions."""
+    name = unique("topic")
+    topics.create(folders[0].bootstrap, name, partitions=2)
+    return name
+
+
+def where(admin: Any, topic: str) -> dict[int, list[tuple[str, bool]]]:
+    """The folders that have each partition, and whether as a copy on its way."""
+    [described] = admin.describe_log_dirs()
+    found: dict[int, list[tuple[str, bool]]] = {}
+    for folder in described["log_dirs"]:
+        assert folder["error_code"] == 0
+        for entry in folder["topics"]:
+            if entry["name"] == topic:
+                for row in entry["partitions"]:
+                    found.setdefault(row["partition_index"], []).append((folder["log_dir"], row["is_future_key"]))
+    return found
+
+
+def is_only_in(admin: Any, topic: str, path: str) -> bool:
+    return where(admin, topic)[0] == [(path, False)]
+
+
+def test_partitions_are_spread_over_the_folders(folders: tuple[Broker, list[Path]], two: str) -> None:
+    broker, paths = folders
+    with administering(broker.bootstrap) as admin:
+        eventually(lambda: len(where(admin, two)) == 2, "both are there")
+        found = where(admin, two)
+    assert sorted(folder for rows in found.values() for folder, _ in rows) == sorted(map(str, paths))
+    for index, [(folder, is_future)] in found.items():
+        assert not is_future
+        assert Path(folder, f"{two}-{index}").is_dir()
+
+
+def test_each_folder_is_described_with_its_room(folders: tuple[Broker, list[Path]], two: str) -> None:
+    broker, paths = folders
+    fill(broker.bootstrap, two, numbered(10))
+    with administering(broker.bootstrap) as admin:
+        [described] = admin.describe_log_dirs({two: [0]})
+    assert sorted(folder["log_dir"] for folder in described["log_dirs"]) == sorted(map(str, paths))
+    for folder in described["log_dirs"]:
+        assert 0 < folder["usable_bytes"] <= folder["total_bytes"]
+    # The other folder is in the answer, without a partition that was asked for.
+    assert sorted(len(folder["topics"]) for folder in described["log_dirs"]) == [0, 1]
+
+
+def test_kafkas_tool_describes_the_folders(folders: tuple[Broker, list[Path]], two: str, java: JavaHost) -> None:
+    broker, paths = folders
+    at = ("--bootstrap-server", broker.bootstrap)
+    said = java.succeed(tools.LOG_DIRS, *at, "--describe", "--topic-list", two).lines
+    [described] = next(json.loads(line) for line in said if line.startswith("{"))["brokers"]
+    assert described["broker"] == NODE
+    assert sorted(folder["logDir"] for folder in described["logDirs"]) == sorted(map(str, paths))
+    rows = [row for folder in described["logDirs"] for row in folder["partitions"]]
+    assert sorted((row["partition"], row["offsetLag"], row["isFuture"]) for row in rows) == [
+        (f"{two}-0", 0, False),
+        (f"{two}-1", 0, False),
+    ]
+    assert [folder["error"] for folder in described["logDirs"]] == [None, None]
+
+
+def test_a_partition_is_moved_while_it_is_written_to(folders: tuple[Broker, list[Path]], two: str) -> None:
+    broker, paths = folders
+    fill(broker.bootstrap, two, numbered(500), partition=0)
+    with administering(broker.bootstrap) as admin, producing(broker.bootstrap) as producer:
+        [(first, _)] = where(admin, two)[0]
+        [other] = {str(path) for path in paths} - {first}
+        for target in (other, first, other):
+            replica = TopicPartitionReplica(two, 0, NODE)
+            assert admin.alter_replica_log_dirs({replica: target}) == {replica: errors.NoError}
+            send_all(producer, two, [target.encode()], partition=0)
+            eventually(partial(is_only_in, admin, two, target), f"it is in {target}")
+    found = values_of(read_all(broker.bootstrap, two, 503))
+    assert found == [*numbered(500), other.encode(), first.encode(), other.encode()]
+
+
+def test_a_folder_that_the_broker_does_not_have(folders: tuple[Broker, list[Path]], two: str) -> None:
+    with administering(folders[0].bootstrap) as admin:
+        here, there = TopicPartitionReplica(two, 0, NODE), TopicPartitionReplica("no-such-topic", 0, NODE)
+        [(first, _)] = where(admin, two)[0]
+        assert admin.alter_replica_log_dirs({here: "/nowhere"}) == {here: errors.LogDirNotFoundError}
+        assert admin.alter_replica_log_dirs({there: first}) == {there: errors.UnknownTopicOrPartitionError}
+
+
+def test_the_java_client_moves_a_partition(
+    folders: tuple[Broker, list[Path]], java: JavaHost, unique: Callable[[str], str]
+) -> None:
+    broker, _ = folders
+    ended = java.succeed("FolderScenarios", "partitionsMovedBetweenFolders", broker.bootstrap, unique("topic"))
+    assert ended.lines[-1] == "passed"
