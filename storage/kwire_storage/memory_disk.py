@@ -1,8 +1,7 @@
-"""A disk in memory: the twin of `RealDisk`, for tests of crashes and for brokers that must leave nothing behind.
+"""A disk in memory: the twin of `RealDisk`, for brokers that must leave nothing behind, and for tests.
 
-It keeps two states. The live one is what programs see; the durable one is what a power cut leaves: contents as of the
-last `File.sync`, names as of the last `sync_dir`. `crash()` gives a new disk with the durable state, `kill()` one with
-the live state (the process dies, the machine does not); both drop all locks, and the old disk goes on by itself.
+It knows one state, the one that programs see, and forgets nothing while it lives. What a power cut leaves of it is the
+business of `faulty_disk.py`, which builds on the small steps here that change contents and names.
 
 `before_operation` is called before each change with the operation's name and path. It may raise to make it fail: an
 OSError as a disk would, `TornAppendError` to fail after a part of the bytes was written, or anything else to stop a
@@ -25,10 +24,6 @@ if TYPE_CHECKING:
 
     from kwire_storage.files import DiskSpace
 
-Survives = Callable[[str, int], int]
-"""Given a path and a count of unsynced bytes at its end: how many of them the power cut spares."""
-
-
 class TornAppendError(OSError):
     """Raised by `before_operation`: the disk takes `written_bytes` of the append, fails, and cannot cut them off."""
 
@@ -38,76 +33,27 @@ class TornAppendError(OSError):
 
 
 class Inode:
-    """One file's bytes: live, and as they are on the medium."""
+    """One file's bytes."""
 
-    __slots__ = ("data", "durable", "durable_is_prefix")
+    __slots__ = ("data",)
 
-    def __init__(self, data: bytes | bytearray = b"", durable: bytes | bytearray = b"") -> None:
+    def __init__(self, data: bytes | bytearray = b"") -> None:
         self.data = bytearray(data)
-        self.durable = bytearray(durable)
-        # True while the durable bytes are a prefix of the live ones, so that a sync copies only the growth.
-        self.durable_is_prefix = True
-
-    def sync(self) -> None:
-        if self.durable_is_prefix:
-            self.durable += self.data[len(self.durable) :]
-        else:
-            self.durable[:] = self.data
-            self.durable_is_prefix = True
 
     def truncate(self, size: int) -> None:
-        if size < len(self.durable):
-            self.durable_is_prefix = False
         if size <= len(self.data):
             del self.data[size:]
         else:
             self.data += bytes(size - len(self.data))
 
-    def after_crash(self, path: str, survives: Survives | None) -> Inode:
-        spared = b""
-        if survives is not None and self.durable_is_prefix and len(self.data) > len(self.durable):
-            unsynced = self.data[len(self.durable) :]
-            spared = bytes(unsynced[: survives(path, len(unsynced))])
-        content = bytes(self.durable) + spared
-        return Inode(content, content)
-
 
 class Folder:
-    """Names: live, and as they are on the medium."""
+    """Names, and what has them."""
 
-    __slots__ = ("durable", "entries")
+    __slots__ = ("entries",)
 
     def __init__(self) -> None:
         self.entries: dict[str, Inode | Folder] = {}
-        self.durable: dict[str, Inode | Folder] = {}
-
-    def after_crash(self, path: str, survives: Survives | None) -> Folder:
-        copy = Folder()
-        copy.entries = {
-            name: node.after_crash(f"{path}{name}", survives)
-            if isinstance(node, Inode)
-            else node.after_crash(f"{path}{name}/", survives)
-            for name, node in self.durable.items()
-        }
-        copy.durable = dict(copy.entries)
-        return copy
-
-    def copy(self) -> Folder:
-        copies: dict[int, Inode | Folder] = {}
-
-        def of(node: Inode | Folder) -> Inode | Folder:
-            if id(node) not in copies:
-                if isinstance(node, Folder):
-                    copies[id(node)] = node.copy()
-                else:
-                    twin = copies[id(node)] = Inode(node.data, node.durable)
-                    twin.durable_is_prefix = node.durable_is_prefix
-            return copies[id(node)]
-
-        copy = Folder()
-        copy.entries = {name: of(node) for name, node in self.entries.items()}
-        copy.durable = {name: of(node) for name, node in self.durable.items()}
-        return copy
 
 
 class MemoryFile:
@@ -122,16 +68,20 @@ class MemoryFile:
         self.size = len(inode.data)
 
     def append(self, data: Buffer) -> None:
-        inode = self._inode
-        if len(inode.data) > self.size:
-            inode.truncate(self.size)
+        inode, start = self._inode, self.size
         try:
             self._disk.operation("append", self.path)
         except TornAppendError as torn:
-            inode.data += memoryview(data)[: torn.written_bytes]
+            inode.data[start : start + torn.written_bytes] = memoryview(data)[: torn.written_bytes]
             raise
-        inode.data += data
-        self.size = len(inode.data)
+        if len(inode.data) == start:
+            inode.data += data
+            self.size = len(inode.data)
+        else:
+            # A torn append has left more than this one covers: the rest stays where it is, behind the known size.
+            view = memoryview(data)
+            inode.data[start : start + len(view)] = view
+            self.size = start + len(view)
 
     def read(self, position: int, size: int) -> bytes:
         return bytes(self._inode.data[position : position + size])
@@ -143,7 +93,6 @@ class MemoryFile:
 
     def sync(self) -> None:
         self._disk.operation("sync", self.path)
-        self._inode.sync()
 
     def close(self) -> None:
         """Nothing is held."""
@@ -152,11 +101,12 @@ class MemoryFile:
         return None
 
 
-def _error(code: int, path: str) -> OSError:
+def error_of(code: int, path: str) -> OSError:
     return OSError(code, os.strerror(code), path)
 
 
-def _split(path: str) -> tuple[str, str]:
+def split_path(path: str) -> tuple[str, str]:
+    """Folder and name."""
     folder, _, name = path.rpartition("/")
     return folder, name
 
@@ -175,45 +125,58 @@ class MemoryDisk:
         if self.before_operation is not None:
             self.before_operation(name, path)
 
-    def crash(self, survives: Survives | None = None) -> MemoryDisk:
-        """What a power cut leaves; `survives` may spare some of the bytes that were never synced."""
-        disk = MemoryDisk()
-        disk._root = self._root.after_crash("", survives)
-        return disk
+    # -- the steps that everything is made of
 
-    def kill(self) -> MemoryDisk:
-        """What is there when the process dies and the machine goes on."""
-        disk = MemoryDisk()
-        disk._root = self._root.copy()
-        return disk
+    def _open(self, inode: Inode, path: str) -> MemoryFile:
+        return MemoryFile(self, inode, path)
+
+    def _link(self, folder: Folder, name: str, node: Inode | Folder, path: str) -> None:
+        """Gives a new file or folder its name."""
+        self.operation("create" if isinstance(node, Inode) else "mkdir", path)
+        folder.entries[name] = node
+
+    def _move(self, source: Folder, old_name: str, target: Folder, new_name: str, path: str) -> None:
+        self.operation("rename", path)
+        target.entries[new_name] = source.entries.pop(old_name)
+
+    def _unlink(self, folder: Folder, name: str, path: str) -> None:
+        self.operation("remove", path)
+        del folder.entries[name]
+
+    def _sync_names(self, _folder: Folder, path: str) -> None:
+        self.operation("sync_dir", path)
+
+    # -- looking up
 
     def _folder(self, path: str) -> Folder:
         folder = self._root
         for name in path.split("/") if path else ():
             node = folder.entries.get(name)
             if node is None:
-                raise _error(errno.ENOENT, path)
+                raise error_of(errno.ENOENT, path)
             if not isinstance(node, Folder):
-                raise _error(errno.ENOTDIR, path)
+                raise error_of(errno.ENOTDIR, path)
             folder = node
         return folder
 
     def _inode(self, path: str) -> Inode:
-        folder, name = _split(path)
+        folder, name = split_path(path)
         node = self._folder(folder).entries.get(name)
         if not isinstance(node, Inode):
-            raise _error(errno.EISDIR if node else errno.ENOENT, path)
+            raise error_of(errno.EISDIR if node else errno.ENOENT, path)
         return node
 
+    # -- the disk
+
     def open_append(self, path: str) -> MemoryFile:
-        folder, name = _split(path)
-        if name not in self._folder(folder).entries:
-            self.operation("create", path)
-            self._folder(folder).entries[name] = Inode()
-        return MemoryFile(self, self._inode(path), path)
+        folder, name = split_path(path)
+        names = self._folder(folder)
+        if name not in names.entries:
+            self._link(names, name, Inode(), path)
+        return self._open(self._inode(path), path)
 
     def open_read(self, path: str) -> MemoryFile:
-        return MemoryFile(self, self._inode(path), path)
+        return self._open(self._inode(path), path)
 
     def listdir(self, path: str) -> list[str]:
         return list(self._folder(path).entries)
@@ -222,33 +185,37 @@ class MemoryDisk:
         folder = self._root
         for name in path.split("/") if path else ():
             if name not in folder.entries:
-                self.operation("mkdir", path)
-                folder.entries[name] = Folder()
+                self._link(folder, name, Folder(), path)
             node = folder.entries[name]
             if not isinstance(node, Folder):
-                raise _error(errno.EEXIST, path)
+                raise error_of(errno.EEXIST, path)
             folder = node
 
     def rename(self, old: str, new: str) -> None:
-        (old_folder, old_name), (new_folder, new_name) = _split(old), _split(new)
+        (old_folder, old_name), (new_folder, new_name) = split_path(old), split_path(new)
         source, target = self._folder(old_folder), self._folder(new_folder)
         if old_name not in source.entries:
-            raise _error(errno.ENOENT, old)
-        self.operation("rename", old)
-        target.entries[new_name] = source.entries.pop(old_name)
+            raise error_of(errno.ENOENT, old)
+        self._move(source, old_name, target, new_name, old)
 
     def remove(self, path: str) -> None:
-        folder, name = _split(path)
-        entries = self._folder(folder).entries
-        if name in entries:
-            self.operation("remove", path)
-            del entries[name]
+        folder, name = split_path(path)
+        names = self._folder(folder)
+        if name in names.entries:
+            self._unlink(names, name, path)
 
     def remove_tree(self, path: str) -> None:
-        self.remove(path)
+        folder, name = split_path(path)
+        names = self._folder(folder)
+        node = names.entries.get(name)
+        if isinstance(node, Folder):
+            for child in list(node.entries):
+                self.remove_tree(f"{path}/{child}")
+        if node is not None:
+            self._unlink(names, name, path)
 
     def exists(self, path: str) -> bool:
-        folder, name = _split(path)
+        folder, name = split_path(path)
         try:
             return not name or name in self._folder(folder).entries
         except OSError:
@@ -258,9 +225,7 @@ class MemoryDisk:
         return len(self._inode(path).data)
 
     def sync_dir(self, path: str) -> None:
-        folder = self._folder(path)
-        self.operation("sync_dir", path)
-        folder.durable = dict(folder.entries)
+        self._sync_names(self._folder(path), path)
 
     def read_bytes(self, path: str) -> bytes:
         return bytes(self._inode(path).data)
@@ -278,7 +243,7 @@ class MemoryDisk:
         self._fill(temporary, data)
         self.open_read(temporary).sync()
         self.rename(temporary, path)
-        self.sync_dir(_split(path)[0])
+        self.sync_dir(split_path(path)[0])
 
     def _fill(self, path: str, data: bytes) -> None:
         try:

@@ -12,6 +12,7 @@ from kwire_storage.checkpoints import decode_offsets
 from kwire_storage.config import LogConfig
 from kwire_storage.data_folder import DataFolder
 from kwire_storage.errors import CorruptLogError, FolderLockedError, StorageError
+from kwire_storage.faulty_disk import FaultyDisk
 from kwire_storage.files import Disk
 from kwire_storage.memory_disk import MemoryDisk
 
@@ -185,7 +186,7 @@ def test_without_a_clean_stop_logs_are_recovered(kind: str, tmp_path: Path) -> N
 
 
 def test_a_crash_right_after_opening_is_a_crash() -> None:
-    disk = MemoryDisk()
+    disk = FaultyDisk()
     folder = open_folder(disk)
     folder.create_log("orders", 0, TOPIC_ID, CONFIG, now_ms=0)
     folder.close()
@@ -308,7 +309,7 @@ def test_checkpoints_that_were_taken_before_a_deletion_do_not_bring_the_old_part
 
 
 def test_a_deletion_that_a_crash_cut_short_is_finished_at_the_next_start() -> None:
-    disk = MemoryDisk()
+    disk = FaultyDisk()
     folder = open_folder(disk)
     folder.create_log("orders", 0, TOPIC_ID, CONFIG, now_ms=0)
     folder.delete_log("orders", 0, UNIQUE)
@@ -364,7 +365,7 @@ def test_files_that_are_no_partitions_are_left_alone() -> None:
 
 
 def test_the_syncs_of_a_clean_stop_may_run_in_any_order_and_only_where_there_is_something_to_sync() -> None:
-    disk = MemoryDisk()
+    disk = FaultyDisk()
     folder = open_folder(disk)
     for partition in range(4):
         append(folder.create_log("orders", partition, TOPIC_ID, CONFIG, now_ms=0), 2)

@@ -6,6 +6,7 @@ import errno
 
 import pytest
 from kwire_storage.errors import StorageError, SyncFailedError
+from kwire_storage.faulty_disk import FaultyDisk
 from kwire_storage.log import LogConfig
 from kwire_storage.memory_disk import MemoryDisk
 
@@ -15,7 +16,7 @@ CONFIG = LogConfig(segment_bytes=500, index_interval_bytes=100)
 
 
 def test_what_was_flushed_survives_a_power_cut() -> None:
-    disk = MemoryDisk()
+    disk = FaultyDisk()
     log = open_log(disk, CONFIG)
     assert log.recovery_point == 0
     for _ in range(6):
@@ -43,7 +44,7 @@ def test_a_flush_without_news_touches_nothing() -> None:
 
 
 def test_appends_and_rolls_during_a_flush_are_not_taken_for_durable() -> None:
-    disk = MemoryDisk()
+    disk = FaultyDisk()
     log = open_log(disk, CONFIG)
     append(log, 2)
     flush = log.begin_flush()
@@ -132,7 +133,7 @@ def test_no_room_for_the_epochs_is_not_the_end() -> None:
 
 
 def test_indexes_of_sealed_segments_are_durable_before_the_recovery_point_passes_them() -> None:
-    disk = MemoryDisk()
+    disk = FaultyDisk()
     log = open_log(disk, CONFIG)
     for _ in range(12):
         append(log, 2)

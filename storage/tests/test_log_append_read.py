@@ -11,6 +11,7 @@ from kwire_protocol.errors import ErrorCode
 from kwire_protocol.kafka_error import KafkaError
 from kwire_protocol.records import build_batch, iter_headers, iter_records, read_header
 from kwire_storage.errors import OffsetOutOfRange, StorageError
+from kwire_storage.faulty_disk import FaultyDisk
 from kwire_storage.log import Log, LogConfig
 from kwire_storage.memory_disk import MemoryDisk, TornAppendError
 
@@ -172,7 +173,7 @@ def test_a_failed_append_leaves_no_trace_and_the_next_one_succeeds(code: int) ->
 
 
 def test_a_failed_roll_leaves_the_old_segment_in_use() -> None:
-    disk = MemoryDisk()
+    disk = FaultyDisk()
     log = open_log(disk)
     append(log, 1, size=1000)
     for failing in (("append", "1.snapshot"), ("create", "1.log"), ("create", "0.index"), ("append", "0.timeindex")):

@@ -16,9 +16,10 @@ from hypothesis import HealthCheck, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 from kwire_protocol.records import Record, build_batch, iter_headers
+from kwire_storage.faulty_disk import FaultyDisk
 from kwire_storage.files import Disk, RealDisk
 from kwire_storage.log import Log, LogConfig
-from kwire_storage.memory_disk import MemoryDisk
+from kwire_storage.medium import kept_part
 from kwire_storage.open_files import OpenFiles
 
 from storage.tests.logs import append_bytes
@@ -43,7 +44,7 @@ class LogMachine(RuleBasedStateMachine):
     disk: Disk
 
     def make_disk(self) -> Disk:
-        return MemoryDisk()
+        return FaultyDisk()
 
     @initialize()
     def begin(self) -> None:
@@ -116,16 +117,16 @@ class LogMachine(RuleBasedStateMachine):
     @rule()
     def die_and_open(self) -> None:
         self.log.close(clean=False)
-        if isinstance(self.disk, MemoryDisk):
+        if isinstance(self.disk, FaultyDisk):
             self.disk = self.disk.kill()
         self.log = self.open(clean=False)
         self.reopened_after_crash(least_end=self.end)
 
-    @precondition(lambda self: isinstance(self.disk, MemoryDisk))
+    @precondition(lambda self: isinstance(self.disk, FaultyDisk))
     @rule(share=st.sampled_from([0.0, 0.3, 0.7, 1.0]))
     def lose_power_and_open(self, share: float) -> None:
-        assert isinstance(self.disk, MemoryDisk)
-        self.disk = self.disk.crash(lambda _path, unsynced: int(unsynced * share))
+        assert isinstance(self.disk, FaultyDisk)
+        self.disk = self.disk.crash(kept_part(share))
         self.log = self.open(clean=False)
         self.reopened_after_crash(least_end=self.recovery_point)
 

@@ -1,77 +1,24 @@
-"""What a power cut, a killed process and a failing disk leave in memory."""
+"""A disk in memory refuses, tears and forgets as a real one would."""
 
 from __future__ import annotations
 
 import errno
 
 import pytest
+from kwire_storage.faulty_disk import FaultyDisk
 from kwire_storage.memory_disk import MemoryDisk, TornAppendError
 
+either = pytest.mark.parametrize("kind", [MemoryDisk, FaultyDisk])
 
-def durable_file(content: bytes) -> MemoryDisk:
-    disk = MemoryDisk()
-    disk.write_atomic("a", content)
+
+def with_file(disk: MemoryDisk) -> MemoryDisk:
+    disk.write_atomic("a", b"one")
     return disk
 
 
-def test_a_power_cut_takes_what_was_not_synced() -> None:
-    disk = durable_file(b"synced")
-    disk.open_append("a").append(b", lost")
-    disk.write_bytes("b", b"name never synced")
-    after = disk.crash()
-    assert after.listdir("") == ["a"]
-    assert after.read_bytes("a") == b"synced"
-
-
-def test_a_power_cut_may_spare_some_of_it() -> None:
-    disk = durable_file(b"synced")
-    disk.open_append("a").append(b"123456")
-    assert disk.crash(lambda path, unsynced: unsynced // 2 if path == "a" else 0).read_bytes("a") == b"synced123"
-
-
-def test_a_power_cut_brings_back_what_was_removed_renamed_or_cut_without_a_sync() -> None:
-    disk = durable_file(b"content")
-    disk.open_append("a").truncate(3)
-    disk.rename("a", "b")
-    assert disk.read_bytes("b") == b"con"
-    assert disk.crash().read_bytes("a") == b"content"
-    disk.sync_dir("")
-    assert disk.crash().read_bytes("b") == b"content"
-    file = disk.open_append("b")
-    file.append(b"sider")
-    file.sync()
-    assert disk.crash().read_bytes("b") == b"consider"
-
-
-def test_a_folder_needs_its_parents_sync_too() -> None:
-    disk = MemoryDisk()
-    disk.mkdir("f")
-    disk.write_atomic("f/a", b"content")
-    assert disk.crash().listdir("") == []
-    disk.sync_dir("")
-    assert disk.crash().read_bytes("f/a") == b"content"
-
-
-def test_a_killed_process_loses_nothing_but_its_locks() -> None:
-    disk = MemoryDisk()
-    disk.mkdir("f")
-    disk.write_bytes("f/a", b"content")
-    disk.lock(".lock")
-    after = disk.kill()
-    assert after.read_bytes("f/a") == b"content"
-    after.lock(".lock")
-    assert after.crash().listdir("") == []
-
-
-def test_twins_go_their_own_ways() -> None:
-    disk = durable_file(b"one")
-    after = disk.kill()
-    after.open_append("a").append(b"two")
-    assert disk.read_bytes("a") == b"one"
-
-
-def test_a_refused_operation_changes_nothing() -> None:
-    disk = durable_file(b"one")
+@either
+def test_a_refused_operation_changes_nothing(kind: type[MemoryDisk]) -> None:
+    disk = with_file(kind())
 
     def refuse(operation: str, path: str) -> None:
         raise OSError(errno.ENOSPC, f"{operation} {path}")
@@ -80,33 +27,57 @@ def test_a_refused_operation_changes_nothing() -> None:
     file = disk.open_append("a")
     with pytest.raises(OSError, match="append a"):
         file.append(b"two")
+    with pytest.raises(OSError, match="truncate a"):
+        file.truncate(0)
     with pytest.raises(OSError, match="create b"):
         disk.open_append("b")
     with pytest.raises(OSError, match="mkdir f"):
         disk.mkdir("f")
+    with pytest.raises(OSError, match="rename a"):
+        disk.rename("a", "b")
+    with pytest.raises(OSError, match="remove a"):
+        disk.remove("a")
     disk.before_operation = None
     assert (disk.read_bytes("a"), disk.listdir("")) == (b"one", ["a"])
 
 
-def test_a_torn_append_is_there_but_beyond_the_size_and_the_next_one_replaces_it() -> None:
-    disk = durable_file(b"one")
+@either
+def test_a_torn_append_is_there_but_beyond_the_size_and_the_next_one_goes_over_it(kind: type[MemoryDisk]) -> None:
+    disk = with_file(kind())
 
     def tear(_operation: str, _path: str) -> None:
-        raise TornAppendError(2)
+        raise TornAppendError(4)
 
     file = disk.open_append("a")
     disk.before_operation = tear
     with pytest.raises(TornAppendError):
-        file.append(b"two")
+        file.append(b"twotwo")
     disk.before_operation = None
-    assert file.size == 3
-    assert disk.kill().read_bytes("a") == b"onetw"
-    file.append(b"three")
-    assert disk.read_bytes("a") == b"onethree"
+    assert (file.size, disk.read_bytes("a")) == (3, b"onetwot")
+    file.append(b"33")
+    assert (file.size, disk.read_bytes("a")) == (5, b"one33ot")
+    file.truncate(5)
+    file.append(b"four")
+    assert disk.read_bytes("a") == b"one33four"
 
 
-def test_folders_and_files_are_not_confused() -> None:
-    disk = durable_file(b"one")
+@either
+def test_a_folder_goes_with_all_that_is_in_it_step_by_step(kind: type[MemoryDisk]) -> None:
+    disk = kind()
+    disk.mkdir("f/g")
+    disk.write_bytes("f/a", b"one")
+    disk.write_bytes("f/g/b", b"two")
+    operations: list[str] = []
+    disk.before_operation = lambda operation, path: operations.append(f"{operation} {path}")
+    disk.remove_tree("f")
+    disk.remove_tree("f")
+    assert sorted(operations[:-1]) == ["remove f/a", "remove f/g", "remove f/g/b"]
+    assert (operations[-1], disk.listdir("")) == ("remove f", [])
+
+
+@either
+def test_folders_and_files_are_not_confused(kind: type[MemoryDisk]) -> None:
+    disk = with_file(kind())
     disk.mkdir("f")
     with pytest.raises(IsADirectoryError):
         disk.read_bytes("f")

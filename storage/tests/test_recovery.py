@@ -8,8 +8,10 @@ import attrs
 import pytest
 from kwire_protocol.records import build_batch
 from kwire_storage.errors import CorruptLogError
+from kwire_storage.faulty_disk import FaultyDisk
 from kwire_storage.files import Disk
 from kwire_storage.log import Log
+from kwire_storage.medium import kept_part
 from kwire_storage.memory_disk import MemoryDisk
 
 from storage.tests.disks import both_disks, make_disk
@@ -321,11 +323,11 @@ def test_a_snapshot_of_a_lost_future_is_not_believed_later() -> None:
 
 
 def test_a_cut_tail_does_not_come_back_behind_the_recovery_point() -> None:
-    disk = MemoryDisk()
+    disk = FaultyDisk()
     log = filled(disk)
     log.flush()
     log.active.file.append(b"\xff" * 100)
-    disk = disk.crash(lambda _path, unsynced: unsynced)
+    disk = disk.crash(kept_part(1.0))
     log = open_log(disk, log.config, clean=False, recovery_point=20)
     assert log.recovery is not None
     assert log.recovery.cut_bytes > 0
@@ -339,17 +341,17 @@ def test_a_cut_tail_does_not_come_back_behind_the_recovery_point() -> None:
 
 
 def test_what_a_process_that_died_had_not_synced_is_synced_by_the_next_flush() -> None:
-    disk = MemoryDisk()
+    disk = FaultyDisk()
     open_log(disk).close(clean=False)
     log = open_log(disk.kill(), clean=False)
     append(log, 2)
     log.flush()
-    assert isinstance(log.disk, MemoryDisk)
+    assert isinstance(log.disk, FaultyDisk)
     assert read_all(open_log(log.disk.crash(), clean=False, recovery_point=2)) == [(0, 1)]
 
 
 def test_indexes_made_again_by_a_recovery_are_written_by_the_next_flush() -> None:
-    disk = MemoryDisk()
+    disk = FaultyDisk()
     log = filled(disk)
     for name in [name for name in disk.listdir("orders-0") if name.endswith("index")]:
         disk.remove(f"orders-0/{name}")

@@ -8,6 +8,7 @@ import pytest
 from kwire_protocol.internal.metadata_topics import TopicRecord
 from kwire_protocol.messages.create_topics import CreatableTopic, CreatableTopicConfig, CreateTopicsRequest
 from kwire_storage.config import LogConfig
+from kwire_storage.faulty_disk import FaultyDisk
 from kwire_storage.files import RealDisk
 from kwire_storage.log import Log
 from kwire_storage.memory_disk import MemoryDisk
@@ -50,13 +51,13 @@ def test_append_at_a_place_that_is_taken_is_refused() -> None:
 
 
 def test_what_was_appended_survives_a_power_cut() -> None:
-    disk = MemoryDisk()
+    disk = FaultyDisk()
     open_log(disk).append(VALUES, expected_end_offset=0)
     assert [value for _, value in open_log(disk.crash()).read_from(0)] == VALUES
 
 
 def test_a_batch_is_there_whole_or_not_at_all() -> None:
-    disk = MemoryDisk()
+    disk = FaultyDisk()
     log = open_log(disk)
     log.append(VALUES[:1], expected_end_offset=0)
     before = disk.size(LOG_FILE)

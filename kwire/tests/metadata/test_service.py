@@ -10,6 +10,7 @@ from kwire_protocol.errors import ErrorCode
 from kwire_protocol.kafka_error import KafkaError
 from kwire_protocol.messages.create_topics import CreatableTopic, CreateTopicsRequest
 from kwire_protocol.messages.delete_topics import DeleteTopicsRequest
+from kwire_storage.faulty_disk import FaultyDisk
 from kwire_storage.memory_disk import MemoryDisk
 
 from kwire.metadata.config_changes import ConfigChange, Operation
@@ -43,7 +44,7 @@ def test_first_start_sets_features_and_registers_this_broker() -> None:
 
 
 def test_a_restart_knows_what_was_known_and_writes_nothing() -> None:
-    disk = MemoryDisk()
+    disk = FaultyDisk()
     service, folder = open_service(disk)
     busy(service)
     folder.close()
@@ -54,7 +55,7 @@ def test_a_restart_knows_what_was_known_and_writes_nothing() -> None:
 
 
 def test_changed_listeners_are_registered_anew() -> None:
-    disk = MemoryDisk()
+    disk = FaultyDisk()
     _, folder = open_service(disk)
     folder.close()
     service, _ = open_service(disk.kill(), {"listeners": "PLAINTEXT://127.0.0.1:7777"}, ids_from=1000)
@@ -63,7 +64,7 @@ def test_changed_listeners_are_registered_anew() -> None:
 
 
 def test_what_was_answered_survives_a_power_cut_at_any_moment() -> None:
-    disk = MemoryDisk()
+    disk = FaultyDisk()
     service, _ = open_service(disk)
     for step in range(6):
         service.create_topics(CreateTopicsRequest([CreatableTopic(f"t{step}", 2, 1)]))
@@ -74,7 +75,7 @@ def test_what_was_answered_survives_a_power_cut_at_any_moment() -> None:
 
 
 def test_producer_ids_are_never_given_twice_over_restarts() -> None:
-    disk = MemoryDisk()
+    disk = FaultyDisk()
     given: list[int] = []
     for _ in range(3):
         service, _ = open_service(disk)
