@@ -29,6 +29,9 @@ def load(
     interval = log.config.index_interval_bytes
     log.segments = [Segment(log.disk, log.path, base, interval, now_ms) for base in log.bases]
     log.log_start_offset = max(log.log_start_offset, log.bases[0])
+    if not (clean_shutdown or bases):
+        # The power failed when the names of the snapshots were on the medium, and those of the segments were not yet.
+        durability.drop_snapshots_above(log, -1)
     if clean_shutdown or not bases:
         log.log_end_offset = log.recovery_point = _promised_end(log, recovery_point)
     else:
