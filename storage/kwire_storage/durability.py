@@ -111,7 +111,7 @@ def finish_flush(log: Log, flush: Flush) -> None:
     log.recovery_point = max(log.recovery_point, flush.end_offset)
     log.unsynced_files.difference_update(flush.files)
     log.folder_unsynced = False
-    log.name_changes_synced = flush.name_changes
+    log.name_changes_synced = max(log.name_changes_synced, flush.name_changes)
     if epochs_path(log) in flush.contents:
         log.leader_epochs.dirty = encode_epochs(log.leader_epochs.entries) != flush.contents[epochs_path(log)]
 
@@ -129,6 +129,21 @@ def note_written(log: Log, paths: list[str]) -> None:
     """These files were written anew, and may have got new names for it: the next flush syncs both."""
     log.unsynced_files.update(paths)
     log.name_changes += len(paths)
+
+
+def settle_names(log: Log) -> None:
+    """Puts the changes of names so far on the medium, before others that must not overtake them. Raises StorageError.
+
+    A file system may keep any of the changes that no sync has covered, and lose any.
+    """
+    if log.name_changes == log.name_changes_synced:
+        return
+    try:
+        log.disk.sync_dir(log.path)
+    except OSError as error:
+        log.failed = SyncFailedError.of(error, log.path)
+        raise log.failed from error
+    log.name_changes_synced = log.name_changes
 
 
 def epochs_path(log: Log) -> str:

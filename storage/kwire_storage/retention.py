@@ -10,7 +10,7 @@ from __future__ import annotations
 from contextlib import suppress
 from typing import TYPE_CHECKING
 
-from kwire_storage import names, rolling
+from kwire_storage import durability, names, rolling
 from kwire_storage.config import NEVER
 from kwire_storage.errors import StorageError, is_full
 from kwire_storage.surroundings import DeletedFiles
@@ -97,7 +97,11 @@ def delete_oldest(log: Log, count: int, now_ms: int) -> None:
         return
     assert count < len(log.segments), "the active segment stays"
     for _ in range(count):
+        # Were the name of this one to go and its forerunner's to stay, or its successor's not to be there yet, the log
+        # would come back with a hole.
+        durability.settle_names(log)
         delete_files(log, log.segments[0], now_ms)
+        log.name_changes += 1
         del log.segments[0], log.bases[0]
         log.log_start_offset = max(log.log_start_offset, log.bases[0])
     log.leader_epochs.truncate_from_start(log.log_start_offset)

@@ -136,6 +136,10 @@ def roll(log: Log, now_ms: int) -> None:
     end = log.log_end_offset
     if not sealed.size and sealed.base_offset == end:
         return
+    if len(log.segments) == 1:
+        # Were only the later name to reach the medium, nothing would tell that the log did not begin there. (A later
+        # segment that is missing leaves a gap, which recovery sees.)
+        durability.settle_names(log)
     segment = Segment(log.disk, log.path, end, log.config.index_interval_bytes, now_ms)
     try:
         durability.write_snapshot(log)

@@ -61,6 +61,7 @@ def truncate_fully(log: Log, offset: int, now_ms: int) -> None:
     _end_at(log, offset)
     log.leader_epochs.clear()
     log.is_active = True
+    durability.settle_names(log)
 
 
 def delete_newest(log: Log, count: int, now_ms: int) -> None:
