@@ -161,6 +161,7 @@ class PartitionTable:
         """Makes the logs follow the metadata: what the image has after `changes` is what stands here afterwards."""
         for topic in changes.topics_deleted:
             self._delete(topic)
+        self._sync_given_up()
         for topic in changes.topics_created:
             self.by_name[topic.name] = self.by_ref[topic.name] = self.by_ref[topic.topic_id] = []
             self._add(topic, range(len(topic.partitions)))
@@ -283,6 +284,14 @@ class PartitionTable:
         for folder in self.folders:
             for name, index in sorted(folder.found - folder.logs.keys()):
                 self._set_aside(folder, name, index)
+        self._sync_given_up()
+
+    def _sync_given_up(self) -> None:
+        for folder in list(self.folders.online):
+            try:
+                folder.sync_given_up()
+            except OSError as error:
+                folder.on_failed(folder, error)
 
     def _set_aside(self, folder: DataFolder, name: str, index: int) -> None:
         kept_as = folder.set_aside(name, index, self.clock.uuid())

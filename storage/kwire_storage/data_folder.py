@@ -69,6 +69,8 @@ class DataFolder:
     _surroundings: Surroundings
     futures: dict[TopicPartition, str]
     """Partitions that are, or were at the start, on their way here, with the folders that they grow in."""
+    _names_given_up: bool = False
+    """Folders were renamed since the last sync of their names."""
     logs: dict[TopicPartition, Log] = attrs.field(factory=dict)
     failed: OSError | None = None
     on_failed: Callable[[DataFolder, OSError], None] = _unheard
@@ -198,7 +200,7 @@ class DataFolder:
             now_ms=now_ms,
             clean_shutdown=True,
             surroundings=self._surroundings,
-            make_folder=lambda: self._make_folder(key, topic_id),
+            make_folder=lambda log: self._make_folder(log, key, topic_id),
         )
         self.logs[key] = log
         log.on_failed = self._log_failed
@@ -207,17 +209,16 @@ class DataFolder:
     def set_topic_id(self, topic: str, partition: int, topic_id: bytes) -> None:
         """Tells the folder of an open log, which tells none, which topic of that name it belongs to."""
         log = self.logs[topic, partition]
-        write_topic_id(self.disk, log.path, topic_id)
+        log.unsynced_files.add(write_topic_id(self.disk, log.path, topic_id))
         log.name_changes += 1
 
-    def _make_folder(self, key: TopicPartition, topic_id: bytes) -> None:
+    def _make_folder(self, log: Log, key: TopicPartition, topic_id: bytes) -> None:
         # Of a partition that had the same name the checkpoints may tell a log start above anything that will be here
         # when the process dies, and a recovery point that would be believed.
         with self._writing:
             self._write({name: now for name, now in self._checkpoints().items() if key in self._written[name]})
-        folder = names.partition_folder(*key)
-        self.disk.mkdir(folder)
-        write_topic_id(self.disk, folder, topic_id)
+        self.disk.mkdir(log.path)
+        log.unsynced_files.add(write_topic_id(self.disk, log.path, topic_id))
 
     def topic_id(self, topic: str, partition: int) -> bytes | None:
         """The topic id in the partition's folder, 16 bytes; None when the folder tells none."""
@@ -229,6 +230,7 @@ class DataFolder:
         log = self.logs.pop((topic, partition), None)
         if log is not None:
             log.close(clean=False)
+        self._names_given_up = True
         self._forget((topic, partition))
         if log is not None and log.make_folder is not None:
             self.disk.remove_tree(folder)
@@ -256,8 +258,15 @@ class DataFolder:
         folder = names.partition_folder(topic, partition)
         stray = names.stray_folder(folder, unique)
         self.reserve.spend(lambda: self.disk.rename(folder, stray))
+        self._names_given_up = True
         self._forget((topic, partition))
         return stray
+
+    def sync_given_up(self) -> None:
+        """Deleted folders have lost their names for good afterwards: a new topic may have one. Raises OSError."""
+        if self._names_given_up:
+            self.disk.sync_dir("")
+            self._names_given_up = False
 
     def take_deleted(self, now_ms: int) -> Deleted | None:
         """What is to be removed of deleted logs, and of deleted segments whose time has come; None: nothing."""

@@ -119,7 +119,7 @@ def finish_flush(log: Log, flush: Flush) -> None:
 def make_folder(log: Log) -> None:
     """The folder of a new partition, with what is in it from the beginning. May be done again after it failed."""
     assert log.make_folder is not None, "the folder is there"
-    log.make_folder()
+    log.make_folder(log)
     log.make_folder = None
     log.folder_unsynced = True
     log.name_changes += 1

@@ -36,8 +36,11 @@ def read_topic_id(disk: Disk, folder: str) -> bytes | None:
     return decode_partition_metadata(data) if data.strip(b"\0") else None
 
 
-def write_topic_id(disk: Disk, folder: str, topic_id: bytes) -> None:
-    disk.write_bytes(f"{folder}/{names.PARTITION_METADATA}", encode_partition_metadata(topic_id))
+def write_topic_id(disk: Disk, folder: str, topic_id: bytes) -> str:
+    """Returns the path of the file, for whoever must sync it."""
+    path = f"{folder}/{names.PARTITION_METADATA}"
+    disk.write_bytes(path, encode_partition_metadata(topic_id))
+    return path
 
 
 def is_news(

@@ -85,7 +85,7 @@ class Log:
         # records. The counts tell a flush that ran meanwhile that it has not seen the latest.
         self.name_changes = self.name_changes_synced = 0
         self.folder_unsynced = False
-        self.make_folder: Callable[[], None] | None = None
+        self.make_folder: Callable[[Log], None] | None = None
         """Set while a full disk has no room for the folder of a new partition: the first append calls it."""
         self.unsynced_files: set[str] = set()
         self.truncations = 0
@@ -127,7 +127,7 @@ class Log:
         log_start_offset: int = 0,
         cleaned_offset: int = 0,
         surroundings: Surroundings | None = None,
-        make_folder: Callable[[], None] | None = None,
+        make_folder: Callable[[Log], None] | None = None,
         on_scanned: Callable[[int], None] = _nobody,
     ) -> Log:
         """Opens the log in folder `path`, which is created if absent; by `make_folder`, if given.
@@ -138,7 +138,7 @@ class Log:
         """
         log = cls(disk, path, config, log_start_offset, surroundings or Surroundings())
         log.cleaned_offset = cleaned_offset
-        log.make_folder = make_folder or (lambda: disk.mkdir(path))
+        log.make_folder = make_folder or (lambda log: disk.mkdir(log.path))
         opening.load(
             log, now_ms=now_ms, clean_shutdown=clean_shutdown, recovery_point=recovery_point, on_scanned=on_scanned
         )

@@ -80,14 +80,12 @@ class LogMove:
         path = names.future_folder(names.partition_folder(*key), unique)
         disk = target_folder.disk
 
-        def make_folder() -> None:
+        def make_folder(copy: Log) -> None:
             disk.mkdir(path)
-            disk.write_bytes(f"{path}/{names.PARTITION_METADATA}", encode_partition_metadata(topic_id))
+            copy.unsynced_files.add(write_topic_id(disk, path, topic_id))
 
         target_folder.reserve.check()
         copy = Log.open(disk, path, source.config, now_ms=now_ms, clean_shutdown=True, make_folder=make_folder)
-        copy.unsynced_files.add(f"{path}/{names.PARTITION_METADATA}")
-        copy.name_changes += 1
         target_folder.futures[key] = path
         return cls(key, source_folder, source, target_folder, path, copy)
 
