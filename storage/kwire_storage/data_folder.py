@@ -118,7 +118,8 @@ class DataFolder:
             clean = names.CLEAN_SHUTDOWN in listed
             if clean:
                 disk.remove(names.CLEAN_SHUTDOWN)
-                disk.sync_dir("")
+            # Also where there is none: whoever removed it may have died before its removal was on the medium.
+            disk.sync_dir("")
             reserve = Reserve(disk, reserve_bytes)
             reserve.open()
             return cls(
@@ -176,6 +177,10 @@ class DataFolder:
             on_scanned=on_scanned,
         )
         log.on_failed = self._log_failed
+        if log.recovery_point < self._recovery_points.get(key, 0):
+            # The log ends below it: what is appended there from now on must not be trusted after the next crash.
+            self._recovery_points[key] = log.recovery_point
+            self.write({names.RECOVERY_POINT_CHECKPOINT: self._recovery_points})
         return log
 
     def open_all(self, config_of: Callable[[str], LogConfig], *, now_ms: int) -> None:
