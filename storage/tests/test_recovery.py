@@ -361,3 +361,28 @@ def test_indexes_made_again_by_a_recovery_are_written_by_the_next_flush() -> Non
     for base in (0, 8):
         assert after.size(f"orders-0/{base:020d}.index") == 8 * len(log.segments[base // 8].index) > 0
         assert after.size(f"orders-0/{base:020d}.timeindex") > 0
+
+
+def test_indexes_made_again_below_the_recovery_point_are_written_too() -> None:
+    disk = FaultyDisk()
+    log = filled(disk)
+    log.flush()
+    path = "orders-0/00000000000000000008.index"
+    good = disk.read_bytes(path)
+    disk.write_bytes(path, bytes(len(good)))
+    # It is the segment before the one that begins at the recovery point, so that its indexes need not be on the medium.
+    log = open_log(disk.kill(), log.config, clean=False, recovery_point=16)
+    log.flush()
+    assert isinstance(log.disk, FaultyDisk)
+    assert log.disk.crash().read_bytes(path) == good
+
+
+def test_snapshots_without_segments_are_no_log() -> None:
+    disk = FaultyDisk()
+    log = filled(disk)
+    for name in disk.listdir("orders-0"):
+        if not name.endswith(".snapshot"):
+            disk.remove(f"orders-0/{name}")
+    log = open_log(disk.kill(), log.config, clean=False)
+    assert (log.log_start_offset, log.log_end_offset, log.snapshot_offsets) == (0, 0, [])
+    assert append(log, 1).base_offset == 0

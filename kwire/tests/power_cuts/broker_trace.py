@@ -1,0 +1,307 @@
+"""Traces of a whole broker: topics come and go, records are produced, groups commit, and it stops and starts."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from typing import TypeVar
+
+import attrs
+from kwire_protocol.errors import ErrorCode
+from kwire_protocol.kafka_error import KafkaError
+from kwire_protocol.messages.create_topics import CreatableTopic, CreatableTopicConfig, CreateTopicsRequest
+from kwire_protocol.messages.delete_topics import DeleteTopicsRequest
+from kwire_protocol.messages.offset_commit import (
+    OffsetCommitRequest,
+    OffsetCommitRequestPartition,
+    OffsetCommitRequestTopic,
+)
+from kwire_protocol.messages.offset_fetch import OffsetFetchRequestGroup
+from kwire_protocol.records import Record, build_batch, iter_headers, iter_records, read_header
+from kwire_storage.faulty_disk import FaultyDisk
+from kwire_storage.log import Log
+
+from kwire.broker import Broker
+from kwire.config import ServerConfig
+from kwire.context import Context
+from kwire.groups.records import OffsetChange, read_record
+from kwire.metadata.topic_names import CONSUMER_OFFSETS
+from kwire.partition import Partition
+from kwire.tests.metadata.harness import FakeClock
+from kwire.waits import Slot
+from storage.tests.power_cuts.checking import check_log, contents
+from storage.tests.power_cuts.history import Batch, Flushed, Found, PartitionHistory, Sent, StartMoved
+from storage.tests.power_cuts.sweep import Moment
+
+T = TypeVar("T")
+SETTINGS = {"offsets.topic.num.partitions": "1", "log.segment.delete.delay.ms": "0"}
+Key = tuple[bytes, int]
+"""Topic id and partition: a topic of the same name is another one."""
+CONTEXT = Context("127.0.0.1", "127.0.0.1", 9092, api_version=8, api_key=8, client_id="app")
+
+
+@attrs.define(eq=False)
+class TopicStory:
+    """When a topic was asked for and answered, and when its deletion was; in changes of the disk."""
+
+    created: float = float("inf")
+    deletion_began: float = float("inf")
+    deleted: float = float("inf")
+
+
+class BrokerTrace:
+    """`steps` is what happens after the broker was opened. The helpers do one thing each, and note what came of it."""
+
+    def __init__(self, name: str, steps: Callable[[BrokerTrace], None]) -> None:
+        self.name = name
+        self.steps = steps
+        self.histories: dict[Key, PartitionHistory] = {}
+        self.topics: dict[bytes, TopicStory] = {}
+        self.producer_ids: list[tuple[int, int]] = []
+        self.sequences: dict[tuple[bytes, int], int] = {}
+        self.ids = 0
+        self.salt = 0
+
+    def run(self, disk: FaultyDisk) -> None:
+        self.disk = disk
+        self.open()
+        self.steps(self)
+
+    # -- what happens
+
+    def open(self) -> None:
+        self.broker = open_broker(self.disk, self.ids)
+        self.ids += 100
+
+    def close(self) -> None:
+        """The clean stop: everything is on the medium."""
+        ends = {key_of(it): Flushed(self._now, it.log_end_offset) for it in self.broker.partitions}
+        self.broker.close()
+        for key, flushed in ends.items():
+            flushed.answered = self._now
+            self._history(key).events.append(flushed)
+
+    def die(self) -> None:
+        """The process does; the next `open` is on the machine that went on."""
+        self.broker.folder.abandon()
+
+    def create_topic(self, name: str, configs: Mapping[str, str] | None = None) -> None:
+        asked = [CreatableTopicConfig(key, value) for key, value in (configs or {}).items()]
+        with self._appending():
+            request = CreateTopicsRequest([CreatableTopic(name, 1, 1, configs=asked)])
+            response = self.broker.metadata.create_topics(request)
+            assert response.topics[0].error_code == ErrorCode.NONE, response
+        self.topics[response.topics[0].topic_id] = TopicStory(created=self._now)
+
+    def delete_topic(self, name: str) -> None:
+        topic = self.broker.metadata.image.topics[name]
+        story = self.topics[topic.topic_id]
+        story.deletion_began = self._now
+        with self._appending():
+            self.broker.metadata.delete_topics(DeleteTopicsRequest(topic_names=[name]), version=5)
+        story.deleted = self._now
+
+    def produce(self, name: str, *counts: int, producer_id: int = 7, flushed: bool = False) -> None:
+        """A batch of so many records each; `flushed`: the topic has flush.messages=1."""
+        partition = self.broker.partitions.find(name, 0)
+        for count in counts:
+            self.salt += 1
+            key = partition.topic_id, producer_id
+            sequence = self.sequences.get(key, 0)
+            records = [Record(number, 1000 + self.salt, None, bytes([self.salt % 256]) * 50) for number in range(count)]
+            batch = memoryview(
+                bytearray(build_batch(records, producer_id=producer_id, producer_epoch=0, base_sequence=sequence))
+            )
+            promise = Flushed(self._now, partition.log_end_offset + count)
+            with self._appending():
+                partition.append(batch, read_header(batch), acks=-1, now_ms=1000)
+            if flushed:
+                promise.answered = self._now
+                self._history(key_of(partition)).events.append(promise)
+            self.sequences[key] = sequence + count
+
+    def commit(self, group_id: str, topic: str, offset: int) -> None:
+        partition = OffsetCommitRequestPartition(0, offset)
+        request = OffsetCommitRequest(group_id, topics=[OffsetCommitRequestTopic(topic, partitions=[partition])])
+        with self._appending():
+            response = answer_of(self.broker.groups.commit(request, CONTEXT))
+        assert response.topics[0].partitions[0].error_code == ErrorCode.NONE, response
+
+    def delete_records(self, name: str, offset: int) -> None:
+        partition = self.broker.partitions.find(name, 0)
+        moved = StartMoved(self._now, offset)
+        self._history(key_of(partition)).events.append(moved)
+        partition.delete_records_before(offset, now_ms=1000)
+        moved.answered = self._now
+
+    def roll(self, name: str) -> None:
+        self.broker.partitions.find(name, 0).log.roll(1000)
+
+    def flush(self, name: str) -> None:
+        partition = self.broker.partitions.find(name, 0)
+        flushed = Flushed(self._now, partition.log_end_offset)
+        partition.log.flush()
+        flushed.answered = self._now
+        self._history(key_of(partition)).events.append(flushed)
+
+    def checkpoint(self) -> None:
+        self.broker.folder.write(self.broker.take_checkpoints())
+
+    def remove_deleted(self) -> None:
+        self.broker.folder.remove_deleted()
+
+    def take_producer_id(self) -> None:
+        self.producer_ids.append((self.broker.metadata.next_producer_id(), self._now))
+
+    @contextmanager
+    def _appending(self) -> Iterator[None]:
+        """Whatever is appended within, to whichever log, is noted."""
+        began = self._now
+        ends = {key_of(it): it.log_end_offset for it in self.broker.partitions}
+        logs = {key_of(it): it.log for it in self.broker.partitions}
+        yield
+        logs.update({key_of(it): it.log for it in self.broker.partitions})
+        for key, log in logs.items():
+            for batch in _batches_from(log, ends.get(key, 0)):
+                sent = Sent(began, batch)
+                sent.answered = self._now
+                self._history(key).events.append(sent)
+
+    @property
+    def _now(self) -> int:
+        return len(self.disk.journal)
+
+    def _history(self, key: Key) -> PartitionHistory:
+        return self.histories.setdefault(key, PartitionHistory())
+
+    # -- what must hold
+
+    def check(self, disk: FaultyDisk, moment: Moment) -> None:
+        broker = open_broker(disk, 50_000)
+        self._check_topics(broker, moment)
+        self._check_logs(broker, moment)
+        check_offsets(broker)
+        fresh = broker.metadata.next_producer_id()
+        assert fresh not in [given for given, at in self.producer_ids if at <= moment.position], f"{fresh} again"
+        ends = {}
+        for partition in broker.partitions:
+            batch = memoryview(bytearray(build_batch([Record(0, 0, b"afterwards", b"afterwards")])))
+            partition.append_checked(batch, read_header(batch), now_ms=1000)
+            ends[key_of(partition)] = contents(partition.log)
+        broker.close()
+        broker = open_broker(disk, 60_000)
+        assert broker.folder.clean_shutdown
+        assert {key_of(it): contents(it.log) for it in broker.partitions} == ends
+        broker.folder.abandon()
+
+    def _check_topics(self, broker: Broker, moment: Moment) -> None:
+        known = {topic.topic_id for topic in broker.metadata.image.topics.values()}
+        for topic_id, story in self.topics.items():
+            if story.created <= moment.position < story.deletion_began:
+                assert topic_id in known, f"the topic {topic_id.hex()} is gone"
+            if story.deleted <= moment.position:
+                assert topic_id not in known, f"the deleted topic {topic_id.hex()} is back"
+
+    def _check_logs(self, broker: Broker, moment: Moment) -> dict[Key, list[Batch]]:
+        """Each partition's beginning of its timeline."""
+        return {
+            key_of(it): check_log(it.log, self._history(key_of(it)).at(moment.position), lost_power=moment.lost_power)
+            for it in broker.partitions
+        }
+
+    def next_life(self, moment: Moment) -> BrokerTrace:
+        return NextBrokerLife(self, moment)
+
+
+class NextBrokerLife(BrokerTrace):
+    """Restarts, and goes on in every topic."""
+
+    def __init__(self, before: BrokerTrace, moment: Moment) -> None:
+        super().__init__(f"{before.name}, a life later", lambda _: self._go_on())
+        self.ids = 20_000
+        self.salt = before.salt + 100
+        self.moment = moment
+        for key, history in before.histories.items():
+            known = history.at(moment.position)
+            if moment.lost_power:
+                known.answered_end = known.durable_end
+            self.histories[key] = PartitionHistory(known)
+        for topic_id, story in before.topics.items():
+            happened = [at if at <= moment.position else float("inf") for at in (story.created, story.deleted)]
+            began = 0 if story.deletion_began <= moment.position else float("inf")
+            self.topics[topic_id] = TopicStory(happened[0], began, happened[1])
+        self.producer_ids = [(given, 0) for given, at in before.producer_ids if at <= moment.position]
+
+    def _go_on(self) -> None:
+        found = self._check_logs(self.broker, Moment(0, self.moment.lost_power))
+        for partition in self.broker.partitions:
+            key = key_of(partition)
+            event = Found(self._now, found[key], partition.log_start_offset, self.moment.lost_power)
+            event.answered = self._now
+            self._history(key).events.append(event)
+        names = [name for name in self.broker.partitions.by_name if name != CONSUMER_OFFSETS]
+        for name in names:
+            self.produce(name, 2, 1, producer_id=50)
+            self.flush(name)
+        self.take_producer_id()
+        self.checkpoint()
+        self.commit("later", "t", 5)
+        for name in names:
+            self.roll(name)
+            self.produce(name, 1, producer_id=50)
+        self.close()
+
+
+def answer_of(slot: Slot[T]) -> T:
+    """What is in a slot that was set at once."""
+    try:
+        next(slot.__await__())
+    except StopIteration as answered:
+        value: T = answered.value
+        return value
+    raise AssertionError("the answer waits for something")
+
+
+def open_broker(disk: FaultyDisk, ids: int) -> Broker:
+    return Broker.open(ServerConfig.from_properties(SETTINGS), disk, FakeClock(ids))
+
+
+def key_of(partition: Partition) -> Key:
+    return partition.topic_id, partition.index
+
+
+def _batches_from(log: Log, offset: int) -> list[Batch]:
+    found: list[Batch] = []
+    while offset < log.log_end_offset:
+        data = log.read(offset, max_bytes=1 << 20, max_offset=log.log_end_offset).read()
+        for position, header in iter_headers(data):
+            end = position + header.size_in_bytes
+            found.append(Batch(header.base_offset, header.next_offset, bytes(data[position:end])))
+        offset = found[-1].end
+    return found
+
+
+def check_offsets(broker: Broker) -> None:
+    """What groups are told is the fold over what `__consumer_offsets` says."""
+    told: dict[tuple[str, str, int], int] = {}
+    for partition in broker.partitions.by_name.get(CONSUMER_OFFSETS, []):
+        for batch in contents(partition.log):
+            for record in iter_records(memoryview(batch.data)):
+                assert record.key is not None
+                change = read_record(bytes(record.key), None if record.value is None else bytes(record.value))
+                if isinstance(change, OffsetChange):
+                    key = change.group_id, change.topic, change.partition
+                    told.pop(key, None)
+                    if change.offset is not None:
+                        told[key] = change.offset.offset
+    for group_id in ("g", "h", "later"):
+        try:
+            answer = broker.groups.fetch_offsets(OffsetFetchRequestGroup(group_id, topics=None))
+        except KafkaError as error:
+            raise AssertionError(f"group {group_id}: {error}") from error
+        answered = {
+            (group_id, topic.name, it.partition_index): it.committed_offset
+            for topic in answer.topics
+            for it in topic.partitions
+        }
+        assert answered == {key: offset for key, offset in told.items() if key[0] == group_id}, f"group {group_id}"

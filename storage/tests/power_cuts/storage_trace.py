@@ -1,0 +1,268 @@
+"""Traces of the storage alone: a data folder and its logs, driven as a broker drives them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+
+from kwire_protocol.control_records import build_end_transaction_batch
+from kwire_protocol.records import Record, build_batch, read_header
+from kwire_storage.config import LogConfig
+from kwire_storage.data_folder import DataFolder
+from kwire_storage.faulty_disk import FaultyDisk
+from kwire_storage.log import Log
+
+from storage.tests.power_cuts.checking import check_log, contents, producers_of
+from storage.tests.power_cuts.history import (
+    Batch,
+    Created,
+    Deleted,
+    Event,
+    Flushed,
+    Found,
+    PartitionHistory,
+    Sent,
+    StartKept,
+    StartMoved,
+    Truncated,
+)
+from storage.tests.power_cuts.sweep import Moment
+
+CONFIG = LogConfig(segment_bytes=700, index_interval_bytes=150, file_delete_delay_ms=0, retention_ms=-1)
+Key = tuple[str, int]
+T: Key = ("t", 0)
+U: Key = ("u", 0)
+
+
+class StorageTrace:
+    """`steps` is what happens after the folder was opened. The helpers do one thing each, and note it."""
+
+    def __init__(self, name: str, steps: Callable[[StorageTrace], None], config: LogConfig = CONFIG) -> None:
+        self.name = name
+        self.config = config
+        self.steps = steps
+        self.histories: dict[Key, PartitionHistory] = {}
+        self.salt = 0
+        self.sequences: dict[int, int] = {}
+        self.leader_epoch = 0
+
+    def run(self, disk: FaultyDisk) -> None:
+        self.disk = disk
+        self.open()
+        self.steps(self)
+
+    # -- what a broker does
+
+    def open(self) -> None:
+        self.folder = open_folder(self.disk, self.config)
+
+    def log(self, key: Key = T) -> Log:
+        return self.folder.logs[key]
+
+    def create(self, key: Key = T) -> None:
+        with self._noted(key, Created(self._now)):
+            self.folder.create_log(*key, bytes([self.salt]) * 16, self.config, now_ms=0)
+
+    def delete(self, key: Key = T) -> None:
+        with self._noted(key, Deleted(self._now)):
+            self.folder.delete_log(*key, self._now.to_bytes(16, "big"))
+
+    def remove_deleted(self) -> None:
+        self.folder.remove_deleted()
+
+    def send(
+        self, *counts: int, key: Key = T, producer_id: int = 1, size: int = 40, transactional: bool = False
+    ) -> None:
+        """A batch of so many records for each count."""
+        for count in counts:
+            sequence = self.sequences.get(producer_id, 0)
+            self.salt += 1
+            records = [
+                Record(number, 1000 + self.salt * 10 + number, b"k%d" % number, bytes([self.salt % 256]) * size)
+                for number in range(count)
+            ]
+            self._append(
+                key,
+                build_batch(
+                    records,
+                    producer_id=producer_id,
+                    producer_epoch=0,
+                    base_sequence=sequence,
+                    transactional=transactional,
+                ),
+            )
+            self.sequences[producer_id] = sequence + count
+
+    def end_transaction(self, *, commit: bool, key: Key = T, producer_id: int = 1) -> None:
+        self._append(
+            key,
+            build_end_transaction_batch(
+                commit=commit, producer_id=producer_id, producer_epoch=0, coordinator_epoch=0, timestamp_ms=1000
+            ),
+        )
+
+    def _append(self, key: Key, batch: bytes) -> None:
+        log, buffer = self.log(key), bytearray(batch)
+        header = read_header(buffer)
+        base = log.log_end_offset
+        # Its place is known, its bytes are when it stands there: `assign` patches them.
+        sent = Sent(self._now, Batch(base, base + header.last_offset_delta + 1, b""))
+        events = self._history(key).events
+        events.append(sent)
+        log.append(memoryview(buffer), header, leader_epoch=self.leader_epoch, now_ms=0)
+        sent.batch = sent.batch._replace(data=bytes(buffer))
+        sent.answered = self._now
+
+    def flush(self, key: Key = T) -> None:
+        log = self.log(key)
+        # The names of segments that went are on the medium then.
+        with (
+            self._noted(key, Flushed(self._now, log.log_end_offset)),
+            self._noted(key, StartKept(self._now, log.bases[0])),
+        ):
+            log.flush()
+
+    def checkpoint(self) -> None:
+        # As in Kafka, a start that the first segment's name tells is not in the checkpoint.
+        kept = {
+            key: StartKept(self._now, log.log_start_offset)
+            for key, log in self.folder.logs.items()
+            if log.log_start_offset > log.bases[0]
+        }
+        self.folder.write(
+            self.folder.take_checkpoints({key: log.log_end_offset for key, log in self.folder.logs.items()})
+        )
+        for key, event in kept.items():
+            event.answered = self._now
+            self._history(key).events.append(event)
+
+    def roll(self, key: Key = T) -> None:
+        self.log(key).roll(0)
+
+    def delete_records(self, offset: int, key: Key = T) -> None:
+        with self._noted(key, StartMoved(self._now, offset)):
+            self.log(key).advance_log_start(offset)
+
+    def apply_retention(self, key: Key = T, *, now_ms: int = 0) -> None:
+        log = self.log(key)
+        with self._noted(key, StartMoved(self._now, log.log_end_offset)):
+            log.apply_retention(now_ms, log.log_end_offset)
+
+    def truncate(self, offset: int, key: Key = T) -> None:
+        log = self.log(key)
+        # The sequences that were cut off come again.
+        with self._noted(key, Truncated(self._now, offset)):
+            log.truncate_to(offset)
+        for producer_id in self.sequences:
+            entry = log.producers.entries.get(producer_id)
+            self.sequences[producer_id] = entry.last_sequence + 1 if entry is not None else 0
+
+    def truncate_fully(self, offset: int, key: Key = T) -> None:
+        with self._noted(key, Truncated(self._now, offset, fully=True)):
+            self.log(key).truncate_fully_and_start_at(offset)
+        self.sequences.clear()
+
+    def close(self) -> None:
+        """The clean stop."""
+        logs = self.folder.logs
+        events: list[tuple[Key, Event]] = []
+        for key, log in logs.items():
+            events.append((key, Flushed(self._now, log.log_end_offset)))
+            events.append((key, StartKept(self._now, log.log_start_offset)))
+        self.folder.close({key: log.log_end_offset for key, log in logs.items()})
+        for key, event in events:
+            event.answered = self._now
+            self._history(key).events.append(event)
+
+    def abandon(self) -> None:
+        """The process dies; the next `open` is on the same machine, which went on."""
+        self.folder.abandon()
+
+    @property
+    def _now(self) -> int:
+        return len(self.disk.journal)
+
+    def _history(self, key: Key) -> PartitionHistory:
+        return self.histories.setdefault(key, PartitionHistory())
+
+    @contextmanager
+    def _noted(self, key: Key, event: Event) -> Iterator[None]:
+        self._history(key).events.append(event)
+        yield
+        event.answered = self._now
+
+    # -- what must hold
+
+    def check(self, disk: FaultyDisk, moment: Moment) -> None:
+        folder = open_folder(disk, self.config)
+        self._check_folder(folder, moment)
+        ends, producers = {}, {}
+        for key, log in folder.logs.items():
+            end = log.log_end_offset
+            batch = bytearray(build_batch([Record(0, 0, None, b"afterwards")]))
+            log.append(memoryview(batch), read_header(batch), leader_epoch=99, now_ms=0)
+            assert log.log_end_offset == end + 1
+            ends[key], producers[key] = contents(log), producers_of(log)
+        folder.close()
+        folder = open_folder(disk, self.config)
+        assert folder.clean_shutdown
+        for key, found in ends.items():
+            log = folder.logs[key]
+            assert log.log_end_offset == found[-1].end, "a clean stop was not believed"
+            assert contents(log) == found, "a clean stop changed the log"
+            assert producers_of(log) == producers[key], "a clean stop changed the producers"
+        folder.abandon()
+
+    def _check_folder(self, folder: DataFolder, moment: Moment) -> None:
+        for key, history in self.histories.items():
+            known = history.at(moment.position)
+            log = folder.logs.get(key)
+            if log is not None:
+                check_log(log, known, lost_power=moment.lost_power)
+            else:
+                assert not known.must_exist(lost_power=moment.lost_power), f"{key} is gone"
+        assert folder.logs.keys() <= self.histories.keys()
+
+    def next_life(self, moment: Moment) -> StorageTrace:
+        return NextLife(self, moment)
+
+
+class NextLife(StorageTrace):
+    """Restarts, and writes other records where the life before left off."""
+
+    def __init__(self, before: StorageTrace, moment: Moment) -> None:
+        super().__init__(f"{before.name}, a life later", lambda _: self._go_on(), before.config)
+        self.salt = before.salt + 100
+        self.leader_epoch = before.leader_epoch + 1
+        self.moment = moment
+        for key, history in before.histories.items():
+            known = history.at(moment.position)
+            if moment.lost_power:
+                known.answered_end, known.exists = known.durable_end, known.durably_exists
+            self.histories[key] = PartitionHistory(known)
+
+    def _go_on(self) -> None:
+        for key, log in self.folder.logs.items():
+            timeline = check_log(log, self._history(key).before, lost_power=self.moment.lost_power)
+            found = Found(self._now, timeline, log.log_start_offset, self.moment.lost_power)
+            found.answered = self._now
+            self._history(key).events.append(found)
+        keys = list(self.folder.logs)
+        for key in keys:
+            if self.moment.position % 2:
+                self.roll(key)
+            self.send(1, 1, key=key, producer_id=50)
+        for key in keys:
+            self.flush(key)
+        self.checkpoint()
+        for key in keys:
+            self.send(1, 3, key=key, producer_id=50, size=150)
+            self.roll(key)
+            self.send(1, key=key, producer_id=50)
+        self.close()
+
+
+def open_folder(disk: FaultyDisk, config: LogConfig) -> DataFolder:
+    folder = DataFolder.open(disk, cluster_id="c", node_id=1, directory_id=bytes(16))
+    folder.open_all(lambda _topic: config, now_ms=0)
+    return folder

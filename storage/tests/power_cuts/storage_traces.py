@@ -1,0 +1,222 @@
+"""The traces of the storage. To add one, write a function of a few lines and name it in `STORAGE_TRACES`."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import attrs
+from kwire_storage.config import LogConfig
+
+from storage.tests.power_cuts.storage_trace import CONFIG, StorageTrace, T, U
+
+STORAGE_TRACES: dict[str, tuple[Callable[[StorageTrace], None], LogConfig]] = {}
+
+
+def _trace(config: LogConfig = CONFIG) -> Callable[[Callable[[StorageTrace], None]], Callable[[StorageTrace], None]]:
+    def register(steps: Callable[[StorageTrace], None]) -> Callable[[StorageTrace], None]:
+        STORAGE_TRACES[steps.__name__.replace("_", " ")] = steps, config
+        return steps
+
+    return register
+
+
+def storage_trace(name: str) -> StorageTrace:
+    steps, config = STORAGE_TRACES[name]
+    return StorageTrace(name, steps, config)
+
+
+@_trace()
+def produce(it: StorageTrace) -> None:
+    """Acknowledged by the operating system's leave."""
+    it.create()
+    it.send(1, 2, 3, 1, 2)
+    it.leader_epoch = 1
+    it.send(3, size=130)
+    it.send(1, 1)
+    it.close()
+
+
+@_trace(attrs.evolve(CONFIG, segment_bytes=4000))
+def produce_large_batches(it: StorageTrace) -> None:
+    """Each of several sectors."""
+    it.create()
+    it.send(2, size=900)
+    it.flush()
+    it.send(1, size=1700)
+    it.send(3, size=400)
+    it.flush()
+    it.send(1, 1)
+
+
+@_trace()
+def flush_each_append(it: StorageTrace) -> None:
+    """flush.messages=1."""
+    it.create()
+    for count in (1, 2, 1, 3, 2, 2, 1):
+        it.send(count, size=90)
+        it.flush()
+        it.checkpoint()
+    it.send(2)
+    it.flush()
+
+
+@_trace()
+def roll(it: StorageTrace) -> None:
+    it.create()
+    for number in range(9):
+        it.send(number % 3 + 1, producer_id=number % 2)
+        if number in (4, 6):
+            it.flush()
+        if number in (2, 6):
+            it.roll()
+        if number in (4, 6):
+            it.checkpoint()
+    it.leader_epoch = 3
+    it.send(2, 2)
+    it.flush()
+    it.send(1)
+
+
+@_trace()
+def stop_and_start(it: StorageTrace) -> None:
+    it.create()
+    it.send(2, 3, size=90)
+    it.close()
+    it.open()
+    it.send(3, 1)
+    it.close()
+    it.open()
+    it.close()
+    it.open()
+    it.send(1, 2, size=200)
+    it.flush()
+    it.checkpoint()
+
+
+@_trace()
+def die_and_start(it: StorageTrace) -> None:
+    """The process, not the machine."""
+    it.create()
+    it.send(2, 3, size=90)
+    it.abandon()
+    it.open()
+    it.send(3, 1, size=90)
+    it.flush()
+    it.abandon()
+    it.open()
+    it.send(1, 2, size=200)
+    it.checkpoint()
+    it.abandon()
+    it.open()
+    it.flush()
+    it.checkpoint()
+    it.send(1)
+
+
+@_trace()
+def delete_records(it: StorageTrace) -> None:
+    it.create()
+    it.send(2, 2, 2, 2, size=90)
+    it.flush()
+    it.checkpoint()
+    it.delete_records(3)
+    it.checkpoint()
+    it.send(3, 3, size=90)
+    it.delete_records(7)
+    it.apply_retention()
+    it.flush()
+    it.checkpoint()
+    it.send(1)
+    it.delete_records(15)
+    it.checkpoint()
+    it.close()
+
+
+@_trace(attrs.evolve(CONFIG, retention_bytes=900))
+def retention(it: StorageTrace) -> None:
+    it.create()
+    for number in range(10):
+        it.send(2, size=90, producer_id=number // 4)
+        if number % 3 == 2:
+            it.apply_retention()
+            it.checkpoint()
+        if number == 5:
+            it.flush()
+    it.close()
+
+
+@_trace()
+def truncate(it: StorageTrace) -> None:
+    """As a follower does that learns of another history."""
+    it.create()
+    it.send(2, 2, 2, 2, 2, size=90)
+    it.flush()
+    it.checkpoint()
+    it.leader_epoch = 2
+    it.truncate(6)
+    it.checkpoint()
+    it.send(1, 1, 1, size=70)
+    it.flush()
+    it.checkpoint()
+    it.send(3, 3, size=90)
+    it.leader_epoch = 3
+    it.truncate(2)
+    it.checkpoint()
+    it.send(2, size=60)
+    it.flush()
+
+
+@_trace()
+def truncate_fully(it: StorageTrace) -> None:
+    it.create()
+    it.send(2, 2, 2, size=90)
+    it.flush()
+    it.checkpoint()
+    it.truncate_fully(50)
+    it.checkpoint()
+    it.send(2, 2, size=90)
+    it.flush()
+    it.checkpoint()
+    it.send(1)
+
+
+@_trace()
+def transactions(it: StorageTrace) -> None:
+    it.create()
+    it.send(2, transactional=True)
+    it.send(1, producer_id=2, transactional=True)
+    it.end_transaction(commit=True)
+    it.send(1, producer_id=2, transactional=True)
+    it.flush()
+    it.end_transaction(commit=False, producer_id=2)
+    it.roll()
+    it.send(2, transactional=True, size=90)
+    it.send(2, transactional=True, size=90)
+    it.checkpoint()
+    it.end_transaction(commit=False)
+    it.send(1, producer_id=2, transactional=True)
+    it.flush()
+    it.checkpoint()
+    it.close()
+    it.open()
+    it.end_transaction(commit=False, producer_id=2)
+    it.send(1)
+
+
+@_trace()
+def create_and_delete(it: StorageTrace) -> None:
+    it.create(T)
+    it.create(U)
+    it.send(2, 2, key=T)
+    it.send(1, 2, key=U)
+    it.flush(U)
+    it.checkpoint()
+    it.delete(T)
+    it.send(1, key=U)
+    it.checkpoint()
+    it.remove_deleted()
+    it.close()
+    it.open()
+    it.send(2, key=U)
+    it.delete(U)
+    it.close()
