@@ -161,7 +161,8 @@ class PartitionTable:
         """Makes the logs follow the metadata: what the image has after `changes` is what stands here afterwards."""
         for topic in changes.topics_deleted:
             self._delete(topic)
-        self._sync_given_up()
+        if changes.topics_deleted:
+            self._sync_given_up()
         for topic in changes.topics_created:
             self.by_name[topic.name] = self.by_ref[topic.name] = self.by_ref[topic.topic_id] = []
             self._add(topic, range(len(topic.partitions)))
@@ -202,6 +203,7 @@ class PartitionTable:
             if folder is not None and self._is_of_another_topic(folder, topic, index):
                 # Of a topic that had the same name: the broker died before it could remove it.
                 self._set_aside(folder, topic.name, index)
+                folder.sync_given_up()
                 folder = None
             if folder is None:
                 folder = self._folder_for_new(topic.partitions[index].directory_of(self.node_id))
@@ -287,6 +289,7 @@ class PartitionTable:
         self._sync_given_up()
 
     def _sync_given_up(self) -> None:
+        """A topic that gets the name of a deleted one must not find its records after a power cut."""
         for folder in list(self.folders.online):
             try:
                 folder.sync_given_up()

@@ -12,8 +12,8 @@ from kwire_protocol.kafka_error import KafkaError
 from kwire_protocol.records import Record, build_batch, read_header
 from kwire_storage.config import LogConfig
 from kwire_storage.errors import StorageError
+from kwire_storage.faulty_disk import FaultyDisk
 from kwire_storage.log import AppendResult, Log
-from kwire_storage.memory_disk import MemoryDisk
 
 from kwire.flush_gate import FlushGate
 from kwire.partition import Partition
@@ -44,7 +44,7 @@ class Scene:
     """A partition that leads alone, and its driver."""
 
     def __init__(self, config: LogConfig) -> None:
-        self.disk = MemoryDisk()
+        self.disk = FaultyDisk()
         self.driver = Driver()
         log = Log.open(self.disk, "t-0", config, now_ms=0, clean_shutdown=True)
         self.partition = Partition("t", bytes(16), 0, log, 1, TopicRules(), self.driver)

@@ -15,7 +15,7 @@ import trio.testing
 from kwire_protocol.messages.create_topics import CreatableTopic, CreatableTopicConfig, CreateTopicsRequest
 from kwire_protocol.messages.delete_topics import DeleteTopicsRequest
 from kwire_protocol.records import Record, build_batch, iter_records, read_header
-from kwire_storage.memory_disk import MemoryDisk
+from kwire_storage.faulty_disk import FaultyDisk
 
 from kwire import housekeeping, log_cleaner
 from kwire.broker import Broker
@@ -33,7 +33,7 @@ TOPIC = "table"
 class Scene:
     """A broker with one compacted topic, and a clock that stands still."""
 
-    disk: MemoryDisk
+    disk: FaultyDisk
     broker: Broker
     cleaner: LogCleaner
     now_ms: int = 1_000_000
@@ -69,7 +69,7 @@ class StandingClock(SystemClock):
 
 
 def with_broker(scenario: Callable[[Scene], Awaitable[None]], **settings: str) -> None:
-    disk = MemoryDisk()
+    disk = FaultyDisk()
     broker = Broker.open(load_config(), disk, StandingClock())
     configs = {"cleanup.policy": "compact", **{name.replace("_", "."): value for name, value in settings.items()}}
     broker.metadata.create_topics(

@@ -178,8 +178,7 @@ class DataFolder:
         )
         log.on_failed = self._log_failed
         if log.recovery_point < self._recovery_points.get(key, 0):
-            # The log ends below it: what is appended there from now on must not be trusted after the next crash.
-            self._recovery_points[key] = log.recovery_point
+            self._recovery_points[key] = log.recovery_point  # appends below the old one must not be trusted
             self.write({names.RECOVERY_POINT_CHECKPOINT: self._recovery_points})
         return log
 

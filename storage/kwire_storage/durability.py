@@ -141,8 +141,9 @@ def settle_names(log: Log) -> None:
     try:
         log.disk.sync_dir(log.path)
     except OSError as error:
-        log.failed = SyncFailedError.of(error, log.path)
-        raise log.failed from error
+        failed = SyncFailedError.of(error, log.path)
+        log.fail(failed)
+        raise failed from error
     log.name_changes_synced = log.name_changes
 
 

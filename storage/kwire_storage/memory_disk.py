@@ -24,6 +24,7 @@ if TYPE_CHECKING:
 
     from kwire_storage.files import DiskSpace
 
+
 class TornAppendError(OSError):
     """Raised by `before_operation`: the disk takes `written_bytes` of the append, fails, and cannot cut them off."""
 

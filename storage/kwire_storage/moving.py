@@ -23,10 +23,11 @@ import attrs
 from kwire_protocol.records import InvalidBatch, check_batch, iter_headers
 
 from kwire_storage import names
-from kwire_storage.checkpoints import TopicPartition, encode_partition_metadata
+from kwire_storage.checkpoints import TopicPartition
 from kwire_storage.data_folder import DataFolder
 from kwire_storage.epochs import EpochCache
 from kwire_storage.errors import CorruptLogError, StorageError
+from kwire_storage.folder_files import write_topic_id
 from kwire_storage.log import Log
 from kwire_storage.slices import LogSlice
 

@@ -8,12 +8,12 @@ from functools import cache
 
 from kwire_protocol.records import Record, build_batch
 from kwire_storage.data_folder import DataFolder
+from kwire_storage.faulty_disk import FaultyDisk
 from kwire_storage.files import Disk
 from kwire_storage.inspection import Finding, Kind, Severity, TopicFacts, check_folder, read_state
 from kwire_storage.inspection.copies import Copies
 from kwire_storage.inspection.repair import Checkup, repair
 from kwire_storage.log import Log, LogConfig
-from kwire_storage.memory_disk import MemoryDisk
 
 from storage.tests.logs import append_bytes, end_transaction
 
@@ -54,8 +54,8 @@ def fill(log: Log, batches: int, seed: int = 1) -> None:
 
 
 @cache
-def _made(batches: int, clean: bool) -> MemoryDisk:
-    disk = MemoryDisk()
+def _made(batches: int, clean: bool) -> FaultyDisk:
+    disk = FaultyDisk()
     folder = open_data(disk)
     log = folder.create_log("orders", 0, TOPIC_ID, CONFIG, now_ms=0)
     fill(log, batches)
@@ -66,7 +66,7 @@ def _made(batches: int, clean: bool) -> MemoryDisk:
     return disk
 
 
-def make_folder(*, batches: int = 60, clean: bool = True) -> MemoryDisk:
+def make_folder(*, batches: int = 60, clean: bool = True) -> FaultyDisk:
     """`orders-0`, several segments, stopped cleanly or killed."""
     return _made(batches, clean).kill()
 

@@ -13,9 +13,10 @@ from typing import TYPE_CHECKING
 from kwire_storage.config import LogConfig
 from kwire_storage.data_folder import DataFolder
 from kwire_storage.errors import StorageError, is_full
+from kwire_storage.faulty_disk import FaultyDisk
 from kwire_storage.files import DiskSpace, File
 from kwire_storage.log import Log
-from kwire_storage.memory_disk import MemoryDisk
+from kwire_storage.medium import Medium
 
 from storage.tests.logs import SMALL, append
 
@@ -72,11 +73,11 @@ class SmallFile:
         return self._inner.fileno()
 
 
-class SmallDisk(MemoryDisk):
+class SmallDisk(FaultyDisk):
     """Says ENOSPC, or whatever `code` is, when there is no room."""
 
-    def __init__(self, capacity_bytes: int, code: int = errno.ENOSPC) -> None:
-        super().__init__()
+    def __init__(self, capacity_bytes: int, code: int = errno.ENOSPC, medium: Medium | None = None) -> None:
+        super().__init__(medium)
         self.capacity_bytes = capacity_bytes
         self.code = code
         self.syncs_fail_with = 0
@@ -110,9 +111,7 @@ class SmallDisk(MemoryDisk):
         super().mkdir(path)
 
     def kill(self) -> SmallDisk:
-        twin = SmallDisk(self.capacity_bytes, self.code)
-        twin._root = super().kill()._root
-        return twin
+        return SmallDisk(self.capacity_bytes, self.code, self.medium.copy())
 
     def _take_entry(self, path: str) -> None:
         if self.room_bytes < ENTRY_BYTES:
@@ -129,7 +128,7 @@ class SmallDisk(MemoryDisk):
         return used
 
 
-def open_folder(disk: MemoryDisk, *, reserve_bytes: int = 0) -> DataFolder:
+def open_folder(disk: FaultyDisk, *, reserve_bytes: int = 0) -> DataFolder:
     return DataFolder.open(disk, cluster_id="c", node_id=1, directory_id=TOPIC_ID, reserve_bytes=reserve_bytes)
 
 

@@ -8,8 +8,9 @@ from contextlib import suppress
 import pytest
 from kwire_protocol.records import iter_records
 from kwire_storage import swap
+from kwire_storage.faulty_disk import FaultyDisk
 from kwire_storage.log import Log
-from kwire_storage.memory_disk import MemoryDisk, MemoryFile
+from kwire_storage.medium import Fate, Names
 
 from storage.tests.compacting import COMPACTED, compact, pairs, put, steps, table
 from storage.tests.logs import end_transaction, open_log, read_all
@@ -19,7 +20,7 @@ class PowerCutError(Exception):
     """At this point the lights go out."""
 
 
-def filled(disk: MemoryDisk) -> Log:
+def filled(disk: FaultyDisk) -> Log:
     log = open_log(disk, COMPACTED)
     for number in range(36):
         put(log, (f"k{number % 4}", f"{number}" + "." * 100), (f"once{number}", None if number % 3 else "here"))
@@ -38,7 +39,7 @@ def filled(disk: MemoryDisk) -> Log:
 
 
 def operations_of_a_cleaning() -> int:
-    disk = MemoryDisk()
+    disk = FaultyDisk()
     log = filled(disk)
     count = 0
 
@@ -56,7 +57,7 @@ def test_a_cleaning_may_end_at_any_operation(way: str) -> None:
     total = operations_of_a_cleaning()
     assert total > 40
     for stop_at in range(total):
-        disk = MemoryDisk()
+        disk = FaultyDisk()
         log = filled(disk)
         before, aborted_before = pairs(log), [txn for segment in log.segments for txn in segment.aborted]
         expected, end_offset = table(committed(before)), log.log_end_offset
@@ -106,9 +107,9 @@ def committed(rows: list[tuple[int, str, str | None]]) -> list[tuple[int, str, s
 
 
 def test_completing_a_swap_may_itself_be_cut_off_at_any_operation() -> None:
-    def interrupted() -> MemoryDisk:
+    def interrupted() -> FaultyDisk:
         """A disk after the swap was committed."""
-        disk = MemoryDisk()
+        disk = FaultyDisk()
         log = filled(disk)
         cleaning = steps(log)
         swap.commit(cleaning)
@@ -139,64 +140,22 @@ def test_completing_a_swap_may_itself_be_cut_off_at_any_operation() -> None:
     raise AssertionError("an opening takes more than 200 operations")
 
 
-class ForgetfulDisk(MemoryDisk):
-    """Of the changes to names that were not synced, a power cut leaves any.
+def any_names(random_: random.Random) -> Fate:
+    """Of the changes to names that were not synced, a power cut leaves any; of contents, what was synced."""
 
-    Each change is there as a whole, or not at all; which of them is decided by `random_`.
-    """
+    def kept(_number: int, folder: Names) -> list[int]:
+        share = random_.random()
+        return [number for number in range(len(folder.pending)) if random_.random() <= share]
 
-    def __init__(self) -> None:
-        super().__init__()
-        self.unsynced: dict[str, list[tuple[str, str | None, object]]] = {}
-
-    def _note(self, path: str, new: str | None, content: object) -> None:
-        folder, _, name = path.rpartition("/")
-        self.unsynced.setdefault(folder, []).append((name, new, content))
-
-    def open_append(self, path: str) -> MemoryFile:
-        is_new = not self.exists(path)
-        file = super().open_append(path)
-        if is_new:
-            self._note(path, None, self._inode(path))
-        return file
-
-    def rename(self, old: str, new: str) -> None:
-        content = self._inode(old)
-        super().rename(old, new)
-        self._note(old, new.rpartition("/")[2], content)
-
-    def remove(self, path: str) -> None:
-        was_there = self.exists(path)
-        super().remove(path)
-        if was_there:
-            self._note(path, None, None)
-
-    def sync_dir(self, path: str) -> None:
-        super().sync_dir(path)
-        self.unsynced.pop(path, None)
-
-    def cut_power(self, random_: random.Random) -> MemoryDisk:
-        for path, changes in self.unsynced.items():
-            durable = self._folder(path).durable
-            share = random_.random()
-            for name, new, content in changes:
-                if random_.random() > share:
-                    continue
-                if new is not None:
-                    durable.pop(name, None)
-                if content is None:
-                    durable.pop(name, None)
-                else:
-                    durable[new or name] = content  # type: ignore[assignment]
-        return self.crash()
+    return Fate(lambda _number, file: file.durable, kept)
 
 
-def ending(disk: MemoryDisk, suffix: str) -> list[int]:
+def ending(disk: FaultyDisk, suffix: str) -> list[int]:
     """The offsets of the log's files that end so, ascending."""
     return sorted(int(name[:20]) for name in disk.listdir("orders-0") if name.endswith(suffix))
 
 
-REPLACED = [group.sources[0].segment.base_offset for group in steps(filled(MemoryDisk())).groups]
+REPLACED = [group.sources[0].segment.base_offset for group in steps(filled(FaultyDisk())).groups]
 """What a cleaning of `filled` makes."""
 
 
@@ -205,7 +164,7 @@ def test_names_may_reach_the_medium_in_any_order() -> None:
     seed = random.randrange(2**32)
     random_ = random.Random(seed)
     for stop_at in [*range(total), *range(total)]:
-        disk = ForgetfulDisk()
+        disk = FaultyDisk()
         log = filled(disk)
         before, end_offset = pairs(log), log.log_end_offset
         old_bases, was_deleted = list(log.bases), ending(disk, ".deleted")
@@ -222,7 +181,7 @@ def test_names_may_reach_the_medium_in_any_order() -> None:
             compact(log)
         disk.before_operation = None
         is_replacing = ending(disk, ".deleted") != was_deleted
-        after = disk.cut_power(random_)
+        after = disk.crash(any_names(random_))
         if not is_replacing:
             swapped, not_yet = ending(after, ".log.swap"), ending(after, ".cleaned")
             counted = [base for base in swapped if not not_yet or base < not_yet[0]]
@@ -241,7 +200,7 @@ def test_names_may_reach_the_medium_in_any_order_while_an_exchange_is_completed(
     seed = random.randrange(2**32)
     random_ = random.Random(seed)
     for stop_at in range(100):
-        disk = ForgetfulDisk()
+        disk = FaultyDisk()
         log = filled(disk)
         expected = table(committed(pairs(log)))
         cleaning = steps(log)
@@ -259,7 +218,7 @@ def test_names_may_reach_the_medium_in_any_order_while_an_exchange_is_completed(
         with suppress(PowerCutError):
             open_log(disk, COMPACTED, clean=False, recovery_point=log.recovery_point)
         disk.before_operation = None
-        again = open_log(disk.cut_power(random_), COMPACTED, clean=False, recovery_point=log.recovery_point)
+        again = open_log(disk.crash(any_names(random_)), COMPACTED, clean=False, recovery_point=log.recovery_point)
         rows = pairs(again)
         where = f"operation {stop_at}, seed {seed}"
         assert table(committed(rows)) == expected, where

@@ -16,9 +16,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from kwire_protocol.records import BatchHeader, Record, iter_headers, iter_records
 from kwire_storage import compaction
+from kwire_storage.faulty_disk import FaultyDisk
 from kwire_storage.key_map import BYTES_OF_AN_ENTRY
 from kwire_storage.log import Log
-from kwire_storage.memory_disk import MemoryDisk
 
 from storage.tests.compacting import COMPACTED, exchange, put, table
 from storage.tests.logs import end_transaction, open_log, read_all
@@ -34,7 +34,7 @@ class History:
     """A log, and what was done to it."""
 
     seed: int
-    log: Log = attrs.field(factory=lambda: open_log(MemoryDisk(), CONFIG))
+    log: Log = attrs.field(factory=lambda: open_log(FaultyDisk(), CONFIG))
     random: random.Random = attrs.field(init=False)
     shown: dict[int, tuple[object, ...]] = attrs.field(factory=dict)
     """Every record that was ever written, by its offset."""
@@ -229,7 +229,7 @@ class PowerCutError(Exception):
 
 def cut_off(history: History, moment: int, way: str) -> None:
     disk = history.log.disk
-    assert isinstance(disk, MemoryDisk)
+    assert isinstance(disk, FaultyDisk)
     left = moment % 60
 
     def cut(_operation: str, _path: str) -> None:

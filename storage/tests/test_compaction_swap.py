@@ -9,9 +9,9 @@ import pytest
 from kwire_storage import compaction, swap
 from kwire_storage.compaction import Compaction
 from kwire_storage.errors import CorruptLogError
+from kwire_storage.faulty_disk import FaultyDisk
 from kwire_storage.files import RealDisk
 from kwire_storage.log import Log
-from kwire_storage.memory_disk import MemoryDisk
 
 from storage.tests.compacting import COMPACTED, all_records, compact, exchange, pairs, put, steps, table
 from storage.tests.logs import open_log, read_all
@@ -19,7 +19,7 @@ from storage.tests.logs import open_log, read_all
 
 @pytest.fixture
 def log() -> Log:
-    return open_log(MemoryDisk(), COMPACTED)
+    return open_log(FaultyDisk(), COMPACTED)
 
 
 def roll(log: Log) -> None:

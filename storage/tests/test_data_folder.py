@@ -281,7 +281,7 @@ def old_and_new(disk: MemoryDisk) -> DataFolder:
 
 
 def test_a_partition_that_is_created_again_is_not_taken_for_the_old_one_after_a_kill() -> None:
-    disk = MemoryDisk()
+    disk = FaultyDisk()
     old_and_new(disk)
     log = open_all(disk.kill()).logs["t", 0]
     assert log.log_start_offset == 0
@@ -291,7 +291,7 @@ def test_a_partition_that_is_created_again_is_not_taken_for_the_old_one_after_a_
 
 
 def test_checkpoints_that_were_taken_before_a_deletion_do_not_bring_the_old_partition_back() -> None:
-    disk = MemoryDisk()
+    disk = FaultyDisk()
     folder = open_folder(disk)
     old, other = (folder.create_log("t", number, TOPIC_ID, CONFIG, now_ms=0) for number in range(2))
     for log in (old, other):

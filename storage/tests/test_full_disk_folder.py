@@ -6,7 +6,7 @@ import errno
 
 import pytest
 from kwire_storage.errors import StorageError, SyncFailedError
-from kwire_storage.memory_disk import MemoryDisk
+from kwire_storage.faulty_disk import FaultyDisk
 
 from storage.tests.logs import SMALL, append, open_log, read_all
 from storage.tests.small_disk import ENTRY_BYTES, RESERVE, TOPIC_ID, SmallDisk, create, fill_up, open_folder
@@ -157,7 +157,7 @@ def test_a_flush_writes_the_indexes_of_sealed_segments_in_the_room_of_the_reserv
 
 
 def test_an_index_that_is_written_anew_has_its_name_after_a_power_cut() -> None:
-    disk = MemoryDisk()
+    disk = FaultyDisk()
     log = open_log(disk)
     while len(log.segments) < 2:
         append(log)

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import pytest
+from kwire_storage.faulty_disk import FaultyDisk
 from kwire_storage.index import TimeIndex
 from kwire_storage.inspection import Kind, Severity, TopicFacts, check_partition, read_state
 from kwire_storage.inspection.partition_check import PartitionContext, PartitionSummary
-from kwire_storage.memory_disk import MemoryDisk
 
 from storage.tests import plantings
 from storage.tests.compacting import COMPACTED, compact, put
@@ -15,7 +15,7 @@ from storage.tests.logs import append, end_transaction, open_log, read_all
 from storage.tests.plantings import BASES, END, FOLDER, Planting, of, positions
 
 
-def tree(disk: MemoryDisk, path: str = "") -> dict[str, bytes]:
+def tree(disk: FaultyDisk, path: str = "") -> dict[str, bytes]:
     """Every file and what is in it; the copies of a repair left out."""
     found: dict[str, bytes] = {}
     for name in disk.listdir(path):
@@ -182,12 +182,12 @@ def test_a_repair_that_loses_power_at_any_moment_has_kept_everything_and_can_be_
     class PowerCut(Exception):
         pass
 
-    def planted() -> MemoryDisk:
+    def planted() -> FaultyDisk:
         disk = make_folder()
         planting.plant(disk)
         return disk.kill()
 
-    def durable(disk: MemoryDisk) -> MemoryDisk:
+    def durable(disk: FaultyDisk) -> FaultyDisk:
         """All that is there has been there for long."""
         for path in tree(disk):
             disk.open_read(path).sync()
@@ -230,7 +230,7 @@ def test_a_repair_that_loses_power_at_any_moment_has_kept_everything_and_can_be_
     assert moment or planting.left or planting.is_note
 
 
-def all_contents(disk: MemoryDisk, path: str = "") -> list[bytes]:
+def all_contents(disk: FaultyDisk, path: str = "") -> list[bytes]:
     found: list[bytes] = []
     for name in disk.listdir(path):
         full = f"{path}/{name}" if path else name
@@ -241,7 +241,7 @@ def all_contents(disk: MemoryDisk, path: str = "") -> list[bytes]:
     return found
 
 
-def is_kept(content: bytes, path: str, disk: MemoryDisk, everything: list[bytes]) -> bool:
+def is_kept(content: bytes, path: str, disk: FaultyDisk, everything: list[bytes]) -> bool:
     """The content stands somewhere whole, or as what was left and what was cut from it."""
     if content in everything or not path.endswith(".log"):
         return content in everything
@@ -254,7 +254,7 @@ def is_kept(content: bytes, path: str, disk: MemoryDisk, everything: list[bytes]
 
 
 def test_what_compaction_leaves_is_sound() -> None:
-    disk = MemoryDisk()
+    disk = FaultyDisk()
     folder = open_data(disk)
     log = folder.create_log("table", 0, bytes(range(16)), COMPACTED, now_ms=0)
     for number in range(120):
@@ -280,7 +280,7 @@ def test_the_batch_whose_offset_leaps_is_the_wrong_one_and_not_those_behind_it()
 
 
 def test_a_file_too_large_for_what_it_should_be_is_not_read() -> None:
-    class Large(MemoryDisk):
+    class Large(FaultyDisk):
         def size(self, path: str) -> int:
             return 1 << 40 if path.endswith(("snapshot", "checkpoint", "txnindex")) else super().size(path)
 
@@ -296,7 +296,7 @@ def test_a_file_too_large_for_what_it_should_be_is_not_read() -> None:
 
 
 def test_a_time_entry_below_what_came_before_is_wrong_even_if_its_batch_has_that_time() -> None:
-    disk = MemoryDisk()
+    disk = FaultyDisk()
     log = open_log(disk)
     for timestamp_ms in (9000, 5000):
         append(log, timestamp_ms=timestamp_ms)

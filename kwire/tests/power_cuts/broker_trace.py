@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Coroutine, Iterator, Mapping
 from contextlib import contextmanager
-from typing import TypeVar
+from typing import Any, TypeVar
 
 import attrs
 from kwire_protocol.errors import ErrorCode
@@ -28,7 +28,6 @@ from kwire.groups.records import OffsetChange, read_record
 from kwire.metadata.topic_names import CONSUMER_OFFSETS
 from kwire.partition import Partition
 from kwire.tests.metadata.harness import FakeClock
-from kwire.waits import Slot
 from storage.tests.power_cuts.checking import check_log, contents
 from storage.tests.power_cuts.history import Batch, Flushed, Found, PartitionHistory, Sent, StartMoved
 from storage.tests.power_cuts.sweep import Moment
@@ -114,9 +113,14 @@ class BrokerTrace:
             )
             promise = Flushed(self._now, partition.log_end_offset + count)
             with self._appending():
-                partition.append(batch, read_header(batch), acks=-1, now_ms=1000)
+                result = partition.append(batch, read_header(batch), acks=-1, now_ms=1000)
+                acknowledged = partition.flush_gate.when_flushed(result.last_offset)
+                is_held, answered = not acknowledged.is_set, self._now
+                self._flush_what_is_asked_for()
+                if is_held:
+                    answered = self._now
             if flushed:
-                promise.answered = self._now
+                promise.answered = answered
                 self._history(key_of(partition)).events.append(promise)
             self.sequences[key] = sequence + count
 
@@ -124,7 +128,7 @@ class BrokerTrace:
         partition = OffsetCommitRequestPartition(0, offset)
         request = OffsetCommitRequest(group_id, topics=[OffsetCommitRequestTopic(topic, partitions=[partition])])
         with self._appending():
-            response = answer_of(self.broker.groups.commit(request, CONTEXT))
+            response = self._answer_of(self.broker.groups.commit(request, CONTEXT))
         assert response.topics[0].partitions[0].error_code == ErrorCode.NONE, response
 
     def delete_records(self, name: str, offset: int) -> None:
@@ -148,10 +152,31 @@ class BrokerTrace:
         self.broker.folder.write(self.broker.take_checkpoints())
 
     def remove_deleted(self) -> None:
-        self.broker.folder.remove_deleted()
+        deleted = self.broker.folder.take_deleted(self.broker.clock.now_ms())
+        if deleted is not None:
+            self.broker.folder.remove(deleted)
 
     def take_producer_id(self) -> None:
         self.producer_ids.append((self.broker.metadata.next_producer_id(), self._now))
+
+    def _flush_what_is_asked_for(self) -> None:
+        """What the flusher does in its threads."""
+        asked = self.broker.flusher._asked
+        while asked:
+            gate, _ = asked.popitem()
+            flush = gate.begin()
+            flush.run()
+            gate.finish(flush)
+
+    def _answer_of(self, handling: Coroutine[Any, Any, T]) -> T:
+        try:
+            handling.send(None)
+            self._flush_what_is_asked_for()
+            handling.send(None)
+        except StopIteration as answered:
+            value: T = answered.value
+            return value
+        raise AssertionError("the answer waits for more than a flush")
 
     @contextmanager
     def _appending(self) -> Iterator[None]:
@@ -250,16 +275,6 @@ class NextBrokerLife(BrokerTrace):
             self.roll(name)
             self.produce(name, 1, producer_id=50)
         self.close()
-
-
-def answer_of(slot: Slot[T]) -> T:
-    """What is in a slot that was set at once."""
-    try:
-        next(slot.__await__())
-    except StopIteration as answered:
-        value: T = answered.value
-        return value
-    raise AssertionError("the answer waits for something")
 
 
 def open_broker(disk: FaultyDisk, ids: int) -> Broker:

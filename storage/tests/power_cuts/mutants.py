@@ -19,8 +19,12 @@ import pytest
 from storage.tests.power_cuts.sweep import Bounds, BrokenPromise, Tally, Trace, sweep
 
 NO_LIVES = 10**9
-QUICK = (Bounds(states=8, lives=NO_LIVES), Bounds(states=4, states_again=2, lives=6))
-"""First without next lives, which take most of the time."""
+QUICK = (
+    Bounds(states=8, lives=NO_LIVES),
+    Bounds(states=40, lives=NO_LIVES),
+    Bounds(states=4, states_again=2, lives=6),
+)
+"""One after the other; last with next lives, which take most of the time."""
 
 
 @attrs.frozen

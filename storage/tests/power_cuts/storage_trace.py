@@ -68,7 +68,9 @@ class StorageTrace:
             self.folder.delete_log(*key, self._now.to_bytes(16, "big"))
 
     def remove_deleted(self) -> None:
-        self.folder.remove_deleted()
+        deleted = self.folder.take_deleted(0)
+        if deleted is not None:
+            self.folder.remove(deleted)
 
     def send(
         self, *counts: int, key: Key = T, producer_id: int = 1, size: int = 40, transactional: bool = False
