@@ -22,7 +22,7 @@ from kwire_protocol.messages.describe_log_dirs import (
     DescribeLogDirsResponse,
 )
 from kwire_protocol.records import Record, build_batch, iter_records, read_header
-from kwire_storage.memory_disk import MemoryDisk
+from kwire_storage.faulty_disk import FaultyDisk
 
 from kwire.broker import Broker
 from kwire.clock import SystemClock
@@ -34,16 +34,16 @@ from kwire.partition import Partition
 from kwire.tests.slots import value_of
 from kwire.waits import Slot
 
-Disks = dict[str, MemoryDisk]
+Disks = dict[str, FaultyDisk]
 SMALL_PIECE_BYTES = 300
 EIO = OSError(errno.EIO, os.strerror(errno.EIO))
 
 
 def new_disks(*paths: str) -> Disks:
-    return {path: MemoryDisk() for path in paths or ("/a", "/b")}
+    return {path: FaultyDisk() for path in paths or ("/a", "/b")}
 
 
-def open_broker(disks: Mapping[str, MemoryDisk], *settings: str) -> Broker:
+def open_broker(disks: Mapping[str, FaultyDisk], *settings: str) -> Broker:
     return Broker.open(load_config(data_dirs=list(disks), settings=settings), dict(disks), SystemClock())
 
 

@@ -15,7 +15,7 @@ from kwire_protocol.messages.produce import PartitionProduceData, ProduceRequest
 from kwire_protocol.records import Record, build_batch
 from kwire_storage import names
 from kwire_storage.errors import StorageError
-from kwire_storage.memory_disk import MemoryDisk
+from kwire_storage.faulty_disk import FaultyDisk
 
 from kwire.broker import Broker
 from kwire.clock import SystemClock
@@ -82,7 +82,7 @@ def test_a_broker_does_not_begin_anew_where_only_other_folders_know_it() -> None
     disks = new_disks("/a", "/b")
     open_broker(disks).close()
     with pytest.raises(StorageError, match="the metadata log is not here, although /b is a folder of this broker's"):
-        open_broker({"/a": MemoryDisk(), "/b": disks["/b"]})
+        open_broker({"/a": FaultyDisk(), "/b": disks["/b"]})
 
 
 def test_a_partition_found_in_two_folders_is_refused_by_both_names() -> None:
@@ -108,24 +108,24 @@ def test_a_copy_of_a_folder_and_one_of_another_cluster_are_refused() -> None:
         open_broker({**disks, "/y": other["/y"]})
 
 
-def broken(disk: MemoryDisk) -> MemoryDisk:
+def broken(disk: FaultyDisk) -> FaultyDisk:
     twin = disk.kill()
     twin.before_operation = failing("remove", names.CLEAN_SHUTDOWN)
     return twin
 
 
-def locked(disk: MemoryDisk) -> MemoryDisk:
+def locked(disk: FaultyDisk) -> FaultyDisk:
     disk.lock(names.LOCK)
     return disk
 
 
-def not_mounted(disk: MemoryDisk) -> MemoryDisk:
-    return MemoryDisk()
+def not_mounted(disk: FaultyDisk) -> FaultyDisk:
+    return FaultyDisk()
 
 
 @pytest.mark.parametrize("loss", [broken, locked, not_mounted])
 def test_a_folder_that_cannot_be_opened_is_out_of_service_while_the_others_serve(
-    loss: Callable[[MemoryDisk], MemoryDisk], caplog: pytest.LogCaptureFixture
+    loss: Callable[[FaultyDisk], FaultyDisk], caplog: pytest.LogCaptureFixture
 ) -> None:
     disks = new_disks()
     broker = open_broker(disks)
@@ -168,7 +168,7 @@ def test_a_folder_that_is_left_out_of_log_dirs_keeps_its_partitions_out_of_servi
     # That is also the way to go on without it: a topic that is deleted may be made again, and a new folder is taken.
     alone.metadata.delete_topics(DeleteTopicsRequest(topic_names=["t"]), version=5)
     alone.close()
-    renewed = open_broker({"/a": disks["/a"], "/b": MemoryDisk()})
+    renewed = open_broker({"/a": disks["/a"], "/b": FaultyDisk()})
     assert [folder_path(renewed, it) for it in create(renewed, "t", 2)] == ["/a", "/b"]
     renewed.close()
 
@@ -176,7 +176,7 @@ def test_a_folder_that_is_left_out_of_log_dirs_keeps_its_partitions_out_of_servi
 def test_a_folder_more_is_taken_while_another_is_broken() -> None:
     disks = new_disks()
     open_broker(disks).close()
-    broker = open_broker({"/a": disks["/a"], "/b": locked(disks["/b"]), "/c": MemoryDisk()})
+    broker = open_broker({"/a": disks["/a"], "/b": locked(disks["/b"]), "/c": FaultyDisk()})
     assert [folder.path for folder in broker.folders.online] == ["/a", "/c"]
     broker.close()
 

@@ -12,7 +12,7 @@ from kwire_protocol.errors import ErrorCode
 from kwire_protocol.messages.delete_topics import DeleteTopicsRequest
 from kwire_protocol.records import Record, build_batch, read_header
 from kwire_storage.errors import StorageError
-from kwire_storage.memory_disk import MemoryDisk
+from kwire_storage.faulty_disk import FaultyDisk
 from trio.testing import MockClock
 
 from kwire.broker import Broker
@@ -283,7 +283,7 @@ def test_a_copy_waits_while_the_folder_of_its_original_is_away() -> None:
     assert folder_path(broker, partition) == "/b"
     move(broker, "/c")
     broker.close()
-    lame = open_broker({**killed(disks), "/b": MemoryDisk()})
+    lame = open_broker({**killed(disks), "/b": FaultyDisk()})
     assert lame.partitions.find("t", 0).closed
     assert lame.moves.moves == []
     lame.close()

@@ -82,7 +82,7 @@ class BrokerTrace:
 
     def die(self) -> None:
         """The process does; the next `open` is on the machine that went on."""
-        self.broker.folder.abandon()
+        self.broker.folders.abandon()
 
     def create_topic(self, name: str, configs: Mapping[str, str] | None = None) -> None:
         asked = [CreatableTopicConfig(key, value) for key, value in (configs or {}).items()]
@@ -149,12 +149,14 @@ class BrokerTrace:
         self._history(key_of(partition)).events.append(flushed)
 
     def checkpoint(self) -> None:
-        self.broker.folder.write(self.broker.take_checkpoints())
+        for folder, checkpoints in self.broker.take_checkpoints():
+            folder.write(checkpoints)
 
     def remove_deleted(self) -> None:
-        deleted = self.broker.folder.take_deleted(self.broker.clock.now_ms())
+        folder = self.broker.folders.metadata
+        deleted = folder.take_deleted(self.broker.clock.now_ms())
         if deleted is not None:
-            self.broker.folder.remove(deleted)
+            folder.remove(deleted)
 
     def take_producer_id(self) -> None:
         self.producer_ids.append((self.broker.metadata.next_producer_id(), self._now))
@@ -215,9 +217,9 @@ class BrokerTrace:
             ends[key_of(partition)] = contents(partition.log)
         broker.close()
         broker = open_broker(disk, 60_000)
-        assert broker.folder.clean_shutdown
+        assert broker.folders.metadata.clean_shutdown
         assert {key_of(it): contents(it.log) for it in broker.partitions} == ends
-        broker.folder.abandon()
+        broker.folders.abandon()
 
     def _check_topics(self, broker: Broker, moment: Moment) -> None:
         known = {topic.topic_id for topic in broker.metadata.image.topics.values()}

@@ -35,13 +35,6 @@ MUTANTS = [
         "pass",
     ),
     Mutant(
-        "a partition.metadata that cannot be read stops the broker",
-        "broker: produce and commit",
-        "kwire_storage.partition_metadata:read",
-        "(FileNotFoundError, CorruptLogError)",
-        "FileNotFoundError",
-    ),
-    Mutant(
         "committed offsets are not replayed to their end",
         "broker: stop and start",
         "kwire.internal_topic:InternalTopic.replay",
