@@ -2,7 +2,7 @@
 
     disk = FaultyDisk()
     ...                                    # a broker writes
-    FaultyDisk(disk.medium.copy())         # the process died: `disk.kill()`
+    disk.kill()                            # the process died, and the machine went on
     disk.crash()                           # the power failed, and nothing came through that was not synced
     disk.crash(EVERYTHING)                 # the power failed, and all had been written
 
@@ -30,6 +30,7 @@ from kwire_storage.medium import (
     Write,
 )
 from kwire_storage.memory_disk import Folder, Inode, MemoryDisk, MemoryFile, TornAppendError
+from kwire_storage.open_files import OpenFiles
 
 if TYPE_CHECKING:
     from typing_extensions import Buffer
@@ -83,8 +84,8 @@ class FaultyFile(MemoryFile):
 class FaultyDisk(MemoryDisk):
     """See the module. `medium`: what the disk begins with; a new disk is empty."""
 
-    def __init__(self, medium: Medium | None = None) -> None:
-        super().__init__()
+    def __init__(self, open_files: OpenFiles | None = None, *, medium: Medium | None = None) -> None:
+        super().__init__(open_files)
         self.medium = medium or Medium()
         self.journal: list[Entry] = []
         self._numbers: dict[int, int] = {}
@@ -107,11 +108,11 @@ class FaultyDisk(MemoryDisk):
 
     def crash(self, fate: Fate = NOTHING_UNSYNCED) -> FaultyDisk:
         """What a power cut leaves."""
-        return FaultyDisk(self.medium.after_power_cut(fate))
+        return FaultyDisk(medium=self.medium.after_power_cut(fate))
 
     def kill(self) -> FaultyDisk:
         """What is there when the process dies and the machine goes on."""
-        return FaultyDisk(self.medium.copy())
+        return FaultyDisk(medium=self.medium.copy())
 
     def rot(self, path: str, position: int, bits: int = 0xFF) -> None:
         """Flips bits of one byte of a file that is on the medium."""

@@ -91,7 +91,7 @@ def recover(log: Log, recovery_point: int, now_ms: int, on_scanned: Callable[[in
     truncation.delete_newest(log, deleted, now_ms)
     if first + 1 < len(log.bases) and log.bases[first + 1] <= recovery_point:
         # Below the recovery point: flushes pass it by, and the next recovery would trust what its files say.
-        log.unsynced_files.update(log.segments[first].save_indexes())
+        durability.note_written(log, log.segments[first].save_indexes())
     log.leader_epochs.truncate_from_end(log.log_end_offset)
     durability.drop_snapshots_above(log, log.log_end_offset)
     log.is_active = True

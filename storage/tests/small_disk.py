@@ -77,7 +77,7 @@ class SmallDisk(FaultyDisk):
     """Says ENOSPC, or whatever `code` is, when there is no room."""
 
     def __init__(self, capacity_bytes: int, code: int = errno.ENOSPC, medium: Medium | None = None) -> None:
-        super().__init__(medium)
+        super().__init__(medium=medium)
         self.capacity_bytes = capacity_bytes
         self.code = code
         self.syncs_fail_with = 0

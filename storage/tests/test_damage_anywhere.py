@@ -17,8 +17,8 @@ from kwire_protocol.records import InvalidBatch, check_batch, read_header
 from kwire_storage import names
 from kwire_storage.config import LogConfig
 from kwire_storage.errors import CorruptLogError, OffsetOutOfRange
+from kwire_storage.faulty_disk import FaultyDisk
 from kwire_storage.log import Log
-from kwire_storage.memory_disk import MemoryDisk
 from kwire_storage.open_files import OpenFiles
 
 from storage.tests.logs import append, end_transaction, open_log
@@ -47,7 +47,7 @@ class Batch:
 
 @attrs.frozen
 class Closed:
-    disk: MemoryDisk
+    disk: FaultyDisk
     batches: tuple[Batch, ...]
     end: int
 
@@ -65,7 +65,7 @@ class Spoilt:
 
 def closed_log() -> Closed:
     """Six segments of batches small and large, of two producers, with transactions."""
-    disk = MemoryDisk()
+    disk = FaultyDisk()
     log = open_log(disk, CONFIG)
     sequences = {1: 0, 2: 0}
     for number in range(60):
@@ -96,7 +96,7 @@ CLOSED = closed_log()
 PATHS = sorted({batch.path for batch in CLOSED.batches})
 
 
-def spoil(disk: MemoryDisk, path: str, position: int, size: int, kind: Kind) -> Spoilt:
+def spoil(disk: FaultyDisk, path: str, position: int, size: int, kind: Kind) -> Spoilt:
     data = bytearray(disk.read_bytes(path))
     position %= len(data)
     match kind:

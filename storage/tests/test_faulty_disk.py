@@ -188,7 +188,7 @@ def test_the_journal_makes_every_moment_again() -> None:
     seen = []
     for entry in disk.journal:
         before.apply(entry.change)
-        after = FaultyDisk(before.after_power_cut(EVERYTHING))
+        after = FaultyDisk(medium=before.after_power_cut(EVERYTHING))
         seen.append(after.read_bytes("f/a") if after.exists("f/a") else None)
     assert seen[0] is None
     assert list(dict.fromkeys(seen)) == [None, b"one", b"two"]

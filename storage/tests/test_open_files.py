@@ -12,9 +12,10 @@ import attrs
 import pytest
 from kwire_storage.config import LogConfig
 from kwire_storage.data_folder import DataFolder
+from kwire_storage.faulty_disk import FaultyDisk
 from kwire_storage.files import RealDisk, RealFile
 from kwire_storage.log import Log
-from kwire_storage.memory_disk import MemoryDisk, MemoryFile, TornAppendError
+from kwire_storage.memory_disk import MemoryFile, TornAppendError
 from kwire_storage.open_files import OpenFiles
 
 from storage.tests.logs import append, bases, end_transaction, open_log, read_all
@@ -125,7 +126,7 @@ def test_small_pieces_to_be_sent_hold_no_files_where_these_are_short(tmp_path: P
 def test_readers_are_told_of_the_same_aborted_transactions_where_files_are_short() -> None:
     told = []
     for max_files in (1, 100):
-        log = open_log(MemoryDisk(OpenFiles(max_files)), attrs.evolve(CONFIG, segment_bytes=5000))
+        log = open_log(FaultyDisk(OpenFiles(max_files)), attrs.evolve(CONFIG, segment_bytes=5000))
         for number in range(20):
             append(log, 2, producer_id=1, sequence=2 * number, transactional=True)
             end_transaction(log, 1, commit=number % 2 == 0)
@@ -171,7 +172,7 @@ def test_where_the_system_has_no_descriptor_left_half_of_the_files_go(tmp_path: 
 
 
 def test_a_file_with_the_rest_of_a_failed_append_is_not_let_go() -> None:
-    disk = MemoryDisk(OpenFiles(1))
+    disk = FaultyDisk(OpenFiles(1))
     log, other = open_log(disk, CONFIG), open_log(disk, CONFIG, path="other-0")
     append(log, 1)
 
@@ -190,7 +191,7 @@ def test_a_file_with_the_rest_of_a_failed_append_is_not_let_go() -> None:
 
 
 def test_a_flush_covers_segments_whose_files_are_closed() -> None:
-    disk = MemoryDisk(OpenFiles(1))
+    disk = FaultyDisk(OpenFiles(1))
     log, other = open_log(disk, CONFIG), open_log(disk, CONFIG, path="other-0")
     for _ in range(12):
         append(log, 2)
@@ -238,7 +239,7 @@ def test_a_folder_of_many_logs_is_closed_with_a_few_files_open(tmp_path: Path) -
     folder.close()
 
 
-class CountsReads(MemoryDisk):
+class CountsReads(FaultyDisk):
     def __init__(self, open_files: OpenFiles) -> None:
         super().__init__(open_files)
         self.reads: list[str] = []
@@ -282,7 +283,7 @@ def test_an_index_that_is_used_again_and_again_stays() -> None:
 
 
 def test_indexes_that_are_in_no_file_yet_stay() -> None:
-    disk = MemoryDisk(OpenFiles(max_index_bytes=1))
+    disk = FaultyDisk(OpenFiles(max_index_bytes=1))
     log = open_log(disk, attrs.evolve(CONFIG, segment_bytes=2000))
     for _ in range(200):
         append(log, 2)
@@ -332,7 +333,7 @@ def test_logs_recovered_side_by_side_share_the_bound(tmp_path: Path) -> None:
 
 def test_a_file_in_the_middle_of_an_append_is_not_taken_for_as_short_as_it_was() -> None:
     # Another thread needs room while this one is between its write and its taking note of the new size.
-    disk = MemoryDisk(OpenFiles(1))
+    disk = FaultyDisk(OpenFiles(1))
     log, other = open_log(disk, CONFIG), open_log(disk, CONFIG, path="other-0")
     append(log, 1)
     file = log.active.file

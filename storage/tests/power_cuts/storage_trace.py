@@ -7,6 +7,7 @@ from contextlib import contextmanager
 
 from kwire_protocol.control_records import build_end_transaction_batch
 from kwire_protocol.records import Record, build_batch, read_header
+from kwire_storage import names
 from kwire_storage.config import LogConfig
 from kwire_storage.data_folder import DataFolder
 from kwire_storage.faulty_disk import FaultyDisk
@@ -152,17 +153,25 @@ class StorageTrace:
 
     def truncate(self, offset: int, key: Key = T) -> None:
         log = self.log(key)
-        # The sequences that were cut off come again.
         with self._noted(key, Truncated(self._now, offset)):
+            self._lower_recovery_point(key, offset)
             log.truncate_to(offset)
+        # The sequences that were cut off come again.
         for producer_id in self.sequences:
             entry = log.producers.entries.get(producer_id)
             self.sequences[producer_id] = entry.last_sequence + 1 if entry is not None else 0
 
     def truncate_fully(self, offset: int, key: Key = T) -> None:
         with self._noted(key, Truncated(self._now, offset, fully=True)):
+            self._lower_recovery_point(key, 0)
             self.log(key).truncate_fully_and_start_at(offset)
         self.sequences.clear()
+
+    def _lower_recovery_point(self, key: Key, offset: int) -> None:
+        # What a power cut leaves of a truncation would be taken for damage of what was synced.
+        points = {known: log.recovery_point for known, log in self.folder.logs.items()}
+        points[key] = min(points[key], offset)
+        self.folder.write({names.RECOVERY_POINT_CHECKPOINT: points})
 
     def close(self) -> None:
         """The clean stop."""

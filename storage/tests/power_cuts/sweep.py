@@ -67,7 +67,7 @@ class State:
     told: list[str]
 
     def disk(self) -> FaultyDisk:
-        return FaultyDisk(self.medium.copy())
+        return FaultyDisk(medium=self.medium.copy())
 
 
 class BrokenPromise(AssertionError):
@@ -116,7 +116,7 @@ def _live_on(trace: Trace, state: State, bounds: Bounds, tally: Tally) -> None:
 
 def journal_of(trace: Trace, medium: Medium) -> list[Entry]:
     """What the trace does on a copy of the medium."""
-    disk = FaultyDisk(medium.copy())
+    disk = FaultyDisk(medium=medium.copy())
     trace.run(disk)
     return disk.journal
 

@@ -14,14 +14,14 @@ MUTANTS = [
         "a flush does not sync the records",
         "flush each append",
         "kwire_storage.durability:Flush.run",
-        "(*self.records, *opened)",
-        "opened",
+        "(*self.records, *self.files)",
+        "self.files",
     ),
     Mutant(
         "a flush does not sync indexes and snapshots",
         "roll",
         "kwire_storage.durability:Flush.run",
-        "(*self.records, *opened)",
+        "(*self.records, *self.files)",
         "self.records",
     ),
     Mutant(
@@ -77,7 +77,7 @@ MUTANTS = [
         "a truncation is not synced",
         "truncate",
         "kwire_storage.segment:Segment.cut",
-        "self.file.sync()",
+        "file.sync()",
         "pass",
     ),
     Mutant(
@@ -111,9 +111,9 @@ MUTANTS = [
     Mutant(
         "a recovery cuts a byte too late",
         "produce",
-        "kwire_storage.recovery:recover",
-        "segment.file.truncate(good)",
-        "segment.file.truncate(good + 1)",
+        "kwire_storage.recovery:_cut",
+        "file.truncate(start)",
+        "file.truncate(start + 1)",
     ),
     Mutant(
         "a recovery keeps what follows a loss",
@@ -139,8 +139,8 @@ MUTANTS = [
     Mutant(
         "a recovery does not look at checksums",
         "produce large batches",
-        "kwire_storage.recovery:_recover_segment",
-        "check_batch(data, header, at)",
+        "kwire_storage.walk:_Walker.batch_at",
+        "check_batch(data, header)",
         "pass",
     ),
     Mutant(
@@ -149,13 +149,6 @@ MUTANTS = [
         "kwire_storage.recovery:recover",
         "sum(base < recovery_point for base in log.bases) - 1",
         "sum(base <= recovery_point for base in log.bases) - 1",
-    ),
-    Mutant(
-        "a recovery point beyond the end of a log stays in its file",
-        "truncate",
-        "kwire_storage.data_folder:DataFolder.open_log",
-        "if log.recovery_point < self._recovery_points.get(key, 0):",
-        "if False:",
     ),
     Mutant(
         "a recovery keeps the epochs of what is lost",

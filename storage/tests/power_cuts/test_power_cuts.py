@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import pytest
+from kwire_storage.faulty_disk import FaultyDisk
+from kwire_storage.names import RECOVERY_POINT_CHECKPOINT
 
+from storage.tests.power_cuts.storage_trace import open_folder
 from storage.tests.power_cuts.storage_traces import STORAGE_TRACES, storage_trace
 from storage.tests.power_cuts.sweep import Bounds, sweep
 
@@ -11,3 +14,15 @@ from storage.tests.power_cuts.sweep import Bounds, sweep
 @pytest.mark.parametrize("name", STORAGE_TRACES)
 def test_whatever_a_crash_leaves_holds(name: str) -> None:
     sweep(storage_trace(name), Bounds())
+
+
+def test_a_recovery_point_beyond_the_end_of_a_log_does_not_stay_in_its_file() -> None:
+    trace = storage_trace("flush each append")
+    disk = FaultyDisk()
+    trace.run(disk)
+    disk = disk.kill()
+    before = int(disk.read_bytes(RECOVERY_POINT_CHECKPOINT).split()[-1])
+    disk.remove(f"t-0/{trace.log().bases[-1]:020d}.log")
+    log = open_folder(disk, trace.config).logs["t", 0]
+    after = int(disk.read_bytes(RECOVERY_POINT_CHECKPOINT).split()[-1])
+    assert (after, after < before) == (log.log_end_offset, True)
