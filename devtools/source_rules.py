@@ -82,7 +82,7 @@ def _may(path: str, kinds: str, reason: str) -> Allowance:
 
 ALLOWED = (
     _may("storage/kwire_storage/files.py", "disk surroundings", "the disk's one door"),
-    _may("storage/kwire_storage/data_folder.py", "threads", "one thread at a time writes its checkpoints"),
+    _may("storage/kwire_storage/offset_checkpoints.py", "threads", "one thread at a time writes checkpoints"),
     _may("storage/kwire_storage/open_files.py", "threads", "a lock: logs are recovered in several threads"),
     _may("kwire/clock.py", "clock chance", "the clock and the dice, handed to everybody else"),
     _may("kwire/server.py", "network", "binds and accepts"),

@@ -11,10 +11,11 @@ from kwire_protocol.wire import uuid_to_text
 from kwire_storage import names
 from kwire_storage.config import LogConfig
 from kwire_storage.data_folder import DataFolder
-from kwire_storage.data_folders import Checkpoints, DataFolders, has_owner
+from kwire_storage.data_folders import DataFolders, has_owner
 from kwire_storage.errors import StorageError
 from kwire_storage.files import Disk
 from kwire_storage.log_openings import OpeningProgress
+from kwire_storage.offset_checkpoints import Checkpoints
 
 from kwire.clock import Clock
 from kwire.config import ServerConfig

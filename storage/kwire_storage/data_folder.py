@@ -17,7 +17,6 @@ from __future__ import annotations
 import errno
 from collections.abc import Callable, Mapping
 from contextlib import suppress
-from threading import Lock
 
 import attrs
 
@@ -25,17 +24,15 @@ from kwire_storage import names
 from kwire_storage.checkpoints import (
     MetaProperties,
     TopicPartition,
-    decode_offsets,
     encode_clean_shutdown,
-    encode_offsets,
-    said_offsets,
 )
 from kwire_storage.closing import close_all, in_turn
 from kwire_storage.config import LogConfig
 from kwire_storage.errors import ForeignFolderError, StorageError, is_full
 from kwire_storage.files import Disk, DiskLock
-from kwire_storage.folder_files import is_news, read_meta, read_topic_id, write_meta, write_topic_id
+from kwire_storage.folder_files import read_meta, read_topic_id, write_meta, write_topic_id
 from kwire_storage.log import Log
+from kwire_storage.offset_checkpoints import Checkpoints, OffsetCheckpoints
 from kwire_storage.reserve import Reserve
 from kwire_storage.surroundings import Deleted, Draw, Surroundings, never_any
 
@@ -60,10 +57,7 @@ class DataFolder:
     meta: MetaProperties
     clean_shutdown: bool
     found: set[TopicPartition]
-    high_watermarks: dict[TopicPartition, int]
-    _cleaned: dict[TopicPartition, int]
-    _recovery_points: dict[TopicPartition, int]
-    _log_starts: dict[TopicPartition, int]
+    _checkpoints: OffsetCheckpoints
     _lock: DiskLock
     _doomed: list[str]
     _surroundings: Surroundings
@@ -75,14 +69,9 @@ class DataFolder:
     failed: OSError | None = None
     on_failed: Callable[[DataFolder, OSError], None] = _unheard
     reserve: Reserve = attrs.field(init=False)
-    _writing: Lock = attrs.field(factory=Lock, init=False)
-    """Held while checkpoints are written, by a worker thread or for a partition that is created again."""
-    _written: dict[str, dict[TopicPartition, int]] = attrs.field(init=False)
-    """What the checkpoint files say, by name."""
 
     def __attrs_post_init__(self) -> None:
         self.reserve = self._surroundings.reserve or Reserve(self.disk)
-        self._written = {name: said_offsets(offsets) for name, offsets in self._checkpoints().items()}
 
     @classmethod
     def open(
@@ -106,10 +95,6 @@ class DataFolder:
         lock = disk.lock(names.LOCK)
         try:
             listed = set(disk.listdir(""))
-
-            def read(name: str) -> dict[TopicPartition, int]:
-                return decode_offsets(disk.read_bytes(name), name) if name in listed else {}
-
             meta = read_meta(disk, listed) or write_meta(disk, MetaProperties(cluster_id, node_id, directory_id))
             if meta.node_id != node_id:
                 raise ForeignFolderError(
@@ -128,10 +113,7 @@ class DataFolder:
                 meta=meta,
                 clean_shutdown=clean,
                 found=set(filter(None, map(names.parse_partition_folder, listed))),
-                high_watermarks=read(names.HIGH_WATERMARK_CHECKPOINT),
-                cleaned=read(names.CLEANER_CHECKPOINT),
-                recovery_points=read(names.RECOVERY_POINT_CHECKPOINT),
-                log_starts=read(names.LOG_START_CHECKPOINT),
+                checkpoints=OffsetCheckpoints(disk, listed, reserve),
                 lock=lock,
                 doomed=[name for name in listed if names.is_deleted_folder(name)],
                 surroundings=Surroundings(draw, reserve),
@@ -170,16 +152,14 @@ class DataFolder:
             config,
             now_ms=now_ms,
             clean_shutdown=self.clean_shutdown if is_clean is None else is_clean,
-            recovery_point=self._recovery_points.get(key, 0),
-            log_start_offset=self._log_starts.get(key, 0),
-            cleaned_offset=self._cleaned.get(key, 0),
+            recovery_point=self._checkpoints.recovery_points.get(key, 0),
+            log_start_offset=self._checkpoints.log_starts.get(key, 0),
+            cleaned_offset=self._checkpoints.cleaned.get(key, 0),
             surroundings=self._surroundings,
             on_scanned=on_scanned,
         )
         log.on_failed = self._log_failed
-        if log.recovery_point < self._recovery_points.get(key, 0):
-            self._recovery_points[key] = log.recovery_point  # appends below the old one must not be trusted
-            self.write({names.RECOVERY_POINT_CHECKPOINT: self._recovery_points})
+        self._checkpoints.lower_recovery_point(key, log.recovery_point)
         return log
 
     def open_all(self, config_of: Callable[[str], LogConfig], *, now_ms: int) -> None:
@@ -219,8 +199,7 @@ class DataFolder:
     def _make_folder(self, log: Log, key: TopicPartition, topic_id: bytes) -> None:
         # Of a partition that had the same name the checkpoints may tell a log start above anything that will be here
         # when the process dies, and a recovery point that would be believed.
-        with self._writing:
-            self._write({name: now for name, now in self._checkpoints().items() if key in self._written[name]})
+        self._checkpoints.write_what_tells_of(key)
         self.disk.mkdir(log.path)
         log.unsynced_files.add(write_topic_id(self.disk, log.path, topic_id))
 
@@ -290,25 +269,22 @@ class DataFolder:
 
     def checkpointed(self, key: TopicPartition) -> tuple[int, int]:
         """Recovery point and log start of a log that need not be open; 0 for what the checkpoints do not say."""
-        return self._recovery_points.get(key, 0), self._log_starts.get(key, 0)
+        return self._checkpoints.recovery_points.get(key, 0), self._checkpoints.log_starts.get(key, 0)
 
     def take_in(self, key: TopicPartition, folder: str, log_start_offset: int) -> None:
         """Gives a folder the partition's name. What was known of another log of that name is forgotten."""
         self.reserve.spend(lambda: self.disk.rename(folder, names.partition_folder(*key)))
         self._forget(key)
-        self._log_starts[key] = log_start_offset
+        self._checkpoints.log_starts[key] = log_start_offset
         self.found.add(key)
 
     def _forget(self, key: TopicPartition) -> None:
         self.found.discard(key)
-        for known in (self.high_watermarks, self._cleaned, self._recovery_points, self._log_starts):
-            known.pop(key, None)
+        self._checkpoints.forget(key)
 
     # -- checkpoints
 
-    def take_checkpoints(
-        self, high_watermarks: Mapping[TopicPartition, int] | None = None
-    ) -> dict[str, dict[TopicPartition, int]]:
+    def take_checkpoints(self, high_watermarks: Mapping[TopicPartition, int] | None = None) -> Checkpoints:
         """Recovery points, log starts and all the others as of now, of what is not given as it was: for `write`.
 
         By file; a file that says the same already is left out. To write one means to sync, and a file system may write
@@ -316,49 +292,19 @@ class DataFolder:
         """
         if self.failed is not None:
             return {}
-        for key, log in self.logs.items():
-            self._recovery_points[key] = log.recovery_point
-            # Kafka leaves out what the first segment's name says already.
-            if log.log_start_offset > log.bases[0]:
-                self._log_starts[key] = log.log_start_offset
-            else:
-                self._log_starts.pop(key, None)
-            if log.cleaned_offset:
-                self._cleaned[key] = log.cleaned_offset
-            else:
-                self._cleaned.pop(key, None)
-        self.high_watermarks.update(high_watermarks or {})
-        return {
-            name: dict(now)
-            for name, now in self._checkpoints().items()
-            if is_news(name, self._written[name], now, self.logs)
-        }
+        return self._checkpoints.take(self.logs, high_watermarks or {})
 
-    def _checkpoints(self) -> dict[str, dict[TopicPartition, int]]:
-        return {
-            names.RECOVERY_POINT_CHECKPOINT: self._recovery_points,
-            names.LOG_START_CHECKPOINT: self._log_starts,
-            names.HIGH_WATERMARK_CHECKPOINT: self.high_watermarks,
-            names.CLEANER_CHECKPOINT: self._cleaned,
-        }
+    @property
+    def high_watermarks(self) -> Mapping[TopicPartition, int]:
+        """As of the last checkpoint."""
+        return self._checkpoints.high_watermarks
 
     def write(self, checkpoints: Mapping[str, Mapping[TopicPartition, int]]) -> None:
         """Writes what `take_checkpoints` gave, durably, and of partitions deleted since then nothing.
 
         Blocks; may run in a worker thread.
         """
-        with self._writing:
-            self._write(checkpoints)
-
-    def _write(self, checkpoints: Mapping[str, Mapping[TopicPartition, int]]) -> None:
-        known = self._checkpoints()
-        for name, taken in checkpoints.items():
-            offsets = {key: offset for key, offset in taken.items() if key in known[name]}
-            self._write_atomic(name, encode_offsets(offsets))
-            self._written[name] = said_offsets(offsets)
-
-    def _write_atomic(self, name: str, content: bytes) -> None:
-        self.reserve.spend(lambda: self.disk.write_atomic(name, content))
+        self._checkpoints.write(checkpoints)
 
     def close(
         self,
@@ -381,9 +327,10 @@ class DataFolder:
         try:
             errors = close_all(logs, run_all)
             self.take_checkpoints(high_watermarks)
-            self.write(self._checkpoints())
+            self._checkpoints.write_all()
             if not errors and not failed and (self.clean_shutdown or not self._unrecovered()):
-                self._write_atomic(names.CLEAN_SHUTDOWN, encode_clean_shutdown(broker_epoch))
+                mark = encode_clean_shutdown(broker_epoch)
+                self.reserve.spend(lambda: self.disk.write_atomic(names.CLEAN_SHUTDOWN, mark))
         finally:
             for log in self.logs.values():
                 log.close(clean=False)

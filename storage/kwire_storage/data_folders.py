@@ -21,9 +21,8 @@ from kwire_storage.checkpoints import TopicPartition
 from kwire_storage.data_folder import DataFolder
 from kwire_storage.errors import CorruptLogError, ForeignFolderError, StorageError
 from kwire_storage.files import Disk
+from kwire_storage.offset_checkpoints import Checkpoints
 from kwire_storage.surroundings import Draw, never_any
-
-Checkpoints = dict[str, dict[TopicPartition, int]]
 
 
 @attrs.define(eq=False)

@@ -2,19 +2,13 @@
 
 from __future__ import annotations
 
-from bisect import bisect_right
-from collections.abc import Mapping
-
 from kwire_storage import names
 from kwire_storage.checkpoints import (
     MetaProperties,
-    TopicPartition,
     decode_partition_metadata,
     encode_partition_metadata,
-    said_offsets,
 )
 from kwire_storage.files import Disk
-from kwire_storage.log import Log
 
 
 def read_meta(disk: Disk, listed: set[str]) -> MetaProperties | None:
@@ -41,26 +35,3 @@ def write_topic_id(disk: Disk, folder: str, topic_id: bytes) -> str:
     path = f"{folder}/{names.PARTITION_METADATA}"
     disk.write_bytes(path, encode_partition_metadata(topic_id))
     return path
-
-
-def is_news(
-    name: str,
-    written: Mapping[TopicPartition, int],
-    now: Mapping[TopicPartition, int],
-    logs: Mapping[TopicPartition, Log],
-) -> bool:
-    """Whether the offset checkpoint of that name would say something new to whoever reads it at the next start."""
-    if name != names.RECOVERY_POINT_CHECKPOINT:
-        return written != said_offsets(now)
-    return not written.keys() <= now.keys() or any(
-        # Recovery begins with a segment: a point that moved on within one changes nothing.
-        offset < written.get(key, 0)
-        or _scan_start(logs.get(key), offset) != _scan_start(logs.get(key), written.get(key, 0))
-        for key, offset in now.items()
-    )
-
-
-def _scan_start(log: Log | None, recovery_point: int) -> int:
-    if log is None:
-        return recovery_point
-    return log.bases[max(bisect_right(log.bases, recovery_point) - 1, 0)]

@@ -45,7 +45,7 @@ MUTANTS = [
         "producer ids are given before they are recorded",
         "broker: produce and commit",
         "kwire.metadata.service:MetadataService.next_producer_id",
-        "self.commit([ProducerIdsRecord(self.node_id, epoch, first + PRODUCER_ID_BLOCK)])",
+        "self._commit_new([ProducerIdsRecord(self.node_id, epoch, first + PRODUCER_ID_BLOCK)])",
         "pass",
     ),
 ]

@@ -48,7 +48,7 @@ MUTANTS = [
     Mutant(
         "the recovery point is written before the data is synced",
         "transactions",
-        "kwire_storage.data_folder:DataFolder.take_checkpoints",
+        "kwire_storage.offset_checkpoints:OffsetCheckpoints.take",
         "log.recovery_point",
         "log.log_end_offset",
     ),
@@ -146,9 +146,9 @@ MUTANTS = [
     Mutant(
         "a recovery trusts the segment before the recovery point",
         "roll",
-        "kwire_storage.recovery:recover",
-        "sum(base < recovery_point for base in log.bases) - 1",
-        "sum(base <= recovery_point for base in log.bases) - 1",
+        "kwire_storage.recovery:first_to_scan",
+        "sum(base < recovery_point for base in bases) - 1",
+        "sum(base <= recovery_point for base in bases) - 1",
     ),
     Mutant(
         "a recovery keeps the epochs of what is lost",

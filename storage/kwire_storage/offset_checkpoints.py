@@ -1,0 +1,113 @@
+"""The offset checkpoints of a data folder: what is known of its logs, and what the files say of it.
+
+They name partitions and not topic ids. So what they tell of a partition that is gone must be gone itself before another
+one gets its name, and a write under way in a worker thread must not bring it back.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_right
+from collections.abc import Mapping
+from threading import Lock
+
+from kwire_storage import names
+from kwire_storage.checkpoints import TopicPartition, decode_offsets, encode_offsets, said_offsets
+from kwire_storage.files import Disk
+from kwire_storage.log import Log
+from kwire_storage.reserve import Reserve
+
+Checkpoints = dict[str, dict[TopicPartition, int]]
+"""What files are to say, by their names."""
+
+
+class OffsetCheckpoints:
+    """`listed` are the folder's entries. What is known of a log that is not open stays as it was read.
+
+    Raises CorruptLogError when a checkpoint cannot be read.
+    """
+
+    def __init__(self, disk: Disk, listed: set[str], reserve: Reserve) -> None:
+        def read(name: str) -> dict[TopicPartition, int]:
+            return decode_offsets(disk.read_bytes(name), name) if name in listed else {}
+
+        self._disk = disk
+        self._reserve = reserve
+        self.recovery_points = read(names.RECOVERY_POINT_CHECKPOINT)
+        self.log_starts = read(names.LOG_START_CHECKPOINT)
+        self.high_watermarks = read(names.HIGH_WATERMARK_CHECKPOINT)
+        self.cleaned = read(names.CLEANER_CHECKPOINT)
+        self._all: Checkpoints = {
+            names.RECOVERY_POINT_CHECKPOINT: self.recovery_points,
+            names.LOG_START_CHECKPOINT: self.log_starts,
+            names.HIGH_WATERMARK_CHECKPOINT: self.high_watermarks,
+            names.CLEANER_CHECKPOINT: self.cleaned,
+        }
+        self._written = {name: said_offsets(offsets) for name, offsets in self._all.items()}
+        # Held while files are written: by a worker thread, or for a partition that is created again.
+        self._writing = Lock()
+
+    def forget(self, key: TopicPartition) -> None:
+        """The partition is gone from the folder."""
+        for known in self._all.values():
+            known.pop(key, None)
+
+    def take(self, logs: Mapping[TopicPartition, Log], high_watermarks: Mapping[TopicPartition, int]) -> Checkpoints:
+        """What the files should say as of now, and do not say yet, for `write`."""
+        for key, log in logs.items():
+            self.recovery_points[key] = log.recovery_point
+            # Kafka leaves out what the first segment's name says already.
+            if log.log_start_offset > log.bases[0]:
+                self.log_starts[key] = log.log_start_offset
+            else:
+                self.log_starts.pop(key, None)
+            if log.cleaned_offset:
+                self.cleaned[key] = log.cleaned_offset
+            else:
+                self.cleaned.pop(key, None)
+        self.high_watermarks.update(high_watermarks)
+        return {name: dict(now) for name, now in self._all.items() if self._is_news(name, logs)}
+
+    def _is_news(self, name: str, logs: Mapping[TopicPartition, Log]) -> bool:
+        """Whether the file would say something new to whoever reads it at the next start."""
+        written, now = self._written[name], self._all[name]
+        if name != names.RECOVERY_POINT_CHECKPOINT:
+            return written != said_offsets(now)
+        return not written.keys() <= now.keys() or any(
+            # Recovery begins with a segment: a point that moved on within one changes nothing.
+            offset < written.get(key, 0)
+            or _scan_start(logs.get(key), offset) != _scan_start(logs.get(key), written.get(key, 0))
+            for key, offset in now.items()
+        )
+
+    def lower_recovery_point(self, key: TopicPartition, recovery_point: int) -> None:
+        """Writes it down, durably, if it is lower than what was read: appends below that one must not be trusted."""
+        if recovery_point < self.recovery_points.get(key, 0):
+            self.recovery_points[key] = recovery_point
+            self.write({names.RECOVERY_POINT_CHECKPOINT: self.recovery_points})
+
+    def write(self, checkpoints: Mapping[str, Mapping[TopicPartition, int]]) -> None:
+        """Writes these files, durably, and of partitions that were forgotten since nothing. Raises OSError."""
+        with self._writing:
+            self._write(checkpoints)
+
+    def write_all(self) -> None:
+        """As `write`, for all of them."""
+        self.write(self._all)
+
+    def write_what_tells_of(self, key: TopicPartition) -> None:
+        """As `write`, for the files that still tell of a partition that was forgotten."""
+        with self._writing:
+            self._write({name: now for name, now in self._all.items() if key in self._written[name]})
+
+    def _write(self, checkpoints: Mapping[str, Mapping[TopicPartition, int]]) -> None:
+        for name, taken in checkpoints.items():
+            offsets = {key: offset for key, offset in taken.items() if key in self._all[name]}
+            content = encode_offsets(offsets)
+            self._reserve.spend(lambda name=name, content=content: self._disk.write_atomic(name, content))  # type: ignore[misc]
+            self._written[name] = said_offsets(offsets)
+
+
+def _scan_start(log: Log | None, recovery_point: int) -> int:
+    if log is None:
+        return recovery_point
+    return log.bases[max(bisect_right(log.bases, recovery_point) - 1, 0)]
