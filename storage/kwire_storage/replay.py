@@ -73,6 +73,8 @@ def batches(log: Log, start_offset: int) -> Iterator[tuple[BatchHeader, LogSlice
     """See `Log.batches`."""
     start = max(start_offset, log.log_start_offset)
     for segment, end_offset in log.segments_from(start):
+        if segment.base_offset >= log.log_end_offset:
+            break  # nothing was appended to it, so that its file need not be there
         for position, header in damage.headers(log, segment, start):
             data = damage.read_batch(log, segment, position, header)
             damage.refuse(segment, start)

@@ -19,6 +19,13 @@ from storage.tests.disks import both_disks, make_disk
 from storage.tests.logs import SMALL, append, append_bytes, bases, open_log, read_all, records
 
 
+def test_to_look_through_an_empty_log_makes_no_file() -> None:
+    log = open_log(MemoryDisk())
+    assert list(log.batches()) == []
+    assert list(log.headers_from(0)) == []
+    assert log.disk.listdir("orders-0") == []
+
+
 def test_a_batch_gets_its_offset_and_epoch_in_the_bytes_handed_in() -> None:
     log = open_log(MemoryDisk())
     append(log, 3)
