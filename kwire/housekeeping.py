@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     from kwire_storage.data_folder import DataFolder
 
     from kwire.broker import Broker
+    from kwire.partition import Partition
 
 log = logging.getLogger(__name__)
 
@@ -85,17 +86,24 @@ async def apply_retention(broker: Broker) -> int:
     for partition in list(broker.partitions):
         if turns.is_over:
             await turns.give_way()
-        if partition.closed:
-            continue
-        try:
-            count = partition.log.tend(now_ms, partition.high_watermark)
-        except OSError as error:
-            log.error("retention of %s-%d: %s", partition.topic, partition.index, partition.storage_error(error))
-            continue
-        except CorruptLogError as error:
-            log.error("retention of %s-%d: %s", partition.topic, partition.index, error)
-            continue
+        count = 0
+        while _tend(partition, now_ms):
+            count += 1
+            await turns.give_way()
         if count:
             log.info("retention deleted %d segments of %s-%d", count, partition.topic, partition.index)
         deleted += count
     return deleted
+
+
+def _tend(partition: Partition, now_ms: int) -> int:
+    """Rolls the log, or deletes a segment; returns how many went."""
+    if partition.closed:
+        return 0
+    try:
+        return partition.log.tend(now_ms, partition.high_watermark)
+    except OSError as error:
+        log.error("retention of %s-%d: %s", partition.topic, partition.index, partition.storage_error(error))
+    except CorruptLogError as error:
+        log.error("retention of %s-%d: %s", partition.topic, partition.index, error)
+    return 0

@@ -25,9 +25,10 @@ def tend(log: Log, now_ms: int, high_watermark: int) -> int:
     if now_ms < log.quiet_until_ms and log.log_end_offset == log.quiet_as_of:
         return 0
     rolling.maybe_roll(log, now_ms)
-    count = apply(log, now_ms, high_watermark)
+    # One at a time, since each asks for a sync of names: a thousand of them would hold up everybody else.
+    count = apply(log, now_ms, high_watermark, most=1)
     # What is not replicated is not deleted, and nobody tells when it is.
-    if high_watermark >= log.log_end_offset:
+    if not count and high_watermark >= log.log_end_offset:
         log.quiet_as_of = log.log_end_offset
         log.quiet_until_ms = min(rolling.rolls_at_ms(log, now_ms), _expires_at_ms(log))
     return count
@@ -40,8 +41,8 @@ def _expires_at_ms(log: Log) -> int:
     return _newest_ms(oldest) + log.config.retention_ms + 1
 
 
-def apply(log: Log, now_ms: int, high_watermark: int) -> int:
-    """Deletes what the settings ask for; returns the number of segments deleted."""
+def apply(log: Log, now_ms: int, high_watermark: int, most: int = NEVER) -> int:
+    """Deletes what the settings ask for, up to `most` segments; returns how many."""
     count = _deletable(log, now_ms, high_watermark)
     if count == len(log.segments):
         try:
@@ -51,6 +52,7 @@ def apply(log: Log, now_ms: int, high_watermark: int) -> int:
                 raise
             # The others make the room that the next attempt needs.
             count -= 1
+    count = min(count, most)
     delete_oldest(log, count, now_ms)
     return count
 

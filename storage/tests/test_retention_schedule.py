@@ -33,9 +33,9 @@ def looks(monkeypatch: pytest.MonkeyPatch) -> list[int]:
     found: list[int] = []
     apply = retention.apply
 
-    def noting(log: Log, now_ms: int, high_watermark: int) -> int:
+    def noting(log: Log, now_ms: int, high_watermark: int, most: int) -> int:
         found.append(now_ms)
-        return apply(log, now_ms, high_watermark)
+        return apply(log, now_ms, high_watermark, most)
 
     monkeypatch.setattr(retention, "apply", noting)
     return found
@@ -53,19 +53,34 @@ def test_a_log_is_looked_at_when_its_segment_is_to_roll_and_when_its_oldest_expi
     append(log, 1, timestamp_ms=1000)
     for now_ms in range(0, 60_000, 10):
         tend(log, now_ms)
-    # 11,001: older than segment.ms; 51,001: older than retention.ms. The times between were not looked at.
-    assert looks == [0, 11_010, 51_010]
+    # 11,001: older than segment.ms; 51,001: older than retention.ms. The times between were not looked at. Where a
+    # segment went, there may be another.
+    assert looks == [0, 11_010, 51_010, 51_020]
     assert log.log_start_offset == log.log_end_offset == 1
 
 
 def test_an_append_is_a_reason_to_look_again(looks: list[int]) -> None:
     log = open_log(attrs.evolve(CONFIG, retention_bytes=400, retention_ms=-1))
+    expected = []
     for number in range(12):
         append(log, 1, timestamp_ms=number)
-        tend(log, number)
+        expected += [number] * (1 + tend(log, number))
         assert tend(log, number) == 0
-    assert looks == list(range(12))
+    assert looks == expected
     assert log.log_start_offset > 0
+
+
+def test_segments_go_one_at_a_time_so_that_others_have_their_turn_between_them() -> None:
+    log = open_log(attrs.evolve(CONFIG, retention_ms=-1))
+    for number in range(12):
+        append(log, 1, timestamp_ms=number)
+    assert len(log.segments) > 3
+    log.config = attrs.evolve(log.config, retention_bytes=0)
+    left = []
+    while tend(log, 100):
+        left.append(len(log.segments))
+    assert left == list(range(len(left), 0, -1))
+    assert log.log_start_offset == log.log_end_offset
 
 
 def test_new_settings_are_a_reason_to_look_again() -> None:
