@@ -58,9 +58,11 @@ class Spoilt:
     first: int
     after: int
     kind: Kind
+    removed: int = 0
 
     def touches(self, batch: Batch) -> bool:
-        return batch.path == self.path and self.first < batch.position + len(batch.data) and batch.position < self.after
+        end = batch.position + len(batch.data)
+        return batch.path == self.path and max(self.first, batch.position) < min(self.after, end)
 
 
 def closed_log() -> Closed:
@@ -106,22 +108,40 @@ def spoil(disk: FaultyDisk, path: str, position: int, size: int, kind: Kind) -> 
         case Kind.ZERO:
             first = position // 512 * 512
             after = min(first + 512, len(data))
-            data[first:after] = bytes(after - first)
-            spoilt = Spoilt(path, first, after, kind)
+            spoilt = replaced(path, data, first, bytes(after - first), kind)
         case Kind.CUT:
             after = min(position + size, len(data))
             # Cut out a little further on, equal bytes leave the same: nobody can tell which ones are missing.
             same = next(
                 (n for n in range(len(data) - after) if data[after + n] != data[position + n]), len(data) - after
             )
-            spoilt = Spoilt(path, position, after + same, kind)
+            spoilt = Spoilt(path, position, after + same, kind, after - position)
             del data[position:after]
         case Kind.NOISE:
             after = min(position + size, len(data))
-            data[position:after] = bytes((number * 167 + size) % 251 for number in range(after - position))
-            spoilt = Spoilt(path, position, after, kind)
+            noise = bytes((number * 167 + size) % 251 for number in range(after - position))
+            spoilt = replaced(path, data, position, noise, kind)
     disk.write_bytes(path, bytes(data))
     return spoilt
+
+
+def replaced(path: str, data: bytearray, first: int, by: bytes, kind: Kind) -> Spoilt:
+    """Puts other bytes there. What was the same before is not spoilt."""
+    changed = [first + number for number, byte in enumerate(by) if data[first + number] != byte]
+    data[first : first + len(by)] = by
+    return Spoilt(path, min(changed, default=first), max(changed, default=first - 1) + 1, kind)
+
+
+def is_hidden(spoilt: Spoilt, batch: Batch, touched: list[Batch]) -> bool:
+    """Whether it lies, now, within the length that a spoilt batch says to have.
+
+    Where that length leads to a good batch, nobody looks for others on the way.
+    """
+    position = batch.position - spoilt.removed
+    return spoilt.removed > 0 and any(
+        it.path == batch.path and it.position <= position and position + len(batch.data) <= it.position + len(it.data)
+        for it in touched
+    )
 
 
 def served(log: Log, offset: int, max_bytes: int = 700) -> bytes | None:
@@ -149,7 +169,7 @@ def check(log: Log, spoilt: Spoilt, *, checked_from: int) -> None:
         any(spoilt.first < batch.position + OFFSET_BYTES for batch in touched) and spoilt.kind is Kind.FLIP
     )
     for batch in CLOSED.batches:
-        if batch in touched or batch.last >= end:
+        if batch in touched or batch.last >= end or is_hidden(spoilt, batch, touched):
             continue
         for offset in {batch.base, batch.last}:
             data = served(log, offset)
