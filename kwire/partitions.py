@@ -117,8 +117,8 @@ class PartitionTable:
                 folder = self.folders.find(topic.name, index)
                 if folder is None or folder.clean_shutdown or folder.failed is not None:
                     continue
-                if self._is_of_another_topic(folder, topic, index):
-                    continue
+                if self._known_id(folder, topic.name, index) not in (topic.topic_id, None):
+                    continue  # of another topic; it is set aside
                 opening = LogOpening(folder, topic.name, index, config, now_ms)
                 opening.measure()
                 openings.append(opening)
@@ -200,7 +200,8 @@ class PartitionTable:
         try:
             if folder is not None and folder.failed is not None:
                 raise StorageError.of(folder.failed, folder.path)
-            if folder is not None and self._is_of_another_topic(folder, topic, index):
+            known_id = None if folder is None else self._known_id(folder, topic.name, index)
+            if folder is not None and known_id not in (topic.topic_id, None):
                 # Of a topic that had the same name: the broker died before it could remove it.
                 self._set_aside(folder, topic.name, index)
                 folder.sync_given_up()
@@ -211,7 +212,7 @@ class PartitionTable:
             opened = folder.logs.get((topic.name, index))
             if opened is None:
                 opened = folder.open_log(topic.name, index, config, now_ms=now_ms)
-            if self._known_id(folder, topic.name, index) is None:
+            if known_id is None:
                 folder.set_topic_id(topic.name, index, topic.topic_id)
         except OSError as error:
             if is_passing(error):
@@ -237,11 +238,6 @@ class PartitionTable:
         if folder is None:
             raise StorageError(errno.ENODEV, f"the log folder with directory.id {directory_id.hex()} is not in service")
         return folder
-
-    def _is_of_another_topic(self, folder: DataFolder, topic: TopicImage, index: int) -> bool:
-        if (topic.name, index) in folder.logs:
-            return False
-        return self._known_id(folder, topic.name, index) not in (topic.topic_id, None)
 
     def fail_folder(self, folder: DataFolder, error: OSError) -> None:
         """As `take_offline`, for whoever does not ask which partitions went with it."""

@@ -6,6 +6,7 @@ again by itself, so that nobody else need know.
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from contextlib import suppress
 
 from kwire_storage import names
@@ -14,7 +15,7 @@ from kwire_storage.index import OFFSET_ENTRY_BYTES, TIME_ENTRY_BYTES, OffsetInde
 from kwire_storage.txn_index import ENTRY_BYTES, AbortedTxn, decode_aborted, encode_aborted
 
 
-class SegmentFiles:
+class SegmentFiles(ABC):
     """See the module. `path` is that of the files without their suffixes."""
 
     __slots__ = (
@@ -174,9 +175,9 @@ class SegmentFiles:
         assert self._time_index is not None
         return self._index, self._time_index
 
+    @abstractmethod
     def rebuild(self, end_offset: int | None = None) -> None:
         """Makes both sparse indexes anew from the records."""
-        raise NotImplementedError
 
     def save_indexes(self, suffix: str = "") -> list[str]:
         """Writes what is not in the files yet; returns the paths written, for whoever must sync them.
