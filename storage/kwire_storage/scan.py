@@ -20,7 +20,7 @@ from kwire_storage.files import File
 # A look-up ends within one index interval (4 KiB unless configured) and one batch, so this is mostly one read.
 _CHUNK_BYTES = 8192
 
-_LARGE_CHUNK_BYTES = 1 << 20
+_LARGE_CHUNK_BYTES = 128 << 10
 
 # base offset, batch length, (leader epoch), magic, (CRC, attributes), last offset delta
 _PLACE = struct.Struct(">qi4xb6xi")

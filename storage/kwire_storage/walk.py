@@ -31,7 +31,8 @@ MOST_BATCH_BYTES = 128 << 20
 """Larger batches are checked by their CRC in pieces, and not looked into."""
 MAX_RELATIVE_OFFSET = 2**31 - 1
 
-_CHUNK_BYTES = 1 << 20
+_CHUNK_BYTES = 128 << 10
+"""Small enough to stay in a core's cache from the read to the CRC: with 1 MiB, recovery takes twice the CPU."""
 _MAGIC_POSITION = 16
 _CRC_START = 21
 _MOST_CHECKS = 4
