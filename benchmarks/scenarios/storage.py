@@ -43,6 +43,9 @@ def _store(bench: Bench) -> int:
     _batches(bench, partitions, each)
     bench.figures["store_s"] = time.monotonic() - began
     bench.drop_cached()
+    # So that every broker has checkpointed all of it, however long it took to write.
+    bench.broker.stop()
+    _start_again(bench)
     # Each round starts another process, the last of which is stopped before its data goes.
     bench.keep.callback(lambda: bench.broker.stop())
     return partitions
