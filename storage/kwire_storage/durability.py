@@ -33,6 +33,8 @@ class Flush:
     disk: Disk
     reserve: Reserve
     end_offset: int
+    active_base: int
+    """Where the segment began whose records are covered and whose indexes are not."""
     # How often names changed, and the end was cut, before this flush began.
     name_changes: int
     truncations: int
@@ -86,7 +88,7 @@ class Flush:
 
 def begin_flush(log: Log) -> Flush:
     """See `Log.begin_flush`."""
-    flush = Flush(log.disk, log.reserve, log.log_end_offset, log.name_changes, log.truncations)
+    flush = Flush(log.disk, log.reserve, log.log_end_offset, log.bases[-1], log.name_changes, log.truncations)
     if log.log_end_offset > log.recovery_point:
         for segment, _ in log.segments_from(log.recovery_point):
             if segment is not log.active:
@@ -108,7 +110,9 @@ def finish_flush(log: Log, flush: Flush) -> None:
     if log.truncations != flush.truncations:
         # What was synced is not what stands there now; the next flush covers it.
         return
-    log.recovery_point = max(log.recovery_point, flush.end_offset)
+    if flush.end_offset == flush.active_base or flush.end_offset not in log.bases:
+        log.recovery_point = max(log.recovery_point, flush.end_offset)
+    # Else a roll has sealed just what this flush covers: its indexes are for the next one.
     log.unsynced_files.difference_update(flush.files)
     log.folder_unsynced = False
     log.name_changes_synced = max(log.name_changes_synced, flush.name_changes)

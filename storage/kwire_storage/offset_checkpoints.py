@@ -6,7 +6,6 @@ one gets its name, and a write under way in a worker thread must not bring it ba
 
 from __future__ import annotations
 
-from bisect import bisect_right
 from collections.abc import Mapping
 from threading import Lock
 
@@ -14,6 +13,7 @@ from kwire_storage import names
 from kwire_storage.checkpoints import TopicPartition, decode_offsets, encode_offsets, said_offsets
 from kwire_storage.files import Disk
 from kwire_storage.log import Log
+from kwire_storage.recovery import first_to_scan
 from kwire_storage.reserve import Reserve
 
 Checkpoints = dict[str, dict[TopicPartition, int]]
@@ -110,4 +110,4 @@ class OffsetCheckpoints:
 def _scan_start(log: Log | None, recovery_point: int) -> int:
     if log is None:
         return recovery_point
-    return log.bases[max(bisect_right(log.bases, recovery_point) - 1, 0)]
+    return log.bases[first_to_scan(log.bases, recovery_point)]

@@ -16,6 +16,7 @@ is noted (`damage.py`), and the log goes on behind it.
 
 from __future__ import annotations
 
+from bisect import bisect_right
 from collections.abc import Callable
 from typing import TYPE_CHECKING
 
@@ -48,11 +49,8 @@ class Recovery:
 
 
 def first_to_scan(bases: list[int], recovery_point: int) -> int:
-    """The number of the segment that recovery begins with.
-
-    Not the segment that begins at the recovery point but the one before: its indexes may not have been synced yet.
-    """
-    return max(sum(base < recovery_point for base in bases) - 1, 0)
+    """The number of the segment that recovery begins with: the one that has the recovery point, or begins there."""
+    return max(bisect_right(bases, recovery_point) - 1, 0)
 
 
 def recover(log: Log, recovery_point: int, now_ms: int, on_scanned: Callable[[int], None]) -> Recovery:
@@ -89,9 +87,6 @@ def recover(log: Log, recovery_point: int, now_ms: int, on_scanned: Callable[[in
     if cut or deleted:
         _cut(log, cut, deleted, lost)
     truncation.delete_newest(log, deleted, now_ms)
-    if first + 1 < len(log.bases) and log.bases[first + 1] <= recovery_point:
-        # Below the recovery point: flushes pass it by, and the next recovery would trust what its files say.
-        durability.note_written(log, log.segments[first].save_indexes())
     log.leader_epochs.truncate_from_end(log.log_end_offset)
     durability.drop_snapshots_above(log, log.log_end_offset)
     log.is_active = True

@@ -143,8 +143,11 @@ def roll(log: Log, now_ms: int) -> None:
     segment = Segment(log.disk, log.path, end, log.config.index_interval_bytes, now_ms)
     try:
         durability.write_snapshot(log)
-        segment.activate()
         durability.note_written(log, sealed.seal())
+        if end == log.recovery_point and log.unsynced_files:
+            # Recovery trusts the indexes of a segment that ends at the recovery point: no later flush would pass it.
+            log.flush()
+        segment.activate()
     except OSError as error:
         # Later appends go on in the old segment, so a new one must not be found at the next opening.
         with suppress(OSError):

@@ -144,3 +144,32 @@ def test_indexes_of_sealed_segments_are_durable_before_the_recovery_point_passes
         for suffix in ("index", "timeindex"):
             path = f"orders-0/{base:020d}.{suffix}"
             assert after.read_bytes(path) == disk.read_bytes(path) != b""
+
+
+def test_indexes_are_durable_before_the_name_of_a_segment_that_begins_at_the_recovery_point() -> None:
+    # That name is what tells recovery to trust the segment before.
+    disk = FaultyDisk()
+    log = open_log(disk, CONFIG)
+    for _ in range(3):
+        append(log, 2)
+    log.flush()
+    seen: list[str] = []
+    disk.before_operation = lambda operation, path: seen.append(f"{operation} {path.rpartition('/')[2]}")
+    log.roll(now_ms=0)
+    name = seen.index("create 00000000000000000006.log")
+    for suffix in ("index", "timeindex"):
+        assert seen.index(f"sync 00000000000000000000.{suffix}") < name
+    assert seen.index("sync_dir orders-0") < name
+
+
+def test_a_flush_that_a_roll_overtook_does_not_move_the_recovery_point_to_the_end_of_the_sealed_segment() -> None:
+    log = open_log(FaultyDisk(), CONFIG)
+    for _ in range(3):
+        append(log, 2)
+    flush = log.begin_flush()
+    log.roll(now_ms=0)
+    flush.run()
+    log.finish_flush(flush)
+    assert log.recovery_point == 0
+    log.flush()
+    assert log.recovery_point == 6

@@ -120,7 +120,7 @@ def test_below_the_recovery_point_derived_files_must_be_right_even_after_a_kill(
     disk.remove(".kafka_cleanshutdown")
     disk.remove(of(0, ".index"))
     assert wrong(findings_of(disk)) == {Kind.INDEX_MISSING}
-    disk.write_bytes("recovery-point-offset-checkpoint", b"0\n1\norders 0 23\n")
+    disk.write_bytes("recovery-point-offset-checkpoint", b"0\n1\norders 0 22\n")
     assert wrong(findings_of(disk)) == set()
 
 

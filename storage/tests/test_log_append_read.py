@@ -183,7 +183,7 @@ def test_a_failed_roll_leaves_the_old_segment_in_use() -> None:
     disk = FaultyDisk()
     log = open_log(disk)
     append(log, 1, size=1000)
-    for failing in (("append", "1.snapshot"), ("create", "1.log"), ("create", "0.index"), ("append", "0.timeindex")):
+    for failing in (("append", "1.snapshot"), ("create", "0.index"), ("append", "0.timeindex"), ("create", "1.log")):
 
         def fail(operation: str, path: str, failing: tuple[str, str] = failing) -> None:
             if operation == failing[0] and path.endswith(failing[1]):

@@ -177,12 +177,13 @@ def test_below_the_recovery_point_nothing_is_scanned() -> None:
     assert_whole(log, 20)
 
 
-def test_the_segment_before_one_that_begins_at_the_recovery_point_is_scanned() -> None:
-    # It was active when it was synced, so its indexes were not.
+def test_a_segment_that_ends_at_the_recovery_point_is_not_scanned() -> None:
     log = filled(MemoryDisk())
+    log.flush()
     log = reopened(log, recovery_point=16)
     assert log.recovery is not None
-    assert log.recovery.scanned_bytes == log.segments[1].size + log.segments[2].size
+    assert log.recovery.scanned_bytes == log.segments[2].size
+    assert_whole(log, 20)
 
 
 @pytest.mark.parametrize("suffix", [".index", ".timeindex"])
@@ -361,20 +362,6 @@ def test_indexes_made_again_by_a_recovery_are_written_by_the_next_flush() -> Non
     for base in (0, 8):
         assert after.size(f"orders-0/{base:020d}.index") == 8 * len(log.segments[base // 8].index) > 0
         assert after.size(f"orders-0/{base:020d}.timeindex") > 0
-
-
-def test_indexes_made_again_below_the_recovery_point_are_written_too() -> None:
-    disk = FaultyDisk()
-    log = filled(disk)
-    log.flush()
-    path = "orders-0/00000000000000000008.index"
-    good = disk.read_bytes(path)
-    disk.write_bytes(path, bytes(len(good)))
-    # It is the segment before the one that begins at the recovery point, so that its indexes need not be on the medium.
-    log = open_log(disk.kill(), log.config, clean=False, recovery_point=16)
-    log.flush()
-    assert isinstance(log.disk, FaultyDisk)
-    assert log.disk.crash().read_bytes(path) == good
 
 
 def test_snapshots_without_segments_are_no_log() -> None:

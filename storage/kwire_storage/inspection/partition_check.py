@@ -21,6 +21,7 @@ from kwire_storage.inspection.findings import Finding, Kind, Severity
 from kwire_storage.inspection.layout import Layout, read_layout, read_small
 from kwire_storage.inspection.producers_check import ProducerFold, check_aborted, check_snapshot
 from kwire_storage.inspection.sparse_indexes import OffsetIndexCheck, TimeIndexCheck
+from kwire_storage.recovery import first_to_scan
 from kwire_storage.walk import MAX_RELATIVE_OFFSET, Batch, Damage, walk
 
 Findings = Generator[Finding, None, None]
@@ -58,7 +59,7 @@ class PartitionContext:
         """The number of the first segment that a recovery would make anew, with all behind it."""
         if self.clean and not self.in_use:
             return len(bases)
-        return max(sum(base < self.recovery_point for base in bases) - 1, 0)
+        return first_to_scan(bases, self.recovery_point)
 
 
 @attrs.define

@@ -144,11 +144,11 @@ MUTANTS = [
         "pass",
     ),
     Mutant(
-        "a recovery trusts the segment before the recovery point",
+        "a roll at the recovery point leaves the indexes to the next flush",
         "roll",
-        "kwire_storage.recovery:first_to_scan",
-        "sum(base < recovery_point for base in bases) - 1",
-        "sum(base <= recovery_point for base in bases) - 1",
+        "kwire_storage.rolling:roll",
+        "end == log.recovery_point",
+        "False",
     ),
     Mutant(
         "a recovery keeps the epochs of what is lost",
