@@ -155,7 +155,7 @@ class Broker:
             config.node_id, folders, clock, metadata.topic_values, config.producer_id_expiration_ms, flusher
         )
         for folder in folders:
-            folder.on_failed = partitions.fail_folder
+            folder.on_failed = partitions.take_offline
         moves = LogMoves(folders, partitions, metadata, clock)
         moves.finish_interrupted()
         _open_logs(metadata, partitions, run_all)

@@ -239,10 +239,6 @@ class PartitionTable:
             raise StorageError(errno.ENODEV, f"the log folder with directory.id {directory_id.hex()} is not in service")
         return folder
 
-    def fail_folder(self, folder: DataFolder, error: OSError) -> None:
-        """As `take_offline`, for whoever does not ask which partitions went with it."""
-        self.take_offline(folder, error)
-
     def take_offline(self, folder: DataFolder, error: OSError) -> list[Partition]:
         """Takes the folder out of service, and with it the partitions whose logs it has; these are returned."""
         if folder.failed is not None:

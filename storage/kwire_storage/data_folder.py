@@ -67,7 +67,7 @@ class DataFolder:
     """Folders were renamed since the last sync of their names."""
     logs: dict[TopicPartition, Log] = attrs.field(factory=dict)
     failed: OSError | None = None
-    on_failed: Callable[[DataFolder, OSError], None] = _unheard
+    on_failed: Callable[[DataFolder, OSError], object] = _unheard
     reserve: Reserve = attrs.field(init=False)
 
     def __attrs_post_init__(self) -> None:
