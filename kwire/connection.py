@@ -334,7 +334,7 @@ class Connection:
     def _go_on_sending(self) -> None:
         """The socket has room again."""
         pauses = self._processor.pauses
-        self._outbox.adapt(is_slow_reader=pauses != self._pauses)
+        self._outbox.adapt(had_to_wait=pauses != self._pauses)
         self._pauses = pauses
         if not self._outbox.flush():
             return

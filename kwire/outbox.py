@@ -81,12 +81,12 @@ class Outbox:
             self._unsent.append((piece, 0 if number == last else socket.MSG_MORE))
         return self._send_some()
 
-    def adapt(self, *, is_slow_reader: bool) -> None:
+    def adapt(self, *, had_to_wait: bool) -> None:
         """Says, each time the socket has room again, whether the broker had to wait for that with nothing else to do.
 
-        Its send buffer becomes larger while that is so most of the time.
+        Its send buffer becomes larger while that is so most of the time: then the reader is a slow one.
         """
-        if is_slow_reader:
+        if had_to_wait:
             step = STEPS_WHILE_SLOW if self._is_slow_reader else 1
             self._slowness = min(self._slowness + step, MOST_STEPS)
             if self._slowness == MOST_STEPS and not self._is_slow_reader:

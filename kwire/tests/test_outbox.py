@@ -262,9 +262,9 @@ def sized_link(send_buffer_bytes: int) -> tuple[Outbox, socket.socket]:
 
 def adapted(outbox: Outbox, sock: socket.socket, *kinds: tuple[bool, int]) -> int:
     """Its send buffer after it had room again so many times, each time after a pause or not."""
-    for is_slow_reader, times in kinds:
+    for had_to_wait, times in kinds:
         for _ in range(times):
-            outbox.adapt(is_slow_reader=is_slow_reader)
+            outbox.adapt(had_to_wait=had_to_wait)
     return sock.getsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF)
 
 
