@@ -19,23 +19,16 @@ import pytest
 from kwire_storage.checkpoints import encode_offsets
 
 from kwire.testing import Broker
-from kwire.tests.log_folders import ORDERS, SETTINGS, consume, fill, kwire, make_data, rows
+from kwire.tests.log_folders import ORDERS, SETTINGS, consume, fill, kwire, rows
 
 LOG = "00000000000000000000.log"
 
 
-@pytest.fixture(scope="module")
-def made(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    path = tmp_path_factory.mktemp("made")
-    make_data(path)
-    return path
-
-
 @pytest.fixture
-def data(made: Path, tmp_path: Path) -> Path:
+def data(made_data: Path, tmp_path: Path) -> Path:
     """A copy to spoil."""
     path = tmp_path / "data"
-    shutil.copytree(made, path)
+    shutil.copytree(made_data, path)
     return path
 
 

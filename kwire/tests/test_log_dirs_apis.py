@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import logging
 import threading
-from collections.abc import Iterator
 
 import pytest
 from kwire_protocol.errors import ErrorCode
@@ -43,18 +42,6 @@ TIMEOUT_S = 30
 POLL_INTERVAL_S = 0.02
 PRODUCE_INTERVAL_S = 0.001
 """The copier is to win within seconds on a slow machine too."""
-
-
-@pytest.fixture
-def disks() -> Disks:
-    return new_disks()
-
-
-@pytest.fixture
-def broker(disks: Disks) -> Iterator[Broker]:
-    opened = open_broker(disks)
-    yield opened
-    opened.close()
 
 
 def test_refusals(broker: Broker) -> None:

@@ -18,20 +18,13 @@ from kwire_protocol.records import Record, build_batch, build_control_batch, bui
 from kwire_protocol.wire import Writer
 
 from kwire.testing import Broker
-from kwire.tests.log_folders import ORDERS, SETTINGS, fill, kwire, make_data, rows
+from kwire.tests.log_folders import ORDERS, SETTINGS, fill, kwire, rows
 
 LOG = "00000000000000000000.log"
 
 
-@pytest.fixture(scope="module")
-def data(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    path = tmp_path_factory.mktemp("data")
-    make_data(path)
-    return path
-
-
-def test_every_batch_of_a_partition_is_there_without_gaps(data: Path) -> None:
-    batches = [row for row in rows("dump", data / "orders-0") if row["type"] == "batch"]
+def test_every_batch_of_a_partition_is_there_without_gaps(made_data: Path) -> None:
+    batches = [row for row in rows("dump", made_data / "orders-0") if row["type"] == "batch"]
     assert batches[0]["base_offset"] == 0
     for one, two in pairwise(batches):
         assert two["base_offset"] == one["last_offset"] + 1
@@ -43,12 +36,14 @@ def test_every_batch_of_a_partition_is_there_without_gaps(data: Path) -> None:
     for batch in batches:
         assert batch["position"] == sizes[batch["path"]]
         sizes[batch["path"]] += batch["size_bytes"]
-    assert {path: (data / path).stat().st_size for path in sizes} == sizes
+    assert {path: (made_data / path).stat().st_size for path in sizes} == sizes
 
 
-def test_records_show_text_as_text_and_the_rest_as_base64(data: Path) -> None:
+def test_records_show_text_as_text_and_the_rest_as_base64(made_data: Path) -> None:
     records = [
-        row for row in rows("dump", data / "orders-0", "--records", "--max-value-bytes", "0") if row["type"] == "record"
+        row
+        for row in rows("dump", made_data / "orders-0", "--records", "--max-value-bytes", "0")
+        if row["type"] == "record"
     ]
     assert [record["offset"] for record in records] == list(range(ORDERS))
     text, binary, empty, tombstone = records[:4]
@@ -60,24 +55,24 @@ def test_records_show_text_as_text_and_the_rest_as_base64(data: Path) -> None:
     assert 0 <= records[-1]["timestamp_ms"] - text["timestamp_ms"] < 60_000
 
 
-def test_long_values_are_cut_with_a_note(data: Path) -> None:
+def test_long_values_are_cut_with_a_note(made_data: Path) -> None:
     record = next(
         row
-        for row in rows("dump", data / "orders-0", "--records", "--max-value-bytes", "20")
+        for row in rows("dump", made_data / "orders-0", "--records", "--max-value-bytes", "20")
         if row["type"] == "record"
     )
     assert (record["value"], record["value_cut"], record["value_size_bytes"]) == ("order 0.............", True, 907)
-    shown = kwire("log", "dump", data / "orders-0", "--records", "--max-value-bytes", "20").stdout
+    shown = kwire("log", "dump", made_data / "orders-0", "--records", "--max-value-bytes", "20").stdout
     assert 'value="order 0............."... (907 bytes)' in shown
 
 
-def test_no_control_character_of_a_client_reaches_the_terminal(data: Path) -> None:
-    shown = kwire("log", "dump", data, "--records").stdout
+def test_no_control_character_of_a_client_reaches_the_terminal(made_data: Path) -> None:
+    shown = kwire("log", "dump", made_data, "--records").stdout
     assert all(letter.isprintable() or letter == "\n" for letter in shown)
 
 
-def test_every_kind_of_file_is_shown(data: Path) -> None:
-    found = Counter(row["type"] for row in rows("dump", data))
+def test_every_kind_of_file_is_shown(made_data: Path) -> None:
+    found = Counter(row["type"] for row in rows("dump", made_data))
     for kind in (
         "batch",
         "index_entry",
@@ -91,28 +86,28 @@ def test_every_kind_of_file_is_shown(data: Path) -> None:
     ):
         assert found[kind], kind
     assert "problem" not in found
-    shown = kwire("log", "dump", data)
+    shown = kwire("log", "dump", made_data)
     assert shown.exit_code == 0
     for heading in ("BASE", "POSITION", "START OFFSET", "PRODUCER", "cluster_id:", "topic_id:"):
         assert heading in shown.stdout
 
 
-def test_only_chooses_kinds_of_files(data: Path) -> None:
-    assert {row["type"] for row in rows("dump", data, "--only", "index")} == {"index_entry"}
-    assert {row["type"] for row in rows("dump", data, "--only", "snapshot")} == {"producer"}
-    assert {row["type"] for row in rows("dump", data, "--only", "log", "--only", "timeindex")} == {
+def test_only_chooses_kinds_of_files(made_data: Path) -> None:
+    assert {row["type"] for row in rows("dump", made_data, "--only", "index")} == {"index_entry"}
+    assert {row["type"] for row in rows("dump", made_data, "--only", "snapshot")} == {"producer"}
+    assert {row["type"] for row in rows("dump", made_data, "--only", "log", "--only", "timeindex")} == {
         "batch",
         "time_index_entry",
     }
-    assert "batch" not in {row["type"] for row in rows("dump", data, "--only", "small")}
+    assert "batch" not in {row["type"] for row in rows("dump", made_data, "--only", "small")}
 
 
-def test_a_dump_may_begin_at_an_offset_and_end_after_so_many(data: Path) -> None:
-    (batch,) = rows("dump", data / "orders-0", "--only", "log", "--offset", "1777", "--max-batches", "1")
+def test_a_dump_may_begin_at_an_offset_and_end_after_so_many(made_data: Path) -> None:
+    (batch,) = rows("dump", made_data / "orders-0", "--only", "log", "--offset", "1777", "--max-batches", "1")
     assert batch["base_offset"] <= 1777 <= batch["last_offset"]
     shown = rows(
         "dump",
-        data / "orders-0",
+        made_data / "orders-0",
         "--only",
         "log",
         "--offset",
@@ -123,20 +118,20 @@ def test_a_dump_may_begin_at_an_offset_and_end_after_so_many(data: Path) -> None
         "--no-batches",
     )
     assert [row["offset"] for row in shown] == list(range(1777, batch["last_offset"] + 1))
-    bounded = rows("dump", data / "orders-0", "--only", "log", "--max-bytes", "200000")
+    bounded = rows("dump", made_data / "orders-0", "--only", "log", "--max-bytes", "200000")
     assert 200_000 <= sum(row["size_bytes"] for row in bounded) < 300_000
 
 
-def test_single_files_are_shown(data: Path) -> None:
-    log = data / "orders-0" / LOG
+def test_single_files_are_shown(made_data: Path) -> None:
+    log = made_data / "orders-0" / LOG
     assert {row["type"] for row in rows("dump", log)} == {"batch"}
     assert {row["type"] for row in rows("dump", log.with_suffix(".index"))} == {"index_entry"}
-    assert {row["type"] for row in rows("dump", data / "recovery-point-offset-checkpoint")} == {"checkpoint"}
-    assert {row["type"] for row in rows("dump", data / "orders-0" / "leader-epoch-checkpoint")} == {"leader_epoch"}
+    assert {row["type"] for row in rows("dump", made_data / "recovery-point-offset-checkpoint")} == {"checkpoint"}
+    assert {row["type"] for row in rows("dump", made_data / "orders-0" / "leader-epoch-checkpoint")} == {"leader_epoch"}
 
 
-def test_commits_and_groups_are_decoded(data: Path) -> None:
-    records = [row for row in rows("dump", data / "__consumer_offsets-0", "--records") if row["type"] == "record"]
+def test_commits_and_groups_are_decoded(made_data: Path) -> None:
+    records = [row for row in rows("dump", made_data / "__consumer_offsets-0", "--records") if row["type"] == "record"]
     commit = next(row for row in records if row["decoded_key"]["type"] == "OffsetCommitKey")
     assert commit["decoded_key"] == {"type": "OffsetCommitKey", "group": "kitchen", "topic": "orders", "partition": 0}
     assert commit["decoded_value"]["offset"] == 100
@@ -146,18 +141,18 @@ def test_commits_and_groups_are_decoded(data: Path) -> None:
     assert member["assignment"]["assigned_partitions"] == [{"topic": "orders", "partitions": [0]}]
     raw = next(
         row
-        for row in rows("dump", data / "__consumer_offsets-0", "--records", "--decoder", "none")
+        for row in rows("dump", made_data / "__consumer_offsets-0", "--records", "--decoder", "none")
         if row["type"] == "record"
     )
     assert "decoded_key" not in raw
     assert raw["key_encoding"] == "base64"
 
 
-def test_metadata_records_are_decoded(data: Path) -> None:
-    records = [row for row in rows("dump", data / "__cluster_metadata-0", "--records") if row["type"] == "record"]
+def test_metadata_records_are_decoded(made_data: Path) -> None:
+    records = [row for row in rows("dump", made_data / "__cluster_metadata-0", "--records") if row["type"] == "record"]
     assert records[0]["decoded_value"]["control_type"] == "LEADER_CHANGE"
     topics = [row["decoded_value"] for row in records if row["decoded_value"].get("type") == "TopicRecord"]
-    metadata = next(row for row in rows("dump", data / "orders-0") if row["type"] == "partition_metadata")
+    metadata = next(row for row in rows("dump", made_data / "orders-0") if row["type"] == "partition_metadata")
     assert {"orders", "__consumer_offsets"} == {topic["name"] for topic in topics}
     assert metadata["topic_id"] in {topic["topic_id"] for topic in topics}
 
@@ -197,9 +192,9 @@ def test_transaction_records_and_markers_are_decoded(tmp_path: Path) -> None:
     assert "transactional, control" in shown
 
 
-def test_damage_is_shown_where_it_is(data: Path, tmp_path: Path) -> None:
+def test_damage_is_shown_where_it_is(made_data: Path, tmp_path: Path) -> None:
     folder = tmp_path / "orders-0"
-    shutil.copytree(data / "orders-0", folder)
+    shutil.copytree(made_data / "orders-0", folder)
     batches = [row for row in rows("dump", folder / LOG) if row["type"] == "batch"]
     content = bytearray((folder / LOG).read_bytes())
     rotten, torn = batches[2], batches[4]
@@ -243,8 +238,8 @@ def test_what_is_no_folder_of_logs_is_told_so(tmp_path: Path, make: object, told
     assert told in result.stderr
 
 
-def test_a_reader_that_goes_away_ends_the_dump_quietly(data: Path) -> None:
-    command = [sys.executable, "-m", "kwire", "log", "dump", str(data), "--records"]
+def test_a_reader_that_goes_away_ends_the_dump_quietly(made_data: Path) -> None:
+    command = [sys.executable, "-m", "kwire", "log", "dump", str(made_data), "--records"]
     process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE)
     assert process.stdout is not None
     assert process.stderr is not None

@@ -13,7 +13,7 @@ from confluent_kafka import Producer
 from confluent_kafka.admin import AdminClient, NewTopic
 
 from devtools.apache_kafka import ApacheKafka, run_tool
-from kwire.tests.log_folders import ORDERS, consume, fill, kwire, make_data, rows
+from kwire.tests.log_folders import ORDERS, consume, fill, kwire, rows
 
 LOG = "00000000000000000000.log"
 SMALL_SEGMENTS = {"segment.bytes": str(1 << 20)}
@@ -111,11 +111,8 @@ def test_what_a_killed_kafka_leaves_has_notes_only(kafka: ApacheKafka, tmp_path:
 
 
 @pytest.mark.parametrize("whose", ["kafka", "kwire"])
-def test_kafkas_tool_sees_the_same_batches_and_records(whose: str, kafka: ApacheKafka, tmp_path: Path) -> None:
-    folder = kafka.data_dir
-    if whose == "kwire":
-        folder = tmp_path
-        make_data(folder)
+def test_kafkas_tool_sees_the_same_batches_and_records(whose: str, kafka: ApacheKafka, made_data: Path) -> None:
+    folder = kafka.data_dir if whose == "kafka" else made_data
     files = logs_of(folder)
     theirs = dump_log_segments(files, "--deep-iteration")
     ours = [row for file in files for row in rows("dump", file, "--records", "--decoder", "none")]

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import errno
-from collections.abc import Iterator
 
 import pytest
 import trio
@@ -40,20 +39,6 @@ from kwire.tests.slots import value_of
 
 class Stop(BaseException):
     """The process is killed here."""
-
-
-@pytest.fixture
-def disks() -> Disks:
-    return new_disks()
-
-
-@pytest.fixture
-def broker(disks: Disks) -> Iterator[Broker]:
-    opened = open_broker(disks)
-    yield opened
-    for disk in disks.values():
-        disk.before_operation = None
-    opened.close()
 
 
 def test_a_partition_is_moved_with_all_that_came_meanwhile_and_goes_on_there(broker: Broker, disks: Disks) -> None:

@@ -1,0 +1,36 @@
+"""Fixtures of several modules. Where a module has one of the same name of its own, that is the one its tests get."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from kwire.broker import Broker
+from kwire.tests import folder_scene, log_folders
+from kwire.tests.folder_scene import Disks
+
+
+@pytest.fixture
+def disks() -> Disks:
+    """Two disks in memory."""
+    return folder_scene.new_disks()
+
+
+@pytest.fixture
+def broker(disks: Disks) -> Iterator[Broker]:
+    """A broker with a log folder on each of `disks`. What a test makes them do, they do no more at its end."""
+    opened = folder_scene.open_broker(disks)
+    yield opened
+    for disk in disks.values():
+        disk.before_operation = None
+    opened.close()
+
+
+@pytest.fixture(scope="session")
+def made_data(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A data folder as `log_folders.make_data` leaves it, to look at; who wants to change it takes a copy."""
+    path = tmp_path_factory.mktemp("made")
+    log_folders.make_data(path)
+    return path
