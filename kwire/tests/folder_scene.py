@@ -23,6 +23,7 @@ from kwire_protocol.messages.describe_log_dirs import (
 )
 from kwire_protocol.records import Record, build_batch, iter_records, read_header
 from kwire_storage.faulty_disk import FaultyDisk
+from kwire_storage.moving import LogMove
 
 from kwire.broker import Broker
 from kwire.clock import SystemClock
@@ -115,6 +116,18 @@ def move(broker: Broker, path: str, topic: str = "t", index: int = 0) -> ErrorCo
     request = AlterReplicaLogDirsRequest([AlterReplicaLogDir(path, [AlterReplicaLogDirTopic(topic, [index])])])
     context = Context("client", "127.0.0.1", 9092, api_version=2)
     return ErrorCode(alter_replica_log_dirs.handle(broker, request, context).results[0].partitions[0].error_code)
+
+
+def begin_move(broker: Broker, path: str, topic: str = "t", *, pieces: int = 1000) -> LogMove:
+    """Asks for it and copies so many pieces, or all that there are; nothing is swapped yet."""
+    assert move(broker, path, topic) == ErrorCode.NONE
+    [under_way] = broker.moves.moves
+    for _ in range(pieces):
+        piece = under_way.next_piece(SMALL_PIECE_BYTES)
+        if piece is None:
+            break
+        under_way.append(piece, now_ms=0)
+    return under_way
 
 
 def carry_out(broker: Broker, *, meanwhile: int = 0) -> None:

@@ -24,8 +24,8 @@ from kwire.broker import Broker
 from kwire.testing import Broker as BrokerInThread
 from kwire.tests.folder_scene import (
     EIO,
-    SMALL_PIECE_BYTES,
     Disks,
+    begin_move,
     carry_out,
     create,
     described,
@@ -61,12 +61,7 @@ def test_describe_tells_sizes_lag_and_room(broker: Broker, monkeypatch: pytest.M
     partition = filled(broker)
     create(broker, "other")
     monkeypatch.setattr(MemoryDisk, "space", lambda self: DiskSpace(1000, 400))
-    move(broker, "/b")
-    [under_way] = broker.moves.moves
-    for _ in range(2):
-        piece = under_way.next_piece(SMALL_PIECE_BYTES)
-        assert piece is not None
-        under_way.append(piece, now_ms=0)
+    under_way = begin_move(broker, "/b", pieces=2)
     one, other = described(broker).results
     assert (one.error_code, one.log_dir, one.total_bytes, one.usable_bytes, one.is_cordoned) == (
         0,

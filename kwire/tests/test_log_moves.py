@@ -19,9 +19,9 @@ from kwire.housekeeping import remove_deleted
 from kwire.log_cleaner import LogCleaner
 from kwire.tests.folder_scene import (
     EIO,
-    SMALL_PIECE_BYTES,
     Disks,
     append,
+    begin_move,
     carry_out,
     create,
     failing,
@@ -103,12 +103,7 @@ def test_transactions_that_were_aborted_are_known_in_the_copy(broker: Broker) ->
 
 def test_records_deleted_while_they_were_copied_are_not_there_afterwards(broker: Broker) -> None:
     partition = filled(broker)
-    move(broker, "/b")
-    [under_way] = broker.moves.moves
-    for _ in range(3):
-        piece = under_way.next_piece(SMALL_PIECE_BYTES)
-        assert piece is not None
-        under_way.append(piece, now_ms=0)
+    under_way = begin_move(broker, "/b", pieces=3)
     assert 0 < under_way.copy.log_end_offset < 15
     partition.delete_records_before(15, now_ms=0)
     carry_out(broker)
@@ -127,11 +122,7 @@ def test_an_empty_partition_and_one_whose_records_are_gone_are_moved(broker: Bro
     gone.lead(leader_id=1, leader_epoch=3, replicas=[1], isr=[1])
     gone.log.assign_epoch(3)  # which no batch has
     for partition, path in ((empty, "/b"), (gone, "/a")):
-        assert move(broker, path, partition.topic) == ErrorCode.NONE
-        [under_way] = broker.moves.moves
-        while (piece := under_way.next_piece(SMALL_PIECE_BYTES)) is not None:
-            under_way.append(piece, now_ms=0)
-        broker.moves._swap(under_way)
+        broker.moves._swap(begin_move(broker, path, partition.topic))
     assert [folder_path(broker, it) for it in (empty, gone)] == ["/b", "/a"]
     assert gone.log.leader_epochs.entries == [(3, 5)]
     assert [append(empty), append(gone)] == [0, 5]
@@ -240,14 +231,8 @@ def test_a_swap_whose_folders_cannot_be_renamed_is_finished_by_the_next_start() 
     create(broker, "first")
     partition = filled(broker)
     assert folder_path(broker, partition) == "/b"
-    move(broker, "/c")
-    [under_way] = broker.moves.moves
+    under_way = begin_move(broker, "/c")
     disks["/b"].before_operation = failing("rename", "t-0")
-    for _ in range(20):
-        piece = under_way.next_piece(SMALL_PIECE_BYTES)
-        if piece is None:
-            break
-        under_way.append(piece, now_ms=0)
     expected = values(partition)
     trio.run(broker.moves._carry_out, under_way)
     assert refusal(partition.check_leader) == ErrorCode.KAFKA_STORAGE_ERROR
@@ -299,11 +284,7 @@ def test_who_waits_for_an_fsync_is_answered_by_the_swap(broker: Broker) -> None:
     waiting = old.when_flushed(result.last_offset)
     assert not waiting.is_set
     flush = old.begin()
-    move(broker, "/b")
-    [under_way] = broker.moves.moves
-    while (piece := under_way.next_piece(SMALL_PIECE_BYTES)) is not None:
-        under_way.append(piece, now_ms=0)
-    broker.moves._swap(under_way)
+    broker.moves._swap(begin_move(broker, "/b"))
     assert value_of(waiting) is None
     assert partition.high_watermark == 2
     # A flush of the original that was under way finds its files gone; the flusher heeds that the gate is closed.
