@@ -6,6 +6,7 @@ import re
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from pathlib import Path
 
 import attrs
 import pytest
@@ -14,8 +15,10 @@ from confluent_kafka.admin import AlterConfigOpType, ConfigEntry, ConfigResource
 
 from . import topics
 from .brokers import Broker, RestartableBroker
-from .confluent import CALL_TIMEOUT_S, consuming, producing, reading, send_all, take
-from .java_host import DUMP_LOG, JavaHost
+from .brokers import restartable_broker as new_broker
+from .confluent import CALL_TIMEOUT_S, Acknowledgements, consuming, producing, reading, send_all, take
+from .dumps import assert_kafka_is_content, dump
+from .java_host import JavaHost
 from .waiting import Deadline, eventually
 
 SEGMENT_MS = 1_000
@@ -218,12 +221,53 @@ def test_what_was_compacted_is_the_same_after_a_restart_and_a_kill(
     assert table.rows() == rows
     broker.stop()
     folder = broker.data_dir / f"{table.topic}-0"
-    said = java.succeed(DUMP_LOG, "--files", ",".join(map(str, sorted(folder.glob("*.log")))), "--deep-iteration")
-    dumped = [int(offset) for offset in re.findall(r"^\| offset: (\d+)", said.out, re.MULTILINE)]
+    said = dump(java, sorted(folder.glob("*.log")), "--deep-iteration", with_gaps={table.topic})
+    dumped = [int(offset) for offset in re.findall(r"^\| offset: (\d+)", said, re.MULTILINE)]
     assert dumped == [offset for offset, _, _ in rows]
-    assert "isvalid: false" not in said.out
-    indexes = sorted([*folder.glob("*.index"), *folder.glob("*.timeindex")])
-    said = java.succeed(DUMP_LOG, "--files", ",".join(map(str, indexes)), "--index-sanity-check")
-    assert not re.search(r"mismatch|Exception|not found", said.out + said.err)
+    assert_kafka_is_content(java, broker.data_dir, with_gaps={table.topic})
     broker.start()
     assert table.rows() == rows
+    topics.delete(broker.bootstrap, table.topic)  # the broker is for others, too, who expect every offset to be there
+
+
+# What a cleaning's files are called, one after the other.
+STAGES = (".cleaned", ".swap", ".deleted")
+BETWEEN_CLEANINGS_S = 0.3
+
+
+def write_until(table: Table, folder: Path, stage: str, latest: dict[str, tuple[int, str | None]]) -> None:
+    """Writes, segment by segment, until a cleaning has come that far; `latest` is kept up to date."""
+    before = set(folder.iterdir())
+    reached = STAGES[STAGES.index(stage) :]
+    deadline = Deadline()
+    while deadline.not_over(f"a cleaning comes to {stage}"):
+        table.at_ms += 2 * SEGMENT_MS
+        acknowledgements = Acknowledgements()
+        with producing(table.bootstrap) as producer:
+            for number in range(1_000):
+                value = f"{number} at {table.at_ms}" + "." * 300
+                to = {"timestamp": table.at_ms, "on_delivery": acknowledgements}
+                producer.produce(table.topic, value.encode(), key=f"key {number % 300}".encode(), **to)
+        assert acknowledgements.errors == []
+        for message in acknowledgements.taken:
+            latest[(message.key() or b"").decode()] = message.offset() or 0, (message.value() or b"").decode()
+        until = time.monotonic() + BETWEEN_CLEANINGS_S
+        while time.monotonic() < until:  # without a sleep: some stages are over in a millisecond
+            if any(path.name.endswith(reached) for path in set(folder.iterdir()) - before):
+                return
+
+
+def test_files_are_right_after_a_kill_at_any_stage_of_a_cleaning(java: JavaHost) -> None:
+    with new_broker() as broker:
+        topics.create(broker.bootstrap, "killed", config=CONFIG)
+        table = Table(broker.bootstrap, "killed")
+        latest: dict[str, tuple[int, str | None]] = {}
+        with frequent_cleanings(broker.bootstrap):
+            for stage in STAGES * 2:
+                write_until(table, broker.data_dir / "killed-0", stage, latest)
+                broker.kill()
+                assert_kafka_is_content(java, broker.data_dir, after_a_crash=True, with_gaps={"killed"})
+                broker.start()
+                assert {key: (offset, value) for offset, key, value in table.rows()} == latest
+        broker.stop()
+        assert_kafka_is_content(java, broker.data_dir, with_gaps={"killed"})
