@@ -238,7 +238,7 @@ def restartable_broker() -> Iterator[RestartableBroker]:
 
 
 @contextmanager
-def broker_of_two_folders() -> Iterator[tuple[Broker, list[Path]]]:
+def broker_of_two_folders() -> Iterator[tuple[RestartableBroker, list[Path]]]:
     """A broker whose log.dirs are these."""
     if KIND == "kafka":
         with _Kafka(dict(SETTINGS), folders=2) as kafka:

@@ -13,7 +13,8 @@ from kafka import TopicPartitionReplica, errors
 
 from . import brokers, topics
 from . import java_host as tools
-from .brokers import Broker
+from .brokers import RestartableBroker
+from .dumps import assert_kafka_is_content
 from .java_host import JavaHost
 from .kafka_python import administering, fill, producing, read_all, send_all, values_of
 from .values import numbered
@@ -23,13 +24,13 @@ NODE = 1
 
 
 @pytest.fixture(scope="module")
-def folders() -> Iterator[tuple[Broker, list[Path]]]:
+def folders() -> Iterator[tuple[RestartableBroker, list[Path]]]:
     with brokers.broker_of_two_folders() as running:
         yield running
 
 
 @pytest.fixture
-def two(folders: tuple[Broker, list[Path]], unique: Callable[[str], str]) -> str:
+def two(folders: tuple[RestartableBroker, list[Path]], unique: Callable[[str], str]) -> str:
     """A topic of two partitions."""
     name = unique("topic")
     topics.create(folders[0].bootstrap, name, partitions=2)
@@ -53,7 +54,7 @@ def is_only_in(admin: Any, topic: str, path: str) -> bool:
     return where(admin, topic)[0] == [(path, False)]
 
 
-def test_partitions_are_spread_over_the_folders(folders: tuple[Broker, list[Path]], two: str) -> None:
+def test_partitions_are_spread_over_the_folders(folders: tuple[RestartableBroker, list[Path]], two: str) -> None:
     broker, paths = folders
     with administering(broker.bootstrap) as admin:
         eventually(lambda: len(where(admin, two)) == 2, "both are there")
@@ -64,7 +65,7 @@ def test_partitions_are_spread_over_the_folders(folders: tuple[Broker, list[Path
         assert Path(folder, f"{two}-{index}").is_dir()
 
 
-def test_each_folder_is_described_with_its_room(folders: tuple[Broker, list[Path]], two: str) -> None:
+def test_each_folder_is_described_with_its_room(folders: tuple[RestartableBroker, list[Path]], two: str) -> None:
     broker, paths = folders
     fill(broker.bootstrap, two, numbered(10))
     with administering(broker.bootstrap) as admin:
@@ -76,7 +77,9 @@ def test_each_folder_is_described_with_its_room(folders: tuple[Broker, list[Path
     assert sorted(len(folder["topics"]) for folder in described["log_dirs"]) == [0, 1]
 
 
-def test_kafkas_tool_describes_the_folders(folders: tuple[Broker, list[Path]], two: str, java: JavaHost) -> None:
+def test_kafkas_tool_describes_the_folders(
+    folders: tuple[RestartableBroker, list[Path]], two: str, java: JavaHost
+) -> None:
     broker, paths = folders
     at = ("--bootstrap-server", broker.bootstrap)
     said = java.succeed(tools.LOG_DIRS, *at, "--describe", "--topic-list", two).lines
@@ -91,7 +94,7 @@ def test_kafkas_tool_describes_the_folders(folders: tuple[Broker, list[Path]], t
     assert [folder["error"] for folder in described["logDirs"]] == [None, None]
 
 
-def test_a_partition_is_moved_while_it_is_written_to(folders: tuple[Broker, list[Path]], two: str) -> None:
+def test_a_partition_is_moved_while_it_is_written_to(folders: tuple[RestartableBroker, list[Path]], two: str) -> None:
     broker, paths = folders
     fill(broker.bootstrap, two, numbered(500), partition=0)
     with administering(broker.bootstrap) as admin, producing(broker.bootstrap) as producer:
@@ -106,7 +109,7 @@ def test_a_partition_is_moved_while_it_is_written_to(folders: tuple[Broker, list
     assert found == [*numbered(500), other.encode(), first.encode(), other.encode()]
 
 
-def test_a_folder_that_the_broker_does_not_have(folders: tuple[Broker, list[Path]], two: str) -> None:
+def test_a_folder_that_the_broker_does_not_have(folders: tuple[RestartableBroker, list[Path]], two: str) -> None:
     with administering(folders[0].bootstrap) as admin:
         here, there = TopicPartitionReplica(two, 0, NODE), TopicPartitionReplica("no-such-topic", 0, NODE)
         [(first, _)] = where(admin, two)[0]
@@ -115,8 +118,46 @@ def test_a_folder_that_the_broker_does_not_have(folders: tuple[Broker, list[Path
 
 
 def test_the_java_client_moves_a_partition(
-    folders: tuple[Broker, list[Path]], java: JavaHost, unique: Callable[[str], str]
+    folders: tuple[RestartableBroker, list[Path]], java: JavaHost, unique: Callable[[str], str]
 ) -> None:
     broker, _ = folders
     ended = java.succeed("FolderScenarios", "partitionsMovedBetweenFolders", broker.bootstrap, unique("topic"))
     assert ended.lines[-1] == "passed"
+
+
+def test_files_are_right_after_moves_and_a_kill_in_the_midst_of_one(
+    folders: tuple[RestartableBroker, list[Path]], two: str, java: JavaHost
+) -> None:
+    broker, paths = folders
+    topics.configure(broker.bootstrap, two, {"segment.bytes": str(1 << 20)})
+    values = numbered(20_000, size=1_000)
+    fill(broker.bootstrap, two, values, partition=0)
+    replica = TopicPartitionReplica(two, 0, NODE)
+
+    def alter(target: str) -> None:
+        with administering(broker.bootstrap) as admin:
+            assert admin.alter_replica_log_dirs({replica: target}) == {replica: errors.NoError}
+
+    def is_moved(target: str) -> bool:
+        with administering(broker.bootstrap) as admin:
+            return is_only_in(admin, two, target)
+
+    with administering(broker.bootstrap) as admin:
+        [(first, _)] = where(admin, two)[0]
+    [other] = {str(path) for path in paths} - {first}
+    alter(other)
+    broker.kill()
+    assert [path for path in Path(other).iterdir() if path.name.startswith(f"{two}-0.")], "it was on its way"
+    assert_kafka_is_content(java, *paths, after_a_crash=True)
+    broker.start()
+    eventually(partial(is_moved, other), "the move went on by itself")
+    broker.kill()
+    assert_kafka_is_content(java, *paths, after_a_crash=True)
+    broker.start()
+    assert values_of(read_all(broker.bootstrap, two, len(values))) == values
+    alter(first)
+    eventually(partial(is_moved, first), "it is back")
+    broker.stop()
+    assert_kafka_is_content(java, *paths)
+    broker.start()
+    assert values_of(read_all(broker.bootstrap, two, len(values))) == values
