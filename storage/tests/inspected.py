@@ -53,9 +53,8 @@ def fill(log: Log, batches: int, seed: int = 1) -> None:
             end_transaction(log, 2, commit=number % 12 == 5, leader_epoch=epoch)
 
 
-@cache
-def _made(batches: int, clean: bool) -> FaultyDisk:
-    disk = FaultyDisk()
+def write_folder(disk: Disk, *, batches: int = 60, clean: bool = True) -> None:
+    """`orders-0`, several segments, stopped cleanly or killed, on a disk that is empty."""
     folder = open_data(disk)
     log = folder.create_log("orders", 0, TOPIC_ID, CONFIG, now_ms=0)
     fill(log, batches)
@@ -63,11 +62,17 @@ def _made(batches: int, clean: bool) -> FaultyDisk:
         folder.close({("orders", 0): log.log_end_offset})
     else:
         folder.abandon()
+
+
+@cache
+def _made(batches: int, clean: bool) -> FaultyDisk:
+    disk = FaultyDisk()
+    write_folder(disk, batches=batches, clean=clean)
     return disk
 
 
 def make_folder(*, batches: int = 60, clean: bool = True) -> FaultyDisk:
-    """`orders-0`, several segments, stopped cleanly or killed."""
+    """As `write_folder` leaves it."""
     return _made(batches, clean).kill()
 
 

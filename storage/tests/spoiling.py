@@ -10,7 +10,7 @@ from collections.abc import Callable
 from kwire_protocol.records import Record, build_batch, read_header
 from kwire_storage import names
 from kwire_storage.checkpoints import decode_epochs, decode_offsets, encode_epochs, encode_offsets
-from kwire_storage.memory_disk import MemoryDisk
+from kwire_storage.files import Disk
 from kwire_storage.producer_snapshots import decode_snapshot, encode_snapshot
 from kwire_storage.txn_index import AbortedTxn, decode_aborted, encode_aborted
 
@@ -19,14 +19,14 @@ BASES = (0, 23, 47, 75, 103)
 END = 126
 KEY = ("orders", 0)
 
-Plant = Callable[[MemoryDisk], None]
+Plant = Callable[[Disk], None]
 
 
 def of(offset: int, suffix: str) -> str:
     return f"{FOLDER}/{names.offset_name(offset, suffix)}"
 
 
-def positions(disk: MemoryDisk, base: int) -> list[tuple[int, int]]:
+def positions(disk: Disk, base: int) -> list[tuple[int, int]]:
     """(position, size) of each batch of a good segment."""
     data, at, found = disk.read_bytes(of(base, ".log")), 0, []
     while at < len(data):
@@ -39,7 +39,7 @@ def positions(disk: MemoryDisk, base: int) -> list[tuple[int, int]]:
 def edit(path: str, change: Callable[[bytearray], bytes | bytearray | None]) -> Plant:
     """`change` is given the file's content, and changes it or returns another."""
 
-    def plant(disk: MemoryDisk) -> None:
+    def plant(disk: Disk) -> None:
         content = bytearray(disk.read_bytes(path))
         disk.write_bytes(path, bytes(change(content) or content))
 
@@ -49,7 +49,7 @@ def edit(path: str, change: Callable[[bytearray], bytes | bytearray | None]) -> 
 def batch(base: int, number: int, change: Callable[[bytearray], bytes | bytearray | None]) -> Plant:
     """`change` is given one batch of a segment, and changes it or returns another."""
 
-    def plant(disk: MemoryDisk) -> None:
+    def plant(disk: Disk) -> None:
         at, size = positions(disk, base)[number]
         content = bytearray(disk.read_bytes(of(base, ".log")))
         batch = content[at : at + size]
@@ -122,7 +122,7 @@ def wrong_count(batch: bytearray) -> bytes:
 
 
 def remove(*paths: str) -> Plant:
-    def plant(disk: MemoryDisk) -> None:
+    def plant(disk: Disk) -> None:
         for path in paths:
             assert disk.exists(path), path
             disk.remove(path)
@@ -131,7 +131,7 @@ def remove(*paths: str) -> Plant:
 
 
 def write(path: str, content: bytes = b"anything") -> Plant:
-    def plant(disk: MemoryDisk) -> None:
+    def plant(disk: Disk) -> None:
         folder = path.rpartition("/")[0]
         if folder:
             disk.mkdir(folder)
@@ -145,7 +145,7 @@ def copy(source: str, target: str) -> Plant:
 
 
 def all_of(*plants: Plant) -> Plant:
-    def plant(disk: MemoryDisk) -> None:
+    def plant(disk: Disk) -> None:
         for each in plants:
             each(disk)
 
@@ -178,7 +178,7 @@ def snapshot(offset: int, change: Callable[[dict[int, object]], None]) -> Plant:
     return edit(of(offset, ".snapshot"), changed)
 
 
-def swap_of_two(disk: MemoryDisk) -> None:
+def swap_of_two(disk: Disk) -> None:
     """The first two segments, compacted into one, which has not taken their place yet."""
     content = disk.read_bytes(of(0, ".log")) + disk.read_bytes(of(23, ".log"))
     disk.write_bytes(of(0, ".log.swap"), content)
@@ -187,12 +187,12 @@ def swap_of_two(disk: MemoryDisk) -> None:
     )
 
 
-def other_topic_id(disk: MemoryDisk) -> None:
+def other_topic_id(disk: Disk) -> None:
     disk.mkdir("orders-1")
     disk.write_bytes("orders-1/partition.metadata", b"version: 0\ntopic_id: AAAAAAAAAAAAAAAAAAAAAA")
 
 
-def twin(disk: MemoryDisk) -> None:
+def twin(disk: Disk) -> None:
     disk.mkdir("orders-00")
     for name in disk.listdir(FOLDER):
         disk.write_bytes(f"orders-00/{name}", disk.read_bytes(f"{FOLDER}/{name}"))
