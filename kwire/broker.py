@@ -135,6 +135,7 @@ class Broker:
             folder,
             known_ids=metadata.registered_log_dirs,
             new_id=clock.uuid,
+            topic_id_of=metadata.topic_id,
             draw=clock.draw,
             reserve_bytes=config.kwire_log_reserve_bytes,
         )
@@ -301,5 +302,5 @@ def _open_logs(metadata: MetadataService, partitions: PartitionTable, run_all: R
     )
     partitions.opened(openings)
     partitions.apply(Changes(topics_created=topics))
-    partitions.set_strays_aside()
+    partitions.settle_strays(metadata.deleted_topic_ids)
     partitions.report_unreachable()

@@ -11,7 +11,9 @@ from __future__ import annotations
 
 import errno
 import logging
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Set
+from contextlib import suppress
+from functools import cache
 from typing import TYPE_CHECKING
 
 import attrs
@@ -66,6 +68,10 @@ def _tell_of_loss(topic: str, index: int, opened: Log, recovery: Recovery) -> No
             recovery.lost_bytes,
             recovery.lost_end_offset - 1,
         )
+
+
+def _named(partitions: list[str]) -> str:
+    return ", ".join(partitions[:MOST_NAMED]) + (", ..." if len(partitions) > MOST_NAMED else "")
 
 
 @attrs.define(eq=False)
@@ -152,7 +158,7 @@ class PartitionTable:
                 "%d partitions are in log folders that are not in service, and answer KAFKA_STORAGE_ERROR: %s. "
                 "Bring the folders back and restart the broker, or delete the topics",
                 len(lost),
-                ", ".join(lost[:MOST_NAMED]) + (", ..." if len(lost) > MOST_NAMED else ""),
+                _named(lost),
             )
 
     # -- changes
@@ -203,7 +209,7 @@ class PartitionTable:
             known_id = None if folder is None else self._known_id(folder, topic.name, index)
             if folder is not None and known_id not in (topic.topic_id, None):
                 # Of a topic that had the same name: the broker died before it could remove it.
-                self._set_aside(folder, topic.name, index)
+                folder.set_aside(topic.name, index, self.clock.uuid())
                 folder.sync_given_up()
                 folder = None
             if folder is None:
@@ -273,12 +279,38 @@ class PartitionTable:
             log.error("%s-%d: %s; the folder is taken for the topic's by its name", topic, index, error)
             return None
 
-    def set_strays_aside(self) -> None:
-        """Renames the folders of partitions that no topic of the metadata has; nothing of them is removed."""
-        for folder in self.folders:
-            for name, index in sorted(folder.found - folder.logs.keys()):
-                self._set_aside(folder, name, index)
-        self._sync_given_up()
+    def settle_strays(self, deleted_topic_ids: Callable[[], Set[Uuid]]) -> None:
+        """Sets the folders of partitions aside that no topic of the metadata has, and tells of them at each start.
+
+        Apache Kafka's LogManager does so, too, and keeps all of them: should metadata have been lost, they are all
+        there is. But where the metadata tell of a deletion, which a kill or an absent folder interrupted, it goes on.
+        """
+        read_once = cache(deleted_topic_ids)
+        for folder in list(self.folders):
+            try:
+                self._settle_strays_of(folder, read_once)
+            except OSError as error:
+                if is_passing(error):
+                    raise
+                folder.on_failed(folder, error)
+
+    def _settle_strays_of(self, folder: DataFolder, deleted_topic_ids: Callable[[], Set[Uuid]]) -> None:
+        for name, index in sorted(folder.found - folder.logs.keys()):
+            folder.set_aside(name, index, self.clock.uuid())
+        folder.sync_given_up()
+        for stray in sorted(folder.strays):
+            with suppress(CorruptLogError):  # nobody can tell whose it was, so it is kept
+                if folder.stray_topic_id(stray) in deleted_topic_ids():
+                    folder.doom_stray(stray, self.clock.uuid())
+                    log.info("%s: finishing the deletion of %s", folder.path, stray.rpartition(".")[0])
+        if folder.strays:
+            log.warning(
+                "%s has %d partitions that no topic of the metadata has or had: %s. They are kept, and not served; "
+                "remove the folders when nobody misses them",
+                folder.path,
+                len(folder.strays),
+                _named(sorted(folder.strays)),
+            )
 
     def _sync_given_up(self) -> None:
         """A topic that gets the name of a deleted one must not find its records after a power cut."""
@@ -287,10 +319,6 @@ class PartitionTable:
                 folder.sync_given_up()
             except OSError as error:
                 folder.on_failed(folder, error)
-
-    def _set_aside(self, folder: DataFolder, name: str, index: int) -> None:
-        kept_as = folder.set_aside(name, index, self.clock.uuid())
-        log.warning("no topic of the metadata has the folder %s-%d; it is kept as %s", name, index, kept_as)
 
     def _delete(self, topic: TopicImage) -> None:
         del self.by_name[topic.name], self.by_ref[topic.name]

@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Final
 import attrs
 from kwire_protocol.errors import ErrorCode
 from kwire_protocol.internal.metadata_configs import ProducerIdsRecord
-from kwire_protocol.internal.metadata_topics import PartitionChangeRecord, PartitionRecord
+from kwire_protocol.internal.metadata_topics import PartitionChangeRecord, PartitionRecord, RemoveTopicRecord
 from kwire_protocol.kafka_error import KafkaError
 from kwire_protocol.wire import NULL_UUID, Uuid
 
@@ -143,6 +143,10 @@ class MetadataService:
     def topic(self, name: str) -> TopicImage | None:
         return self.image.topics.get(name)
 
+    def topic_id(self, name: str) -> Uuid | None:
+        topic = self.image.topics.get(name)
+        return topic.topic_id if topic is not None else None
+
     def topic_values(self, topic: str) -> Mapping[str, Value]:
         """The effective value of every topic configuration, by Kafka's names."""
         overrides = self.image.config(ResourceType.TOPIC, topic)
@@ -155,6 +159,12 @@ class MetadataService:
         from kwire.metadata.config_description import describe_configs
 
         return describe_configs(self.state, request, loggers=loggers)
+
+    def deleted_topic_ids(self) -> set[Uuid]:
+        """The ids of all topics that ever were deleted. Reads the whole log, for a question that few starts have."""
+        records = (decode_record(value) for _, value in self.log.read_from(0))
+        found = {record.topic_id for record in records if isinstance(record, RemoveTopicRecord)}
+        return found - self.image.topics_by_id.keys()
 
     # -- changing; all raise KafkaError(KAFKA_STORAGE_ERROR) when the log cannot be written, and nothing changed then
 

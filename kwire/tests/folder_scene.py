@@ -62,6 +62,24 @@ def failing(operation: str, where: str, code: int = errno.EIO) -> Callable[[str,
     return fail
 
 
+class Stop(BaseException):
+    """The process is killed here."""
+
+
+class Countdown:
+    """Stops everything at the n-th operation on any of the disks."""
+
+    def __init__(self, disks: Disks, left: int) -> None:
+        self.left = left
+        for disk in disks.values():
+            disk.before_operation = self
+
+    def __call__(self, name: str, path: str) -> None:
+        self.left -= 1
+        if self.left < 0:
+            raise Stop
+
+
 def create(broker: Broker, name: str, partitions: int = 1, /, **configs: str) -> list[Partition]:
     settings = [CreatableTopicConfig(key.replace("_", "."), value) for key, value in configs.items()]
     request = CreateTopicsRequest([CreatableTopic(name, partitions, 1, [], settings)], 1000)

@@ -213,10 +213,10 @@ def test_one_folder_fails_and_the_other_serves_on(caplog: pytest.LogCaptureFixtu
     broker.close()
     assert disks["/a"].exists(names.CLEAN_SHUTDOWN)
     assert not disks["/b"].exists(names.CLEAN_SHUTDOWN)
-    # The topic is gone, its partition in the folder that failed is not: it is nobody's now, and kept.
+    # The topic is gone, its partition in the folder that failed goes at the next start.
     disks["/b"].before_operation = None
     open_broker(disks).close()
-    assert [name for name in disks["/b"].listdir("") if name.startswith("t-1.") and name.endswith("-stray")]
+    assert [name for name in disks["/b"].listdir("") if name.startswith("t-1.") and name.endswith("-delete")]
 
 
 def test_the_broker_ends_when_no_log_folder_is_left() -> None:

@@ -19,7 +19,9 @@ from kwire.housekeeping import remove_deleted
 from kwire.log_cleaner import LogCleaner
 from kwire.tests.folder_scene import (
     EIO,
+    Countdown,
     Disks,
+    Stop,
     append,
     begin_move,
     carry_out,
@@ -35,10 +37,6 @@ from kwire.tests.folder_scene import (
     values,
 )
 from kwire.tests.slots import value_of
-
-
-class Stop(BaseException):
-    """The process is killed here."""
 
 
 def test_a_partition_is_moved_with_all_that_came_meanwhile_and_goes_on_there(broker: Broker, disks: Disks) -> None:
@@ -126,20 +124,6 @@ def test_an_empty_partition_and_one_whose_records_are_gone_are_moved(broker: Bro
     assert [folder_path(broker, it) for it in (empty, gone)] == ["/b", "/a"]
     assert gone.log.leader_epochs.entries == [(3, 5)]
     assert [append(empty), append(gone)] == [0, 5]
-
-
-class Countdown:
-    """Stops everything at the n-th operation on any of the disks."""
-
-    def __init__(self, disks: Disks, left: int) -> None:
-        self.left = left
-        for disk in disks.values():
-            disk.before_operation = self
-
-    def __call__(self, name: str, path: str) -> None:
-        self.left -= 1
-        if self.left < 0:
-            raise Stop
 
 
 def prepared() -> tuple[Disks, Broker]:

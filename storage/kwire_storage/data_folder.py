@@ -63,6 +63,8 @@ class DataFolder:
     _surroundings: Surroundings
     futures: dict[TopicPartition, str]
     """Partitions that are, or were at the start, on their way here, with the folders that they grow in."""
+    strays: set[str]
+    """Folders of partitions that were set aside, now or earlier."""
     _names_given_up: bool = False
     """Folders were renamed since the last sync of their names."""
     logs: dict[TopicPartition, Log] = attrs.field(factory=dict)
@@ -118,6 +120,7 @@ class DataFolder:
                 doomed=[name for name in listed if names.is_deleted_folder(name)],
                 surroundings=Surroundings(draw, reserve),
                 futures={key: name for name in sorted(listed) if (key := names.parse_future_folder(name))},
+                strays=set(filter(names.is_stray_folder, listed)),
             )
         except BaseException:
             lock.release()
@@ -232,8 +235,8 @@ class DataFolder:
             # A longer name may need another block of the folder above. To remove files needs none.
             self.disk.remove_tree(folder)
 
-    def set_aside(self, topic: str, partition: int, unique: bytes) -> str:
-        """Renames the folder of a partition that is not open and that nobody knows; returns the new name.
+    def set_aside(self, topic: str, partition: int, unique: bytes) -> None:
+        """Renames the folder of a partition that is not open and that nobody knows; `unique` is 16 bytes.
 
         Its files are kept: should the metadata have been lost, they are all there is.
         """
@@ -243,7 +246,16 @@ class DataFolder:
         self.reserve.spend(lambda: self.disk.rename(folder, stray))
         self._names_given_up = True
         self._forget((topic, partition))
-        return stray
+        self.strays.add(stray)
+
+    def stray_topic_id(self, stray: str) -> bytes | None:
+        """The topic id in a folder that was set aside; as `topic_id`."""
+        return read_topic_id(self.disk, stray)
+
+    def doom_stray(self, stray: str, unique: bytes) -> None:
+        """As `doom`, for a folder that was set aside and is not worth keeping."""
+        self.strays.remove(stray)
+        self.doom(stray, unique)
 
     def sync_given_up(self) -> None:
         """Deleted folders have lost their names for good afterwards: a new topic may have one. Raises OSError."""

@@ -12,6 +12,7 @@ without `meta.properties` is only taken for a new one while all directory ids th
 from __future__ import annotations
 
 import errno
+from collections import Counter
 from collections.abc import Callable, Collection, Iterator, Mapping
 
 import attrs
@@ -45,13 +46,15 @@ class DataFolders:
         *,
         known_ids: Collection[bytes],
         new_id: Callable[[], bytes],
+        topic_id_of: Callable[[str], bytes | None],
         draw: Draw = never_any,
         reserve_bytes: int = 0,
     ) -> DataFolders:
         """`disks` are log.dirs by path; `metadata` is open already, and may be one of them.
 
-        `known_ids` are the directory ids that this broker was last known to have. Raises StorageError for folders that
-        contradict each other: of another cluster or node, with one id, with the same partition.
+        `known_ids` are the directory ids that this broker was last known to have, `topic_id_of(name)` is the id of a
+        topic that there is. Raises StorageError for folders that contradict each other: of another cluster or node,
+        with one id, with the same partition.
         """
         opened: dict[str, DataFolder] = {metadata.path: metadata}
         offline: dict[str, Exception] = {}
@@ -86,7 +89,7 @@ class DataFolders:
                     attempt(path)
             folders = [opened[path] for path in disks if path in opened]
             _check_ids(opened.values())
-            _check_found_once(folders)
+            _find_once(folders, topic_id_of, new_id)
         except BaseException:
             for folder in opened.values():
                 if folder is not metadata:
@@ -210,14 +213,28 @@ def _check_ids(folders: Collection[DataFolder]) -> None:
             )
 
 
-def _check_found_once(folders: list[DataFolder]) -> None:
-    where: dict[TopicPartition, DataFolder] = {}
-    for folder in folders:
-        for topic, partition in sorted(folder.found):
-            twin = where.setdefault((topic, partition), folder)
-            if twin is not folder:
-                raise StorageError(
-                    errno.EEXIST,
-                    f"partition {topic}-{partition} is in two log folders, {twin.path} and {folder.path}: "
-                    "move the one that should not be there to another place",
-                )
+def _find_once(
+    folders: list[DataFolder], topic_id_of: Callable[[str], bytes | None], new_id: Callable[[], bytes]
+) -> None:
+    """Of two folders for one partition, sets aside what is of a topic that had the name before."""
+    counts = Counter(key for folder in folders for key in folder.found)
+    for topic, partition in sorted(key for key, count in counts.items() if count > 1):
+        here = []
+        for folder in (it for it in folders if (topic, partition) in it.found):
+            if _told_id(folder, topic, partition) in (topic_id_of(topic), None):
+                here.append(folder)
+            else:
+                folder.set_aside(topic, partition, new_id())
+        if len(here) > 1:
+            raise StorageError(
+                errno.EEXIST,
+                f"partition {topic}-{partition} is in two log folders, {here[0].path} and {here[1].path}: "
+                "move the one that should not be there to another place",
+            )
+
+
+def _told_id(folder: DataFolder, topic: str, partition: int) -> bytes | None:
+    try:
+        return folder.topic_id(topic, partition)
+    except CorruptLogError:
+        return None

@@ -12,7 +12,7 @@
         *.deleted *.cleaned *.swap      on their way out, or in (swap.py)
       orders-0.<32 hex digits>-delete/  a deleted partition until its files are gone
       orders-0.<32 hex digits>-future/  a partition that is on its way here from another folder
-      orders-0.<32 hex digits>-stray/   a partition whose topic the metadata does not know; kept
+      orders-0.<32 hex digits>-stray/   a partition whose topic the metadata has never known; kept
 
 Nothing that a client sends becomes part of a path unless it passed `partition_folder`, which refuses separators,
 the two dot names, control characters and names too long for a file system.
@@ -89,7 +89,9 @@ def parse_partition_folder(name: str) -> tuple[str, int] | None:
 
 
 def deleted_folder(folder: str, unique: bytes) -> str:
-    """What a partition's folder is renamed to before its files are removed; `unique` is 16 bytes."""
+    """What a partition's folder, set aside or not, is renamed to before its files are removed; `unique` is 16 bytes."""
+    if is_stray_folder(folder):
+        folder = folder.rpartition(".")[0]
     return f"{folder[: _MAX_FILE_NAME_BYTES - _DELETE_TAIL_CHARS]}.{unique.hex()}{_DELETE_FOLDER_SUFFIX}"
 
 
