@@ -117,8 +117,8 @@ class LogCleaner:
                 found = dirt.ratio, partition
         return None if found is None else found[1]
 
-    def _due(self, partition: Partition) -> Dirt | None:
-        """What to clean of a partition now."""
+    def _due(self, partition: Partition, *, is_flushed: bool = False) -> Dirt | None:
+        """What to clean of a partition now; or what there would be, were it flushed."""
         if partition.closed or partition.log.failed is not None:
             return None
         if self.broker.moves.find(partition.topic, partition.index) is not None:
@@ -130,16 +130,26 @@ class LogCleaner:
         # Mostly this is not enough: then nobody need ask for the transactions, which may have to be read first.
         if not _is_due(partition, compaction.measure(partition.log, partition.high_watermark, now_ms), now_ms):
             return None
-        dirt = compaction.measure(partition.log, partition.last_stable_offset, now_ms)
+        end_offset = partition.last_stable_offset
+        if is_flushed:
+            end_offset = compaction.cleanable_end(partition.log, partition.high_watermark)
+        dirt = compaction.measure(partition.log, end_offset, now_ms)
         return dirt if _is_due(partition, dirt, now_ms) else None
 
     async def _clean(self, partition: Partition) -> bool:
         """Whether it was cleaned. What is wrong with it was said, if it was not."""
-        dirt = self._due(partition)
-        if dirt is None:
+        try:
+            cleaning = await self._begin(partition)
+        except (CorruptLogError, InvalidBatch) as error:
+            self._give_up(partition, error)
             return False
-        config, now_ms = self.broker.config, self.broker.clock.now_ms()
-        cleaning = Compaction.begin(partition.log, dirt, now_ms=now_ms, map_bytes=config.log_cleaner_dedupe_buffer_size)
+        except OSError as error:
+            if not partition.closed:
+                self._refuse(partition, error)
+            return False
+        if cleaning is None:
+            return False
+        now_ms = cleaning.now_ms
         began = time.monotonic()
         is_swapping = False
         try:
@@ -172,6 +182,23 @@ class LogCleaner:
             cleaning.written_bytes,
         )
         return True
+
+    async def _begin(self, partition: Partition) -> Compaction | None:
+        """Puts what is to be cleaned on the medium, and the recovery point in its file above it. Raises OSError."""
+        gate = partition.flush_gate
+        if gate.log.recovery_point < gate.log.active.base_offset:  # seldom: a segment that is full is flushed
+            flush = gate.begin()
+            await trio.to_thread.run_sync(flush.run)
+            if gate.closed is None:
+                gate.finish(flush)
+        folder = self.broker.folders.find(*_name(partition))
+        dirt = self._due(partition, is_flushed=True)
+        if dirt is None or folder is None:
+            return None
+        config, now_ms = self.broker.config, self.broker.clock.now_ms()
+        cleaning = Compaction.begin(partition.log, dirt, now_ms=now_ms, map_bytes=config.log_cleaner_dedupe_buffer_size)
+        await trio.to_thread.run_sync(folder.write, folder.take_recovery_point(_name(partition), dirt.end_offset))
+        return cleaning
 
     def _give_up(self, partition: Partition, error: Exception) -> None:
         self._uncleanable.add(partition)

@@ -28,8 +28,8 @@ def _decode_rows(data: bytes, fields: int) -> list[list[str]]:
     if not data:
         # Kafka creates its checkpoints empty, and some of them stay so.
         return []
-    lines = data.decode(errors="replace").split("\n")
     try:
+        lines = data.decode("ascii").split("\n")
         version, count, rows = lines[0], int(lines[1]), [line.split() for line in lines[2:] if line.strip()]
     except (IndexError, ValueError):
         raise CorruptLogError(f"not a checkpoint: {data[:80]!r}") from None

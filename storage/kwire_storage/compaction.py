@@ -1,13 +1,17 @@
 """Compaction: writing segments anew with the latest record of each key, as Kafka's log cleaner does.
 
-    measure, begin (log's thread) -> write (a worker thread, step by step) -> the steps of `swap.py`, by turns in both
+    flush, measure, begin (log's thread) -> write (a worker thread, step by step) -> the recovery point into its file
+    -> the steps of `swap.py`, by turns in both
 
 A cleaning reads the dirty stretch, from where the last one ended, into a map of keys (`key_map.py`), as far as memory
 allows; then it writes everything up to the end of that stretch anew (`cleaning.py` decides what stays), small
 neighbours into one segment. Nothing that a reader or an appender sees changes before the swap.
 
 The active segment, what is not older than `min.compaction.lag.ms` and what is above the last stable offset are not
-touched. At any time one file of the log is open for reading and one for writing, however many segments there are.
+touched; nor is what a power cut may still take, or a transaction whose marker it may take (`cleanable_end`): an older
+record must not go for the sake of a newer one that goes too. Before the swap the recovery point in its file must be at
+or above the end of what was cleaned (`DataFolder.take_recovery_point`): a recovery takes records that are missing above
+it for lost. At any time one file of the log is open for reading and one for writing, however many segments there are.
 """
 
 from __future__ import annotations
@@ -57,11 +61,21 @@ class Dirt(NamedTuple):
         return self.dirty_bytes / total if total else 0.0
 
 
-def measure(log: Log, last_stable_offset: int, now_ms: int) -> Dirt:
-    """What is dirty, and may be cleaned (Kafka's `LogCleanerManager.cleanableOffsets`)."""
+def cleanable_end(log: Log, high_watermark: int) -> int:
+    """Below it every record is flushed, and every transaction decided by a marker that is."""
+    flushed = min(high_watermark, log.recovery_point)
+    unstable = log.producers.first_unstable_offset(flushed)
+    return flushed if unstable is None else unstable
+
+
+def measure(log: Log, cleanable_end: int, now_ms: int) -> Dirt:
+    """What is dirty, and may be cleaned (Kafka's `LogCleanerManager.cleanableOffsets`).
+
+    To look without having to read transactions, or to flush, give the high watermark; to clean, `cleanable_end`.
+    """
     log_start, cleaned = log.bases[0], log.cleaned_offset
     first_dirty = cleaned if log_start <= cleaned <= log.active.base_offset else log_start
-    end = min(log.active.base_offset, last_stable_offset)
+    end = min(log.active.base_offset, cleanable_end)
     clean = dirty = 0
     since: int | None = None
     for segment, segment_end in log.segments_from(log_start):
@@ -138,6 +152,7 @@ class Compaction:
     @classmethod
     def begin(cls, log: Log, dirt: Dirt, *, now_ms: int, map_bytes: int) -> Compaction:
         """In the log's thread; reads nothing."""
+        assert dirt.end_offset <= log.recovery_point, "what is cleaned is flushed first"
         config = log.config
         return cls(
             disk=log.disk,

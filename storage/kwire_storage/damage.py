@@ -171,11 +171,16 @@ def check_end(log: Log, segment: Segment, end_offset: int) -> None:
 
 def may_have_holes(log: Log, segment: Segment) -> bool:
     """Whether compaction may have taken records: by the topic's policy, or to judge by the segment itself."""
-    if log.config.compacts or segment.base_offset < log.cleaned_offset:
-        return True
+    return log.config.compacts or segment.base_offset < log.cleaned_offset or has_holes(segment, 0)
+
+
+def has_holes(segment: Segment, offset: int) -> bool:
+    """Whether records are missing within the segment, at the offset or above, that are not known to be damaged."""
     expected = segment.base_offset
     for _, header in segment.headers(0):
-        if header.base_offset > expected or header.records_count <= header.last_offset_delta:
+        if header.next_offset > offset and (
+            header.base_offset > max(expected, offset) or header.records_count <= header.last_offset_delta
+        ):
             return holding(segment.damage, expected) is None
         expected = header.next_offset
     return False

@@ -306,6 +306,18 @@ class DataFolder:
             return {}
         return self._checkpoints.take(self.logs, high_watermarks or {})
 
+    def take_recovery_point(self, key: TopicPartition, least: int) -> Checkpoints:
+        """What to `write` so that a recovery begins at `least` or above; empty where it does. It must be flushed.
+
+        A cleaning relies on that: what is missing below the recovery point is not taken for lost.
+        """
+        return {} if self.failed is not None else self._checkpoints.take_recovery_point(key, self.logs[key], least)
+
+    def lower_checkpoints(self, key: TopicPartition, offset: int) -> None:
+        """Before a truncation, durably: what will stand above the offset is neither flushed nor compacted."""
+        self._checkpoints.lower_cleaned(key, offset)
+        self._checkpoints.lower_recovery_point(key, offset)
+
     @property
     def high_watermarks(self) -> Mapping[TopicPartition, int]:
         """As of the last checkpoint."""

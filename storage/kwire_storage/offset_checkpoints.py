@@ -85,6 +85,20 @@ class OffsetCheckpoints:
             self.recovery_points[key] = recovery_point
             self.write({names.RECOVERY_POINT_CHECKPOINT: self.recovery_points})
 
+    def lower_cleaned(self, key: TopicPartition, cleaned_offset: int) -> None:
+        """As `lower_recovery_point`: what comes in the place of what was compacted may not have gaps."""
+        if cleaned_offset < self.cleaned.get(key, 0):
+            self.cleaned[key] = cleaned_offset
+            self.write({names.CLEANER_CHECKPOINT: self.cleaned})
+
+    def take_recovery_point(self, key: TopicPartition, log: Log, least: int) -> Checkpoints:
+        """What to `write` so that the file says a recovery point of `least` or more; nothing where it does."""
+        assert least <= log.recovery_point, f"{least} is not on the medium, which has {log.recovery_point}"
+        self.recovery_points[key] = log.recovery_point
+        if self._written[names.RECOVERY_POINT_CHECKPOINT].get(key, 0) >= least:
+            return {}
+        return {names.RECOVERY_POINT_CHECKPOINT: dict(self.recovery_points)}
+
     def write(self, checkpoints: Mapping[str, Mapping[TopicPartition, int]]) -> None:
         """Writes these files, durably, and of partitions that were forgotten since nothing. Raises OSError."""
         with self._writing:
@@ -101,7 +115,9 @@ class OffsetCheckpoints:
 
     def _write(self, checkpoints: Mapping[str, Mapping[TopicPartition, int]]) -> None:
         for name, taken in checkpoints.items():
-            offsets = {key: offset for key, offset in taken.items() if key in self._all[name]}
+            # What is known by now: what was taken later may have been written before, and be relied on.
+            known = dict(self._all[name])
+            offsets = {key: known[key] for key in taken if key in known}
             content = encode_offsets(offsets)
             self._reserve.spend(lambda name=name, content=content: self._disk.write_atomic(name, content))  # type: ignore[misc]
             self._written[name] = said_offsets(offsets)

@@ -24,7 +24,7 @@ def load(
     log: Log, *, now_ms: int, clean_shutdown: bool, recovery_point: int, on_scanned: Callable[[int], None]
 ) -> None:
     """Finds the segments and the end of the log; recovers unless the last stop was clean."""
-    bases, log.snapshot_offsets = _list_folder(log)
+    bases, log.snapshot_offsets, swapped = _list_folder(log)
     log.bases = bases or [log.log_start_offset]
     interval = log.config.index_interval_bytes
     log.segments = [Segment(log.disk, log.path, base, interval, now_ms) for base in log.bases]
@@ -35,7 +35,7 @@ def load(
     if clean_shutdown or not bases:
         log.log_end_offset = log.recovery_point = _promised_end(log, recovery_point)
     else:
-        log.recovery = recovery.recover(log, recovery_point, now_ms, on_scanned)
+        log.recovery = recovery.recover(log, recovery_point, now_ms, on_scanned, swapped)
         log.recovery_point = min(recovery_point, log.log_end_offset)
     if not clean_shutdown:
         # What the process that died had not synced is not known to this one: the first flush covers it all.
@@ -48,17 +48,21 @@ def load(
     _drop_stray_snapshots(log)
 
 
-def _list_folder(log: Log) -> tuple[list[int], list[int]]:
-    """The base offsets and the snapshots' offsets, ascending; leftovers of deletions are removed."""
+def _list_folder(log: Log) -> tuple[list[int], list[int], list[int]]:
+    """The base offsets and the snapshots' offsets, ascending; and of which segments a compaction's swap was finished.
+
+    Leftovers of deletions are removed.
+    """
     disk, path = log.disk, log.path
     try:
         listed = disk.listdir(path)
     except FileNotFoundError:
         _make_folder(log)
-        return [], []
+        return [], [], []
     log.make_folder = None
+    swapped: list[int] = []
     if any(name.endswith(names.SWAP) for name in listed):
-        swap.complete(disk, path)
+        swapped = swap.complete(disk, path)
         listed = disk.listdir(path)
     bases: set[int] = set()
     snapshots: list[int] = []
@@ -78,7 +82,7 @@ def _list_folder(log: Log) -> tuple[list[int], list[int]]:
     for offset, name in indexes:
         if offset not in bases:
             disk.remove(f"{path}/{name}")
-    return sorted(bases), sorted(snapshots)
+    return sorted(bases), sorted(snapshots), swapped
 
 
 def _make_folder(log: Log) -> None:

@@ -7,8 +7,12 @@ from what was read.
 Behind the recovery point the first bytes that are not a good batch end the log: a power cut loses unsynced sectors in
 any order, and what was appended after a loss must not seem to follow what was appended before it. They are cut off with
 all that follows, later segments included; `Recovery` says whether good batches were among that. A segment that ends
-before the next one begins has lost its tail, too (the next one's name may reach the medium before this one's bytes)
-unless compaction may have taken it.
+before the next one begins has lost its tail, too: the next one's name may reach the medium before this one's bytes.
+Compaction is no excuse, since what is to be cleaned is flushed, and the recovery point in its file above it, before any
+record goes (`compaction.py`). Apache Kafka does not wait for that: in what it leaves after an unclean stop compacted
+segments may lie behind the recovery point. They are known by the cleaner's checkpoint, by a swap that was not finished,
+or by records that are missing within them, too; and since they were synced before they got their names, what is not at
+their end was not lost.
 
 Below the recovery point nothing is ever cut: what is bad or missing there has rotted, or somebody's hand was in it. It
 is noted (`damage.py`), and the log goes on behind it.
@@ -17,7 +21,7 @@ is noted (`damage.py`), and the log goes on behind it.
 from __future__ import annotations
 
 from bisect import bisect_right
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from typing import TYPE_CHECKING
 
 import attrs
@@ -53,8 +57,17 @@ def first_to_scan(bases: list[int], recovery_point: int) -> int:
     return max(bisect_right(bases, recovery_point) - 1, 0)
 
 
-def recover(log: Log, recovery_point: int, now_ms: int, on_scanned: Callable[[int], None]) -> Recovery:
-    """Brings a log whose segments are listed, and nothing else, to a state in which it can be used."""
+def recover(
+    log: Log,
+    recovery_point: int,
+    now_ms: int,
+    on_scanned: Callable[[int], None],
+    swapped: Collection[int] = (),
+) -> Recovery:
+    """Brings a log whose segments are listed, and nothing else, to a state in which it can be used.
+
+    `swapped` are the base offsets of those that a compaction was putting into their place.
+    """
     first = first_to_scan(log.bases, recovery_point)
     log.log_end_offset = log.bases[first]
     log.producers_or_none = replay.load_producers(log)
@@ -68,14 +81,15 @@ def recover(log: Log, recovery_point: int, now_ms: int, on_scanned: Callable[[in
             reason = f"{segment.path} begins at an offset that its forerunner has"
             deleted = len(log.segments) - number
             break
-        may_have_holes = log.config.compacts or segment.base_offset <= log.cleaned_offset
-        if number > first and segment.base_offset > log.log_end_offset and not may_have_holes:
-            reason = f"{log.path} has nothing of offsets {log.log_end_offset} to {segment.base_offset - 1}"
-            if log.log_end_offset >= recovery_point:
+        if number > first and segment.base_offset > log.log_end_offset and segment.base_offset > log.cleaned_offset:
+            forerunner = log.segments[number - 1]
+            if log.log_end_offset < recovery_point:
+                if not damage.may_have_holes(log, forerunner):
+                    damage.missing_end(forerunner, log.log_end_offset, segment.base_offset)
+            elif forerunner.base_offset not in swapped and not damage.has_holes(forerunner, recovery_point):
+                reason = f"{log.path} has nothing of offsets {log.log_end_offset} to {segment.base_offset - 1}"
                 deleted = len(log.segments) - number
                 break
-            if not damage.may_have_holes(log, log.segments[number - 1]):
-                damage.missing_end(log.segments[number - 1], log.log_end_offset, segment.base_offset)
         log.log_end_offset = segment.base_offset
         good, reason = _recover_segment(log, number, recovery_point, on_scanned)
         scanned += segment.size

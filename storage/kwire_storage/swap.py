@@ -112,12 +112,15 @@ def _remove(disk: Disk, path: str) -> None:
         disk.remove(path + suffix + names.CLEANED)
 
 
-def complete(disk: Disk, folder: str) -> None:
-    """At an opening, before the segments are listed. Doing it again, after a crash in the middle of it, is fine."""
+def complete(disk: Disk, folder: str) -> list[int]:
+    """At an opening, before the segments are listed. Doing it again, after a crash in the middle of it, is fine.
+
+    Returns the base offsets of the compacted segments that it gave their names.
+    """
     found = [it for name in disk.listdir(folder) if (it := names.parse_offset_name(name)) is not None]
     bases = sorted(offset for offset, suffix in found if suffix == names.LOG)
     end_of_commit = min((offset for offset, suffix in found if suffix.endswith(names.CLEANED)), default=None)
-    swapped = []
+    swapped: list[int] = []
     for base in sorted(offset for offset, suffix in found if suffix == names.LOG + names.SWAP):
         if end_of_commit is None or base < end_of_commit:
             swapped.append(base)
@@ -142,6 +145,7 @@ def complete(disk: Disk, folder: str) -> None:
     for offset, suffix in found:
         if suffix.endswith(names.SWAP) and suffix != names.LOG + names.SWAP:
             disk.remove(f"{folder}/{names.offset_name(offset, suffix)}")
+    return swapped
 
 
 def sync_file(disk: Disk, path: str) -> None:

@@ -41,7 +41,8 @@ def put(
 
 def steps(log: Log, *, now_ms: int = 0, map_bytes: int = ROOM) -> Compaction:
     """Plans and writes, and changes nothing yet."""
-    dirt = compaction.measure(log, log.log_end_offset, now_ms)
+    log.flush()
+    dirt = compaction.measure(log, compaction.cleanable_end(log, log.log_end_offset), now_ms)
     cleaning = Compaction.begin(log, dirt, now_ms=now_ms, map_bytes=map_bytes)
     for _ in cleaning.write():
         pass

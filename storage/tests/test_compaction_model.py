@@ -42,6 +42,8 @@ class History:
     undecided: dict[int, list[Row]] = attrs.field(factory=dict)
     sequences: dict[int, int] = attrs.field(factory=dict)
     most_cleaned: int = 0
+    recovery_point: int = 0
+    """In its file: moved only where a cleaning asks for it."""
     now_ms: int = 1000
 
     def __attrs_post_init__(self) -> None:
@@ -88,7 +90,9 @@ class History:
         return self.log.log_end_offset if unstable is None else unstable
 
     def clean(self, room: int) -> None:
+        self.log.flush()
         dirt = compaction.measure(self.log, self.last_stable_offset(), self.now_ms)
+        self.recovery_point = max(self.recovery_point, dirt.end_offset)
         cleaning = compaction.Compaction.begin(self.log, dirt, now_ms=self.now_ms, map_bytes=room * BYTES_OF_AN_ENTRY)
         for _ in cleaning.write():
             pass
@@ -108,8 +112,8 @@ class History:
             CONFIG,
             now_ms=self.now_ms,
             clean_shutdown=clean,
-            # From the start: what is known of producers has to come from what is left of the log.
-            recovery_point=0,
+            # As low as may be: what is known of producers has to come from what is left of the log.
+            recovery_point=self.recovery_point,
             cleaned_offset=log.cleaned_offset if self.random.random() < 0.8 else 0,
         )
 
@@ -245,7 +249,13 @@ def cut_off(history: History, moment: int, way: str) -> None:
     except PowerCutError:
         after = disk.crash() if way == "crash" else disk.kill()
         history.log = Log.open(
-            after, history.log.path, CONFIG, now_ms=history.now_ms, clean_shutdown=False, cleaned_offset=cleaned_offset
+            after,
+            history.log.path,
+            CONFIG,
+            now_ms=history.now_ms,
+            clean_shutdown=False,
+            recovery_point=history.recovery_point,
+            cleaned_offset=cleaned_offset,
         )
     finally:
         disk.before_operation = None

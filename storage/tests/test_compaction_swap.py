@@ -67,6 +67,7 @@ def test_a_damaged_segment_is_left_as_it_is(log: Log) -> None:
     data = bytearray(log.disk.read_bytes(path))
     data[70] ^= 1
     log.disk.write_bytes(path, bytes(data))
+    log.flush()
     cleaning = Compaction.begin(log, compaction.measure(log, 30, 0), now_ms=0, map_bytes=10**6)
     with pytest.raises(CorruptLogError, match=r"00000\.log at 0: CORRUPT_MESSAGE: the stored CRC"):
         list(cleaning.write())

@@ -154,7 +154,8 @@ class StorageTrace:
     def truncate(self, offset: int, key: Key = T) -> None:
         log = self.log(key)
         with self._noted(key, Truncated(self._now, offset)):
-            self._lower_recovery_point(key, offset)
+            # What a power cut leaves of a truncation would be taken for damage of what was synced.
+            self.folder.lower_checkpoints(key, offset)
             log.truncate_to(offset)
         # The sequences that were cut off come again.
         for producer_id in self.sequences:
@@ -163,15 +164,9 @@ class StorageTrace:
 
     def truncate_fully(self, offset: int, key: Key = T) -> None:
         with self._noted(key, Truncated(self._now, offset, fully=True)):
-            self._lower_recovery_point(key, 0)
+            self.folder.lower_checkpoints(key, 0)
             self.log(key).truncate_fully_and_start_at(offset)
         self.sequences.clear()
-
-    def _lower_recovery_point(self, key: Key, offset: int) -> None:
-        # What a power cut leaves of a truncation would be taken for damage of what was synced.
-        points = {known: log.recovery_point for known, log in self.folder.logs.items()}
-        points[key] = min(points[key], offset)
-        self.folder.write({names.RECOVERY_POINT_CHECKPOINT: points})
 
     def close(self) -> None:
         """The clean stop."""
