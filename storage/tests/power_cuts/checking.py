@@ -9,6 +9,7 @@ from kwire_storage.producers import ProducerEntry, ProducerStates
 from kwire_storage.scan import scan_headers
 from kwire_storage.txn_index import AbortedTxn
 
+from storage.tests.power_cuts import compacted
 from storage.tests.power_cuts.history import Batch, Known
 
 
@@ -22,7 +23,8 @@ def check_log(log: Log, known: Known, *, lost_power: bool) -> list[Batch]:
     assert end >= least, f"the log ends at {end}, and everything below {least} was promised"
     found = contents(log)
     timeline = timeline_of(found, start, end, known)
-    check_derived(log, timeline, found)
+    check_derived(log, timeline, found, known.cleaned_end)
+    compacted.check_cleaned(log, found)
     return timeline
 
 
@@ -46,19 +48,24 @@ def contents(log: Log) -> list[Batch]:
 
 
 def timeline_of(found: list[Batch], start: int, end: int, known: Known) -> list[Batch]:
-    """The beginning of a timeline that the log is. Fails if there is none."""
+    """The beginning of a timeline that the log is, or is what compaction left of. Fails if there is none."""
+    different = []
     for timeline in (*known.timelines, *known.may_return):
         if end == start or any(batch.end == end for batch in timeline):
             beginning = [batch for batch in timeline if batch.end <= end]
             if found == [batch for batch in beginning if batch.end > start]:
                 return beginning
+            if known.cleaned_end:
+                different.append(compacted.difference(found, beginning, start, known.cleaned_end))
+                if not different[-1]:
+                    return beginning
     sent = [[(batch.base, batch.end) for batch in timeline] for timeline in known.timelines]
     raise AssertionError(
-        f"the log has {[(batch.base, batch.end) for batch in found]} in {start}..{end}; sent was one of {sent}"
+        f"the log has {[(batch.base, batch.end) for batch in found]} in {start}..{end}; sent was one of {sent} {different}"
     )
 
 
-def check_derived(log: Log, timeline: list[Batch], found: list[Batch]) -> None:
+def check_derived(log: Log, timeline: list[Batch], found: list[Batch], cleaned_end: int) -> None:
     """Indexes, epochs, producers and aborted transactions are what the records say."""
     headers = [read_header(batch.data) for batch in found]
     _check_indexes(log)
@@ -67,6 +74,9 @@ def check_derived(log: Log, timeline: list[Batch], found: list[Batch]) -> None:
     told = [entry for segment in log.segments for entry in segment.aborted]
     assert len(set(told)) == len(told), f"aborted transactions are told twice: {told}"
     expected = [entry for entry in aborted if entry.last_offset >= log.log_start_offset]
+    if cleaned_end:
+        compacted.check_aborted([it for it in told if it.last_offset >= log.log_start_offset], expected, found, cleaned_end)
+        return
     assert [entry for entry in told if entry.last_offset >= log.log_start_offset] == expected, "aborted transactions"
 
 
@@ -77,7 +87,7 @@ def _check_indexes(log: Log) -> None:
         newest = -1
         for position, header in scan_headers(segment.file, 0, segment.size):
             last = header.last_offset - segment.base_offset
-            newest = max(newest, header.max_timestamp)
+            newest = max(newest, header.newest_record_ms)
             places[last], latest[last] = position, newest
         index, time_index = segment.index, segment.time_index
         for offset, position in zip(index.offsets, index.positions, strict=True):

@@ -62,6 +62,13 @@ class StartKept(Event):
 
 
 @attrs.define(eq=False)
+class Cleaned(Event):
+    """Records below `end_offset` may have been compacted away."""
+
+    end_offset: int
+
+
+@attrs.define(eq=False)
 class Created(Event):
     pass
 
@@ -89,6 +96,8 @@ class Known:
     durable_end: int = 0
     lowest_start: int = 0
     highest_start: int = 0
+    cleaned_end: int = 0
+    """Below it compaction may have taken records."""
     exists: bool = False
     durably_exists: bool = False
     may_be_gone: bool = False
@@ -141,6 +150,8 @@ def _take_in(known: Known, event: Event, *, answered: bool) -> None:
                 known.lowest_start = known.highest_start = event.offset
         case StartMoved():
             known.highest_start = max(known.highest_start, event.offset)
+        case Cleaned():
+            known.cleaned_end = max(known.cleaned_end, event.end_offset)
         case StartKept() if answered:
             known.lowest_start = max(known.lowest_start, event.offset)
         case Created():

@@ -7,15 +7,18 @@ from contextlib import contextmanager
 
 from kwire_protocol.control_records import build_end_transaction_batch
 from kwire_protocol.records import Record, build_batch, read_header
-from kwire_storage import names
+from kwire_storage import compaction
+from kwire_storage.compaction import Compaction
 from kwire_storage.config import LogConfig
 from kwire_storage.data_folder import DataFolder
 from kwire_storage.faulty_disk import FaultyDisk
 from kwire_storage.log import Log
 
+from storage.tests.compacting import exchange
 from storage.tests.power_cuts.checking import check_log, contents, producers_of
 from storage.tests.power_cuts.history import (
     Batch,
+    Cleaned,
     Created,
     Deleted,
     Event,
@@ -74,14 +77,25 @@ class StorageTrace:
             self.folder.remove(deleted)
 
     def send(
-        self, *counts: int, key: Key = T, producer_id: int = 1, size: int = 40, transactional: bool = False
+        self,
+        *counts: int,
+        key: Key = T,
+        producer_id: int = 1,
+        size: int | None = 40,
+        transactional: bool = False,
+        first: int = 0,
     ) -> None:
-        """A batch of so many records for each count."""
+        """A batch of so many records for each count, with keys from that number on; without a size they delete."""
         for count in counts:
             sequence = self.sequences.get(producer_id, 0)
             self.salt += 1
             records = [
-                Record(number, 1000 + self.salt * 10 + number, b"k%d" % number, bytes([self.salt % 256]) * size)
+                Record(
+                    number,
+                    1000 + self.salt * 10 + number,
+                    b"k%d" % (first + number),
+                    None if size is None else bytes([self.salt % 256]) * size,
+                )
                 for number in range(count)
             ]
             self._append(
@@ -167,6 +181,18 @@ class StorageTrace:
             self.folder.lower_checkpoints(key, 0)
             self.log(key).truncate_fully_and_start_at(offset)
         self.sequences.clear()
+
+    def clean(self, key: Key = T, *, now_ms: int = 0) -> None:
+        """Compaction, as the broker's cleaner goes about it."""
+        log = self.log(key)
+        with self._noted(key, Cleaned(self._now, log.active.base_offset)):
+            if log.recovery_point < log.active.base_offset:
+                self.flush(key)
+            dirt = compaction.measure(log, compaction.cleanable_end(log, log.log_end_offset), now_ms)
+            cleaning = Compaction.begin(log, dirt, now_ms=now_ms, map_bytes=1 << 20)
+            self.folder.write(self.folder.take_recovery_point(key, dirt.end_offset))
+            list(cleaning.write())
+            exchange(log, cleaning, now_ms=now_ms)
 
     def close(self) -> None:
         """The clean stop."""
@@ -264,6 +290,8 @@ class NextLife(StorageTrace):
         for key in keys:
             self.send(1, 3, key=key, producer_id=50, size=150)
             self.roll(key)
+            if self.config.compacts:
+                self.clean(key, now_ms=10_000)
             self.send(1, key=key, producer_id=50)
         self.close()
 

@@ -8,6 +8,9 @@ import attrs
 from kwire_storage.config import LogConfig
 
 from storage.tests.power_cuts.storage_trace import CONFIG, StorageTrace, T, U
+from storage.tests.power_cuts.sweep import Bounds
+
+COMPACTED = attrs.evolve(CONFIG, cleanup_policy="compact", delete_retention_ms=1000)
 
 STORAGE_TRACES: dict[str, tuple[Callable[[StorageTrace], None], LogConfig]] = {}
 
@@ -18,6 +21,11 @@ def _trace(config: LogConfig = CONFIG) -> Callable[[Callable[[StorageTrace], Non
         return steps
 
     return register
+
+
+def bounds_of(name: str) -> Bounds:
+    """A compaction changes many names: there are more states than time."""
+    return Bounds(states=12, states_again=2, lives=400) if STORAGE_TRACES[name][1].compacts else Bounds()
 
 
 def storage_trace(name: str) -> StorageTrace:
@@ -220,3 +228,130 @@ def create_and_delete(it: StorageTrace) -> None:
     it.send(2, key=U)
     it.delete(U)
     it.close()
+
+
+@_trace(COMPACTED)
+def compact(it: StorageTrace) -> None:
+    """Nothing was flushed before; then again, with what was deleted meanwhile."""
+    it.create()
+    it.send(2, 1, 3, 1, size=90)
+    it.send(2, first=2, size=90)
+    it.roll()
+    it.send(1, first=5)
+    it.clean()
+    it.send(2, size=None)
+    it.send(1, 3, size=90)
+    it.send(1, first=5, size=None)
+    it.checkpoint()
+    it.roll()
+    it.send(1)
+    it.clean(now_ms=100)
+    it.remove_deleted()
+    it.checkpoint()
+    it.send(1, 1)
+
+
+@_trace(COMPACTED)
+def compact_away_what_was_deleted(it: StorageTrace) -> None:
+    """Tombstones go, too, after their time; small segments become one."""
+    it.create()
+    it.send(3, 3, 3, size=90)
+    it.send(1, size=None)
+    it.flush()
+    it.roll()
+    it.clean()
+    it.send(1, first=1, size=None)
+    it.roll()
+    it.clean(now_ms=2000)
+    it.checkpoint()
+    it.send(1, first=7)
+    it.roll()
+    it.clean(now_ms=4000)
+    it.checkpoint()
+    it.send(1, first=1)
+
+
+@_trace(COMPACTED)
+def compact_transactions(it: StorageTrace) -> None:
+    """Committed, aborted, and decided by a marker that is beyond what is cleaned, and not flushed."""
+    it.create()
+    it.send(2, size=90)
+    it.send(1, 2, transactional=True, size=90)
+    it.send(1, producer_id=2, first=1, transactional=True, size=90)
+    it.end_transaction(commit=False)
+    it.end_transaction(commit=True, producer_id=2)
+    it.send(1, producer_id=3, first=1, transactional=True, size=90)
+    it.flush()
+    it.roll()
+    it.flush()
+    it.checkpoint()
+    it.end_transaction(commit=True, producer_id=3)
+    it.clean()
+    it.send(1, transactional=True, size=90)
+    it.roll()
+    it.end_transaction(commit=False)
+    it.clean(now_ms=2000)
+    it.checkpoint()
+    it.roll()
+    it.clean(now_ms=5000)
+    it.send(1)
+
+
+@_trace(COMPACTED)
+def compact_and_stop(it: StorageTrace) -> None:
+    it.create()
+    it.send(2, 2, 2, size=90)
+    it.roll()
+    it.clean()
+    it.close()
+    it.open()
+    it.send(2, 1, size=90)
+    it.roll()
+    it.clean(now_ms=100)
+    it.abandon()
+    it.open()
+    it.send(1, 2, size=90)
+    it.roll()
+    it.clean(now_ms=200)
+    it.close()
+
+
+@_trace(attrs.evolve(COMPACTED, cleanup_policy="compact,delete", retention_bytes=900))
+def compact_and_delete(it: StorageTrace) -> None:
+    it.create()
+    for number in range(7):
+        it.send(2, size=90, first=number % 3, producer_id=number // 3)
+        if number == 3:
+            it.clean()
+    it.apply_retention()
+    it.roll()
+    it.clean(now_ms=100)
+    it.delete_records(it.log().bases[1] + 1)
+    it.apply_retention()
+    it.checkpoint()
+    it.send(2, 2, size=90)
+    it.roll()
+    it.clean(now_ms=200)
+    it.apply_retention()
+    it.send(1)
+
+
+@_trace(COMPACTED)
+def compact_and_truncate(it: StorageTrace) -> None:
+    """Above what was cleaned, since no follower has to go back behind the high watermark."""
+    it.create()
+    it.send(2, 2, 2, size=90)
+    it.roll()
+    it.send(2, size=90)
+    it.clean()
+    it.send(2, 2, size=90)
+    it.flush()
+    it.checkpoint()
+    it.leader_epoch = 2
+    it.truncate(8)
+    it.send(2, 1, first=1, size=90)
+    it.roll()
+    it.send(1, 1)
+    it.clean(now_ms=2000)
+    it.checkpoint()
+    it.send(1)

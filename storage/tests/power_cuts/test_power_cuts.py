@@ -7,13 +7,13 @@ from kwire_storage.faulty_disk import FaultyDisk
 from kwire_storage.names import RECOVERY_POINT_CHECKPOINT
 
 from storage.tests.power_cuts.storage_trace import open_folder
-from storage.tests.power_cuts.storage_traces import STORAGE_TRACES, storage_trace
-from storage.tests.power_cuts.sweep import Bounds, sweep
+from storage.tests.power_cuts.storage_traces import STORAGE_TRACES, bounds_of, storage_trace
+from storage.tests.power_cuts.sweep import sweep
 
 
 @pytest.mark.parametrize("name", STORAGE_TRACES)
 def test_whatever_a_crash_leaves_holds(name: str) -> None:
-    sweep(storage_trace(name), Bounds())
+    sweep(storage_trace(name), bounds_of(name))
 
 
 def test_a_recovery_point_beyond_the_end_of_a_log_does_not_stay_in_its_file() -> None:
