@@ -162,6 +162,8 @@ def refuse(segment: Segment, offset: int) -> None:
 
 def check_end(log: Log, segment: Segment, end_offset: int) -> None:
     """Raises CorruptRangeError when the segment's last records are missing: compaction did not take them."""
+    if segment.damage:
+        examine(log, segment)  # found when its indexes were made anew, without knowing where it ends
     known = holding(segment.damage, end_offset - 1)
     if known is None and (segment is log.active or not may_have_holes(log, segment)):
         known = missing_end(segment, segment.last_offset_in_file() + 1, end_offset)
@@ -202,11 +204,12 @@ def headers(log: Log, segment: Segment, offset: int) -> Iterator[tuple[int, Batc
 
     Raises CorruptLogError when even the rest cannot be read.
     """
-    relative = offset - segment.base_offset
-    position = segment.index.position_before(relative) if relative > 0 else 0
+    position = -1
     last = -1
     while True:
         try:
+            if position < 0:
+                position = segment.position_before(offset) if offset > segment.base_offset else 0
             for at, header in segment.headers(position):
                 if at > last and header.last_offset >= offset:
                     last = at

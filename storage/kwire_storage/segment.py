@@ -244,8 +244,9 @@ class Segment(SegmentFiles):
         if position is not None:
             return position, offset
         if self.damage and (corrupt := damage.holding(self.damage, offset)) is not None:
-            raise corrupt.error()
-        start = self.index.position_before(offset - self.base_offset)
+            # Found when the indexes were made anew, without knowing where the segment ends: then it is looked again.
+            raise corrupt.error() if self.is_examined else CorruptLogError(str(corrupt))
+        start = self.position_before(offset)
         places = self._places(start, self.size)
         for position, base, last, _ in places:
             if last >= offset:
@@ -258,6 +259,14 @@ class Segment(SegmentFiles):
                     self._remember(base, position)
                 return position, base
         return None
+
+    def position_before(self, offset: int) -> int:
+        """Where to begin looking for the offset. Raises CorruptLogError where the index leads out of the file."""
+        start = self.index.position_before(offset - self.base_offset)
+        if start and start >= self.size:
+            # To find nothing there would look as if the segment ended below the offset.
+            raise CorruptLogError(f"{self.path}: the index has {start}, which is not in the file")
+        return start
 
     def _remember(self, base_offset: int, position: int) -> None:
         if len(self._read_ends) >= _READ_ENDS:

@@ -60,22 +60,23 @@ def timeline_of(found: list[Batch], start: int, end: int, known: Known) -> list[
                 if not different[-1]:
                     return beginning
     sent = [[(batch.base, batch.end) for batch in timeline] for timeline in known.timelines]
-    raise AssertionError(
-        f"the log has {[(batch.base, batch.end) for batch in found]} in {start}..{end}; sent was one of {sent} {different}"
-    )
+    there = [(batch.base, batch.end) for batch in found]
+    raise AssertionError(f"the log has {there} in {start}..{end}; sent was one of {sent} {different}")
 
 
 def check_derived(log: Log, timeline: list[Batch], found: list[Batch], cleaned_end: int) -> None:
     """Indexes, epochs, producers and aborted transactions are what the records say."""
     headers = [read_header(batch.data) for batch in found]
     _check_indexes(log)
-    _check_epochs(log, headers)
-    aborted = _check_producers(log, timeline, headers)
+    check_epochs(log, headers)
+    aborted = check_producers(log, timeline, headers)
     told = [entry for segment in log.segments for entry in segment.aborted]
     assert len(set(told)) == len(told), f"aborted transactions are told twice: {told}"
     expected = [entry for entry in aborted if entry.last_offset >= log.log_start_offset]
     if cleaned_end:
-        compacted.check_aborted([it for it in told if it.last_offset >= log.log_start_offset], expected, found, cleaned_end)
+        compacted.check_aborted(
+            [it for it in told if it.last_offset >= log.log_start_offset], expected, found, cleaned_end
+        )
         return
     assert [entry for entry in told if entry.last_offset >= log.log_start_offset] == expected, "aborted transactions"
 
@@ -101,7 +102,7 @@ def _check_indexes(log: Log) -> None:
         assert segment.largest_timestamp == newest, f"{segment.path}: largest timestamp {segment.largest_timestamp}"
 
 
-def _check_epochs(log: Log, headers: list[BatchHeader]) -> None:
+def check_epochs(log: Log, headers: list[BatchHeader]) -> None:
     entries = log.leader_epochs.entries
     assert entries == sorted(set(entries)), f"leader epochs {entries}"
     assert all(start <= log.log_end_offset for _, start in entries), f"{entries} beyond the log"
@@ -112,7 +113,7 @@ def _check_epochs(log: Log, headers: list[BatchHeader]) -> None:
     assert entries or not headers, "no leader epochs"
 
 
-def _check_producers(log: Log, timeline: list[Batch], headers: list[BatchHeader]) -> list[AbortedTxn]:
+def check_producers(log: Log, timeline: list[Batch], headers: list[BatchHeader]) -> list[AbortedTxn]:
     """Producers are the fold over the timeline; returns the aborted transactions in it."""
     expected = ProducerStates()
     aborted = []
