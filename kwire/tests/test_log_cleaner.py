@@ -197,7 +197,9 @@ def test_a_sync_that_fails_while_files_are_exchanged_takes_no_more_appends_and_l
         def refuse(operation: str, path: str) -> None:
             nonlocal syncs
             syncs += operation == "sync_dir" and path == "table-0"
-            if syncs == 5:  # a flush, what was there, what was written, what is about to happen, and now what has happened
+            if (
+                syncs == 5
+            ):  # a flush, what was there, what was written, what is about to happen, and now what has happened
                 raise OSError(errno.EIO, os.strerror(errno.EIO), path)
 
         scene.disk.before_operation = refuse

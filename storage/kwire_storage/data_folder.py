@@ -314,7 +314,7 @@ class DataFolder:
         return {} if self.failed is not None else self._checkpoints.take_recovery_point(key, self.logs[key], least)
 
     def lower_checkpoints(self, key: TopicPartition, offset: int) -> None:
-        """Before a truncation to where a batch begins, durably: what comes above it is neither flushed nor compacted."""
+        """Before a truncation to a batch's beginning, durably: what comes there is neither flushed nor compacted."""
         self._checkpoints.lower_cleaned(key, offset)
         self._checkpoints.lower_recovery_point(key, offset)
 

@@ -12,9 +12,10 @@ from kwire_storage.errors import CorruptLogError
 from kwire_storage.faulty_disk import FaultyDisk
 from kwire_storage.files import RealDisk
 from kwire_storage.log import Log
+from kwire_storage.memory_disk import MemoryDisk
 
 from storage.tests.compacting import COMPACTED, all_records, compact, exchange, pairs, put, steps, table
-from storage.tests.logs import open_log, read_all
+from storage.tests.logs import append, open_log, read_all
 
 
 @pytest.fixture
@@ -245,3 +246,30 @@ def test_holes_are_no_loss_to_a_recovery_when_the_topic_is_no_longer_compacted(l
     )
     assert pairs(again) == expected
     assert again.cleaned_offset == 80
+
+
+@pytest.mark.parametrize("known_by", ["the recovery point", "the cleaner's checkpoint", "holes within", "nothing"])
+def test_what_compaction_took_from_the_end_of_a_segment_is_no_loss(known_by: str) -> None:
+    log = open_log(MemoryDisk(), attrs.evolve(COMPACTED, segment_bytes=500))
+    for _ in range(10):
+        append(log, 2, size=20)
+    second, count = log.bases[1], len(log.segments)
+    segment = log.segments[0]
+    places = [position for position, _ in segment.headers(0)]
+    data = segment.file.read(0, places[-1])
+    if known_by == "holes within":
+        data = data[: places[1]] + data[places[2] :]
+    log.close()
+    log.disk.write_bytes(f"{segment.path}.log", data)
+    log = Log.open(
+        log.disk,
+        log.path,
+        log.config,
+        now_ms=0,
+        clean_shutdown=False,
+        recovery_point=second if known_by == "the recovery point" else 0,
+        cleaned_offset=second if known_by == "the cleaner's checkpoint" else 0,
+    )
+    assert log.recovery is not None
+    assert log.recovery.deleted_segments == (count - 1 if known_by == "nothing" else 0)
+    assert (log.log_end_offset == 20, second in [base for base, _ in read_all(log)]) == (known_by != "nothing",) * 2

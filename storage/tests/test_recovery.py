@@ -306,33 +306,6 @@ def test_a_segment_that_ends_before_the_next_begins_has_lost_its_tail_whatever_t
     assert log.recovery.deleted_segments == 1
 
 
-@pytest.mark.parametrize("known_by", ["the recovery point", "the cleaner's checkpoint", "holes within", "nothing"])
-def test_what_compaction_took_from_the_end_of_a_segment_is_no_loss(known_by: str) -> None:
-    log = filled(MemoryDisk())
-    log.config = attrs.evolve(log.config, cleanup_policy="compact")
-    first, second = log.bases[:2]
-    segment = log.segments[0]
-    places = [position for position, _ in segment.headers(0)]
-    data = segment.file.read(0, places[-1])
-    if known_by == "holes within":
-        data = data[: places[1]] + data[places[2] :]
-    log.close()
-    log.disk.write_bytes(f"{segment.path}.log", data)
-    log = Log.open(
-        log.disk,
-        log.path,
-        log.config,
-        now_ms=0,
-        clean_shutdown=False,
-        recovery_point=second if known_by == "the recovery point" else 0,
-        cleaned_offset=second if known_by == "the cleaner's checkpoint" else 0,
-    )
-    assert log.recovery is not None
-    assert log.recovery.deleted_segments == (2 if known_by == "nothing" else 0)
-    assert (log.log_end_offset == 20, second in bases(read_all(log))) == (known_by != "nothing",) * 2
-    assert first == 0
-
-
 def test_a_snapshot_of_a_lost_future_is_not_believed_later() -> None:
     log = filled(MemoryDisk())
     log.close()

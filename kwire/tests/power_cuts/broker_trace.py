@@ -7,6 +7,7 @@ from contextlib import contextmanager
 from typing import Any, TypeVar
 
 import attrs
+import trio
 from kwire_protocol.errors import ErrorCode
 from kwire_protocol.kafka_error import KafkaError
 from kwire_protocol.messages.create_topics import CreatableTopic, CreatableTopicConfig, CreateTopicsRequest
@@ -25,11 +26,12 @@ from kwire.broker import Broker
 from kwire.config import ServerConfig
 from kwire.context import Context
 from kwire.groups.records import OffsetChange, read_record
+from kwire.log_cleaner import LogCleaner
 from kwire.metadata.topic_names import CONSUMER_OFFSETS
 from kwire.partition import Partition
 from kwire.tests.metadata.harness import FakeClock
 from storage.tests.power_cuts.checking import check_log, contents
-from storage.tests.power_cuts.history import Batch, Flushed, Found, PartitionHistory, Sent, StartMoved
+from storage.tests.power_cuts.history import Batch, Cleaned, Flushed, Found, PartitionHistory, Sent, StartMoved
 from storage.tests.power_cuts.sweep import Moment
 
 T = TypeVar("T")
@@ -107,7 +109,10 @@ class BrokerTrace:
             self.salt += 1
             key = partition.topic_id, producer_id
             sequence = self.sequences.get(key, 0)
-            records = [Record(number, 1000 + self.salt, None, bytes([self.salt % 256]) * 50) for number in range(count)]
+            records = [
+                Record(number, 1000 + self.salt, b"%d" % number, bytes([self.salt % 256]) * 50)
+                for number in range(count)
+            ]
             batch = memoryview(
                 bytearray(build_batch(records, producer_id=producer_id, producer_epoch=0, base_sequence=sequence))
             )
@@ -151,6 +156,13 @@ class BrokerTrace:
     def checkpoint(self) -> None:
         for folder, checkpoints in self.broker.take_checkpoints():
             folder.write(checkpoints)
+
+    def clean(self) -> None:
+        """The cleaner has its turn, with its threads; they take turns with the loop, so that the order is the same."""
+        for it in self.broker.partitions:
+            if it.rules.compacted:
+                self._history(key_of(it)).events.append(Cleaned(self._now, it.log.active.base_offset))
+        trio.run(LogCleaner(self.broker).clean_all)
 
     def remove_deleted(self) -> None:
         folder = self.broker.folders.metadata

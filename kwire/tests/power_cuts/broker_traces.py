@@ -18,7 +18,6 @@ def produce_and_commit(it: BrokerTrace) -> None:
     it.produce("t", 3)
     it.commit("g", "t", 7)
     it.roll("t")
-    it.flush("__consumer_offsets")  # A compacted log may have gaps: nobody sees that a sealed segment lost its tail.
     it.roll("__consumer_offsets")
     it.checkpoint()
     it.produce("t", 1)
@@ -66,6 +65,24 @@ def flush_each_append(it: BrokerTrace) -> None:
     it.produce("t", 2, flushed=True)
 
 
+def compact(it: BrokerTrace) -> None:
+    """A topic, and the group offsets, whose tails were not flushed."""
+    it.create_topic("t", {"cleanup.policy": "compact"})
+    it.produce("t", 2, 1, 2)
+    it.commit("g", "t", 2)
+    it.commit("g", "t", 4)
+    it.roll("t")
+    it.roll("__consumer_offsets")
+    it.clean()
+    it.produce("t", 1)
+    it.commit("g", "t", 5)
+    it.roll("t")
+    it.clean()
+    it.checkpoint()
+    it.remove_deleted()
+    it.produce("t", 2)
+
+
 def stop_and_start(it: BrokerTrace) -> None:
     it.create_topic("t")
     it.produce("t", 2, 2)
@@ -81,7 +98,7 @@ def stop_and_start(it: BrokerTrace) -> None:
 
 BROKER_TRACES: dict[str, Callable[[BrokerTrace], None]] = {
     f"broker: {steps.__name__.replace('_', ' ')}": steps
-    for steps in (produce_and_commit, topics_come_and_go, flush_each_append, stop_and_start)
+    for steps in (produce_and_commit, topics_come_and_go, flush_each_append, compact, stop_and_start)
 }
 
 

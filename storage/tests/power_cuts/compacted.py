@@ -40,7 +40,10 @@ def difference(found: list[Batch], sent: list[Batch], start: int, cleaned_end: i
 def check_cleaned(log: Log, found: list[Batch]) -> None:
     """What the log takes for clean is: it has each key once."""
     keys = [
-        row[2] for batch in found for row in rows(batch) if not read_header(batch.data).is_control
+        row[2]
+        for batch in found
+        for row in rows(batch)
+        if not read_header(batch.data).is_control
         if row[0] < log.cleaned_offset
     ]
     assert len(set(keys)) == len(keys), f"below {log.cleaned_offset}, which is said to be clean, are the keys {keys}"

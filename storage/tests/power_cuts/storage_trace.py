@@ -126,8 +126,11 @@ class StorageTrace:
         sent = Sent(self._now, Batch(base, base + header.last_offset_delta + 1, b""))
         events = self._history(key).events
         events.append(sent)
-        log.append(memoryview(buffer), header, leader_epoch=self.leader_epoch, now_ms=0)
-        sent.batch = sent.batch._replace(data=bytes(buffer))
+        try:
+            log.append(memoryview(buffer), header, leader_epoch=self.leader_epoch, now_ms=0)
+        finally:
+            # One that is refused may be there whole all the same.
+            sent.batch = sent.batch._replace(data=bytes(buffer))
         sent.answered = self._now
 
     def flush(self, key: Key = T) -> None:

@@ -11,7 +11,7 @@ from storage.tests.power_cuts.rotting import examine_rotten
 from storage.tests.power_cuts.storage_traces import STORAGE_TRACES, storage_trace
 from storage.tests.power_cuts.sweep import SEED, TALLY, journal_of, states
 
-CUTS = 40
+CUTS = 20
 """At each moment; something else rots in each."""
 
 

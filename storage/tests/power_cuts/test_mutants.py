@@ -221,27 +221,6 @@ MUTANTS = [
         "pass",
     ),
     Mutant(
-        "segments that became part of another stay beside it",
-        "compact",
-        "kwire_storage.swap:replace",
-        "for segment in segments:",
-        "for segment in segments[:1]:",
-    ),
-    Mutant(
-        "a start that finishes a swap keeps old segments",
-        "compact away what was deleted",
-        "kwire_storage.swap:complete",
-        "if base < it < end_offset",
-        "if False",
-    ),
-    Mutant(
-        "a start finishes a swap that was not decided",
-        "compact",
-        "kwire_storage.swap:complete",
-        "end_of_commit is None or base < end_of_commit",
-        "True",
-    ),
-    Mutant(
         "the cleaner's checkpoint is written before the swap",
         "compact",
         "kwire_storage.offset_checkpoints:OffsetCheckpoints.take_recovery_point",
@@ -268,13 +247,6 @@ MUTANTS = [
         "kwire_storage.recovery:recover",
         "elif forerunner",
         "elif not log.config.compacts and forerunner",
-    ),
-    Mutant(
-        "a tombstone goes before what it deletes",
-        "compact away what was deleted",
-        "kwire_storage.cleaning:Cleaning._keeps",
-        "or record.offset >= self.first_dirty_offset",
-        "",
     ),
 ]
 
