@@ -11,7 +11,7 @@ from enum import Enum
 
 import attrs
 import pytest
-from hypothesis import HealthCheck, given, settings
+from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
 from kwire_protocol.records import InvalidBatch, check_batch, read_header
 from kwire_storage import names
@@ -161,9 +161,9 @@ def only_offset_or_epoch(spoilt: Spoilt, batch: Batch) -> bool:
     return all(at < OFFSET_BYTES or at in EPOCH_BYTES for at in touched)
 
 
-def check(log: Log, spoilt: Spoilt, *, checked_from: int) -> None:
-    """`checked_from`: offsets from there on were looked at by a recovery."""
-    end = log.log_end_offset
+def check(log: Log, spoilt: Spoilt, *, checked_from: int, old_end: int | None = None) -> None:
+    """`checked_from`: offsets from there on were looked at by a recovery. `old_end`: what is new begins there."""
+    end = log.log_end_offset if old_end is None else old_end
     touched = [batch for batch in CLOSED.batches if spoilt.touches(batch)]
     offset_is_wrong = (
         any(spoilt.first < batch.position + OFFSET_BYTES for batch in touched) and spoilt.kind is Kind.FLIP
@@ -225,6 +225,9 @@ def test_after_a_clean_stop(damage: tuple[str, int, int, Kind], order: bool, max
 
 
 @bounded
+# What is new has offsets of what was cut; and a recovery begins where a segment does.
+@example(damage=(PATHS[0], 2563, 1, Kind.FLIP), recovery_point=0, max_files=1)
+@example(damage=(PATHS[2], 17, 1, Kind.FLIP), recovery_point=157, max_files=1)
 @given(damage=damages, recovery_point=st.integers(0, CLOSED.end + 1), max_files=st.integers(1, 4))
 def test_after_a_crash(damage: tuple[str, int, int, Kind], recovery_point: int, max_files: int) -> None:
     disk = CLOSED.disk.kill()
@@ -237,7 +240,7 @@ def test_after_a_crash(damage: tuple[str, int, int, Kind], recovery_point: int, 
         assert log.log_end_offset >= recovery_point
         assert log.log_end_offset <= first_touched or spoilt.kind in (Kind.FLIP, Kind.CUT)
     assert log.log_end_offset >= min(first_touched, CLOSED.end)
-    scanned = max((base for base in log.bases if base < recovery_point), default=0)
+    scanned = max((base for base in log.bases if base <= recovery_point), default=0)
     check(log, spoilt, checked_from=scanned)
     use(log)
     go_on(log, spoilt)
@@ -253,4 +256,4 @@ def go_on(log: Log, spoilt: Spoilt) -> None:
         assert read_header(data).base_offset == end
     log.close()
     log = open_log(log.disk, CONFIG)
-    check(log, spoilt, checked_from=log.log_end_offset)
+    check(log, spoilt, checked_from=log.log_end_offset, old_end=end)
