@@ -233,7 +233,7 @@ class Broker:
             return
         closed = self.partitions.take_offline(folder, error)
         self.moves.forget_folder(folder)
-        self.groups.forget_partitions(it.index for it in closed if it.topic == CONSUMER_OFFSETS)
+        self.groups.runtime.forget_partitions(it.index for it in closed if it.topic == CONSUMER_OFFSETS)
         if folder is self.folders.metadata:
             self._end(f"the log folder {folder.path}, which has the metadata log, is out of service: {error}")
         elif not self.folders.online:

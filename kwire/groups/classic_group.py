@@ -23,9 +23,9 @@ from kwire_protocol.errors import ErrorCode
 from kwire_protocol.kafka_error import KafkaError, quoted
 from kwire_protocol.messages.join_group import JoinGroupResponseMember
 
-from kwire.groups.effects import Token
+from kwire.coordinators.effects import Token
+from kwire.coordinators.timers import Timer
 from kwire.groups.subscription import CONSUMER_PROTOCOL_TYPE, subscribed_topics
-from kwire.groups.timers import Timer
 
 Protocols = dict[str, bytes]
 """Protocol name -> the member's metadata for it, in the member's order of preference."""

@@ -16,9 +16,9 @@ from kwire_protocol.kafka_error import KafkaError
 from kwire_protocol.messages.join_group import JoinGroupRequest, JoinGroupResponse
 from kwire_protocol.messages.sync_group import SyncGroupResponse
 
+from kwire.coordinators.effects import Token, Turn, response_error
 from kwire.groups.classic_group import ClassicGroup, GroupState, Member, Protocols
 from kwire.groups.config import GroupConfig
-from kwire.groups.effects import Token, Turn, response_error
 from kwire.groups.rebalance import NO_MEMBER_ID, Rebalancing
 from kwire.groups.records import empty_generation_record, generation_record
 

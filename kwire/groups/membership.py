@@ -16,8 +16,8 @@ from kwire_protocol.messages.leave_group import (
 )
 from kwire_protocol.messages.sync_group import SyncGroupRequest, SyncGroupResponse
 
+from kwire.coordinators.effects import Token, Turn, response_error
 from kwire.groups.classic_group import ClassicGroup, GroupState, Member
-from kwire.groups.effects import Token, Turn, response_error
 from kwire.groups.rebalance import NO_MEMBER_ID, Rebalancing
 from kwire.groups.records import generation_record
 

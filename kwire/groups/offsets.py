@@ -38,9 +38,9 @@ from kwire_protocol.messages.offset_fetch import (
 )
 from kwire_protocol.wire import NULL_UUID, Uuid
 
+from kwire.coordinators.effects import Token, Turn
 from kwire.groups.classic_group import ClassicGroup, GroupState
 from kwire.groups.config import GroupConfig
-from kwire.groups.effects import Token, Turn
 from kwire.groups.rebalance import Rebalancing
 from kwire.groups.records import NO_EXPIRY, CommittedOffset, OffsetChange
 

@@ -22,11 +22,11 @@ from kwire_protocol.errors import ErrorCode
 from kwire_protocol.messages.join_group import JoinGroupResponse
 from kwire_protocol.messages.sync_group import SyncGroupResponse
 
+from kwire.coordinators.effects import Turn
+from kwire.coordinators.timers import Timer, Timers
 from kwire.groups.classic_group import ClassicGroup, GroupState, Member
 from kwire.groups.config import GroupConfig
-from kwire.groups.effects import Turn
 from kwire.groups.records import empty_generation_record
-from kwire.groups.timers import Timer, Timers
 
 log = logging.getLogger(__name__)
 

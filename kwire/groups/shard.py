@@ -32,15 +32,15 @@ from kwire_protocol.messages.offset_fetch import OffsetFetchRequestGroup, Offset
 from kwire_protocol.messages.sync_group import SyncGroupRequest, SyncGroupResponse
 from kwire_protocol.wire import Uuid
 
+from kwire.coordinators.effects import Effect, Token, Turn
+from kwire.coordinators.timers import Timer, Timers
 from kwire.groups.classic_group import ClassicGroup, GroupState
 from kwire.groups.config import GroupConfig
-from kwire.groups.effects import Effect, Token, Turn
 from kwire.groups.joining import Join, Joining, MemberContext
 from kwire.groups.membership import Membership
 from kwire.groups.offsets import Offsets
 from kwire.groups.rebalance import Rebalancing
 from kwire.groups.records import Change, GroupChange, OffsetChange, load_group, read_record
-from kwire.groups.timers import Timer, Timers
 
 log = logging.getLogger(__name__)
 

@@ -45,7 +45,7 @@ def handle(broker: Broker, request: FindCoordinatorRequest, context: Context) ->
 def _find(broker: Broker, context: Context, key_type: int, key: str) -> Coordinator:
     try:
         if key_type == GROUP:
-            node_id = broker.groups.coordinator_of(key)
+            node_id = broker.groups.runtime.coordinator_of(key)
         elif key_type == TRANSACTION:
             raise KafkaError(ErrorCode.UNSUPPORTED_VERSION, "this broker does not serve transactions")
         else:

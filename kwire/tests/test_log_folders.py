@@ -20,7 +20,7 @@ from kwire_storage.faulty_disk import FaultyDisk
 from kwire.broker import Broker
 from kwire.clock import SystemClock
 from kwire.config import load_config
-from kwire.groups.service import java_hash
+from kwire.coordinators.runtime import java_hash
 from kwire.testing import Broker as BrokerInThread
 from kwire.tests.folder_scene import (
     EIO,
@@ -278,17 +278,17 @@ def groups_by_folder(count: int) -> dict[str, str]:
 def test_groups_whose_partition_is_out_of_service_have_no_coordinator() -> None:
     disks = new_disks()
     broker = open_broker(disks, "offsets.topic.num.partitions=4")
-    broker.groups._topic.ensure()
+    broker.groups.runtime.topic.ensure()
     groups = groups_by_folder(4)
-    assert broker.groups.coordinator_of(groups["/b"]) == 1
-    broker.groups._find(groups["/b"])
+    assert broker.groups.runtime.coordinator_of(groups["/b"]) == 1
+    broker.groups.runtime.find(groups["/b"])
 
     def check(running: Broker) -> None:
         service = running.groups
-        assert service.coordinator_of(groups["/a"]) == 1
+        assert service.runtime.coordinator_of(groups["/a"]) == 1
         beat = HeartbeatRequest(groups["/b"], 1, "member")
         assert refusal(lambda: service.heartbeat(beat)) == ErrorCode.NOT_COORDINATOR
-        assert refusal(lambda: service.coordinator_of(groups["/b"])) == ErrorCode.COORDINATOR_NOT_AVAILABLE
+        assert refusal(lambda: service.runtime.coordinator_of(groups["/b"])) == ErrorCode.COORDINATOR_NOT_AVAILABLE
 
     broker.take_offline(broker.folders.folders[1], EIO)
     check(broker)

@@ -105,7 +105,7 @@ def with_broker(
         broker = Broker.open(config, store, TrioClock())
         try:
             async with trio.open_nursery() as nursery:
-                nursery.start_soon(broker.groups.run)
+                nursery.start_soon(broker.groups.runtime.run)
                 await trio.testing.wait_all_tasks_blocked()
                 await scenario(InTrio(broker))
                 nursery.cancel_scope.cancel()

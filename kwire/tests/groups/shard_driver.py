@@ -32,8 +32,8 @@ from kwire_protocol.messages.sync_group import (
 )
 from kwire_protocol.wire import NULL_UUID, Uuid, Writer
 
+from kwire.coordinators.effects import Append, Effect, Record, Reply
 from kwire.groups.config import GroupConfig
-from kwire.groups.effects import Append, Effect, Record, Reply
 from kwire.groups.joining import MemberContext
 from kwire.groups.records import GroupChange, read_record
 from kwire.groups.shard import GroupShard

@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 from kwire_protocol.errors import ErrorCode
 
+from kwire.coordinators.effects import Append
 from kwire.groups.config import GroupConfig
-from kwire.groups.effects import Append
 from kwire.tests.groups.shard_driver import GROUP, ShardDriver, subscription
 
 

@@ -19,7 +19,7 @@ from kwire_protocol.messages.offset_commit import (
 from kwire_protocol.messages.offset_fetch import OffsetFetchRequest, OffsetFetchRequestTopic
 from kwire_protocol.messages.sync_group import SyncGroupRequest, SyncGroupRequestAssignment
 
-from kwire.groups.service import java_hash
+from kwire.coordinators.runtime import java_hash
 from kwire.tests.groups.broker_in_trio import InTrio, with_broker
 
 FIVE_SECONDS = 5.0
@@ -177,7 +177,7 @@ def test_a_record_that_cannot_be_read_is_passed_over() -> None:
     async def before(kwire: InTrio) -> None:
         kwire.create_topic("t")
         await kwire.call(commit(7), 9)
-        topic = kwire.broker.groups._topic
+        topic = kwire.broker.groups.runtime.topic
         for index in range(topic.partition_count):
             topic.append(index, [(b"\0", b"\0"), (b"\0\2\0\1g", b"\0\x7f"), (b"\0\x63", b"")])
 

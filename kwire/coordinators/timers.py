@@ -15,7 +15,7 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from kwire.groups.effects import Turn
+    from kwire.coordinators.effects import Turn
 
 OnExpiry = Callable[["Turn"], None]
 

@@ -22,17 +22,23 @@ Token: TypeAlias = object
 """Stands for one request that waits for its response; the machine only hands it back."""
 
 Record: TypeAlias = tuple[bytes, bytes | None]
-"""Key and value of one record of `__consumer_offsets`; no value is a tombstone."""
+"""Key and value of one record of the internal topic; no value is a tombstone."""
+
+
+class Effect:
+    """What a machine asks for. Those of one coordinator alone are beside its machine."""
+
+    __slots__ = ()
 
 
 @attrs.define(eq=False)
-class Reply:
+class Reply(Effect):
     token: Token
     response: object
 
 
 @attrs.define(eq=False)
-class Append:
+class Append(Effect):
     """`done` is called once, with NONE or with the error that kept the records from being appended."""
 
     records: list[Record]
@@ -42,9 +48,6 @@ class Append:
         turn = Turn(now_ms)
         self.then(turn, error)
         return turn.effects
-
-
-Effect: TypeAlias = Reply | Append
 
 
 @attrs.define(eq=False)

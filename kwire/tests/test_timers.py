@@ -3,7 +3,7 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from kwire.groups.timers import Timer, Timers
+from kwire.coordinators.timers import Timer, Timers
 
 
 def due(timers: Timers, now_ms: int) -> list[Timer]:
