@@ -1,18 +1,21 @@
 """A topic that the broker writes for itself (`__consumer_offsets`) as keyed records: append, and replay at start.
 
 The bytes are ordinary record batches in an ordinary partition, so that consumers and Kafka's dump tool can read them.
-The topic is created by the first append or `ensure`.
+What is appended for a producer is part of its transaction: it counts once the marker says so, and a replay tells of
+both in their order. The topic is created by the first append or `ensure`.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 import attrs
 from kwire_protocol.errors import ErrorCode
 from kwire_protocol.kafka_error import KafkaError
-from kwire_protocol.records import Record, build_batch, iter_records, read_header
+from kwire_protocol.records import NO_PRODUCER_ID, InvalidBatch, Record, build_batch, iter_records, read_header
+from kwire_storage.errors import CorruptLogError
+from kwire_storage.markers import decode_marker
 
 from kwire.clock import Clock
 from kwire.produce_validation import MAX_DECOMPRESSED_BATCH_BYTES
@@ -23,6 +26,25 @@ if TYPE_CHECKING:
 
 KeyedRecord = tuple[bytes, bytes | None]
 """Key and value; a value of None is a tombstone."""
+
+Producer = tuple[int, int]
+"""Producer id and epoch."""
+
+
+class LoggedRecord(NamedTuple):
+    """One data record; `producer_id` is -1 unless it belongs to a transaction."""
+
+    offset: int
+    key: bytes
+    value: bytes | None
+    producer_id: int
+
+
+class EndedTransaction(NamedTuple):
+    """The producer's transaction ended here."""
+
+    producer_id: int
+    committed: bool
 
 
 @attrs.define(eq=False)
@@ -56,24 +78,25 @@ class InternalTopic:
         """Whether the log folder of partition `index` is out of service."""
         return self._partition(index).closed
 
-    def append(self, index: int, records: Sequence[KeyedRecord]) -> int:
+    def append(self, index: int, records: Sequence[KeyedRecord], *, producer: Producer | None = None) -> int:
         """Appends `records` as one batch to partition `index`; returns its base offset.
 
-        Tombstones alone are taken on a full disk too: they belong to a deletion. Raises KafkaError as
-        `Partition.append_checked` does.
+        With a `producer` they are part of its transaction. Tombstones alone are taken on a full disk too: they belong
+        to a deletion. Raises KafkaError as `Partition.append` does.
         """
         self.ensure()
         now_ms = self.clock.now_ms()
-        batch = memoryview(
-            bytearray(
-                build_batch([Record(delta, now_ms, key, value, []) for delta, (key, value) in enumerate(records)])
+        logged = [Record(delta, now_ms, key, value, []) for delta, (key, value) in enumerate(records)]
+        partition = self._partition(index)
+        if producer is not None:
+            producer_id, epoch = producer
+            batch = memoryview(
+                bytearray(build_batch(logged, producer_id=producer_id, producer_epoch=epoch, transactional=True))
             )
-        )
+            return partition.append(batch, read_header(batch), acks=-1, now_ms=now_ms).base_offset
+        batch = memoryview(bytearray(build_batch(logged)))
         only_tombstones = records[0][1] is None and all(value is None for _, value in records)
-        result = self._partition(index).append_checked(
-            batch, read_header(batch), now_ms=now_ms, necessary=only_tombstones
-        )
-        return result.base_offset
+        return partition.append_checked(batch, read_header(batch), now_ms=now_ms, necessary=only_tombstones).base_offset
 
     async def flushed(self, index: int) -> None:
         """Returns when what was appended to partition `index` is as durable as the topic's configuration asks.
@@ -86,16 +109,27 @@ class InternalTopic:
             if error is not None:
                 raise error
 
-    def replay(self, index: int) -> Iterator[Record]:
-        """Every data record of partition `index`, oldest first; none where the topic is not there yet.
+    def replay(self, index: int) -> Iterator[LoggedRecord | EndedTransaction]:
+        """Every data record and end of a transaction in partition `index`, oldest first; none without the topic.
 
         Raises CorruptLogError when it is not all there.
         """
         if not self.exists:
             return
         for header, piece in self._partition(index).log.batches():
-            if not header.is_control:
-                yield from iter_records(memoryview(piece.read()), max_decompressed_bytes=MAX_DECOMPRESSED_BATCH_BYTES)
+            batch = memoryview(piece.read())
+            try:
+                if header.is_control:
+                    marker = decode_marker(batch, 0, header)
+                    if marker is not None:
+                        yield EndedTransaction(header.producer_id, marker.committed)
+                    continue
+                producer_id = header.producer_id if header.is_transactional else NO_PRODUCER_ID
+                for record in iter_records(batch, max_decompressed_bytes=MAX_DECOMPRESSED_BATCH_BYTES):
+                    value = None if record.value is None else bytes(record.value)
+                    yield LoggedRecord(record.offset, bytes(record.key or b""), value, producer_id)
+            except InvalidBatch as error:
+                raise CorruptLogError(f"the batch at offset {header.base_offset}: {error}") from error
 
     def _partition(self, index: int) -> Partition:
         return self.partitions.find(self.name, index)

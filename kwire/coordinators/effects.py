@@ -13,7 +13,7 @@ So a reply that depends on a record stands behind its append, and what a record 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
-from typing import TypeAlias
+from typing import NamedTuple, TypeAlias
 
 import attrs
 from kwire_protocol.errors import ErrorCode
@@ -23,6 +23,13 @@ Token: TypeAlias = object
 
 Record: TypeAlias = tuple[bytes, bytes | None]
 """Key and value of one record of the internal topic; no value is a tombstone."""
+
+
+class ProducerIdAndEpoch(NamedTuple):
+    """Whose transaction something is part of."""
+
+    producer_id: int
+    epoch: int
 
 
 class Effect:
@@ -39,10 +46,14 @@ class Reply(Effect):
 
 @attrs.define(eq=False)
 class Append(Effect):
-    """`done` is called once, with NONE or with the error that kept the records from being appended."""
+    """`done` is called once, with NONE or with the error that kept the records from being appended.
+
+    With a `producer` the records are part of its transaction. Its epoch is checked: INVALID_PRODUCER_EPOCH.
+    """
 
     records: list[Record]
     then: Callable[[Turn, ErrorCode], None]
+    producer: ProducerIdAndEpoch | None = None
 
     def done(self, error: ErrorCode, *, now_ms: int) -> list[Effect]:
         turn = Turn(now_ms)
@@ -61,8 +72,14 @@ class Turn:
     def reply(self, token: Token, response: object) -> None:
         self.effects.append(Reply(token, response))
 
-    def append(self, records: Iterable[Record], then: Callable[[Turn, ErrorCode], None]) -> None:
-        self.effects.append(Append(list(records), then))
+    def append(
+        self,
+        records: Iterable[Record],
+        then: Callable[[Turn, ErrorCode], None],
+        *,
+        producer: ProducerIdAndEpoch | None = None,
+    ) -> None:
+        self.effects.append(Append(list(records), then, producer))
         self.has_append = True
 
     def reply_when_appended(self, token: Token, response: object, failed: Callable[[ErrorCode], object]) -> None:

@@ -21,7 +21,7 @@ from kwire_storage.errors import CorruptLogError
 
 from kwire.clock import Clock
 from kwire.coordinators.effects import Append, Effect, Reply, response_error
-from kwire.internal_topic import InternalTopic
+from kwire.internal_topic import EndedTransaction, InternalTopic
 from kwire.waits import Slot
 
 log = logging.getLogger(__name__)
@@ -35,8 +35,14 @@ MAX_REMEMBERED_NAME_LENGTH = 256
 class Shard(Protocol):
     """The machine of one partition; see `effects.py` for what its methods return."""
 
-    def apply(self, key: bytes, value: bytes | None) -> None:
-        """Replays one record. Raises ProtocolError or UnsupportedVersion on bytes that it cannot read."""
+    def apply(self, key: bytes, value: bytes | None, producer_id: int) -> None:
+        """Replays one record, of that producer's transaction unless it is -1.
+
+        Raises ProtocolError or UnsupportedVersion on bytes that it cannot read.
+        """
+
+    def end_transaction(self, producer_id: int, *, committed: bool) -> None:
+        """A marker is in the partition, at the replay or now: the producer's transaction counts, or does not."""
 
     def loaded(self, *, now_ms: int) -> list[Effect]:
         """After the replay."""
@@ -162,6 +168,14 @@ class CoordinatorRuntime(Generic[S]):
             raise KafkaError(response_error(error.code), error.message) from error
         return response
 
+    def end_transaction(self, index: int, producer_id: int, *, committed: bool) -> None:
+        """The marker that ends the producer's transaction was appended to partition `index`.
+
+        Where there are no shards yet the replay will come upon it.
+        """
+        if self._shards and index not in self._lost:
+            self._shards[index].end_transaction(producer_id, committed=committed)
+
     def forget_topic(self) -> None:
         """The internal topic is deleted: whoever waits is sent elsewhere, and a new topic begins with nothing."""
         shards, self._shards = self._shards, []
@@ -201,11 +215,14 @@ class CoordinatorRuntime(Generic[S]):
             self.perform(index, shard.loaded(now_ms=now_ms))
 
     def _replay(self, index: int, shard: S) -> None:
-        for record in self.topic.replay(index):
+        for logged in self.topic.replay(index):
+            if isinstance(logged, EndedTransaction):
+                shard.end_transaction(logged.producer_id, committed=logged.committed)
+                continue
             try:
-                shard.apply(bytes(record.key or b""), None if record.value is None else bytes(record.value))
+                shard.apply(logged.key, logged.value, logged.producer_id)
             except (ProtocolError, UnsupportedVersion) as error:
-                log.error("%s-%d, offset %d: not a record: %s", self.topic.name, index, record.offset, error)
+                log.error("%s-%d, offset %d: not a record: %s", self.topic.name, index, logged.offset, error)
 
     # Effects and time
 
@@ -223,10 +240,10 @@ class CoordinatorRuntime(Generic[S]):
 
     def _append(self, index: int, append: Append) -> ErrorCode:
         try:
-            self.topic.append(index, append.records)
+            self.topic.append(index, append.records, producer=append.producer)
         except KafkaError as error:
-            # Once, until it works again: groups commit many times a second.
-            if index not in self._unwritable:
+            # Once, until it works again: groups commit many times a second. A fenced producer is told, and no fault.
+            if index not in self._unwritable and error.code is not ErrorCode.INVALID_PRODUCER_EPOCH:
                 log.warning("cannot append to %s-%d: %s", self.topic.name, index, error)
                 self._unwritable.add(index)
             return error.code

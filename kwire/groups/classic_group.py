@@ -278,6 +278,21 @@ class ClassicGroup:
             # The member knows the new generation but not yet its assignment: it must take that first.
             raise KafkaError(ErrorCode.REBALANCE_IN_PROGRESS)
 
+    def check_transactional_commit(self, member_id: str, group_instance_id: str | None, generation: int) -> None:
+        """Raises KafkaError when offsets may not be committed in a transaction now.
+
+        Unlike OffsetCommit it is taken from nobody in particular, since clients up to v2 do not say who they are, and
+        in the midst of a rebalance.
+        """
+        if self.state is GroupState.DEAD:
+            raise KafkaError(ErrorCode.COORDINATOR_NOT_AVAILABLE)
+        if generation < 0 and self.state is GroupState.EMPTY:
+            return
+        if generation >= 0 or member_id or group_instance_id is not None:
+            self.check_member(member_id, group_instance_id)
+            if generation != self.generation:
+                raise KafkaError(ErrorCode.ILLEGAL_GENERATION)
+
     def check_offset_delete(self) -> None:
         """Raises KafkaError when offsets may not be deleted: other protocols than the consumer's keep them all."""
         if self.state is GroupState.DEAD:

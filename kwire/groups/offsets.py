@@ -1,13 +1,14 @@
-"""Committed offsets: who may commit, what is stored, and when it is forgotten.
+"""Committed offsets: what is stored, who is told, and when it is forgotten. Who may commit is in `committing.py`.
 
-A commit becomes an offset when the log has it: `commit` checks and records, the append's outcome stores and answers.
-A commit for a group that nobody ever joined makes a *simple* group: Empty, without a protocol, there only because it
-has offsets.
+A commit becomes an offset when the log has it: the append's outcome stores and answers. A commit for a group that
+nobody ever joined makes a *simple* group: Empty, without a protocol, there only because it has offsets. What is
+committed within a transaction is pending until the transaction ends (`pending_offsets.py`).
 
 Offsets are forgotten (KIP-211) once the group does not read the topic and their retention is over, counted
 * from when the group became empty, for a group that had members;
 * from the commit, for a simple group, and for topics that a stable consumer group is not subscribed to (any more);
 * not at all otherwise. A client up to v4 could give its own date, which counts instead.
+While an offset is pending for the same partition, or any for the group, offset and group stay.
 """
 
 from __future__ import annotations
@@ -17,13 +18,6 @@ from collections.abc import Iterator
 import attrs
 from kwire_protocol.errors import ErrorCode
 from kwire_protocol.kafka_error import KafkaError
-from kwire_protocol.messages.offset_commit import (
-    OffsetCommitRequest,
-    OffsetCommitRequestPartition,
-    OffsetCommitResponse,
-    OffsetCommitResponsePartition,
-    OffsetCommitResponseTopic,
-)
 from kwire_protocol.messages.offset_delete import (
     OffsetDeleteRequest,
     OffsetDeleteResponse,
@@ -36,19 +30,17 @@ from kwire_protocol.messages.offset_fetch import (
     OffsetFetchResponsePartitions,
     OffsetFetchResponseTopics,
 )
+from kwire_protocol.records import NO_PRODUCER_ID
 from kwire_protocol.wire import NULL_UUID, Uuid
 
-from kwire.coordinators.effects import Token, Turn
+from kwire.coordinators.effects import ProducerIdAndEpoch, Token, Turn
 from kwire.groups.classic_group import ClassicGroup, GroupState
 from kwire.groups.config import GroupConfig
-from kwire.groups.rebalance import Rebalancing
+from kwire.groups.pending_offsets import PendingOffsets
 from kwire.groups.records import NO_EXPIRY, CommittedOffset, OffsetChange
 
 NO_OFFSET = -1
-LATEST_EXPIRY_MS = 2**63 - 1
 NO_EPOCH = -1
-NO_RETENTION_GIVEN = -1
-FIRST_VERSION_TOLD_OF_MISSING_GROUP = 9
 
 GroupOffsets = dict[str, dict[int, CommittedOffset]]
 """Topic -> partition -> what was committed."""
@@ -85,71 +77,39 @@ class Offsets:
 
     config: GroupConfig
     groups: dict[str, ClassicGroup]
-    rebalancing: Rebalancing
     store: OffsetStore = attrs.field(factory=OffsetStore)
-
-    # OffsetCommit
-
-    def commit(self, turn: Turn, request: OffsetCommitRequest, api_version: int, token: Token) -> None:
-        try:
-            self._check_commit(turn, request, api_version)
-        except KafkaError as refused:
-            turn.reply(token, commit_error(request, refused.code))
-            return
-        expire_ms = NO_EXPIRY
-        if request.retention_time_ms != NO_RETENTION_GIVEN:
-            expire_ms = min(turn.now_ms + request.retention_time_ms, LATEST_EXPIRY_MS)
-        changes: list[OffsetChange] = []
-        answers: list[OffsetCommitResponseTopic] = []
-        for topic in request.topics:
-            partitions: list[OffsetCommitResponsePartition] = []
-            for partition in topic.partitions:
-                error = ErrorCode.NONE
-                if _java_length(partition.committed_metadata) > self.config.offset_metadata_max_length:
-                    error = ErrorCode.OFFSET_METADATA_TOO_LARGE
-                else:
-                    offset = _committed(partition, topic.topic_id, turn.now_ms, expire_ms)
-                    changes.append(OffsetChange(request.group_id, topic.name, partition.partition_index, offset))
-                partitions.append(
-                    OffsetCommitResponsePartition(partition_index=partition.partition_index, error_code=error)
-                )
-            answers.append(OffsetCommitResponseTopic(name=topic.name, topic_id=topic.topic_id, partitions=partitions))
-        self._append(turn, changes)
-        turn.reply_when_appended(
-            token, OffsetCommitResponse(topics=answers), lambda error: commit_error(request, error)
-        )
-
-    def _check_commit(self, turn: Turn, request: OffsetCommitRequest, api_version: int) -> None:
-        generation = request.generation_id_or_member_epoch
-        group = self.groups.get(request.group_id)
-        if group is None:
-            if generation < 0:
-                return  # a simple group comes into being with its first offset
-            if api_version >= FIRST_VERSION_TOLD_OF_MISSING_GROUP:
-                raise KafkaError(ErrorCode.GROUP_ID_NOT_FOUND)
-            raise KafkaError(ErrorCode.ILLEGAL_GENERATION)
-        group.check_commit(request.member_id, request.group_instance_id, generation)
-        if group.state in (GroupState.STABLE, GroupState.PREPARING_REBALANCE):
-            self.rebalancing.start_session(turn, group, group.members[request.member_id])
+    pending: PendingOffsets = attrs.field(factory=PendingOffsets)
 
     # OffsetFetch
 
-    def fetch(self, request: OffsetFetchRequestGroup) -> OffsetFetchResponseGroup:
+    def fetch(self, request: OffsetFetchRequestGroup, *, require_stable: bool = False) -> OffsetFetchResponseGroup:
         """The offsets asked for; -1 without an error where there is none, be it the offset, the topic or the group.
 
         `topics` of None asks for all. A topic id other than the one committed for means another topic of that name.
+        With `require_stable` a partition for which another offset is pending is UNSTABLE_OFFSET_COMMIT instead.
         """
-        stored = self.store.by_group.get(request.group_id, {})
+        group_id = request.group_id
+        stored = self.store.by_group.get(group_id, {})
+        if require_stable and not self.pending.has_group(group_id):
+            require_stable = False
         topics: list[OffsetFetchResponseTopics] = []
         if request.topics is None:
             for name, offsets in stored.items():
-                found = [_fetched(partition, offset) for partition, offset in offsets.items()]
+                found = [
+                    _unstable(partition)
+                    if require_stable and self.pending.has(group_id, name, partition)
+                    else _fetched(partition, offset)
+                    for partition, offset in offsets.items()
+                ]
                 topics.append(OffsetFetchResponseTopics(name=name, partitions=found))
         else:
             for topic in request.topics:
                 offsets = stored.get(topic.name, {})
                 found = []
                 for partition in topic.partition_indexes:
+                    if require_stable and self.pending.has(group_id, topic.name, partition):
+                        found.append(_unstable(partition))
+                        continue
                     offset = offsets.get(partition)
                     if offset is not None and _other_topic(offset.topic_id, topic.topic_id):
                         offset = None
@@ -175,10 +135,12 @@ class Offsets:
             for partition in topic.partitions:
                 index = partition.partition_index
                 partitions.append(OffsetDeleteResponsePartition(partition_index=index, error_code=error))
-                if not in_use and index in stored.get(topic.name, {}):
+                if not in_use and (
+                    index in stored.get(topic.name, {}) or self.pending.has(request.group_id, topic.name, index)
+                ):
                     changes.append(OffsetChange(request.group_id, topic.name, index, None))
             topics.append(OffsetDeleteResponseTopic(name=topic.name, partitions=partitions))
-        self._append(turn, changes)
+        self.append(turn, changes)
         turn.reply_when_appended(
             token, OffsetDeleteResponse(topics=topics), lambda error: OffsetDeleteResponse(error_code=error)
         )
@@ -192,48 +154,76 @@ class Offsets:
         group.check_offset_delete()
         return group
 
-    def _append(self, turn: Turn, changes: list[OffsetChange]) -> None:
+    def append(self, turn: Turn, changes: list[OffsetChange], producer: ProducerIdAndEpoch | None = None) -> None:
+        """Has the changes recorded, in the producer's transaction if one is given; once they are, they apply."""
         if not changes:
             return
+        producer_id = NO_PRODUCER_ID if producer is None else producer.producer_id
 
         def appended(_: Turn, error: ErrorCode) -> None:
             if error is ErrorCode.NONE:
                 for change in changes:
-                    self.apply(change)
+                    self.apply(change, producer_id)
 
-        turn.append([change.record() for change in changes], appended)
+        turn.append([change.record() for change in changes], appended, producer=producer)
 
-    def apply(self, change: OffsetChange) -> None:
-        """What a record says, live and at start. The first offset of a group that nobody joined makes the group."""
-        if change.offset is not None and change.group_id not in self.groups:
-            self.groups[change.group_id] = ClassicGroup(
-                change.group_id, state_timestamp_ms=change.offset.commit_timestamp_ms
-            )
-        self.store.apply(change)
+    def apply(self, change: OffsetChange, producer_id: int = NO_PRODUCER_ID) -> None:
+        """What a record says, live and at start; with a `producer_id` it is part of that producer's transaction.
+
+        The first offset of a group that nobody joined makes the group, even if the transaction is then aborted.
+        """
+        group_id, topic, partition, offset = change.group_id, change.topic, change.partition, change.offset
+        if offset is None:
+            self.store.apply(change)
+            self.pending.remove(group_id, topic, partition)
+            return
+        if group_id not in self.groups:
+            self.groups[group_id] = ClassicGroup(group_id, state_timestamp_ms=offset.commit_timestamp_ms)
+        if producer_id == NO_PRODUCER_ID:
+            self.store.apply(change)
+            self.pending.outdate(group_id, topic, partition)
+        else:
+            self.pending.add(producer_id, change)
+
+    def end_transaction(self, producer_id: int, *, committed: bool) -> None:
+        """The marker is in: what was pending for the producer counts now, or is dropped."""
+        for change in self.pending.end(producer_id, committed=committed):
+            self.store.apply(change)
 
     # Forgetting
 
     def removals_of_group(self, group_id: str) -> list[OffsetChange]:
-        return [OffsetChange(group_id, topic, partition, None) for topic, partition, _ in self.store.of_group(group_id)]
+        """One for each partition that has an offset, or a pending one."""
+        places = {(topic, partition): None for topic, partition, _ in self.store.of_group(group_id)}
+        places.update(dict.fromkeys(self.pending.of_group(group_id)))
+        return [OffsetChange(group_id, topic, partition, None) for topic, partition in places]
 
     def removals_of_topics(self, topics: dict[str, Uuid]) -> list[OffsetChange]:
-        """The offsets of deleted topics (name -> id), in whichever group, unless committed for another topic's id."""
-        return [
-            OffsetChange(group_id, topic, partition, None)
+        """The offsets of deleted topics (name -> id), in whichever group, unless committed for another topic's id.
+
+        What is pending for them goes as well.
+        """
+        places = {
+            (group_id, topic, partition): None
             for group_id, offsets in self.store.by_group.items()
             for topic, topic_id in topics.items()
             for partition, offset in offsets.get(topic, {}).items()
             if not _other_topic(offset.topic_id, topic_id)
-        ]
+        }
+        for topic, topic_id in topics.items():
+            for group_id, partition, committed_for in self.pending.topic_ids(topic):
+                if not _other_topic(committed_for, topic_id):
+                    places[group_id, topic, partition] = None
+        return [OffsetChange(group_id, topic, partition, None) for group_id, topic, partition in places]
 
     def expired(self, group: ClassicGroup, now_ms: int) -> tuple[list[OffsetChange], bool]:
-        """The group's expired offsets, and whether it has none but those."""
+        """The group's expired offsets, and whether it has none but those, nor a pending one."""
         retention_ms = self.config.offsets_retention_ms
         expired: list[OffsetChange] = []
         kept = 0
         for topic, partition, offset in self.store.of_group(group.group_id):
             since_ms = _unused_since_ms(group, offset)
-            if since_ms is None or group.reads(topic):
+            if since_ms is None or group.reads(topic) or self.pending.has(group.group_id, topic, partition):
                 kept += 1
             elif now_ms >= (
                 since_ms + retention_ms if offset.expire_timestamp_ms == NO_EXPIRY else offset.expire_timestamp_ms
@@ -241,34 +231,16 @@ class Offsets:
                 expired.append(OffsetChange(group.group_id, topic, partition, None))
             else:
                 kept += 1
-        return expired, kept == 0
+        return expired, kept == 0 and not self.pending.has_group(group.group_id)
 
 
-def commit_error(request: OffsetCommitRequest, error: ErrorCode) -> OffsetCommitResponse:
-    """The response that refuses the whole request: it has no place for an error but beside each partition."""
-    return OffsetCommitResponse(
-        topics=[
-            OffsetCommitResponseTopic(
-                name=topic.name,
-                topic_id=topic.topic_id,
-                partitions=[
-                    OffsetCommitResponsePartition(partition_index=partition.partition_index, error_code=error)
-                    for partition in topic.partitions
-                ],
-            )
-            for topic in request.topics
-        ]
-    )
-
-
-def _committed(partition: OffsetCommitRequestPartition, topic_id: Uuid, now_ms: int, expire_ms: int) -> CommittedOffset:
-    return CommittedOffset(
-        offset=partition.committed_offset,
-        leader_epoch=partition.committed_leader_epoch,
-        metadata=partition.committed_metadata or "",
-        commit_timestamp_ms=now_ms,
-        expire_timestamp_ms=expire_ms,
-        topic_id=topic_id,
+def _unstable(partition: int) -> OffsetFetchResponsePartitions:
+    return OffsetFetchResponsePartitions(
+        partition_index=partition,
+        committed_offset=NO_OFFSET,
+        committed_leader_epoch=NO_EPOCH,
+        metadata="",
+        error_code=ErrorCode.UNSTABLE_OFFSET_COMMIT,
     )
 
 
@@ -299,9 +271,3 @@ def _unused_since_ms(group: ClassicGroup, offset: CommittedOffset) -> int | None
     if group.state is GroupState.STABLE and group.topics is not None:
         return offset.commit_timestamp_ms
     return None
-
-
-def _java_length(text: str | None) -> int:
-    if text is None:
-        return 0
-    return len(text) if text.isascii() else len(text.encode("utf-16-le")) // 2

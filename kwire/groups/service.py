@@ -17,6 +17,7 @@ from kwire_protocol.messages.offset_commit import OffsetCommitRequest, OffsetCom
 from kwire_protocol.messages.offset_delete import OffsetDeleteRequest, OffsetDeleteResponse
 from kwire_protocol.messages.offset_fetch import OffsetFetchRequestGroup, OffsetFetchResponseGroup
 from kwire_protocol.messages.sync_group import SyncGroupRequest, SyncGroupResponse
+from kwire_protocol.messages.txn_offset_commit import TxnOffsetCommitRequest, TxnOffsetCommitResponse
 from kwire_protocol.wire import NULL_UUID, Uuid
 
 from kwire.clock import Clock
@@ -92,9 +93,30 @@ class GroupService:
         )
         return await self.runtime.durable(index, slot)
 
-    def fetch_offsets(self, request: OffsetFetchRequestGroup) -> OffsetFetchResponseGroup:
+    def partition_of(self, group_id: str) -> tuple[str, int]:
+        """Topic and index of the partition that the group lives in; the topic is there afterwards."""
+        index, _ = self.runtime.find(group_id)
+        return self.runtime.topic.name, index
+
+    async def commit_transactional(self, request: TxnOffsetCommitRequest, context: Context) -> TxnOffsetCommitResponse:
+        """The group's partition must be part of the transaction."""
+        index, shard = self.runtime.find(request.group_id)
+        slot: Slot[TxnOffsetCommitResponse] = Slot()
+        self.runtime.perform(
+            index,
+            shard.commit_transactional(request, slot, api_version=context.api_version, now_ms=self._clock.now_ms()),
+        )
+        return await self.runtime.durable(index, slot)
+
+    def end_transaction(self, index: int, producer_id: int, committed: bool) -> None:
+        """What `Partition.on_marker` of partition `index` is to call: the producer's transaction has ended there."""
+        self.runtime.end_transaction(index, producer_id, committed=committed)
+
+    def fetch_offsets(
+        self, request: OffsetFetchRequestGroup, *, require_stable: bool = False
+    ) -> OffsetFetchResponseGroup:
         _, shard = self.runtime.find(request.group_id)
-        return shard.fetch_offsets(request)
+        return shard.fetch_offsets(request, require_stable=require_stable)
 
     async def delete_offsets(self, request: OffsetDeleteRequest) -> OffsetDeleteResponse:
         index, shard = self.runtime.find(request.group_id)

@@ -3,8 +3,9 @@
 It is fed requests, the outcome of appends and the time, and answers with effects (`effects.py`): records to append and
 replies to send. It neither waits nor reads a clock nor draws ids, so a test of it is a list of calls with numbers.
 
-    start:   apply(key, value) for every record of the partition, then loaded(now)
-    running: join / sync / heartbeat / leave / commit / ...    and expire(now) whenever next_deadline_ms() has come
+    start:   apply(key, value) for every record of the partition, end_transaction for every marker, then loaded(now)
+    running: join / sync / heartbeat / leave / commit / ...    and expire(now) whenever next_deadline_ms() has come;
+             end_transaction whenever a marker was appended
     end:     unload(now), and no call after it
 
 What outlives a restart is what the records say: offsets, and each group as of its last complete generation. Groups
@@ -30,11 +31,14 @@ from kwire_protocol.messages.offset_commit import OffsetCommitRequest
 from kwire_protocol.messages.offset_delete import OffsetDeleteRequest
 from kwire_protocol.messages.offset_fetch import OffsetFetchRequestGroup, OffsetFetchResponseGroup
 from kwire_protocol.messages.sync_group import SyncGroupRequest, SyncGroupResponse
+from kwire_protocol.messages.txn_offset_commit import TxnOffsetCommitRequest
+from kwire_protocol.records import NO_PRODUCER_ID
 from kwire_protocol.wire import Uuid
 
 from kwire.coordinators.effects import Effect, Token, Turn
 from kwire.coordinators.timers import Timer, Timers
 from kwire.groups.classic_group import ClassicGroup, GroupState
+from kwire.groups.committing import Committing
 from kwire.groups.config import GroupConfig
 from kwire.groups.joining import Join, Joining, MemberContext
 from kwire.groups.membership import Membership
@@ -58,19 +62,27 @@ class GroupShard:
         self._rebalancing = Rebalancing(config, self._timers)
         self._joining = Joining(config, self.groups, self._rebalancing)
         self._membership = Membership(self.groups, self._rebalancing)
-        self._offsets = Offsets(config, self.groups, self._rebalancing)
+        self._offsets = Offsets(config, self.groups)
+        self._committing = Committing(config, self.groups, self._rebalancing, self._offsets)
 
     # Start, time, end
 
-    def apply(self, key: bytes, value: bytes | None) -> None:
-        """Replays one record. Raises ProtocolError or UnsupportedVersion on bytes we cannot read."""
+    def apply(self, key: bytes, value: bytes | None, producer_id: int = NO_PRODUCER_ID) -> None:
+        """Replays one record, of that producer's transaction if it is given.
+
+        Raises ProtocolError or UnsupportedVersion on bytes we cannot read.
+        """
         change = read_record(key, value)
         if change is not None:
-            self._apply(change)
+            self._apply(change, producer_id)
 
-    def _apply(self, change: Change) -> None:
+    def end_transaction(self, producer_id: int, *, committed: bool) -> None:
+        """The marker that ends the producer's transaction is in the partition, at the replay or now."""
+        self._offsets.end_transaction(producer_id, committed=committed)
+
+    def _apply(self, change: Change, producer_id: int = NO_PRODUCER_ID) -> None:
         if isinstance(change, OffsetChange):
-            self._offsets.apply(change)
+            self._offsets.apply(change, producer_id)
         elif change.value is not None:
             self.groups[change.group_id] = load_group(change.group_id, change.value)
         else:
@@ -147,11 +159,21 @@ class GroupShard:
     def commit(self, request: OffsetCommitRequest, token: Token, *, api_version: int, now_ms: int) -> list[Effect]:
         """The topics are known to exist, and have their names."""
         turn = Turn(now_ms)
-        self._offsets.commit(turn, request, api_version, token)
+        self._committing.commit(turn, request, api_version, token)
         return turn.effects
 
-    def fetch_offsets(self, request: OffsetFetchRequestGroup) -> OffsetFetchResponseGroup:
-        return self._offsets.fetch(request)
+    def commit_transactional(
+        self, request: TxnOffsetCommitRequest, token: Token, *, api_version: int, now_ms: int
+    ) -> list[Effect]:
+        """The topics are known to exist, and have their names; the partition is part of the transaction."""
+        turn = Turn(now_ms)
+        self._committing.commit_transactional(turn, request, api_version, token)
+        return turn.effects
+
+    def fetch_offsets(
+        self, request: OffsetFetchRequestGroup, *, require_stable: bool = False
+    ) -> OffsetFetchResponseGroup:
+        return self._offsets.fetch(request, require_stable=require_stable)
 
     def delete_offsets(self, request: OffsetDeleteRequest, token: Token, *, now_ms: int) -> list[Effect]:
         turn = Turn(now_ms)

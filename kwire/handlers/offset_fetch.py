@@ -4,7 +4,7 @@
 * v3: throttle_time_ms
 * v5: committed_leader_epoch (KIP-320)
 * v6: flexible
-* v7: require_stable (KIP-447)
+* v7: require_stable: partitions with offsets of an open transaction are UNSTABLE_OFFSET_COMMIT (KIP-447)
 * v8: several groups (KIP-709)
 * v9: member_id and member_epoch, for groups of KIP-848
 * v10: topics by id
@@ -45,14 +45,17 @@ def handle(broker: Broker, request: OffsetFetchRequest, context: Context) -> Off
     version = context.api_version
     if version >= FIRST_VERSION_WITH_GROUPS:
         by_id = version >= FIRST_VERSION_WITH_TOPIC_IDS
-        return OffsetFetchResponse(groups=[_fetch(broker, group, by_id=by_id) for group in request.groups])
+        stable = request.require_stable
+        return OffsetFetchResponse(
+            groups=[_fetch(broker, group, by_id=by_id, require_stable=stable) for group in request.groups]
+        )
     topics = None
     if request.topics is not None:
         topics = [
             OffsetFetchRequestTopics(name=it.name, partition_indexes=it.partition_indexes) for it in request.topics
         ]
     group = OffsetFetchRequestGroup(group_id=request.group_id, topics=topics)
-    answer = _fetch(broker, group, by_id=False)
+    answer = _fetch(broker, group, by_id=False, require_stable=request.require_stable)
     if answer.error_code and version < FIRST_VERSION_WITH_GROUP_ERROR:
         answer.topics = [_refused(topic, answer.error_code) for topic in topics or ()]
     return OffsetFetchResponse(
@@ -76,7 +79,9 @@ def handle(broker: Broker, request: OffsetFetchRequest, context: Context) -> Off
     )
 
 
-def _fetch(broker: Broker, group: OffsetFetchRequestGroup, *, by_id: bool) -> OffsetFetchResponseGroup:
+def _fetch(
+    broker: Broker, group: OffsetFetchRequestGroup, *, by_id: bool, require_stable: bool
+) -> OffsetFetchResponseGroup:
     image = broker.metadata.image
     unknown: list[OffsetFetchRequestTopics] = []
     if by_id and group.topics is not None:
@@ -86,7 +91,7 @@ def _fetch(broker: Broker, group: OffsetFetchRequestGroup, *, by_id: bool) -> Of
             topic.name = "" if found is None else found.name
             (unknown if found is None else group.topics).append(topic)
     try:
-        answer = broker.groups.fetch_offsets(group)
+        answer = broker.groups.fetch_offsets(group, require_stable=require_stable)
     except KafkaError as error:
         return OffsetFetchResponseGroup(group_id=group.group_id, error_code=error.code)
     if by_id and group.topics is None:

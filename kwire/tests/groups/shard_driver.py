@@ -30,13 +30,20 @@ from kwire_protocol.messages.sync_group import (
     SyncGroupRequestAssignment,
     SyncGroupResponse,
 )
+from kwire_protocol.messages.txn_offset_commit import (
+    TxnOffsetCommitRequest,
+    TxnOffsetCommitRequestPartition,
+    TxnOffsetCommitRequestTopic,
+    TxnOffsetCommitResponse,
+)
 from kwire_protocol.wire import NULL_UUID, Uuid, Writer
 
-from kwire.coordinators.effects import Append, Effect, Record, Reply
+from kwire.coordinators.effects import Append, Effect, Reply
 from kwire.groups.config import GroupConfig
 from kwire.groups.joining import MemberContext
 from kwire.groups.records import GroupChange, read_record
 from kwire.groups.shard import GroupShard
+from kwire.internal_topic import EndedTransaction, LoggedRecord
 
 GROUP = "readers"
 LATEST_JOIN_VERSION = 9
@@ -58,7 +65,7 @@ class ShardDriver:
         self.config = config or GroupConfig()
         self.shard = GroupShard(self.config)
         self.now_ms = 0
-        self.log: list[Record] = []
+        self.log: list[LoggedRecord | EndedTransaction] = []
         self.append_error = ErrorCode.NONE
         self.unrecorded: set[str] = set()
         """Groups whose latest own record could not be appended."""
@@ -77,7 +84,8 @@ class ShardDriver:
                     changes = map(read_record, *zip(*append.records, strict=True))
                     changed = {change.group_id for change in changes if isinstance(change, GroupChange)}
                     if self.append_error is ErrorCode.NONE:
-                        self.log += append.records
+                        producer_id = -1 if append.producer is None else append.producer.producer_id
+                        self.log += [LoggedRecord(-1, key, value, producer_id) for key, value in append.records]
                         self.unrecorded -= changed
                     else:
                         self.unrecorded |= changed
@@ -221,6 +229,44 @@ class ShardDriver:
         assert isinstance(response, OffsetCommitResponse)
         return [ErrorCode(partition.error_code) for topic in response.topics for partition in topic.partitions]
 
+    def commit_transactional(
+        self,
+        offsets: dict[tuple[str, int], int],
+        *,
+        producer_id: int = 1,
+        group: str = GROUP,
+        member_id: str = "",
+        generation: int = -1,
+        instance_id: str | None = None,
+        version: int = 5,
+        metadata: str | None = "",
+        topic_id: Uuid = NULL_UUID,
+    ) -> list[ErrorCode]:
+        """Commits in the producer's transaction and returns the partitions' error codes in the order of `offsets`."""
+        token = self.token()
+        topics: dict[str, TxnOffsetCommitRequestTopic] = {}
+        for (name, partition), offset in offsets.items():
+            topic = topics.setdefault(name, TxnOffsetCommitRequestTopic(name=name, topic_id=topic_id))
+            topic.partitions.append(TxnOffsetCommitRequestPartition(partition, offset, committed_metadata=metadata))
+        request = TxnOffsetCommitRequest(
+            transactional_id=f"t{producer_id}",
+            group_id=group,
+            producer_id=producer_id,
+            generation_id_or_member_epoch=generation,
+            member_id=member_id,
+            group_instance_id=instance_id,
+            topics=list(topics.values()),
+        )
+        self.run(self.shard.commit_transactional(request, token, api_version=version, now_ms=self.now_ms))
+        response = self.replies[token]
+        assert isinstance(response, TxnOffsetCommitResponse)
+        return [ErrorCode(partition.error_code) for topic in response.topics for partition in topic.partitions]
+
+    def end_transaction(self, producer_id: int = 1, *, committed: bool) -> None:
+        """The marker was appended, whatever `append_error` says."""
+        self.log.append(EndedTransaction(producer_id, committed))
+        self.shard.end_transaction(producer_id, committed=committed)
+
     def delete_offsets(self, *partitions: tuple[str, int], group: str = GROUP) -> list[ErrorCode] | ErrorCode:
         """The partitions' error codes, or the one that refuses the whole request."""
         token = self.token()
@@ -262,6 +308,14 @@ class ShardDriver:
         assert answer.error_code == ErrorCode.NONE
         return answer.topics[0].partitions[0].committed_offset
 
+    def stable_offset(self, topic: str, partition: int, *, group: str = GROUP) -> int | ErrorCode:
+        """What a client is told that wants no other offset to be pending: the offset, or the partition's error."""
+        wanted = OffsetFetchRequestTopics(name=topic, partition_indexes=[partition])
+        request = OffsetFetchRequestGroup(group_id=group, topics=[wanted])
+        found = self.shard.fetch_offsets(request, require_stable=True).topics[0].partitions[0]
+        assert found.error_code == ErrorCode.NONE or found.committed_offset == -1
+        return ErrorCode(found.error_code) if found.error_code else found.committed_offset
+
     def state(self, group: str = GROUP, *, version: int = 5) -> str:
         return self.shard.describe([group], api_version=version)[0].group_state
 
@@ -288,8 +342,11 @@ class ShardDriver:
         return ids
 
 
-def replayed(log: Iterable[Record], config: GroupConfig) -> GroupShard:
+def replayed(log: Iterable[LoggedRecord | EndedTransaction], config: GroupConfig) -> GroupShard:
     shard = GroupShard(config)
-    for key, value in log:
-        shard.apply(key, value)
+    for logged in log:
+        if isinstance(logged, EndedTransaction):
+            shard.end_transaction(logged.producer_id, committed=logged.committed)
+        else:
+            shard.apply(logged.key, logged.value, logged.producer_id)
     return shard

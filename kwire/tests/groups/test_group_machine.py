@@ -8,7 +8,7 @@ from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import Bundle, RuleBasedStateMachine, consumes, initialize, invariant, multiple, rule
 from kwire_protocol.errors import ErrorCode
-from kwire_protocol.messages.offset_fetch import OffsetFetchRequestGroup
+from kwire_protocol.messages.offset_fetch import OffsetFetchRequestGroup, OffsetFetchRequestTopics
 
 from kwire.groups.classic_group import ClassicGroup, GroupState
 from kwire.groups.config import GroupConfig
@@ -27,6 +27,7 @@ OFFERS: tuple[dict[str, bytes], ...] = (
 
 groups = st.sampled_from(GROUPS)
 offers = st.sampled_from(OFFERS)
+producers = st.sampled_from([1, 2])
 
 
 def stored_groups(shard: GroupShard) -> dict[str, Any]:
@@ -62,6 +63,20 @@ def offsets(shard: GroupShard) -> dict[tuple[str, str, int], int]:
         for group_id in GROUPS
         for topic in shard.fetch_offsets(OffsetFetchRequestGroup(group_id=group_id, topics=None)).topics
         for partition in topic.partitions
+    }
+
+
+def unstable(shard: GroupShard) -> set[tuple[str, int]]:
+    """Group and partition of the topic t for which something is pending."""
+    wanted = OffsetFetchRequestTopics(name="t", partition_indexes=[0, 1, 2])
+    return {
+        (group_id, partition.partition_index)
+        for group_id in GROUPS
+        for topic in shard.fetch_offsets(
+            OffsetFetchRequestGroup(group_id=group_id, topics=[wanted]), require_stable=True
+        ).topics
+        for partition in topic.partitions
+        if partition.error_code
     }
 
 
@@ -192,6 +207,26 @@ class GroupMachine(RuleBasedStateMachine):
     def commit_without_a_group(self, group: str, partition: int) -> None:
         self.driver.commit({("u", partition): 1}, group=group)
 
+    @rule(member=members, partition=st.integers(0, 2), producer_id=producers, late=st.booleans(), named=st.booleans())
+    def commit_in_a_transaction(
+        self, member: tuple[str, str, str | None], partition: int, producer_id: int, late: bool, named: bool
+    ) -> None:
+        group, member_id, instance_id = member
+        before = offsets(self.driver.shard)
+        self.driver.commit_transactional(
+            {("t", partition): 1},
+            producer_id=producer_id,
+            group=group,
+            member_id=member_id if named else "",
+            generation=self.generation(group) - late if named else -1,
+            instance_id=instance_id if named else None,
+        )
+        assert offsets(self.driver.shard) == before
+
+    @rule(producer_id=producers, committed=st.booleans())
+    def a_transaction_ends(self, producer_id: int, committed: bool) -> None:
+        self.driver.end_transaction(producer_id, committed=committed)
+
     @rule(group=groups)
     def delete_offsets(self, group: str) -> None:
         self.driver.delete_offsets(("t", 0), ("u", 1), group=group)
@@ -316,6 +351,8 @@ class GroupMachine(RuleBasedStateMachine):
         shard = self.driver.shard
         again = replayed(self.driver.log, self.driver.config)
         assert offsets(again) == offsets(shard)
+        assert unstable(again) == unstable(shard)
+        assert {group for group, _ in unstable(shard)} <= set(shard.groups), "what is pending keeps its group"
         live = {name: stored for name, stored in stored_groups(shard).items() if name not in self.driver.unrecorded}
         assert {name: stored for name, stored in stored_groups(again).items() if name in live} == live
 

@@ -6,6 +6,7 @@ from typing import Any
 
 import pytest
 import trio
+from crc32c import crc32c
 from kwire_protocol.errors import ErrorCode
 from kwire_protocol.messages.delete_topics import DeleteTopicsRequest, DeleteTopicState
 from kwire_protocol.messages.find_coordinator import FindCoordinatorRequest
@@ -18,9 +19,10 @@ from kwire_protocol.messages.offset_commit import (
 )
 from kwire_protocol.messages.offset_fetch import OffsetFetchRequest, OffsetFetchRequestTopic
 from kwire_protocol.messages.sync_group import SyncGroupRequest, SyncGroupRequestAssignment
+from kwire_protocol.records import Record, build_batch, read_header
 
 from kwire.coordinators.runtime import java_hash
-from kwire.tests.groups.broker_in_trio import InTrio, with_broker
+from kwire.tests.groups.broker_in_trio import START_MS, InTrio, with_broker
 
 FIVE_SECONDS = 5.0
 
@@ -183,6 +185,25 @@ def test_a_record_that_cannot_be_read_is_passed_over() -> None:
 
     async def after(kwire: InTrio) -> None:
         assert await committed(kwire) == 7
+
+    with_broker(after, disk=with_broker(before))
+
+
+def test_a_batch_whose_records_cannot_be_told_apart_leaves_its_groups_without_a_coordinator() -> None:
+    async def before(kwire: InTrio) -> None:
+        kwire.create_topic("t")
+        await kwire.call(commit(7, "g"), 9)
+        batch = bytearray(build_batch([Record(0, START_MS, b"key", b"value")]))
+        batch[61] = 0x7E  # the record's length
+        batch[17:21] = crc32c(batch[21:]).to_bytes(4, "big")
+        topic, index = kwire.broker.groups.partition_of("g")
+        kwire.broker.partitions.find(topic, index).append_checked(
+            memoryview(batch), read_header(batch), now_ms=START_MS
+        )
+
+    async def after(kwire: InTrio) -> None:
+        answer = await kwire.call(OffsetFetchRequest("g", [OffsetFetchRequestTopic("t", [0])]), 7)
+        assert answer.error_code == ErrorCode.NOT_COORDINATOR
 
     with_broker(after, disk=with_broker(before))
 

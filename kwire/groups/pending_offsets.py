@@ -1,0 +1,115 @@
+"""Offsets that were committed within transactions: pending until the marker of the transaction is in the partition.
+
+The rules are those of Kafka's OffsetMetadataManager:
+
+* nobody sees a pending offset; whoever wants to be sure that none will come asks with `require_stable` (KIP-447);
+* a marker makes the pending offsets of its producer count, or drops them;
+* of several offsets for one partition the one committed last counts, inside or outside of a transaction and whichever
+  marker came first: otherwise a compaction, which keeps the last record of a key, would bring back another one;
+* a removal removes the pending offsets before it as well.
+
+Kafka compares the offsets of the records for the third rule. Records are applied in their order here, so it is enough
+to know for each pending offset whether something later has counted already: such an offset is outdated.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import attrs
+from kwire_protocol.wire import Uuid
+
+from kwire.groups.records import CommittedOffset, OffsetChange
+
+_Place = tuple[str, str, int]
+
+_Pending = dict[int, CommittedOffset | None]
+"""Producer id -> its offset, the one committed last at the end; None if it is outdated. Of one partition of a topic."""
+
+
+@attrs.define(eq=False)
+class PendingOffsets:
+    """Those of all groups of a shard; no empty dictionary is kept."""
+
+    _by_group: dict[str, dict[str, dict[int, _Pending]]] = attrs.field(factory=dict)
+    """Group -> topic -> partition -> what is pending."""
+    _places: dict[int, dict[_Place, None]] = attrs.field(factory=dict)
+    """Producer id -> group, topic and partition of each of its offsets, in the order of the first commit to them."""
+
+    def add(self, producer_id: int, change: OffsetChange) -> None:
+        """The producer has committed an offset in its transaction; it takes the place of an earlier one of its own."""
+        assert change.offset is not None
+        topics = self._by_group.setdefault(change.group_id, {})
+        pending = topics.setdefault(change.topic, {}).setdefault(change.partition, {})
+        pending.pop(producer_id, None)
+        pending[producer_id] = change.offset
+        self._places.setdefault(producer_id, {})[change.group_id, change.topic, change.partition] = None
+
+    def outdate(self, group_id: str, topic: str, partition: int) -> None:
+        """An offset was committed outside of transactions, after all that is pending."""
+        pending = self._find(group_id, topic, partition)
+        for producer_id in pending:
+            pending[producer_id] = None
+
+    def remove(self, group_id: str, topic: str, partition: int) -> None:
+        for producer_id in list(self._find(group_id, topic, partition)):
+            self._take(producer_id, (group_id, topic, partition))
+            places = self._places[producer_id]
+            del places[group_id, topic, partition]
+            if not places:
+                del self._places[producer_id]
+
+    def end(self, producer_id: int, *, committed: bool) -> list[OffsetChange]:
+        """The producer's transaction has ended: returns what counts now, and makes outdated what was before that."""
+        changes: list[OffsetChange] = []
+        for group_id, topic, partition in self._places.pop(producer_id, ()):
+            if committed:
+                pending = self._find(group_id, topic, partition)
+                offset = pending[producer_id]
+                if offset is not None:
+                    changes.append(OffsetChange(group_id, topic, partition, offset))
+                    for earlier in pending:
+                        if earlier == producer_id:
+                            break
+                        pending[earlier] = None
+            self._take(producer_id, (group_id, topic, partition))
+        return changes
+
+    # What there is
+
+    def has(self, group_id: str, topic: str, partition: int) -> bool:
+        """Whether an open transaction has an offset for the partition, outdated or not."""
+        return bool(self._find(group_id, topic, partition))
+
+    def has_group(self, group_id: str) -> bool:
+        return group_id in self._by_group
+
+    def of_group(self, group_id: str) -> Iterator[tuple[str, int]]:
+        """Topic and partition of everything that is pending for the group."""
+        for topic, partitions in self._by_group.get(group_id, {}).items():
+            for partition in partitions:
+                yield topic, partition
+
+    def topic_ids(self, topic: str) -> Iterator[tuple[str, int, Uuid]]:
+        """Group, partition and the topic's id of each offset that is pending for a topic of this name."""
+        for group_id, topics in self._by_group.items():
+            for partition, pending in topics.get(topic, {}).items():
+                for offset in pending.values():
+                    if offset is not None:
+                        yield group_id, partition, offset.topic_id
+
+    def _find(self, group_id: str, topic: str, partition: int) -> _Pending:
+        return self._by_group.get(group_id, {}).get(topic, {}).get(partition, {})
+
+    def _take(self, producer_id: int, place: _Place) -> None:
+        group_id, topic, partition = place
+        topics = self._by_group[group_id]
+        partitions = topics[topic]
+        pending = partitions[partition]
+        del pending[producer_id]
+        if not pending:
+            del partitions[partition]
+        if not partitions:
+            del topics[topic]
+        if not topics:
+            del self._by_group[group_id]

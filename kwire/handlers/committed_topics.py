@@ -1,0 +1,55 @@
+"""What OffsetCommit and TxnOffsetCommit have in common: offsets are committed for partitions that exist.
+
+The others are refused one by one and do not keep these back.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from typing import TypeVar
+
+import attrs
+from kwire_protocol.errors import ErrorCode
+from kwire_protocol.messages.offset_commit import OffsetCommitRequestTopic, OffsetCommitResponseTopic
+from kwire_protocol.messages.txn_offset_commit import TxnOffsetCommitRequestTopic, TxnOffsetCommitResponseTopic
+from kwire_protocol.wire import Uuid
+
+from kwire.metadata.image import MetadataImage
+
+Topic = TypeVar("Topic", OffsetCommitRequestTopic, TxnOffsetCommitRequestTopic)
+Answer = TypeVar("Answer", OffsetCommitResponseTopic, TxnOffsetCommitResponseTopic)
+
+
+@attrs.frozen
+class Missing:
+    """Partitions of a topic that do not exist, and how that is told."""
+
+    name: str
+    topic_id: Uuid
+    partitions: list[int]
+    error: ErrorCode
+
+
+def take_missing(image: MetadataImage, topics: Sequence[Topic], *, by_id: bool) -> Iterator[Missing]:
+    """Gives each topic its name and its id, and takes the partitions that do not exist out of it."""
+    for topic in topics:
+        found = image.topics_by_id.get(topic.topic_id) if by_id else image.topics.get(topic.name)
+        if found is None:
+            count, error = 0, ErrorCode.UNKNOWN_TOPIC_ID if by_id else ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+        else:
+            topic.name, topic.topic_id = found.name, found.topic_id
+            count, error = len(found.partitions), ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+        missing = [it.partition_index for it in topic.partitions if not 0 <= it.partition_index < count]
+        if missing:
+            yield Missing(topic.name, topic.topic_id, missing, error)
+            topic.partitions = [it for it in topic.partitions if 0 <= it.partition_index < count]
+
+
+def merged(refused: list[Answer], answered: list[Answer]) -> list[Answer]:
+    """One answer for each topic, what was refused of it first."""
+    topics = {(topic.name, topic.topic_id): topic for topic in refused}
+    for topic in answered:
+        known = topics.setdefault((topic.name, topic.topic_id), topic)
+        if known is not topic:
+            known.partitions += topic.partitions
+    return list(topics.values())
