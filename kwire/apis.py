@@ -83,6 +83,7 @@ APIS: dict[int, Api] = dict(
         _api(21, "delete_records", 0, 2),
         _api(22, "init_producer_id", 0, 5),
         _api(23, "offset_for_leader_epoch", 2, 4),
+        _api(28, "txn_offset_commit", 0, 6),
         _api(32, "describe_configs", 1, 4),
         _api(33, "alter_configs", 0, 2),
         _api(34, "alter_replica_log_dirs", 1, 2),

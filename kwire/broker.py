@@ -5,8 +5,11 @@ from __future__ import annotations
 import errno
 import logging
 from collections.abc import Callable, Mapping
+from typing import Protocol
 
 import attrs
+from kwire_protocol.errors import ErrorCode
+from kwire_protocol.kafka_error import KafkaError, quoted
 from kwire_protocol.wire import uuid_to_text
 from kwire_storage import names
 from kwire_storage.config import LogConfig
@@ -31,6 +34,7 @@ from kwire.metadata.log import METADATA_TOPIC, METADATA_TOPIC_ID, FileMetadataLo
 from kwire.metadata.service import MetadataService
 from kwire.metadata.topic_names import CONSUMER_OFFSETS
 from kwire.partitions import PartitionTable
+from kwire.waits import Slot
 
 log = logging.getLogger(__name__)
 
@@ -60,6 +64,40 @@ class NodeEndpoint:
     rack: str | None
 
 
+class TransactionEnlister(Protocol):
+    """The transactions' coordinators, as a partition's leader needs them."""
+
+    def enlist(
+        self, transactional_id: str, producer_id: int, producer_epoch: int, topic: str, index: int, *, adds: bool
+    ) -> Slot[KafkaError | None] | None:
+        """Adds the partition to the producer's transaction or, without `adds`, verifies that it is part of it.
+
+        None where its data may be appended at once; else a slot that tells when, with None, or that they may not, with
+        an error. Raises KafkaError: TRANSACTION_ABORTABLE (it is no part of it), INVALID_TXN_STATE, PRODUCER_FENCED,
+        INVALID_PRODUCER_ID_MAPPING, CONCURRENT_TRANSACTIONS, COORDINATOR_NOT_AVAILABLE, COORDINATOR_LOAD_IN_PROGRESS,
+        NOT_COORDINATOR.
+        """
+        ...
+
+
+class NoTransactions:
+    """A broker that coordinates none: no partition is part of one."""
+
+    def enlist(
+        self,
+        transactional_id: str,
+        producer_id: int,  # noqa: ARG002
+        producer_epoch: int,  # noqa: ARG002
+        topic: str,
+        index: int,
+        *,
+        adds: bool,  # noqa: ARG002
+    ) -> Slot[KafkaError | None] | None:
+        raise KafkaError(
+            ErrorCode.INVALID_TXN_STATE, f"{topic}-{index} is not part of a transaction of {quoted(transactional_id)}"
+        )
+
+
 @attrs.define(eq=False)
 class Broker:
     """One node of a cluster; for now the only one. Create it with `Broker.open`."""
@@ -74,6 +112,7 @@ class Broker:
     fetch_sessions: FetchSessions
     rooms: Mapping[str, DiskRoom]
     """By the path of the data folder."""
+    transactions: TransactionEnlister = attrs.field(factory=NoTransactions)
     fatal: str | None = None
     """Why the broker cannot go on, once it cannot."""
     on_fatal: Callable[[], None] = _nobody

@@ -16,8 +16,11 @@ import pytest
 from kwire_protocol.internal.transaction_state import TransactionLogKey, TransactionLogValue
 from kwire_protocol.records import Record, build_batch, build_control_batch, build_end_transaction_batch, versioned
 from kwire_protocol.wire import Writer
+from kwire_storage.files import RealDisk
 
 from kwire.testing import Broker
+from kwire.tests.groups.broker_in_trio import InTrio, with_broker
+from kwire.tests.groups.transactions import Enlister, end_transaction, txn_commit
 from kwire.tests.log_folders import ORDERS, SETTINGS, fill, kwire, rows
 
 LOG = "00000000000000000000.log"
@@ -190,6 +193,29 @@ def test_transaction_records_and_markers_are_decoded(tmp_path: Path) -> None:
     shown = kwire("log", "dump", folder, "--records").stdout
     assert '"transactional_id": "payments"' in shown
     assert "transactional, control" in shown
+
+
+def test_offsets_in_transactions_and_their_markers_are_decoded(tmp_path: Path) -> None:
+    async def scenario(broker: InTrio) -> None:
+        broker.create_topic("orders")
+        broker.broker.transactions = Enlister()
+        await broker.call(txn_commit(5, {("orders", 1): 12}), 5)
+        end_transaction(broker.broker, committed=True)
+        await broker.call(txn_commit(5, {("orders", 1): 13}), 5)
+        end_transaction(broker.broker, committed=False)
+
+    with_broker(scenario, disk=RealDisk(str(tmp_path)), settings=["offsets.topic.num.partitions=1"])
+    folder = tmp_path / "__consumer_offsets-0"
+    batches = [row for row in rows("dump", folder) if row["type"] == "batch"]
+    assert [(it["producer_id"], it["is_transactional"], it["is_control"]) for it in batches] == [
+        (7, True, False),
+        (7, True, True),
+    ] * 2
+    first, committed, second, aborted = (row for row in rows("dump", folder, "--records") if row["type"] == "record")
+    assert first["decoded_key"] == {"type": "OffsetCommitKey", "group": "g", "topic": "orders", "partition": 1}
+    assert [it["decoded_value"]["offset"] for it in (first, second)] == [12, 13]
+    assert [it["decoded_value"]["control_type"] for it in (committed, aborted)] == ["COMMIT", "ABORT"]
+    assert "0 errors, 0 warnings" in kwire("log", "check", folder).stdout
 
 
 def test_damage_is_shown_where_it_is(made_data: Path, tmp_path: Path) -> None:

@@ -1,0 +1,86 @@
+"""TxnOffsetCommit: v0-6.
+
+* v2: committed_leader_epoch (KIP-320)
+* v3: generation_id, member_id and group_instance_id (KIP-447); flexible
+* v4: TRANSACTION_ABORTABLE may be returned (KIP-890)
+* v5: adds the group's partition to the transaction, which took an AddOffsetsToTxn before (KIP-890)
+* v6: topics by id; GROUP_ID_NOT_FOUND for a generation of a group that is not there
+
+The offsets are pending until the marker of the transaction is in the group's partition.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from kwire_protocol.errors import ErrorCode
+from kwire_protocol.kafka_error import KafkaError, quoted
+from kwire_protocol.messages.txn_offset_commit import (
+    TxnOffsetCommitRequest,
+    TxnOffsetCommitResponse,
+    TxnOffsetCommitResponsePartition,
+    TxnOffsetCommitResponseTopic,
+)
+
+from kwire.coordinators.effects import response_error
+from kwire.groups.committing import txn_commit_error
+from kwire.handlers.committed_topics import merged, take_missing
+
+if TYPE_CHECKING:
+    from kwire.broker import Broker
+    from kwire.context import Context
+
+FIRST_VERSION_THAT_WAITS_FOR_LOADING = 2
+FIRST_VERSION_WITH_ABORTABLE = 4
+FIRST_VERSION_THAT_ADDS = 5
+FIRST_VERSION_WITH_TOPIC_IDS = 6
+
+
+async def handle(broker: Broker, request: TxnOffsetCommitRequest, context: Context) -> TxnOffsetCommitResponse:
+    by_id = context.api_version >= FIRST_VERSION_WITH_TOPIC_IDS
+    refused = [
+        TxnOffsetCommitResponseTopic(
+            it.name, it.topic_id, [TxnOffsetCommitResponsePartition(index, it.error) for index in it.partitions]
+        )
+        for it in take_missing(broker.metadata.image, request.topics, by_id=by_id)
+    ]
+    request.topics = [topic for topic in request.topics if topic.partitions]
+    if not request.topics:
+        return TxnOffsetCommitResponse(topics=refused)
+    try:
+        await _enlist(broker, request, context.api_version)
+        response = await broker.groups.commit_transactional(request, context)
+    except KafkaError as error:
+        response = txn_commit_error(request, _known(error.code, context.api_version))
+    if refused:
+        response.topics = merged(refused, response.topics)
+    return response
+
+
+async def _enlist(broker: Broker, request: TxnOffsetCommitRequest, version: int) -> None:
+    """Makes sure that the group's partition is part of the transaction. Raises KafkaError."""
+    if not request.group_id:
+        raise KafkaError(ErrorCode.INVALID_GROUP_ID, f"{quoted(request.group_id)} is no name of a group")
+    transaction = (request.transactional_id, request.producer_id, request.producer_epoch)
+    partition = broker.groups.partition_of(request.group_id)
+    # Twice where we had to wait: the transaction may have ended meanwhile, and what follows a marker is never decided.
+    for adds in (version >= FIRST_VERSION_THAT_ADDS, False):
+        decided = broker.transactions.enlist(*transaction, *partition, adds=adds)
+        if decided is None:
+            return
+        error = await decided
+        if error is not None:
+            raise error
+
+
+def _known(error: ErrorCode, version: int) -> ErrorCode:
+    """What a client of this version understands, as Kafka's AddPartitionsToTxnManager and KafkaApis tell it."""
+    match error:
+        case ErrorCode.PRODUCER_FENCED:
+            return ErrorCode.INVALID_PRODUCER_EPOCH
+        case ErrorCode.TRANSACTION_ABORTABLE if version < FIRST_VERSION_WITH_ABORTABLE:
+            return ErrorCode.INVALID_TXN_STATE
+        case ErrorCode.COORDINATOR_LOAD_IN_PROGRESS if version < FIRST_VERSION_THAT_WAITS_FOR_LOADING:
+            return ErrorCode.COORDINATOR_NOT_AVAILABLE
+        case _:
+            return response_error(error)

@@ -1,0 +1,352 @@
+"""TxnOffsetCommit as clients see it, and what is left of it after a restart."""
+
+from __future__ import annotations
+
+import logging
+from typing import Any
+
+import pytest
+import trio
+from kwire_protocol.errors import ErrorCode
+from kwire_protocol.kafka_error import KafkaError
+from kwire_protocol.messages.delete_topics import DeleteTopicsRequest, DeleteTopicState
+from kwire_protocol.messages.offset_commit import (
+    OffsetCommitRequest,
+    OffsetCommitRequestPartition,
+    OffsetCommitRequestTopic,
+)
+from kwire_protocol.messages.offset_fetch import (
+    OffsetFetchRequest,
+    OffsetFetchRequestGroup,
+    OffsetFetchRequestTopic,
+    OffsetFetchRequestTopics,
+)
+from kwire_protocol.messages.txn_offset_commit import TxnOffsetCommitResponse
+from kwire_protocol.wire import Uuid
+
+from kwire.log_cleaner import LogCleaner
+from kwire.tests.groups.broker_in_trio import InTrio, with_broker
+from kwire.tests.groups.transactions import Enlister, end_transaction, stable_offset, txn_commit
+from kwire.tests.server_in_trio import ServerInTrio, with_server
+from kwire.waits import Slot
+
+VERSIONS = range(7)
+NO_SUCH_TOPIC: Uuid = b"n" * 16
+UNSTABLE = ErrorCode.UNSTABLE_OFFSET_COMMIT
+
+
+def errors(response: TxnOffsetCommitResponse) -> dict[tuple[str | Uuid, int], ErrorCode]:
+    return {
+        (topic.name or topic.topic_id, it.partition_index): ErrorCode(it.error_code)
+        for topic in response.topics
+        for it in topic.partitions
+    }
+
+
+def plain_commit(offset: int, partition: int = 0) -> OffsetCommitRequest:
+    partitions = [OffsetCommitRequestPartition(partition_index=partition, committed_offset=offset)]
+    return OffsetCommitRequest(group_id="g", topics=[OffsetCommitRequestTopic(name="t", partitions=partitions)])
+
+
+@pytest.mark.parametrize("version", VERSIONS)
+def test_offsets_are_seen_once_the_marker_is_there(version: int) -> None:
+    async def scenario(kwire: InTrio) -> None:
+        ids = {"t": kwire.create_topic("t")}
+        kwire.broker.transactions = enlister = Enlister()
+        answer = await kwire.call(txn_commit(version, {("t", 0): 5, ("t", 1): 6}, ids=ids), version)
+        name = ids["t"] if version >= 6 else "t"
+        assert errors(answer) == {(name, 0): ErrorCode.NONE, (name, 1): ErrorCode.NONE}
+        topic, index = kwire.broker.groups.partition_of("g")
+        assert enlister.asked == [("t7", 7, 0, topic, index, version >= 5)]
+        assert topic == "__consumer_offsets"
+        wanted = OffsetFetchRequest("g", [OffsetFetchRequestTopic("t", [0])])
+        assert (await kwire.call(wanted, 7)).topics[0].partitions[0].committed_offset == -1
+        assert await stable_offset(kwire) is UNSTABLE
+        end_transaction(kwire.broker, committed=True)
+        assert (await stable_offset(kwire), await stable_offset(kwire, 1)) == (5, 6)
+        found = (await kwire.call(wanted, 7)).topics[0].partitions[0]
+        assert (found.metadata, found.committed_leader_epoch) == ("note", 3 if version >= 2 else -1)
+
+    with_broker(scenario)
+
+
+@pytest.mark.parametrize("version", VERSIONS)
+def test_what_does_not_exist_is_refused_and_keeps_nothing_back(version: int) -> None:
+    async def scenario(kwire: InTrio) -> None:
+        ids = {"t": kwire.create_topic("t"), "missing": NO_SUCH_TOPIC}
+        kwire.broker.transactions = enlister = Enlister()
+        offsets = {("missing", 0): 1, ("t", 0): 2, ("t", 5): 3, ("t", -1): 4}
+        answer = await kwire.call(txn_commit(version, offsets, ids=ids), version)
+        t, missing = (ids["t"], NO_SUCH_TOPIC) if version >= 6 else ("t", "missing")
+        assert errors(answer) == {
+            (missing, 0): ErrorCode.UNKNOWN_TOPIC_ID if version >= 6 else ErrorCode.UNKNOWN_TOPIC_OR_PARTITION,
+            (t, 0): ErrorCode.NONE,
+            (t, 5): ErrorCode.UNKNOWN_TOPIC_OR_PARTITION,
+            (t, -1): ErrorCode.UNKNOWN_TOPIC_OR_PARTITION,
+        }
+        assert len(answer.topics) == 2
+        assert await stable_offset(kwire) is UNSTABLE
+        nothing = await kwire.call(txn_commit(version, {("missing", 0): 1}, ids=ids), version)
+        assert len(nothing.topics) == 1
+        assert len(enlister.asked) == 1, "a transaction is not begun for nothing"
+
+    with_broker(scenario)
+
+
+@pytest.mark.parametrize("version", VERSIONS)
+@pytest.mark.parametrize(
+    ("said", "told", "told_before", "since"),
+    [
+        (ErrorCode.TRANSACTION_ABORTABLE, ErrorCode.TRANSACTION_ABORTABLE, ErrorCode.INVALID_TXN_STATE, 4),
+        (ErrorCode.COORDINATOR_LOAD_IN_PROGRESS, ErrorCode.COORDINATOR_LOAD_IN_PROGRESS, None, 2),
+        (ErrorCode.PRODUCER_FENCED, ErrorCode.INVALID_PRODUCER_EPOCH, None, 0),
+        (ErrorCode.INVALID_TXN_STATE, ErrorCode.INVALID_TXN_STATE, None, 0),
+        (ErrorCode.INVALID_PRODUCER_ID_MAPPING, ErrorCode.INVALID_PRODUCER_ID_MAPPING, None, 0),
+        (ErrorCode.CONCURRENT_TRANSACTIONS, ErrorCode.CONCURRENT_TRANSACTIONS, None, 0),
+        (ErrorCode.KAFKA_STORAGE_ERROR, ErrorCode.NOT_COORDINATOR, None, 0),
+    ],
+)
+def test_the_coordinators_refusal_is_told_in_the_words_of_the_version(
+    version: int, said: ErrorCode, told: ErrorCode, told_before: ErrorCode | None, since: int
+) -> None:
+    async def scenario(kwire: InTrio) -> None:
+        ids = {"t": kwire.create_topic("t")}
+        slot: Slot[KafkaError | None] = Slot()
+        slot.set(KafkaError(said))
+        kwire.broker.transactions = Enlister([KafkaError(said), slot])
+        error = told if version >= since else told_before or ErrorCode.COORDINATOR_NOT_AVAILABLE
+        for _ in range(2):
+            answer = await kwire.call(txn_commit(version, {("t", 0): 5, ("t", 9): 6}, ids=ids), version)
+            t = ids["t"] if version >= 6 else "t"
+            assert errors(answer) == {(t, 0): error, (t, 9): ErrorCode.UNKNOWN_TOPIC_OR_PARTITION}
+        assert await stable_offset(kwire) == -1
+
+    with_broker(scenario)
+
+
+def test_a_group_must_have_a_name() -> None:
+    async def scenario(kwire: InTrio) -> None:
+        kwire.create_topic("t")
+        kwire.broker.transactions = enlister = Enlister()
+        answer = await kwire.call(txn_commit(5, {("t", 0): 5}, group=""), 5)
+        assert errors(answer) == {("t", 0): ErrorCode.INVALID_GROUP_ID}
+        assert enlister.asked == []
+
+    with_broker(scenario)
+
+
+def test_a_broker_without_transactions_takes_no_offsets_into_them() -> None:
+    async def scenario(kwire: InTrio) -> None:
+        kwire.create_topic("t")
+        answer = await kwire.call(txn_commit(5, {("t", 0): 5}), 5)
+        assert errors(answer) == {("t", 0): ErrorCode.INVALID_TXN_STATE}
+
+    with_broker(scenario)
+
+
+def test_nothing_is_appended_before_the_coordinator_has_said_yes_and_then_it_is_asked_again() -> None:
+    async def scenario(kwire: InTrio) -> None:
+        kwire.create_topic("t")
+        await kwire.call(plain_commit(1), 9)
+        slot: Slot[KafkaError | None] = Slot()
+        kwire.broker.transactions = enlister = Enlister([slot])
+        partition = kwire.broker.partitions.find(*kwire.broker.groups.partition_of("g"))
+        before = partition.log_end_offset
+        answers: list[Any] = []
+
+        async def commit() -> None:
+            answers.append(await kwire.call(txn_commit(5, {("t", 0): 5}), 5))
+
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(commit)
+            await trio.sleep(1)
+            assert (partition.log_end_offset, await stable_offset(kwire)) == (before, 1)
+            slot.set(None)
+        assert errors(answers[0]) == {("t", 0): ErrorCode.NONE}
+        assert [adds for *_, adds in enlister.asked] == [True, False]
+        assert (partition.log_end_offset, await stable_offset(kwire)) == (before + 1, UNSTABLE)
+
+    with_broker(scenario)
+
+
+def test_a_transaction_that_ends_while_its_coordinator_is_asked_takes_nothing_more() -> None:
+    async def scenario(kwire: InTrio) -> None:
+        kwire.create_topic("t")
+        slot: Slot[KafkaError | None] = Slot()
+        slot.set(None)
+        kwire.broker.transactions = Enlister([slot, KafkaError(ErrorCode.TRANSACTION_ABORTABLE)])
+        answer = await kwire.call(txn_commit(5, {("t", 0): 5}), 5)
+        assert errors(answer) == {("t", 0): ErrorCode.TRANSACTION_ABORTABLE}
+        assert await stable_offset(kwire) == -1
+
+    with_broker(scenario)
+
+
+def test_a_fenced_producer_is_refused_and_that_is_no_news_for_the_log(caplog: pytest.LogCaptureFixture) -> None:
+    async def scenario(kwire: InTrio) -> None:
+        kwire.create_topic("t")
+        kwire.broker.transactions = Enlister()
+        await kwire.call(txn_commit(5, {("t", 0): 5}), 5)
+        end_transaction(kwire.broker, committed=True, epoch=1)
+        answer = await kwire.call(txn_commit(5, {("t", 0): 6}), 5)
+        assert errors(answer) == {("t", 0): ErrorCode.INVALID_PRODUCER_EPOCH}
+        assert await stable_offset(kwire) == 5
+        assert (await kwire.call(txn_commit(5, {("t", 0): 7}, epoch=1), 5)).topics[0].partitions[0].error_code == 0
+
+    with caplog.at_level(logging.WARNING, logger="kwire"):
+        with_broker(scenario)
+    assert caplog.messages == []
+
+
+@pytest.mark.parametrize("version", range(7, 11))
+def test_who_wants_stable_offsets_is_told_which_are_not(version: int) -> None:
+    async def scenario(kwire: InTrio) -> None:
+        topic_id = kwire.create_topic("t")
+        kwire.broker.transactions = Enlister()
+        await kwire.call(plain_commit(1), 9)
+        await kwire.call(plain_commit(2, partition=1), 9)
+        await kwire.call(txn_commit(5, {("t", 0): 5}), 5)
+        for named in (True, False):
+            for require_stable in (True, False):
+                if version >= 8:
+                    name, its_id = ("", topic_id) if version >= 10 else ("t", b"\0" * 16)
+                    wanted = [OffsetFetchRequestTopics(name, its_id, [0, 1])] if named else None
+                    groups = [OffsetFetchRequestGroup("g", topics=wanted)]
+                    request = OffsetFetchRequest(groups=groups, require_stable=require_stable)
+                    answer = (await kwire.call(request, version)).groups[0]
+                else:
+                    asked = [OffsetFetchRequestTopic("t", [0, 1])] if named else None
+                    answer = await kwire.call(OffsetFetchRequest("g", asked, require_stable=require_stable), version)
+                found = [(it.committed_offset, it.error_code) for it in answer.topics[0].partitions]
+                assert found == [(-1, UNSTABLE) if require_stable else (1, 0), (2, 0)]
+                assert answer.error_code == 0
+
+    with_broker(scenario)
+
+
+def test_a_restart_knows_what_was_committed_aborted_and_open() -> None:
+    async def first(kwire: InTrio) -> None:
+        kwire.create_topic("t", 4)
+        kwire.broker.transactions = Enlister()
+        await kwire.call(plain_commit(1), 9)
+        await kwire.call(txn_commit(5, {("t", 0): 10, ("t", 1): 11}), 5)
+        end_transaction(kwire.broker, committed=False)
+        await kwire.call(txn_commit(5, {("t", 2): 12}), 5)
+        end_transaction(kwire.broker, committed=True)
+        await kwire.call(txn_commit(5, {("t", 3): 13}), 5)
+
+    async def second(kwire: InTrio) -> None:
+        found = [await stable_offset(kwire, index) for index in range(4)]
+        assert found == [1, -1, 12, UNSTABLE]
+        end_transaction(kwire.broker, committed=True)
+        assert await stable_offset(kwire, 3) == 13
+
+    async def third(kwire: InTrio) -> None:
+        assert [await stable_offset(kwire, index) for index in range(4)] == [1, -1, 12, 13]
+
+    with_broker(third, disk=with_broker(second, disk=with_broker(first)))
+
+
+def test_a_marker_that_comes_before_the_groups_are_needed_is_found_when_they_are() -> None:
+    async def scenario(kwire: InTrio) -> None:
+        kwire.broker.groups.end_transaction(0, 7, True)
+        assert "__consumer_offsets" not in kwire.broker.metadata.image.topics
+        kwire.create_topic("t")
+        kwire.broker.transactions = Enlister()
+        await kwire.call(txn_commit(5, {("t", 0): 5}), 5)
+        kwire.broker.groups.runtime.forget_topic()
+        end_transaction(kwire.broker, committed=True)
+        assert await stable_offset(kwire) == 5
+
+    with_broker(scenario)
+
+
+def test_a_marker_in_a_partition_that_is_offline_is_nobodys_business() -> None:
+    async def scenario(kwire: InTrio) -> None:
+        kwire.create_topic("t")
+        kwire.broker.transactions = Enlister()
+        await kwire.call(txn_commit(5, {("t", 0): 5}), 5)
+        _, index = kwire.broker.groups.partition_of("g")
+        kwire.broker.groups.runtime.forget_partitions([index])
+        kwire.broker.groups.end_transaction(index, 7, True)
+        answer = await kwire.call(txn_commit(5, {("t", 0): 6}), 5)
+        assert errors(answer) == {("t", 0): ErrorCode.NOT_COORDINATOR}
+
+    with_broker(scenario)
+
+
+def test_what_is_pending_for_a_deleted_topic_goes_with_it() -> None:
+    async def scenario(kwire: InTrio) -> None:
+        kwire.create_topic("t")
+        kwire.broker.transactions = Enlister()
+        await kwire.call(txn_commit(5, {("t", 0): 5}), 5)
+        await kwire.call(DeleteTopicsRequest([DeleteTopicState("t")], [], 1_000), 6)
+        kwire.create_topic("t")
+        assert await stable_offset(kwire) == -1
+        end_transaction(kwire.broker, committed=True)
+        assert await stable_offset(kwire) == -1
+
+    with_broker(scenario)
+
+
+def test_compaction_leaves_what_counts_and_what_is_open_for_the_next_start() -> None:
+    async def first(kwire: InTrio) -> None:
+        kwire.create_topic("t", 4)
+        kwire.broker.transactions = Enlister()
+        partition = kwire.broker.partitions.find(*kwire.broker.groups.partition_of("g"))
+        for offset in range(10):
+            await kwire.call(txn_commit(5, {("t", 0): offset, ("t", 1): offset}), 5)
+            end_transaction(kwire.broker, committed=True)
+        await kwire.call(plain_commit(1, partition=2), 9)
+        await kwire.call(txn_commit(5, {("t", 0): 77, ("t", 2): 77}), 5)
+        end_transaction(kwire.broker, committed=False)
+        await kwire.call(plain_commit(20, partition=1), 9)
+        partition.log.roll(kwire.broker.clock.now_ms())
+        before = len([*kwire.broker.groups.runtime.topic.replay(partition.index)])
+        assert await LogCleaner(kwire.broker).clean_all() == 1
+        await kwire.call(txn_commit(5, {("t", 3): 30}, producer_id=8), 5)
+        partition.log.roll(kwire.broker.clock.now_ms())
+        assert len([*kwire.broker.groups.runtime.topic.replay(partition.index)]) < before / 2
+
+    async def second(kwire: InTrio) -> None:
+        assert [await stable_offset(kwire, index) for index in range(4)] == [9, 20, 1, UNSTABLE]
+        end_transaction(kwire.broker, committed=True, producer_id=8)
+        partition = kwire.broker.partitions.find(*kwire.broker.groups.partition_of("g"))
+        partition.log.roll(kwire.broker.clock.now_ms())
+        # Markers whose transactions are compacted away go after delete.retention.ms, those with records left do not.
+        for _ in range(3):
+            await trio.sleep(2 * 86_400)
+            await kwire.call(plain_commit(20, partition=1), 9)
+            partition.log.roll(kwire.broker.clock.now_ms())
+            await LogCleaner(kwire.broker).clean_all()
+
+    async def third(kwire: InTrio) -> None:
+        assert [await stable_offset(kwire, index) for index in range(4)] == [9, 20, 1, 30]
+
+    settings = ["log.cleaner.min.cleanable.ratio=0", "offsets.retention.minutes=100000"]
+    disk = with_broker(first, settings=settings)
+    with_broker(third, disk=with_broker(second, disk=disk, settings=settings))
+
+
+def test_over_a_socket_the_requests_behind_a_commit_wait_for_its_coordinator() -> None:
+    async def scenario(server: ServerInTrio) -> None:
+        broker = server.server.broker
+        slot: Slot[KafkaError | None] = Slot()
+        broker.transactions = Enlister([slot])
+        client = await server.connect()
+        wanted = OffsetFetchRequest(
+            groups=[OffsetFetchRequestGroup("g", topics=[OffsetFetchRequestTopics("t", partition_indexes=[0])])],
+            require_stable=True,
+        )
+        await client.send((txn_commit(5, {("t", 0): 5}), 5), (wanted, 8))
+        await trio.sleep(1)
+        assert not client.has_answer
+        slot.set(None)
+        assert errors((await client.read(28, 5))[1]) == {("t", 0): ErrorCode.NONE}
+        fetched = (await client.read(9, 8))[1]
+        assert fetched.groups[0].topics[0].partitions[0].error_code == UNSTABLE
+        end_transaction(broker, committed=True)
+        fetched = await client.call(wanted, 8)
+        assert fetched.groups[0].topics[0].partitions[0].committed_offset == 5
+
+    with_server(scenario)

@@ -1,0 +1,100 @@
+"""What tests of offsets in transactions need: somebody to ask in place of the coordinator, and its markers."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+import attrs
+from kwire_protocol.control_records import build_end_transaction_batch
+from kwire_protocol.errors import ErrorCode
+from kwire_protocol.kafka_error import KafkaError
+from kwire_protocol.messages.offset_fetch import (
+    OffsetFetchRequest,
+    OffsetFetchRequestGroup,
+    OffsetFetchRequestTopics,
+)
+from kwire_protocol.messages.txn_offset_commit import (
+    TxnOffsetCommitRequest,
+    TxnOffsetCommitRequestPartition,
+    TxnOffsetCommitRequestTopic,
+)
+from kwire_protocol.records import read_header
+from kwire_protocol.wire import NULL_UUID, Uuid
+
+from kwire.broker import Broker
+from kwire.tests.groups.broker_in_trio import InTrio
+from kwire.waits import Slot
+
+FIRST_VERSION_WITH_TOPIC_IDS = 6
+
+Asked = tuple[str, int, int, str, int, bool]
+"""Transactional id, producer id, epoch, topic, partition, whether to add it."""
+
+
+@attrs.define(eq=False)
+class Enlister:
+    """Says what it is told to, question by question, and yes to all that come after."""
+
+    answers: list[KafkaError | Slot[KafkaError | None] | None] = attrs.field(factory=list)
+    asked: list[Asked] = attrs.field(factory=list)
+
+    def enlist(
+        self, transactional_id: str, producer_id: int, producer_epoch: int, topic: str, index: int, *, adds: bool
+    ) -> Slot[KafkaError | None] | None:
+        self.asked.append((transactional_id, producer_id, producer_epoch, topic, index, adds))
+        answer = self.answers.pop(0) if self.answers else None
+        if isinstance(answer, KafkaError):
+            raise answer
+        return answer
+
+
+def txn_commit(
+    version: int,
+    offsets: Mapping[tuple[str, int], int],
+    *,
+    group: str = "g",
+    producer_id: int = 7,
+    epoch: int = 0,
+    ids: Mapping[str, Uuid] | None = None,
+) -> TxnOffsetCommitRequest:
+    topics: dict[str, TxnOffsetCommitRequestTopic] = {}
+    for (name, partition), offset in offsets.items():
+        by_id = version >= FIRST_VERSION_WITH_TOPIC_IDS
+        topic = topics.setdefault(name, TxnOffsetCommitRequestTopic(name="" if by_id else name))
+        topic.topic_id = (ids or {})[name] if by_id else NULL_UUID
+        topic.partitions.append(
+            TxnOffsetCommitRequestPartition(partition, offset, 3 if version >= 2 else -1, committed_metadata="note")
+        )
+    return TxnOffsetCommitRequest(
+        transactional_id=f"t{producer_id}",
+        group_id=group,
+        producer_id=producer_id,
+        producer_epoch=epoch,
+        topics=list(topics.values()),
+    )
+
+
+def end_transaction(broker: Broker, *, committed: bool, group: str = "g", producer_id: int = 7, epoch: int = 0) -> None:
+    """The coordinator's marker is appended to the group's partition, and the groups are told."""
+    topic, index = broker.groups.partition_of(group)
+    batch = memoryview(
+        bytearray(
+            build_end_transaction_batch(
+                commit=committed,
+                producer_id=producer_id,
+                producer_epoch=epoch,
+                coordinator_epoch=0,
+                timestamp_ms=broker.clock.now_ms(),
+            )
+        )
+    )
+    broker.partitions.find(topic, index).append_checked(batch, read_header(batch), now_ms=broker.clock.now_ms())
+    broker.groups.end_transaction(index, producer_id, committed)
+
+
+async def stable_offset(kwire: InTrio, partition: int = 0, *, group: str = "g", topic: str = "t") -> int | ErrorCode:
+    """What a client is told that wants no other offset to be pending: the offset, or the partition's error."""
+    wanted = OffsetFetchRequestGroup(group, topics=[OffsetFetchRequestTopics(topic, partition_indexes=[partition])])
+    answer = await kwire.call(OffsetFetchRequest(groups=[wanted], require_stable=True), 8)
+    found = answer.groups[0].topics[0].partitions[0]
+    return ErrorCode(found.error_code) if found.error_code else int(found.committed_offset)
