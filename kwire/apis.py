@@ -92,6 +92,7 @@ APIS: dict[int, Api] = dict(
         _api(42, "delete_groups", 0, 3),
         _api(44, "incremental_alter_configs", 0, 1),
         _api(47, "offset_delete", 0, 0),
+        _api(57, "update_features", 0, 2),
         _api(60, "describe_cluster", 0, 2),
         _api(75, "describe_topic_partitions", 0, 0),
     )

@@ -2,7 +2,7 @@
 
 * v1: throttle_time_ms
 * v3: flexible; the client's software name and version; features (KIP-584)
-* v4: features whose lowest version is 0 may be listed (KAFKA-17011)
+* v4: features whose lowest version is 0 are listed as supported (KAFKA-17011); v3 has them finalized only, as Kafka
 * v5: cluster_id and node_id of the broker the client thinks it reached (KIP-1242)
 
 A version that we do not know never gets here: the connection answers it in v0 with UNSUPPORTED_VERSION and the list,
@@ -61,7 +61,7 @@ def handle(broker: Broker, request: ApiVersionsRequest, context: Context) -> Api
             if version > FIRST_VERSION_WITH_SOFTWARE_NAME or lowest > 0
         ],
         finalized_features_epoch=image.offset,
-        finalized_features=[FinalizedFeatureKey(name, level, level) for name, level in image.features.items()],
+        finalized_features=[FinalizedFeatureKey(name, level, level) for name, level in image.features.items() if level],
     )
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from typing import Final
 
 from kwire_protocol.internal.metadata_brokers import BrokerEndpoint, BrokerFeature, RegisterBrokerRecord
@@ -11,22 +11,15 @@ from kwire_protocol.wire import Uuid
 
 from kwire.config import Listener, ServerConfig
 from kwire.metadata.controller import Records
+from kwire.metadata.features import INITIAL_LEVELS, SUPPORTED_FEATURES
 from kwire.metadata.image import BrokerRegistration, MetadataImage
-
-METADATA_VERSION: Final = 30
-"""4.3-IV0: the level whose record versions `records.py` writes."""
-
-SUPPORTED_FEATURES: Final[Mapping[str, tuple[int, int]]] = {"metadata.version": (7, METADATA_VERSION)}
-"""The features that this broker can do, from level to level."""
 
 _SECURITY_PROTOCOL_IDS: Final = {"PLAINTEXT": 0, "SSL": 1, "SASL_PLAINTEXT": 2, "SASL_SSL": 3}
 
 
 def bootstrap_records(image: MetadataImage) -> Records:
     """What a cluster begins with; nothing when it has begun."""
-    if "metadata.version" in image.features:
-        return []
-    return [FeatureLevelRecord("metadata.version", METADATA_VERSION)]
+    return [FeatureLevelRecord(name, level) for name, level in INITIAL_LEVELS.items() if name not in image.features]
 
 
 def registration_records(

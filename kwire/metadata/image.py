@@ -139,6 +139,7 @@ class MetadataImage:
     configs: dict[ConfigKey, dict[str, str]] = attrs.Factory(dict)
     brokers: dict[int, BrokerRegistration] = attrs.Factory(dict)
     features: dict[str, int] = attrs.Factory(dict)
+    """Levels by name. 0 is a feature that was turned off: as good as absent, but not to be begun again."""
     colliding_names: dict[str, set[str]] = attrs.Factory(dict)
     """Topics whose names differ at most in `.` and `_`, which metrics cannot tell apart, by the name with all `_`."""
     next_producer_id: int = 0
@@ -207,10 +208,7 @@ class MetadataImage:
             case ConfigRecord():
                 self._configure(record, changes)
             case FeatureLevelRecord():
-                if record.feature_level:
-                    self.features[record.name] = record.feature_level
-                else:
-                    self.features.pop(record.name, None)
+                self.features[record.name] = record.feature_level
                 changes.features = True
             case ProducerIdsRecord():
                 self.next_producer_id = record.next_producer_id

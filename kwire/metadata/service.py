@@ -26,8 +26,9 @@ from kwire.config import ConfigError, ServerConfig
 from kwire.configs.definition import Value
 from kwire.configs.resolution import ConfigResolver
 from kwire.metadata.answers import AnswerCache
-from kwire.metadata.bootstrap import SUPPORTED_FEATURES, bootstrap_records, registration_records
+from kwire.metadata.bootstrap import bootstrap_records, registration_records
 from kwire.metadata.controller import ClusterState, Records
+from kwire.metadata.features import SUPPORTED_FEATURES, TRANSACTION_VERSION
 from kwire.metadata.image import Changes, MetadataImage, ResourceType, TopicImage
 from kwire.metadata.internal_topics import plan_topic
 from kwire.metadata.log import MetadataLog
@@ -41,6 +42,7 @@ if TYPE_CHECKING:
     from kwire_protocol.messages.create_topics import CreateTopicsRequest, CreateTopicsResponse
     from kwire_protocol.messages.delete_topics import DeleteTopicsRequest, DeleteTopicsResponse
     from kwire_protocol.messages.describe_configs import DescribeConfigsRequest, DescribeConfigsResponse
+    from kwire_protocol.messages.update_features import UpdateFeaturesRequest, UpdateFeaturesResponse
 
     from kwire.metadata.config_changes import ConfigChange, Outcome
 
@@ -134,6 +136,11 @@ class MetadataService:
     def supported_features(self) -> Mapping[str, tuple[int, int]]:
         return SUPPORTED_FEATURES
 
+    @property
+    def transaction_version(self) -> int:
+        """The level of the feature transaction.version: 2 stands for KIP-890, 0 and 1 for what was before."""
+        return self.image.features.get(TRANSACTION_VERSION, 0)
+
     def watch(self, watcher: Watcher) -> None:
         """Calls `watcher` with what changed, each time right after the image took it in."""
         self._watchers.append(watcher)
@@ -216,6 +223,14 @@ class MetadataService:
         records, outcomes = alter_configs(self.state, changes, validate_only=validate_only)
         self.commit(records)
         return outcomes
+
+    def update_features(self, request: UpdateFeaturesRequest) -> UpdateFeaturesResponse:
+        """Raises KafkaError(INVALID_UPDATE_VERSION) as well: nothing changes then."""
+        from kwire.metadata.feature_updates import update_features
+
+        records, response = update_features(self.state, request)
+        self.commit(records)
+        return response
 
     def move_partitions(self, directories: Mapping[tuple[Uuid, int], Uuid]) -> None:
         """Notes which log folder of this broker has these partitions, each given by topic id and index, from now on."""

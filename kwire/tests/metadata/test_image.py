@@ -132,7 +132,7 @@ def test_features_and_producer_ids() -> None:
     assert image.next_producer_id == 1000
     assert changes.features
     image, _ = applied(FeatureLevelRecord("metadata.version", 0), image=image)
-    assert image.features == {}
+    assert image.features == {"metadata.version": 0}
 
 
 def test_a_brokers_life() -> None:

@@ -82,12 +82,13 @@ def test_kafkas_dump_tool_reads_what_we_wrote(tmp_path: Path) -> None:
     for expected in (
         'LeaderChange: {"version":0,"leaderId":1,"voters":[{"voterId":1}],"grantingVoters":[{"voterId":1}]}',
         '{"type":"FEATURE_LEVEL_RECORD","version":0,"data":{"name":"metadata.version","featureLevel":30}}',
+        '{"type":"FEATURE_LEVEL_RECORD","version":0,"data":{"name":"transaction.version","featureLevel":2}}',
         '{"type":"REGISTER_BROKER_RECORD","version":4,"data":{"brokerId":1,',
         '"endPoints":[{"name":"PLAINTEXT","host":"127.0.0.1","port":9092,"securityProtocol":0}]',
         '{"type":"TOPIC_RECORD","version":0,"data":{"name":"t",',
         '{"type":"CONFIG_RECORD","version":0,"data":{"resourceType":2,"resourceName":"t","name":"segment.bytes",',
         '{"type":"PARTITION_RECORD","version":1,"data":{"partitionId":1,',
-        '{"type":"PRODUCER_IDS_RECORD","version":0,"data":{"brokerId":1,"brokerEpoch":2,"nextProducerId":1000}}',
+        '{"type":"PRODUCER_IDS_RECORD","version":0,"data":{"brokerId":1,"brokerEpoch":3,"nextProducerId":1000}}',
     ):
         assert expected in dumped, dumped
     assert "Could not decode" not in dumped

@@ -1,0 +1,26 @@
+"""UpdateFeatures: v0-2 (KIP-584).
+
+* v1: upgrade_type in the place of allow_downgrade; validate_only (KIP-778)
+* v2: an error of the request only, no results for features
+
+Since Kafka 4.0 a request changes all features or none, so the error is the request's in every version, and results
+are there only when all went well. The rules are in `kwire.metadata.feature_updates`.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from kwire_protocol.kafka_error import KafkaError
+from kwire_protocol.messages.update_features import UpdateFeaturesRequest, UpdateFeaturesResponse
+
+if TYPE_CHECKING:
+    from kwire.broker import Broker
+    from kwire.context import Context
+
+
+def handle(broker: Broker, request: UpdateFeaturesRequest, context: Context) -> UpdateFeaturesResponse:
+    try:
+        return broker.metadata.update_features(request)
+    except KafkaError as error:
+        return UpdateFeaturesResponse(error_code=error.code, error_message=error.message)

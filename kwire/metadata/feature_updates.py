@@ -1,0 +1,84 @@
+"""Deciding on UpdateFeatures: other levels for features of the cluster (KIP-584, KIP-778).
+
+A request changes all of its features or none. The rules are those of Kafka's FeatureControlManager:
+
+* every registered broker has to support the level; 0, which turns a feature off, is a level like any other
+* a lower level has to be asked for as a downgrade, safe or unsafe; a higher one as an upgrade; the same one either way
+* metadata.version never goes down: records of the level that it has are in the log
+
+A feature that is named twice gets what it is named with last, as in Kafka.
+"""
+
+from __future__ import annotations
+
+from enum import IntEnum
+
+from kwire_protocol.errors import ErrorCode
+from kwire_protocol.internal.metadata_configs import FeatureLevelRecord
+from kwire_protocol.kafka_error import KafkaError, quoted
+from kwire_protocol.messages.update_features import (
+    FeatureUpdateKey,
+    UpdatableFeatureResult,
+    UpdateFeaturesRequest,
+    UpdateFeaturesResponse,
+)
+
+from kwire.metadata.controller import ClusterState, Records
+from kwire.metadata.features import METADATA_VERSION, SUPPORTED_FEATURES
+
+_OFF = (0, 0)
+"""What a broker that does not know a feature supports of it."""
+
+
+class UpgradeType(IntEnum):
+    """By the number in requests. Version 0 of the request always has UPGRADE (its allow_downgrade is not looked at, as
+    in Kafka 4.3), so that a downgrade needs version 1."""
+
+    UPGRADE = 1
+    SAFE_DOWNGRADE = 2
+    UNSAFE_DOWNGRADE = 3
+
+
+def update_features(state: ClusterState, request: UpdateFeaturesRequest) -> tuple[Records, UpdateFeaturesResponse]:
+    """Raises KafkaError(INVALID_UPDATE_VERSION) with the first update that cannot be; it is for the whole request."""
+    updates = {update.feature: update for update in request.feature_updates}
+    records: Records = []
+    for name, update in updates.items():
+        why = _why_not(state, update)
+        if why is not None:
+            raise KafkaError(
+                ErrorCode.INVALID_UPDATE_VERSION,
+                f"feature {quoted(name)} cannot get level {update.max_version_level}: {why}. No feature was changed",
+            )
+        if update.max_version_level != state.image.features.get(name, 0):
+            records.append(FeatureLevelRecord(name, update.max_version_level))
+    response = UpdateFeaturesResponse(
+        error_message=None,
+        results=[UpdatableFeatureResult(name, ErrorCode.NONE, None) for name in updates],
+    )
+    return [] if request.validate_only else records, response
+
+
+def _why_not(state: ClusterState, update: FeatureUpdateKey) -> str | None:
+    """What speaks against an update, if anything does."""
+    name, level = update.feature, update.max_version_level
+    if update.upgrade_type not in {*UpgradeType}:
+        known = ", ".join(f"{it.value} ({it.name})" for it in UpgradeType)
+        return f"upgrade type {update.upgrade_type} is none of {known}"
+    if name not in SUPPORTED_FEATURES:
+        return f"kwire has no such feature, only {', '.join(SUPPORTED_FEATURES)}"
+    lowest, highest = SUPPORTED_FEATURES[name]
+    if not lowest <= level <= highest:
+        return f"kwire supports {lowest} to {highest}"
+    for broker_id, broker in sorted(state.image.brokers.items()):
+        lowest, highest = broker.features.get(name, _OFF)
+        if not lowest <= level <= highest:
+            return f"broker {broker_id} supports {lowest} to {highest}"
+    current = state.image.features.get(name, 0)
+    if level > current and update.upgrade_type != UpgradeType.UPGRADE:
+        return f"that is higher than its level {current}, which a downgrade does not make it: ask for an upgrade"
+    if level < current and update.upgrade_type == UpgradeType.UPGRADE:
+        return f"that is lower than its level {current}: ask for a downgrade"
+    if level < current and name == METADATA_VERSION:
+        return f"the metadata log has records of level {current}, which a lower one could lose"
+    return None
