@@ -32,6 +32,7 @@ VERIFIABLE_PRODUCER = "org.apache.kafka.tools.VerifiableProducer"
 API_VERSIONS = "org.apache.kafka.tools.BrokerApiVersionsCommand"
 CLUSTER = "org.apache.kafka.tools.ClusterTool"
 LOG_DIRS = "org.apache.kafka.tools.LogDirsCommand"
+FEATURES = "org.apache.kafka.tools.FeatureCommand"
 DUMP_LOG = "org.apache.kafka.tools.DumpLogSegments"
 
 

@@ -17,6 +17,7 @@ from .brokers import Broker
 from .confluent import consuming, fill, offsets_of, read_all, take, values_of
 from .java_host import JavaHost
 from .values import numbered
+from .waiting import eventually
 
 QUICK = ("--command-property", "fetch.max.wait.ms=50")
 
@@ -175,3 +176,49 @@ def test_the_broker_tells_its_versions_and_its_cluster(broker: Broker, java: Jav
     for api in ("Produce(0): 0 to 13 [usable: 13]", "Fetch(1): 4 to 18 [usable: 18]", "ApiVersions(18): 0 to "):
         assert api in told
     assert "Cluster ID: " in java.succeed(tools.CLUSTER, "cluster-id", *at).out
+
+
+def test_features_are_described_upgraded_downgraded_and_disabled(java: JavaHost, at: tuple[str, str]) -> None:
+    def described() -> tuple[str, ...]:
+        """Lowest and highest level that the broker supports of transaction.version, and the level that it has."""
+        (line,) = [it for it in java.succeed(tools.FEATURES, *at, "describe").lines if "transaction.version" in it]
+        found = re.search(r"MinVersion: (\d+)\s+SupportedMaxVersion: (\d+)\s+FinalizedVersionLevel: (\d+)", line)
+        assert found is not None, line
+        return found.groups()
+
+    assert described() == ("0", "2", "2")
+    try:
+        down = ("downgrade", "--feature", "transaction.version=1")
+        assert "can be downgraded to 1" in java.succeed(tools.FEATURES, *at, *down, "--dry-run").out
+        assert described() == ("0", "2", "2")
+        assert "transaction.version was downgraded to 1." in java.succeed(tools.FEATURES, *at, *down).out
+        eventually(lambda: described() == ("0", "2", "1"), "level 1")
+        disable = java.succeed(tools.FEATURES, *at, "disable", "--unsafe", "--feature", "transaction.version")
+        assert "transaction.version was disabled." in disable.out
+        eventually(lambda: described() == ("0", "2", "0"), "level 0")
+        up = java.succeed(tools.FEATURES, *at, "upgrade", "--feature", "transaction.version=1")
+        assert "transaction.version was upgraded to 1." in up.out
+    finally:
+        java.succeed(tools.FEATURES, *at, "upgrade", "--feature", "transaction.version=2")
+        eventually(lambda: described() == ("0", "2", "2"), "level 2")
+    metadata = next(it for it in java.succeed(tools.FEATURES, *at, "describe").lines if "metadata.version" in it)
+    assert re.search(r"FinalizedVersionLevel: 4\.3-IV0\s+Epoch: \d+", metadata)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "told"),
+    [
+        pytest.param(("upgrade", "--feature", "transaction.version=3"), "level 3|version 3", id="too high"),
+        pytest.param(("upgrade", "--feature", "transaction.version=1"), "downgrade", id="down without saying so"),
+        pytest.param(("downgrade", "--metadata", "4.0-IV3"), "metadata", id="metadata down"),
+        pytest.param(("downgrade", "--unsafe", "--metadata", "4.0-IV3"), "metadata", id="metadata down at any price"),
+        pytest.param(("upgrade", "--feature", "no.such.feature=1"), "no.such.feature", id="unknown"),
+    ],
+)
+def test_a_level_that_a_feature_cannot_have_is_an_error(
+    java: JavaHost, at: tuple[str, str], arguments: tuple[str, ...], told: str
+) -> None:
+    refused = java.run(tools.FEATURES, *at, *arguments)
+    assert refused.code == 1
+    assert re.search(rf"Could not .*({told})", refused.out + refused.err)
+    assert "1 out of 1 operation(s) failed." in refused.out + refused.err

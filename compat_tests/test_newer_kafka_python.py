@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 from kafka import IsolationLevel, OffsetAndMetadata, OffsetSpec, TopicPartition, errors
-from kafka.admin import ConfigResource, ConfigResourceType, MemberToRemove
+from kafka.admin import ConfigResource, ConfigResourceType, MemberToRemove, UpdateFeatureType
 from kafka.coordinator.assignors.cooperative_sticky import CooperativeStickyAssignor
 
 from .brokers import Broker
@@ -214,3 +214,29 @@ def test_cooperative_members_share_the_partitions(broker: Broker, new_topic: Cal
             kept = partitions_of(first)
         settle([first], 4, most=4)
         assert set(kept) < set(partitions_of(first))
+
+
+def level_of(admin: Any, feature: str) -> int:
+    lowest, highest = admin.describe_features()[feature]["finalized"]
+    assert lowest == highest
+    level: int = highest
+    return level
+
+
+def test_features_are_described_and_updated(admin: Any) -> None:
+    told = admin.describe_features()
+    assert told["transaction.version"]["supported"] == (0, 2)
+    assert told["transaction.version"]["finalized"] == (2, 2)
+    assert told["transaction.version"]["finalized_epoch"] > 0
+    assert told["metadata.version"]["supported"] == (7, 30)
+    down = {"transaction.version": (UpdateFeatureType.SAFE_DOWNGRADE, 1)}
+    try:
+        assert admin.update_features(down, validate_only=True) == {"transaction.version": "OK"}
+        assert level_of(admin, "transaction.version") == 2
+        assert admin.update_features(down) == {"transaction.version": "OK"}
+        eventually(lambda: level_of(admin, "transaction.version") == 1, "level 1")
+    finally:
+        admin.update_features({"transaction.version": 2})
+        eventually(lambda: level_of(admin, "transaction.version") == 2, "level 2")
+    with pytest.raises(errors.InvalidUpdateVersionError):
+        admin.update_features({"transaction.version": 3})
