@@ -93,6 +93,7 @@ ALLOWED = (
     _may("kwire/descriptors.py", "surroundings", "asks for the limit on open files, and raises it"),
     _may("kwire/running.py", "surroundings threads", "ends on a signal; syncs side by side at a stop"),
     _may("kwire/log_cleaner.py", "clock", "pauses as long as it works"),
+    _may("kwire/cli/cluster.py", "network clock", "the commands' own client; waits before it asks once more"),
     _may("kwire/cli/", "disk", "reads the configuration file that the user names"),
     _may("kwire/testing/", "disk threads", "a broker in a thread on a temporary folder"),
 )
