@@ -7,6 +7,7 @@ import click
 import kwire
 from kwire.cli.log import log
 from kwire.cli.serve import serve
+from kwire.cli.txn import txn
 
 
 @click.group(context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100})
@@ -20,3 +21,4 @@ def main() -> None:
 
 main.add_command(log)
 main.add_command(serve)
+main.add_command(txn)

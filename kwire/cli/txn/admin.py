@@ -1,0 +1,275 @@
+"""What Kafka's admin protocol tells of transactions, and the one thing it can do to them (KIP-664).
+
+Coordinators are asked for transactional ids, leaders for what is open in their partitions. The two need not agree,
+which is what `hanging.py` is about.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
+from functools import partial
+from itertools import islice
+from typing import Any, Final, Protocol, TypeVar
+
+import attrs
+from kwire_protocol.errors import ErrorCode
+from kwire_protocol.kafka_error import quoted
+from kwire_protocol.messages.describe_producers import DescribeProducersRequest, TopicRequest
+from kwire_protocol.messages.describe_transactions import DescribeTransactionsRequest
+from kwire_protocol.messages.find_coordinator import FindCoordinatorRequest
+from kwire_protocol.messages.list_transactions import ListTransactionsRequest
+from kwire_protocol.messages.metadata import MetadataResponse
+from kwire_protocol.messages.write_txn_markers import (
+    WritableTxnMarker,
+    WritableTxnMarkerTopic,
+    WriteTxnMarkersRequest,
+)
+from kwire_protocol.wire import ApiMessage
+
+from kwire.cli.cluster import ClusterError, error_name
+
+STATES: Final = (
+    "Empty",
+    "Ongoing",
+    "PrepareCommit",
+    "PrepareAbort",
+    "CompleteCommit",
+    "CompleteAbort",
+    "PrepareEpochFence",
+    "Dead",
+)
+MAX_BATCH: Final = 500
+"""Partitions, producers or transactional ids that one request asks for."""
+
+_TRANSACTION_COORDINATOR = 1
+_PASSING = {
+    ErrorCode.COORDINATOR_LOAD_IN_PROGRESS,
+    ErrorCode.COORDINATOR_NOT_AVAILABLE,
+    ErrorCode.NOT_COORDINATOR,
+}
+_PAUSES_S = (0.1, 0.2, 0.4, 0.8, 1.6)
+"""A coordinator that has just started, or moved, is asked again; the first look for one creates its topic."""
+
+Partition = tuple[str, int]
+T = TypeVar("T")
+
+
+class Brokers(Protocol):
+    """As `kwire.cli.cluster.Cluster`."""
+
+    def metadata(self, topics: Sequence[str] | None) -> MetadataResponse: ...
+
+    def node_ids(self) -> list[int]: ...
+
+    def call(self, request: ApiMessage, *, node_id: int | None = None, at_least: int = 0) -> Any: ...
+
+    def pause(self, seconds: float) -> None: ...
+
+
+@attrs.frozen
+class Listed:
+    """A transactional id that a coordinator knows."""
+
+    transactional_id: str
+    coordinator_id: int
+    producer_id: int
+    state: str
+
+
+@attrs.frozen
+class Described:
+    """As `Listed`, with what the coordinator will write markers to."""
+
+    transactional_id: str
+    coordinator_id: int
+    producer_id: int
+    producer_epoch: int
+    state: str
+    timeout_ms: int
+    start_ms: int | None
+    """None when there is no transaction at the moment."""
+    partitions: tuple[Partition, ...]
+
+
+@attrs.frozen
+class OpenTransaction:
+    """A transaction that is open in one partition, as its leader tells."""
+
+    topic: str
+    partition: int
+    leader_id: int
+    producer_id: int
+    producer_epoch: int
+    coordinator_epoch: int
+    """-1 when no marker of that producer was ever written here."""
+    start_offset: int
+    last_timestamp_ms: int
+
+    @property
+    def name(self) -> str:
+        return f"{self.topic}-{self.partition}"
+
+
+@attrs.define
+class OpenTransactions:
+    """`problems` are the partitions that could not be looked at, a sentence each."""
+
+    found: list[OpenTransaction] = attrs.field(factory=list)
+    problems: list[str] = attrs.field(factory=list)
+
+
+@attrs.frozen
+class TransactionAdmin:
+    """Raises ClusterError for what the cluster does not do."""
+
+    brokers: Brokers
+
+    def list_transactions(self, *, states: Collection[str] = (), producer_ids: Collection[int] = ()) -> list[Listed]:
+        """Every transactional id of these states and producer ids, by coordinator and name; all without filters."""
+        found: list[Listed] = []
+        for node_id in self.brokers.node_ids():
+            for some in _batches(producer_ids) if producer_ids else [[]]:
+                request = ListTransactionsRequest([*states], [*some])
+                response = self._until_settled(
+                    partial(self.brokers.call, request, node_id=node_id),
+                    lambda it: it.error_code,
+                    f"broker {node_id} does not list its transactions",
+                )
+                if response.unknown_state_filters:
+                    raise ClusterError(f"broker {node_id} knows no state {', '.join(response.unknown_state_filters)}")
+                found += [
+                    Listed(it.transactional_id, node_id, it.producer_id, it.transaction_state)
+                    for it in response.transaction_states
+                ]
+        return sorted(found, key=lambda it: (it.coordinator_id, it.transactional_id))
+
+    def describe_transactions(self, transactional_ids: Iterable[str]) -> dict[str, Described]:
+        """By transactional id; those that their coordinator does not know are left out."""
+        return {name: found for name in sorted(set(transactional_ids)) if (found := self._describe(name)) is not None}
+
+    def open_transactions(self, topic: str | None = None, partition: int | None = None) -> OpenTransactions:
+        """Everything that is open in all partitions, those of one topic, or one partition."""
+        looked_at = OpenTransactions()
+        by_leader: dict[int, list[Partition]] = defaultdict(list)
+        for (name, index), leader_id in self._leaders(topic, partition).items():
+            if leader_id < 0:
+                looked_at.problems.append(f"{name}-{index} has no leader")
+            else:
+                by_leader[leader_id].append((name, index))
+        for leader_id, partitions in sorted(by_leader.items()):
+            for some in _batches(partitions):
+                self._look_at(leader_id, some, looked_at)
+        looked_at.found.sort(key=lambda it: (it.topic, it.partition, it.start_offset))
+        return looked_at
+
+    def write_abort_marker(self, transaction: OpenTransaction) -> None:
+        """Ends a transaction in one partition, whatever its coordinator thinks of it."""
+        marker = WritableTxnMarker(
+            producer_id=transaction.producer_id,
+            producer_epoch=transaction.producer_epoch,
+            transaction_result=False,
+            topics=[WritableTxnMarkerTopic(transaction.topic, [transaction.partition])],
+            # As Kafka's tool: 0 is no later than any epoch that a coordinator has.
+            coordinator_epoch=max(transaction.coordinator_epoch, 0),
+        )
+        response = self.brokers.call(WriteTxnMarkersRequest([marker]), node_id=transaction.leader_id)
+        codes = [it.error_code for marker in response.markers for topic in marker.topics for it in topic.partitions]
+        if codes != [ErrorCode.NONE]:
+            told = ", ".join(map(error_name, codes)) or "no answer for the partition"
+            raise ClusterError(
+                f"broker {transaction.leader_id} did not abort the transaction of producer {transaction.producer_id} "
+                f"in {transaction.name}: {told}"
+            )
+
+    def _describe(self, transactional_id: str) -> Described | None:
+        def ask() -> Any:
+            find = FindCoordinatorRequest(key_type=_TRANSACTION_COORDINATOR, coordinator_keys=[transactional_id])
+            (coordinator,) = self.brokers.call(find, at_least=4).coordinators
+            if coordinator.error_code:
+                return coordinator.node_id, coordinator
+            request = DescribeTransactionsRequest([transactional_id])
+            (described,) = self.brokers.call(request, node_id=coordinator.node_id).transaction_states
+            return coordinator.node_id, described
+
+        coordinator_id, it = self._until_settled(
+            ask,
+            lambda answer: answer[1].error_code,
+            f"transactional id {quoted(transactional_id)} cannot be described",
+            allowed=ErrorCode.TRANSACTIONAL_ID_NOT_FOUND,
+        )
+        if it.error_code:
+            return None
+        return Described(
+            transactional_id=transactional_id,
+            coordinator_id=coordinator_id,
+            producer_id=it.producer_id,
+            producer_epoch=it.producer_epoch,
+            state=it.transaction_state,
+            timeout_ms=it.transaction_timeout_ms,
+            start_ms=it.transaction_start_time_ms if it.transaction_start_time_ms >= 0 else None,
+            partitions=tuple(sorted((topic.topic, index) for topic in it.topics for index in topic.partitions)),
+        )
+
+    def _leaders(self, topic: str | None, partition: int | None) -> dict[Partition, int]:
+        leaders: dict[Partition, int] = {}
+        for it in self.brokers.metadata(None if topic is None else [topic]).topics:
+            if it.error_code == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION:
+                raise ClusterError(f"there is no topic {quoted(topic)}")
+            if it.error_code:
+                raise ClusterError(f"topic {quoted(it.name)} cannot be looked at: {error_name(it.error_code)}")
+            leaders |= {(it.name or "", entry.partition_index): entry.leader_id for entry in it.partitions}
+        if partition is None:
+            return leaders
+        if topic is None or (topic, partition) not in leaders:
+            raise ClusterError(
+                f"topic {quoted(topic)} has no partition {partition}, but {len(leaders)} of them, from 0"
+            )
+        return {(topic, partition): leaders[topic, partition]}
+
+    def _look_at(self, leader_id: int, partitions: Iterable[Partition], looked_at: OpenTransactions) -> None:
+        indexes: dict[str, list[int]] = defaultdict(list)
+        for topic, index in partitions:
+            indexes[topic].append(index)
+        request = DescribeProducersRequest([TopicRequest(name, some) for name, some in indexes.items()])
+        for topic in self.brokers.call(request, node_id=leader_id).topics:
+            for it in topic.partitions:
+                if it.error_code:
+                    why = it.error_message or error_name(it.error_code)
+                    looked_at.problems.append(
+                        f"broker {leader_id} does not describe {topic.name}-{it.partition_index}: {why}"
+                    )
+                looked_at.found += [
+                    OpenTransaction(
+                        topic=topic.name,
+                        partition=it.partition_index,
+                        leader_id=leader_id,
+                        producer_id=producer.producer_id,
+                        producer_epoch=producer.producer_epoch,
+                        coordinator_epoch=producer.coordinator_epoch,
+                        start_offset=producer.current_txn_start_offset,
+                        last_timestamp_ms=producer.last_timestamp,
+                    )
+                    for producer in it.active_producers
+                    if producer.current_txn_start_offset >= 0
+                ]
+
+    def _until_settled(
+        self, ask: Callable[[], Any], code_of: Callable[[Any], int], what: str, *, allowed: int = ErrorCode.NONE
+    ) -> Any:
+        """Asks again while the answer is an error that passes; raises ClusterError for one that stays."""
+        for pause_s in (*_PAUSES_S, None):
+            answer = ask()
+            code = code_of(answer)
+            if code in (ErrorCode.NONE, allowed):
+                return answer
+            if code not in _PASSING or pause_s is None:
+                raise ClusterError(f"{what}: {error_name(code)}")
+            self.brokers.pause(pause_s)
+        raise AssertionError("the last pause is none")
+
+
+def _batches(items: Iterable[T]) -> Iterator[list[T]]:
+    remaining = iter(items)
+    while some := list(islice(remaining, MAX_BATCH)):
+        yield some

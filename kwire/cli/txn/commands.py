@@ -1,0 +1,176 @@
+"""What `kwire txn` says: rows as columns for eyes, or as JSON."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping, Sequence
+
+import attrs
+import click
+from kwire_protocol.kafka_error import quoted
+
+from kwire.cli.cluster import Cluster, ClusterError
+from kwire.cli.log.printing import time_text
+from kwire.cli.txn.admin import STATES, Described, Listed, OpenTransaction, TransactionAdmin
+from kwire.cli.txn.hanging import find_hanging, still_expected
+from kwire.clock import SystemClock
+
+Row = Mapping[str, object]
+
+_ID_COLUMNS = {
+    "transactional_id": "TRANSACTIONAL ID",
+    "coordinator_id": "COORDINATOR",
+    "producer_id": "PRODUCER",
+    "state": "STATE",
+}
+_HANGING_COLUMNS = {
+    "topic": "TOPIC",
+    "partition": "PARTITION",
+    "producer_id": "PRODUCER",
+    "producer_epoch": "EPOCH",
+    "coordinator_epoch": "COORDINATOR EPOCH",
+    "start_offset": "START OFFSET",
+    "last_timestamp_ms": "LAST WRITE",
+    "minutes": "MINUTES AGO",
+}
+
+
+@attrs.frozen
+class Which:
+    """A transaction in a partition, by where it began or by its producer."""
+
+    topic: str
+    partition: int
+    start_offset: int | None
+    producer_id: int | None
+
+    def matches(self, it: OpenTransaction) -> bool:
+        return it.start_offset == self.start_offset or it.producer_id == self.producer_id
+
+
+def list_ids(bootstrap: str, timeout_s: float, states: Sequence[str], *, as_json: bool) -> None:
+    for state in states:
+        if state not in STATES:
+            raise click.UsageError(f"there is no state {state!r}, only {', '.join(STATES)}")
+    with Cluster(bootstrap, timeout_s=timeout_s) as cluster:
+        found = TransactionAdmin(cluster).list_transactions(states=states)
+    if not found and not as_json:
+        click.echo("no coordinator knows a transactional id" + (" in that state" if states else ""))
+        return
+    show([_listed_row(it) for it in found], _ID_COLUMNS, as_json=as_json)
+
+
+def list_hanging(
+    bootstrap: str, timeout_s: float, max_timeout_ms: int, topic: str | None, partition: int | None, *, as_json: bool
+) -> None:
+    """Exits with 1 when there is something to find, or something that could not be looked at."""
+    now_ms = SystemClock().now_ms()
+    with Cluster(bootstrap, timeout_s=timeout_s) as cluster:
+        looked_at = find_hanging(
+            TransactionAdmin(cluster), now_ms=now_ms, max_timeout_ms=max_timeout_ms, topic=topic, partition=partition
+        )
+    for problem in looked_at.problems:
+        click.echo(f"not looked at: {printable(problem)}", err=True)
+    if looked_at.found or as_json:
+        show([_hanging_row(it, now_ms) for it in looked_at.found], _HANGING_COLUMNS, as_json=as_json)
+    elif not looked_at.problems:
+        click.echo("nothing hangs")
+    if looked_at.found and not as_json:
+        click.echo("\nkwire txn abort --topic TOPIC --partition PARTITION --start-offset START ends one of them")
+    if looked_at.found or looked_at.problems:
+        raise click.exceptions.Exit(1)
+
+
+def describe(bootstrap: str, timeout_s: float, transactional_id: str, *, as_json: bool) -> None:
+    with Cluster(bootstrap, timeout_s=timeout_s) as cluster:
+        described = TransactionAdmin(cluster).describe_transactions([transactional_id])
+    if transactional_id not in described:
+        raise ClusterError(
+            f"no coordinator knows transactional id {quoted(transactional_id)}: `kwire txn list` tells which are known"
+        )
+    row = _described_row(described[transactional_id])
+    if as_json:
+        show([row], {}, as_json=True)
+        return
+    for name, value in row.items():
+        if name == "partitions":
+            value = ", ".join(f"{topic}-{index}" for topic, index in described[transactional_id].partitions)
+        click.echo(f"{name.removesuffix('_ms').replace('_', ' '):17} {_cell(name, value) or '-'}")
+
+
+def abort(bootstrap: str, timeout_s: float, which: Which, *, force: bool, ask: bool) -> None:
+    with Cluster(bootstrap, timeout_s=timeout_s) as cluster:
+        admin = TransactionAdmin(cluster)
+        transaction = find_one(admin, which)
+        check_forgotten(admin, transaction, force=force)
+        told = printable(
+            f"the transaction of producer {transaction.producer_id}, epoch {transaction.producer_epoch}, "
+            f"in {transaction.name} from offset {transaction.start_offset} on"
+        )
+        if ask:
+            click.confirm(f"abort {told}?", abort=True)
+        admin.write_abort_marker(transaction)
+        click.echo(f"aborted {told}")
+
+
+def find_one(admin: TransactionAdmin, which: Which) -> OpenTransaction:
+    """Raises ClusterError when none is open that is meant."""
+    looked_at = admin.open_transactions(which.topic, which.partition)
+    if looked_at.problems:
+        raise ClusterError("; ".join(map(printable, looked_at.problems)))
+    for it in looked_at.found:
+        if which.matches(it):
+            return it
+    others = ", ".join(f"{it.start_offset} (producer {it.producer_id})" for it in looked_at.found[:10])
+    raise ClusterError(
+        printable(f"no such transaction is open in {which.topic}-{which.partition}; ")
+        + (f"open there, by start offset: {others}" if others else "none is open there")
+    )
+
+
+def check_forgotten(admin: TransactionAdmin, transaction: OpenTransaction, *, force: bool) -> None:
+    """Raises ClusterError for a transaction that its coordinator still knows, unless it is forced."""
+    known = still_expected(admin, [transaction]).get(transaction)
+    if known is not None and not force:
+        raise ClusterError(
+            f"the coordinator, broker {known.coordinator_id}, will end this transaction by itself: transactional id "
+            f"{quoted(known.transactional_id)} is {known.state}, its timeout {known.timeout_ms} ms. "
+            "--force aborts it in this partition, even if it is committed in others"
+        )
+
+
+def show(rows: Sequence[Row], columns: Mapping[str, str], *, as_json: bool) -> None:
+    if as_json:
+        for row in rows:
+            click.echo(json.dumps(row))
+        return
+    lines = [list(columns.values()), *([_cell(name, row[name]) for name in columns] for row in rows)]
+    widths = [max(map(len, cells)) for cells in zip(*lines, strict=True)]
+    for line in lines:
+        click.echo("  ".join(cell.ljust(width) for cell, width in zip(line, widths, strict=True)).rstrip())
+
+
+def printable(text: str) -> str:
+    """What others have named moves no cursor."""
+    return text if text.isprintable() else ascii(text)[1:-1]
+
+
+def _cell(name: str, value: object) -> str:
+    if value is None:
+        return "-"
+    if isinstance(value, int) and name in ("last_timestamp_ms", "start_ms"):
+        return time_text(value)
+    return printable(str(value))
+
+
+def _listed_row(it: Listed) -> Row:
+    return {"type": "transactional_id", **attrs.asdict(it)}
+
+
+def _described_row(it: Described) -> Row:
+    partitions = [{"topic": topic, "partition": index} for topic, index in it.partitions]
+    return {"type": "transaction", **attrs.asdict(it), "partitions": partitions}
+
+
+def _hanging_row(it: OpenTransaction, now_ms: int) -> Row:
+    return {"type": "hanging", **attrs.asdict(it), "minutes": (now_ms - it.last_timestamp_ms) // 60_000}

@@ -1,0 +1,58 @@
+"""Which open transactions hang: open in a partition, and nobody will ever end them.
+
+A transaction hangs when its first records came to a partition behind the marker that should have ended it: a write
+that was delayed, or of a client older than KIP-890. Its coordinator has forgotten it, so the last stable offset of the
+partition stands still, and with it every reader of committed data, and compaction.
+
+The rule is that of Kafka's TransactionsCommand (KIP-664): it is open for longer than any transaction may be
+(`transaction.max.timeout.ms` of the brokers), and no coordinator counts the partition among those that it will still
+write a marker to. What was found is looked for once more at the end: a transaction may have ended meanwhile.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection
+
+from kwire.cli.txn.admin import Described, OpenTransaction, OpenTransactions, TransactionAdmin
+
+
+def find_hanging(
+    admin: TransactionAdmin,
+    *,
+    now_ms: int,
+    max_timeout_ms: int,
+    topic: str | None = None,
+    partition: int | None = None,
+) -> OpenTransactions:
+    """The hanging ones in all partitions, those of a topic, or one. Raises ClusterError."""
+    looked_at = admin.open_transactions(topic, partition)
+    old = [it for it in looked_at.found if now_ms - it.last_timestamp_ms > max_timeout_ms]
+    expected = still_expected(admin, old)
+    hanging = [it for it in old if it not in expected]
+    if hanging:
+        again = admin.open_transactions(topic, partition)
+        still_open = {_identity(it) for it in again.found}
+        hanging = [it for it in hanging if _identity(it) in still_open]
+    return OpenTransactions(hanging, looked_at.problems)
+
+
+def still_expected(
+    admin: TransactionAdmin, transactions: Collection[OpenTransaction]
+) -> dict[OpenTransaction, Described]:
+    """Those that a coordinator will end by itself, each with what it says of it."""
+    if not transactions:
+        return {}
+    producer_ids = {it.producer_id for it in transactions}
+    ids = {it.producer_id: it.transactional_id for it in admin.list_transactions(producer_ids=sorted(producer_ids))}
+    described = admin.describe_transactions(ids[producer_id] for producer_id in producer_ids & ids.keys())
+    found = {}
+    for it in transactions:
+        known = described.get(ids.get(it.producer_id, ""))
+        # While it ends, a coordinator tells the partitions that have no marker yet.
+        if known is not None and (it.topic, it.partition) in known.partitions:
+            found[it] = known
+    return found
+
+
+def _identity(it: OpenTransaction) -> tuple[str, int, int, int, int]:
+    return it.topic, it.partition, it.producer_id, it.producer_epoch, it.start_offset
