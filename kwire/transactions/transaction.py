@@ -1,0 +1,325 @@
+"""The state of one transactional id, and what each request makes of it: Kafka's `TransactionMetadata`.
+
+                            +--(EndTxn)----------------> PrepareCommit --(every marker is in)--> CompleteCommit
+                            |
+    Empty --(partitions)--> Ongoing
+                            |
+                            +--(EndTxn, fence, time-out)--> PrepareAbort --(every marker is in)--> CompleteAbort
+
+    CompleteCommit, CompleteAbort --(partitions)--> Ongoing, --(InitProducerId)--> Empty
+
+A transaction is decided with its Prepare record: whatever fails afterwards, its markers will be written.
+
+Who may use the id is told by producer id and epoch. InitProducerId raises the epoch, and so fences whoever had it
+before; with transaction version 2 (KIP-890) so does the end of each transaction, which leaves a producer that missed
+its own end behind. Epochs end at 32,766: the one after that is kept for fencing, and then a new producer id begins at
+epoch 0.
+
+A `Transaction` is a value. A method that answers with another one changes nothing: the shard appends it first. One that
+refuses raises KafkaError. In Kafka a transaction that is prepared has a transition pending until its markers are in,
+which is why it is CONCURRENT_TRANSACTIONS, whoever asks.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from enum import Enum
+from typing import Any, Final, TypeAlias
+
+import attrs
+from kwire_protocol.errors import ErrorCode
+from kwire_protocol.kafka_error import KafkaError
+
+NO_PRODUCER_ID: Final = -1
+NO_EPOCH: Final = -1
+NO_TIMESTAMP: Final = -1
+
+MAX_EPOCH: Final = 2**15 - 1
+"""Never a producer's: it is what fences the one before it."""
+LAST_USABLE_EPOCH: Final = MAX_EPOCH - 1
+
+NO_TIMEOUT_MS: Final = 2**31 - 1
+"""The time-out of a transaction that takes part in a two-phase commit: it waits for its coordinator (KIP-939)."""
+
+CLASSIC_VERSION: Final = 0
+"""What a client counts as that does not speak transaction version 2."""
+EPOCH_BUMP_VERSION: Final = 2
+"""The transaction.version with which the end of a transaction raises the epoch."""
+
+TopicPartition: TypeAlias = tuple[str, int]
+"""Topic name and partition index."""
+
+NewProducerId: TypeAlias = Callable[[], int]
+"""Gives a producer id that was never used. May raise KafkaError."""
+
+
+class TransactionState(Enum):
+    """The values are the names that DescribeTransactions and ListTransactions speak of, in the order of their numbers
+    in the log.
+
+    The last two are never stored: a dead id is a tombstone, and a fence goes from Ongoing to PrepareAbort in one step.
+    """
+
+    EMPTY = "Empty"
+    ONGOING = "Ongoing"
+    PREPARE_COMMIT = "PrepareCommit"
+    PREPARE_ABORT = "PrepareAbort"
+    COMPLETE_COMMIT = "CompleteCommit"
+    COMPLETE_ABORT = "CompleteAbort"
+    DEAD = "Dead"
+    PREPARE_EPOCH_FENCE = "PrepareEpochFence"
+
+
+PREPARED: Final = (TransactionState.PREPARE_COMMIT, TransactionState.PREPARE_ABORT)
+COMPLETE: Final = (TransactionState.COMPLETE_COMMIT, TransactionState.COMPLETE_ABORT)
+
+
+@attrs.frozen
+class ProducerIdAndEpoch:
+    producer_id: int
+    epoch: int
+
+
+@attrs.frozen
+class Transaction:
+    """What is known of a transactional id. Times are milliseconds since 1970."""
+
+    transactional_id: str
+    producer_id: int
+    producer_epoch: int
+    """While it is prepared it may be one above the last usable: the producer id is used up then."""
+    timeout_ms: int
+    state: TransactionState
+    last_update_ms: int
+    partitions: frozenset[TopicPartition] = frozenset()
+    """While it is open, all of them; once it is prepared, those that still lack their marker."""
+    start_ms: int = NO_TIMESTAMP
+    previous_producer_id: int = NO_PRODUCER_ID
+    """The producer id before the latest change, whatever changed."""
+    next_producer_id: int = NO_PRODUCER_ID
+    """The producer id that will be the current one when the transaction is complete: the current one is used up."""
+    next_producer_epoch: int = NO_EPOCH
+    """Of a prepared transaction that was taken over (KIP-939). Read and kept, never made."""
+    client_version: int = CLASSIC_VERSION
+    """The transaction version of whoever changed it last."""
+    last_producer_epoch: int = NO_EPOCH
+    """The epoch before the current one, to tell retries by. It is not in the log, as in Kafka."""
+
+    @classmethod
+    def new(cls, transactional_id: str, producer_id: int, *, timeout_ms: int, now_ms: int) -> Transaction:
+        """An id's first use. Whatever producer id and epoch the client believes to have, these are its own now."""
+        return cls(
+            transactional_id,
+            producer_id,
+            0,
+            timeout_ms,
+            TransactionState.EMPTY,
+            now_ms,
+            previous_producer_id=producer_id,
+        )
+
+    @property
+    def is_open(self) -> bool:
+        return self.state is TransactionState.ONGOING
+
+    @property
+    def is_prepared(self) -> bool:
+        return self.state in PREPARED
+
+    @property
+    def is_idle(self) -> bool:
+        """No transaction is open, nor one at its end."""
+        return not self.is_open and not self.is_prepared
+
+    @property
+    def is_exhausted(self) -> bool:
+        """Its producer id has no further epoch for a producer."""
+        return self.producer_epoch >= LAST_USABLE_EPOCH
+
+    @property
+    def deadline_ms(self) -> int | None:
+        """When it is aborted unless it has ended; None if that never happens."""
+        if not self.is_open or self.timeout_ms == NO_TIMEOUT_MS:
+            return None
+        return self.start_ms + self.timeout_ms
+
+    # InitProducerId
+
+    def check_initialization(self, expected: ProducerIdAndEpoch | None) -> None:
+        """Raises KafkaError unless a producer that has `expected` (KIP-360), or any (None), may begin.
+
+        Epochs are not looked at while a transaction is open, as in Kafka: the client is sent away to come again.
+        """
+        if self.is_prepared:
+            raise KafkaError(ErrorCode.CONCURRENT_TRANSACTIONS)
+        if expected is None or expected.producer_id == self.producer_id:
+            return
+        # It may have had an answer with a new producer id that it did not see.
+        if expected.producer_id == self.previous_producer_id and expected.epoch >= LAST_USABLE_EPOCH:
+            return
+        raise KafkaError(ErrorCode.PRODUCER_FENCED)
+
+    def initialized(
+        self, expected: ProducerIdAndEpoch | None, *, timeout_ms: int, new_producer_id: NewProducerId, now_ms: int
+    ) -> Transaction:
+        """Ready for a producer, with an epoch that fences the one before; no transaction is open."""
+        if self.is_exhausted and (expected is None or expected.epoch == self.producer_epoch):
+            last = NO_EPOCH if expected is None else self.producer_epoch
+            producer_id, epoch = new_producer_id(), 0
+        elif expected is None:
+            producer_id, epoch, last = self.producer_id, self.producer_epoch + 1, NO_EPOCH
+        elif expected.epoch == self.producer_epoch:
+            producer_id, epoch, last = self.producer_id, self.producer_epoch + 1, self.producer_epoch
+        elif expected.epoch == self.last_producer_epoch:
+            # A retry of a bump that was answered. A new producer would have made that epoch unknown here.
+            producer_id, epoch, last = self.producer_id, self.producer_epoch, self.last_producer_epoch
+        else:
+            raise KafkaError(ErrorCode.PRODUCER_FENCED)
+        return self._becomes(
+            TransactionState.EMPTY,
+            producer_id=producer_id,
+            producer_epoch=epoch,
+            last_producer_epoch=last,
+            timeout_ms=timeout_ms,
+            partitions=frozenset(),
+            start_ms=NO_TIMESTAMP,
+            last_update_ms=now_ms,
+        )
+
+    def fenced(self, version: int, *, new_producer_id: NewProducerId, now_ms: int) -> Transaction:
+        """The open transaction is to be aborted, and its producer has lost the right to its epoch."""
+        if version >= EPOCH_BUMP_VERSION:
+            return self._prepared_with_bump(False, version, new_producer_id, now_ms)
+        return attrs.evolve(
+            self._prepared(False, now_ms),
+            producer_epoch=min(self.producer_epoch + 1, MAX_EPOCH),
+            last_producer_epoch=NO_EPOCH,
+        )
+
+    # AddPartitionsToTxn
+
+    def with_partitions(
+        self,
+        producer_id: int,
+        producer_epoch: int,
+        partitions: Iterable[TopicPartition],
+        *,
+        version: int,
+        now_ms: int,
+    ) -> Transaction:
+        """With these partitions in its transaction, which begins if none is open; itself if they are in it already."""
+        # Before the producer's id: a client may have been told of the next one before it is the current one.
+        if self.is_prepared:
+            raise KafkaError(ErrorCode.CONCURRENT_TRANSACTIONS)
+        self._check_producer(producer_id, producer_epoch)
+        if self.is_open and self.partitions.issuperset(partitions):
+            return self
+        return self._becomes(
+            TransactionState.ONGOING,
+            partitions=self.partitions.union(partitions),
+            start_ms=self.start_ms if self.is_open else now_ms,
+            last_update_ms=now_ms,
+            client_version=version,
+        )
+
+    def check_verification(self, producer_id: int, producer_epoch: int) -> None:
+        """Raises KafkaError unless this producer may ask which partitions are in its transaction."""
+        self._check_producer(producer_id, producer_epoch)
+        if self.is_prepared:
+            raise KafkaError(ErrorCode.CONCURRENT_TRANSACTIONS)
+
+    def _check_producer(self, producer_id: int, producer_epoch: int) -> None:
+        if producer_id != self.producer_id:
+            raise KafkaError(ErrorCode.INVALID_PRODUCER_ID_MAPPING)
+        if producer_epoch != self.producer_epoch:
+            raise KafkaError(ErrorCode.PRODUCER_FENCED)
+
+    # EndTxn
+
+    def ended(
+        self,
+        producer_id: int,
+        producer_epoch: int,
+        committed: bool,
+        *,
+        version: int,
+        new_producer_id: NewProducerId,
+        now_ms: int,
+    ) -> Transaction:
+        """Prepared to commit or abort; itself if it has ended like that already."""
+        if version < EPOCH_BUMP_VERSION:
+            return self._ended_classic(producer_id, producer_epoch, committed, now_ms)
+        if self.is_prepared:
+            raise KafkaError(ErrorCode.CONCURRENT_TRANSACTIONS)
+        # Of the previous end, whose answer (an epoch more, or a new producer id) the producer did not get.
+        is_retry_over_exhaustion = (
+            producer_id == self.previous_producer_id
+            and producer_epoch == LAST_USABLE_EPOCH
+            and self.producer_epoch == 0
+        )
+        is_retry = self.state in COMPLETE and (is_retry_over_exhaustion or producer_epoch + 1 == self.producer_epoch)
+        if producer_id != self.producer_id and not is_retry_over_exhaustion:
+            raise KafkaError(ErrorCode.INVALID_PRODUCER_ID_MAPPING)
+        if producer_epoch != self.producer_epoch and not is_retry:
+            raise KafkaError(ErrorCode.PRODUCER_FENCED)
+        if is_retry:
+            return self._check_outcome(committed)
+        # A producer of version 2 may abort what has no partitions: it does not know whether the first one got there.
+        if committed and not self.is_open:
+            raise KafkaError(ErrorCode.INVALID_TXN_STATE)
+        return self._prepared_with_bump(committed, version, new_producer_id, now_ms)
+
+    def _ended_classic(self, producer_id: int, producer_epoch: int, committed: bool, now_ms: int) -> Transaction:
+        """As before transaction version 2: the epoch stays, so that any number of retries find the same answer."""
+        self._check_producer(producer_id, producer_epoch)
+        if self.is_prepared:
+            raise KafkaError(ErrorCode.CONCURRENT_TRANSACTIONS)
+        return self._prepared(committed, now_ms) if self.is_open else self._check_outcome(committed)
+
+    def _check_outcome(self, committed: bool) -> Transaction:
+        wanted = TransactionState.COMPLETE_COMMIT if committed else TransactionState.COMPLETE_ABORT
+        if self.state is not wanted:
+            raise KafkaError(ErrorCode.INVALID_TXN_STATE)
+        return self
+
+    # The end of an end
+
+    def without(self, partitions: Iterable[TopicPartition]) -> Transaction:
+        """Prepared, and the markers are in these partitions."""
+        return attrs.evolve(self, partitions=self.partitions.difference(partitions))
+
+    def completed(self, *, now_ms: int) -> Transaction:
+        """Prepared, and the markers are in everywhere."""
+        turns_over = self.client_version >= EPOCH_BUMP_VERSION and self.next_producer_id != NO_PRODUCER_ID
+        committed = self.state is TransactionState.PREPARE_COMMIT
+        return self._becomes(
+            TransactionState.COMPLETE_COMMIT if committed else TransactionState.COMPLETE_ABORT,
+            producer_id=self.next_producer_id if turns_over else self.producer_id,
+            producer_epoch=0 if turns_over else self.producer_epoch,
+            next_producer_id=NO_PRODUCER_ID,
+            next_producer_epoch=NO_EPOCH,
+            partitions=frozenset(),
+            last_update_ms=now_ms,
+        )
+
+    def _prepared(self, committed: bool, now_ms: int) -> Transaction:
+        return self._becomes(
+            TransactionState.PREPARE_COMMIT if committed else TransactionState.PREPARE_ABORT,
+            start_ms=self.start_ms if self.is_open else now_ms,
+            last_update_ms=now_ms,
+            client_version=CLASSIC_VERSION,
+        )
+
+    def _prepared_with_bump(
+        self, committed: bool, version: int, new_producer_id: NewProducerId, now_ms: int
+    ) -> Transaction:
+        return attrs.evolve(
+            self._prepared(committed, now_ms),
+            producer_epoch=min(self.producer_epoch + 1, MAX_EPOCH),
+            last_producer_epoch=self.producer_epoch,
+            next_producer_id=new_producer_id() if self.is_exhausted else NO_PRODUCER_ID,
+            client_version=version,
+        )
+
+    def _becomes(self, state: TransactionState, **changes: Any) -> Transaction:
+        return attrs.evolve(self, state=state, previous_producer_id=self.producer_id, **changes)
