@@ -1,0 +1,69 @@
+"""What is told of transactional ids: which of them ListTransactions asks for, what DescribeTransactions says of one."""
+
+from __future__ import annotations
+
+from itertools import groupby
+from operator import itemgetter
+
+import attrs
+from kwire_protocol.errors import ErrorCode
+from kwire_protocol.messages.describe_transactions import TopicData
+from kwire_protocol.messages.describe_transactions import TransactionState as DescribedTransaction
+from kwire_protocol.messages.list_transactions import ListTransactionsRequest
+
+from kwire.transactions.id_pattern import IdPattern
+from kwire.transactions.transaction import Transaction, TransactionState
+
+STATE_NAMES = frozenset(state.value for state in TransactionState)
+
+
+@attrs.frozen
+class TransactionFilter:
+    """Ids that satisfy each of its parts; an empty part is satisfied by all."""
+
+    states: frozenset[str] = frozenset()
+    """Names of states; unknown ones are satisfied by nothing."""
+    producer_ids: frozenset[int] = frozenset()
+    duration_ms: int = -1
+    """Transactions that began more than so long ago. An id that never had one counts as well, as in Kafka."""
+    pattern: IdPattern | None = None
+
+    @classmethod
+    def of(cls, request: ListTransactionsRequest) -> TransactionFilter:
+        """Raises KafkaError (INVALID_REGULAR_EXPRESSION)."""
+        return cls(
+            frozenset(request.state_filters),
+            frozenset(request.producer_id_filters),
+            request.duration_filter,
+            IdPattern(request.transactional_id_pattern) if request.transactional_id_pattern else None,
+        )
+
+    @property
+    def unknown_states(self) -> list[str]:
+        return sorted(self.states - STATE_NAMES)
+
+    def accepts(self, transaction: Transaction, *, now_ms: int) -> bool:
+        return (
+            (not self.producer_ids or transaction.producer_id in self.producer_ids)
+            and (not self.states or transaction.state.value in self.states)
+            and (self.duration_ms < 0 or now_ms - transaction.start_ms > self.duration_ms)
+            and (self.pattern is None or self.pattern.matches(transaction.transactional_id))
+        )
+
+
+def described(transactional_id: str, transaction: Transaction | None) -> DescribedTransaction:
+    """While a transaction is prepared, its partitions are those that still lack their marker."""
+    if not transactional_id:
+        return DescribedTransaction(error_code=ErrorCode.INVALID_REQUEST)
+    if transaction is None:
+        return DescribedTransaction(ErrorCode.TRANSACTIONAL_ID_NOT_FOUND, transactional_id)
+    by_topic = groupby(sorted(transaction.partitions), key=itemgetter(0))
+    return DescribedTransaction(
+        transactional_id=transactional_id,
+        transaction_state=transaction.state.value,
+        transaction_timeout_ms=transaction.timeout_ms,
+        transaction_start_time_ms=transaction.start_ms,
+        producer_id=transaction.producer_id,
+        producer_epoch=transaction.producer_epoch,
+        topics=[TopicData(topic, [index for _, index in partitions]) for topic, partitions in by_topic],
+    )
