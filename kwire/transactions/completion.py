@@ -1,0 +1,194 @@
+"""How a transaction gets from its record to its end: what all ids of a shard have in common.
+
+An id changes with its record only: an append that fails leaves everything as it was. Between a Prepare record and the
+Complete record behind it the machine asks for the transaction's markers, again and again, less and less often, until it
+has heard of all; so it does with a Prepare record that it finds without its Complete at the start.
+
+Each id has one timer, since it needs one thing of it at a time: while its transaction is open, to abort it when
+transaction.timeout.ms is over; while it is prepared, to ask again.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Iterable, Iterator
+from functools import partial
+from typing import TypeAlias
+
+import attrs
+from kwire_protocol.errors import ErrorCode
+from kwire_protocol.kafka_error import KafkaError, quoted
+
+from kwire.coordinators.effects import Turn
+from kwire.coordinators.timers import Timer, Timers
+from kwire.transactions.effects import WriteMarkers
+from kwire.transactions.records import TransactionChange
+from kwire.transactions.transaction import NewProducerId, TopicPartition, Transaction
+
+log = logging.getLogger(__name__)
+
+FIRST_RETRY_MS = 100
+"""How soon what did not succeed is tried again; each time takes twice as long as the one before ..."""
+LONGEST_RETRY_MS = 5_000
+"""... up to this."""
+
+Then: TypeAlias = Callable[[Turn, ErrorCode], None]
+"""What follows an append, or its failure."""
+
+
+def _nothing(_turn: Turn, _error: ErrorCode) -> None:
+    pass
+
+
+@attrs.define(eq=False)
+class _Known:
+    """A transactional id, and when something has to be done about it."""
+
+    transaction: Transaction
+    timer: Timer = attrs.field(factory=Timer)
+    retry_ms: int = FIRST_RETRY_MS
+
+
+class Transactions:
+    """The ids of a shard. `coordinator_epoch`, `new_producer_id` and `transaction_version` are the shard's."""
+
+    def __init__(
+        self,
+        timers: Timers,
+        *,
+        coordinator_epoch: int,
+        new_producer_id: NewProducerId,
+        transaction_version: Callable[[], int],
+    ) -> None:
+        self.coordinator_epoch = coordinator_epoch
+        self.new_producer_id = new_producer_id
+        self.transaction_version = transaction_version
+        self._timers = timers
+        self._known: dict[str, _Known] = {}
+
+    def get(self, transactional_id: str) -> Transaction | None:
+        known = self._known.get(transactional_id)
+        return None if known is None else known.transaction
+
+    def __iter__(self) -> Iterator[Transaction]:
+        return (known.transaction for known in self._known.values())
+
+    # Records
+
+    def apply(self, change: TransactionChange) -> None:
+        """What a record says is so."""
+        if change.transaction is None:
+            # Only idle ids expire, and those have no deadline.
+            self._known.pop(change.transactional_id, None)
+        elif (known := self._known.get(change.transactional_id)) is not None:
+            known.transaction = change.transaction
+        else:
+            known = self._known[change.transactional_id] = _Known(change.transaction)
+            known.timer.on_expiry = partial(self._due, known)
+
+    def append(self, turn: Turn, transaction: Transaction, then: Then = _nothing) -> None:
+        """The id is this once its record is in; then `then` is called, or else with the error."""
+        change = TransactionChange(transaction.transactional_id, transaction)
+
+        def appended(turn: Turn, error: ErrorCode) -> None:
+            if error is ErrorCode.NONE:
+                self.apply(change)
+                known = self._known[transaction.transactional_id]
+                known.retry_ms = FIRST_RETRY_MS
+                self._set_deadline(known)
+            then(turn, error)
+
+        turn.append([change.record(self.transaction_version())], appended)
+
+    # The way to the end
+
+    def resume(self, turn: Turn) -> None:
+        """After the replay: what was prepared is finished, what was open has until its own deadline."""
+        for known in self._known.values():
+            self._set_deadline(known)
+            if known.transaction.is_prepared:
+                self._finish(turn, known)
+
+    def fence(self, turn: Turn, transaction: Transaction, failed: Then = _nothing) -> None:
+        """Aborts an open transaction over its producer's head. Raises KafkaError if there is no new producer id."""
+        fenced = transaction.fenced(
+            self.transaction_version(), new_producer_id=self.new_producer_id, now_ms=turn.now_ms
+        )
+        self.prepare(turn, fenced, failed)
+
+    def prepare(self, turn: Turn, prepared: Transaction, failed: Then = _nothing) -> None:
+        """Once its record is in, a transaction is decided."""
+
+        def appended(turn: Turn, error: ErrorCode) -> None:
+            if error is ErrorCode.NONE:
+                self._finish(turn, self._known[prepared.transactional_id])
+            else:
+                failed(turn, error)
+
+        self.append(turn, prepared, appended)
+
+    def markers_written(
+        self,
+        turn: Turn,
+        transactional_id: str,
+        producer_id: int,
+        producer_epoch: int,
+        partitions: Iterable[TopicPartition],
+    ) -> None:
+        known = self._known.get(transactional_id)
+        if known is None or not known.transaction.is_prepared:
+            return
+        transaction = known.transaction
+        if (producer_id, producer_epoch) != (transaction.producer_id, transaction.producer_epoch):
+            return
+        known.transaction = transaction.without(partitions)
+        if transaction.partitions and not known.transaction.partitions:
+            self._finish(turn, known)
+
+    def _finish(self, turn: Turn, known: _Known) -> None:
+        """What a prepared transaction still lacks: markers, or the record that says that all of them are in."""
+        if known.transaction.partitions:
+            turn.effects.append(WriteMarkers.of(known.transaction, self.coordinator_epoch))
+            self._try_again_later(turn, known)
+            return
+
+        def appended(turn: Turn, error: ErrorCode) -> None:
+            if error is not ErrorCode.NONE:
+                self._try_again_later(turn, known)
+
+        self.append(turn, known.transaction.completed(now_ms=turn.now_ms), appended)
+
+    # Time
+
+    def _due(self, known: _Known, turn: Turn) -> None:
+        transaction = known.transaction
+        if transaction.is_prepared:
+            self._finish(turn, known)
+            return
+        name = quoted(transaction.transactional_id)
+
+        def failed(turn: Turn, error: ErrorCode) -> None:
+            log.warning("the transaction of %s could not be aborted: %s", name, error.name)
+            self._try_again_later(turn, known)
+
+        log.info("the transaction of %s took longer than its %d ms and is aborted", name, transaction.timeout_ms)
+        try:
+            self.fence(turn, transaction, failed)
+        except KafkaError as error:
+            failed(turn, error.code)
+
+    def _try_again_later(self, turn: Turn, known: _Known) -> None:
+        self._timers.schedule(known.timer, turn.now_ms + known.retry_ms)
+        known.retry_ms = min(2 * known.retry_ms, LONGEST_RETRY_MS)
+
+    def _set_deadline(self, known: _Known) -> None:
+        deadline_ms = known.transaction.deadline_ms
+        if deadline_ms is None:
+            self._timers.cancel(known.timer)
+        else:
+            self._timers.schedule(known.timer, deadline_ms)
+
+    def forget_all(self) -> None:
+        for known in self._known.values():
+            self._timers.cancel(known.timer)
+        self._known.clear()

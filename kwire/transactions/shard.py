@@ -1,0 +1,333 @@
+"""The transaction machine: every transactional id that lives in one partition of `__transaction_state`.
+
+It is fed requests, the outcome of appends, word of markers and the time, and answers with effects: records to append,
+replies to send, markers to write. It neither waits nor reads a clock, so a test of it is a list of calls with numbers.
+
+    start:   apply(key, value) for every record of the partition, then loaded(now)
+    running: init_producer_id / add_partitions / end / ...    and expire(now) whenever next_deadline_ms() has come
+    end:     unload(now), and no call after it
+
+`transaction.py` has the rules, `completion.py` what becomes of a transaction that is decided.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Collection, Iterable, Sequence
+from functools import partial
+from itertools import islice
+
+from kwire_protocol.errors import ErrorCode
+from kwire_protocol.kafka_error import KafkaError
+from kwire_protocol.messages.describe_transactions import TransactionState as DescribedTransaction
+from kwire_protocol.messages.end_txn import EndTxnRequest, EndTxnResponse
+from kwire_protocol.messages.init_producer_id import InitProducerIdRequest, InitProducerIdResponse
+from kwire_protocol.messages.list_transactions import TransactionState as ListedTransaction
+
+from kwire.coordinators.effects import Effect, Token, Turn, response_error
+from kwire.coordinators.timers import Timer, Timers
+from kwire.transactions.completion import Transactions
+from kwire.transactions.config import TransactionConfig
+from kwire.transactions.listing import TransactionFilter, described
+from kwire.transactions.records import TransactionChange, read_record
+from kwire.transactions.transaction import (
+    EPOCH_BUMP_VERSION,
+    NO_EPOCH,
+    NO_PRODUCER_ID,
+    NO_TIMEOUT_MS,
+    NewProducerId,
+    ProducerIdAndEpoch,
+    TopicPartition,
+    Transaction,
+)
+
+log = logging.getLogger(__name__)
+
+MAX_PARTITIONS = 100_000
+"""In one transaction. Its record has them all each time one is added, and a batch ends near a mebibyte."""
+
+MAX_ID_BYTES = 2**15 - 1
+"""Of a transactional id in UTF-8: what the record's key has room for."""
+
+MAX_RECORDS_PER_CLEANUP_BATCH = 1_000
+
+
+class TransactionShard:
+    """`coordinator_epoch` is the leader epoch of the partition; `transaction_version` tells the current level of that
+    feature; `new_producer_id` gives an id that was never used, or raises KafkaError.
+    """
+
+    def __init__(
+        self,
+        config: TransactionConfig,
+        *,
+        coordinator_epoch: int,
+        new_producer_id: NewProducerId,
+        transaction_version: Callable[[], int],
+    ) -> None:
+        self.config = config
+        self._timers = Timers()
+        self._cleanup = Timer(self._clean_up)
+        self._transactions = Transactions(
+            self._timers,
+            coordinator_epoch=coordinator_epoch,
+            new_producer_id=new_producer_id,
+            transaction_version=transaction_version,
+        )
+
+    # Start, time, end
+
+    def apply(self, key: bytes, value: bytes | None) -> None:
+        """Replays one record. Raises ProtocolError or UnsupportedVersion on bytes we cannot read."""
+        change = read_record(key, value)
+        if change is not None:
+            self._transactions.apply(change)
+
+    def loaded(self, *, now_ms: int) -> list[Effect]:
+        """After the replay: what was prepared is finished, what was open has until its own deadline."""
+        turn = Turn(now_ms)
+        self._transactions.resume(turn)
+        self._schedule_cleanup(turn)
+        return turn.effects
+
+    def next_deadline_ms(self) -> int | None:
+        """Nothing is due before it; it may turn out that nothing is due then either."""
+        return self._timers.next_deadline_ms()
+
+    def expire(self, *, now_ms: int) -> list[Effect]:
+        """Does what is due, up to the first append; call again while `next_deadline_ms()` is not after `now_ms`."""
+        turn = Turn(now_ms)
+        while not turn.has_append and (timer := self._timers.pop_due(now_ms)) is not None:
+            assert timer.on_expiry is not None
+            timer.on_expiry(turn)
+        return turn.effects
+
+    def unload(self, *, now_ms: int) -> list[Effect]:
+        """This broker coordinates these ids no longer. Nobody waits: each request is answered with its own append."""
+        turn = Turn(now_ms)
+        self._transactions.forget_all()
+        self._timers.cancel(self._cleanup)
+        return turn.effects
+
+    # Producers
+
+    def init_producer_id(self, request: InitProducerIdRequest, token: Token, *, now_ms: int) -> list[Effect]:
+        """Of a producer with a transactional id. Replies with an InitProducerIdResponse.
+
+        While a transaction is open or about to end that is CONCURRENT_TRANSACTIONS, and the client is to come again:
+        an open one is aborted.
+        """
+        turn = Turn(now_ms)
+        try:
+            self._initialize(turn, request, token)
+        except KafkaError as refused:
+            turn.reply(token, _no_producer(refused.code))
+        return turn.effects
+
+    def _initialize(self, turn: Turn, request: InitProducerIdRequest, token: Token) -> None:
+        transactional_id, timeout_ms, expected = self._check_initialization(request)
+        transaction = self._transactions.get(transactional_id)
+        if transaction is None:
+            ready = Transaction.new(
+                transactional_id, self._transactions.new_producer_id(), timeout_ms=timeout_ms, now_ms=turn.now_ms
+            )
+        else:
+            transaction.check_initialization(expected)
+            if transaction.is_open:
+                self._transactions.fence(turn, transaction)
+                turn.reply_when_appended(token, _no_producer(ErrorCode.CONCURRENT_TRANSACTIONS), _no_producer)
+                return
+            ready = transaction.initialized(
+                expected, timeout_ms=timeout_ms, new_producer_id=self._transactions.new_producer_id, now_ms=turn.now_ms
+            )
+        self._transactions.append(turn, ready)
+        answer = InitProducerIdResponse(producer_id=ready.producer_id, producer_epoch=ready.producer_epoch)
+        turn.reply_when_appended(token, answer, _no_producer)
+
+    def _check_initialization(self, request: InitProducerIdRequest) -> tuple[str, int, ProducerIdAndEpoch | None]:
+        """Transactional id, time-out and what the producer believes to be. Raises KafkaError."""
+        if (request.producer_id == NO_PRODUCER_ID) != (request.producer_epoch == NO_EPOCH):
+            raise KafkaError(ErrorCode.INVALID_REQUEST, "a producer's id and its epoch go together")
+        transactional_id = _checked_id(request.transactional_id)
+        if request.enable2_pc and not self.config.two_phase_commit_enable:
+            raise KafkaError(ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED, "two-phase commit is not enabled")
+        if request.keep_prepared_txn:
+            raise KafkaError(ErrorCode.UNSUPPORTED_VERSION, "a prepared transaction cannot be kept")
+        timeout_ms = NO_TIMEOUT_MS if request.enable2_pc else request.transaction_timeout_ms
+        if not request.enable2_pc and not 0 < timeout_ms <= self.config.max_timeout_ms:
+            raise KafkaError(
+                ErrorCode.INVALID_TRANSACTION_TIMEOUT,
+                f"transaction.timeout.ms is {timeout_ms}, and transaction.max.timeout.ms {self.config.max_timeout_ms}",
+            )
+        expected = (
+            None
+            if request.producer_id == NO_PRODUCER_ID
+            else ProducerIdAndEpoch(request.producer_id, request.producer_epoch)
+        )
+        return transactional_id, timeout_ms, expected
+
+    # Transactions
+
+    def add_partitions(
+        self,
+        transactional_id: str,
+        producer_id: int,
+        producer_epoch: int,
+        partitions: Collection[TopicPartition],
+        token: Token,
+        *,
+        transaction_version: int,
+        now_ms: int,
+    ) -> list[Effect]:
+        """Replies with an ErrorCode, the same for all. The partitions are known to exist.
+
+        `transaction_version` is what the client speaks: 2 with AddPartitionsToTxn v4 and Produce v12, 0 below.
+        """
+        turn = Turn(now_ms)
+        try:
+            transaction = self._find(transactional_id)
+            enlarged = transaction.with_partitions(
+                producer_id, producer_epoch, partitions, version=transaction_version, now_ms=now_ms
+            )
+            if len(enlarged.partitions) > MAX_PARTITIONS:
+                raise KafkaError(
+                    response_error(ErrorCode.MESSAGE_TOO_LARGE),
+                    f"a transaction has {MAX_PARTITIONS} partitions at most",
+                )
+        except KafkaError as refused:
+            turn.reply(token, refused.code)
+            return turn.effects
+        if enlarged is not transaction:
+            self._transactions.append(turn, enlarged)
+        turn.reply_when_appended(token, ErrorCode.NONE, lambda error: error)
+        return turn.effects
+
+    def verify_partitions(
+        self, transactional_id: str, producer_id: int, producer_epoch: int, partitions: Iterable[TopicPartition]
+    ) -> dict[TopicPartition, ErrorCode]:
+        """NONE for those in the producer's transaction, TRANSACTION_ABORTABLE for the others, or one error for all.
+
+        Clients that do not know TRANSACTION_ABORTABLE are to be told INVALID_TXN_STATE.
+        """
+        try:
+            transaction = self._find(transactional_id)
+            transaction.check_verification(producer_id, producer_epoch)
+        except KafkaError as refused:
+            return dict.fromkeys(partitions, refused.code)
+        return {
+            partition: ErrorCode.NONE if partition in transaction.partitions else ErrorCode.TRANSACTION_ABORTABLE
+            for partition in partitions
+        }
+
+    def end(self, request: EndTxnRequest, token: Token, *, transaction_version: int, now_ms: int) -> list[Effect]:
+        """Replies with an EndTxnResponse; it names the producer's next id and epoch from transaction version 2 on.
+
+        `transaction_version` is what the client speaks: 2 with EndTxn v5, 0 below.
+        """
+        turn = Turn(now_ms)
+        try:
+            transaction = self._find(request.transactional_id)
+            prepared = transaction.ended(
+                request.producer_id,
+                request.producer_epoch,
+                request.committed,
+                version=transaction_version,
+                new_producer_id=self._transactions.new_producer_id,
+                now_ms=now_ms,
+            )
+        except KafkaError as refused:
+            turn.reply(token, EndTxnResponse(error_code=refused.code))
+            return turn.effects
+        answer = EndTxnResponse()
+        if transaction_version >= EPOCH_BUMP_VERSION:
+            next_one = prepared if prepared is transaction else prepared.completed(now_ms=now_ms)
+            answer.producer_id, answer.producer_epoch = next_one.producer_id, next_one.producer_epoch
+        if prepared is not transaction:
+            self._transactions.prepare(turn, prepared)
+        turn.reply_when_appended(token, answer, lambda error: EndTxnResponse(error_code=error))
+        return turn.effects
+
+    def markers_written(
+        self,
+        transactional_id: str,
+        producer_id: int,
+        producer_epoch: int,
+        partitions: Iterable[TopicPartition],
+        *,
+        now_ms: int,
+    ) -> list[Effect]:
+        """The outcome of a `WriteMarkers`: in these partitions the marker is, or need not be."""
+        turn = Turn(now_ms)
+        self._transactions.markers_written(turn, transactional_id, producer_id, producer_epoch, partitions)
+        return turn.effects
+
+    # Administration
+
+    def describe(self, transactional_ids: Iterable[str]) -> list[DescribedTransaction]:
+        return [
+            described(transactional_id, self._transactions.get(transactional_id))
+            for transactional_id in transactional_ids
+        ]
+
+    def list_transactions(self, wanted: TransactionFilter, *, now_ms: int) -> list[ListedTransaction]:
+        """Raises KafkaError if the filter's pattern takes too much work."""
+        return [
+            ListedTransaction(
+                transactional_id=transaction.transactional_id,
+                producer_id=transaction.producer_id,
+                transaction_state=transaction.state.value,
+            )
+            for transaction in self._transactions
+            if wanted.accepts(transaction, now_ms=now_ms)
+        ]
+
+    def _find(self, transactional_id: str) -> Transaction:
+        if not transactional_id:
+            raise KafkaError(ErrorCode.INVALID_REQUEST, "a transactional id must not be empty")
+        transaction = self._transactions.get(transactional_id)
+        if transaction is None:
+            raise KafkaError(ErrorCode.INVALID_PRODUCER_ID_MAPPING)
+        return transaction
+
+    # Forgetting
+
+    def _clean_up(self, turn: Turn) -> None:
+        """Removes ids that have had no use for long."""
+        before_ms = turn.now_ms - self.config.id_expiration_ms
+        expired = [
+            TransactionChange(transaction.transactional_id, None)
+            for transaction in self._transactions
+            if transaction.is_idle and transaction.last_update_ms <= before_ms
+        ]
+        if expired:
+            log.info("%d transactional ids have expired", len(expired))
+            self._append_in_batches(turn, expired)
+        self._schedule_cleanup(turn)
+
+    def _schedule_cleanup(self, turn: Turn) -> None:
+        self._timers.schedule(self._cleanup, turn.now_ms + self.config.expiration_check_interval_ms)
+
+    def _append_in_batches(self, turn: Turn, changes: Sequence[TransactionChange]) -> None:
+        rest = iter(changes)
+        while batch := list(islice(rest, MAX_RECORDS_PER_CLEANUP_BATCH)):
+            turn.append(
+                [change.record(self._transactions.transaction_version()) for change in batch],
+                partial(self._forget, batch),
+            )
+
+    def _forget(self, expired: list[TransactionChange], _: Turn, error: ErrorCode) -> None:
+        if error is ErrorCode.NONE:
+            for change in expired:
+                self._transactions.apply(change)
+
+
+def _checked_id(transactional_id: str | None) -> str:
+    if not transactional_id:
+        raise KafkaError(ErrorCode.INVALID_REQUEST, "a transactional id must not be empty")
+    if len(transactional_id.encode()) > MAX_ID_BYTES:
+        raise KafkaError(ErrorCode.INVALID_REQUEST, f"a transactional id has {MAX_ID_BYTES} bytes at most")
+    return transactional_id
+
+
+def _no_producer(error: ErrorCode) -> InitProducerIdResponse:
+    return InitProducerIdResponse(error_code=error, producer_id=NO_PRODUCER_ID, producer_epoch=NO_EPOCH)
