@@ -8,6 +8,7 @@ began. The rules are Kafka's:
 * a batch with the same epoch and sequences as one of the last five is a repeat, answered with its first offset;
 * of a producer without state any sequence is accepted: its records may have been deleted since;
 * while a transaction is open, everything the producer sends must be transactional;
+* a transaction begins here only after its coordinator was asked, and if no marker came meanwhile (KIP-890);
 * a producer whose newest record is older than `producer.id.expiration.ms` is forgotten, unless its transaction is open.
 
 `check` decides and changes nothing; `apply` and `apply_marker` change the state and are what recovery replays, so the
@@ -83,6 +84,21 @@ class ProducerEntry:
         return None
 
 
+@attrs.define(eq=False)
+class Verification:
+    """A transaction whose coordinator is being asked before its first batch may stand here (VerificationStateEntry).
+
+    A marker ends it: what the coordinator said before is worth nothing after. `lowest_sequence` holds back later
+    batches when the coordinator's answer to an earlier one was that it be sent again.
+    """
+
+    began_ms: int
+    epoch: int
+    lowest_sequence: int
+    adds: bool
+    """The first question was to add the partition, not just to verify it: the client speaks transaction version 2."""
+
+
 class ProducerStates:
     """The producers of one partition."""
 
@@ -93,6 +109,7 @@ class ProducerStates:
         self._open: dict[int, int] = {}
         # Ended transactions, (first offset, marker's offset): they hold back readers until the marker is replicated.
         self._ended: list[tuple[int, int]] = []
+        self._verifications: dict[int, Verification] = {}
         self._next_expiration_ms = 0
 
     # -- decisions
@@ -112,10 +129,7 @@ class ProducerStates:
         if sequence != NO_SEQUENCE and (repeat := entry.find_repeat(header)) is not None:
             return repeat.first_offset
         if header.producer_epoch < entry.epoch:
-            raise KafkaError(
-                ErrorCode.INVALID_PRODUCER_EPOCH,
-                f"producer {header.producer_id} has epoch {entry.epoch}, the batch has {header.producer_epoch}",
-            )
+            raise _stale(entry, header)
         if sequence != NO_SEQUENCE:
             _check_sequence(entry, header)
         if entry.txn_first_offset is not None and not header.is_transactional:
@@ -129,6 +143,63 @@ class ProducerStates:
         """The whole of what is known of the batch that this one repeats."""
         entry = self.entries.get(header.producer_id)
         return entry.find_repeat(header) if entry is not None else None
+
+    def holds_transaction(self, header: BatchHeader) -> bool:
+        """Whether an open transaction of the batch's producer and epoch is here."""
+        entry = self.entries.get(header.producer_id)
+        return entry is not None and entry.txn_first_offset is not None and entry.epoch == header.producer_epoch
+
+    def begin_verification(self, header: BatchHeader, *, adds: bool, now_ms: int) -> Verification:
+        """Before the coordinator is asked about the first batch of a transaction (KIP-890).
+
+        Raises KafkaError(INVALID_PRODUCER_EPOCH).
+        """
+        self.expire_if_due(now_ms)
+        producer_id, epoch, sequence = header.producer_id, header.producer_epoch, header.base_sequence
+        entry = self.entries.get(producer_id)
+        if entry is not None and epoch < entry.epoch:
+            raise _stale(entry, header)
+        known = self._verifications.get(producer_id)
+        if known is None:
+            known = self._verifications[producer_id] = Verification(now_ms, epoch, sequence, adds)
+        elif epoch > known.epoch:
+            known.epoch, known.lowest_sequence = epoch, sequence
+        elif epoch == known.epoch:
+            known.lowest_sequence = min(known.lowest_sequence, sequence)
+        return known
+
+    def drop_verification(self, header: BatchHeader) -> None:
+        """The coordinator has refused that epoch for good; what a newer one asks goes on."""
+        known = self._verifications.get(header.producer_id)
+        if known is not None and known.epoch <= header.producer_epoch:
+            del self._verifications[header.producer_id]
+
+    def check_verified(self, header: BatchHeader, verification: Verification) -> None:
+        """Whether a batch whose transaction the coordinator knows may begin it here; `check` is asked as well.
+
+        Raises KafkaError: INVALID_PRODUCER_EPOCH, INVALID_TXN_STATE (a marker has come since `begin_verification`),
+        OUT_OF_ORDER_SEQUENCE_NUMBER.
+        """
+        producer_id, sequence = header.producer_id, header.base_sequence
+        entry = self.entries.get(producer_id)
+        if entry is not None and header.producer_epoch < entry.epoch:
+            raise _stale(entry, header)
+        if self._verifications.get(producer_id) is not verification:
+            raise KafkaError(
+                ErrorCode.INVALID_TXN_STATE,
+                f"the transaction of producer {producer_id} ended while its coordinator was asked",
+            )
+        # With transaction version 2 every transaction has an epoch, and so sequences, of its own.
+        if verification.adds and sequence > 0 and (entry is None or not entry.batches):
+            raise KafkaError(
+                ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER,
+                f"producer {producer_id} begins with sequence {sequence}, not 0",
+            )
+        if sequence > verification.lowest_sequence:
+            raise KafkaError(
+                ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER,
+                f"producer {producer_id} sent sequence {sequence} before it repeated {verification.lowest_sequence}",
+            )
 
     def check_marker(self, header: BatchHeader, marker: EndTxnMarker, *, transaction_version: int = 0) -> None:
         """Whether a coordinator's marker may be appended.
@@ -174,6 +245,7 @@ class ProducerStates:
         if header.is_transactional and entry.txn_first_offset is None:
             entry.txn_first_offset = base_offset
             self._open[base_offset] = producer_id
+            self._verifications.pop(producer_id, None)
 
     def apply_marker(
         self, header: BatchHeader, base_offset: int, marker: EndTxnMarker, timestamp_ms: int
@@ -188,12 +260,18 @@ class ProducerStates:
             entry.batches.clear()
         entry.coordinator_epoch = marker.coordinator_epoch
         entry.last_timestamp_ms = timestamp_ms
+        self._verifications.pop(producer_id, None)
         first_offset, entry.txn_first_offset = entry.txn_first_offset, None
         if first_offset is None:
             return None
         del self._open[first_offset]
         self._ended.append((first_offset, base_offset))
         return CompletedTxn(producer_id, first_offset, base_offset, aborted=not marker.committed)
+
+    def expire_if_due(self, now_ms: int) -> None:
+        """Forgets idle producers if that was not done lately."""
+        if now_ms >= self._next_expiration_ms:
+            self.expire(now_ms)
 
     def expire(self, now_ms: int) -> int:
         """Forgets idle producers; returns how many."""
@@ -206,6 +284,7 @@ class ProducerStates:
         ]
         for producer_id in idle:
             del self.entries[producer_id]
+        self._verifications = {it: asked for it, asked in self._verifications.items() if asked.began_ms > horizon}
         return len(idle)
 
     def load(self, entries: list[ProducerEntry]) -> None:
@@ -241,6 +320,13 @@ class ProducerStates:
         """What the last stable offset is once this transaction has ended (all replicated)."""
         first = self.first_undecided_offset
         return completed.last_offset + 1 if first is None else first
+
+
+def _stale(entry: ProducerEntry, header: BatchHeader) -> KafkaError:
+    return KafkaError(
+        ErrorCode.INVALID_PRODUCER_EPOCH,
+        f"producer {header.producer_id} has epoch {entry.epoch}, the batch has {header.producer_epoch}",
+    )
 
 
 def _check_sequence(entry: ProducerEntry, header: BatchHeader) -> None:

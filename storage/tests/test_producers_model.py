@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import attrs
+import pytest
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule
 from kwire_protocol.errors import ErrorCode
 from kwire_protocol.kafka_error import KafkaError
 from kwire_storage.producer_snapshots import decode_snapshot, encode_snapshot
-from kwire_storage.producers import EndTxnMarker, ProducerStates
+from kwire_storage.producers import EndTxnMarker, ProducerStates, Verification
 
 from storage.tests.logs import header_of
 
@@ -27,6 +28,19 @@ class Accepted:
     marker: bool = False
 
 
+@attrs.define
+class Asked:
+    """A question to the coordinator that is on its way: what the batch was, and what was known when it was asked."""
+
+    producer_id: int
+    epoch: int
+    sequence: int
+    adds: bool
+    verification: Verification
+    is_over: bool = False
+    """A batch or a marker of the producer has come since."""
+
+
 class ProducersMachine(RuleBasedStateMachine):
     @initialize(start=st.sampled_from([0, ROUND - 6]))
     def begin(self, start: int) -> None:
@@ -37,6 +51,11 @@ class ProducersMachine(RuleBasedStateMachine):
         self.start = start
         # A snapshot keeps one batch of each producer: repeats of older ones are no longer recognised.
         self.since_snapshot = 0
+        self.asked: list[Asked] = []
+
+    def settle(self, producer_id: int) -> None:
+        for asked in self.asked:
+            asked.is_over = asked.is_over or asked.producer_id == producer_id
 
     def of(self, producer_id: int) -> list[Accepted]:
         """The producer's batches of its epoch, with the markers that came between."""
@@ -94,8 +113,61 @@ class ProducersMachine(RuleBasedStateMachine):
             self.states.apply(header, self.offset)
             self.history.append(Accepted(producer_id, epoch, first, last, self.offset))
             if transactional:
+                if producer_id not in self.open:
+                    self.settle(producer_id)
                 self.open.setdefault(producer_id, self.offset)
             self.offset += count
+
+    @rule(
+        producer_id=producer_ids,
+        bump=st.sampled_from([0, 0, 0, 1, -1]),
+        sequence=st.integers(0, 3),
+        adds=st.booleans(),
+    )
+    def ask(self, producer_id: int, bump: int, sequence: int, adds: bool) -> None:
+        """The first batch of a transaction waits for its coordinator's answer."""
+        mine = self.of(producer_id)
+        current = mine[-1].epoch if mine else 0
+        epoch = max(current + bump, 0)
+        header = header_of(producer_id=producer_id, epoch=epoch, sequence=sequence, transactional=True)
+        assert self.states.holds_transaction(header) == (producer_id in self.open and epoch == current)
+        if epoch < current:
+            with pytest.raises(KafkaError) as refused:
+                self.states.begin_verification(header, adds=adds, now_ms=0)
+            assert refused.value.code == ErrorCode.INVALID_PRODUCER_EPOCH
+            return
+        verification = self.states.begin_verification(header, adds=adds, now_ms=0)
+        self.asked.append(Asked(producer_id, epoch, sequence, adds, verification))
+
+    @rule(data=st.data())
+    def answer(self, data: st.DataObject) -> None:
+        """The coordinator has agreed: may the batch begin its transaction?"""
+        if not self.asked:
+            return
+        asked = self.asked[data.draw(st.integers(0, len(self.asked) - 1))]
+        together = [
+            other for other in self.asked if other.producer_id == asked.producer_id and other.is_over == asked.is_over
+        ]
+        mine = self.of(asked.producer_id)
+        newest = max(other.epoch for other in together)
+        header = header_of(
+            producer_id=asked.producer_id, epoch=asked.epoch, sequence=asked.sequence, transactional=True
+        )
+        expected = None
+        if mine and asked.epoch < mine[-1].epoch:
+            expected = ErrorCode.INVALID_PRODUCER_EPOCH
+        elif asked.is_over:
+            expected = ErrorCode.INVALID_TXN_STATE
+        elif (
+            together[0].adds and asked.sequence > 0 and all(batch.marker for batch in mine)
+        ) or asked.sequence > lowest_of(together, newest):
+            expected = ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER
+        try:
+            self.states.check_verified(header, asked.verification)
+            said = None
+        except KafkaError as error:
+            said = error.code
+        assert said == expected
 
     @rule(producer_id=producer_ids, commit=st.booleans(), bump=st.booleans())
     def end(self, producer_id: int, commit: bool, bump: bool) -> None:
@@ -105,6 +177,7 @@ class ProducersMachine(RuleBasedStateMachine):
         completed = self.states.apply_marker(header, self.offset, EndTxnMarker(commit, 0), 0)
         began = self.open.pop(producer_id, None)
         assert completed == (None if began is None else (producer_id, began, self.offset, not commit))
+        self.settle(producer_id)
         self.history.append(Accepted(producer_id, epoch, -1, -1, self.offset, marker=True))
         self.offset += 1
 
@@ -114,10 +187,17 @@ class ProducersMachine(RuleBasedStateMachine):
         self.states = ProducerStates()
         self.states.load(decode_snapshot(data))
         self.since_snapshot = self.offset
+        for asked in self.asked:
+            asked.is_over = True
 
     @invariant()
     def open_transactions_agree(self) -> None:
         assert self.states.first_undecided_offset == min(self.open.values(), default=None)
+
+
+def lowest_of(together: list[Asked], newest_epoch: int) -> int:
+    """The lowest sequence of the newest epoch that was asked about, since the last batch or marker."""
+    return min(asked.sequence for asked in together if asked.epoch == newest_epoch)
 
 
 TestProducers = ProducersMachine.TestCase
