@@ -9,16 +9,19 @@ Synchronous and free of trio: appends go to the page cache (see ARCHITECTURE.md)
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from functools import partial
 
 import attrs
+from kwire_protocol.control_records import build_end_transaction_batch
 from kwire_protocol.errors import ErrorCode
 from kwire_protocol.kafka_error import KafkaError
-from kwire_protocol.records import BatchHeader, InvalidBatch
+from kwire_protocol.records import BatchHeader, InvalidBatch, read_header
 from kwire_protocol.wire import NULL_UUID, Uuid
 from kwire_storage.config import LogConfig
 from kwire_storage.errors import CorruptLogError, is_passing
 from kwire_storage.log import AppendResult, Log, LogSlice, TimestampOffset
+from kwire_storage.producers import EndTxnMarker, ProducerEntry, ProducerStates, Verification
 from kwire_storage.txn_index import AbortedTxn
 
 from kwire.flush_gate import FlushDriver, FlushGate
@@ -30,6 +33,9 @@ INTERNAL_TOPICS = frozenset({"__consumer_offsets", "__transaction_state"})
 """Topics that the broker itself writes; clients may read them."""
 
 _LEADER_ERRORS = frozenset({ErrorCode.NOT_LEADER_OR_FOLLOWER, ErrorCode.FENCED_LEADER_EPOCH})
+
+
+def _nobody(_producer_id: int, _committed: bool) -> None: ...
 
 
 def is_leader_error(code: int) -> bool:
@@ -65,6 +71,8 @@ class Partition:
     """Whether the log is being compacted: until that is over it stays where it is."""
     refusal: ErrorCode = ErrorCode.NOT_LEADER_OR_FOLLOWER
     """What is answered when this node does not lead the partition, or does so no longer."""
+    on_marker: Callable[[int, bool], None] = _nobody
+    """Called with the producer id, and whether it was committed, when a transaction's end has been appended here."""
     flush_gate: FlushGate = attrs.field(init=False)
     is_internal: bool = attrs.field(init=False)
     _is_alone: bool = attrs.field(default=False, init=False)
@@ -91,7 +99,10 @@ class Partition:
     def last_stable_offset(self) -> int:
         """Below it every transaction is decided (Kafka's LSO); the bound of read_committed."""
         unstable = self.log.producers.first_unstable_offset(self.high_watermark)
-        return self.high_watermark if unstable is None else unstable
+        if unstable is None:
+            return self.high_watermark
+        # The transaction may have begun with records that are deleted, or above what is replicated.
+        return min(max(unstable, self.log.log_start_offset), self.high_watermark)
 
     def has_follower(self, replica_id: int) -> bool:
         return replica_id in self.replicas and replica_id != self.leader_id
@@ -112,18 +123,102 @@ class Partition:
         INVALID_PRODUCER_EPOCH, UNKNOWN_PRODUCER_ID, KAFKA_STORAGE_ERROR.
         """
         self.check_leader()
-        # Kafka never asks for more than the partition has (Partition.effectiveMinIsr).
-        if acks == -1 and len(self.isr) < self.rules.min_insync_replicas and len(self.isr) < len(self.replicas):
-            raise KafkaError(
-                ErrorCode.NOT_ENOUGH_REPLICAS,
-                f"{self.topic}-{self.index} has {len(self.isr)} replicas in sync, "
-                f"min.insync.replicas asks for {self.rules.min_insync_replicas}",
-            )
+        if acks == -1 and len(self.isr) < self.rules.min_insync_replicas:
+            self._check_in_sync()
         if header[9] >= 0 and self.log.producers.check(header, now_ms=now_ms) is not None:
             repeat = self.log.producers.find_repeat(header)
             assert repeat is not None
             return AppendResult(repeat.first_offset, repeat.last_offset, repeat.timestamp_ms)
         return self.append_checked(batch, header, now_ms=now_ms)
+
+    def _check_in_sync(self) -> None:
+        # Kafka never asks for more than the partition has (Partition.effectiveMinIsr).
+        if len(self.isr) < min(self.rules.min_insync_replicas, len(self.replicas)):
+            raise KafkaError(
+                ErrorCode.NOT_ENOUGH_REPLICAS,
+                f"{self.topic}-{self.index} has {len(self.isr)} replicas in sync, "
+                f"min.insync.replicas asks for {self.rules.min_insync_replicas}",
+            )
+
+    def holds_transaction(self, header: BatchHeader) -> bool:
+        """Whether an open transaction of the batch's producer and epoch is here.
+
+        If not, the coordinator is asked between `begin_verification` and `check_verified`. Raises KafkaError as `read`.
+        """
+        return self._producers.holds_transaction(header)
+
+    def begin_verification(self, header: BatchHeader, *, adds: bool, now_ms: int) -> Verification:
+        """Before the coordinator is asked to add the partition to the transaction, or whether it is part of it.
+
+        Raises KafkaError: NOT_LEADER_OR_FOLLOWER, INVALID_PRODUCER_EPOCH, KAFKA_STORAGE_ERROR.
+        """
+        self.check_leader()
+        return self._producers.begin_verification(header, adds=adds, now_ms=now_ms)
+
+    def check_verified(self, header: BatchHeader, verification: Verification) -> None:
+        """The coordinator has said yes: whether the batch may still be appended, right after this.
+
+        Raises KafkaError: INVALID_PRODUCER_EPOCH, INVALID_TXN_STATE, OUT_OF_ORDER_SEQUENCE_NUMBER.
+        """
+        self._producers.check_verified(header, verification)
+
+    def drop_verification(self, header: BatchHeader) -> None:
+        """The coordinator has refused for good."""
+        self._producers.drop_verification(header)
+
+    def write_marker(
+        self,
+        *,
+        producer_id: int,
+        producer_epoch: int,
+        committed: bool,
+        coordinator_epoch: int,
+        transaction_version: int,
+        now_ms: int,
+    ) -> AppendResult:
+        """Appends the end of a producer's transaction, whether or not one is open here, and tells `on_marker`.
+
+        It may use the room that is kept back for a full disk: it lets readers go on. Until `flush_gate.when_flushed`
+        the coordinator must not take it for done.
+        Raises KafkaError: NOT_LEADER_OR_FOLLOWER, NOT_ENOUGH_REPLICAS, INVALID_PRODUCER_EPOCH,
+        TRANSACTION_COORDINATOR_FENCED, KAFKA_STORAGE_ERROR.
+        """
+        self.check_leader()
+        self._check_in_sync()
+        batch = memoryview(
+            bytearray(
+                build_end_transaction_batch(
+                    commit=committed,
+                    producer_id=producer_id,
+                    producer_epoch=producer_epoch,
+                    coordinator_epoch=coordinator_epoch,
+                    timestamp_ms=now_ms,
+                )
+            )
+        )
+        header = read_header(batch)
+        marker = EndTxnMarker(committed, coordinator_epoch)
+        self._producers.check_marker(header, marker, transaction_version=transaction_version)
+        result = self.append_checked(batch, header, now_ms=now_ms, necessary=True)
+        self.on_marker(producer_id, committed)
+        return result
+
+    def describe_producers(self, *, now_ms: int) -> list[ProducerEntry]:
+        """Every producer that is remembered, with the first offset of its open transaction (DescribeProducers).
+
+        Raises KafkaError: NOT_LEADER_OR_FOLLOWER, KAFKA_STORAGE_ERROR.
+        """
+        self.check_leader()
+        producers = self._producers
+        producers.expire_if_due(now_ms)
+        return list(producers.entries.values())
+
+    @property
+    def _producers(self) -> ProducerStates:
+        try:
+            return self.log.producers
+        except OSError as error:
+            raise self.storage_error(error) from error
 
     def append_checked(
         self, batch: memoryview, header: BatchHeader, *, now_ms: int, necessary: bool = False

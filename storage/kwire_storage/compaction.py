@@ -65,7 +65,7 @@ def cleanable_end(log: Log, high_watermark: int) -> int:
     """Below it every record is flushed, and every transaction decided by a marker that is."""
     flushed = min(high_watermark, log.recovery_point)
     unstable = log.producers.first_unstable_offset(flushed)
-    return flushed if unstable is None else unstable
+    return flushed if unstable is None else min(flushed, unstable)
 
 
 def measure(log: Log, cleanable_end: int, now_ms: int) -> Dirt:
