@@ -31,7 +31,7 @@ from kwire_protocol.wire import ApiMessage, ProtocolError, Reader
 from kwire.apis import API_VERSIONS, APIS, Handler, UnsupportedRequest
 from kwire.context import Context
 from kwire.handlers.api_versions import served_versions
-from kwire.handlers.produce import UnacknowledgedProduceFailed
+from kwire.handlers.produce_refusals import UnacknowledgedProduceFailed
 from kwire.outbox import Outbox, PeerLost
 from kwire.poll import READ, WRITE
 from kwire.processor import Processor, Timer

@@ -6,10 +6,13 @@
 * v8: record_errors, error_message (KIP-467)
 * v9: flexible
 * v10: current_leader, node_endpoints (KIP-951)
+* v11: TRANSACTION_ABORTABLE may be returned
+* v12: a transaction's first batch adds the partition to it (KIP-890, transaction version 2)
 * v13: topic ids instead of names (KIP-516)
 
-Under flush.messages the answer waits for the fsync (kwire.flush_gate). With acks=0 there is no response: an error
-closes the connection, which is all such a producer can learn.
+What comes before a transaction's first batch is in `produce_enlisting.py`, what an answer may have to wait for in
+`produce_held.py`. With acks=0 there is no response: an error closes the connection, which is all such a producer can
+learn.
 """
 
 from __future__ import annotations
@@ -31,7 +34,9 @@ from kwire_protocol.messages.produce import (
 from kwire_protocol.wire import Uuid
 
 from kwire.handlers.leaders import node_endpoints
-from kwire.handlers.produce_refusals import refused
+from kwire.handlers.produce_enlisting import enlist
+from kwire.handlers.produce_held import Held, settled, settled_unacknowledged
+from kwire.handlers.produce_refusals import refuse, unacknowledged
 from kwire.partition import Partition
 from kwire.partitions import TopicRef
 from kwire.produce_validation import check_produced
@@ -42,22 +47,12 @@ if TYPE_CHECKING:
     from kwire.context import Context
 
 VALID_ACKS = (-1, 0, 1)
-MAX_TOLD_NAME_LENGTH = 249
-"""Of a topic's name in the log: whoever made it up may have made it longer than names can be."""
 FIRST_VERSION_WITH_IDS = 13
-
-
-class UnacknowledgedProduceFailed(Exception):
-    """A produce with acks=0 failed: the connection closes, since no answer may be sent."""
-
-
-Held = list[tuple[PartitionProduceResponse, Slot[KafkaError | None]]]
-"""Answers that flush.messages keeps back, each with what tells when, and whether, the medium has it."""
 
 
 def handle(
     broker: Broker, request: ProduceRequest, context: Context
-) -> ProduceResponse | Coroutine[Slot[Any], None, ProduceResponse] | None:
+) -> ProduceResponse | Coroutine[Slot[Any], None, ProduceResponse | None] | None:
     now_ms = broker.clock.now_ms()
     refusals: list[PartitionProduceResponse] = []
     held: Held = []
@@ -76,22 +71,15 @@ def handle(
             partition_responses.append(answer)
         responses.append(TopicProduceResponse(topic.name, topic.topic_id, partition_responses))
     if request.acks == 0:
+        if held:
+            return settled_unacknowledged(broker, responses, held, context.api_version)
         if refusals:
-            raise UnacknowledgedProduceFailed(_first_error(responses))
+            raise unacknowledged(responses)
         return None
     response = ProduceResponse(responses)
     if refusals and any(refusal.current_leader is not None for refusal in refusals):
         response.node_endpoints = node_endpoints(broker, context, NodeEndpoint)
-    return _when_flushed(response, held) if held else response
-
-
-async def _when_flushed(response: ProduceResponse, held: Held) -> ProduceResponse:
-    for answer, slot in held:
-        error = await slot
-        if error is not None:
-            answer.error_code, answer.error_message = error.code, error.message
-            answer.base_offset = answer.log_append_time_ms = answer.log_start_offset = -1
-    return response
+    return settled(broker, response, held, context) if held else response
 
 
 def _each_once(topics: list[TopicProduceData]) -> list[TopicProduceData]:
@@ -120,26 +108,29 @@ def _append(
             raise KafkaError(ErrorCode.INVALID_TOPIC_EXCEPTION, f"clients may not write to {partition.topic}")
         batch, header = check_produced(data.records, partition.rules, version=version, now_ms=now_ms)
         if header.is_transactional:
-            if request.transactional_id is None:
-                raise KafkaError(ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED)
-            raise KafkaError(ErrorCode.INVALID_TXN_STATE, "the partition is not part of an open transaction")
+            enlistment = enlist(
+                broker,
+                request.transactional_id,
+                partition,
+                batch,
+                header,
+                acks=request.acks,
+                version=version,
+                now_ms=now_ms,
+            )
+            if enlistment is not None:
+                answer = PartitionProduceResponse(data.index)
+                held.append((answer, enlistment))
+                return answer
         result = partition.append(batch, header, acks=request.acks, now_ms=now_ms)
     except KafkaError as error:
-        return refused(data, error, partition, version)
+        answer = PartitionProduceResponse(data.index)
+        refuse(answer, data.records, error, partition, version)
+        return answer
     answer = PartitionProduceResponse(
         data.index, 0, result.base_offset, result.log_append_time_ms, partition.log.log_start_offset
     )
     gate = partition.flush_gate
-    if result.last_offset >= gate.held_from:
+    if result.last_offset >= gate.held_from and request.acks:
         held.append((answer, gate.when_flushed(result.last_offset)))
     return answer
-
-
-def _first_error(responses: list[TopicProduceResponse]) -> str:
-    for topic in responses:
-        for answer in topic.partition_responses:
-            if answer.error_code:
-                name = ErrorCode(answer.error_code).name
-                told = (topic.name or topic.topic_id.hex())[:MAX_TOLD_NAME_LENGTH]
-                return f"acks=0 to {told!a}, partition {answer.index}: {name}: {answer.error_message}"
-    raise AssertionError("called without an error")
