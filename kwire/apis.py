@@ -83,6 +83,7 @@ APIS: dict[int, Api] = dict(
         _api(21, "delete_records", 0, 2),
         _api(22, "init_producer_id", 0, 5),
         _api(23, "offset_for_leader_epoch", 2, 4),
+        _api(27, "write_txn_markers", 1, 2),
         _api(28, "txn_offset_commit", 0, 6),
         _api(32, "describe_configs", 1, 4),
         _api(33, "alter_configs", 0, 2),
@@ -94,6 +95,7 @@ APIS: dict[int, Api] = dict(
         _api(47, "offset_delete", 0, 0),
         _api(57, "update_features", 0, 2),
         _api(60, "describe_cluster", 0, 2),
+        _api(61, "describe_producers", 0, 0),
         _api(75, "describe_topic_partitions", 0, 0),
     )
 )

@@ -1,0 +1,63 @@
+"""DescribeProducers: v0 (KIP-664).
+
+Every producer that a partition remembers, those without transactions included. One whose transaction is open has the
+offset where it began: if its coordinator knows nothing of it, or holds it for ended, it hangs.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from kwire_protocol.kafka_error import KafkaError
+from kwire_protocol.messages.describe_producers import (
+    DescribeProducersRequest,
+    DescribeProducersResponse,
+    PartitionResponse,
+    ProducerState,
+    TopicResponse,
+)
+
+from kwire.metadata.topic_names import check_topic_name
+
+if TYPE_CHECKING:
+    from kwire.broker import Broker
+    from kwire.context import Context
+
+NO_TRANSACTION = -1
+
+
+def handle(broker: Broker, request: DescribeProducersRequest, context: Context) -> DescribeProducersResponse:
+    # Each once, however often it is named: a partition may have very many producers.
+    wanted: dict[str, dict[int, None]] = {}
+    for topic in request.topics:
+        wanted.setdefault(topic.name, {}).update(dict.fromkeys(topic.partition_indexes))
+    return DescribeProducersResponse(
+        topics=[
+            TopicResponse(name, [_describe(broker, name, index) for index in indexes])
+            for name, indexes in wanted.items()
+        ]
+    )
+
+
+def _describe(broker: Broker, topic: str, index: int) -> PartitionResponse:
+    try:
+        check_topic_name(topic)
+        producers = broker.partitions.find(topic, index).describe_producers(now_ms=broker.clock.now_ms())
+    except KafkaError as error:
+        return PartitionResponse(index, error.code, error.message)
+    return PartitionResponse(
+        index,
+        active_producers=[
+            ProducerState(
+                producer_id=producer.producer_id,
+                producer_epoch=producer.epoch,
+                last_sequence=producer.last_sequence,
+                last_timestamp=producer.last_timestamp_ms,
+                coordinator_epoch=producer.coordinator_epoch,
+                current_txn_start_offset=(
+                    NO_TRANSACTION if producer.txn_first_offset is None else producer.txn_first_offset
+                ),
+            )
+            for producer in producers
+        ],
+    )

@@ -1,0 +1,89 @@
+"""WriteTxnMarkers: v1-2.
+
+* v1: flexible
+* v2: transaction_version (KIP-1228): from 2 on a marker's epoch is above that of the transaction's records
+
+What a coordinator sends to the leaders of a transaction's partitions, and an admin client to end a hanging transaction
+(KIP-664). Each partition has its answer; as with acks=-1, what flush.messages holds back is waited for.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Coroutine
+from typing import TYPE_CHECKING, Any
+
+from kwire_protocol.errors import ErrorCode
+from kwire_protocol.kafka_error import KafkaError
+from kwire_protocol.messages.write_txn_markers import (
+    WritableTxnMarker,
+    WritableTxnMarkerPartitionResult,
+    WritableTxnMarkerResult,
+    WritableTxnMarkerTopicResult,
+    WriteTxnMarkersRequest,
+    WriteTxnMarkersResponse,
+)
+
+from kwire.waits import Slot
+
+if TYPE_CHECKING:
+    from kwire.broker import Broker
+    from kwire.context import Context
+
+Results = dict[int, dict[str, dict[int, WritableTxnMarkerPartitionResult]]]
+"""By producer id, topic and partition: what several markers say of the same has one answer, the last one's."""
+Held = list[tuple[WritableTxnMarkerPartitionResult, Slot[KafkaError | None]]]
+
+
+def handle(
+    broker: Broker, request: WriteTxnMarkersRequest, context: Context
+) -> WriteTxnMarkersResponse | Coroutine[Slot[Any], None, WriteTxnMarkersResponse]:
+    results: Results = {}
+    held: Held = []
+    for marker in request.markers:
+        for topic in marker.topics:
+            answers = results.setdefault(marker.producer_id, {}).setdefault(topic.name, {})
+            for index in topic.partition_indexes:
+                answers[index] = _write(broker, marker, topic.name, index, held)
+    response = WriteTxnMarkersResponse(
+        [
+            WritableTxnMarkerResult(
+                producer_id,
+                [WritableTxnMarkerTopicResult(name, list(answers.values())) for name, answers in topics.items()],
+            )
+            for producer_id, topics in results.items()
+        ]
+    )
+    return _when_flushed(response, held) if held else response
+
+
+def _write(
+    broker: Broker, marker: WritableTxnMarker, topic: str, index: int, held: Held
+) -> WritableTxnMarkerPartitionResult:
+    answer = WritableTxnMarkerPartitionResult(index)
+    try:
+        if marker.producer_id < 0 or marker.producer_epoch < 0:
+            raise KafkaError(ErrorCode.INVALID_REQUEST)
+        partition = broker.partitions.find(topic, index)
+        result = partition.write_marker(
+            producer_id=marker.producer_id,
+            producer_epoch=marker.producer_epoch,
+            committed=marker.transaction_result,
+            coordinator_epoch=marker.coordinator_epoch,
+            transaction_version=marker.transaction_version,
+            now_ms=broker.clock.now_ms(),
+        )
+    except KafkaError as error:
+        answer.error_code = error.code
+        return answer
+    gate = partition.flush_gate
+    if result.last_offset >= gate.held_from:
+        held.append((answer, gate.when_flushed(result.last_offset)))
+    return answer
+
+
+async def _when_flushed(response: WriteTxnMarkersResponse, held: Held) -> WriteTxnMarkersResponse:
+    for answer, slot in held:
+        error = await slot
+        if error is not None:
+            answer.error_code = error.code
+    return response
