@@ -5,11 +5,8 @@ from __future__ import annotations
 import errno
 import logging
 from collections.abc import Callable, Mapping
-from typing import Protocol
 
 import attrs
-from kwire_protocol.errors import ErrorCode
-from kwire_protocol.kafka_error import KafkaError, quoted
 from kwire_protocol.wire import uuid_to_text
 from kwire_storage import names
 from kwire_storage.config import LogConfig
@@ -32,9 +29,9 @@ from kwire.log_moves.service import LogMoves
 from kwire.metadata.image import Changes, ResourceType
 from kwire.metadata.log import METADATA_TOPIC, METADATA_TOPIC_ID, FileMetadataLog
 from kwire.metadata.service import MetadataService
-from kwire.metadata.topic_names import CONSUMER_OFFSETS
+from kwire.metadata.topic_names import CONSUMER_OFFSETS, TRANSACTION_STATE
 from kwire.partitions import PartitionTable
-from kwire.waits import Slot
+from kwire.transactions.service import TransactionService
 
 log = logging.getLogger(__name__)
 
@@ -64,40 +61,6 @@ class NodeEndpoint:
     rack: str | None
 
 
-class TransactionEnlister(Protocol):
-    """The transactions' coordinators, as a partition's leader needs them."""
-
-    def enlist(
-        self, transactional_id: str, producer_id: int, producer_epoch: int, topic: str, index: int, *, adds: bool
-    ) -> Slot[KafkaError | None] | None:
-        """Adds the partition to the producer's transaction or, without `adds`, verifies that it is part of it.
-
-        None where its data may be appended at once; else a slot that tells when, with None, or that they may not, with
-        an error. Raises KafkaError: TRANSACTION_ABORTABLE (it is no part of it), INVALID_TXN_STATE, PRODUCER_FENCED,
-        INVALID_PRODUCER_ID_MAPPING, CONCURRENT_TRANSACTIONS, COORDINATOR_NOT_AVAILABLE, COORDINATOR_LOAD_IN_PROGRESS,
-        NOT_COORDINATOR.
-        """
-        ...
-
-
-class NoTransactions:
-    """A broker that coordinates none: no partition is part of one."""
-
-    def enlist(
-        self,
-        transactional_id: str,
-        producer_id: int,  # noqa: ARG002
-        producer_epoch: int,  # noqa: ARG002
-        topic: str,
-        index: int,
-        *,
-        adds: bool,  # noqa: ARG002
-    ) -> Slot[KafkaError | None] | None:
-        raise KafkaError(
-            ErrorCode.INVALID_TXN_STATE, f"{topic}-{index} is not part of a transaction of {quoted(transactional_id)}"
-        )
-
-
 @attrs.define(eq=False)
 class Broker:
     """One node of a cluster; for now the only one. Create it with `Broker.open`."""
@@ -109,10 +72,10 @@ class Broker:
     flusher: Flusher
     moves: LogMoves
     groups: GroupService
+    transactions: TransactionService
     fetch_sessions: FetchSessions
     rooms: Mapping[str, DiskRoom]
     """By the path of the data folder."""
-    transactions: TransactionEnlister = attrs.field(factory=NoTransactions)
     fatal: str | None = None
     """Why the broker cannot go on, once it cannot."""
     on_fatal: Callable[[], None] = _nobody
@@ -203,7 +166,13 @@ class Broker:
             raise StorageError.of(folders.metadata.failed, folders.metadata.path)
         if not folders.online:
             raise StorageError(errno.EIO, "none of the log folders can be used", ", ".join(config.log_dirs))
-        offsets = InternalTopic(CONSUMER_OFFSETS, partitions, clock, metadata.create_topic_by_itself)
+        offsets, transaction_state = (
+            InternalTopic(name, partitions, clock, metadata.create_topic_by_itself)
+            for name in (CONSUMER_OFFSETS, TRANSACTION_STATE)
+        )
+        # In this order: transactions that were decided are finished at once, in the groups' partitions, too.
+        groups = GroupService(config, offsets, clock)
+        transactions = TransactionService(config, transaction_state, partitions, metadata, clock)
         broker = cls(
             clock=clock,
             folders=folders,
@@ -211,7 +180,8 @@ class Broker:
             partitions=partitions,
             flusher=flusher,
             moves=moves,
-            groups=GroupService(config, offsets, clock),
+            groups=groups,
+            transactions=transactions,
             fetch_sessions=FetchSessions(
                 config.max_incremental_fetch_session_cache_slots,
                 lambda: int.from_bytes(clock.uuid()[:4], "big") & 0x7FFFFFFF,
@@ -272,7 +242,8 @@ class Broker:
             return
         closed = self.partitions.take_offline(folder, error)
         self.moves.forget_folder(folder)
-        self.groups.runtime.forget_partitions(it.index for it in closed if it.topic == CONSUMER_OFFSETS)
+        for runtime in (self.groups.runtime, self.transactions.runtime):
+            runtime.forget_partitions(it.index for it in closed if it.topic == runtime.topic.name)
         if folder is self.folders.metadata:
             self._end(f"the log folder {folder.path}, which has the metadata log, is out of service: {error}")
         elif not self.folders.online:
@@ -303,6 +274,7 @@ class Broker:
         for topic in changes.topics_deleted:
             self.moves.forget_topic(topic.name)
             self.groups.forget_topic(topic.name, topic.topic_id)
+            self.transactions.forget_topic(topic.name)
 
 
 def _check_metadata_folder(config: ServerConfig, disks: Mapping[str, Disk]) -> None:

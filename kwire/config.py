@@ -96,10 +96,15 @@ class ServerConfig:
     offsets_topic_replication_factor: int
     offsets_topic_segment_bytes: int
 
+    transaction_max_timeout_ms: int
+    transaction_partition_verification_enable: bool
+    transaction_remove_expired_transaction_cleanup_interval_ms: int
     transaction_state_log_min_isr: int
     transaction_state_log_num_partitions: int
     transaction_state_log_replication_factor: int
     transaction_state_log_segment_bytes: int
+    transaction_two_phase_commit_enable: bool
+    transactional_id_expiration_ms: int
 
     @classmethod
     def from_properties(cls, properties: Mapping[str, str]) -> ServerConfig:
@@ -164,10 +169,17 @@ class ServerConfig:
             offsets_topic_num_partitions=read.int("offsets.topic.num.partitions"),
             offsets_topic_replication_factor=read.int("offsets.topic.replication.factor"),
             offsets_topic_segment_bytes=read.int("offsets.topic.segment.bytes"),
+            transaction_max_timeout_ms=read.int("transaction.max.timeout.ms"),
+            transaction_partition_verification_enable=read.flag("transaction.partition.verification.enable"),
+            transaction_remove_expired_transaction_cleanup_interval_ms=read.int(
+                "transaction.remove.expired.transaction.cleanup.interval.ms"
+            ),
             transaction_state_log_min_isr=read.int("transaction.state.log.min.isr"),
             transaction_state_log_num_partitions=read.int("transaction.state.log.num.partitions"),
             transaction_state_log_replication_factor=read.int("transaction.state.log.replication.factor"),
             transaction_state_log_segment_bytes=read.int("transaction.state.log.segment.bytes"),
+            transaction_two_phase_commit_enable=read.flag("transaction.two.phase.commit.enable"),
+            transactional_id_expiration_ms=read.int("transactional.id.expiration.ms"),
         )
 
 

@@ -19,6 +19,7 @@ from kwire_storage.markers import decode_marker
 
 from kwire.clock import Clock
 from kwire.produce_validation import MAX_DECOMPRESSED_BATCH_BYTES
+from kwire.waits import Slot
 
 if TYPE_CHECKING:
     from kwire.partition import Partition
@@ -103,11 +104,21 @@ class InternalTopic:
 
         Raises KafkaError(KAFKA_STORAGE_ERROR) when that cannot be had.
         """
+        slot = self.when_flushed(index)
+        error = None if slot is None else await slot
+        if error is not None:
+            raise error
+
+    def when_flushed(self, index: int) -> Slot[KafkaError | None] | None:
+        """As `flushed`: None where nothing is to be waited for, else a slot that gets None or the error."""
         partition = self._partition(index)
-        if partition.log_end_offset > partition.flush_gate.held_from:
-            error = await partition.flush_gate.when_flushed(partition.log_end_offset - 1)
-            if error is not None:
-                raise error
+        if partition.log_end_offset <= partition.flush_gate.held_from:
+            return None
+        return partition.flush_gate.when_flushed(partition.log_end_offset - 1)
+
+    def watch_markers(self, index: int, on_marker: Callable[[int, bool], None]) -> None:
+        """`on_marker` is called with producer id and whether it was committed for each marker appended from now on."""
+        self._partition(index).on_marker = on_marker
 
     def replay(self, index: int) -> Iterator[LoggedRecord | EndedTransaction]:
         """Every data record and end of a transaction in partition `index`, oldest first; none without the topic.

@@ -41,6 +41,12 @@ class Slot(Generic[T]):
     def is_set(self) -> bool:
         return self._value is not _EMPTY
 
+    @property
+    def value(self) -> T:
+        """Of a slot that is set."""
+        assert self._value is not _EMPTY, "it is not set yet"
+        return cast(T, self._value)
+
     def when_set(self, callback: Callable[[], None]) -> None:
         """`callback` is called when the slot is set, from within `set`. For whoever drives the coroutine that waits."""
         assert self._value is _EMPTY, "it is set already"

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Final
 
 from kwire.configs.definition import table
-from kwire.configs.rows import CLUSTER_WIDE, INT, LONG, MAX_INT, SHORT, row
+from kwire.configs.rows import BOOLEAN, CLUSTER_WIDE, INT, LONG, MAX_INT, SHORT, row
 from kwire.configs.validators import Range
 
 COORDINATOR_CONFIGS: Final = table(
@@ -60,6 +60,28 @@ COORDINATOR_CONFIGS: Final = table(
         CLUSTER_WIDE,
     ),
     row(
+        "transaction.max.timeout.ms",
+        INT,
+        900_000,
+        Range(1),
+        "The longest transaction.timeout.ms that a producer may ask for.",
+    ),
+    row(
+        "transaction.partition.verification.enable",
+        BOOLEAN,
+        True,
+        None,
+        "Whether a partition asks the coordinator if a transaction is open before it takes the first batch of one.",
+        CLUSTER_WIDE,
+    ),
+    row(
+        "transaction.remove.expired.transaction.cleanup.interval.ms",
+        INT,
+        3_600_000,
+        Range(1),
+        "How often transactional ids are searched for expired ones.",
+    ),
+    row(
         "transaction.state.log.min.isr",
         INT,
         2,
@@ -81,4 +103,18 @@ COORDINATOR_CONFIGS: Final = table(
         "Replicas of __transaction_state; never more than there are brokers.",
     ),
     row("transaction.state.log.segment.bytes", INT, 104_857_600, Range(1), "segment.bytes of __transaction_state."),
+    row(
+        "transaction.two.phase.commit.enable",
+        BOOLEAN,
+        False,
+        None,
+        "Whether producers may take part in two-phase commits (KIP-939), whose transactions have no time-out.",
+    ),
+    row(
+        "transactional.id.expiration.ms",
+        INT,
+        604_800_000,
+        Range(1),
+        "How long a transactional id without an open transaction is remembered after its last use.",
+    ),
 )

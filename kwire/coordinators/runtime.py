@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Iterable
-from functools import lru_cache
+from functools import lru_cache, partial
 from typing import Generic, Protocol, TypeVar
 
 import trio
@@ -168,14 +168,6 @@ class CoordinatorRuntime(Generic[S]):
             raise KafkaError(response_error(error.code), error.message) from error
         return response
 
-    def end_transaction(self, index: int, producer_id: int, *, committed: bool) -> None:
-        """The marker that ends the producer's transaction was appended to partition `index`.
-
-        Where there are no shards yet the replay will come upon it.
-        """
-        if self._shards and index not in self._lost:
-            self._shards[index].end_transaction(producer_id, committed=committed)
-
     def forget_topic(self) -> None:
         """The internal topic is deleted: whoever waits is sent elsewhere, and a new topic begins with nothing."""
         shards, self._shards = self._shards, []
@@ -208,6 +200,7 @@ class CoordinatorRuntime(Generic[S]):
                 log.error("the %s of %s-%d have no coordinator: %s", self._what, self.topic.name, index, error)
                 self._lost.add(index)
                 shard = self._make_shard(index)
+            self.topic.watch_markers(index, partial(self._marked, index))
             shards.append(shard)
         self._shards = shards
         now_ms = self.clock.now_ms()
@@ -223,6 +216,10 @@ class CoordinatorRuntime(Generic[S]):
                 shard.apply(logged.key, logged.value, logged.producer_id)
             except (ProtocolError, UnsupportedVersion) as error:
                 log.error("%s-%d, offset %d: not a record: %s", self.topic.name, index, logged.offset, error)
+
+    def _marked(self, index: int, producer_id: int, committed: bool) -> None:
+        if self._shards and index not in self._lost:
+            self._shards[index].end_transaction(producer_id, committed=committed)
 
     # Effects and time
 

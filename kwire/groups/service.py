@@ -108,10 +108,6 @@ class GroupService:
         )
         return await self.runtime.durable(index, slot)
 
-    def end_transaction(self, index: int, producer_id: int, committed: bool) -> None:
-        """What `Partition.on_marker` of partition `index` is to call: the producer's transaction has ended there."""
-        self.runtime.end_transaction(index, producer_id, committed=committed)
-
     def fetch_offsets(
         self, request: OffsetFetchRequestGroup, *, require_stable: bool = False
     ) -> OffsetFetchResponseGroup:

@@ -6,7 +6,7 @@
 * v5: TRANSACTION_ABORTABLE may be returned (KIP-890)
 * v6: share groups (KIP-932)
 
-The first look-up for a group creates `__consumer_offsets`.
+The first look-up for a group creates `__consumer_offsets`, that for a transactional id `__transaction_state`.
 """
 
 from __future__ import annotations
@@ -47,7 +47,7 @@ def _find(broker: Broker, context: Context, key_type: int, key: str) -> Coordina
         if key_type == GROUP:
             node_id = broker.groups.runtime.coordinator_of(key)
         elif key_type == TRANSACTION:
-            raise KafkaError(ErrorCode.UNSUPPORTED_VERSION, "this broker does not serve transactions")
+            node_id = broker.transactions.runtime.coordinator_of(key)
         else:
             raise KafkaError(ErrorCode.INVALID_REQUEST, f"there are no coordinators of type {key_type}")
         node = next((node for node in broker.endpoints(context) if node.node_id == node_id), None)

@@ -5,9 +5,7 @@
 * v4: PRODUCER_FENCED may be returned (KIP-588)
 * v5: TRANSACTION_ABORTABLE may be returned (KIP-890)
 
-An idempotent producer always gets a fresh id and epoch 0. Transactions are not there yet: a transactional id gets
-UNSUPPORTED_VERSION, which ends the producer's wait at once, where «coordinator not available» would have it try until
-its patience is over.
+A producer without a transactional id always gets a fresh id and epoch 0.
 """
 
 from __future__ import annotations
@@ -23,20 +21,24 @@ if TYPE_CHECKING:
     from kwire.context import Context
 
 NONE = -1
+FIRST_VERSION_WITH_FENCED = 4
 
 
-def handle(broker: Broker, request: InitProducerIdRequest, context: Context) -> InitProducerIdResponse:
+async def handle(broker: Broker, request: InitProducerIdRequest, context: Context) -> InitProducerIdResponse:
     try:
-        return InitProducerIdResponse(producer_id=_allocate(broker, request), producer_epoch=0)
+        response = await _initialize(broker, request)
     except KafkaError as error:
-        return InitProducerIdResponse(error_code=error.code, producer_id=NONE, producer_epoch=NONE)
+        response = InitProducerIdResponse(error_code=error.code, producer_id=NONE, producer_epoch=NONE)
+    if response.error_code == ErrorCode.PRODUCER_FENCED and context.api_version < FIRST_VERSION_WITH_FENCED:
+        response.error_code = ErrorCode.INVALID_PRODUCER_EPOCH
+    return response
 
 
-def _allocate(broker: Broker, request: InitProducerIdRequest) -> int:
+async def _initialize(broker: Broker, request: InitProducerIdRequest) -> InitProducerIdResponse:
     if (request.producer_id == NONE) != (request.producer_epoch == NONE):
         raise KafkaError(ErrorCode.INVALID_REQUEST, "a producer's id and its epoch go together")
     if request.transactional_id == "":
         raise KafkaError(ErrorCode.INVALID_REQUEST, "a transactional id must not be empty")
-    if request.transactional_id is not None:
-        raise KafkaError(ErrorCode.UNSUPPORTED_VERSION, "transactions are not there yet")
-    return broker.metadata.next_producer_id()
+    if request.transactional_id is None:
+        return InitProducerIdResponse(producer_id=broker.metadata.next_producer_id(), producer_epoch=0)
+    return await broker.transactions.init_producer_id(request)

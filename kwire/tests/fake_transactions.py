@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from typing import Protocol
 
 import attrs
 from kwire_protocol.errors import ErrorCode
 from kwire_protocol.kafka_error import KafkaError
 
+from kwire.broker import Broker
 from kwire.waits import Slot
 
 
@@ -44,3 +46,14 @@ class FakeTransactions:
         if self.refusals and (code := self.refusals.pop(0)) is not None:
             raise KafkaError(code)
         return self.slots.pop(0) if self.slots else None
+
+
+class Enlisting(Protocol):
+    def enlist(
+        self, transactional_id: str, producer_id: int, producer_epoch: int, topic: str, index: int, *, adds: bool
+    ) -> Slot[KafkaError | None] | None: ...
+
+
+def stand_in(broker: Broker, fake: Enlisting) -> None:
+    """Has partitions and groups of the broker ask the fake."""
+    broker.transactions.enlist = fake.enlist  # type: ignore[method-assign]

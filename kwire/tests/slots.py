@@ -1,8 +1,9 @@
-"""Slots without a coroutine that waits for them."""
+"""Slots without a coroutine that waits for them, and coroutines that do not wait."""
 
 from __future__ import annotations
 
-from typing import TypeVar
+from collections.abc import Coroutine
+from typing import Any, TypeVar
 
 from kwire.waits import Slot
 
@@ -17,3 +18,12 @@ def value_of(slot: Slot[T]) -> T:
     except StopIteration as stop:
         return stop.value  # type: ignore[no-any-return]
     raise AssertionError("a slot that is set does not wait")
+
+
+def at_once(coroutine: Coroutine[Any, None, T]) -> T:
+    """What a handler answers that has nothing to wait for."""
+    try:
+        coroutine.send(None)
+    except StopIteration as stop:
+        return stop.value  # type: ignore[no-any-return]
+    raise AssertionError("it waits")

@@ -45,7 +45,7 @@ def transactions(monkeypatch: pytest.MonkeyPatch) -> FakeTransactions:
 
     def opened(config: ServerConfig, disk: Disk, clock: Any) -> brokers.Broker:
         broker = open_broker(config, disk, clock)
-        broker.transactions = fake
+        monkeypatch.setattr(broker.transactions, "enlist", fake.enlist)
         return broker
 
     monkeypatch.setattr(testing, "open_broker", opened)

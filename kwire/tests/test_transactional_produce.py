@@ -25,7 +25,7 @@ from kwire.config import load_config
 from kwire.handlers import produce
 from kwire.handlers.produce_refusals import UnacknowledgedProduceFailed
 from kwire.partition import Partition
-from kwire.tests.fake_transactions import Asked, FakeTransactions
+from kwire.tests.fake_transactions import Asked, FakeTransactions, stand_in
 from kwire.tests.metadata.harness import FakeClock, context
 from kwire.waits import Slot
 
@@ -40,7 +40,7 @@ class Scene:
     def __init__(self) -> None:
         self.transactions = FakeTransactions()
         self.broker = Broker.open(load_config(), MemoryDisk(), FakeClock())
-        self.broker.transactions = self.transactions
+        stand_in(self.broker, self.transactions)
         self.broker.metadata.create_topics(CreateTopicsRequest([CreatableTopic("t", 3, 1)], 1000))
 
     def partition(self, index: int = 0) -> Partition:
@@ -214,13 +214,6 @@ def test_a_coordinators_refusal_in_the_words_of_the_producers_version(
         answer = scene.produce(a_batch(), version=version)[0]
     assert (answer.error_code, answer.base_offset, answer.log_start_offset) == (told, -1, -1)
     assert scene.partition().log_end_offset == 0
-
-
-def test_a_broker_without_coordinators_refuses(scene: Scene) -> None:
-    fresh = Broker.open(load_config(), MemoryDisk(), FakeClock())
-    scene.broker.transactions = fresh.transactions
-    fresh.close()
-    assert scene.code(a_batch()) == E.INVALID_TXN_STATE
 
 
 def test_only_a_refusal_of_the_log_comes_with_where_it_begins(scene: Scene) -> None:

@@ -145,6 +145,12 @@ class Transactions:
         if transaction.partitions and not known.transaction.partitions:
             self._finish(turn, known)
 
+    def go_on(self, turn: Turn, transactional_id: str) -> None:
+        """Does not wait for the next try, if the id waits for one."""
+        known = self._known.get(transactional_id)
+        if known is not None and known.transaction.is_prepared:
+            self._finish(turn, known)
+
     def _finish(self, turn: Turn, known: _Known) -> None:
         """What a prepared transaction still lacks: markers, or the record that says that all of them are in."""
         if known.transaction.partitions:

@@ -77,11 +77,20 @@ class TransactionShard:
 
     # Start, time, end
 
-    def apply(self, key: bytes, value: bytes | None) -> None:
+    def apply(self, key: bytes, value: bytes | None, producer_id: int = NO_PRODUCER_ID) -> None:  # noqa: ARG002
         """Replays one record. Raises ProtocolError or UnsupportedVersion on bytes we cannot read."""
         change = read_record(key, value)
         if change is not None:
             self._transactions.apply(change)
+
+    def end_transaction(self, producer_id: int, *, committed: bool) -> None:
+        """No record of this topic is part of a transaction."""
+
+    def go_on(self, transactional_id: str, *, now_ms: int) -> list[Effect]:
+        """What kept the markers of this id back is over."""
+        turn = Turn(now_ms)
+        self._transactions.go_on(turn, transactional_id)
+        return turn.effects
 
     def loaded(self, *, now_ms: int) -> list[Effect]:
         """After the replay: what was prepared is finished, what was open has until its own deadline."""

@@ -25,6 +25,7 @@ from kwire_protocol.messages.txn_offset_commit import TxnOffsetCommitResponse
 from kwire_protocol.wire import Uuid
 
 from kwire.log_cleaner import LogCleaner
+from kwire.tests.fake_transactions import stand_in
 from kwire.tests.groups.broker_in_trio import InTrio, with_broker
 from kwire.tests.groups.transactions import Enlister, end_transaction, stable_offset, txn_commit
 from kwire.tests.server_in_trio import ServerInTrio, with_server
@@ -52,7 +53,7 @@ def plain_commit(offset: int, partition: int = 0) -> OffsetCommitRequest:
 def test_offsets_are_seen_once_the_marker_is_there(version: int) -> None:
     async def scenario(kwire: InTrio) -> None:
         ids = {"t": kwire.create_topic("t")}
-        kwire.broker.transactions = enlister = Enlister()
+        stand_in(kwire.broker, enlister := Enlister())
         answer = await kwire.call(txn_commit(version, {("t", 0): 5, ("t", 1): 6}, ids=ids), version)
         name = ids["t"] if version >= 6 else "t"
         assert errors(answer) == {(name, 0): ErrorCode.NONE, (name, 1): ErrorCode.NONE}
@@ -74,7 +75,7 @@ def test_offsets_are_seen_once_the_marker_is_there(version: int) -> None:
 def test_what_does_not_exist_is_refused_and_keeps_nothing_back(version: int) -> None:
     async def scenario(kwire: InTrio) -> None:
         ids = {"t": kwire.create_topic("t"), "missing": NO_SUCH_TOPIC}
-        kwire.broker.transactions = enlister = Enlister()
+        stand_in(kwire.broker, enlister := Enlister())
         offsets = {("missing", 0): 1, ("t", 0): 2, ("t", 5): 3, ("t", -1): 4}
         answer = await kwire.call(txn_commit(version, offsets, ids=ids), version)
         t, missing = (ids["t"], NO_SUCH_TOPIC) if version >= 6 else ("t", "missing")
@@ -113,7 +114,7 @@ def test_the_coordinators_refusal_is_told_in_the_words_of_the_version(
         ids = {"t": kwire.create_topic("t")}
         slot: Slot[KafkaError | None] = Slot()
         slot.set(KafkaError(said))
-        kwire.broker.transactions = Enlister([KafkaError(said), slot])
+        stand_in(kwire.broker, Enlister([KafkaError(said), slot]))
         error = told if version >= since else told_before or ErrorCode.COORDINATOR_NOT_AVAILABLE
         for _ in range(2):
             answer = await kwire.call(txn_commit(version, {("t", 0): 5, ("t", 9): 6}, ids=ids), version)
@@ -127,7 +128,7 @@ def test_the_coordinators_refusal_is_told_in_the_words_of_the_version(
 def test_a_group_must_have_a_name() -> None:
     async def scenario(kwire: InTrio) -> None:
         kwire.create_topic("t")
-        kwire.broker.transactions = enlister = Enlister()
+        stand_in(kwire.broker, enlister := Enlister())
         answer = await kwire.call(txn_commit(5, {("t", 0): 5}, group=""), 5)
         assert errors(answer) == {("t", 0): ErrorCode.INVALID_GROUP_ID}
         assert enlister.asked == []
@@ -135,11 +136,11 @@ def test_a_group_must_have_a_name() -> None:
     with_broker(scenario)
 
 
-def test_a_broker_without_transactions_takes_no_offsets_into_them() -> None:
+def test_an_id_that_the_coordinator_does_not_know_takes_no_offsets_into_a_transaction() -> None:
     async def scenario(kwire: InTrio) -> None:
         kwire.create_topic("t")
         answer = await kwire.call(txn_commit(5, {("t", 0): 5}), 5)
-        assert errors(answer) == {("t", 0): ErrorCode.INVALID_TXN_STATE}
+        assert errors(answer) == {("t", 0): ErrorCode.INVALID_PRODUCER_ID_MAPPING}
 
     with_broker(scenario)
 
@@ -149,7 +150,7 @@ def test_nothing_is_appended_before_the_coordinator_has_said_yes_and_then_it_is_
         kwire.create_topic("t")
         await kwire.call(plain_commit(1), 9)
         slot: Slot[KafkaError | None] = Slot()
-        kwire.broker.transactions = enlister = Enlister([slot])
+        stand_in(kwire.broker, enlister := Enlister([slot]))
         partition = kwire.broker.partitions.find(*kwire.broker.groups.partition_of("g"))
         before = partition.log_end_offset
         answers: list[Any] = []
@@ -174,7 +175,7 @@ def test_a_transaction_that_ends_while_its_coordinator_is_asked_takes_nothing_mo
         kwire.create_topic("t")
         slot: Slot[KafkaError | None] = Slot()
         slot.set(None)
-        kwire.broker.transactions = Enlister([slot, KafkaError(ErrorCode.TRANSACTION_ABORTABLE)])
+        stand_in(kwire.broker, Enlister([slot, KafkaError(ErrorCode.TRANSACTION_ABORTABLE)]))
         answer = await kwire.call(txn_commit(5, {("t", 0): 5}), 5)
         assert errors(answer) == {("t", 0): ErrorCode.TRANSACTION_ABORTABLE}
         assert await stable_offset(kwire) == -1
@@ -185,7 +186,7 @@ def test_a_transaction_that_ends_while_its_coordinator_is_asked_takes_nothing_mo
 def test_a_fenced_producer_is_refused_and_that_is_no_news_for_the_log(caplog: pytest.LogCaptureFixture) -> None:
     async def scenario(kwire: InTrio) -> None:
         kwire.create_topic("t")
-        kwire.broker.transactions = Enlister()
+        stand_in(kwire.broker, Enlister())
         await kwire.call(txn_commit(5, {("t", 0): 5}), 5)
         end_transaction(kwire.broker, committed=True, epoch=1)
         answer = await kwire.call(txn_commit(5, {("t", 0): 6}), 5)
@@ -202,7 +203,7 @@ def test_a_fenced_producer_is_refused_and_that_is_no_news_for_the_log(caplog: py
 def test_who_wants_stable_offsets_is_told_which_are_not(version: int) -> None:
     async def scenario(kwire: InTrio) -> None:
         topic_id = kwire.create_topic("t")
-        kwire.broker.transactions = Enlister()
+        stand_in(kwire.broker, Enlister())
         await kwire.call(plain_commit(1), 9)
         await kwire.call(plain_commit(2, partition=1), 9)
         await kwire.call(txn_commit(5, {("t", 0): 5}), 5)
@@ -227,7 +228,7 @@ def test_who_wants_stable_offsets_is_told_which_are_not(version: int) -> None:
 def test_a_restart_knows_what_was_committed_aborted_and_open() -> None:
     async def first(kwire: InTrio) -> None:
         kwire.create_topic("t", 4)
-        kwire.broker.transactions = Enlister()
+        stand_in(kwire.broker, Enlister())
         await kwire.call(plain_commit(1), 9)
         await kwire.call(txn_commit(5, {("t", 0): 10, ("t", 1): 11}), 5)
         end_transaction(kwire.broker, committed=False)
@@ -249,10 +250,8 @@ def test_a_restart_knows_what_was_committed_aborted_and_open() -> None:
 
 def test_a_marker_that_comes_before_the_groups_are_needed_is_found_when_they_are() -> None:
     async def scenario(kwire: InTrio) -> None:
-        kwire.broker.groups.end_transaction(0, 7, True)
-        assert "__consumer_offsets" not in kwire.broker.metadata.image.topics
         kwire.create_topic("t")
-        kwire.broker.transactions = Enlister()
+        stand_in(kwire.broker, Enlister())
         await kwire.call(txn_commit(5, {("t", 0): 5}), 5)
         kwire.broker.groups.runtime.forget_topic()
         end_transaction(kwire.broker, committed=True)
@@ -264,11 +263,11 @@ def test_a_marker_that_comes_before_the_groups_are_needed_is_found_when_they_are
 def test_a_marker_in_a_partition_that_is_offline_is_nobodys_business() -> None:
     async def scenario(kwire: InTrio) -> None:
         kwire.create_topic("t")
-        kwire.broker.transactions = Enlister()
+        stand_in(kwire.broker, Enlister())
         await kwire.call(txn_commit(5, {("t", 0): 5}), 5)
         _, index = kwire.broker.groups.partition_of("g")
         kwire.broker.groups.runtime.forget_partitions([index])
-        kwire.broker.groups.end_transaction(index, 7, True)
+        kwire.broker.partitions.find("__consumer_offsets", index).on_marker(7, True)
         answer = await kwire.call(txn_commit(5, {("t", 0): 6}), 5)
         assert errors(answer) == {("t", 0): ErrorCode.NOT_COORDINATOR}
 
@@ -278,7 +277,7 @@ def test_a_marker_in_a_partition_that_is_offline_is_nobodys_business() -> None:
 def test_what_is_pending_for_a_deleted_topic_goes_with_it() -> None:
     async def scenario(kwire: InTrio) -> None:
         kwire.create_topic("t")
-        kwire.broker.transactions = Enlister()
+        stand_in(kwire.broker, Enlister())
         await kwire.call(txn_commit(5, {("t", 0): 5}), 5)
         await kwire.call(DeleteTopicsRequest([DeleteTopicState("t")], [], 1_000), 6)
         kwire.create_topic("t")
@@ -292,7 +291,7 @@ def test_what_is_pending_for_a_deleted_topic_goes_with_it() -> None:
 def test_compaction_leaves_what_counts_and_what_is_open_for_the_next_start() -> None:
     async def first(kwire: InTrio) -> None:
         kwire.create_topic("t", 4)
-        kwire.broker.transactions = Enlister()
+        stand_in(kwire.broker, Enlister())
         partition = kwire.broker.partitions.find(*kwire.broker.groups.partition_of("g"))
         for offset in range(10):
             await kwire.call(txn_commit(5, {("t", 0): offset, ("t", 1): offset}), 5)
@@ -332,7 +331,7 @@ def test_over_a_socket_the_requests_behind_a_commit_wait_for_its_coordinator() -
     async def scenario(server: ServerInTrio) -> None:
         broker = server.server.broker
         slot: Slot[KafkaError | None] = Slot()
-        broker.transactions = Enlister([slot])
+        stand_in(broker, Enlister([slot]))
         client = await server.connect()
         wanted = OffsetFetchRequest(
             groups=[OffsetFetchRequestGroup("g", topics=[OffsetFetchRequestTopics("t", partition_indexes=[0])])],

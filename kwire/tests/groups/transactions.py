@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 import attrs
-from kwire_protocol.control_records import build_end_transaction_batch
 from kwire_protocol.errors import ErrorCode
 from kwire_protocol.kafka_error import KafkaError
 from kwire_protocol.messages.offset_fetch import (
@@ -18,7 +17,6 @@ from kwire_protocol.messages.txn_offset_commit import (
     TxnOffsetCommitRequestPartition,
     TxnOffsetCommitRequestTopic,
 )
-from kwire_protocol.records import read_header
 from kwire_protocol.wire import NULL_UUID, Uuid
 
 from kwire.broker import Broker
@@ -77,19 +75,14 @@ def txn_commit(
 def end_transaction(broker: Broker, *, committed: bool, group: str = "g", producer_id: int = 7, epoch: int = 0) -> None:
     """The coordinator's marker is appended to the group's partition, and the groups are told."""
     topic, index = broker.groups.partition_of(group)
-    batch = memoryview(
-        bytearray(
-            build_end_transaction_batch(
-                commit=committed,
-                producer_id=producer_id,
-                producer_epoch=epoch,
-                coordinator_epoch=0,
-                timestamp_ms=broker.clock.now_ms(),
-            )
-        )
+    broker.partitions.find(topic, index).write_marker(
+        producer_id=producer_id,
+        producer_epoch=epoch,
+        committed=committed,
+        coordinator_epoch=0,
+        transaction_version=0,
+        now_ms=broker.clock.now_ms(),
     )
-    broker.partitions.find(topic, index).append_checked(batch, read_header(batch), now_ms=broker.clock.now_ms())
-    broker.groups.end_transaction(index, producer_id, committed)
 
 
 async def stable_offset(kwire: InTrio, partition: int = 0, *, group: str = "g", topic: str = "t") -> int | ErrorCode:

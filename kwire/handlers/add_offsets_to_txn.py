@@ -1,0 +1,33 @@
+"""AddOffsetsToTxn: v0-4.
+
+* v2: PRODUCER_FENCED instead of INVALID_PRODUCER_EPOCH (KIP-588)
+* v3: flexible
+* v4: TRANSACTION_ABORTABLE may be returned (KIP-890)
+
+The partition of `__consumer_offsets` that the group lives in joins the transaction. From transaction version 2 on
+clients leave this to TxnOffsetCommit.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from kwire_protocol.kafka_error import KafkaError
+from kwire_protocol.messages.add_offsets_to_txn import AddOffsetsToTxnRequest, AddOffsetsToTxnResponse
+
+from kwire.handlers.transactions import older_error
+
+if TYPE_CHECKING:
+    from kwire.broker import Broker
+    from kwire.context import Context
+
+
+async def handle(broker: Broker, request: AddOffsetsToTxnRequest, context: Context) -> AddOffsetsToTxnResponse:
+    try:
+        partition = broker.groups.partition_of(request.group_id)
+        error = await broker.transactions.add_partitions(
+            request.transactional_id, request.producer_id, request.producer_epoch, [partition], transaction_version=0
+        )
+    except KafkaError as refused:
+        error = refused.code
+    return AddOffsetsToTxnResponse(error_code=older_error(error, context.api_version))

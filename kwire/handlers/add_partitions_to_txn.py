@@ -1,0 +1,97 @@
+"""AddPartitionsToTxn: v0-5.
+
+* v2: PRODUCER_FENCED instead of INVALID_PRODUCER_EPOCH (KIP-588)
+* v3: flexible
+* v4: several transactions in one request, from brokers, which may just ask whether partitions are in (KIP-890)
+* v5: TRANSACTION_ABORTABLE instead of INVALID_TXN_STATE where one is not in
+
+Partitions join a transaction together: if one of them does not exist, the others are OPERATION_NOT_ATTEMPTED.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import TYPE_CHECKING
+
+from kwire_protocol.errors import ErrorCode
+from kwire_protocol.kafka_error import KafkaError
+from kwire_protocol.messages.add_partitions_to_txn import (
+    AddPartitionsToTxnPartitionResult,
+    AddPartitionsToTxnRequest,
+    AddPartitionsToTxnResponse,
+    AddPartitionsToTxnResult,
+    AddPartitionsToTxnTopic,
+    AddPartitionsToTxnTopicResult,
+    AddPartitionsToTxnTransaction,
+)
+
+from kwire.handlers.transactions import older_error
+
+if TYPE_CHECKING:
+    from kwire.broker import Broker
+    from kwire.context import Context
+
+FIRST_VERSION_WITH_SEVERAL = 4
+FIRST_VERSION_WITH_ABORTABLE = 5
+
+Errors = dict[tuple[str, int], ErrorCode]
+
+
+async def handle(broker: Broker, request: AddPartitionsToTxnRequest, context: Context) -> AddPartitionsToTxnResponse:
+    if context.api_version >= FIRST_VERSION_WITH_SEVERAL:
+        return AddPartitionsToTxnResponse(
+            results_by_transaction=[
+                AddPartitionsToTxnResult(each.transactional_id, _results(await _add(broker, each, context)))
+                for each in request.transactions
+            ]
+        )
+    alone = AddPartitionsToTxnTransaction(
+        request.v3_and_below_transactional_id,
+        request.v3_and_below_producer_id,
+        request.v3_and_below_producer_epoch,
+        topics=request.v3_and_below_topics,
+    )
+    return AddPartitionsToTxnResponse(results_by_topic_v3_and_below=_results(await _add(broker, alone, context)))
+
+
+async def _add(broker: Broker, wanted: AddPartitionsToTxnTransaction, context: Context) -> Errors:
+    errors = _unknown(broker, wanted.topics)
+    if any(error is not ErrorCode.NONE for error in errors.values()):
+        return {key: error or ErrorCode.OPERATION_NOT_ATTEMPTED for key, error in errors.items()}
+    transaction = (wanted.transactional_id, wanted.producer_id, wanted.producer_epoch)
+    try:
+        if wanted.verify_only:
+            errors = broker.transactions.verify_partitions(*transaction, list(errors))
+        else:
+            version = 2 if context.api_version >= FIRST_VERSION_WITH_SEVERAL else 0
+            error = await broker.transactions.add_partitions(*transaction, list(errors), transaction_version=version)
+            errors = dict.fromkeys(errors, error)
+    except KafkaError as refused:
+        errors = dict.fromkeys(errors, refused.code)
+    return {key: _told(error, context.api_version) for key, error in errors.items()}
+
+
+def _unknown(broker: Broker, topics: Iterable[AddPartitionsToTxnTopic]) -> Errors:
+    """Each partition once, with NONE or UNKNOWN_TOPIC_OR_PARTITION."""
+    errors: Errors = {}
+    for topic in topics:
+        image = broker.metadata.topic(topic.name)
+        count = 0 if image is None else len(image.partitions)
+        for index in topic.partitions:
+            there = 0 <= index < count
+            errors[topic.name, index] = ErrorCode.NONE if there else ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+    return errors
+
+
+def _told(error: ErrorCode, version: int) -> ErrorCode:
+    if error is ErrorCode.TRANSACTION_ABORTABLE and version < FIRST_VERSION_WITH_ABORTABLE:
+        return ErrorCode.INVALID_TXN_STATE
+    return ErrorCode(older_error(error, version))
+
+
+def _results(errors: Errors) -> list[AddPartitionsToTxnTopicResult]:
+    topics: dict[str, AddPartitionsToTxnTopicResult] = {}
+    for (name, index), error in errors.items():
+        topic = topics.setdefault(name, AddPartitionsToTxnTopicResult(name))
+        topic.results_by_partition.append(AddPartitionsToTxnPartitionResult(index, error))
+    return list(topics.values())

@@ -1,0 +1,34 @@
+"""EndTxn: v0-5.
+
+* v2: PRODUCER_FENCED instead of INVALID_PRODUCER_EPOCH (KIP-588)
+* v3: flexible
+* v4: TRANSACTION_ABORTABLE may be returned (KIP-890)
+* v5: transaction version 2: the epoch is bumped at the end of each transaction, and returned
+
+The answer comes when the decision is in the log; the markers follow by themselves.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from kwire_protocol.kafka_error import KafkaError
+from kwire_protocol.messages.end_txn import EndTxnRequest, EndTxnResponse
+
+from kwire.handlers.transactions import older_error
+
+if TYPE_CHECKING:
+    from kwire.broker import Broker
+    from kwire.context import Context
+
+FIRST_VERSION_WITH_EPOCH_BUMP = 5
+
+
+async def handle(broker: Broker, request: EndTxnRequest, context: Context) -> EndTxnResponse:
+    bumps_epoch = context.api_version >= FIRST_VERSION_WITH_EPOCH_BUMP
+    try:
+        response = await broker.transactions.end(request, transaction_version=2 if bumps_epoch else 0)
+    except KafkaError as error:
+        response = EndTxnResponse(error_code=error.code)
+    response.error_code = older_error(response.error_code, context.api_version)
+    return response

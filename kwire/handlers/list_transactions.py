@@ -1,0 +1,24 @@
+"""ListTransactions: v0-2 (KIP-664).
+
+* v0: flexible; filters by state and producer id
+* v1: duration_filter: only transactions that are open for so many ms at least (KIP-994)
+* v2: transactional_id_pattern (KIP-1152)
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from kwire_protocol.kafka_error import KafkaError
+from kwire_protocol.messages.list_transactions import ListTransactionsRequest, ListTransactionsResponse
+
+if TYPE_CHECKING:
+    from kwire.broker import Broker
+    from kwire.context import Context
+
+
+def handle(broker: Broker, request: ListTransactionsRequest, context: Context) -> ListTransactionsResponse:
+    try:
+        return broker.transactions.list_transactions(request)
+    except KafkaError as error:
+        return ListTransactionsResponse(error_code=error.code)

@@ -1,0 +1,69 @@
+"""The driver of the transaction machines, on a broker in memory whose flushes happen when the test wants."""
+
+from __future__ import annotations
+
+from kwire_protocol.messages.create_topics import CreatableTopic, CreatableTopicConfig, CreateTopicsRequest
+from kwire_protocol.messages.end_txn import EndTxnRequest
+from kwire_protocol.messages.init_producer_id import InitProducerIdRequest
+from kwire_protocol.records import Record, build_batch, read_header
+from kwire_storage.memory_disk import MemoryDisk
+
+from kwire.broker import Broker
+from kwire.config import load_config
+from kwire.partition import Partition
+from kwire.tests.metadata.harness import FakeClock
+from kwire.tests.slots import at_once
+from kwire.transactions.completion import LONGEST_RETRY_MS
+
+
+def flush(partition: Partition) -> None:
+    gate = partition.flush_gate
+    begun = gate.begin()
+    begun.run()
+    gate.finish(begun)
+
+
+class Scene:
+    """Topic `t` flushes every second record; producer `id` has sent one, and has ended its transaction."""
+
+    def __init__(self) -> None:
+        self.clock = FakeClock()
+        self.broker = Broker.open(load_config(), MemoryDisk(), self.clock)
+        config = CreatableTopicConfig("flush.messages", "2")
+        self.broker.metadata.create_topics(CreateTopicsRequest([CreatableTopic("t", 1, 1, configs=[config])], 1000))
+        self.partition = self.broker.partitions.find("t", 0)
+        service = self.broker.transactions
+        producer = at_once(service.init_producer_id(InitProducerIdRequest("id", 60_000)))
+        ids = producer.producer_id, producer.producer_epoch
+        assert service.enlist("id", *ids, "t", 0, adds=True) is None
+        batch = memoryview(
+            bytearray(
+                build_batch(
+                    [Record(timestamp=1000, value=b"v")],
+                    producer_id=ids[0],
+                    producer_epoch=ids[1],
+                    base_sequence=0,
+                    transactional=True,
+                )
+            )
+        )
+        self.partition.append(batch, read_header(batch), acks=-1, now_ms=self.clock.now_ms())
+        assert at_once(service.end(EndTxnRequest("id", *ids, committed=True), transaction_version=2)).error_code == 0
+
+    @property
+    def state(self) -> str:
+        return self.broker.transactions.describe("id").transaction_state
+
+    def wait(self, by_ms: int) -> None:
+        """Time goes by, and the shard looks whether its markers are in."""
+        self.clock.time_ms += by_ms
+        self.broker.transactions.runtime.perform(self.broker.transactions.runtime.find("id")[0], [])
+
+
+def test_a_transaction_is_complete_when_its_marker_is_on_the_medium_and_it_is_written_once() -> None:
+    scene = Scene()
+    for _ in range(3):
+        assert (scene.state, scene.partition.log_end_offset) == ("PrepareCommit", 2)
+        scene.wait(LONGEST_RETRY_MS)
+    flush(scene.partition)
+    assert (scene.state, scene.partition.log_end_offset) == ("CompleteCommit", 2)

@@ -1,0 +1,240 @@
+"""Every transactional id that this broker coordinates: requests in, answers out, by shards of `__transaction_state`.
+
+The shards, one `TransactionShard` for each partition, are driven by `kwire.coordinators.runtime`. What they ask for
+besides is done here: markers, in the partitions of a transaction. A decision is on the medium, as far as flush.messages
+asks for that, before its first marker is written: a power cut must not take it back when readers have seen it.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Collection, Iterable
+
+from kwire_protocol.errors import ErrorCode
+from kwire_protocol.kafka_error import KafkaError
+from kwire_protocol.messages.describe_transactions import TransactionState as DescribedTransaction
+from kwire_protocol.messages.end_txn import EndTxnRequest, EndTxnResponse
+from kwire_protocol.messages.init_producer_id import InitProducerIdRequest, InitProducerIdResponse
+from kwire_protocol.messages.list_transactions import ListTransactionsRequest, ListTransactionsResponse
+
+from kwire.clock import Clock
+from kwire.config import ServerConfig
+from kwire.coordinators.effects import Effect
+from kwire.coordinators.runtime import CoordinatorRuntime
+from kwire.internal_topic import InternalTopic
+from kwire.metadata.service import MetadataService
+from kwire.partitions import PartitionTable
+from kwire.transactions.config import TransactionConfig
+from kwire.transactions.effects import WriteMarkers
+from kwire.transactions.listing import TransactionFilter
+from kwire.transactions.shard import TransactionShard
+from kwire.transactions.transaction import TopicPartition
+from kwire.waits import Slot
+
+log = logging.getLogger(__name__)
+
+# A marker that need not be written: nobody can read what it would end, or another coordinator, or epoch, has ended it.
+_NEEDLESS = frozenset(
+    {
+        ErrorCode.UNKNOWN_TOPIC_OR_PARTITION,
+        ErrorCode.INVALID_PRODUCER_EPOCH,
+        ErrorCode.TRANSACTION_COORDINATOR_FENCED,
+    }
+)
+
+
+class TransactionService:
+    """What may have to wait is a coroutine for the handler: it awaits the reply, and that what the reply rests on is as
+    durable as the topic's flush.messages asks. All methods raise KafkaError where there is no coordinator for an id.
+    """
+
+    def __init__(
+        self,
+        config: ServerConfig,
+        topic: InternalTopic,
+        partitions: PartitionTable,
+        metadata: MetadataService,
+        clock: Clock,
+    ) -> None:
+        shard_config = TransactionConfig(
+            max_timeout_ms=config.transaction_max_timeout_ms,
+            id_expiration_ms=config.transactional_id_expiration_ms,
+            expiration_check_interval_ms=config.transaction_remove_expired_transaction_cleanup_interval_ms,
+            two_phase_commit_enable=config.transaction_two_phase_commit_enable,
+        )
+        self._partitions = partitions
+        self._metadata = metadata
+        self._clock = clock
+        self._flushing: set[tuple[int, int, TopicPartition]] = set()
+        """Markers that wait for the flush of their partition: producer id, epoch, partition."""
+
+        def make_shard(index: int) -> TransactionShard:
+            return TransactionShard(
+                shard_config,
+                coordinator_epoch=partitions.find(topic.name, index).leader_epoch,
+                new_producer_id=metadata.next_producer_id,
+                transaction_version=lambda: metadata.transaction_version,
+            )
+
+        self.runtime = CoordinatorRuntime(topic, clock, "transactions", make_shard, self._do_other)
+        self.runtime.start()
+
+    async def init_producer_id(self, request: InitProducerIdRequest) -> InitProducerIdResponse:
+        index, shard = self.runtime.find(request.transactional_id or "")
+        slot: Slot[InitProducerIdResponse] = Slot()
+        self.runtime.perform(index, shard.init_producer_id(request, slot, now_ms=self._clock.now_ms()))
+        return await self.runtime.durable(index, slot)
+
+    async def add_partitions(
+        self,
+        transactional_id: str,
+        producer_id: int,
+        producer_epoch: int,
+        partitions: Collection[TopicPartition],
+        *,
+        transaction_version: int,
+    ) -> ErrorCode:
+        """One answer for all of them, which are known to exist."""
+        index, shard = self.runtime.find(transactional_id)
+        slot: Slot[ErrorCode] = Slot()
+        effects = shard.add_partitions(
+            transactional_id,
+            producer_id,
+            producer_epoch,
+            partitions,
+            slot,
+            transaction_version=transaction_version,
+            now_ms=self._clock.now_ms(),
+        )
+        self.runtime.perform(index, effects)
+        return await self.runtime.durable(index, slot)
+
+    def verify_partitions(
+        self, transactional_id: str, producer_id: int, producer_epoch: int, partitions: Iterable[TopicPartition]
+    ) -> dict[TopicPartition, ErrorCode]:
+        """See `TransactionShard.verify_partitions`."""
+        _, shard = self.runtime.find(transactional_id)
+        return shard.verify_partitions(transactional_id, producer_id, producer_epoch, partitions)
+
+    def enlist(
+        self, transactional_id: str, producer_id: int, producer_epoch: int, topic: str, index: int, *, adds: bool
+    ) -> Slot[KafkaError | None] | None:
+        """Adds the partition to the producer's transaction or, without `adds`, verifies that it is part of it.
+
+        None where its data may be appended at once; else a slot that tells when, with None, or that they may not, with
+        an error. Raises KafkaError: TRANSACTION_ABORTABLE (it is no part of it), INVALID_TXN_STATE, PRODUCER_FENCED,
+        INVALID_PRODUCER_ID_MAPPING, CONCURRENT_TRANSACTIONS, COORDINATOR_NOT_AVAILABLE, NOT_COORDINATOR.
+        """
+        partition = (topic, index)
+        if not adds:
+            if not self._metadata.config.transaction_partition_verification_enable:
+                return None
+            error = self.verify_partitions(transactional_id, producer_id, producer_epoch, [partition])[partition]
+            if error is not ErrorCode.NONE:
+                raise KafkaError(error)
+            return None
+        shard_index, shard = self.runtime.find(transactional_id)
+        slot: Slot[ErrorCode] = Slot()
+        effects = shard.add_partitions(
+            transactional_id,
+            producer_id,
+            producer_epoch,
+            [partition],
+            slot,
+            transaction_version=2,
+            now_ms=self._clock.now_ms(),
+        )
+        self.runtime.perform(shard_index, effects)
+        error = slot.value
+        if error is not ErrorCode.NONE:
+            raise KafkaError(error)
+        return self.runtime.topic.when_flushed(shard_index)
+
+    async def end(self, request: EndTxnRequest, *, transaction_version: int) -> EndTxnResponse:
+        """Answers when the decision is made; from transaction version 2 on with the producer's next id and epoch."""
+        index, shard = self.runtime.find(request.transactional_id)
+        slot: Slot[EndTxnResponse] = Slot()
+        self.runtime.perform(
+            index, shard.end(request, slot, transaction_version=transaction_version, now_ms=self._clock.now_ms())
+        )
+        response = await self.runtime.durable(index, slot)
+        # What waited for the flush is not left to the timer.
+        self.runtime.perform(index, shard.go_on(request.transactional_id, now_ms=self._clock.now_ms()))
+        return response
+
+    def describe(self, transactional_id: str) -> DescribedTransaction:
+        _, shard = self.runtime.find(transactional_id)
+        return shard.describe([transactional_id])[0]
+
+    def list_transactions(self, request: ListTransactionsRequest) -> ListTransactionsResponse:
+        wanted = TransactionFilter.of(request)
+        now_ms = self._clock.now_ms()
+        return ListTransactionsResponse(
+            unknown_state_filters=wanted.unknown_states,
+            transaction_states=[
+                found
+                for _, shard in self.runtime.in_service()
+                for found in shard.list_transactions(wanted, now_ms=now_ms)
+            ],
+        )
+
+    def forget_topic(self, name: str) -> None:
+        """The topic is deleted. Markers that it lacks are not needed any more, which shows when they are written."""
+        if name == self.runtime.topic.name:
+            self.runtime.forget_topic()
+
+    def _do_other(self, index: int, effect: Effect) -> Iterable[Effect]:
+        assert isinstance(effect, WriteMarkers)
+        if self.runtime.topic.when_flushed(index) is not None:
+            return []  # asked again by `end`, or else by the shard's timer
+        written = [partition for partition in effect.partitions if self._write_marker(index, effect, partition)]
+        return self._shard_of(effect).markers_written(
+            effect.transactional_id, effect.producer_id, effect.producer_epoch, written, now_ms=self._clock.now_ms()
+        )
+
+    def _shard_of(self, marker: WriteMarkers) -> TransactionShard:
+        return self.runtime.find(marker.transactional_id)[1]
+
+    def _write_marker(self, index: int, marker: WriteMarkers, partition: TopicPartition) -> bool:
+        """Whether it is there, and as durable as the partition's topic asks, or need not be."""
+        key = (marker.producer_id, marker.producer_epoch, partition)
+        if key in self._flushing:
+            return False
+        try:
+            found = self._partitions.find(*partition)
+            result = found.write_marker(
+                producer_id=marker.producer_id,
+                producer_epoch=marker.producer_epoch,
+                committed=marker.committed,
+                coordinator_epoch=marker.coordinator_epoch,
+                transaction_version=marker.transaction_version,
+                now_ms=self._clock.now_ms(),
+            )
+        except KafkaError as error:
+            if error.code in _NEEDLESS:
+                log.info("no marker in %s-%d: %s", *partition, error)
+                return True
+            log.warning("a marker could not be written to %s-%d, which is tried again: %s", *partition, error)
+            return False
+        if result.last_offset < found.flush_gate.held_from:
+            return True
+        slot = found.flush_gate.when_flushed(result.last_offset)
+        self._flushing.add(key)
+        slot.when_set(lambda: self._flushed(index, marker, partition, slot.value))
+        return False
+
+    def _flushed(self, index: int, marker: WriteMarkers, partition: TopicPartition, error: KafkaError | None) -> None:
+        self._flushing.discard((marker.producer_id, marker.producer_epoch, partition))
+        if error is not None:
+            log.warning("a marker could not be flushed in %s-%d, and is written again: %s", *partition, error)
+            return
+        self.runtime.perform(
+            index,
+            self._shard_of(marker).markers_written(
+                marker.transactional_id,
+                marker.producer_id,
+                marker.producer_epoch,
+                [partition],
+                now_ms=self._clock.now_ms(),
+            ),
+        )
