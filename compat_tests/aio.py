@@ -30,8 +30,8 @@ def in_a_loop(test: Callable[P, Coroutine[Any, Any, None]]) -> Callable[P, None]
 @asynccontextmanager
 async def producing(bootstrap: str, **config: Any) -> AsyncIterator[AIOKafkaProducer]:
     producer = AIOKafkaProducer(bootstrap_servers=bootstrap, **config)
-    await producer.start()
     try:
+        await producer.start()
         yield producer
     finally:
         await producer.stop()

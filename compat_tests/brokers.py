@@ -38,9 +38,15 @@ SETTINGS = {
     "group.initial.rebalance.delay.ms": "0",
     "group.min.session.timeout.ms": "500",
     "offsets.topic.num.partitions": "4",
+    "transaction.state.log.num.partitions": "4",
 }
 # Apache Kafka waits for the broker's session to end before it lets a killed broker in again; 9 s by default.
-_ONLY_FOR_KAFKA = {"broker.session.timeout.ms": "1500", "broker.heartbeat.interval.ms": "250"}
+# And it looks for transactions that have timed out every so often only; by default every 10 s.
+_ONLY_FOR_KAFKA = {
+    "broker.session.timeout.ms": "1500",
+    "broker.heartbeat.interval.ms": "250",
+    "transaction.abort.timed.out.transaction.cleanup.interval.ms": "200",
+}
 
 _STOP_WITHIN_S = 30.0
 
