@@ -1,0 +1,128 @@
+"""Kafka's own TransactionsCommand, unmodified: transactions listed and described, hanging ones found and aborted."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+
+import pytest
+from kwire_protocol.errors import ErrorCode
+from kwire_protocol.messages.produce import PartitionProduceData, ProduceRequest, TopicProduceData
+from kwire_protocol.records import Record, build_batch
+
+from kwire.tests.raw_client import RawClient
+
+from . import confluent
+from . import java_host as tools
+from .brokers import Broker
+from .java_host import JavaHost
+from .test_confluent_transactions import Confluent
+from .transactions.asking import end_offset, is_stable
+from .waiting import eventually
+
+Rows = list[dict[str, str]]
+
+AN_HOUR_MS = 3_600_000
+_EVERY_BROKER = ("--entity-type", "brokers", "--entity-default", "--alter")
+
+
+@pytest.fixture
+def rows(broker: Broker, java: JavaHost) -> Callable[..., Rows]:
+    """Runs a subcommand and returns the rows of its table by the names of their columns."""
+
+    def run(*arguments: str) -> Rows:
+        head, *rows = java.succeed(tools.TRANSACTIONS, "--bootstrap-server", broker.bootstrap, *arguments).lines
+        columns = [name.strip() for name in head.split("\t")]
+        return [dict(zip(columns, (it.strip() for it in row.split("\t")), strict=True)) for row in rows]
+
+    return run
+
+
+def test_transactions_are_listed_and_described(
+    broker: Broker, topic: str, rows: Callable[..., Rows], unique: Callable[[str], str]
+) -> None:
+    name = unique("id")
+
+    def listed(*options: str) -> list[str]:
+        return [row["TransactionState"] for row in rows("list", *options) if row["TransactionalId"] == name]
+
+    with Confluent().producing(broker.bootstrap, name) as producer:
+        (empty,) = rows("describe", "--transactional-id", name)
+        assert (empty["TransactionState"], empty["TopicPartitions"]) == ("Empty", "")
+        producer.begin()
+        producer.send(topic, [b"value"])
+        (ongoing,) = rows("describe", "--transactional-id", name)
+        assert ongoing["TransactionalId"] == name
+        assert ongoing["TransactionState"] == "Ongoing"
+        assert ongoing["TransactionTimeoutMs"] == "60000"
+        assert ongoing["TopicPartitions"] == f"{topic}-0"
+        assert 0 <= int(ongoing["TransactionDurationMs"]) < 60_000
+        assert listed() == ["Ongoing"]
+        assert listed("--duration-filter", "3600000") == []
+        (state,) = rows("describe-producers", "--topic", topic, "--partition", "0")
+        assert (state["ProducerId"], state["ProducerEpoch"]) == (ongoing["ProducerId"], ongoing["ProducerEpoch"])
+        assert (state["LastSequence"], state["CurrentTransactionStartOffset"]) == ("0", "0")
+        producer.commit()
+    eventually(lambda: listed() == ["CompleteCommit"], "the transaction is complete")
+    (state,) = rows("describe-producers", "--topic", topic, "--partition", "0")
+    assert state["CurrentTransactionStartOffset"] == "None"
+
+
+def test_an_id_that_nobody_used_is_an_error(broker: Broker, java: JavaHost, unique: Callable[[str], str]) -> None:
+    name = unique("id")
+    told = java.run(tools.TRANSACTIONS, "--bootstrap-server", broker.bootstrap, "describe", "--transactional-id", name)
+    assert told.code == 1
+    assert f"transactional-id `{name}`" in told.err
+
+
+@pytest.fixture
+def hanging(broker: Broker, java: JavaHost, topic: str) -> int:
+    """The id of a producer that has a transaction in the topic of which no coordinator knows, for an hour.
+
+    As brokers before KIP-890 could come to it, and as ours can when it is told not to ask.
+    """
+    producer_id = 7_000_000
+    at = ("--bootstrap-server", broker.bootstrap)
+    switch = "transaction.partition.verification.enable"
+    java.succeed(tools.CONFIGS, *at, *_EVERY_BROKER, "--add-config", f"{switch}=false")
+    try:
+        record = Record(value=b"hanging", timestamp=int(time.time() * 1000) - AN_HOUR_MS)
+        batch = build_batch([record], producer_id=producer_id, producer_epoch=0, base_sequence=0, transactional=True)
+        data = TopicProduceData(topic, partition_data=[PartitionProduceData(0, batch)])
+
+        def written() -> bool:  # the switch takes its time to arrive
+            with RawClient(broker.bootstrap) as client:
+                answer = client.call(ProduceRequest("nobody's", -1, 10_000, [data]), 9)
+            return bool(answer.responses[0].partition_responses[0].error_code == ErrorCode.NONE)
+
+        eventually(written, "the record is in")
+    finally:
+        java.succeed(tools.CONFIGS, *at, *_EVERY_BROKER, "--delete-config", switch)
+    return producer_id
+
+
+def test_a_hanging_transaction_is_found_and_aborted(
+    broker: Broker, java: JavaHost, topic: str, rows: Callable[..., Rows], hanging: int, unique: Callable[[str], str]
+) -> None:
+    confluent.fill(broker.bootstrap, topic, [b"held back"])
+    assert end_offset(broker.bootstrap, (topic, 0), committed=True) == 0
+
+    def found() -> Rows:
+        return [row for row in rows("find-hanging", "--broker-id", "1") if row["Topic"] == topic]
+
+    with Confluent().producing(broker.bootstrap, unique("id")) as healthy:
+        healthy.begin()
+        healthy.send(topic, [b"healthy"])
+        (row,) = found()
+        assert (row["Partition"], row["ProducerId"], row["StartOffset"]) == ("0", str(hanging), "0")
+        assert 59 <= int(row["Duration(min)"]) <= 62
+        at = ("--bootstrap-server", broker.bootstrap)
+        spot = ("--topic", topic, "--partition", "0", "--start-offset", row["StartOffset"])
+        java.succeed(tools.TRANSACTIONS, *at, "abort", *spot)
+        assert found() == []
+        again = java.run(tools.TRANSACTIONS, *at, "abort", *spot)
+        assert again.code == 1
+        assert "Could not find any open transactions" in again.err
+        healthy.commit()
+    eventually(lambda: is_stable(broker.bootstrap, (topic, 0)), "nothing is held back")
+    assert Confluent().values(broker.bootstrap, topic, [0], committed=True) == [b"held back", b"healthy"]
