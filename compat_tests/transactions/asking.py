@@ -1,17 +1,37 @@
-"""What the broker says of transactions by itself, asked without any client's help or second try."""
+"""What the broker says of transactions by itself, asked without any client's help.
+
+Apache Kafka leads nothing and coordinates nobody for some moments after a start, so that is not taken for an answer.
+"""
 
 from __future__ import annotations
 
 from kwire_protocol.errors import ErrorCode
-from kwire_protocol.messages.list_offsets import ListOffsetsPartition, ListOffsetsRequest, ListOffsetsTopic
-from kwire_protocol.messages.offset_fetch import OffsetFetchRequest, OffsetFetchRequestGroup, OffsetFetchRequestTopics
+from kwire_protocol.messages.list_offsets import (
+    ListOffsetsPartition,
+    ListOffsetsPartitionResponse,
+    ListOffsetsRequest,
+    ListOffsetsTopic,
+)
+from kwire_protocol.messages.offset_fetch import (
+    OffsetFetchRequest,
+    OffsetFetchRequestGroup,
+    OffsetFetchRequestTopics,
+    OffsetFetchResponseGroup,
+)
 
 from kwire.tests.raw_client import RawClient
 
+from ..waiting import eventually
 from .client import Spot
 
 LATEST = -1
 READ_UNCOMMITTED, READ_COMMITTED = 0, 1
+_NOT_YET = (
+    ErrorCode.NOT_LEADER_OR_FOLLOWER,
+    ErrorCode.LEADER_NOT_AVAILABLE,
+    ErrorCode.NOT_COORDINATOR,
+    ErrorCode.COORDINATOR_LOAD_IN_PROGRESS,
+)
 _LIST_VERSION, _FETCH_VERSION = 7, 8
 
 
@@ -19,11 +39,17 @@ def end_offset(bootstrap: str, spot: Spot, *, committed: bool) -> int:
     """The last stable offset with `committed`, or else the high watermark."""
     level = READ_COMMITTED if committed else READ_UNCOMMITTED
     wanted = ListOffsetsTopic(spot[0], [ListOffsetsPartition(spot[1], timestamp=LATEST)])
-    with RawClient(bootstrap) as client:
-        (topic,) = client.call(ListOffsetsRequest(-1, level, [wanted]), _LIST_VERSION).topics
-    (answer,) = topic.partitions
-    assert answer.error_code == ErrorCode.NONE, answer
-    return int(answer.offset)
+
+    def answer() -> ListOffsetsPartitionResponse | None:
+        with RawClient(bootstrap) as client:
+            (topic,) = client.call(ListOffsetsRequest(-1, level, [wanted]), _LIST_VERSION).topics
+        (partition,) = topic.partitions
+        return None if partition.error_code in _NOT_YET else partition
+
+    found = eventually(answer, f"{spot} has a leader")
+    assert found is not None
+    assert found.error_code == ErrorCode.NONE, found
+    return int(found.offset)
 
 
 def is_stable(bootstrap: str, spot: Spot) -> bool:
@@ -36,13 +62,18 @@ def group_offset(bootstrap: str, group: str, spot: Spot, *, stable: bool = True)
 
     None with `stable` while a transaction that is about to change it has not ended; without, what was there before.
     """
-    wanted = OffsetFetchRequestGroup(
-        group, topics=[OffsetFetchRequestTopics(name=spot[0], partition_indexes=[spot[1]])]
-    )
-    with RawClient(bootstrap) as client:
-        (answer,) = client.call(OffsetFetchRequest(groups=[wanted], require_stable=stable), _FETCH_VERSION).groups
-    assert answer.error_code == ErrorCode.NONE, answer
-    (partition,) = answer.topics[0].partitions
+    topic = OffsetFetchRequestTopics(name=spot[0], partition_indexes=[spot[1]])
+    wanted = OffsetFetchRequestGroup(group, topics=[topic])
+
+    def answer() -> OffsetFetchResponseGroup | None:
+        with RawClient(bootstrap) as client:
+            (found,) = client.call(OffsetFetchRequest(groups=[wanted], require_stable=stable), _FETCH_VERSION).groups
+        return None if found.error_code in _NOT_YET else found
+
+    found = eventually(answer, f"{group} has a coordinator")
+    assert found is not None
+    assert found.error_code == ErrorCode.NONE, found
+    (partition,) = found.topics[0].partitions
     if stable and partition.error_code == ErrorCode.UNSTABLE_OFFSET_COMMIT:
         return None
     assert partition.error_code == ErrorCode.NONE, partition
