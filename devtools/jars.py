@@ -248,7 +248,8 @@ def write_lock() -> None:
     shipped = {re.sub(r"-\d[^-]*\.jar$", "", path.name) for path in _pyspark_jars().glob("*.jar")}
     lines = ["# Written by `python -m devtools.jars lock` from jars.in."]
     for name, roots in _sections(ROOTS).items():
-        without = shipped if "without pyspark" in roots else set()
+        without = {root.removeprefix("without ") for root in roots if root.startswith("without ")}
+        without |= shipped if "pyspark" in without else set()
         wanted = [Coordinates.parse(root) for root in roots if not root.startswith("without ")]
         lines += ["", f"[{name}]"]
         STORE.mkdir(parents=True, exist_ok=True)
