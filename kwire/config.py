@@ -96,6 +96,7 @@ class ServerConfig:
     offsets_topic_replication_factor: int
     offsets_topic_segment_bytes: int
 
+    add_partitions_to_txn_retry_backoff_max_ms: int
     transaction_max_timeout_ms: int
     transaction_partition_verification_enable: bool
     transaction_remove_expired_transaction_cleanup_interval_ms: int
@@ -169,6 +170,7 @@ class ServerConfig:
             offsets_topic_num_partitions=read.int("offsets.topic.num.partitions"),
             offsets_topic_replication_factor=read.int("offsets.topic.replication.factor"),
             offsets_topic_segment_bytes=read.int("offsets.topic.segment.bytes"),
+            add_partitions_to_txn_retry_backoff_max_ms=read.int("add.partitions.to.txn.retry.backoff.max.ms"),
             transaction_max_timeout_ms=read.int("transaction.max.timeout.ms"),
             transaction_partition_verification_enable=read.flag("transaction.partition.verification.enable"),
             transaction_remove_expired_transaction_cleanup_interval_ms=read.int(

@@ -10,6 +10,13 @@ from kwire.configs.validators import Range
 
 COORDINATOR_CONFIGS: Final = table(
     row(
+        "add.partitions.to.txn.retry.backoff.max.ms",
+        INT,
+        100,
+        Range(0),
+        "How long the first batch of a transaction waits for the end of the producer's last one.",
+    ),
+    row(
         "group.initial.rebalance.delay.ms",
         INT,
         0,

@@ -27,7 +27,6 @@ from kwire.configs.rows import (
 from kwire.configs.validators import ListOf, NonEmptyText, OneOf, Range
 
 CONFIGS_WITHOUT_EFFECT: Final = table(
-    row_without_effect("add.partitions.to.txn.retry.backoff.max.ms", INT, 100, Range(0)),
     row_without_effect("add.partitions.to.txn.retry.backoff.ms", INT, 20, Range(1)),
     row_without_effect("alter.config.policy.class.name", CLASS, None),
     row_without_effect("alter.log.dirs.replication.quota.window.num", INT, 11, Range(1)),

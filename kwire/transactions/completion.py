@@ -21,7 +21,7 @@ from kwire_protocol.kafka_error import KafkaError, quoted
 
 from kwire.coordinators.effects import Turn
 from kwire.coordinators.timers import Timer, Timers
-from kwire.transactions.effects import WriteMarkers
+from kwire.transactions.effects import Ended, WriteMarkers
 from kwire.transactions.records import TransactionChange
 from kwire.transactions.transaction import NewProducerId, TopicPartition, Transaction
 
@@ -159,7 +159,9 @@ class Transactions:
             return
 
         def appended(turn: Turn, error: ErrorCode) -> None:
-            if error is not ErrorCode.NONE:
+            if error is ErrorCode.NONE:
+                turn.effects.append(Ended(known.transaction.transactional_id))
+            else:
                 self._try_again_later(turn, known)
 
         self.append(turn, known.transaction.completed(now_ms=turn.now_ms), appended)

@@ -1,4 +1,4 @@
-"""What the transaction machine asks of its driver besides `kwire.coordinators.effects`: markers."""
+"""What the transaction machine tells its driver besides `kwire.coordinators.effects`: of markers, and of ends."""
 
 from __future__ import annotations
 
@@ -37,3 +37,10 @@ class WriteMarkers(Effect):
             transaction.partitions,
             transaction.client_version,
         )
+
+
+@attrs.frozen(eq=False)
+class Ended(Effect):
+    """All markers of the id's transaction are in, and the next one may begin."""
+
+    transactional_id: str

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Collection, Iterable
+from functools import partial
 
 from kwire_protocol.errors import ErrorCode
 from kwire_protocol.kafka_error import KafkaError
@@ -25,10 +26,11 @@ from kwire.internal_topic import InternalTopic
 from kwire.metadata.service import MetadataService
 from kwire.partitions import PartitionTable
 from kwire.transactions.config import TransactionConfig
-from kwire.transactions.effects import WriteMarkers
+from kwire.transactions.effects import Ended, WriteMarkers
 from kwire.transactions.listing import TransactionFilter
 from kwire.transactions.shard import TransactionShard
-from kwire.transactions.transaction import TopicPartition
+from kwire.transactions.transaction import EPOCH_BUMP_VERSION, TopicPartition
+from kwire.transactions.waiting import Joined, UntilEnded, WaitingForEnd
 from kwire.waits import Slot
 
 log = logging.getLogger(__name__)
@@ -67,6 +69,9 @@ class TransactionService:
         self._clock = clock
         self._flushing: set[tuple[int, int, TopicPartition]] = set()
         """Markers that wait for the flush of their partition: producer id, epoch, partition."""
+
+        self._waiting = WaitingForEnd()
+        self._patience_ms = config.add_partitions_to_txn_retry_backoff_max_ms
 
         def make_shard(index: int) -> TransactionShard:
             return TransactionShard(
@@ -118,7 +123,7 @@ class TransactionService:
 
     def enlist(
         self, transactional_id: str, producer_id: int, producer_epoch: int, topic: str, index: int, *, adds: bool
-    ) -> Slot[KafkaError | None] | None:
+    ) -> Joined:
         """Adds the partition to the producer's transaction or, without `adds`, verifies that it is part of it.
 
         None where its data may be appended at once; else a slot that tells when, with None, or that they may not, with
@@ -133,7 +138,21 @@ class TransactionService:
             if error is not ErrorCode.NONE:
                 raise KafkaError(error)
             return None
-        shard_index, shard = self.runtime.find(transactional_id)
+        join = partial(self._join, transactional_id, producer_id, producer_epoch, partition)
+        try:
+            return join()
+        except KafkaError as error:
+            if error.code is not ErrorCode.CONCURRENT_TRANSACTIONS or not self._patience_ms:
+                raise
+        now_ms = self._clock.now_ms()
+        slot = UntilEnded(join, timeout_ms=self._patience_ms, now_ms=now_ms)
+        self._waiting.add(transactional_id, slot, now_ms=now_ms)
+        return slot
+
+    def _join(
+        self, transactional_id: str, producer_id: int, producer_epoch: int, partition: TopicPartition
+    ) -> Joined:
+        index, shard = self.runtime.find(transactional_id)
         slot: Slot[ErrorCode] = Slot()
         effects = shard.add_partitions(
             transactional_id,
@@ -141,14 +160,13 @@ class TransactionService:
             producer_epoch,
             [partition],
             slot,
-            transaction_version=2,
+            transaction_version=EPOCH_BUMP_VERSION,
             now_ms=self._clock.now_ms(),
         )
-        self.runtime.perform(shard_index, effects)
-        error = slot.value
-        if error is not ErrorCode.NONE:
-            raise KafkaError(error)
-        return self.runtime.topic.when_flushed(shard_index)
+        self.runtime.perform(index, effects)
+        if slot.value is not ErrorCode.NONE:
+            raise KafkaError(slot.value)
+        return self.runtime.topic.when_flushed(index)
 
     async def end(self, request: EndTxnRequest, *, transaction_version: int) -> EndTxnResponse:
         """Answers when the decision is made; from transaction version 2 on with the producer's next id and epoch."""
@@ -184,6 +202,9 @@ class TransactionService:
             self.runtime.forget_topic()
 
     def _do_other(self, index: int, effect: Effect) -> Iterable[Effect]:
+        if isinstance(effect, Ended):
+            self._waiting.ended(effect.transactional_id, now_ms=self._clock.now_ms())
+            return []
         assert isinstance(effect, WriteMarkers)
         if self.runtime.topic.when_flushed(index) is not None:
             return []  # asked again by `end`, or else by the shard's timer

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from kwire_protocol.errors import ErrorCode
+from kwire_protocol.kafka_error import KafkaError
 from kwire_protocol.messages.create_topics import CreatableTopic, CreatableTopicConfig, CreateTopicsRequest
 from kwire_protocol.messages.end_txn import EndTxnRequest
 from kwire_protocol.messages.init_producer_id import InitProducerIdRequest
@@ -12,8 +14,9 @@ from kwire.broker import Broker
 from kwire.config import load_config
 from kwire.partition import Partition
 from kwire.tests.metadata.harness import FakeClock
-from kwire.tests.slots import at_once
+from kwire.tests.slots import at_once, value_of
 from kwire.transactions.completion import LONGEST_RETRY_MS
+from kwire.waits import Slot
 
 
 def flush(partition: Partition) -> None:
@@ -35,6 +38,7 @@ class Scene:
         service = self.broker.transactions
         producer = at_once(service.init_producer_id(InitProducerIdRequest("id", 60_000)))
         ids = producer.producer_id, producer.producer_epoch
+        self.next_producer = (ids[0], ids[1] + 1)
         assert service.enlist("id", *ids, "t", 0, adds=True) is None
         batch = memoryview(
             bytearray(
@@ -54,6 +58,15 @@ class Scene:
     def state(self) -> str:
         return self.broker.transactions.describe("id").transaction_state
 
+    def enlist(self, epoch: int | None = None) -> Slot[KafkaError | None]:
+        """The producer's next batch has come."""
+        producer_id, next_epoch = self.next_producer
+        slot = self.broker.transactions.enlist(
+            "id", producer_id, next_epoch if epoch is None else epoch, "t", 0, adds=True
+        )
+        assert slot is not None
+        return slot
+
     def wait(self, by_ms: int) -> None:
         """Time goes by, and the shard looks whether its markers are in."""
         self.clock.time_ms += by_ms
@@ -67,3 +80,42 @@ def test_a_transaction_is_complete_when_its_marker_is_on_the_medium_and_it_is_wr
         scene.wait(LONGEST_RETRY_MS)
     flush(scene.partition)
     assert (scene.state, scene.partition.log_end_offset) == ("CompleteCommit", 2)
+
+
+def test_the_next_transaction_waits_for_the_marker_and_then_begins() -> None:
+    scene = Scene()
+    waiting = scene.enlist()
+    assert not waiting.is_set
+    flush(scene.partition)
+    assert value_of(waiting) is None
+    assert scene.state == "Ongoing"
+
+
+def test_who_waits_for_the_marker_is_told_when_its_producer_was_fenced_meanwhile() -> None:
+    scene = Scene()
+    waiting = scene.enlist(epoch=scene.next_producer[1] - 1)
+    flush(scene.partition)
+    error = value_of(waiting)
+    assert error is not None
+    assert error.code is ErrorCode.PRODUCER_FENCED
+
+
+def test_who_has_waited_long_enough_for_the_marker_is_told_to_come_again() -> None:
+    scene = Scene()
+    waiting = scene.enlist()
+    assert waiting.timeout_s == 0.1
+    waiting.give_up()
+    flush(scene.partition)
+    error = value_of(waiting)
+    assert error is not None
+    assert error.code is ErrorCode.CONCURRENT_TRANSACTIONS
+    assert scene.state == "CompleteCommit"
+
+
+def test_nobody_joins_whose_connection_broke_while_it_waited() -> None:
+    scene = Scene()
+    waiting = scene.enlist()
+    scene.clock.time_ms += 100
+    flush(scene.partition)
+    assert not waiting.is_set
+    assert scene.state == "CompleteCommit"

@@ -1,0 +1,68 @@
+"""What is to join a producer's next transaction while the markers of its last one are still being written.
+
+A producer learns that its transaction is decided before the markers are in, and may send its next batch at once. Rather
+than have it back off, the batch waits for a short time (as in Kafka's `ReplicaManager`, which asks again and again; here
+it is woken).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import TypeAlias
+
+from kwire_protocol.errors import ErrorCode
+from kwire_protocol.kafka_error import KafkaError
+
+from kwire.waits import Slot
+
+Joined: TypeAlias = Slot[KafkaError | None] | None
+"""None if it has joined the transaction, else a slot that tells when it has, or why it has not."""
+
+
+class UntilEnded(Slot[KafkaError | None]):
+    """Set when it has joined, or with the reason why it may not: CONCURRENT_TRANSACTIONS after `timeout_ms`."""
+
+    __slots__ = ("_join", "until_ms")
+
+    def __init__(self, join: Callable[[], Joined], *, timeout_ms: int, now_ms: int) -> None:
+        super().__init__(timeout_ms / 1000)
+        self._join = join
+        self.until_ms = now_ms + timeout_ms
+
+    def give_up(self) -> None:
+        if not self.is_set:
+            self.set(KafkaError(ErrorCode.CONCURRENT_TRANSACTIONS))
+
+    def go_on(self) -> None:
+        """The last transaction has ended."""
+        if self.is_set:
+            return
+        try:
+            joined = self._join()
+        except KafkaError as error:
+            self.set(error)
+            return
+        if joined is None:
+            self.set(None)
+        else:
+            joined.when_set(lambda: self._joined(joined.value))
+
+    def _joined(self, error: KafkaError | None) -> None:
+        if not self.is_set:
+            self.set(error)
+
+
+class WaitingForEnd:
+    """By transactional id. Nobody is kept for longer than its time, whether or not somebody still waits for it."""
+
+    def __init__(self) -> None:
+        self._waiting: dict[str, list[UntilEnded]] = {}
+
+    def add(self, transactional_id: str, slot: UntilEnded, *, now_ms: int) -> None:
+        others = self._waiting.get(transactional_id, ())
+        self._waiting[transactional_id] = [it for it in others if it.until_ms > now_ms and not it.is_set] + [slot]
+
+    def ended(self, transactional_id: str, *, now_ms: int) -> None:
+        for slot in self._waiting.pop(transactional_id, ()):
+            if slot.until_ms > now_ms:
+                slot.go_on()
