@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import re
 from collections.abc import Iterator
 from pathlib import Path
@@ -34,6 +35,23 @@ class Disk:
         return found
 
 
+def transact(bootstrap: str) -> None:
+    """A transaction that is committed, with offsets, one that is aborted, and one that stays open."""
+    with producing(bootstrap, **{"transactional.id": "dumped-id"}) as producer:
+        producer.init_transactions(20)
+        for ends in ("committed", "aborted", None):
+            producer.begin_transaction()
+            producer.produce("dumped-transactions", b"in a transaction")
+            producer.flush(20)
+            if ends == "committed":
+                with consuming(bootstrap, "dumped-none", **{"group.id": "dumped-exactly-once"}) as consumer:
+                    offsets = [TopicPartition("dumped-none", 0, 78)]
+                    producer.send_offsets_to_transaction(offsets, consumer.consumer_group_metadata(), 20)
+                producer.commit_transaction(20)
+            elif ends == "aborted":
+                producer.abort_transaction(20)
+
+
 @pytest.fixture(scope="module", params=["stop", "kill"])
 def disk(request: pytest.FixtureRequest, restartable_broker: RestartableBroker) -> Iterator[Disk]:
     broker, how = restartable_broker, str(request.param)
@@ -56,6 +74,7 @@ def disk(request: pytest.FixtureRequest, restartable_broker: RestartableBroker) 
     with consuming(bootstrap, "dumped-none", **{"group.id": "dumped-group"}) as consumer:
         take_until(consumer, lambda: bool(consumer.assignment()), [], "an assignment")
         consumer.commit(offsets=[TopicPartition("dumped-none", 0, 77, "a note")], asynchronous=False)
+    transact(bootstrap)
     if how == "stop":
         broker.stop()
     else:
@@ -127,6 +146,32 @@ def test_the_metadata_log_is_read_with_its_decoder(disk: Disk, java: JavaHost) -
     )
     assert '"type":"PARTITION_RECORD"' in said
     assert '"type":"REGISTER_BROKER_RECORD"' in said
+
+
+def test_transactional_ids_are_read_with_the_decoder_of_transactions(disk: Disk, java: JavaHost) -> None:
+    logs = sorted(disk.data_dir.glob("__transaction_state-*/*.log"))
+    said = dump(java, logs, "--deep-iteration", "--print-data-log", "--transaction-log-decoder")
+    records = [line for line in said.splitlines() if '"transactionalId":"dumped-id"' in line]
+    states = [int(found) for line in records for found in re.findall(r'"transactionStatus":(\d)', line)]
+    # Empty; Ongoing, PrepareCommit, CompleteCommit; Ongoing, PrepareAbort, CompleteAbort; Ongoing
+    assert [state for state, _ in itertools.groupby(states)][-8:] == [0, 1, 2, 4, 1, 3, 5, 1]
+    prepared = next(line for line in records if '"transactionStatus":2' in line)
+    assert re.search(r'"topic":"__consumer_offsets","partitionIds":\[\d+\]', prepared)
+    assert '{"topic":"dumped-transactions","partitionIds":[0]}' in prepared
+
+
+def test_offsets_in_a_transaction_are_read_with_the_decoder_of_offsets(disk: Disk, java: JavaHost) -> None:
+    logs = sorted(disk.data_dir.glob("__consumer_offsets-*/*.log"))
+    said = dump(java, logs, "--deep-iteration", "--print-data-log", "--offsets-decoder")
+    commits = [line for line in said.splitlines() if '"group":"dumped-exactly-once"' in line and '"offset":78' in line]
+    assert commits
+    assert "endTxnMarker: COMMIT" in said
+
+
+def test_aborted_transactions_are_told_by_their_index(disk: Disk, java: JavaHost) -> None:
+    """Only the second of three was aborted: offsets 0 and 1 are the first with its marker."""
+    said = dump(java, disk.files("dumped-transactions-0", ".txnindex"))
+    assert re.search(r"producerId: \d+ firstOffset: 2 lastOffset: 3 lastStableOffset: 4", said)
 
 
 def test_every_file_of_the_data_folder_is_right(disk: Disk, java: JavaHost) -> None:
