@@ -29,8 +29,8 @@ from kwire.log_moves.service import LogMoves
 from kwire.metadata.image import Changes, ResourceType
 from kwire.metadata.log import METADATA_TOPIC, METADATA_TOPIC_ID, FileMetadataLog
 from kwire.metadata.service import MetadataService
-from kwire.metadata.topic_names import CONSUMER_OFFSETS, TRANSACTION_STATE
 from kwire.partitions import PartitionTable
+from kwire.topic_names import CONSUMER_OFFSETS, TRANSACTION_STATE
 from kwire.transactions.service import TransactionService
 
 log = logging.getLogger(__name__)

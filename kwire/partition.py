@@ -26,11 +26,10 @@ from kwire_storage.txn_index import AbortedTxn
 
 from kwire.flush_gate import FlushDriver, FlushGate
 from kwire.produce_validation import TopicRules
+from kwire.topic_names import is_internal
 from kwire.waits import ParkedFetch
 
 NO_EPOCH = -1
-INTERNAL_TOPICS = frozenset({"__consumer_offsets", "__transaction_state"})
-"""Topics that the broker itself writes; clients may read them."""
 
 _LEADER_ERRORS = frozenset({ErrorCode.NOT_LEADER_OR_FOLLOWER, ErrorCode.FENCED_LEADER_EPOCH})
 
@@ -78,7 +77,7 @@ class Partition:
     _is_alone: bool = attrs.field(default=False, init=False)
 
     def __attrs_post_init__(self) -> None:
-        self.is_internal = self.topic in INTERNAL_TOPICS
+        self.is_internal = is_internal(self.topic)
         self.flush_gate = FlushGate(self.log, self.flush_driver, self._advance_high_watermark)
 
     def configure(self, rules: TopicRules, config: LogConfig) -> None:

@@ -17,7 +17,7 @@ from kwire_protocol.messages.describe_producers import (
     TopicResponse,
 )
 
-from kwire.metadata.topic_names import check_topic_name
+from kwire.topic_names import check_topic_name
 
 if TYPE_CHECKING:
     from kwire.broker import Broker

@@ -22,7 +22,7 @@ from kwire_protocol.messages.describe_topic_partitions import (
 from kwire.handlers.authorized_operations import topic_operations
 from kwire.metadata.answers import EncodedResponse
 from kwire.metadata.image import NO_LEADER, PartitionRegistration
-from kwire.metadata.topic_names import check_topic_name, is_internal
+from kwire.topic_names import check_topic_name, is_internal
 
 if TYPE_CHECKING:
     from kwire.broker import Broker

@@ -36,7 +36,7 @@ from kwire_protocol.wire import NULL_UUID
 from kwire.handlers.authorized_operations import cluster_operations, topic_operations
 from kwire.metadata.answers import EncodedResponse
 from kwire.metadata.image import NO_LEADER, TopicImage
-from kwire.metadata.topic_names import check_topic_name, is_internal
+from kwire.topic_names import check_topic_name, is_internal
 
 if TYPE_CHECKING:
     from kwire.broker import Broker

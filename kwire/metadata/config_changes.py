@@ -31,7 +31,7 @@ from kwire.metadata.config_checks import (
 )
 from kwire.metadata.controller import ClusterState, Records, repeated
 from kwire.metadata.image import ResourceType
-from kwire.metadata.topic_names import check_topic_name, no_such_topic
+from kwire.topic_names import check_topic_name, no_such_topic
 
 
 class Operation(IntEnum):

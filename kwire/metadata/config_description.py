@@ -37,7 +37,7 @@ from kwire.configs.topic import TOPIC_CONFIGS
 from kwire.metadata.config_checks import check_own_broker, which_one
 from kwire.metadata.controller import ClusterState
 from kwire.metadata.image import ResourceType
-from kwire.metadata.topic_names import check_topic_name
+from kwire.topic_names import check_topic_name
 
 Entries = Iterable[DescribeConfigsResourceResult]
 

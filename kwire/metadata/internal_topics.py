@@ -6,7 +6,7 @@ import attrs
 
 from kwire.config import ServerConfig
 from kwire.configs.topic import SEGMENT_BYTES_MIN
-from kwire.metadata.topic_names import CONSUMER_OFFSETS, TRANSACTION_STATE
+from kwire.topic_names import CONSUMER_OFFSETS, TRANSACTION_STATE
 
 
 @attrs.frozen

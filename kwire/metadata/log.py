@@ -22,7 +22,7 @@ from kwire_protocol.wire import Uuid, Writer
 from kwire_storage.errors import is_passing
 from kwire_storage.log import Log
 
-from kwire.metadata.topic_names import CLUSTER_METADATA
+from kwire.topic_names import CLUSTER_METADATA
 
 METADATA_TOPIC: Final = CLUSTER_METADATA
 METADATA_TOPIC_ID: Final[Uuid] = bytes(15) + b"\x01"

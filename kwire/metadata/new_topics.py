@@ -16,7 +16,7 @@ from kwire_protocol.wire import Uuid
 from kwire.metadata.controller import ClusterState, Records
 from kwire.metadata.image import ResourceType
 from kwire.metadata.placement import partition_record
-from kwire.metadata.topic_names import check_topic_name, has_collision_chars, unified_name
+from kwire.topic_names import check_topic_name, has_collision_chars, unified_name
 
 
 def check_new_name(state: ClusterState, name: str) -> None:

@@ -35,7 +35,7 @@ from kwire.metadata.log import MetadataLog
 from kwire.metadata.new_topics import check_new_name, clamped_replication_factor, topic_records
 from kwire.metadata.placement import assign_directories, place
 from kwire.metadata.records import decode_record, encode_record
-from kwire.metadata.topic_names import CONSUMER_OFFSETS
+from kwire.topic_names import CONSUMER_OFFSETS
 
 if TYPE_CHECKING:
     from kwire_protocol.messages.create_partitions import CreatePartitionsRequest, CreatePartitionsResponse

@@ -28,7 +28,7 @@ from kwire.metadata.controller import (
 )
 from kwire.metadata.new_topics import check_new_name, clamped_replication_factor, topic_records
 from kwire.metadata.placement import check_assignment, place
-from kwire.metadata.topic_names import CLUSTER_METADATA
+from kwire.topic_names import CLUSTER_METADATA
 
 DEFAULT = -1
 

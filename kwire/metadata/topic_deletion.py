@@ -12,7 +12,7 @@ from kwire_protocol.wire import NULL_UUID, Uuid, uuid_to_text
 
 from kwire.metadata.controller import MAX_RECORDS_PER_REQUEST, ClusterState, Records, repeated, too_many
 from kwire.metadata.image import TopicImage
-from kwire.metadata.topic_names import no_such_topic
+from kwire.topic_names import no_such_topic
 
 DELETION_DISABLED_SINCE = 3
 """Before that version clients do not know TOPIC_DELETION_DISABLED."""

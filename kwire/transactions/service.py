@@ -149,9 +149,7 @@ class TransactionService:
         self._waiting.add(transactional_id, slot, now_ms=now_ms)
         return slot
 
-    def _join(
-        self, transactional_id: str, producer_id: int, producer_epoch: int, partition: TopicPartition
-    ) -> Joined:
+    def _join(self, transactional_id: str, producer_id: int, producer_epoch: int, partition: TopicPartition) -> Joined:
         index, shard = self.runtime.find(transactional_id)
         slot: Slot[ErrorCode] = Slot()
         effects = shard.add_partitions(

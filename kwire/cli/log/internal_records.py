@@ -37,7 +37,7 @@ from kwire_protocol.wire import Message, ProtocolError, Reader, UnsupportedVersi
 
 from kwire.groups.subscription import CONSUMER_PROTOCOL_TYPE
 from kwire.metadata.records import read_framed
-from kwire.metadata.topic_names import CLUSTER_METADATA, CONSUMER_OFFSETS, SHARE_GROUP_STATE, TRANSACTION_STATE
+from kwire.topic_names import CLUSTER_METADATA, CONSUMER_OFFSETS, SHARE_GROUP_STATE, TRANSACTION_STATE
 
 Plain = Mapping[str, object]
 Decoder = Callable[[Record], "tuple[Plain | None, Plain | None]"]

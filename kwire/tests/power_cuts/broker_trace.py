@@ -27,9 +27,9 @@ from kwire.config import ServerConfig
 from kwire.context import Context
 from kwire.groups.records import OffsetChange, read_record
 from kwire.log_cleaner import LogCleaner
-from kwire.metadata.topic_names import CONSUMER_OFFSETS
 from kwire.partition import Partition
 from kwire.tests.metadata.harness import FakeClock
+from kwire.topic_names import CONSUMER_OFFSETS
 from storage.tests.power_cuts.checking import check_log, contents
 from storage.tests.power_cuts.history import Batch, Cleaned, Flushed, Found, PartitionHistory, Sent, StartMoved
 from storage.tests.power_cuts.sweep import Moment
