@@ -86,8 +86,8 @@ APIS: dict[int, Api] = dict(
         _api(24, "add_partitions_to_txn", 0, 5),
         _api(25, "add_offsets_to_txn", 0, 4),
         _api(26, "end_txn", 0, 5),
-        _api(28, "txn_offset_commit", 0, 6),
         _api(27, "write_txn_markers", 1, 2),
+        _api(28, "txn_offset_commit", 0, 6),
         _api(32, "describe_configs", 1, 4),
         _api(33, "alter_configs", 0, 2),
         _api(34, "alter_replica_log_dirs", 1, 2),
@@ -98,9 +98,9 @@ APIS: dict[int, Api] = dict(
         _api(47, "offset_delete", 0, 0),
         _api(57, "update_features", 0, 2),
         _api(60, "describe_cluster", 0, 2),
+        _api(61, "describe_producers", 0, 0),
         _api(65, "describe_transactions", 0, 0),
         _api(66, "list_transactions", 0, 2),
-        _api(61, "describe_producers", 0, 0),
         _api(75, "describe_topic_partitions", 0, 0),
     )
 )

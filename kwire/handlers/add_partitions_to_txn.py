@@ -3,7 +3,7 @@
 * v2: PRODUCER_FENCED instead of INVALID_PRODUCER_EPOCH (KIP-588)
 * v3: flexible
 * v4: several transactions in one request, from brokers, which may just ask whether partitions are in (KIP-890)
-* v5: TRANSACTION_ABORTABLE instead of INVALID_TXN_STATE where one is not in
+* v5: TRANSACTION_ABORTABLE, where one is not in, may be returned; as in Kafka it is before, too
 
 Partitions join a transaction together: if one of them does not exist, the others are OPERATION_NOT_ATTEMPTED.
 """
@@ -26,13 +26,13 @@ from kwire_protocol.messages.add_partitions_to_txn import (
 )
 
 from kwire.handlers.transactions import older_error
+from kwire.topic_names import is_internal
 
 if TYPE_CHECKING:
     from kwire.broker import Broker
     from kwire.context import Context
 
 FIRST_VERSION_WITH_SEVERAL = 4
-FIRST_VERSION_WITH_ABORTABLE = 5
 
 Errors = dict[tuple[str, int], ErrorCode]
 
@@ -55,7 +55,7 @@ async def handle(broker: Broker, request: AddPartitionsToTxnRequest, context: Co
 
 
 async def _add(broker: Broker, wanted: AddPartitionsToTxnTransaction, context: Context) -> Errors:
-    errors = _unknown(broker, wanted.topics)
+    errors = _unfit(broker, wanted.topics, context)
     if any(error is not ErrorCode.NONE for error in errors.values()):
         return {key: error or ErrorCode.OPERATION_NOT_ATTEMPTED for key, error in errors.items()}
     transaction = (wanted.transactional_id, wanted.producer_id, wanted.producer_epoch)
@@ -68,25 +68,25 @@ async def _add(broker: Broker, wanted: AddPartitionsToTxnTransaction, context: C
             errors = dict.fromkeys(errors, error)
     except KafkaError as refused:
         errors = dict.fromkeys(errors, refused.code)
-    return {key: _told(error, context.api_version) for key, error in errors.items()}
+    return {key: ErrorCode(older_error(error, context.api_version)) for key, error in errors.items()}
 
 
-def _unknown(broker: Broker, topics: Iterable[AddPartitionsToTxnTopic]) -> Errors:
-    """Each partition once, with NONE or UNKNOWN_TOPIC_OR_PARTITION."""
+def _unfit(broker: Broker, topics: Iterable[AddPartitionsToTxnTopic], context: Context) -> Errors:
+    """Each partition once, with NONE, UNKNOWN_TOPIC_OR_PARTITION, or TOPIC_AUTHORIZATION_FAILED for a client that wants
+    to write to what the broker keeps for itself.
+    """
     errors: Errors = {}
     for topic in topics:
         image = broker.metadata.topic(topic.name)
         count = 0 if image is None else len(image.partitions)
+        is_closed = is_internal(topic.name) and context.api_version < FIRST_VERSION_WITH_SEVERAL
         for index in topic.partitions:
-            there = 0 <= index < count
-            errors[topic.name, index] = ErrorCode.NONE if there else ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+            if is_closed:
+                errors[topic.name, index] = ErrorCode.TOPIC_AUTHORIZATION_FAILED
+            else:
+                there = 0 <= index < count
+                errors[topic.name, index] = ErrorCode.NONE if there else ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
     return errors
-
-
-def _told(error: ErrorCode, version: int) -> ErrorCode:
-    if error is ErrorCode.TRANSACTION_ABORTABLE and version < FIRST_VERSION_WITH_ABORTABLE:
-        return ErrorCode.INVALID_TXN_STATE
-    return ErrorCode(older_error(error, version))
 
 
 def _results(errors: Errors) -> list[AddPartitionsToTxnTopicResult]:

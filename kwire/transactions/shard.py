@@ -214,10 +214,7 @@ class TransactionShard:
     def verify_partitions(
         self, transactional_id: str, producer_id: int, producer_epoch: int, partitions: Iterable[TopicPartition]
     ) -> dict[TopicPartition, ErrorCode]:
-        """NONE for those in the producer's transaction, TRANSACTION_ABORTABLE for the others, or one error for all.
-
-        Clients that do not know TRANSACTION_ABORTABLE are to be told INVALID_TXN_STATE.
-        """
+        """NONE for those in the producer's transaction, TRANSACTION_ABORTABLE for the others, or one error for all."""
         try:
             transaction = self._find(transactional_id)
             transaction.check_verification(producer_id, producer_epoch)

@@ -1,8 +1,8 @@
 """What is to join a producer's next transaction while the markers of its last one are still being written.
 
-A producer learns that its transaction is decided before the markers are in, and may send its next batch at once. Rather
-than have it back off, the batch waits for a short time (as in Kafka's `ReplicaManager`, which asks again and again; here
-it is woken).
+A producer learns that its transaction is decided before the markers are in, and may send its next batch at once.
+Rather than have it back off, the batch waits for a short time (as in Kafka's `ReplicaManager`, which asks again and
+again; here it is woken).
 """
 
 from __future__ import annotations
