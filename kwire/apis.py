@@ -8,6 +8,7 @@ produced to never loads the group messages.
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import lru_cache
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
@@ -37,7 +38,7 @@ class UnsupportedRequest(Exception):
 
 @attrs.define(eq=False)
 class Api:
-    """One API: `versions` is what kwire serves, which may be less than what kwire_protocol can decode.
+    """One API: `versions` is what kwire can serve, which may be less than what kwire_protocol can decode.
 
     `repeats`: clients send the same request over and over, so a connection keeps the last one as it was decoded. Its
     handler must leave the request as it is.
@@ -81,7 +82,7 @@ APIS: dict[int, Api] = dict(
         _api(19, "create_topics", 2, 7),
         _api(20, "delete_topics", 1, 6),
         _api(21, "delete_records", 0, 2),
-        _api(22, "init_producer_id", 0, 5),
+        _api(22, "init_producer_id", 0, 6),
         _api(23, "offset_for_leader_epoch", 2, 4),
         _api(24, "add_partitions_to_txn", 0, 5),
         _api(25, "add_offsets_to_txn", 0, 4),
@@ -104,3 +105,16 @@ APIS: dict[int, Api] = dict(
         _api(75, "describe_topic_partitions", 0, 0),
     )
 )
+
+
+@lru_cache
+def served_apis(*, unstable: bool) -> dict[int, Api]:
+    """The table. Without `unstable` it lacks each version that Kafka serves with unstable.api.versions.enable only."""
+    return dict(APIS) if unstable else {key: _stable(api) for key, api in APIS.items()}
+
+
+def _stable(api: Api) -> Api:
+    message = MESSAGES[api.key]
+    if not message.latest_version_unstable:
+        return api
+    return attrs.evolve(api, versions=range(api.versions.start, min(api.versions.stop, message.max_version)))

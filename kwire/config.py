@@ -67,6 +67,7 @@ class ServerConfig:
     socket_request_max_bytes: int
     socket_send_buffer_bytes: int
 
+    unstable_api_versions_enable: bool
     auto_create_topics_enable: bool
     default_replication_factor: int
     delete_topic_enable: bool
@@ -145,6 +146,7 @@ class ServerConfig:
             socket_receive_buffer_bytes=read.int("socket.receive.buffer.bytes"),
             socket_request_max_bytes=read.int("socket.request.max.bytes"),
             socket_send_buffer_bytes=read.int("socket.send.buffer.bytes"),
+            unstable_api_versions_enable=read.flag("unstable.api.versions.enable"),
             auto_create_topics_enable=read.flag("auto.create.topics.enable"),
             default_replication_factor=read.int("default.replication.factor"),
             delete_topic_enable=read.flag("delete.topic.enable"),

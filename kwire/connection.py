@@ -3,7 +3,7 @@
 A machine that the processor calls when its socket is ready. Requests are answered in order. Frames that arrived
 together are handled together and their replies leave in one send:
 
-    recv_into -> FrameBuffer -> header -> apis.APIS -> read -> handler -> write -> Outbox -> send / sendfile
+    recv_into -> FrameBuffer -> header -> apis.py -> read -> handler -> write -> Outbox -> send / sendfile
 
 Two things may hold it up, and while they do nothing is received: a reader that does not take its replies
 (`_is_blocked`), and a handler that waits for something (`_handling`), which is a coroutine that the connection drives
@@ -28,9 +28,9 @@ from kwire_protocol.headers import read_request_header, response_head
 from kwire_protocol.messages.api_versions import ApiVersionsResponse
 from kwire_protocol.wire import ApiMessage, ProtocolError, Reader
 
-from kwire.apis import API_VERSIONS, APIS, Handler, UnsupportedRequest
+from kwire.apis import API_VERSIONS, Handler, UnsupportedRequest, served_apis
 from kwire.context import Context
-from kwire.handlers.api_versions import served_versions
+from kwire.handlers.api_versions import listed_versions
 from kwire.handlers.produce_refusals import UnacknowledgedProduceFailed
 from kwire.outbox import Outbox, PeerLost
 from kwire.poll import READ, WRITE
@@ -77,6 +77,7 @@ class Connection:
     ) -> None:
         self.sock = sock
         self._broker = broker
+        self._apis = served_apis(unstable=broker.config.unstable_api_versions_enable)
         self._processor = processor
         self._on_closed = on_closed
         self._frames = FrameBuffer(broker.config.socket_request_max_bytes, pool)
@@ -292,7 +293,7 @@ class Connection:
         context = self._context
         key, version, correlation_id, context.client_id = read_request_header(reader)
         context.api_key, context.api_version = key, version
-        api = APIS.get(key)
+        api = self._apis.get(key)
         if api is None or version not in api.versions:
             if key != API_VERSIONS:
                 raise UnsupportedRequest(key, version)
@@ -309,9 +310,8 @@ class Connection:
             self._repeated, self._repeated_request = sent, request
         return handle, request, correlation_id
 
-    @staticmethod
-    def _unsupported_api_versions() -> ApiVersionsResponse:
-        return ApiVersionsResponse(error_code=ErrorCode.UNSUPPORTED_VERSION, api_keys=served_versions())
+    def _unsupported_api_versions(self) -> ApiVersionsResponse:
+        return ApiVersionsResponse(error_code=ErrorCode.UNSUPPORTED_VERSION, api_keys=listed_versions(self._apis))
 
     def _reply(self, key: int, version: int, correlation_id: int, response: ApiMessage) -> None:
         writer = self._outbox.writer

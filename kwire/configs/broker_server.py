@@ -152,4 +152,12 @@ SERVER_CONFIGS: Final = table(
         None,
         "The sockets' send buffer, four times that where a reader is slow; -1 leaves it to the system.",
     ),
+    row(
+        "unstable.api.versions.enable",
+        BOOLEAN,
+        False,
+        None,
+        "Whether versions of APIs are served that Kafka's developers may still change: InitProducerId v6 (KIP-939).",
+        internal=True,
+    ),
 )

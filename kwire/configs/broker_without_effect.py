@@ -339,6 +339,5 @@ CONFIGS_WITHOUT_EFFECT: Final = table(
     row_without_effect("transaction.abort.timed.out.transaction.cleanup.interval.ms", INT, 10000, Range(1)),
     row_without_effect("transaction.state.log.load.buffer.size", INT, 5_242_880, Range(1)),
     row_without_effect("unclean.leader.election.interval.ms", LONG, 300_000, Range(1), internal=True),
-    row_without_effect("unstable.api.versions.enable", BOOLEAN, False, None, internal=True),
     row_without_effect("unstable.feature.versions.enable", BOOLEAN, False, None, internal=True),
 )

@@ -23,7 +23,7 @@ from kwire_protocol.messages.api_versions import (
     SupportedFeatureKey,
 )
 
-from kwire.apis import APIS
+from kwire.apis import Api, served_apis
 
 if TYPE_CHECKING:
     from kwire.broker import Broker
@@ -34,12 +34,12 @@ FIRST_VERSION_WITH_SOFTWARE_NAME = 3
 SOFTWARE_NAME = re.compile(r"[a-zA-Z0-9](?:[a-zA-Z0-9\-.]*[a-zA-Z0-9])?")
 
 
-def served_versions() -> list[ApiVersion]:
-    """What the table of APIs serves. Produce is listed from 0, though 0 to 2 are refused, as Kafka does
+def listed_versions(apis: dict[int, Api]) -> list[ApiVersion]:
+    """What a table of APIs serves. Produce is listed from 0, though 0 to 2 are refused, as Kafka does
     (KAFKA-18659: librdkafka reads a missing v0 as a broker without compression)."""
     return [
         ApiVersion(api.key, 0 if api.key == PRODUCE else api.versions.start, api.versions.stop - 1)
-        for api in APIS.values()
+        for api in apis.values()
     ]
 
 
@@ -54,7 +54,7 @@ def handle(broker: Broker, request: ApiVersionsRequest, context: Context) -> Api
         return ApiVersionsResponse(error_code=ErrorCode.REBOOTSTRAP_REQUIRED)
     image = broker.metadata.image
     return ApiVersionsResponse(
-        api_keys=served_versions(),
+        api_keys=listed_versions(served_apis(unstable=broker.config.unstable_api_versions_enable)),
         supported_features=[
             SupportedFeatureKey(name, lowest, highest)
             for name, (lowest, highest) in broker.metadata.supported_features.items()

@@ -14,16 +14,17 @@ from kwire_protocol.messages import APIS as MESSAGES
 from kwire_protocol.messages.api_versions import ApiVersionsRequest, ApiVersionsResponse
 from kwire_protocol.messages.create_topics import CreatableTopic, CreateTopicsRequest
 from kwire_protocol.messages.heartbeat import HeartbeatRequest
+from kwire_protocol.messages.init_producer_id import InitProducerIdRequest
 from kwire_protocol.messages.list_offsets import ListOffsetsPartition, ListOffsetsRequest, ListOffsetsTopic
 from kwire_protocol.records import iter_records
 from kwire_protocol.wire import Writer
 
-from kwire.apis import APIS
+from kwire.apis import APIS, served_apis
 from kwire.testing import Broker
 from kwire.tests.raw_client import ConnectionClosed, RawClient, decoded_reply, request_frame
 from kwire.tests.simple_requests import fetch, join, list_end, produce
 
-PRODUCE, FETCH, LIST_OFFSETS, JOIN_GROUP, API_VERSIONS = 0, 1, 2, 11, 18
+PRODUCE, FETCH, LIST_OFFSETS, JOIN_GROUP, API_VERSIONS, INIT_PRODUCER_ID = 0, 1, 2, 11, 18, 22
 LONG_MS = 20_000
 LONGER_THAN_A_STOP_MAY_TAKE_MS = 600_000
 
@@ -149,7 +150,26 @@ def test_api_versions_lists_what_is_served_and_produce_from_version_0(broker: Br
         answer: ApiVersionsResponse = client.call(ApiVersionsRequest("tests", "1.0"), 4)
         listed = {key.api_key: range(key.min_version, key.max_version + 1) for key in answer.api_keys}
         assert listed.pop(PRODUCE) == range(14)
-        assert listed == {key: api.versions for key, api in APIS.items() if key != PRODUCE}
+        served = served_apis(unstable=False)
+        assert listed == {key: api.versions for key, api in served.items() if key != PRODUCE}
+
+
+def init_producer_id_versions(broker: Broker) -> range:
+    with RawClient(broker.address) as client:
+        answer: ApiVersionsResponse = client.call(ApiVersionsRequest("tests", "1.0"), 4)
+        (listed,) = [it for it in answer.api_keys if it.api_key == INIT_PRODUCER_ID]
+        return range(listed.min_version, listed.max_version + 1)
+
+
+def test_a_version_that_is_not_stable_is_served_where_the_broker_was_told_to(broker: Broker) -> None:
+    request = InitProducerIdRequest(None, 60_000)
+    assert init_producer_id_versions(broker) == range(6)
+    with RawClient(broker.address) as client, pytest.raises(ConnectionClosed):
+        client.call(request, 6)
+    with Broker(settings={"unstable.api.versions.enable": "true"}) as unstable:
+        assert init_producer_id_versions(unstable) == range(7)
+        with RawClient(unstable.address) as client:
+            assert client.call(request, 6).error_code == ErrorCode.NONE
 
 
 @pytest.mark.parametrize(("key", "version"), [(999, 0), (FETCH, 3), (PRODUCE, 0), (PRODUCE, 99), (FETCH, -1)])

@@ -32,7 +32,7 @@ LOG_LINE = re.compile(r"\d{4}-\d\d-\d\d \d\d:\d\d:\d\d [A-Z]+ +\S")
 
 @pytest.fixture
 def broker(tmp_path: Path) -> Iterator[BrokerProcess]:
-    with BrokerProcess(tmp_path, ["auto.create.topics.enable=false"]) as running:
+    with BrokerProcess(tmp_path, ["auto.create.topics.enable=false", "unstable.api.versions.enable=true"]) as running:
         yield running
 
 

@@ -51,7 +51,7 @@ def bugs() -> Iterator[Bugs]:
 
 @pytest.fixture(scope="module")
 def address() -> Iterator[str]:
-    with Broker() as broker:
+    with Broker(settings={"unstable.api.versions.enable": "true"}) as broker:
         yield broker.address
 
 
