@@ -1,9 +1,8 @@
-"""Coordinators of transactions that say what a test tells them to."""
+"""Coordinators of transactions that say what a test tells them to, and the markers that they would write."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Protocol
 
 import attrs
 from kwire_protocol.errors import ErrorCode
@@ -30,11 +29,11 @@ def _nobody(_asked: Asked) -> None: ...
 
 @attrs.define(eq=False)
 class FakeTransactions:
-    """Agrees to everything at once, unless `refusals` or `slots` have an answer; these are used up, one a question."""
+    """Agrees to everything at once, unless `answers` has something else to say; these are used up, one a question."""
 
+    answers: list[ErrorCode | Slot[KafkaError | None] | None] = attrs.field(factory=list)
+    """A refusal at once, or what the answer will be in; None agrees."""
     asked: list[Asked] = attrs.field(factory=list)
-    refusals: list[ErrorCode | None] = attrs.field(factory=list)
-    slots: list[Slot[KafkaError | None]] = attrs.field(factory=list)
     on_asked: Callable[[Asked], None] = _nobody
 
     def enlist(
@@ -43,17 +42,26 @@ class FakeTransactions:
         asked = Asked(transactional_id, producer_id, producer_epoch, topic, index, adds)
         self.asked.append(asked)
         self.on_asked(asked)
-        if self.refusals and (code := self.refusals.pop(0)) is not None:
-            raise KafkaError(code)
-        return self.slots.pop(0) if self.slots else None
+        answer = self.answers.pop(0) if self.answers else None
+        if isinstance(answer, ErrorCode):
+            raise KafkaError(answer)
+        return answer
+
+    def stand_in(self, broker: Broker) -> FakeTransactions:
+        """Has partitions and groups of the broker ask this one."""
+        broker.transactions.enlist = self.enlist  # type: ignore[method-assign]
+        return self
 
 
-class Enlisting(Protocol):
-    def enlist(
-        self, transactional_id: str, producer_id: int, producer_epoch: int, topic: str, index: int, *, adds: bool
-    ) -> Slot[KafkaError | None] | None: ...
-
-
-def stand_in(broker: Broker, fake: Enlisting) -> None:
-    """Has partitions and groups of the broker ask the fake."""
-    broker.transactions.enlist = fake.enlist  # type: ignore[method-assign]
+def write_marker(
+    broker: Broker, topic: str, index: int, *, committed: bool, producer_id: int, epoch: int, version: int = 0
+) -> None:
+    """The coordinator's marker is appended to the partition; `version` is the transaction version."""
+    broker.partitions.find(topic, index).write_marker(
+        producer_id=producer_id,
+        producer_epoch=epoch,
+        committed=committed,
+        coordinator_epoch=0,
+        transaction_version=version,
+        now_ms=broker.clock.now_ms(),
+    )

@@ -19,9 +19,9 @@ from kwire_protocol.wire import Writer
 from kwire_storage.files import RealDisk
 
 from kwire.testing import Broker
-from kwire.tests.fake_transactions import stand_in
+from kwire.tests.fake_transactions import FakeTransactions
 from kwire.tests.groups.broker_in_trio import InTrio, with_broker
-from kwire.tests.groups.transactions import Enlister, end_transaction, txn_commit
+from kwire.tests.groups.transactions import end_transaction, txn_commit
 from kwire.tests.log_folders import ORDERS, SETTINGS, fill, kwire, rows
 
 LOG = "00000000000000000000.log"
@@ -199,7 +199,7 @@ def test_transaction_records_and_markers_are_decoded(tmp_path: Path) -> None:
 def test_offsets_in_transactions_and_their_markers_are_decoded(tmp_path: Path) -> None:
     async def scenario(broker: InTrio) -> None:
         broker.create_topic("orders")
-        stand_in(broker.broker, Enlister())
+        FakeTransactions().stand_in(broker.broker)
         await broker.call(txn_commit(5, {("orders", 1): 12}), 5)
         end_transaction(broker.broker, committed=True)
         await broker.call(txn_commit(5, {("orders", 1): 13}), 5)

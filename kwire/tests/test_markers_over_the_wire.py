@@ -44,8 +44,7 @@ def transactions(monkeypatch: pytest.MonkeyPatch) -> FakeTransactions:
     fake = FakeTransactions()
 
     def opened(config: ServerConfig, disk: Disk, clock: Any) -> brokers.Broker:
-        broker = open_broker(config, disk, clock)
-        monkeypatch.setattr(broker.transactions, "enlist", fake.enlist)
+        fake.stand_in(broker := open_broker(config, disk, clock))
         return broker
 
     monkeypatch.setattr(testing, "open_broker", opened)
@@ -230,7 +229,7 @@ def test_what_a_connection_sends_behind_a_batch_that_waits_for_its_coordinator_c
     transactions: FakeTransactions, client: RawClient
 ) -> None:
     slot: Slot[KafkaError | None] = Slot()
-    transactions.slots = [slot]
+    transactions.answers = [slot]
     transactions.on_asked = lambda asked: slot.set(None) if asked.producer_id == 99 else None
     host, port = client.sock.getpeername()
     with RawClient(f"{host}:{port}") as other:

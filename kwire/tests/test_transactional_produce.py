@@ -25,7 +25,7 @@ from kwire.config import load_config
 from kwire.handlers import produce
 from kwire.handlers.produce_refusals import UnacknowledgedProduceFailed
 from kwire.partition import Partition
-from kwire.tests.fake_transactions import Asked, FakeTransactions, stand_in
+from kwire.tests.fake_transactions import Asked, FakeTransactions, write_marker
 from kwire.tests.metadata.harness import FakeClock, context
 from kwire.waits import Slot
 
@@ -38,9 +38,8 @@ class Scene:
     """A broker in memory with topic `t` of three partitions, and coordinators that are told what to say."""
 
     def __init__(self) -> None:
-        self.transactions = FakeTransactions()
         self.broker = Broker.open(load_config(), MemoryDisk(), FakeClock())
-        stand_in(self.broker, self.transactions)
+        self.transactions = FakeTransactions().stand_in(self.broker)
         self.broker.metadata.create_topics(CreateTopicsRequest([CreatableTopic("t", 3, 1)], 1000))
 
     def partition(self, index: int = 0) -> Partition:
@@ -61,14 +60,7 @@ class Scene:
         return E(self.produce(*data, version=version)[0].error_code)
 
     def end(self, producer_id: int = 1, *, epoch: int = 0, version: int = 0, index: int = 0) -> None:
-        self.partition(index).write_marker(
-            producer_id=producer_id,
-            producer_epoch=epoch,
-            committed=True,
-            coordinator_epoch=0,
-            transaction_version=version,
-            now_ms=self.broker.clock.now_ms(),
-        )
+        write_marker(self.broker, "t", index, committed=True, producer_id=producer_id, epoch=epoch, version=version)
 
     def values(self, index: int = 0) -> list[bytes | None]:
         return [
@@ -144,7 +136,7 @@ def test_with_topic_ids_the_coordinator_is_told_the_name(scene: Scene) -> None:
 
 
 def test_each_partition_of_a_request_is_asked_about_and_answered_for_itself(scene: Scene) -> None:
-    scene.transactions.refusals = [None, E.TRANSACTION_ABORTABLE, None]
+    scene.transactions.answers = [None, E.TRANSACTION_ABORTABLE, None]
     answers = scene.produce(a_batch(index=0), a_batch(index=1), a_batch(index=2))
     assert [answer.error_code for answer in answers] == [0, E.TRANSACTION_ABORTABLE, 0]
     assert [asked.index for asked in scene.transactions.asked] == [0, 1, 2]
@@ -203,14 +195,14 @@ def test_a_coordinators_refusal_in_the_words_of_the_producers_version(
     scene: Scene, said: E, version: int, told: E, waiting: bool
 ) -> None:
     if waiting:
-        scene.transactions.slots = [Slot()]
+        scene.transactions.answers = [Slot()]
         handling = scene.handle(a_batch(), version=version)
         waits(handling).set(KafkaError(said))
         response = goes_on(handling)
         assert response is not None
         answer = response.responses[0].partition_responses[0]
     else:
-        scene.transactions.refusals = [said]
+        scene.transactions.answers = [said]
         answer = scene.produce(a_batch(), version=version)[0]
     assert (answer.error_code, answer.base_offset, answer.log_start_offset) == (told, -1, -1)
     assert scene.partition().log_end_offset == 0
@@ -225,7 +217,7 @@ def test_only_a_refusal_of_the_log_comes_with_where_it_begins(scene: Scene) -> N
 
 
 def test_later_batches_do_not_overtake_the_one_that_is_to_be_sent_again(scene: Scene) -> None:
-    scene.transactions.refusals = [E.COORDINATOR_NOT_AVAILABLE]
+    scene.transactions.answers = [E.COORDINATOR_NOT_AVAILABLE]
     assert scene.code(a_batch(0), version=BEFORE_TV2) == E.NOT_ENOUGH_REPLICAS
     assert scene.code(a_batch(1), version=BEFORE_TV2) == E.OUT_OF_ORDER_SEQUENCE_NUMBER
     assert scene.code(a_batch(0), version=BEFORE_TV2) == E.NONE
@@ -233,7 +225,7 @@ def test_later_batches_do_not_overtake_the_one_that_is_to_be_sent_again(scene: S
 
 
 def test_what_was_refused_for_good_holds_nothing_back(scene: Scene) -> None:
-    scene.transactions.refusals = [E.TRANSACTION_ABORTABLE]
+    scene.transactions.answers = [E.TRANSACTION_ABORTABLE]
     assert scene.code(a_batch(0), version=BEFORE_TV2) == E.TRANSACTION_ABORTABLE
     assert scene.code(a_batch(7), version=BEFORE_TV2) == E.NONE
 
@@ -249,7 +241,7 @@ def test_with_transaction_version_2_the_first_sequence_is_0(scene: Scene) -> Non
 
 def test_what_waits_for_its_coordinator_is_appended_when_it_agrees_whatever_became_of_the_buffer(scene: Scene) -> None:
     slot: Slot[KafkaError | None] = Slot()
-    scene.transactions.slots = [slot]
+    scene.transactions.answers = [slot]
     sent = a_batch(value=b"first")
     handling = scene.handle(sent)
     assert waits(handling) is slot
@@ -266,7 +258,7 @@ def test_what_waits_for_its_coordinator_is_appended_when_it_agrees_whatever_beca
 
 def test_all_partitions_are_asked_about_before_the_first_is_waited_for(scene: Scene) -> None:
     slots: list[Slot[KafkaError | None]] = [Slot(), Slot()]
-    scene.transactions.slots = [*slots]
+    scene.transactions.answers = [*slots]
     handling = scene.handle(a_batch(index=0), a_batch(index=1), a_batch(index=2))
     assert waits(handling) is slots[0]
     assert [asked.index for asked in scene.transactions.asked] == [0, 1, 2]
@@ -279,7 +271,7 @@ def test_all_partitions_are_asked_about_before_the_first_is_waited_for(scene: Sc
 
 
 def test_a_transaction_that_ended_while_its_coordinator_was_asked_gets_no_late_batch(scene: Scene) -> None:
-    scene.transactions.slots = [Slot()]
+    scene.transactions.answers = [Slot()]
     handling = scene.handle(a_batch(), version=BEFORE_TV2)
     slot = waits(handling)
     scene.end()
@@ -291,7 +283,7 @@ def test_a_transaction_that_ended_while_its_coordinator_was_asked_gets_no_late_b
 
 
 def test_one_that_ended_with_a_higher_epoch_is_told_so(scene: Scene) -> None:
-    scene.transactions.slots = [Slot()]
+    scene.transactions.answers = [Slot()]
     handling = scene.handle(a_batch())
     slot = waits(handling)
     scene.end(epoch=1, version=2)
@@ -302,7 +294,7 @@ def test_one_that_ended_with_a_higher_epoch_is_told_so(scene: Scene) -> None:
 
 
 def test_a_batch_that_was_sent_twice_and_waited_twice_is_appended_once(scene: Scene) -> None:
-    scene.transactions.slots = [Slot(), Slot()]
+    scene.transactions.answers = [Slot(), Slot()]
     handlings = [scene.handle(a_batch()), scene.handle(a_batch())]
     for slot in [waits(handling) for handling in handlings]:
         slot.set(None)
@@ -312,10 +304,10 @@ def test_a_batch_that_was_sent_twice_and_waited_twice_is_appended_once(scene: Sc
 
 
 def test_one_that_is_told_to_come_again_takes_nothing_from_another_that_waits(scene: Scene) -> None:
-    scene.transactions.slots = [Slot()]
+    scene.transactions.answers = [Slot()]
     handling = scene.handle(a_batch())
     slot = waits(handling)
-    scene.transactions.refusals = [E.CONCURRENT_TRANSACTIONS]
+    scene.transactions.answers = [E.CONCURRENT_TRANSACTIONS]
     assert scene.code(a_batch()) == E.CONCURRENT_TRANSACTIONS
     slot.set(None)
     response = goes_on(handling)
@@ -329,7 +321,7 @@ def test_behind_the_coordinator_it_waits_for_the_medium_and_all_partitions_share
 ) -> None:
     for index in range(2):
         scene.partition(index).configure(scene.partition().rules, LogConfig(flush_messages=1))
-    scene.transactions.slots = [Slot(), Slot()]
+    scene.transactions.answers = [Slot(), Slot()]
     handling = scene.handle(a_batch(index=0), a_batch(index=1))
     waits(handling).set(None)
     waits(handling).set(None)
@@ -352,7 +344,7 @@ def test_behind_the_coordinator_it_waits_for_the_medium_and_all_partitions_share
 
 
 def test_a_leader_that_changed_meanwhile_is_told_with_the_refusal(scene: Scene) -> None:
-    scene.transactions.slots = [Slot()]
+    scene.transactions.answers = [Slot()]
     handling = scene.handle(a_batch())
     slot = waits(handling)
     scene.partition().lead(leader_id=2, leader_epoch=9, replicas=[2], isr=[2])
@@ -367,7 +359,7 @@ def test_a_leader_that_changed_meanwhile_is_told_with_the_refusal(scene: Scene) 
 
 
 def test_what_asks_for_no_acknowledgement_waits_for_the_coordinator_too_and_learns_of_a_refusal(scene: Scene) -> None:
-    scene.transactions.slots = [Slot(), Slot()]
+    scene.transactions.answers = [Slot(), Slot()]
     handling = scene.handle(a_batch(), acks=0)
     waits(handling).set(None)
     assert goes_on(handling) is None
@@ -379,7 +371,7 @@ def test_what_asks_for_no_acknowledgement_waits_for_the_coordinator_too_and_lear
 
 
 def test_a_connection_that_is_lost_while_it_waits_leaves_nothing_behind(scene: Scene) -> None:
-    scene.transactions.slots = [Slot(), Slot()]
+    scene.transactions.answers = [Slot(), Slot()]
     handling = scene.handle(a_batch(index=0), a_batch(index=1))
     waits(handling)
     handling.close()

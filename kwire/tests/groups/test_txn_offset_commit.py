@@ -25,9 +25,9 @@ from kwire_protocol.messages.txn_offset_commit import TxnOffsetCommitResponse
 from kwire_protocol.wire import Uuid
 
 from kwire.log_cleaner import LogCleaner
-from kwire.tests.fake_transactions import stand_in
+from kwire.tests.fake_transactions import Asked, FakeTransactions
 from kwire.tests.groups.broker_in_trio import InTrio, with_broker
-from kwire.tests.groups.transactions import Enlister, end_transaction, stable_offset, txn_commit
+from kwire.tests.groups.transactions import end_transaction, stable_offset, txn_commit
 from kwire.tests.server_in_trio import ServerInTrio, with_server
 from kwire.waits import Slot
 
@@ -53,12 +53,12 @@ def plain_commit(offset: int, partition: int = 0) -> OffsetCommitRequest:
 def test_offsets_are_seen_once_the_marker_is_there(version: int) -> None:
     async def scenario(kwire: InTrio) -> None:
         ids = {"t": kwire.create_topic("t")}
-        stand_in(kwire.broker, enlister := Enlister())
+        transactions = FakeTransactions().stand_in(kwire.broker)
         answer = await kwire.call(txn_commit(version, {("t", 0): 5, ("t", 1): 6}, ids=ids), version)
         name = ids["t"] if version >= 6 else "t"
         assert errors(answer) == {(name, 0): ErrorCode.NONE, (name, 1): ErrorCode.NONE}
         topic, index = kwire.broker.groups.partition_of("g")
-        assert enlister.asked == [("t7", 7, 0, topic, index, version >= 5)]
+        assert transactions.asked == [Asked("t7", 7, 0, topic, index, adds=version >= 5)]
         assert topic == "__consumer_offsets"
         wanted = OffsetFetchRequest("g", [OffsetFetchRequestTopic("t", [0])])
         assert (await kwire.call(wanted, 7)).topics[0].partitions[0].committed_offset == -1
@@ -75,7 +75,7 @@ def test_offsets_are_seen_once_the_marker_is_there(version: int) -> None:
 def test_what_does_not_exist_is_refused_and_keeps_nothing_back(version: int) -> None:
     async def scenario(kwire: InTrio) -> None:
         ids = {"t": kwire.create_topic("t"), "missing": NO_SUCH_TOPIC}
-        stand_in(kwire.broker, enlister := Enlister())
+        transactions = FakeTransactions().stand_in(kwire.broker)
         offsets = {("missing", 0): 1, ("t", 0): 2, ("t", 5): 3, ("t", -1): 4}
         answer = await kwire.call(txn_commit(version, offsets, ids=ids), version)
         t, missing = (ids["t"], NO_SUCH_TOPIC) if version >= 6 else ("t", "missing")
@@ -89,7 +89,7 @@ def test_what_does_not_exist_is_refused_and_keeps_nothing_back(version: int) -> 
         assert await stable_offset(kwire) is UNSTABLE
         nothing = await kwire.call(txn_commit(version, {("missing", 0): 1}, ids=ids), version)
         assert len(nothing.topics) == 1
-        assert len(enlister.asked) == 1, "a transaction is not begun for nothing"
+        assert len(transactions.asked) == 1, "a transaction is not begun for nothing"
 
     with_broker(scenario)
 
@@ -114,7 +114,7 @@ def test_the_coordinators_refusal_is_told_in_the_words_of_the_version(
         ids = {"t": kwire.create_topic("t")}
         slot: Slot[KafkaError | None] = Slot()
         slot.set(KafkaError(said))
-        stand_in(kwire.broker, Enlister([KafkaError(said), slot]))
+        FakeTransactions([said, slot]).stand_in(kwire.broker)
         error = told if version >= since else told_before or ErrorCode.COORDINATOR_NOT_AVAILABLE
         for _ in range(2):
             answer = await kwire.call(txn_commit(version, {("t", 0): 5, ("t", 9): 6}, ids=ids), version)
@@ -128,10 +128,10 @@ def test_the_coordinators_refusal_is_told_in_the_words_of_the_version(
 def test_a_group_must_have_a_name() -> None:
     async def scenario(kwire: InTrio) -> None:
         kwire.create_topic("t")
-        stand_in(kwire.broker, enlister := Enlister())
+        transactions = FakeTransactions().stand_in(kwire.broker)
         answer = await kwire.call(txn_commit(5, {("t", 0): 5}, group=""), 5)
         assert errors(answer) == {("t", 0): ErrorCode.INVALID_GROUP_ID}
-        assert enlister.asked == []
+        assert transactions.asked == []
 
     with_broker(scenario)
 
@@ -150,7 +150,7 @@ def test_nothing_is_appended_before_the_coordinator_has_said_yes_and_then_it_is_
         kwire.create_topic("t")
         await kwire.call(plain_commit(1), 9)
         slot: Slot[KafkaError | None] = Slot()
-        stand_in(kwire.broker, enlister := Enlister([slot]))
+        transactions = FakeTransactions([slot]).stand_in(kwire.broker)
         partition = kwire.broker.partitions.find(*kwire.broker.groups.partition_of("g"))
         before = partition.log_end_offset
         answers: list[Any] = []
@@ -164,7 +164,7 @@ def test_nothing_is_appended_before_the_coordinator_has_said_yes_and_then_it_is_
             assert (partition.log_end_offset, await stable_offset(kwire)) == (before, 1)
             slot.set(None)
         assert errors(answers[0]) == {("t", 0): ErrorCode.NONE}
-        assert [adds for *_, adds in enlister.asked] == [True, False]
+        assert [asked.adds for asked in transactions.asked] == [True, False]
         assert (partition.log_end_offset, await stable_offset(kwire)) == (before + 1, UNSTABLE)
 
     with_broker(scenario)
@@ -175,7 +175,7 @@ def test_a_transaction_that_ends_while_its_coordinator_is_asked_takes_nothing_mo
         kwire.create_topic("t")
         slot: Slot[KafkaError | None] = Slot()
         slot.set(None)
-        stand_in(kwire.broker, Enlister([slot, KafkaError(ErrorCode.TRANSACTION_ABORTABLE)]))
+        FakeTransactions([slot, ErrorCode.TRANSACTION_ABORTABLE]).stand_in(kwire.broker)
         answer = await kwire.call(txn_commit(5, {("t", 0): 5}), 5)
         assert errors(answer) == {("t", 0): ErrorCode.TRANSACTION_ABORTABLE}
         assert await stable_offset(kwire) == -1
@@ -186,7 +186,7 @@ def test_a_transaction_that_ends_while_its_coordinator_is_asked_takes_nothing_mo
 def test_a_fenced_producer_is_refused_and_that_is_no_news_for_the_log(caplog: pytest.LogCaptureFixture) -> None:
     async def scenario(kwire: InTrio) -> None:
         kwire.create_topic("t")
-        stand_in(kwire.broker, Enlister())
+        FakeTransactions().stand_in(kwire.broker)
         await kwire.call(txn_commit(5, {("t", 0): 5}), 5)
         end_transaction(kwire.broker, committed=True, epoch=1)
         answer = await kwire.call(txn_commit(5, {("t", 0): 6}), 5)
@@ -203,7 +203,7 @@ def test_a_fenced_producer_is_refused_and_that_is_no_news_for_the_log(caplog: py
 def test_who_wants_stable_offsets_is_told_which_are_not(version: int) -> None:
     async def scenario(kwire: InTrio) -> None:
         topic_id = kwire.create_topic("t")
-        stand_in(kwire.broker, Enlister())
+        FakeTransactions().stand_in(kwire.broker)
         await kwire.call(plain_commit(1), 9)
         await kwire.call(plain_commit(2, partition=1), 9)
         await kwire.call(txn_commit(5, {("t", 0): 5}), 5)
@@ -228,7 +228,7 @@ def test_who_wants_stable_offsets_is_told_which_are_not(version: int) -> None:
 def test_a_restart_knows_what_was_committed_aborted_and_open() -> None:
     async def first(kwire: InTrio) -> None:
         kwire.create_topic("t", 4)
-        stand_in(kwire.broker, Enlister())
+        FakeTransactions().stand_in(kwire.broker)
         await kwire.call(plain_commit(1), 9)
         await kwire.call(txn_commit(5, {("t", 0): 10, ("t", 1): 11}), 5)
         end_transaction(kwire.broker, committed=False)
@@ -251,7 +251,7 @@ def test_a_restart_knows_what_was_committed_aborted_and_open() -> None:
 def test_a_marker_that_comes_before_the_groups_are_needed_is_found_when_they_are() -> None:
     async def scenario(kwire: InTrio) -> None:
         kwire.create_topic("t")
-        stand_in(kwire.broker, Enlister())
+        FakeTransactions().stand_in(kwire.broker)
         await kwire.call(txn_commit(5, {("t", 0): 5}), 5)
         kwire.broker.groups.runtime.forget_topic()
         end_transaction(kwire.broker, committed=True)
@@ -263,7 +263,7 @@ def test_a_marker_that_comes_before_the_groups_are_needed_is_found_when_they_are
 def test_a_marker_in_a_partition_that_is_offline_is_nobodys_business() -> None:
     async def scenario(kwire: InTrio) -> None:
         kwire.create_topic("t")
-        stand_in(kwire.broker, Enlister())
+        FakeTransactions().stand_in(kwire.broker)
         await kwire.call(txn_commit(5, {("t", 0): 5}), 5)
         _, index = kwire.broker.groups.partition_of("g")
         kwire.broker.groups.runtime.forget_partitions([index])
@@ -277,7 +277,7 @@ def test_a_marker_in_a_partition_that_is_offline_is_nobodys_business() -> None:
 def test_what_is_pending_for_a_deleted_topic_goes_with_it() -> None:
     async def scenario(kwire: InTrio) -> None:
         kwire.create_topic("t")
-        stand_in(kwire.broker, Enlister())
+        FakeTransactions().stand_in(kwire.broker)
         await kwire.call(txn_commit(5, {("t", 0): 5}), 5)
         await kwire.call(DeleteTopicsRequest([DeleteTopicState("t")], [], 1_000), 6)
         kwire.create_topic("t")
@@ -291,7 +291,7 @@ def test_what_is_pending_for_a_deleted_topic_goes_with_it() -> None:
 def test_compaction_leaves_what_counts_and_what_is_open_for_the_next_start() -> None:
     async def first(kwire: InTrio) -> None:
         kwire.create_topic("t", 4)
-        stand_in(kwire.broker, Enlister())
+        FakeTransactions().stand_in(kwire.broker)
         partition = kwire.broker.partitions.find(*kwire.broker.groups.partition_of("g"))
         for offset in range(10):
             await kwire.call(txn_commit(5, {("t", 0): offset, ("t", 1): offset}), 5)
@@ -331,7 +331,7 @@ def test_over_a_socket_the_requests_behind_a_commit_wait_for_its_coordinator() -
     async def scenario(server: ServerInTrio) -> None:
         broker = server.server.broker
         slot: Slot[KafkaError | None] = Slot()
-        stand_in(broker, Enlister([slot]))
+        FakeTransactions([slot]).stand_in(broker)
         client = await server.connect()
         wanted = OffsetFetchRequest(
             groups=[OffsetFetchRequestGroup("g", topics=[OffsetFetchRequestTopics("t", partition_indexes=[0])])],

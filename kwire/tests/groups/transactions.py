@@ -1,12 +1,10 @@
-"""What tests of offsets in transactions need: somebody to ask in place of the coordinator, and its markers."""
+"""What tests of offsets in transactions send and ask, and the coordinator's marker in the partition of a group."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 
-import attrs
 from kwire_protocol.errors import ErrorCode
-from kwire_protocol.kafka_error import KafkaError
 from kwire_protocol.messages.offset_fetch import (
     OffsetFetchRequest,
     OffsetFetchRequestGroup,
@@ -20,30 +18,10 @@ from kwire_protocol.messages.txn_offset_commit import (
 from kwire_protocol.wire import NULL_UUID, Uuid
 
 from kwire.broker import Broker
+from kwire.tests.fake_transactions import write_marker
 from kwire.tests.groups.broker_in_trio import InTrio
-from kwire.waits import Slot
 
 FIRST_VERSION_WITH_TOPIC_IDS = 6
-
-Asked = tuple[str, int, int, str, int, bool]
-"""Transactional id, producer id, epoch, topic, partition, whether to add it."""
-
-
-@attrs.define(eq=False)
-class Enlister:
-    """Says what it is told to, question by question, and yes to all that come after."""
-
-    answers: list[KafkaError | Slot[KafkaError | None] | None] = attrs.field(factory=list)
-    asked: list[Asked] = attrs.field(factory=list)
-
-    def enlist(
-        self, transactional_id: str, producer_id: int, producer_epoch: int, topic: str, index: int, *, adds: bool
-    ) -> Slot[KafkaError | None] | None:
-        self.asked.append((transactional_id, producer_id, producer_epoch, topic, index, adds))
-        answer = self.answers.pop(0) if self.answers else None
-        if isinstance(answer, KafkaError):
-            raise answer
-        return answer
 
 
 def txn_commit(
@@ -75,14 +53,7 @@ def txn_commit(
 def end_transaction(broker: Broker, *, committed: bool, group: str = "g", producer_id: int = 7, epoch: int = 0) -> None:
     """The coordinator's marker is appended to the group's partition, and the groups are told."""
     topic, index = broker.groups.partition_of(group)
-    broker.partitions.find(topic, index).write_marker(
-        producer_id=producer_id,
-        producer_epoch=epoch,
-        committed=committed,
-        coordinator_epoch=0,
-        transaction_version=0,
-        now_ms=broker.clock.now_ms(),
-    )
+    write_marker(broker, topic, index, committed=committed, producer_id=producer_id, epoch=epoch)
 
 
 async def stable_offset(kwire: InTrio, partition: int = 0, *, group: str = "g", topic: str = "t") -> int | ErrorCode:
