@@ -106,9 +106,18 @@ class Turn:
 
 
 def response_error(append_error: ErrorCode) -> ErrorCode:
-    """What a client is told when the record behind its request could not be appended, as Kafka 4 translates it."""
+    """What a client is told when the record behind its request could not be appended, as Kafka 4 translates it.
+
+    Kafka does so in TransactionStateManager for transactions, in CoordinatorOperationExceptionHelper for groups. They
+    differ in what cannot happen: a group's append does not wait for replicas, so it cannot lack them afterwards.
+    """
     match append_error:
-        case ErrorCode.UNKNOWN_TOPIC_OR_PARTITION | ErrorCode.NOT_ENOUGH_REPLICAS | ErrorCode.REQUEST_TIMED_OUT:
+        case (
+            ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+            | ErrorCode.NOT_ENOUGH_REPLICAS
+            | ErrorCode.NOT_ENOUGH_REPLICAS_AFTER_APPEND
+            | ErrorCode.REQUEST_TIMED_OUT
+        ):
             return ErrorCode.COORDINATOR_NOT_AVAILABLE
         case ErrorCode.NOT_LEADER_OR_FOLLOWER | ErrorCode.KAFKA_STORAGE_ERROR:
             return ErrorCode.NOT_COORDINATOR
