@@ -2,15 +2,9 @@
 
 from __future__ import annotations
 
-import time
 from collections.abc import Callable
 
 import pytest
-from kwire_protocol.errors import ErrorCode
-from kwire_protocol.messages.produce import PartitionProduceData, ProduceRequest, TopicProduceData
-from kwire_protocol.records import Record, build_batch
-
-from kwire.tests.raw_client import RawClient
 
 from . import confluent
 from . import java_host as tools
@@ -18,12 +12,10 @@ from .brokers import Broker
 from .java_host import JavaHost
 from .test_confluent_transactions import Confluent
 from .transactions.asking import end_offset, is_stable
+from .transactions.hanging import PRODUCER_ID, leave_hanging
 from .waiting import eventually
 
 Rows = list[dict[str, str]]
-
-AN_HOUR_MS = 3_600_000
-_EVERY_BROKER = ("--entity-type", "brokers", "--entity-default", "--alter")
 
 
 @pytest.fixture
@@ -75,35 +67,10 @@ def test_an_id_that_nobody_used_is_an_error(broker: Broker, java: JavaHost, uniq
     assert f"transactional-id `{name}`" in told.err
 
 
-@pytest.fixture
-def hanging(broker: Broker, java: JavaHost, topic: str) -> int:
-    """The id of a producer that has a transaction in the topic of which no coordinator knows, for an hour.
-
-    As brokers before KIP-890 could come to it, and as ours can when it is told not to ask.
-    """
-    producer_id = 7_000_000
-    at = ("--bootstrap-server", broker.bootstrap)
-    switch = "transaction.partition.verification.enable"
-    java.succeed(tools.CONFIGS, *at, *_EVERY_BROKER, "--add-config", f"{switch}=false")
-    try:
-        record = Record(value=b"hanging", timestamp=int(time.time() * 1000) - AN_HOUR_MS)
-        batch = build_batch([record], producer_id=producer_id, producer_epoch=0, base_sequence=0, transactional=True)
-        data = TopicProduceData(topic, partition_data=[PartitionProduceData(0, batch)])
-
-        def written() -> bool:  # the switch takes its time to arrive
-            with RawClient(broker.bootstrap) as client:
-                answer = client.call(ProduceRequest("nobody's", -1, 10_000, [data]), 9)
-            return bool(answer.responses[0].partition_responses[0].error_code == ErrorCode.NONE)
-
-        eventually(written, "the record is in")
-    finally:
-        java.succeed(tools.CONFIGS, *at, *_EVERY_BROKER, "--delete-config", switch)
-    return producer_id
-
-
 def test_a_hanging_transaction_is_found_and_aborted(
-    broker: Broker, java: JavaHost, topic: str, rows: Callable[..., Rows], hanging: int, unique: Callable[[str], str]
+    broker: Broker, java: JavaHost, topic: str, rows: Callable[..., Rows], unique: Callable[[str], str]
 ) -> None:
+    leave_hanging(broker.bootstrap, (topic, 0))
     confluent.fill(broker.bootstrap, topic, [b"held back"])
     assert end_offset(broker.bootstrap, (topic, 0), committed=True) == 0
 
@@ -114,7 +81,7 @@ def test_a_hanging_transaction_is_found_and_aborted(
         healthy.begin()
         healthy.send(topic, [b"healthy"])
         (row,) = found()
-        assert (row["Partition"], row["ProducerId"], row["StartOffset"]) == ("0", str(hanging), "0")
+        assert (row["Partition"], row["ProducerId"], row["StartOffset"]) == ("0", str(PRODUCER_ID), "0")
         assert 59 <= int(row["Duration(min)"]) <= 62
         at = ("--bootstrap-server", broker.bootstrap)
         spot = ("--topic", topic, "--partition", "0", "--start-offset", row["StartOffset"])
