@@ -21,7 +21,7 @@ from benchmarks.brokers import Lab, RunningBroker, Spec
 from benchmarks.connection import Connection
 from benchmarks.machine import Meter, Usage, drop_from_cache
 from benchmarks.options import Options
-from benchmarks.replay import Played, Replayer, connect
+from benchmarks.replay import Played, Replayer, connect, percentiles_ms
 from benchmarks.requests import numbered, produce, value_batch
 
 LEAD_S = 0.5  # of a load before it is measured
@@ -114,12 +114,15 @@ def scenario(
     return register
 
 
-def work(usage: Usage, *, records: float = 0, requests: float = 0, size_bytes: float = 0) -> Figures:
+def work(
+    usage: Usage, *, records: float = 0, requests: float = 0, transactions: float = 0, size_bytes: float = 0
+) -> Figures:
     """Throughput, and the broker's CPU for a unit of work."""
     figures = {"broker_core": usage.cpu_s / usage.seconds, "others_core": usage.others_s / usage.seconds}
     for count, unit, rate, cost in (
         (records, 1e6, "records_per_s", "cpu_s_per_mrecord"),
         (requests, 1e6, "requests_per_s", "cpu_s_per_mrequest"),
+        (transactions, 1e6, "transactions_per_s", "cpu_s_per_mtransaction"),
     ):
         if count:
             figures |= {rate: count / usage.seconds, cost: usage.cpu_s / count * unit}
@@ -131,6 +134,6 @@ def work(usage: Usage, *, records: float = 0, requests: float = 0, size_bytes: f
     return figures
 
 
-def latencies(played: Played) -> Figures:
+def latencies(latencies_ns: Sequence[int]) -> Figures:
     names = ("p50_ms", "p95_ms", "p99_ms")
-    return dict(zip(names, played.percentiles_ms(0.5, 0.95, 0.99), strict=True))
+    return dict(zip(names, percentiles_ms(latencies_ns, 0.5, 0.95, 0.99), strict=True))

@@ -21,6 +21,7 @@ from benchmarks.requests import decode, encode, list_offsets, produce
 
 LOOPBACK = "127.0.0.1"
 CREATE_TIMEOUT_S = 180.0
+COORDINATOR_TIMEOUT_S = 120.0
 
 _ASK_AGAIN_S = 0.02
 _KNOCK_AGAIN_S = 0.002
@@ -47,6 +48,15 @@ class Connection:
 
     def ask(self, request: ApiMessage) -> Any:
         return decode(self.call(encode(request)), request.api_key)
+
+    def ask_until_answered(self, request: ApiMessage) -> Any:
+        """Asks again while the answer is an error, as it is until there is a coordinator."""
+        deadline_s = time.monotonic() + COORDINATOR_TIMEOUT_S
+        while (answer := self.ask(request)).error_code:
+            if time.monotonic() > deadline_s:
+                raise BadAnswer(f"{type(answer).__name__}: {answer.error_code} after {COORDINATOR_TIMEOUT_S:.0f} s")
+            time.sleep(_ASK_AGAIN_S)
+        return answer
 
     def create(self, topics: Mapping[str, int], configs: Mapping[str, str] | None = None) -> None:
         """Creates topics with so many partitions each, and waits until all of them are served."""

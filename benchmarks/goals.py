@@ -67,6 +67,8 @@ GOALS = [
     _cost("idle", "idle_core", 0.05),
     _absolute("idle", "wake_ups_per_s", 5.0),
     _cost("group-join", "join_s", 0.7),
+    *(_rate(name, "transactions_per_s", 1.0) for name in ("transactions-1", "transactions-16")),
+    *(_cost(name, "cpu_s_per_mtransaction", 1.0) for name in ("transactions-1", "transactions-16")),
     _absolute("startup", "startup_s", 0.3),
     _cost("restart", "restart_s", 0.1),
     *(_cost(name, "restart_s", 0.1) for name in ("start-clean", "start-killed")),

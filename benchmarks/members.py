@@ -65,13 +65,8 @@ class Settled:
 
 def wait_for_coordinator(port: int, group: str) -> None:
     """Apache Kafka makes the topic of the groups when somebody asks for the first of them."""
-    request = FindCoordinatorRequest(key=group)
-    deadline_s = time.monotonic() + SETTLE_WITHIN_S
     with Connection(port) as connection:
-        while (answer := connection.ask(request)).error_code:
-            if time.monotonic() > deadline_s:
-                raise BadAnswer(f"FindCoordinator: {answer.error_code}")
-            time.sleep(ASK_AGAIN_S)
+        connection.ask_until_answered(FindCoordinatorRequest(key=group))
 
 
 class Group:

@@ -23,10 +23,12 @@ def _share(label: str, unit: str, better: str = "") -> Metric:
 METRICS = {
     "records_per_s": Metric("records", "/s", "higher"),
     "requests_per_s": Metric("requests", "/s", "higher"),
+    "transactions_per_s": Metric("transactions", "/s", "higher"),
     "mib_per_s": Metric("throughput", "MiB/s", "higher"),
     "cpu_s_per_gib": Metric("broker CPU per GiB", "s"),
     "cpu_s_per_mrecord": Metric("broker CPU per million records", "s"),
     "cpu_s_per_mrequest": Metric("broker CPU per million requests", "s"),
+    "cpu_s_per_mtransaction": Metric("broker CPU per million transactions", "s"),
     "list_cpu_s_per_mrequest": Metric("broker CPU per million ListOffsets", "s"),
     "fetch_cpu_s_per_mrequest": Metric("broker CPU per million Fetches", "s"),
     "cpu_ms_per_member": Metric("broker CPU per joining member", "ms"),
@@ -54,11 +56,12 @@ METRICS = {
     "peak_mib": Metric("memory, peak", "MiB"),
     "resident_mib": Metric("memory, after the round", "MiB"),
     "records_per_request": Metric("records in a request", "", ""),
+    "refused_per_transaction": Metric("CONCURRENT_TRANSACTIONS in a transaction", "", ""),
     "generations": Metric("rebalances until then", "", ""),
     "broker_core": _share("broker's share of its core", "%"),
     "others_core": _share("other work on the broker's core", "%"),
 }
-WORK = ("cpu_s_per_gib", "cpu_s_per_mrecord", "cpu_s_per_mrequest")
+WORK = ("cpu_s_per_gib", "cpu_s_per_mrecord", "cpu_s_per_mrequest", "cpu_s_per_mtransaction")
 """CPU for a unit of work; the first of them that a scenario has is what its cost is judged by."""
 
 

@@ -47,10 +47,11 @@ class Played:
     bytes_out: int
     latencies_ns: Sequence[int] = attrs.field(repr=False)
 
-    def percentiles_ms(self, *shares: float) -> list[float]:
-        ordered = sorted(self.latencies_ns)
-        last = len(ordered) - 1
-        return [ordered[min(int(len(ordered) * share), last)] / 1e6 if ordered else 0.0 for share in shares]
+
+def percentiles_ms(latencies_ns: Sequence[int], *shares: float) -> list[float]:
+    ordered = sorted(latencies_ns)
+    last = len(ordered) - 1
+    return [ordered[min(int(len(ordered) * share), last)] / 1e6 if ordered else 0.0 for share in shares]
 
 
 class Tape:

@@ -20,7 +20,7 @@ from kwire_protocol.records import Record, build_batch
 from kwire_protocol.wire import ApiMessage, Reader, Writer
 
 CLIENT_ID = "kwire-bench"
-VERSIONS = {0: 12, 1: 12, 2: 9, 3: 12, 10: 3, 11: 3, 12: 3, 13: 3, 14: 3, 18: 3, 19: 7}  # by API key
+VERSIONS = {0: 12, 1: 12, 2: 9, 3: 12, 10: 3, 11: 3, 12: 3, 13: 3, 14: 3, 18: 3, 19: 7, 22: 5, 26: 5}  # by API key
 LATEST = -1
 
 
@@ -47,18 +47,24 @@ def numbered(frames: Iterable[bytes]) -> list[bytes]:
     return [frame[:8] + number.to_bytes(4, "big") + frame[12:] for number, frame in enumerate(frames)]
 
 
-def value_batch(count: int, value_bytes: int) -> bytes:
-    """A batch of records without keys, stamped with the present. The values are letters."""
+def value_batch(count: int, value_bytes: int, *, transactional: bool = False) -> bytes:
+    """A batch of records without keys, stamped with the present. The values are letters.
+
+    A transactional one is the first of its producer (sequence 0), which is still to be written into it.
+    """
     value = bytes(65 + place * 7919 % 26 for place in range(value_bytes))
     now_ms = time.time_ns() // 1_000_000
-    return build_batch(Record(value=value, timestamp=now_ms) for _ in range(count))
+    records = (Record(value=value, timestamp=now_ms) for _ in range(count))
+    if transactional:
+        return build_batch(records, producer_id=0, producer_epoch=0, base_sequence=0, transactional=True)
+    return build_batch(records)
 
 
-def produce(topic: str, partitions: Iterable[int], batch: bytes) -> bytes:
+def produce(topic: str, partitions: Iterable[int], batch: bytes, transactional_id: str | None = None) -> bytes:
     """The same batch to each of the partitions, acks=all."""
     data = [PartitionProduceData(partition, batch) for partition in partitions]
     topics = [TopicProduceData(topic, partition_data=data)]
-    return encode(ProduceRequest(acks=-1, timeout_ms=30_000, topic_data=topics))
+    return encode(ProduceRequest(transactional_id, acks=-1, timeout_ms=30_000, topic_data=topics))
 
 
 def fetch(topic: str, partition: int, offset: int, *, max_bytes: int = 1 << 20, max_wait_ms: int = 500) -> bytes:

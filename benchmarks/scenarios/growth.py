@@ -18,7 +18,7 @@ from benchmarks import machine
 from benchmarks.answers import check_api_versions, check_fetch, check_list_offsets, check_produce
 from benchmarks.bench import Bench, Figures, Round, scenario, work
 from benchmarks.members import Group, Settled, wait_for_coordinator
-from benchmarks.replay import Replayer, connect
+from benchmarks.replay import Replayer, connect, percentiles_ms
 from benchmarks.requests import api_versions, fetch, list_offsets, numbered, produce, value_batch
 from benchmarks.scenarios.lifecycle import idle
 from benchmarks.scenarios.raw import BATCH_RECORDS, BATCHES_PER_FETCH, RECORD_BYTES, TAPE
@@ -76,7 +76,7 @@ def growth_connections(bench: Bench) -> Round:
                 found |= idle(bench, bench.options.idle_s / 3, settle_s=0.0)
                 requests = numbered([produce("t", [0], batch)] * min(step, 1000))
                 played = bench.replay_on(sockets, requests, check, depth=1)
-                p50_ms, p99_ms = played.percentiles_ms(0.5, 0.99)
+                p50_ms, p99_ms = percentiles_ms(played.latencies_ns, 0.5, 0.99)
                 found |= work(played.usage, requests=played.requests) | {"p50_ms": p50_ms, "p99_ms": p99_ms}
                 found["resident_mib"] = machine.resident_mib(bench.broker.pid)
                 figures |= _at(step, found)

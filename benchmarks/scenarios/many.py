@@ -38,7 +38,7 @@ def connections(bench: Bench) -> Round:
     def measure() -> Figures:
         figures = idle(bench, bench.options.idle_s / 2, settle_s=bench.options.settle_s / 5)
         played = bench.replay_on(sockets, requests, check, depth=1)
-        return figures | work(played.usage, requests=played.requests) | latencies(played)
+        return figures | work(played.usage, requests=played.requests) | latencies(played.latencies_ns)
 
     return measure
 
@@ -61,6 +61,6 @@ def many_partitions(bench: Bench) -> Round:
     def measure() -> Figures:
         played = bench.replay(requests, check, connections=4, depth=2)
         records = played.requests * PER_REQUEST * 10
-        return work(played.usage, records=records, requests=played.requests) | latencies(played)
+        return work(played.usage, records=records, requests=played.requests) | latencies(played.latencies_ns)
 
     return measure

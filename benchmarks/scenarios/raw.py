@@ -76,7 +76,7 @@ def raw_produce(bench: Bench) -> Round:
         records = played.requests * PARTITIONS * BATCH_RECORDS
         size_bytes = played.requests * len(requests[0])
         figures = work(played.usage, records=records, requests=played.requests, size_bytes=size_bytes)
-        return figures | latencies(played)
+        return figures | latencies(played.latencies_ns)
 
     return measure
 
@@ -90,7 +90,7 @@ def raw_fetch(bench: Bench) -> Round:
 
     def measure() -> Figures:
         played = bench.replay(requests, check, connections=4, depth=2)
-        return work(played.usage, requests=played.requests, size_bytes=played.bytes_in) | latencies(played)
+        return work(played.usage, requests=played.requests, size_bytes=played.bytes_in) | latencies(played.latencies_ns)
 
     return measure
 
@@ -102,7 +102,7 @@ def _small(bench: Bench, *, connections: int, depth: int) -> Round:
 
     def measure() -> Figures:
         played = bench.replay(requests, check, connections=connections, depth=depth)
-        return work(played.usage, requests=played.requests) | latencies(played)
+        return work(played.usage, requests=played.requests) | latencies(played.latencies_ns)
 
     return measure
 
@@ -128,6 +128,6 @@ def raw_list_offsets(bench: Bench) -> Round:
 
     def measure() -> Figures:
         played = bench.replay(requests, check, connections=4, depth=4)
-        return work(played.usage, requests=played.requests) | latencies(played)
+        return work(played.usage, requests=played.requests) | latencies(played.latencies_ns)
 
     return measure

@@ -130,6 +130,6 @@ def flush_each(bench: Bench) -> Round:
 
     def measure() -> Figures:
         played = bench.replay(requests, check, connections=PRODUCERS, depth=1)
-        return work(played.usage, requests=played.requests) | latencies(played)
+        return work(played.usage, requests=played.requests) | latencies(played.latencies_ns)
 
     return measure

@@ -22,6 +22,7 @@ SENT = {"requests_per_s", "cpu_s_per_mrequest"}
 BYTES = {"mib_per_s", "cpu_s_per_gib"}
 IDLE = {"idle_core", "wake_ups_per_s"}
 PRODUCED = {"records_per_s", "cpu_s_per_mrecord", "records_per_request", "p99_ms"}
+COMMITTED = {"transactions_per_s", "cpu_s_per_mtransaction", "refused_per_transaction"}
 
 FIGURES = {
     "raw-produce": SENT | BYTES | LATENCY,
@@ -43,6 +44,8 @@ FIGURES = {
     "e2e-raw": LATENCY | {"cpu_s_per_mrecord"},
     "fetch-fanout": LATENCY | {"cpu_s_per_mrecord"},
     "group-join": {"join_s", "cpu_ms_per_member"},
+    "transactions-1": COMMITTED | LATENCY,
+    "transactions-16": COMMITTED | LATENCY,
     "startup": {"startup_s", "startup_cpu_s", "stop_s", "peak_mib"},
     "restart": {"restart_s", "restart_cpu_s", "stop_s"},
     "idle": IDLE | {"create_s"},
