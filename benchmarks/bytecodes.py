@@ -11,6 +11,9 @@ from __future__ import annotations
 
 import threading
 from collections import Counter
+from collections.abc import Callable
+from contextlib import ExitStack
+from functools import partial
 from pathlib import Path
 from types import CodeType, FrameType
 from typing import Any
@@ -19,7 +22,9 @@ import attrs
 
 import kwire.connection
 from benchmarks.connection import Connection
+from benchmarks.replay import connect
 from benchmarks.requests import fetch, list_offsets, produce, value_batch
+from benchmarks.transactions import Producers
 from kwire.testing import Broker
 
 ROUNDS = 100
@@ -73,20 +78,28 @@ def count() -> list[Count]:
     tracer = _Tracer()
     threading.settrace(tracer.trace)  # for threads that start from here on
     try:
-        with Broker(on_disk=True) as broker, Connection(broker.port) as connection:
+        with ExitStack() as stack:
+            broker = stack.enter_context(Broker(on_disk=True))
+            connection = stack.enter_context(Connection(broker.port))
             connection.create({"t": _PARTITIONS})
-            return [_count(tracer, connection, name, frame) for name, frame in requests().items()]
+            counts = [_count(tracer, name, partial(connection.call, frame)) for name, frame in requests().items()]
+            sockets = [stack.enter_context(sock) for sock in connect(broker.port, 1)]
+            batch = value_batch(100, 100, transactional=True)
+            producer = Producers(broker.port, sockets, "t", _PARTITIONS, batch)
+            stack.callback(producer.close)
+            # One transaction: none follows when no time is left.
+            return [*counts, _count(tracer, "A transaction: Produce, EndTxn", partial(producer.run, 0.0))]
     finally:
         threading.settrace(None)
 
 
-def _count(tracer: _Tracer, connection: Connection, name: str, frame: bytes) -> Count:
+def _count(tracer: _Tracer, name: str, ask: Callable[[], object]) -> Count:
     for _ in range(_WARM_UP):
-        connection.call(frame)
+        ask()
     tracer.counts.clear()
     tracer.counting = True
     for _ in range(ROUNDS):
-        connection.call(frame)
+        ask()
     tracer.counting = False
     functions = [(code, number / ROUNDS) for code, number in tracer.counts.most_common()]
     return Count(
