@@ -246,8 +246,8 @@ class TransactionShard:
             return turn.effects
         answer = EndTxnResponse()
         if transaction_version >= EPOCH_BUMP_VERSION:
-            next_one = prepared if prepared is transaction else prepared.completed(now_ms=now_ms)
-            answer.producer_id, answer.producer_epoch = next_one.producer_id, next_one.producer_epoch
+            following = prepared.next_producer
+            answer.producer_id, answer.producer_epoch = following.producer_id, following.epoch
         if prepared is not transaction:
             self._transactions.prepare(turn, prepared)
         turn.reply_when_appended(token, answer, lambda error: EndTxnResponse(error_code=error))

@@ -190,10 +190,8 @@ class Transaction:
         """The open transaction is to be aborted, and its producer has lost the right to its epoch."""
         if version >= EPOCH_BUMP_VERSION:
             return self._prepared_with_bump(False, version, new_producer_id, now_ms)
-        return attrs.evolve(
-            self._prepared(False, now_ms),
-            producer_epoch=min(self.producer_epoch + 1, MAX_EPOCH),
-            last_producer_epoch=NO_EPOCH,
+        return self._prepared(
+            False, now_ms, producer_epoch=min(self.producer_epoch + 1, MAX_EPOCH), last_producer_epoch=NO_EPOCH
         )
 
     # AddPartitionsToTxn
@@ -288,33 +286,44 @@ class Transaction:
         """Prepared, and the markers are in these partitions."""
         return attrs.evolve(self, partitions=self.partitions.difference(partitions))
 
+    @property
+    def next_producer(self) -> ProducerIdAndEpoch:
+        """Who may use the id once a prepared transaction is complete; of a complete one, who may use it now."""
+        if self.client_version >= EPOCH_BUMP_VERSION and self.next_producer_id != NO_PRODUCER_ID:
+            return ProducerIdAndEpoch(self.next_producer_id, 0)
+        return ProducerIdAndEpoch(self.producer_id, self.producer_epoch)
+
     def completed(self, *, now_ms: int) -> Transaction:
         """Prepared, and the markers are in everywhere."""
-        turns_over = self.client_version >= EPOCH_BUMP_VERSION and self.next_producer_id != NO_PRODUCER_ID
+        producer = self.next_producer
         committed = self.state is TransactionState.PREPARE_COMMIT
         return self._becomes(
             TransactionState.COMPLETE_COMMIT if committed else TransactionState.COMPLETE_ABORT,
-            producer_id=self.next_producer_id if turns_over else self.producer_id,
-            producer_epoch=0 if turns_over else self.producer_epoch,
+            producer_id=producer.producer_id,
+            producer_epoch=producer.epoch,
             next_producer_id=NO_PRODUCER_ID,
             next_producer_epoch=NO_EPOCH,
             partitions=frozenset(),
             last_update_ms=now_ms,
         )
 
-    def _prepared(self, committed: bool, now_ms: int) -> Transaction:
+    def _prepared(
+        self, committed: bool, now_ms: int, *, client_version: int = CLASSIC_VERSION, **changes: Any
+    ) -> Transaction:
         return self._becomes(
             TransactionState.PREPARE_COMMIT if committed else TransactionState.PREPARE_ABORT,
             start_ms=self.start_ms if self.is_open else now_ms,
             last_update_ms=now_ms,
-            client_version=CLASSIC_VERSION,
+            client_version=client_version,
+            **changes,
         )
 
     def _prepared_with_bump(
         self, committed: bool, version: int, new_producer_id: NewProducerId, now_ms: int
     ) -> Transaction:
-        return attrs.evolve(
-            self._prepared(committed, now_ms),
+        return self._prepared(
+            committed,
+            now_ms,
             producer_epoch=min(self.producer_epoch + 1, MAX_EPOCH),
             last_producer_epoch=self.producer_epoch,
             next_producer_id=new_producer_id() if self.is_exhausted else NO_PRODUCER_ID,
