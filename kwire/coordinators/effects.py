@@ -26,7 +26,7 @@ Record: TypeAlias = tuple[bytes, bytes | None]
 
 
 class ProducerIdAndEpoch(NamedTuple):
-    """Whose transaction something is part of."""
+    """Who a producer is: whose transaction something is part of."""
 
     producer_id: int
     epoch: int

@@ -24,7 +24,7 @@ from kwire_protocol.messages.end_txn import EndTxnRequest, EndTxnResponse
 from kwire_protocol.messages.init_producer_id import InitProducerIdRequest, InitProducerIdResponse
 from kwire_protocol.messages.list_transactions import TransactionState as ListedTransaction
 
-from kwire.coordinators.effects import Effect, Token, Turn, response_error
+from kwire.coordinators.effects import Effect, ProducerIdAndEpoch, Token, Turn, response_error
 from kwire.coordinators.timers import Timer, Timers
 from kwire.transactions.completion import Transactions
 from kwire.transactions.config import TransactionConfig
@@ -36,7 +36,6 @@ from kwire.transactions.transaction import (
     NO_PRODUCER_ID,
     NO_TIMEOUT_MS,
     NewProducerId,
-    ProducerIdAndEpoch,
     TopicPartition,
     Transaction,
 )

@@ -30,6 +30,8 @@ import attrs
 from kwire_protocol.errors import ErrorCode
 from kwire_protocol.kafka_error import KafkaError
 
+from kwire.coordinators.effects import ProducerIdAndEpoch
+
 NO_PRODUCER_ID: Final = -1
 NO_EPOCH: Final = -1
 NO_TIMESTAMP: Final = -1
@@ -72,12 +74,6 @@ class TransactionState(Enum):
 
 PREPARED: Final = (TransactionState.PREPARE_COMMIT, TransactionState.PREPARE_ABORT)
 COMPLETE: Final = (TransactionState.COMPLETE_COMMIT, TransactionState.COMPLETE_ABORT)
-
-
-@attrs.frozen
-class ProducerIdAndEpoch:
-    producer_id: int
-    epoch: int
 
 
 @attrs.frozen
