@@ -17,9 +17,9 @@ from devtools.java import java, java_environment
 from devtools.places import REPOSITORY
 
 _SOURCES = Path(__file__).parent / "java"
-_LOGGING = REPOSITORY / "devtools" / "log4j2-tool.properties"
-_JARS = "kafka-4.3.1"
-_OPTIONS = ("-Xmx256m", "-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1", "-XX:-UsePerfData")
+LOGGING = REPOSITORY / "devtools" / "log4j2-tool.properties"
+JARS = "kafka-4.3.1"
+OPTIONS = ("-Xmx256m", "-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1", "-XX:-UsePerfData")
 
 CONSOLE_CONSUMER = "org.apache.kafka.tools.consumer.ConsoleConsumer"
 CONSOLE_PRODUCER = "org.apache.kafka.tools.ConsoleProducer"
@@ -75,12 +75,12 @@ class JavaHost:
 
 @contextmanager
 def java_host() -> Iterator[JavaHost]:
-    jars = classpath(_JARS)
+    jars = classpath(JARS)
     classes = compile_java(_SOURCES, jars)
     # The class path travels in the environment, so that the command stays readable.
     environment = java_environment() | {"CLASSPATH": os.pathsep.join([str(classes), jars])}
-    log = f"-Dlog4j2.configurationFile={_LOGGING}"
-    command = [str(java()), *_OPTIONS, log, "ToolHost"]
+    log = f"-Dlog4j2.configurationFile={LOGGING}"
+    command = [str(java()), *OPTIONS, log, "ToolHost"]
     with subprocess.Popen(
         command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, env=environment
     ) as process:

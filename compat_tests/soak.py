@@ -2,33 +2,64 @@
 
 make soak ARGS="--kills 200 --seed 7"
 KWIRE_COMPAT=kafka make soak ARGS="--kills 20"
+
+The loop of test_bank.py is the same for `python -m compat_tests.bank`: what both have is here.
 """
 
 from __future__ import annotations
 
 import random
 import sys
+from collections import Counter
+from collections.abc import Callable
+from functools import partial
+from typing import Protocol, TypeAlias
 
 import click
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn, TimeRemainingColumn
+from rich.table import Table
 
-from .brokers import KIND, restartable_broker
+from .brokers import KIND, RestartableBroker, restartable_broker
 from .java_host import java_host
 from .sigkill import laps
-from .sigkill.laps import Account
 
 
-@click.command()
-@click.option(
-    "--kills", type=click.IntRange(1), default=1000, show_default=True, help="How often the broker is killed."
-)
-@click.option("--seed", type=int, help="Of a run to repeat, as far as scheduling can be. [default: a new one]")
-def main(kills: int, seed: int | None) -> None:
-    """Kills a broker under load, again and again, and proves that it lost, repeated and reordered nothing.
+class Account(Protocol):
+    """What a run has come to so far; as text the whole of it."""
 
-    KWIRE_COMPAT=kafka kills Apache Kafka instead. Ends with 1 at the first thing that is wrong.
-    """
+    @property
+    def kills(self) -> Counter[str]: ...
+
+    @property
+    def progress(self) -> str: ...
+
+
+class Loop(Protocol):
+    """Kills `broker` so many times. AssertionError tells what is wrong, and the seed."""
+
+    def __call__(
+        self, broker: RestartableBroker, *, kills: int, seed: int, name: str, on_kill: Callable[[Account], None]
+    ) -> Account: ...
+
+
+Option: TypeAlias = Callable[[Callable[..., None]], Callable[..., None]]
+
+
+def kills_option(default: int) -> Option:
+    return click.option(
+        "--kills", type=click.IntRange(1), default=default, show_default=True, help="How often something is killed."
+    )
+
+
+def seed_option() -> Option:
+    return click.option(
+        "--seed", type=int, help="Of a run to repeat, as far as scheduling can be. [default: a new one]"
+    )
+
+
+def soak(loop: Loop, kills: int, seed: int | None) -> None:
+    """With a progress bar, and a table in the end. Ends the process with 1 at the first thing that is wrong."""
     seed = random.randrange(1 << 32) if seed is None else seed
     console = Console(stderr=True)
     console.print(f"{kills} kills of {KIND}, seed {seed}")
@@ -37,18 +68,32 @@ def main(kills: int, seed: int | None) -> None:
         task = progress.add_task("", total=kills)
 
         def on_kill(account: Account) -> None:
-            progress.update(
-                task, completed=account.kills.total(), description=f"{account.records:,} records acknowledged"
-            )
+            progress.update(task, completed=account.kills.total(), description=account.progress)
 
-        with restartable_broker() as broker, java_host() as java:
+        with restartable_broker() as broker:
             try:
-                account = laps.run(broker, java, kills=kills, seed=seed, name="soak", on_kill=on_kill)
+                account = loop(broker, kills=kills, seed=seed, name="soak", on_kill=on_kill)
             except AssertionError as problem:
                 progress.stop()
                 console.print(str(problem), style="red", markup=False)
                 sys.exit(1)
+    table = Table("killed", "times")
+    for way, times in sorted(account.kills.items()):
+        table.add_row(way, f"{times:,}")
+    Console().print(table)
     click.echo(account)
+
+
+@click.command()
+@kills_option(1000)
+@seed_option()
+def main(kills: int, seed: int | None) -> None:
+    """Kills a broker under load, again and again, and proves that it lost, repeated and reordered nothing.
+
+    KWIRE_COMPAT=kafka kills Apache Kafka instead. Ends with 1 at the first thing that is wrong.
+    """
+    with java_host() as java:
+        soak(partial(laps.run, java=java), kills, seed)
 
 
 if __name__ == "__main__":

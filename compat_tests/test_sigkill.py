@@ -26,7 +26,7 @@ def test_kills_under_load_lose_repeat_and_reorder_nothing(java: JavaHost) -> Non
     click.echo(f"KWIRE_SIGKILL_SEED={seed}")  # which pytest shows when the test fails, in whatever way
     # Not the broker that tests share: nothing but this is in its data, all of which is read in the end.
     with restartable_broker() as broker:
-        account = laps.run(broker, java, kills=KILLS, seed=seed, name="lap")
+        account = laps.run(broker, java=java, kills=KILLS, seed=seed, name="lap")
     click.echo(account)
     assert account.kills.total() == KILLS
     assert account.records > 20 * KILLS

@@ -45,6 +45,10 @@ class Account:
     deliveries: int = 0
     files_judged: int = 0
 
+    @property
+    def progress(self) -> str:
+        return f"{self.records:,} records acknowledged"
+
     def __str__(self) -> str:
         ways = ", ".join(f"{count} {way}" for way, count in sorted(self.kills.items()))
         return (
@@ -55,8 +59,8 @@ class Account:
 
 def run(
     broker: RestartableBroker,
-    java: JavaHost,
     *,
+    java: JavaHost,
     kills: int,
     seed: int,
     name: str,

@@ -30,9 +30,9 @@ FLUSH_WITHIN_S = 60.0
 SIZES = (*[(10, 200)] * 12, *[(1_000, 4_000)] * 6, (20_000, 120_000))
 _FILLING_BYTES = 1 << 18
 
-_RECONNECT = {"reconnect.backoff.ms": 10, "reconnect.backoff.max.ms": 100, "retry.backoff.ms": 20}
+RECONNECT = {"reconnect.backoff.ms": 10, "reconnect.backoff.max.ms": 100, "retry.backoff.ms": 20}
 # What a consumer tells of a broker that is away, or has just come back.
-_OF_A_BROKER_AWAY = {
+OF_A_BROKER_AWAY = {
     KafkaError._ALL_BROKERS_DOWN,
     KafkaError._TRANSPORT,
     KafkaError._TIMED_OUT,
@@ -104,7 +104,7 @@ class Load:
                 "linger.ms": 1,
                 "batch.num.messages": 50,
                 "topic.metadata.refresh.interval.ms": 500,
-                **_RECONNECT,
+                **RECONNECT,
                 "retry.backoff.max.ms": self.retry_backoff_max_ms,
             },
             logger=quiet,
@@ -146,7 +146,7 @@ class Load:
             "heartbeat.interval.ms": 200,
             "session.timeout.ms": 2_000,
             "topic.metadata.refresh.interval.ms": 500,
-            **_RECONNECT,
+            **RECONNECT,
             **config,
         }
         return Consumer(settings, logger=quiet)
@@ -178,7 +178,7 @@ class Load:
                 error = message.error()
                 if error is None:
                     self.ledger.deliver((message.topic(), message.partition()), message.offset(), message.value())
-                elif error.code() not in _OF_A_BROKER_AWAY:
+                elif error.code() not in OF_A_BROKER_AWAY:
                     self.ledger.complain(f"a member was told {error}")
             if random_.random() < 0.2:
                 self._commit(consumer)
