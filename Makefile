@@ -33,9 +33,10 @@ compat-kafka: .venv/dev.stamp .cache/jars.stamp $(COMPAT2).stamp ## The compat t
 	KWIRE_COMPAT=kafka $(BIN)/python -m pytest compat_tests $(ARGS)
 	KWIRE_COMPAT=kafka PYTHONPATH=$(COMPAT2) $(BIN)/python -m pytest compat_tests/test_kafka_python*.py $(ARGS)
 
-soak: .venv/dev.stamp .cache/jars.stamp ## 1,000 kills of a broker under load; ARGS="--kills 200 --seed 7"
+soak: .venv/dev.stamp .cache/jars.stamp ## 1,000 kills of a broker under load, more of clients; ARGS="--kills 200 --seed 7"
 	@$(BIN)/python -m compat_tests.soak $(ARGS)
 	@$(BIN)/python -m compat_tests.streams # Kafka Streams, 20 kills
+	@$(BIN)/python -m compat_tests.bank $(ARGS) # its transactions, 300 kills
 	@$(BIN)/python -m kwire.tests.many_partitions # 10,000 partitions on 1,024 descriptors
 
 check: .venv/dev.stamp ## Style, types, arrows between packages, fresh generated code, rules of the source

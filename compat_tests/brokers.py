@@ -69,6 +69,10 @@ class Broker(Protocol):
 class RestartableBroker(Broker, Protocol):
     """A broker that comes back on the same port with the same data folder."""
 
+    @property
+    def log_file(self) -> Path:
+        """What it says. Apache Kafka begins it anew at each start."""
+
     def restart(self) -> None:
         """Stops it, and starts it."""
 
@@ -175,6 +179,7 @@ class _Kafka:
         self.settings = settings
         self._kafka = ApacheKafka(settings={**settings, **_ONLY_FOR_KAFKA})
         self.data_dirs = self._kafka.add_data_folders(folders - 1)
+        self.log_file = self._kafka.log_file
 
     @property
     def bootstrap(self) -> str:

@@ -12,6 +12,7 @@ from kwire_protocol.messages.list_offsets import (
     ListOffsetsRequest,
     ListOffsetsTopic,
 )
+from kwire_protocol.messages.list_transactions import ListTransactionsRequest
 from kwire_protocol.messages.offset_fetch import (
     OffsetFetchRequest,
     OffsetFetchRequestGroup,
@@ -32,7 +33,8 @@ _NOT_YET = (
     ErrorCode.NOT_COORDINATOR,
     ErrorCode.COORDINATOR_LOAD_IN_PROGRESS,
 )
-_LIST_VERSION, _FETCH_VERSION = 7, 8
+_LIST_VERSION, _FETCH_VERSION, _LIST_TRANSACTIONS_VERSION = 7, 8, 0
+_OPEN = ["Ongoing", "PrepareCommit", "PrepareAbort"]
 
 
 def end_offset(bootstrap: str, spot: Spot, *, committed: bool) -> int:
@@ -78,3 +80,10 @@ def group_offset(bootstrap: str, group: str, spot: Spot, *, stable: bool = True)
         return None
     assert partition.error_code == ErrorCode.NONE, partition
     return int(partition.committed_offset)
+
+
+def open_transactions(bootstrap: str) -> dict[str, str]:
+    """By transactional id the state of each that has not ended; empty while the coordinator starts."""
+    with RawClient(bootstrap) as client:
+        answer = client.call(ListTransactionsRequest(_OPEN), _LIST_TRANSACTIONS_VERSION)
+    return {it.transactional_id: it.transaction_state for it in answer.transaction_states}

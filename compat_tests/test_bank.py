@@ -1,0 +1,113 @@
+"""Tellers and broker are killed again and again: money is neither made nor lost, and nothing hangs.
+
+`make soak` does the same for longer. KWIRE_BANK_SEED repeats the kills of a run that failed, as far as the system's
+scheduling lets them be repeated; KWIRE_BANK_KILLS tells how many there are. Apache Kafka takes five seconds or more to
+come back, and its client as long to find it again: there each way to kill is taken once.
+"""
+
+from __future__ import annotations
+
+import os
+import random
+from pathlib import Path
+
+import click
+import pytest
+
+from .bank import bank
+from .bank.books import Books, Half, Order
+from .brokers import KIND, restartable_broker
+
+KILLS = int(os.environ.get("KWIRE_BANK_KILLS", len(bank.WAYS) if KIND == "kafka" else 20))
+
+
+@pytest.mark.timeout(120 + 30 * KILLS)
+def test_the_sum_of_all_accounts_never_changes(tmp_path: Path) -> None:
+    seed = int(os.environ.get("KWIRE_BANK_SEED", random.randrange(1 << 32)))
+    click.echo(f"KWIRE_BANK_SEED={seed}")  # which pytest shows when the test fails, in whatever way
+    with restartable_broker() as broker:
+        account = bank.run(broker, folder=tmp_path, kills=KILLS, seed=seed, name="bank")
+    click.echo(account)
+    assert account.kills.total() == KILLS
+    assert account.orders > 20 * KILLS
+
+
+ORDERS = [Order(0, 1, 2, 50), Order(1, 2, 3, 60), Order(2, 5, 4, 70)]
+"""In two places: the first and the third in one."""
+
+
+def books(*seen: Half) -> Books:
+    kept = Books(2)
+    for order in ORDERS:
+        kept.order(order)
+    for now_s, half in enumerate(seen):
+        kept.see(Half.of(half.value()), float(now_s))
+    return kept
+
+
+def halves(*orders: Order) -> list[Half]:
+    return [half for order in orders for half in order.halves()]
+
+
+def test_orders_that_were_booked_in_any_order_are_no_complaint() -> None:
+    kept = books(*reversed(halves(*ORDERS)))
+    kept.check_waits(100.0, 5.0)
+    kept.check_at_rest([2, 1])
+    kept.check_the_end()
+    assert kept.complaints == []
+    assert (kept.done, kept.total, kept.longest_wait_s) == (3, 0, 1.0)
+
+
+def test_a_half_that_waits_too_long_for_the_other_is_a_complaint() -> None:
+    kept = books(ORDERS[0].halves()[0])
+    kept.check_waits(5.0, 5.0)
+    assert kept.complaints == []
+    kept.check_waits(5.1, 5.0)
+    assert len(kept.complaints) == 1
+
+
+def test_the_time_without_a_broker_or_a_reader_is_no_wait() -> None:
+    kept = books(ORDERS[0].halves()[0])
+    kept.begin_waits_anew(20.0)
+    kept.check_waits(25.0, 5.0)
+    assert kept.complaints == []
+    kept.check_waits(25.1, 5.0)
+    assert len(kept.complaints) == 1
+
+
+def test_a_half_without_the_other_changes_the_sum_at_rest() -> None:
+    kept = books(ORDERS[0].halves()[0])
+    kept.check_at_rest([1, -1])
+    assert any("the sum of all accounts is -50" in it for it in kept.complaints)
+    assert any("only one half" in it for it in kept.complaints)
+
+
+def test_an_offset_that_is_committed_without_its_orders_is_a_complaint() -> None:
+    kept = books(*halves(ORDERS[0]))
+    kept.check_at_rest([1, -1])
+    assert kept.complaints == []
+    kept.check_at_rest([2, -1])
+    assert len(kept.complaints) == 1
+
+
+def test_orders_that_are_booked_without_their_offset_are_a_complaint() -> None:
+    kept = books(*halves(ORDERS[0], ORDERS[1]))
+    kept.check_at_rest([1, -1])
+    assert len(kept.complaints) == 1
+
+
+def test_an_order_that_nobody_booked_is_a_complaint_in_the_end() -> None:
+    kept = books(*halves(ORDERS[0], ORDERS[2]))
+    kept.check_at_rest([2, -1])
+    assert kept.complaints == []
+    kept.check_the_end()
+    assert any("never booked" in it for it in kept.complaints)
+
+
+def test_a_half_that_is_seen_twice_is_a_complaint() -> None:
+    paid, received = ORDERS[0].halves()
+    assert len(books(paid, received, paid).complaints) == 1
+
+
+def test_a_half_of_no_order_is_a_complaint() -> None:
+    assert len(books(Half(0, 1, -51), Half(8, 1, -50)).complaints) == 2
