@@ -3,7 +3,7 @@
 make soak ARGS="--kills 200 --seed 7"
 KWIRE_COMPAT=kafka make soak ARGS="--kills 20"
 
-The loop of test_bank.py is the same for `python -m compat_tests.bank`: what both have is here.
+What the other loops of `make soak` share with it (compat_tests.bank, compat_tests.streams) is here, too.
 """
 
 from __future__ import annotations

@@ -15,9 +15,9 @@ from . import java_host as tools
 from .brokers import Broker
 from .confluent import CALL_TIMEOUT_S
 from .java_host import JavaHost
-from .test_confluent_transactions import Confluent
 from .transactions.asking import end_offset, is_stable
 from .transactions.hanging import PRODUCER_ID, an_hour_ago_ms, leave_hanging
+from .transactions.librdkafka import Confluent
 from .waiting import eventually
 
 HANGING, ONGOING, NOTHING = 0, 1, 2

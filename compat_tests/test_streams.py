@@ -26,4 +26,5 @@ def test_words_are_counted_once_though_streams_and_broker_are_killed(
 ) -> None:
     seed = int(os.environ.get("KWIRE_STREAMS_SEED", random.randrange(1 << 32)))
     click.echo(f"KWIRE_STREAMS_SEED={seed}")  # which pytest shows when the test fails
-    counting.run(restartable_broker, tmp_path, kills=KILLS, seed=seed, name=unique("app"))
+    account = counting.run(restartable_broker, folder=tmp_path, kills=KILLS, seed=seed, name=unique("app"))
+    assert account.kills.total() == KILLS

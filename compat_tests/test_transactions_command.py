@@ -10,9 +10,9 @@ from . import confluent
 from . import java_host as tools
 from .brokers import Broker
 from .java_host import JavaHost
-from .test_confluent_transactions import Confluent
 from .transactions.asking import end_offset, is_stable
 from .transactions.hanging import PRODUCER_ID, leave_hanging
+from .transactions.librdkafka import Confluent
 from .waiting import eventually
 
 Rows = list[dict[str, str]]

@@ -16,8 +16,8 @@ import attrs
 from .. import topics
 from ..brokers import RestartableBroker
 from ..confluent import Acknowledgements, producing
-from ..test_confluent_transactions import Confluent
 from ..transactions.asking import end_offset
+from ..transactions.librdkafka import Confluent
 from ..waiting import eventually
 from . import WordCount
 
@@ -62,20 +62,35 @@ class Writer:
         assert acknowledgements.errors == [], f"lines were refused: {acknowledgements.errors}"
 
 
+@attrs.define
+class Account:
+    """What a run has come to."""
+
+    kills: Counter[str] = attrs.field(factory=Counter)
+    words: int = 0
+
+    @property
+    def progress(self) -> str:
+        return f"{self.words:,} words written"
+
+    def __str__(self) -> str:
+        return f"{self.kills.total()} kills; {self.words:,} words, each counted once"
+
+
 def run(
     broker: RestartableBroker,
-    folder: Path,
     *,
+    folder: Path,
     kills: int,
     seed: int,
     name: str,
-    on_kill: Callable[[int], None] = lambda _: None,
-) -> int:
-    """Kills both so often, and returns how many words were counted. Raises AssertionError when a count is wrong.
+    on_kill: Callable[[Account], None] = lambda account: None,
+) -> Account:
+    """Kills both so many times. Raises AssertionError when a count is wrong.
 
     `name` is that of the application, and begins the names of its topics; `folder` is for its state and its log.
-    `on_kill` is told how many kills are behind us.
     """
+    account = Account()
     chance = random.Random(seed)
     source, target = f"{name}-lines", f"{name}-counts"
     for topic in (source, target):
@@ -97,22 +112,24 @@ def run(
     try:
         with program.running():
             with writer.writing():
-                for number in range(kills):
+                for _ in range(kills):
                     goes_on()
                     threading.Event().wait(chance.random() * 0.3)  # the moment of a kill is what is tried here
                     for kill in chance.sample([program.kill, broker.kill], 2):
                         kill()
                     broker.start()
                     program.start()
-                    on_kill(number + 1)
+                    account.kills["Streams and broker"] += 1
+                    account.words = writer.written.total()
+                    on_kill(account)
                 goes_on()
             # A record for each word: the last of them tells that it is through, and one more would be one too many.
-            total = writer.written.total()
-            eventually(lambda: len(seen()) >= total, "all is counted", within_s=GOES_ON_WITHIN_S)
+            account.words = writer.written.total()
+            eventually(lambda: len(seen()) >= account.words, "all is counted", within_s=GOES_ON_WITHIN_S)
     except AssertionError as problem:
         raise AssertionError(f"{problem}\n{program.log_file.read_text()[-4000:]}") from problem
     judge(seen(), writer.written)
-    return total
+    return account
 
 
 def judge(seen: Iterable[bytes], written: Counter[str]) -> None:
