@@ -1,0 +1,168 @@
+"""A whole broker on a disk in memory, without sockets: requests go to its handlers, and time goes on when told."""
+
+from __future__ import annotations
+
+import errno
+import os
+from collections.abc import Coroutine, Mapping
+from typing import Any
+
+import attrs
+import trio
+from kwire_protocol.messages.create_topics import CreatableTopic, CreatableTopicConfig, CreateTopicsRequest
+from kwire_protocol.records import read_header
+from kwire_protocol.wire import ApiMessage
+from kwire_storage.memory_disk import MemoryDisk
+
+from kwire.apis import APIS
+from kwire.broker import Broker
+from kwire.config import load_config
+from kwire.coordinators.effects import Turn
+from kwire.housekeeping import apply_retention
+from kwire.log_cleaner import LogCleaner
+from kwire.metadata.log import METADATA_TOPIC
+from kwire.partition import Partition
+from kwire.tests.metadata.harness import FakeClock, context
+from kwire.topic_names import CONSUMER_OFFSETS, TRANSACTION_STATE
+
+ID_EXPIRATION_MS = 1_800_000
+SETTINGS = (
+    "transaction.state.log.num.partitions=1",
+    "offsets.topic.num.partitions=1",
+    f"transactional.id.expiration.ms={ID_EXPIRATION_MS}",
+    "transaction.remove.expired.transaction.cleanup.interval.ms=600000",
+    "log.segment.delete.delay.ms=0",
+)
+Place = tuple[str, int]
+"""A partition: topic and index."""
+
+TOPICS: dict[str, tuple[int, Mapping[str, str]]] = {
+    "t": (2, {"retention.ms": "1800000"}),
+    "flushed": (1, {"flush.messages": "1"}),
+    "compacted": (1, {"cleanup.policy": "compact", "min.cleanable.dirty.ratio": "0", "delete.retention.ms": "100000"}),
+}
+COMPACTED: Place = ("compacted", 0)
+PLACES: tuple[Place, ...] = (("t", 0), ("t", 1), ("flushed", 0), COMPACTED)
+DELETABLE = PLACES[:3]
+OFFSETS: Place = (CONSUMER_OFFSETS, 0)
+STATE: Place = (TRANSACTION_STATE, 0)
+WATCHED = (*PLACES, OFFSETS)
+
+_NO_MEMORY = errno.ENOMEM
+"""What a disk may say without being taken out of service."""
+
+
+class Scene:
+    """`failing`: appends to these partitions fail for now."""
+
+    def __init__(self) -> None:
+        self.disk = MemoryDisk()
+        self.disk.before_operation = self._refuse
+        self.clock = FakeClock()
+        self.failing: set[Place] = set()
+        self._open()
+        for name, (count, configs) in TOPICS.items():
+            settings = [CreatableTopicConfig(key, value) for key, value in configs.items()]
+            self.call(CreateTopicsRequest([CreatableTopic(name, count, 1, configs=settings)], 1000), 7)
+        self.broker.groups.partition_of("g")
+        self.broker.transactions.runtime.find("id")
+        self._make_segments_small()
+
+    @property
+    def now_ms(self) -> int:
+        return self.clock.time_ms
+
+    def partition(self, place: Place) -> Partition:
+        return self.broker.partitions.find(*place)
+
+    def call(self, request: ApiMessage, version: int) -> Any:
+        """What the handler answers, flushes that it waits for included."""
+        api = APIS[request.api_key]
+        assert version in api.versions
+        _, handle = api.functions or api.load()
+        handling: Any = handle(self.broker, request, context(version))
+        while isinstance(handling, Coroutine):
+            try:
+                handling.send(None)
+            except StopIteration as answered:
+                handling = answered.value
+            else:
+                self.flush()
+        self.flush()
+        return handling
+
+    def append(self, place: Place, batch: memoryview) -> int:
+        """Without asking any coordinator; the base offset."""
+        result = self.partition(place).append(batch, read_header(batch), acks=-1, now_ms=self.now_ms)
+        self.flush()
+        return result.base_offset
+
+    def flush(self) -> None:
+        """What the flusher does in its threads."""
+        asked = self.broker.flusher._asked
+        while asked:
+            gate, _ = asked.popitem()
+            flush = gate.begin()
+            flush.run()
+            gate.finish(flush)
+
+    # -- time and chores
+
+    def advance(self, by_ms: int) -> None:
+        self.clock.time_ms += by_ms
+        self._do_what_is_due()
+
+    def _do_what_is_due(self) -> None:
+        for runtime in (self.broker.groups.runtime, self.broker.transactions.runtime):
+            for index, _ in runtime.in_service():
+                runtime.perform(index, [])
+        self.flush()
+
+    def retain(self) -> None:
+        trio.run(apply_retention, self.broker)
+
+    def clean(self) -> None:
+        trio.run(LogCleaner(self.broker).clean_all)
+
+    def roll(self, place: Place) -> None:
+        self.partition(place).log.roll(self.now_ms)
+
+    def checkpoint(self) -> None:
+        for folder, checkpoints in self.broker.take_checkpoints():
+            folder.write(checkpoints)
+
+    def use_up_epochs(self, transactional_id: str, epoch: int) -> None:
+        """As if the producer of that id had ended very many transactions."""
+        index, shard = self.broker.transactions.runtime.find(transactional_id)
+        transaction = shard._transactions.get(transactional_id)
+        assert transaction is not None
+        turn = Turn(self.now_ms)
+        shard._transactions.append(turn, attrs.evolve(transaction, producer_epoch=epoch))
+        self.broker.transactions.runtime.perform(index, turn.effects)
+
+    # -- starts
+
+    def restart(self, *, clean: bool) -> None:
+        """Without a clean stop what was written is in the files, and nothing else is."""
+        if clean:
+            self.broker.close()
+        else:
+            self.broker.folders.abandon()
+        self._open()
+        self._do_what_is_due()
+
+    def _open(self) -> None:
+        self.broker = Broker.open(load_config(settings=SETTINGS), self.disk, self.clock)
+        self._make_segments_small()
+
+    def _make_segments_small(self) -> None:
+        for partition in self.broker.partitions:
+            if partition.topic != METADATA_TOPIC:
+                partition.log.config = attrs.evolve(partition.log.config, segment_bytes=700, index_interval_bytes=100)
+
+    def _refuse(self, operation: str, path: str) -> None:
+        folder, _, name = path.rpartition("/")
+        if operation == "append" and name.endswith(".log") and self.failing:
+            topic, _, index = folder.rpartition("-")
+            if (topic, int(index)) in self.failing:
+                raise OSError(_NO_MEMORY, os.strerror(_NO_MEMORY), path)
