@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import errno
+import math
 import os
 from collections.abc import Coroutine, Mapping
 from typing import Any
@@ -83,11 +84,15 @@ class Scene:
         handling: Any = handle(self.broker, request, context(version))
         while isinstance(handling, Coroutine):
             try:
-                handling.send(None)
+                slot = handling.send(None)
             except StopIteration as answered:
                 handling = answered.value
             else:
                 self.flush()
+                if not slot.is_set:  # it waits for the end of a transaction, for so long
+                    self.advance(math.ceil(slot.timeout_s * 1000) if slot.timeout_s < math.inf else 100)
+                    if not slot.is_set:
+                        slot.give_up()
         self.flush()
         return handling
 
