@@ -60,6 +60,7 @@ class ExactlyOnceMachine(RuleBasedStateMachine):
         self.sequences: dict[tuple[Identity, Place], int] = {}
         self.acknowledged: dict[tuple[Place, Identity, int], int] = {}
         """Base offsets, by place, producer and sequence."""
+        self.sent_again: set[tuple[Identity, Place]] = set()
         self.number = 0
         self.plain: Identity = (self.world.scene.broker.metadata.next_producer_id(), 0)
         begun = [self.begin(name, version) for name, version in zip(IDS, versions, strict=True)]
@@ -182,6 +183,10 @@ class ExactlyOnceMachine(RuleBasedStateMachine):
             if error is not ErrorCode.NONE:
                 is_in = client.version >= TV2 or (work is not None and batch.place in work.added)
                 must = may_go_on and is_in and self.world.is_healthy(STATE, batch.place) and not log.has_lost
+                # A batch sent again that asks the coordinator, since an admin has ended the transaction there, is
+                # remembered as the first of what follows (as in Kafka).
+                if error is ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER:
+                    must = must and (batch.identity, batch.place) not in self.sent_again
                 assert not must or not are_new, f"{batch} is refused: {error.name}"
             elif known is None or base_offset != known:
                 assert known is None or log.has_lost, f"{batch} is there twice"
@@ -194,6 +199,8 @@ class ExactlyOnceMachine(RuleBasedStateMachine):
                 log.take(base_offset, batch.pairs, batch.identity, work)
                 self.acknowledged[batch.place, batch.identity, batch.sequence] = base_offset
                 self.sequences[batch.identity, batch.place] = batch.sequence + len(batch.pairs)
+            elif not are_new:
+                self.sent_again.add((batch.identity, batch.place))
 
     @rule(client=producers, group=groups, of=places)
     def offsets_are_sent_to_a_transaction(self, client: Client, group: str, of: Place) -> None:
