@@ -172,6 +172,8 @@ class ExactlyOnceMachine(RuleBasedStateMachine):
         name = client.transactional_id
         may = self.world.may_begin(client.transactional_id, client.identity) and client.identity == batches[0].identity
         may_go_on = may and not self.world.is_overdue(name)
+        if not are_new:
+            self.sent_again.update((batch.identity, batch.place) for batch in batches)
         answers = clients.produce(self.world.scene, batches, name, client.version)
         for batch in batches:
             log = self.world.logs[batch.place]
@@ -183,8 +185,8 @@ class ExactlyOnceMachine(RuleBasedStateMachine):
             if error is not ErrorCode.NONE:
                 is_in = client.version >= TV2 or (work is not None and batch.place in work.added)
                 must = may_go_on and is_in and self.world.is_healthy(STATE, batch.place) and not log.has_lost
-                # A batch sent again that asks the coordinator, since an admin has ended the transaction there, is
-                # remembered as the first of what follows (as in Kafka).
+                # A batch sent again that asks the coordinator, since its transaction is over there, is remembered as
+                # the first of what follows (as in Kafka).
                 if error is ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER:
                     must = must and (batch.identity, batch.place) not in self.sent_again
                 assert not must or not are_new, f"{batch} is refused: {error.name}"
@@ -196,11 +198,11 @@ class ExactlyOnceMachine(RuleBasedStateMachine):
                     assert self.world.current.get(name) == batch.identity, f"{batch} is of a fenced producer"
                     assert work is not None, f"{batch} is of no transaction"
                     assert batch.place in work.added, f"{batch} is where the transaction is not"
+                if base_offset > log.end_offset:
+                    self.world.catch_up(log)
                 log.take(base_offset, batch.pairs, batch.identity, work)
                 self.acknowledged[batch.place, batch.identity, batch.sequence] = base_offset
                 self.sequences[batch.identity, batch.place] = batch.sequence + len(batch.pairs)
-            elif not are_new:
-                self.sent_again.add((batch.identity, batch.place))
 
     @rule(client=producers, group=groups, of=places)
     def offsets_are_sent_to_a_transaction(self, client: Client, group: str, of: Place) -> None:
@@ -224,6 +226,7 @@ class ExactlyOnceMachine(RuleBasedStateMachine):
             work = self.world.work.get(name)
             assert work is not None, "offsets of no transaction"
             assert OFFSETS in work.added, "offsets that no marker would end"
+            self.world.catch_up(log)
             log.take_commit((group, of, self.number), client.identity, work)
 
     @rule(client=producers, committed=st.booleans())

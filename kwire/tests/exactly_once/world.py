@@ -96,16 +96,26 @@ class World:
 
     def follow(self) -> None:
         """Takes in what is over by now, and what has happened in the partitions."""
-        for name in list(self.work):
-            if self.state(name) != "Ongoing":
-                assert self.is_overdue(name), f"{name}'s transaction is over too early"
-                self.fence(name)
+        self._follow_ends()
         for log in self.logs.values():
             partition = self.scene.partition(log.place)
             now = (partition.log_start_offset, partition.last_stable_offset, partition.log_end_offset)
             if self._seen.get(log.place) != now:
                 self._seen[log.place] = now
                 self.look(log)
+
+    def _follow_ends(self) -> None:
+        for name in list(self.work):
+            if self.state(name) != "Ongoing":
+                assert self.is_overdue(name), f"{name}'s transaction is over too early"
+                self.fence(name)
+
+    def catch_up(self, log: Log) -> None:
+        """Takes in the markers for which the request waited whose batch is the last one now."""
+        self._follow_ends()
+        start = self.scene.partition(log.place).log_start_offset
+        batches = [batch for it in read_all(self.scene, log.place, start, committed=False) for batch in it.batches]
+        log.follow(batches[:-1])
 
     def look(self, log: Log) -> None:
         scene, place = self.scene, log.place
