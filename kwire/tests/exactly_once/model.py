@@ -13,13 +13,11 @@ from typing import TypeAlias
 import attrs
 from kwire_protocol.errors import ErrorCode
 
-from kwire.tests.exactly_once.reading import Batch, Fetched, visible
-from kwire.tests.exactly_once.scene import OFFSETS, Place
+from kwire.tests.asking.asked_broker import Place
+from kwire.tests.asking.clients import NOBODY, Identity, Keyed
+from kwire.tests.asking.reading import Batch, Fetched, visible
+from kwire.tests.exactly_once.scene import OFFSETS
 
-Identity: TypeAlias = tuple[int, int]
-"""Producer id and epoch."""
-NOBODY: Identity = (-1, -1)
-Keyed: TypeAlias = tuple[bytes, bytes]
 Committed: TypeAlias = tuple[str, Place, int]
 """Group, place and offset."""
 

@@ -1,21 +1,17 @@
-"""A whole broker on a disk in memory, without sockets: requests go to its handlers, and time goes on when told."""
+"""A whole broker on a disk in memory, which may refuse appends."""
 
 from __future__ import annotations
 
 import errno
-import math
 import os
-from collections.abc import Coroutine, Mapping
-from typing import Any
+from collections.abc import Mapping
 
 import attrs
 import trio
 from kwire_protocol.messages.create_topics import CreatableTopic, CreatableTopicConfig, CreateTopicsRequest
 from kwire_protocol.records import read_header
-from kwire_protocol.wire import ApiMessage
 from kwire_storage.memory_disk import MemoryDisk
 
-from kwire.apis import APIS
 from kwire.broker import Broker
 from kwire.config import load_config
 from kwire.coordinators.effects import Turn
@@ -23,7 +19,8 @@ from kwire.housekeeping import apply_retention
 from kwire.log_cleaner import LogCleaner
 from kwire.metadata.log import METADATA_TOPIC
 from kwire.partition import Partition
-from kwire.tests.metadata.harness import FakeClock, context
+from kwire.tests.asking.asked_broker import AskedBroker, Place
+from kwire.tests.metadata.harness import FakeClock
 from kwire.topic_names import CONSUMER_OFFSETS, TRANSACTION_STATE
 
 ID_EXPIRATION_MS = 1_800_000
@@ -34,8 +31,6 @@ SETTINGS = (
     "transaction.remove.expired.transaction.cleanup.interval.ms=600000",
     "log.segment.delete.delay.ms=0",
 )
-Place = tuple[str, int]
-"""A partition: topic and index."""
 
 TOPICS: dict[str, tuple[int, Mapping[str, str]]] = {
     "t": (2, {"retention.ms": "1800000"}),
@@ -53,7 +48,7 @@ _NO_MEMORY = errno.ENOMEM
 """What a disk may say without being taken out of service."""
 
 
-class Scene:
+class Scene(AskedBroker):
     """`failing`: appends to these partitions fail for now."""
 
     def __init__(self) -> None:
@@ -69,32 +64,8 @@ class Scene:
         self.broker.transactions.runtime.find("id")
         self._make_segments_small()
 
-    @property
-    def now_ms(self) -> int:
-        return self.clock.time_ms
-
     def partition(self, place: Place) -> Partition:
         return self.broker.partitions.find(*place)
-
-    def call(self, request: ApiMessage, version: int) -> Any:
-        """What the handler answers, flushes that it waits for included."""
-        api = APIS[request.api_key]
-        assert version in api.versions
-        _, handle = api.functions or api.load()
-        handling: Any = handle(self.broker, request, context(version))
-        while isinstance(handling, Coroutine):
-            try:
-                slot = handling.send(None)
-            except StopIteration as answered:
-                handling = answered.value
-            else:
-                self.flush()
-                if not slot.is_set:  # it waits for the end of a transaction, for so long
-                    self.advance(math.ceil(slot.timeout_s * 1000) if slot.timeout_s < math.inf else 100)
-                    if not slot.is_set:
-                        slot.give_up()
-        self.flush()
-        return handling
 
     def append(self, place: Place, batch: memoryview) -> int:
         """Without asking any coordinator; the base offset."""
@@ -102,26 +73,7 @@ class Scene:
         self.flush()
         return result.base_offset
 
-    def flush(self) -> None:
-        """What the flusher does in its threads."""
-        asked = self.broker.flusher._asked
-        while asked:
-            gate, _ = asked.popitem()
-            flush = gate.begin()
-            flush.run()
-            gate.finish(flush)
-
-    # -- time and chores
-
-    def advance(self, by_ms: int) -> None:
-        self.clock.time_ms += by_ms
-        self._do_what_is_due()
-
-    def _do_what_is_due(self) -> None:
-        for runtime in (self.broker.groups.runtime, self.broker.transactions.runtime):
-            for index, _ in runtime.in_service():
-                runtime.perform(index, [])
-        self.flush()
+    # -- chores
 
     def retain(self) -> None:
         trio.run(apply_retention, self.broker)
@@ -154,7 +106,7 @@ class Scene:
         else:
             self.broker.folders.abandon()
         self._open()
-        self._do_what_is_due()
+        self.do_what_is_due()
 
     def _open(self) -> None:
         self.broker = Broker.open(load_config(settings=SETTINGS), self.disk, self.clock)

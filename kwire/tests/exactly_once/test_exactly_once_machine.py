@@ -14,20 +14,12 @@ from hypothesis import strategies as st
 from hypothesis.stateful import Bundle, RuleBasedStateMachine, initialize, invariant, multiple, rule
 from kwire_protocol.errors import ErrorCode
 
-from kwire.tests.exactly_once import clients
-from kwire.tests.exactly_once.clients import CLASSIC, TIMEOUT_MS, TV2, Batch
-from kwire.tests.exactly_once.model import NOBODY, Identity, Piece
-from kwire.tests.exactly_once.reading import WHOLE, fetch
-from kwire.tests.exactly_once.scene import (
-    COMPACTED,
-    DELETABLE,
-    ID_EXPIRATION_MS,
-    OFFSETS,
-    PLACES,
-    STATE,
-    WATCHED,
-    Place,
-)
+from kwire.tests.asking import clients
+from kwire.tests.asking.asked_broker import Place
+from kwire.tests.asking.clients import CLASSIC, NOBODY, TIMEOUT_MS, TV2, Batch, Identity
+from kwire.tests.asking.reading import WHOLE, fetch
+from kwire.tests.exactly_once.model import Piece
+from kwire.tests.exactly_once.scene import COMPACTED, DELETABLE, ID_EXPIRATION_MS, OFFSETS, PLACES, STATE, WATCHED
 from kwire.tests.exactly_once.world import GROUPS, IDS, World
 from kwire.transactions.completion import LONGEST_RETRY_MS
 from kwire.transactions.transaction import LAST_USABLE_EPOCH

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 from kwire_protocol.errors import ErrorCode
 
-from kwire.tests.exactly_once import clients
-from kwire.tests.exactly_once.clients import TIMEOUT_MS
-from kwire.tests.exactly_once.model import Identity, Log, Work
-from kwire.tests.exactly_once.reading import WHOLE, committed_offsets, fetch, read_all
-from kwire.tests.exactly_once.scene import OFFSETS, PLACES, STATE, WATCHED, Place, Scene
+from kwire.tests.asking import clients
+from kwire.tests.asking.asked_broker import Place
+from kwire.tests.asking.clients import TIMEOUT_MS, Identity
+from kwire.tests.asking.reading import WHOLE, committed_offsets, fetch, read_all
+from kwire.tests.exactly_once.model import Log, Work
+from kwire.tests.exactly_once.scene import OFFSETS, PLACES, STATE, WATCHED, Scene
 from kwire.transactions.completion import LONGEST_RETRY_MS
 
 IDS = ("one", "two", "three")

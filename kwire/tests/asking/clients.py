@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import TypeAlias
 
 import attrs
 from kwire_protocol.errors import ErrorCode
@@ -31,8 +32,13 @@ from kwire_protocol.messages.write_txn_markers import (
 )
 from kwire_protocol.records import Record, build_batch
 
-from kwire.tests.exactly_once.model import NOBODY, Identity, Keyed
-from kwire.tests.exactly_once.scene import Place, Scene
+from kwire.tests.asking.asked_broker import AskedBroker, Place
+
+Identity: TypeAlias = tuple[int, int]
+"""Producer id and epoch."""
+NOBODY: Identity = (-1, -1)
+Keyed: TypeAlias = tuple[bytes, bytes]
+"""Key and value of a record."""
 
 TIMEOUT_MS = 60_000
 TV2 = 2
@@ -64,13 +70,13 @@ class Batch:
         )
 
 
-def init(scene: Scene, transactional_id: str, expected: Identity = NOBODY) -> tuple[ErrorCode, Identity]:
+def init(asked: AskedBroker, transactional_id: str, expected: Identity = NOBODY) -> tuple[ErrorCode, Identity]:
     request = InitProducerIdRequest(transactional_id, TIMEOUT_MS, *expected)
-    answer = scene.call(request, 5)
+    answer = asked.call(request, 5)
     return ErrorCode(answer.error_code), (answer.producer_id, answer.producer_epoch)
 
 
-def add_partitions(scene: Scene, transactional_id: str, identity: Identity, places: Sequence[Place]) -> ErrorCode:
+def add_partitions(asked: AskedBroker, transactional_id: str, identity: Identity, places: Sequence[Place]) -> ErrorCode:
     topics: dict[str, AddPartitionsToTxnTopic] = {}
     for topic, index in places:
         topics.setdefault(topic, AddPartitionsToTxnTopic(topic)).partitions.append(index)
@@ -80,7 +86,7 @@ def add_partitions(scene: Scene, transactional_id: str, identity: Identity, plac
         v3_and_below_producer_epoch=identity[1],
         v3_and_below_topics=list(topics.values()),
     )
-    answer = scene.call(request, 3)
+    answer = asked.call(request, 3)
     [code] = {
         ErrorCode(it.partition_error_code)
         for topic in answer.results_by_topic_v3_and_below
@@ -89,21 +95,21 @@ def add_partitions(scene: Scene, transactional_id: str, identity: Identity, plac
     return code
 
 
-def add_offsets(scene: Scene, transactional_id: str, identity: Identity, group: str) -> ErrorCode:
-    return ErrorCode(scene.call(AddOffsetsToTxnRequest(transactional_id, *identity, group), 3).error_code)
+def add_offsets(asked: AskedBroker, transactional_id: str, identity: Identity, group: str) -> ErrorCode:
+    return ErrorCode(asked.call(AddOffsetsToTxnRequest(transactional_id, *identity, group), 3).error_code)
 
 
 def produce(
-    scene: Scene, batches: Sequence[Batch], transactional_id: str | None = None, version: int = TV2
+    asked: AskedBroker, batches: Sequence[Batch], transactional_id: str | None = None, version: int = TV2
 ) -> dict[Place, tuple[ErrorCode, int]]:
     """One request; of each partition the error and the base offset."""
     topics: dict[str, TopicProduceData] = {}
     for batch in batches:
         topic, index = batch.place
-        data = PartitionProduceData(index, batch.encode(scene.now_ms))
+        data = PartitionProduceData(index, batch.encode(asked.now_ms))
         topics.setdefault(topic, TopicProduceData(topic)).partition_data.append(data)
     request = ProduceRequest(transactional_id, -1, 1000, list(topics.values()))
-    answer = scene.call(request, 12 if version >= TV2 else 11)
+    answer = asked.call(request, 12 if version >= TV2 else 11)
     return {
         (topic.name, it.index): (ErrorCode(it.error_code), it.base_offset)
         for topic in answer.responses
@@ -112,17 +118,24 @@ def produce(
 
 
 def end(
-    scene: Scene, transactional_id: str, identity: Identity, *, committed: bool, version: int
+    asked: AskedBroker, transactional_id: str, identity: Identity, *, committed: bool, version: int
 ) -> tuple[ErrorCode, Identity]:
     """The error, and who the producer is from now on."""
     request = EndTxnRequest(transactional_id, *identity, committed)
-    answer = scene.call(request, 5 if version >= TV2 else 4)
+    answer = asked.call(request, 5 if version >= TV2 else 4)
     following = (answer.producer_id, answer.producer_epoch) if version >= TV2 else identity
     return ErrorCode(answer.error_code), following
 
 
 def commit_in_transaction(
-    scene: Scene, transactional_id: str, identity: Identity, group: str, place: Place, offset: int, *, version: int
+    asked: AskedBroker,
+    transactional_id: str,
+    identity: Identity,
+    group: str,
+    place: Place,
+    offset: int,
+    *,
+    version: int,
 ) -> ErrorCode:
     topic, index = place
     request = TxnOffsetCommitRequest(
@@ -131,27 +144,27 @@ def commit_in_transaction(
         *identity,
         topics=[TxnOffsetCommitRequestTopic(topic, partitions=[TxnOffsetCommitRequestPartition(index, offset)])],
     )
-    answer = scene.call(request, 5 if version >= TV2 else 4)
+    answer = asked.call(request, 5 if version >= TV2 else 4)
     return ErrorCode(answer.topics[0].partitions[0].error_code)
 
 
-def commit(scene: Scene, group: str, place: Place, offset: int) -> ErrorCode:
+def commit(asked: AskedBroker, group: str, place: Place, offset: int) -> ErrorCode:
     topic, index = place
     request = OffsetCommitRequest(
         group, topics=[OffsetCommitRequestTopic(topic, partitions=[OffsetCommitRequestPartition(index, offset)])]
     )
-    return ErrorCode(scene.call(request, 8).topics[0].partitions[0].error_code)
+    return ErrorCode(asked.call(request, 8).topics[0].partitions[0].error_code)
 
 
-def describe(scene: Scene, transactional_id: str) -> TransactionState:
-    found: TransactionState = scene.call(DescribeTransactionsRequest([transactional_id]), 0).transaction_states[0]
+def describe(asked: AskedBroker, transactional_id: str) -> TransactionState:
+    found: TransactionState = asked.call(DescribeTransactionsRequest([transactional_id]), 0).transaction_states[0]
     return found
 
 
-def abort_as_admin(scene: Scene, place: Place, producer_id: int) -> ErrorCode:
+def abort_as_admin(asked: AskedBroker, place: Place, producer_id: int) -> ErrorCode:
     """What `kwire txn abort` does: asks the partition who is open there, and ends it."""
     topic, index = place
-    described = scene.call(DescribeProducersRequest([TopicRequest(topic, [index])]), 0)
+    described = asked.call(DescribeProducersRequest([TopicRequest(topic, [index])]), 0)
     [known] = [it for it in described.topics[0].partitions[0].active_producers if it.producer_id == producer_id]
     marker = WritableTxnMarker(
         producer_id,
@@ -160,11 +173,11 @@ def abort_as_admin(scene: Scene, place: Place, producer_id: int) -> ErrorCode:
         topics=[WritableTxnMarkerTopic(topic, [index])],
         coordinator_epoch=max(known.coordinator_epoch, 0),
     )
-    answer = scene.call(WriteTxnMarkersRequest([marker]), 1)
+    answer = asked.call(WriteTxnMarkersRequest([marker]), 1)
     return ErrorCode(answer.markers[0].topics[0].partitions[0].error_code)
 
 
-def delete_records(scene: Scene, place: Place, offset: int) -> ErrorCode:
+def delete_records(asked: AskedBroker, place: Place, offset: int) -> ErrorCode:
     topic, index = place
     request = DeleteRecordsRequest([DeleteRecordsTopic(topic, [DeleteRecordsPartition(index, offset)])], 1000)
-    return ErrorCode(scene.call(request, 2).topics[0].partitions[0].error_code)
+    return ErrorCode(asked.call(request, 2).topics[0].partitions[0].error_code)

@@ -15,7 +15,7 @@ from kwire_protocol.messages.offset_fetch import (
 )
 from kwire_protocol.records import BatchHeader, Record, iter_headers, iter_records
 
-from kwire.tests.exactly_once.scene import Place, Scene
+from kwire.tests.asking.asked_broker import AskedBroker, Place
 
 READ_COMMITTED = 1
 WHOLE = 1 << 20
@@ -52,7 +52,7 @@ class Fetched:
         return self.batches[-1].header.next_offset if self.batches else None
 
 
-def fetch(scene: Scene, place: Place, offset: int, *, committed: bool, max_bytes: int = WHOLE) -> Fetched:
+def fetch(asked: AskedBroker, place: Place, offset: int, *, committed: bool, max_bytes: int = WHOLE) -> Fetched:
     topic, index = place
     request = FetchRequest(
         isolation_level=READ_COMMITTED if committed else 0,
@@ -60,7 +60,7 @@ def fetch(scene: Scene, place: Place, offset: int, *, committed: bool, max_bytes
             FetchTopic(topic, partitions=[FetchPartition(index, fetch_offset=offset, partition_max_bytes=max_bytes)])
         ],
     )
-    answer = scene.call(request, 12).responses[0].partitions[0]
+    answer = asked.call(request, 12).responses[0].partitions[0]
     assert answer.error_code == ErrorCode.NONE, ErrorCode(answer.error_code)
     data = b"" if answer.records == b"" else memoryview(answer.records.read())
     return Fetched(
@@ -75,10 +75,12 @@ def fetch(scene: Scene, place: Place, offset: int, *, committed: bool, max_bytes
     )
 
 
-def read_all(scene: Scene, place: Place, offset: int, *, committed: bool, max_bytes: int = WHOLE) -> Iterator[Fetched]:
+def read_all(
+    asked: AskedBroker, place: Place, offset: int, *, committed: bool, max_bytes: int = WHOLE
+) -> Iterator[Fetched]:
     """Answer by answer, up to the end."""
     while True:
-        fetched = fetch(scene, place, offset, committed=committed, max_bytes=max_bytes)
+        fetched = fetch(asked, place, offset, committed=committed, max_bytes=max_bytes)
         if fetched.end is None:
             return
         yield fetched
@@ -106,14 +108,14 @@ def visible(fetched: Fetched, offset: int) -> list[Record]:
 
 
 def committed_offsets(
-    scene: Scene, group: str, places: Iterable[Place], *, stable: bool
+    asked: AskedBroker, group: str, places: Iterable[Place], *, stable: bool
 ) -> dict[Place, int | ErrorCode]:
     """Of each place the offset, -1 for none, or the error."""
     topics: dict[str, OffsetFetchRequestTopics] = {}
     for topic, index in places:
         topics.setdefault(topic, OffsetFetchRequestTopics(topic)).partition_indexes.append(index)
     wanted = OffsetFetchRequestGroup(group, topics=list(topics.values()))
-    answer = scene.call(OffsetFetchRequest(groups=[wanted], require_stable=stable), 8).groups[0]
+    answer = asked.call(OffsetFetchRequest(groups=[wanted], require_stable=stable), 8).groups[0]
     assert answer.error_code == ErrorCode.NONE
     return {
         (topic.name, it.partition_index): ErrorCode(it.error_code) if it.error_code else it.committed_offset

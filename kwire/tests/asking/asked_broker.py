@@ -1,0 +1,73 @@
+"""A broker without sockets: requests go to its handlers, flushes are run for it, and time goes on when told."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Coroutine
+from typing import Any
+
+import attrs
+from kwire_protocol.wire import ApiMessage
+
+from kwire.apis import APIS
+from kwire.broker import Broker
+from kwire.tests.metadata.harness import FakeClock, context
+
+Place = tuple[str, int]
+"""A partition: topic and index."""
+
+
+@attrs.define(eq=False)
+class AskedBroker:
+    """`clock` is the broker's own."""
+
+    broker: Broker
+    clock: FakeClock
+
+    @property
+    def now_ms(self) -> int:
+        return self.clock.time_ms
+
+    def call(self, request: ApiMessage, version: int) -> Any:
+        """What the handler answers. What the broker goes on with is done as well."""
+        answered = self.answer(request, version)
+        self.flush()
+        return answered
+
+    def answer(self, request: ApiMessage, version: int) -> Any:
+        """As `call`, and no flush is run that the answer does not wait for."""
+        api = APIS[request.api_key]
+        assert version in api.versions
+        _, handle = api.functions or api.load()
+        handling: Any = handle(self.broker, request, context(version))
+        while isinstance(handling, Coroutine):
+            try:
+                slot = handling.send(None)
+            except StopIteration as answered:
+                handling = answered.value
+            else:
+                self.flush()
+                if not slot.is_set:  # it waits for the end of a transaction, for so long
+                    self.advance(math.ceil(slot.timeout_s * 1000) if slot.timeout_s < math.inf else 100)
+                    if not slot.is_set:
+                        slot.give_up()
+        return handling
+
+    def flush(self) -> None:
+        """What the flusher does in its threads."""
+        asked = self.broker.flusher._asked
+        while asked:
+            gate, _ = asked.popitem()
+            flush = gate.begin()
+            flush.run()
+            gate.finish(flush)
+
+    def advance(self, by_ms: int) -> None:
+        self.clock.time_ms += by_ms
+        self.do_what_is_due()
+
+    def do_what_is_due(self) -> None:
+        for runtime in (self.broker.groups.runtime, self.broker.transactions.runtime):
+            for index, _ in runtime.in_service():
+                runtime.perform(index, [])
+        self.flush()
