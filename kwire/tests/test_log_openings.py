@@ -8,9 +8,14 @@ import threading
 from collections.abc import Callable
 
 import pytest
+from kwire_protocol.records import Record, build_batch, read_header
+from kwire_storage.config import LogConfig
+from kwire_storage.data_folder import DataFolder
 from kwire_storage.errors import CorruptLogError
+from kwire_storage.faulty_disk import FaultyDisk
 from kwire_storage.files import Disk
-from kwire_storage.log_openings import OpeningProgress
+from kwire_storage.log import Log
+from kwire_storage.log_openings import LogOpening, OpeningProgress
 
 from kwire.broker import Broker
 from kwire.clock import SystemClock
@@ -115,3 +120,24 @@ def test_a_log_whose_files_contradict_each_other_is_a_refusal_in_one_line(monkey
     monkeypatch.setattr("kwire_storage.data_folder.DataFolder.open_log", contradict)
     with pytest.raises(StartError, match="nonsense"):
         open_broker(load_config(data_dirs=["/a", "/b"]), dict(killed(disks)), SystemClock())
+
+
+@pytest.mark.parametrize(("flush_messages", "left"), [(1, 2), (2, 2), (3, 0)])
+def test_what_a_dead_process_left_unflushed_is_flushed_where_the_topic_asks_for_it(
+    flush_messages: int, left: int
+) -> None:
+    """Else a retry of what was never acknowledged would be, and a power cut could take it."""
+    disk = FaultyDisk()
+    folder = DataFolder.open(disk, cluster_id="c", node_id=1, directory_id=bytes(16))
+    log = folder.create_log("t", 0, bytes(16), LogConfig(), now_ms=0)
+    log.flush()
+    batch = memoryview(bytearray(build_batch([Record(0, 0, None, b"1"), Record(1, 0, None, b"2")])))
+    log.append(batch, read_header(batch), leader_epoch=0, now_ms=0)
+    folder.abandon()
+    restarted = DataFolder.open(disk, cluster_id="c", node_id=1, directory_id=bytes(16))
+    opening = LogOpening(restarted, "t", 0, LogConfig(flush_messages=flush_messages), 0)
+    opening.run()
+    assert opening.error is None
+    assert restarted.logs["t", 0].log_end_offset == 2
+    after = Log.open(disk.crash(), "t-0", LogConfig(), now_ms=0, clean_shutdown=False)
+    assert after.log_end_offset == left

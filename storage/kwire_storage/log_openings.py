@@ -21,7 +21,11 @@ _MIB = 1 << 20
 
 @attrs.define(eq=False)
 class LogOpening:
-    """Opens one log in its folder; `run` raises nothing, what went wrong is in `error`."""
+    """Opens one log in its folder; `run` raises nothing, what went wrong is in `error`.
+
+    A process that dies between a write and its fsync leaves records that a power cut may still take. Where
+    flush.messages asks for it they are flushed before anybody can read them, or be told that they are there.
+    """
 
     folder: DataFolder
     topic: str
@@ -45,9 +49,13 @@ class LogOpening:
 
     def run(self) -> None:
         try:
-            self.folder.open_log(
+            log = self.folder.open_log(
                 self.topic, self.partition, self.config, now_ms=self.now_ms, on_scanned=self._has_scanned
             )
+            if log.log_end_offset - log.recovery_point >= self.config.flush_messages:
+                flush = log.begin_flush()
+                flush.run()
+                log.finish_flush(flush)
         except (OSError, CorruptLogError) as error:
             self.error = error
         self.is_done = True
