@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Coroutine
+from collections.abc import Callable, Coroutine
 from typing import Any
 
 import attrs
@@ -17,12 +17,19 @@ Place = tuple[str, int]
 """A partition: topic and index."""
 
 
+def _nothing() -> None: ...
+
+
 @attrs.define(eq=False)
 class AskedBroker:
-    """`clock` is the broker's own."""
+    """`clock` is the broker's own. `on_answered` is called before what is flushed after an answer, `on_flushed` after
+    each flush.
+    """
 
     broker: Broker
     clock: FakeClock
+    on_answered: Callable[[], None] = _nothing
+    on_flushed: Callable[[], None] = _nothing
 
     @property
     def now_ms(self) -> int:
@@ -31,6 +38,7 @@ class AskedBroker:
     def call(self, request: ApiMessage, version: int) -> Any:
         """What the handler answers. What the broker goes on with is done as well."""
         answered = self.answer(request, version)
+        self.on_answered()
         self.flush()
         return answered
 
@@ -61,6 +69,7 @@ class AskedBroker:
             flush = gate.begin()
             flush.run()
             gate.finish(flush)
+            self.on_flushed()
 
     def advance(self, by_ms: int) -> None:
         self.clock.time_ms += by_ms

@@ -60,7 +60,7 @@ def fetch(asked: AskedBroker, place: Place, offset: int, *, committed: bool, max
             FetchTopic(topic, partitions=[FetchPartition(index, fetch_offset=offset, partition_max_bytes=max_bytes)])
         ],
     )
-    answer = asked.call(request, 12).responses[0].partitions[0]
+    answer = asked.answer(request, 12).responses[0].partitions[0]
     assert answer.error_code == ErrorCode.NONE, ErrorCode(answer.error_code)
     data = b"" if answer.records == b"" else memoryview(answer.records.read())
     return Fetched(
@@ -115,7 +115,7 @@ def committed_offsets(
     for topic, index in places:
         topics.setdefault(topic, OffsetFetchRequestTopics(topic)).partition_indexes.append(index)
     wanted = OffsetFetchRequestGroup(group, topics=list(topics.values()))
-    answer = asked.call(OffsetFetchRequest(groups=[wanted], require_stable=stable), 8).groups[0]
+    answer = asked.answer(OffsetFetchRequest(groups=[wanted], require_stable=stable), 8).groups[0]
     assert answer.error_code == ErrorCode.NONE
     return {
         (topic.name, it.partition_index): ErrorCode(it.error_code) if it.error_code else it.committed_offset

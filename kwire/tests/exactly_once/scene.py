@@ -54,9 +54,9 @@ class Scene(AskedBroker):
     def __init__(self) -> None:
         self.disk = MemoryDisk()
         self.disk.before_operation = self._refuse
-        self.clock = FakeClock()
         self.failing: set[Place] = set()
-        self._open()
+        clock = FakeClock()
+        super().__init__(_open_broker(self.disk, clock), clock)
         for name, (count, configs) in TOPICS.items():
             settings = [CreatableTopicConfig(key, value) for key, value in configs.items()]
             self.call(CreateTopicsRequest([CreatableTopic(name, count, 1, configs=settings)], 1000), 7)
@@ -105,12 +105,9 @@ class Scene(AskedBroker):
             self.broker.close()
         else:
             self.broker.folders.abandon()
-        self._open()
-        self.do_what_is_due()
-
-    def _open(self) -> None:
-        self.broker = Broker.open(load_config(settings=SETTINGS), self.disk, self.clock)
+        self.broker = _open_broker(self.disk, self.clock)
         self._make_segments_small()
+        self.do_what_is_due()
 
     def _make_segments_small(self) -> None:
         for partition in self.broker.partitions:
@@ -123,3 +120,7 @@ class Scene(AskedBroker):
             topic, _, index = folder.rpartition("-")
             if (topic, int(index)) in self.failing:
                 raise OSError(_NO_MEMORY, os.strerror(_NO_MEMORY), path)
+
+
+def _open_broker(disk: MemoryDisk, clock: FakeClock) -> Broker:
+    return Broker.open(load_config(settings=SETTINGS), disk, clock)

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Callable, Coroutine, Iterator, Mapping
 from contextlib import contextmanager
+from functools import partial
 from typing import Any, TypeVar
 
 import attrs
 import trio
 from kwire_protocol.errors import ErrorCode
-from kwire_protocol.kafka_error import KafkaError
 from kwire_protocol.messages.create_topics import CreatableTopic, CreatableTopicConfig, CreateTopicsRequest
 from kwire_protocol.messages.delete_topics import DeleteTopicsRequest
 from kwire_protocol.messages.offset_commit import (
@@ -17,25 +17,29 @@ from kwire_protocol.messages.offset_commit import (
     OffsetCommitRequestPartition,
     OffsetCommitRequestTopic,
 )
-from kwire_protocol.messages.offset_fetch import OffsetFetchRequestGroup
-from kwire_protocol.records import Record, build_batch, iter_headers, iter_records, read_header
+from kwire_protocol.records import Record, build_batch, iter_headers, read_header
 from kwire_storage.faulty_disk import FaultyDisk
 from kwire_storage.log import Log
 
 from kwire.broker import Broker
 from kwire.config import ServerConfig
 from kwire.context import Context
-from kwire.groups.records import OffsetChange, read_record
 from kwire.log_cleaner import LogCleaner
 from kwire.partition import Partition
-from kwire.tests.metadata.harness import FakeClock
-from kwire.topic_names import CONSUMER_OFFSETS
-from storage.tests.power_cuts.checking import check_log, contents
+from kwire.tests.asking.asked_broker import AskedBroker
+from kwire.tests.metadata.harness import NOW_MS, FakeClock
+from kwire.tests.power_cuts.folds import check_offsets, is_of_a_restart
+from kwire.topic_names import is_internal
+from storage.tests.power_cuts.checking import check_log, contents, sent_of
 from storage.tests.power_cuts.history import Batch, Cleaned, Flushed, Found, PartitionHistory, Sent, StartMoved
 from storage.tests.power_cuts.sweep import Moment
 
 T = TypeVar("T")
-SETTINGS = {"offsets.topic.num.partitions": "1", "log.segment.delete.delay.ms": "0"}
+SETTINGS = {
+    "offsets.topic.num.partitions": "1",
+    "transaction.state.log.num.partitions": "1",
+    "log.segment.delete.delay.ms": "0",
+}
 Key = tuple[bytes, int]
 """Topic id and partition: a topic of the same name is another one."""
 CONTEXT = Context("127.0.0.1", "127.0.0.1", 9092, api_version=8, api_key=8, client_id="app")
@@ -53,13 +57,17 @@ class TopicStory:
 class BrokerTrace:
     """`steps` is what happens after the broker was opened. The helpers do one thing each, and note what came of it."""
 
-    def __init__(self, name: str, steps: Callable[[BrokerTrace], None]) -> None:
+    settings: Mapping[str, str] = SETTINGS
+
+    def __init__(self, name: str, steps: Callable[[Any], None]) -> None:
         self.name = name
         self.steps = steps
         self.histories: dict[Key, PartitionHistory] = {}
         self.topics: dict[bytes, TopicStory] = {}
         self.producer_ids: list[tuple[int, int]] = []
         self.sequences: dict[tuple[bytes, int], int] = {}
+        self.times = [(0, NOW_MS)]
+        """What time it was from which change on."""
         self.ids = 0
         self.salt = 0
 
@@ -71,8 +79,32 @@ class BrokerTrace:
     # -- what happens
 
     def open(self) -> None:
-        self.broker = open_broker(self.disk, self.ids)
+        self._open_after(Moment(self._now, lost_power=False))
+
+    def _open_after(self, moment: Moment) -> dict[Key, list[Batch]]:
+        """Notes what the restart appends, and returns what it has found."""
+        began = self._now
+        self.asked = self._open_broker(self.disk, self.ids, self._time_ms(began))
+        self.broker = self.asked.broker
         self.ids += 100
+        found = {}
+        for key, batches in self._check_logs(self.broker, moment).items():
+            history = self._history(key)
+            found[key] = sent_of(batches, history.at(moment.position))
+            for batch in batches[len(found[key]) :]:
+                sent = Sent(began, batch)
+                sent.answered = self._now
+                history.events.append(sent)
+        with self._appending():
+            self.asked.flush()
+        return found
+
+    def _time_ms(self, position: float) -> int:
+        return next(time_ms for at, time_ms in reversed(self.times) if at <= position)
+
+    def _open_broker(self, disk: FaultyDisk, ids: int, time_ms: int) -> AskedBroker:
+        clock = FakeClock(ids, time_ms)
+        return AskedBroker(Broker.open(ServerConfig.from_properties(self.settings), disk, clock), clock)
 
     def close(self) -> None:
         """The clean stop: everything is on the medium."""
@@ -121,7 +153,7 @@ class BrokerTrace:
                 result = partition.append(batch, read_header(batch), acks=-1, now_ms=1000)
                 acknowledged = partition.flush_gate.when_flushed(result.last_offset)
                 is_held, answered = not acknowledged.is_set, self._now
-                self._flush_what_is_asked_for()
+                self.asked.flush()
                 if is_held:
                     answered = self._now
             if flushed:
@@ -173,19 +205,10 @@ class BrokerTrace:
     def take_producer_id(self) -> None:
         self.producer_ids.append((self.broker.metadata.next_producer_id(), self._now))
 
-    def _flush_what_is_asked_for(self) -> None:
-        """What the flusher does in its threads."""
-        asked = self.broker.flusher._asked
-        while asked:
-            gate, _ = asked.popitem()
-            flush = gate.begin()
-            flush.run()
-            gate.finish(flush)
-
     def _answer_of(self, handling: Coroutine[Any, Any, T]) -> T:
         try:
             handling.send(None)
-            self._flush_what_is_asked_for()
+            self.asked.flush()
             handling.send(None)
         except StopIteration as answered:
             value: T = answered.value
@@ -216,10 +239,13 @@ class BrokerTrace:
     # -- what must hold
 
     def check(self, disk: FaultyDisk, moment: Moment) -> None:
-        broker = open_broker(disk, 50_000)
+        asked = self._open_broker(disk, 50_000, self._time_ms(moment.position))
+        broker = asked.broker
         self._check_topics(broker, moment)
         self._check_logs(broker, moment)
+        asked.flush()
         check_offsets(broker)
+        self._check_more(asked, moment)
         fresh = broker.metadata.next_producer_id()
         assert fresh not in [given for given, at in self.producer_ids if at <= moment.position], f"{fresh} again"
         ends = {}
@@ -228,10 +254,13 @@ class BrokerTrace:
             partition.append_checked(batch, read_header(batch), now_ms=1000)
             ends[key_of(partition)] = contents(partition.log)
         broker.close()
-        broker = open_broker(disk, 60_000)
+        broker = self._open_broker(disk, 60_000, asked.now_ms).broker
         assert broker.folders.metadata.clean_shutdown
         assert {key_of(it): contents(it.log) for it in broker.partitions} == ends
         broker.folders.abandon()
+
+    def _check_more(self, asked: AskedBroker, moment: Moment) -> None:
+        """What only some traces can tell, on the broker that was opened again."""
 
     def _check_topics(self, broker: Broker, moment: Moment) -> None:
         known = {topic.topic_id for topic in broker.metadata.image.topics.values()}
@@ -242,9 +271,14 @@ class BrokerTrace:
                 assert topic_id not in known, f"the deleted topic {topic_id.hex()} is back"
 
     def _check_logs(self, broker: Broker, moment: Moment) -> dict[Key, list[Batch]]:
-        """Each partition's beginning of its timeline."""
+        """Of each partition the beginning of its timeline, and what the restart has appended."""
         return {
-            key_of(it): check_log(it.log, self._history(key_of(it)).at(moment.position), lost_power=moment.lost_power)
+            key_of(it): check_log(
+                it.log,
+                self._history(key_of(it)).at(moment.position),
+                lost_power=moment.lost_power,
+                may_follow=partial(is_of_a_restart, it.topic),
+            )
             for it in broker.partitions
         }
 
@@ -257,6 +291,7 @@ class NextBrokerLife(BrokerTrace):
 
     def __init__(self, before: BrokerTrace, moment: Moment) -> None:
         super().__init__(f"{before.name}, a life later", lambda _: self._go_on())
+        self.times = [(0, before._time_ms(moment.position))]
         self.ids = 20_000
         self.salt = before.salt + 100
         self.moment = moment
@@ -271,14 +306,16 @@ class NextBrokerLife(BrokerTrace):
             self.topics[topic_id] = TopicStory(happened[0], began, happened[1])
         self.producer_ids = [(given, 0) for given, at in before.producer_ids if at <= moment.position]
 
-    def _go_on(self) -> None:
-        found = self._check_logs(self.broker, Moment(0, self.moment.lost_power))
+    def open(self) -> None:
+        found = self._open_after(Moment(0, self.moment.lost_power))
         for partition in self.broker.partitions:
             key = key_of(partition)
             event = Found(self._now, found[key], partition.log_start_offset, self.moment.lost_power)
             event.answered = self._now
-            self._history(key).events.append(event)
-        names = [name for name in self.broker.partitions.by_name if name != CONSUMER_OFFSETS]
+            self._history(key).events.insert(0, event)
+
+    def _go_on(self) -> None:
+        names = [name for name in self.broker.partitions.by_name if not is_internal(name)]
         for name in names:
             self.produce(name, 2, 1, producer_id=50)
             self.flush(name)
@@ -289,10 +326,6 @@ class NextBrokerLife(BrokerTrace):
             self.roll(name)
             self.produce(name, 1, producer_id=50)
         self.close()
-
-
-def open_broker(disk: FaultyDisk, ids: int) -> Broker:
-    return Broker.open(ServerConfig.from_properties(SETTINGS), disk, FakeClock(ids))
 
 
 def key_of(partition: Partition) -> Key:
@@ -308,29 +341,3 @@ def _batches_from(log: Log, offset: int) -> list[Batch]:
             found.append(Batch(header.base_offset, header.next_offset, bytes(data[position:end])))
         offset = found[-1].end
     return found
-
-
-def check_offsets(broker: Broker) -> None:
-    """What groups are told is the fold over what `__consumer_offsets` says."""
-    told: dict[tuple[str, str, int], int] = {}
-    for partition in broker.partitions.by_name.get(CONSUMER_OFFSETS, []):
-        for batch in contents(partition.log):
-            for record in iter_records(memoryview(batch.data)):
-                assert record.key is not None
-                change = read_record(bytes(record.key), None if record.value is None else bytes(record.value))
-                if isinstance(change, OffsetChange):
-                    key = change.group_id, change.topic, change.partition
-                    told.pop(key, None)
-                    if change.offset is not None:
-                        told[key] = change.offset.offset
-    for group_id in ("g", "h", "later"):
-        try:
-            answer = broker.groups.fetch_offsets(OffsetFetchRequestGroup(group_id, topics=None))
-        except KafkaError as error:
-            raise AssertionError(f"group {group_id}: {error}") from error
-        answered = {
-            (group_id, topic.name, it.partition_index): it.committed_offset
-            for topic in answer.topics
-            for it in topic.partitions
-        }
-        assert answered == {key: offset for key, offset in told.items() if key[0] == group_id}, f"group {group_id}"

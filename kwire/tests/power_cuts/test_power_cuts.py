@@ -7,10 +7,13 @@ import logging
 import pytest
 
 from kwire.tests.power_cuts.broker_traces import BROKER_TRACES, broker_trace
+from kwire.tests.power_cuts.transaction_traces import TRANSACTION_TRACES, transaction_trace
 from storage.tests.power_cuts.mutants import Mutant, at_large, expect_caught
-from storage.tests.power_cuts.sweep import Bounds, sweep
+from storage.tests.power_cuts.sweep import Bounds, Trace, sweep
 
 BOUNDS = Bounds(states=20, states_again=2, lives=200)
+TRANSACTION_BOUNDS = Bounds(states=3, states_again=1, lives=500)
+"""Less is pending at each moment, and a state takes longer to look at."""
 
 MUTANTS = [
     Mutant(
@@ -48,13 +51,69 @@ MUTANTS = [
         "self._commit_new([ProducerIdsRecord(self.node_id, epoch, first + PRODUCER_ID_BLOCK)])",
         "pass",
     ),
+    Mutant(
+        "a decision is answered before it is flushed",
+        "broker: transactions, each flushed",
+        "kwire.coordinators.runtime:CoordinatorRuntime.durable",
+        "await self.topic.flushed(index)",
+        "pass",
+    ),
+    Mutant(
+        "markers are written before the decision is flushed",
+        "broker: transactions, each flushed",
+        "kwire.transactions.service:TransactionService._do_other",
+        "self.runtime.topic.when_flushed(index) is not None",
+        "False",
+    ),
+    Mutant(
+        "a transaction is complete before its marker is flushed",
+        "broker: transactions, each flushed",
+        "kwire.transactions.service:TransactionService._write_marker",
+        "result.last_offset < found.flush_gate.held_from",
+        "True",
+    ),
+    Mutant(
+        "prepared transactions are not resumed",
+        "broker: two producers, each flushed",
+        "kwire.transactions.completion:Transactions.resume",
+        "if known.transaction.is_prepared:",
+        "if False:",
+    ),
+    Mutant(
+        "open transactions have no deadline after a restart",
+        "broker: transactions",
+        "kwire.transactions.completion:Transactions.resume",
+        "self._set_deadline(known)",
+        "pass",
+    ),
+    Mutant(
+        "pending offsets count after a restart",
+        "broker: transactions",
+        "kwire.coordinators.runtime:CoordinatorRuntime._replay",
+        "logged.value, logged.producer_id",
+        "logged.value, -1",
+    ),
+    Mutant(
+        "committed offsets of transactions do not count after a restart",
+        "broker: transactions",
+        "kwire.internal_topic:InternalTopic.replay",
+        "EndedTransaction(header.producer_id, marker.committed)",
+        "EndedTransaction(header.producer_id, False)",
+    ),
+    Mutant(
+        "what hangs is not listed",
+        "broker: two producers",
+        "kwire.cli.txn.hanging:find_hanging",
+        "if it not in expected",
+        "if False",
+    ),
 ]
 
 
 @pytest.fixture(autouse=True)
 def quiet(caplog: pytest.LogCaptureFixture) -> None:
     """Each of thousands of recoveries would have its line."""
-    caplog.set_level(logging.CRITICAL, "kwire.partitions")
+    caplog.set_level(logging.CRITICAL, "kwire")
 
 
 @pytest.mark.parametrize("name", BROKER_TRACES)
@@ -62,7 +121,16 @@ def test_whatever_a_crash_leaves_holds(name: str) -> None:
     sweep(broker_trace(name), BOUNDS)
 
 
+@pytest.mark.parametrize("name", TRANSACTION_TRACES)
+def test_transactions_survive_whatever_a_crash_leaves(name: str) -> None:
+    sweep(transaction_trace(name), TRANSACTION_BOUNDS)
+
+
 @pytest.mark.parametrize("mutant", MUTANTS, ids=lambda mutant: mutant.name)
 def test_a_mistake_is_caught(mutant: Mutant) -> None:
     with at_large(mutant):
-        expect_caught(broker_trace, mutant.trace)
+        expect_caught(trace_named, mutant.trace)
+
+
+def trace_named(name: str) -> Trace:
+    return broker_trace(name) if name in BROKER_TRACES else transaction_trace(name)

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from itertools import takewhile
+
 from kwire_protocol.records import BatchHeader, check_batch, iter_headers, read_header
 from kwire_storage.log import Log
 from kwire_storage.markers import decode_marker
@@ -13,19 +16,39 @@ from storage.tests.power_cuts import compacted
 from storage.tests.power_cuts.history import Batch, Known
 
 
-def check_log(log: Log, known: Known, *, lost_power: bool) -> list[Batch]:
-    """Everything that must hold; returns what the log is a beginning of, with what its start has passed."""
+def nothing(_: Batch) -> bool:
+    return False
+
+
+def check_log(
+    log: Log, known: Known, *, lost_power: bool, may_follow: Callable[[Batch], bool] = nothing
+) -> list[Batch]:
+    """Everything that must hold; returns the beginning of a timeline that the log is, with what its start has passed.
+
+    A restart may append by itself. Batches that nobody sent `may_follow` the beginning, and are returned as well.
+    """
     start, end = log.log_start_offset, log.log_end_offset
     assert known.lowest_start <= start <= known.highest_start, (
         f"the log starts at {start}, not in {known.lowest_start}..{known.highest_start}"
     )
+    found = contents(log)
+    sent = len(sent_of(found, known))
+    if sent < len(found) and all(may_follow(batch) for batch in found[sent:]):
+        end = found[sent].base
+    else:
+        sent = len(found)
     least = known.least_end(lost_power=lost_power)
     assert end >= least, f"the log ends at {end}, and everything below {least} was promised"
-    found = contents(log)
-    timeline = timeline_of(found, start, end, known)
+    timeline = timeline_of(found[:sent], start, end, known) + found[sent:]
     check_derived(log, timeline, found, known.cleaned_end)
     compacted.check_cleaned(log, found)
     return timeline
+
+
+def sent_of(found: list[Batch], known: Known) -> list[Batch]:
+    """Those before the first that nobody sent."""
+    sent = {batch for timeline in (*known.timelines, *known.may_return) for batch in timeline}
+    return list(takewhile(sent.__contains__, found))
 
 
 def contents(log: Log) -> list[Batch]:
