@@ -64,6 +64,12 @@ class Timers:
         """When to look again at the latest; nothing is due before it."""
         return self._heap[0][0] if self._heap else None
 
+    def expire(self, turn: Turn) -> None:
+        """Calls what is due, up to the first append: the rest may depend on what comes of that."""
+        while not turn.has_append and (timer := self.pop_due(turn.now_ms)) is not None:
+            assert timer.on_expiry is not None
+            timer.on_expiry(turn)
+
     def pop_due(self, now_ms: int) -> Timer | None:
         """The next timer whose deadline is at or before `now_ms`, disarmed; None when nothing more is due."""
         while self._heap and self._heap[0][0] <= now_ms:

@@ -105,9 +105,7 @@ class TransactionShard:
     def expire(self, *, now_ms: int) -> list[Effect]:
         """Does what is due, up to the first append; call again while `next_deadline_ms()` is not after `now_ms`."""
         turn = Turn(now_ms)
-        while not turn.has_append and (timer := self._timers.pop_due(now_ms)) is not None:
-            assert timer.on_expiry is not None
-            timer.on_expiry(turn)
+        self._timers.expire(turn)
         return turn.effects
 
     def unload(self, *, now_ms: int) -> list[Effect]:
