@@ -131,6 +131,10 @@ class CoordinatorRuntime(Generic[S]):
             raise KafkaError(ErrorCode.NOT_COORDINATOR, f"{self.topic.name}-{index} cannot be read")
         return index, self._shards[index]
 
+    def shard_at(self, index: int) -> S | None:
+        """The shard of a partition that had one; None when it has no coordinator any more."""
+        return None if index in self._lost or index >= len(self._shards) else self._shards[index]
+
     def in_service(self) -> list[tuple[int, S]]:
         """The partitions that have a coordinator, and their shards."""
         return [(index, shard) for index, shard in enumerate(self._shards) if index not in self._lost]

@@ -173,10 +173,7 @@ class TransactionService:
         self.runtime.perform(
             index, shard.end(request, slot, transaction_version=transaction_version, now_ms=self._clock.now_ms())
         )
-        response = await self.runtime.durable(index, slot)
-        # What waited for the flush is not left to the timer.
-        self.runtime.perform(index, shard.go_on(request.transactional_id, now_ms=self._clock.now_ms()))
-        return response
+        return await self.runtime.durable(index, slot)
 
     def describe(self, transactional_id: str) -> DescribedTransaction:
         _, shard = self.runtime.find(transactional_id)
@@ -204,15 +201,24 @@ class TransactionService:
             self._waiting.ended(effect.transactional_id, now_ms=self._clock.now_ms())
             return []
         assert isinstance(effect, WriteMarkers)
-        if self.runtime.topic.when_flushed(index) is not None:
-            return []  # asked again by `end`, or else by the shard's timer
+        shard = self.runtime.shard_at(index)
+        if shard is None:
+            return []  # an append of the same turn has failed, and its log folder with it
+        decided = self.runtime.topic.when_flushed(index)
+        if decided is not None:
+            if not decided.is_set:
+                decided.when_set(lambda: self._decided(index, effect.transactional_id, decided.value))
+            return []
         written = [partition for partition in effect.partitions if self._write_marker(index, effect, partition)]
-        return self._shard_of(effect).markers_written(
+        return shard.markers_written(
             effect.transactional_id, effect.producer_id, effect.producer_epoch, written, now_ms=self._clock.now_ms()
         )
 
-    def _shard_of(self, marker: WriteMarkers) -> TransactionShard:
-        return self.runtime.find(marker.transactional_id)[1]
+    def _decided(self, index: int, transactional_id: str, error: KafkaError | None) -> None:
+        """What was decided is on the medium, and its markers may be written; where it cannot be, nobody coordinates."""
+        shard = self.runtime.shard_at(index)
+        if shard is not None and error is None:
+            self.runtime.perform(index, shard.go_on(transactional_id, now_ms=self._clock.now_ms()))
 
     def _write_marker(self, index: int, marker: WriteMarkers, partition: TopicPartition) -> bool:
         """Whether it is there, and as durable as the partition's topic asks, or need not be."""
@@ -247,13 +253,13 @@ class TransactionService:
         if error is not None:
             log.warning("a marker could not be flushed in %s-%d, and is written again: %s", *partition, error)
             return
-        self.runtime.perform(
-            index,
-            self._shard_of(marker).markers_written(
+        shard = self.runtime.shard_at(index)
+        if shard is not None:
+            effects = shard.markers_written(
                 marker.transactional_id,
                 marker.producer_id,
                 marker.producer_epoch,
                 [partition],
                 now_ms=self._clock.now_ms(),
-            ),
-        )
+            )
+            self.runtime.perform(index, effects)

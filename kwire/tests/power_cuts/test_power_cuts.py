@@ -62,7 +62,7 @@ MUTANTS = [
         "markers are written before the decision is flushed",
         "broker: transactions, each flushed",
         "kwire.transactions.service:TransactionService._do_other",
-        "self.runtime.topic.when_flushed(index) is not None",
+        "decided is not None",
         "False",
     ),
     Mutant(

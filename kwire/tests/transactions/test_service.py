@@ -13,6 +13,8 @@ from kwire_storage.memory_disk import MemoryDisk
 from kwire.broker import Broker
 from kwire.config import load_config
 from kwire.partition import Partition
+from kwire.tests.asking import clients
+from kwire.tests.asking.asked_broker import AskedBroker
 from kwire.tests.metadata.harness import FakeClock
 from kwire.tests.slots import at_once, value_of
 from kwire.transactions.completion import LONGEST_RETRY_MS
@@ -119,3 +121,35 @@ def test_nobody_joins_whose_connection_broke_while_it_waited() -> None:
     flush(scene.partition)
     assert not waiting.is_set
     assert scene.state == "CompleteCommit"
+
+
+def flushing() -> tuple[AskedBroker, tuple[int, int]]:
+    """Every append is flushed before it is answered; producer `id` has its transaction open in `t`."""
+    clock = FakeClock()
+    asked = AskedBroker(
+        Broker.open(load_config(settings=["log.flush.interval.messages=1"]), MemoryDisk(), clock), clock
+    )
+    asked.call(CreateTopicsRequest([CreatableTopic("t", 1, 1)], 1000), 7)
+    error, producer = clients.init(asked, "id")
+    assert error is ErrorCode.NONE
+    batch = clients.Batch(("t", 0), producer, 0, ((b"k", b"v"),))
+    assert clients.produce(asked, [batch], "id") == {("t", 0): (ErrorCode.NONE, 0)}
+    return asked, producer
+
+
+def test_a_fence_goes_on_as_soon_as_it_is_on_the_medium() -> None:
+    asked, _ = flushing()
+    assert clients.init(asked, "id")[0] is ErrorCode.CONCURRENT_TRANSACTIONS
+    assert clients.describe(asked, "id").transaction_state == "CompleteAbort"
+
+
+def test_a_time_out_goes_on_as_soon_as_it_is_on_the_medium() -> None:
+    asked, _ = flushing()
+    asked.advance(clients.TIMEOUT_MS)
+    assert clients.describe(asked, "id").transaction_state == "CompleteAbort"
+
+
+def test_markers_are_in_when_the_end_of_a_transaction_is_answered() -> None:
+    asked, producer = flushing()
+    assert clients.end(asked, "id", producer, committed=True, version=2)[0] is ErrorCode.NONE
+    assert clients.describe(asked, "id").transaction_state == "CompleteCommit"
