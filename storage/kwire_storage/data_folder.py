@@ -105,6 +105,8 @@ class DataFolder:
             clean = names.CLEAN_SHUTDOWN in listed
             if clean:
                 disk.remove(names.CLEAN_SHUTDOWN)
+            for name in filter(lambda name: name.endswith(names.TEMPORARY), listed):
+                disk.remove(name)
             # Also where there is none: whoever removed it may have died before its removal was on the medium.
             disk.sync_dir("")
             reserve = Reserve(disk, reserve_bytes)

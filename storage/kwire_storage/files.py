@@ -22,6 +22,7 @@ from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple, Protocol
 
+from kwire_storage import names
 from kwire_storage.errors import FolderLockedError
 from kwire_storage.open_files import OpenFiles
 
@@ -227,7 +228,7 @@ class RealDisk:
 
     def write_bytes(self, path: str, data: bytes) -> None:
         # On a full disk a file that is written in its place would lose what it had.
-        target = path + ".tmp" if self.exists(path) else path
+        target = names.temporary(path) if self.exists(path) else path
         try:
             Path(self._prefix + target).write_bytes(data)
             if target != path:
@@ -237,7 +238,7 @@ class RealDisk:
             raise
 
     def write_atomic(self, path: str, data: bytes) -> None:
-        temporary = path + ".tmp"
+        temporary = names.temporary(path)
         try:
             with Path(self._prefix + temporary).open("wb") as file:
                 file.write(data)

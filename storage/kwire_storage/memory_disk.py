@@ -16,6 +16,7 @@ from collections.abc import Callable
 from contextlib import suppress
 from typing import TYPE_CHECKING
 
+from kwire_storage import names
 from kwire_storage.errors import FolderLockedError
 from kwire_storage.open_files import OpenFiles
 
@@ -171,9 +172,9 @@ class MemoryDisk:
 
     def open_append(self, path: str) -> MemoryFile:
         folder, name = split_path(path)
-        names = self._folder(folder)
-        if name not in names.entries:
-            self._link(names, name, Inode(), path)
+        listing = self._folder(folder)
+        if name not in listing.entries:
+            self._link(listing, name, Inode(), path)
         return self._open(self._inode(path), path)
 
     def open_read(self, path: str) -> MemoryFile:
@@ -201,19 +202,19 @@ class MemoryDisk:
 
     def remove(self, path: str) -> None:
         folder, name = split_path(path)
-        names = self._folder(folder)
-        if name in names.entries:
-            self._unlink(names, name, path)
+        listing = self._folder(folder)
+        if name in listing.entries:
+            self._unlink(listing, name, path)
 
     def remove_tree(self, path: str) -> None:
         folder, name = split_path(path)
-        names = self._folder(folder)
-        node = names.entries.get(name)
+        listing = self._folder(folder)
+        node = listing.entries.get(name)
         if isinstance(node, Folder):
             for child in list(node.entries):
                 self.remove_tree(f"{path}/{child}")
         if node is not None:
-            self._unlink(names, name, path)
+            self._unlink(listing, name, path)
 
     def exists(self, path: str) -> bool:
         folder, name = split_path(path)
@@ -235,12 +236,12 @@ class MemoryDisk:
         if not self.exists(path):
             self._fill(path, data)
             return
-        temporary = path + ".tmp"
+        temporary = names.temporary(path)
         self._fill(temporary, data)
         self.rename(temporary, path)
 
     def write_atomic(self, path: str, data: bytes) -> None:
-        temporary = path + ".tmp"
+        temporary = names.temporary(path)
         self._fill(temporary, data)
         self.open_read(temporary).sync()
         self.rename(temporary, path)

@@ -10,6 +10,7 @@
         00000000000000000000.index    .timeindex .txnindex beside it
         00000000000000004711.snapshot producer state up to, and without, that offset
         *.deleted *.cleaned *.swap      on their way out, or in (swap.py)
+        *.<number>.tmp                  a new content of the file of that name, until it is whole (data/ has some, too)
       orders-0.<32 hex digits>-delete/  a deleted partition until its files are gone
       orders-0.<32 hex digits>-future/  a partition that is on its way here from another folder
       orders-0.<32 hex digits>-stray/   a partition whose topic the metadata has never known; kept
@@ -19,6 +20,8 @@ the two dot names, control characters and names too long for a file system.
 """
 
 from __future__ import annotations
+
+from itertools import count
 
 LOG = ".log"
 INDEX = ".index"
@@ -30,6 +33,7 @@ SEGMENT_SUFFIXES = (LOG, INDEX, TIME_INDEX, TXN_INDEX)
 DELETED = ".deleted"
 CLEANED = ".cleaned"
 SWAP = ".swap"
+TEMPORARY = ".tmp"
 
 LOCK = ".lock"
 CLEAN_SHUTDOWN = ".kafka_cleanshutdown"
@@ -45,6 +49,7 @@ CLEANER_CHECKPOINT = "cleaner-offset-checkpoint"
 PARTITION_METADATA = "partition.metadata"
 LEADER_EPOCH_CHECKPOINT = "leader-epoch-checkpoint"
 
+_temporary_numbers = count(1)
 _DELETE_FOLDER_SUFFIX = "-delete"
 _STRAY_FOLDER_SUFFIX = "-stray"
 _FUTURE_FOLDER_SUFFIX = "-future"
@@ -53,6 +58,15 @@ _OFFSET_DIGITS = 20
 _MAX_FILE_NAME_BYTES = 255
 # A deleted folder is called `name.<32 hex digits>-delete`; a long topic name is cut to make room, as Kafka does.
 _DELETE_TAIL_CHARS = 1 + 32 + len(_DELETE_FOLDER_SUFFIX)
+
+
+def temporary(path: str) -> str:
+    """The name under which a new content of the file is written, before it takes the file's place.
+
+    No two are the same in one process, and one process at a time has a data folder, so that no two writers share one.
+    What a crash leaves of them is removed when the folder is opened.
+    """
+    return f"{path}.{next(_temporary_numbers)}{TEMPORARY}"
 
 
 def offset_name(offset: int, suffix: str) -> str:

@@ -17,7 +17,7 @@ from kwire_storage.segment import Segment
 if TYPE_CHECKING:
     from kwire_storage.log import Log
 
-_LEFTOVERS = (names.DELETED, names.CLEANED, ".tmp")
+_LEFTOVERS = (names.DELETED, names.CLEANED, names.TEMPORARY)
 
 
 def load(

@@ -8,6 +8,8 @@ import resource
 import shutil
 import subprocess
 import sys
+import threading
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
@@ -199,3 +201,22 @@ def test_descriptors_are_closed_with_the_last_reference(tmp_path: Path) -> None:
     del file
     with pytest.raises(OSError, match="Bad file descriptor"):
         os.fstat(descriptor)
+
+
+def test_two_threads_that_replace_the_same_file_at_once_both_succeed_and_leave_one_whole_content(
+    tmp_path: Path,
+) -> None:
+    both_have_written = threading.Barrier(2)
+
+    class MeetingDisk(RealDisk):
+        def rename(self, old: str, new: str) -> None:
+            both_have_written.wait(timeout=20)
+            super().rename(old, new)
+
+    disk = MeetingDisk(tmp_path)
+    contents = [b"1" * 1000, b"2" * 1000]
+    with ThreadPoolExecutor(2) as pool:
+        for written in [pool.submit(disk.write_atomic, "a", content) for content in contents]:
+            written.result()
+    assert disk.listdir("") == ["a"]
+    assert disk.read_bytes("a") in contents

@@ -13,8 +13,9 @@ A copy is on the medium before anything is changed.
 
 from __future__ import annotations
 
+from kwire_storage import names
 from kwire_storage.files import Disk
-from kwire_storage.inspection.layout import REPAIR_MARK, TEMPORARY
+from kwire_storage.inspection.layout import REPAIR_MARK
 
 _CHUNK_BYTES = 1 << 20
 
@@ -58,7 +59,7 @@ class Copies:
         """Takes the ranges (start, end; ascending, apart) out of the file, with a copy of each."""
         for start, end in ranges:
             self._copy(path, self._place(path, f".{start}-{end}"), start, end)
-        temporary = path + TEMPORARY
+        temporary = names.temporary(path)
         self._disk.remove(temporary)
         source, target = self._disk.open_read(path), self._disk.open_append(temporary)
         try:

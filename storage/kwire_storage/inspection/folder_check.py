@@ -11,7 +11,7 @@ from kwire_storage.checkpoints import MetaProperties, TopicPartition, decode_off
 from kwire_storage.errors import CorruptLogError
 from kwire_storage.files import Disk
 from kwire_storage.inspection.findings import Finding, Kind
-from kwire_storage.inspection.layout import REPAIR_MARK, TEMPORARY, read_small
+from kwire_storage.inspection.layout import REPAIR_MARK, read_small
 from kwire_storage.inspection.partition_check import (
     PartitionContext,
     PartitionSummary,
@@ -119,7 +119,7 @@ def check_folder(
     partitions: dict[str, TopicPartition] = {}
     for name in sorted(disk.listdir("")):
         if not is_folder(disk, name):
-            if name.endswith(TEMPORARY):
+            if name.endswith(names.TEMPORARY):
                 yield Finding(Kind.LEFTOVER, name, "it was to replace another file")
             continue
         key = names.parse_partition_folder(name)

@@ -10,7 +10,6 @@ from kwire_storage import names
 from kwire_storage.errors import CorruptLogError
 from kwire_storage.files import Disk
 
-TEMPORARY = ".tmp"
 REPAIR_MARK = "kwire-repair-"
 """Copies that a repair keeps are in a folder within the partition's whose name begins like this, and beside the files
 of a data folder under names that end with it: neither kwire nor Apache Kafka takes such names for its own."""
@@ -67,7 +66,7 @@ def read_layout(disk: Disk, path: str) -> Layout:
     leftovers, orphans = [], []
     for name in listed:
         stale_swap = name.endswith(names.SWAP) and not (name in parsed and parsed[name][0] in swaps)
-        if stale_swap or name.endswith((names.DELETED, names.CLEANED, TEMPORARY)):
+        if stale_swap or name.endswith((names.DELETED, names.CLEANED, names.TEMPORARY)):
             leftovers.append(name)
         elif name in parsed and parsed[name][1] in _DERIVED and parsed[name][0] not in (*bases, *swaps):
             orphans.append(name)
