@@ -25,7 +25,7 @@ from kwire.waits import Slot
 
 
 class FlushDriver(Protocol):
-    """Who has flushes run: calls `begin`, runs what it returns, and calls `finish` or `fail`."""
+    """Who has flushes run: calls `begin`, runs what it returns, and calls `finish`, or `give_up` and `fail`."""
 
     def flush_soon(self, gate: FlushGate) -> None:
         """Asking again before the flush begins changes nothing; asking while one runs means another after it."""
@@ -113,6 +113,10 @@ class FlushGate:
                 slot.set(None)
             else:
                 self._waiting.append((last_offset, slot))
+
+    def give_up(self, flush: Flush) -> None:
+        """The flush did not run to its end; another one may begin."""
+        self.log.give_up_flush(flush)
 
     def fail(self, error: KafkaError) -> None:
         """It could not be flushed. What was held stays held: nobody knows what a power cut would leave of it."""

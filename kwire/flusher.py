@@ -1,8 +1,9 @@
 """Runs the flushes that the partitions' gates ask for: fsync in worker threads, everything else in the loop.
 
-One flush of a log runs at a time; what is appended meanwhile waits for the next, so that the number of fsyncs follows
-the speed of the disk and not the number of requests. Flushes of several logs run side by side: a file system commits
-what waits together.
+The flusher is the only one that flushes a partition's log while the broker runs. One flush of a log runs at a time,
+whoever asked for it; what is appended meanwhile waits for the next, so that the number of fsyncs follows the speed of
+the disk and not the number of requests. Flushes of several logs run side by side: a file system commits what waits
+together.
 
 A failed fsync is final. Linux reports it once and drops the pages, so that the next fsync says nothing: the folder goes
 out of service, and only a start, whose recovery looks at what the medium has, brings it back.
@@ -37,7 +38,8 @@ class Flusher:
     def __init__(self) -> None:
         # Each once, in the order in which they were asked for.
         self._asked: dict[FlushGate, None] = {}
-        self._running: set[FlushGate] = set()
+        self._running: dict[FlushGate, trio.Event] = {}
+        """The event is set when the flush has ended."""
         self._delayed: list[tuple[int, FlushGate]] = []
         self._later: list[tuple[float, int, FlushGate]] = []
         self._due_s: dict[FlushGate, float] = {}
@@ -67,8 +69,8 @@ class Flusher:
                 self._wake = trio.Event()
                 self._take_due()
                 for gate in [gate for gate in self._asked if gate not in self._running]:
-                    self._running.add(gate)
-                    nursery.start_soon(self._flush, gate)
+                    self._running[gate] = trio.Event()
+                    nursery.start_soon(self._flush_as_asked, gate)
                 with trio.CancelScope(deadline=self._later[0][0] if self._later else math.inf):
                     await self._wake.wait()
 
@@ -86,13 +88,32 @@ class Flusher:
                 del self._due_s[gate]
                 self._asked[gate] = None
 
-    async def _flush(self, gate: FlushGate) -> None:
+    async def flush(self, gate: FlushGate) -> None:
+        """Flushes everything appended so far, after the flush that is running, if one is.
+
+        Returns when it is done, has failed (which is handled as for any other flush) or the gate is closed: the log's
+        `recovery_point` tells how far it came.
+        """
+        while (running := self._running.get(gate)) is not None:
+            await running.wait()
+        self._running[gate] = trio.Event()
+        try:
+            await self._flush_once(gate)
+        finally:
+            self._ended(gate)
+
+    async def _flush_as_asked(self, gate: FlushGate) -> None:
         try:
             while gate in self._asked:
                 del self._asked[gate]
                 await self._flush_once(gate)
         finally:
-            self._running.discard(gate)
+            self._ended(gate)
+
+    def _ended(self, gate: FlushGate) -> None:
+        self._running.pop(gate).set()
+        if gate in self._asked:
+            self._wake.set()
 
     async def _flush_once(self, gate: FlushGate) -> None:
         # Begun when its turn comes: what is collected for a flush holds open files, and a thousand logs may wait.
@@ -102,8 +123,12 @@ class Flusher:
                 return
             try:
                 flush = gate.begin()
-                if flush.has_work:
-                    await trio.to_thread.run_sync(flush.run, limiter=self._threads)
+                try:
+                    if flush.has_work:
+                        await trio.to_thread.run_sync(flush.run, limiter=self._threads)
+                except BaseException:
+                    gate.give_up(flush)
+                    raise
             except (OSError, CorruptLogError) as error:
                 self._failed(gate, error)
             else:

@@ -185,12 +185,8 @@ class LogCleaner:
 
     async def _begin(self, partition: Partition) -> Compaction | None:
         """Puts what is to be cleaned on the medium, and the recovery point in its file above it. Raises OSError."""
-        gate = partition.flush_gate
-        if gate.log.recovery_point < gate.log.active.base_offset:  # seldom: a segment that is full is flushed
-            flush = gate.begin()
-            await trio.to_thread.run_sync(flush.run)
-            if gate.closed is None:
-                gate.finish(flush)
+        if partition.log.recovery_point < partition.log.active.base_offset:  # seldom: a segment that is full is flushed
+            await self.broker.flusher.flush(partition.flush_gate)
         folder = self.broker.folders.find(*_name(partition))
         dirt = self._due(partition, is_flushed=True)
         if dirt is None or folder is None:

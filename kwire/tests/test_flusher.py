@@ -262,3 +262,40 @@ async def _until(condition: Callable[[], bool]) -> None:
     """A flush is in a worker thread; its end is a matter of real time, which the mock clock does not know."""
     while not condition():
         await trio.to_thread.run_sync(threading.Event().wait, 0.001)
+
+
+def test_a_flush_that_somebody_waits_for_begins_when_the_one_under_way_has_ended() -> None:
+    async def scenario(scene: Scene) -> None:
+        partition = scene.partition()
+        append(partition)
+        await trio.to_thread.run_sync(scene.disk.wait_for_sync)
+        last = append(partition)
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(scene.flusher.flush, partition.flush_gate)
+            await wait_all_tasks_blocked()
+            assert len(scene.disk.syncs) == 1
+            scene.disk.holds = False
+            scene.disk.let_sync_end()
+        assert partition.log.recovery_point == 2
+        assert await told(last) is None
+
+    run(scenario)
+
+
+def test_what_is_asked_for_while_somebody_waits_for_a_flush_is_flushed_after_it() -> None:
+    async def scenario(scene: Scene) -> None:
+        partition = scene.partition()
+        append(partition)
+        scene.disk.holds = False
+        await scene.flusher.flush(partition.flush_gate)
+        scene.disk.holds = True
+        async with trio.open_nursery() as nursery:
+            append(partition)
+            nursery.start_soon(scene.flusher.flush, partition.flush_gate)
+            await trio.to_thread.run_sync(scene.disk.wait_for_sync)
+            later = append(partition)
+            scene.disk.holds = False
+            scene.disk.let_sync_end()
+        assert await told(later) is None
+
+    run(scenario)

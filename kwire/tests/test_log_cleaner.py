@@ -5,6 +5,7 @@ from __future__ import annotations
 import errno
 import logging
 import os
+import threading
 import time
 from collections.abc import Awaitable, Callable
 
@@ -97,6 +98,37 @@ def test_a_log_is_cleaned_once_its_dirty_part_is_large_enough() -> None:
         assert await scene.cleaner.clean_all() == 1
         assert scene.offsets() == [1, 4]
         assert scene.cleaned == 5
+
+    with_broker(scenario)
+
+
+def test_a_cleaning_waits_for_the_flush_that_is_under_way_and_does_not_flush_beside_it() -> None:
+    async def scenario(scene: Scene) -> None:
+        scene.put("a")
+        scene.put("a")
+        flush_begun, may_end = threading.Event(), threading.Event()
+
+        def hold(operation: str, path: str) -> None:
+            if path.startswith("table-0/leader-epoch-checkpoint") and operation == "rename":
+                scene.disk.before_operation = None
+                flush_begun.set()
+                assert may_end.wait(20)
+
+        scene.disk.before_operation = hold
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(scene.broker.flusher.run)
+            await trio.to_thread.run_sync(flush_begun.wait, 20)
+            cleaned: list[int] = []
+
+            async def clean() -> None:
+                cleaned.append(await scene.cleaner.clean_all())
+                nursery.cancel_scope.cancel()
+
+            nursery.start_soon(clean)
+            await trio.testing.wait_all_tasks_blocked()
+            may_end.set()
+        assert cleaned == [1]
+        assert scene.partition.log.failed is None
 
     with_broker(scenario)
 

@@ -35,8 +35,11 @@ class Closing:
             self.error = error
 
     def finish(self) -> bool:
-        if self.error is None and self.flush is not None:
-            self.log.finish_flush(self.flush)
+        if self.flush is not None:
+            if self.error is None:
+                self.log.finish_flush(self.flush)
+            else:
+                self.log.give_up_flush(self.flush)
         return self.error is None
 
 

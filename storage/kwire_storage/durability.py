@@ -56,9 +56,9 @@ class Flush:
         # Records before names: a segment whose name is there before its forerunner's records looks like a loss.
         for file in (*self.records, *self.files):
             if isinstance(file, str):
-                self._sync_path(file)
+                sync_path(self.disk, file)
             else:
-                self._sync(file)
+                sync(file)
         for path in self.folders:
             try:
                 self.disk.sync_dir(path)
@@ -69,21 +69,6 @@ class Flush:
     def _write(self) -> None:
         for path, content in self.contents.items():
             self.disk.write_atomic(path, content)
-
-    def _sync_path(self, path: str) -> None:
-        # A segment may have been deleted since.
-        with suppress(FileNotFoundError):
-            file = self.disk.open_read(path)
-            try:
-                self._sync(file)
-            finally:
-                file.close()
-
-    def _sync(self, file: File) -> None:
-        try:
-            file.sync()
-        except OSError as error:
-            raise SyncFailedError.of(error, file.path) from error
 
 
 def begin_flush(log: Log) -> Flush:
@@ -149,6 +134,39 @@ def settle_names(log: Log) -> None:
         log.fail(failed)
         raise failed from error
     log.name_changes_synced = log.name_changes
+
+
+def settle_files(log: Log) -> None:
+    """Puts the files that were written since the last flush on the medium, with their names. Raises StorageError.
+
+    It only syncs, so it may run while a flush is under way.
+    """
+    for path in sorted(log.unsynced_files):
+        try:
+            sync_path(log.disk, path)
+        except SyncFailedError as error:
+            log.fail(error)
+            raise
+    log.unsynced_files.clear()
+    settle_names(log)
+
+
+def sync_path(disk: Disk, path: str) -> None:
+    """Raises SyncFailedError. A file that is gone has nothing to sync: its segment was deleted."""
+    with suppress(FileNotFoundError):
+        file = disk.open_read(path)
+        try:
+            sync(file)
+        finally:
+            file.close()
+
+
+def sync(file: File) -> None:
+    """Raises SyncFailedError."""
+    try:
+        file.sync()
+    except OSError as error:
+        raise SyncFailedError.of(error, file.path) from error
 
 
 def epochs_path(log: Log) -> str:

@@ -60,6 +60,10 @@ class CorruptRangeError(CorruptLogError):
         self.end_offset = end_offset
 
 
+class OwnershipError(AssertionError):
+    """Two had a hand in what has one owner at a time: a mistake in kwire, never the disk's or a client's."""
+
+
 class OffsetOutOfRange(Exception):
     """The offset is below the log start or beyond the log end."""
 

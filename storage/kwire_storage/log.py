@@ -28,7 +28,14 @@ from kwire_storage.config import LogConfig
 from kwire_storage.damage import CorruptRange
 from kwire_storage.durability import Flush
 from kwire_storage.epochs import EpochCache
-from kwire_storage.errors import CorruptLogError, CorruptRangeError, OffsetOutOfRange, StorageError, SyncFailedError
+from kwire_storage.errors import (
+    CorruptLogError,
+    CorruptRangeError,
+    OffsetOutOfRange,
+    OwnershipError,
+    StorageError,
+    SyncFailedError,
+)
 from kwire_storage.files import Disk
 from kwire_storage.markers import apply_batch, decode_marker
 from kwire_storage.producers import ProducerStates
@@ -89,6 +96,8 @@ class Log:
         """Set while a full disk has no room for the folder of a new partition: the first append calls it."""
         self.unsynced_files: set[str] = set()
         self.truncations = 0
+        self._flush: Flush | None = None
+        """The one that is under way."""
         self.cleaned_offset = 0
         """Up to here the log was compacted: of each key only one record is left below it."""
         self.roll_jitter_ms = 0
@@ -356,12 +365,28 @@ class Log:
     # -- making durable
 
     def begin_flush(self) -> Flush:
-        """Writes what is kept in memory of sealed segments and epochs, and collects what must be synced."""
-        return durability.begin_flush(self)
+        """Writes what is kept in memory of sealed segments and epochs, and collects what must be synced.
+
+        One flush at a time: until `finish_flush` or `give_up_flush` another one is an OwnershipError.
+        """
+        self._check_no_flush()
+        self._flush = durability.begin_flush(self)
+        return self._flush
 
     def finish_flush(self, flush: Flush) -> None:
         """The medium has it."""
+        self.give_up_flush(flush)
         durability.finish_flush(self, flush)
+
+    def give_up_flush(self, flush: Flush) -> None:
+        """The flush failed, or never ran."""
+        if flush is not self._flush:
+            raise OwnershipError(f"{self.path}: this flush is not the one that is under way")
+        self._flush = None
+
+    def _check_no_flush(self) -> None:
+        if self._flush is not None:
+            raise OwnershipError(f"{self.path}: a flush is under way, and a log has one at a time")
 
     def flush(self) -> None:
         """Everything appended so far is on the medium afterwards. Raises StorageError; then the log takes no more."""
@@ -370,8 +395,10 @@ class Log:
     def _run(self, flush: Flush) -> None:
         try:
             flush.run()
-        except SyncFailedError as error:
-            self.fail(error)
+        except BaseException as error:
+            self.give_up_flush(flush)
+            if isinstance(error, SyncFailedError):
+                self.fail(error)
             raise
         self.finish_flush(flush)
 
@@ -383,7 +410,9 @@ class Log:
 
     def begin_close(self) -> Flush:
         """As `begin_flush`, with all that lets the next opening do without recovery; nothing may be appended after."""
-        return durability.begin_close(self)
+        self._check_no_flush()
+        self._flush = durability.begin_close(self)
+        return self._flush
 
     def close(self, *, clean: bool = True) -> None:
         """Clean: everything is durable and the next opening needs no recovery. Not clean: files are just let go."""

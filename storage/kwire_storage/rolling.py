@@ -146,7 +146,7 @@ def roll(log: Log, now_ms: int) -> None:
         durability.note_written(log, sealed.seal())
         if end == log.recovery_point and log.unsynced_files:
             # Recovery trusts the indexes of a segment that ends at the recovery point: no later flush would pass it.
-            log.flush()
+            durability.settle_files(log)
         segment.activate()
     except OSError as error:
         # Later appends go on in the old segment, so a new one must not be found at the next opening.

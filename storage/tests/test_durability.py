@@ -5,7 +5,8 @@ from __future__ import annotations
 import errno
 
 import pytest
-from kwire_storage.errors import StorageError, SyncFailedError
+from kwire_storage.data_folder import DataFolder
+from kwire_storage.errors import OwnershipError, StorageError, SyncFailedError
 from kwire_storage.faulty_disk import FaultyDisk
 from kwire_storage.log import LogConfig
 from kwire_storage.memory_disk import MemoryDisk
@@ -173,3 +174,53 @@ def test_a_flush_that_a_roll_overtook_does_not_move_the_recovery_point_to_the_en
     assert log.recovery_point == 0
     log.flush()
     assert log.recovery_point == 6
+
+
+def test_a_second_flush_beside_the_one_under_way_is_refused() -> None:
+    log = open_log(MemoryDisk(), CONFIG)
+    append(log, 2)
+    flush = log.begin_flush()
+    for begin in (log.begin_flush, log.flush, log.begin_close):
+        with pytest.raises(OwnershipError, match="orders-0: a flush is under way"):
+            begin()
+    log.finish_flush(flush)
+    with pytest.raises(OwnershipError, match="not the one that is under way"):
+        log.finish_flush(flush)
+    given_up = log.begin_flush()
+    log.give_up_flush(given_up)
+    log.flush()
+    assert log.recovery_point == 2
+
+
+def test_a_roll_of_what_is_flushed_already_only_syncs_so_that_it_may_come_while_a_flush_is_under_way() -> None:
+    disk = FaultyDisk()
+    log = open_log(disk, CONFIG)
+    append(log, 2, leader_epoch=3)
+    log.flush()
+    append(log, 2, leader_epoch=4)
+    log.flush()
+    flush = log.begin_flush()
+    log.roll(0)
+    flush.run()
+    log.finish_flush(flush)
+    assert log.recovery_point == 4
+    after = open_log(disk.crash(), CONFIG, clean=False, recovery_point=4)
+    assert after.log_end_offset == 4
+    assert after.leader_epochs.entries == [(3, 0), (4, 2)]
+
+
+def test_temporary_files_that_a_kill_left_are_gone_after_the_next_opening() -> None:
+    disk = MemoryDisk()
+    folder = open_folder(disk)
+    folder.create_log("orders", 0, bytes(16), CONFIG, now_ms=0)
+    folder.abandon()
+    for path in ("recovery-point-offset-checkpoint.7.tmp", "orders-0/leader-epoch-checkpoint.8.tmp"):
+        disk.write_bytes(path, b"half of")
+    again = open_folder(disk)
+    again.open_log("orders", 0, CONFIG, now_ms=0)
+    assert not [name for folder in ("", "orders-0") for name in disk.listdir(folder) if name.endswith(".tmp")]
+    again.abandon()
+
+
+def open_folder(disk: MemoryDisk) -> DataFolder:
+    return DataFolder.open(disk, cluster_id="c", node_id=1, directory_id=bytes(16))

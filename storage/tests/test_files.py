@@ -203,7 +203,7 @@ def test_descriptors_are_closed_with_the_last_reference(tmp_path: Path) -> None:
         os.fstat(descriptor)
 
 
-def test_two_threads_that_replace_the_same_file_at_once_both_succeed_and_leave_one_whole_content(
+def test_two_threads_that_replace_the_same_file_at_once_leave_one_whole_content(
     tmp_path: Path,
 ) -> None:
     both_have_written = threading.Barrier(2)
