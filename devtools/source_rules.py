@@ -5,8 +5,8 @@ packages may touch the clock, randomness, disk, network, threads or the process'
 of `ALLOWED`, each with its reason. An import of the module that offers such a thing counts, and so does the built-in
 `open`; what is imported for annotations only does not. Who may import trio is import-linter's business.
 
-The others: no catch-all `except` outside the connection boundary, files of a size that one head can hold, and no text
-that ties the tree to one machine or one package registry.
+The others: no catch-all `except` outside the connection boundary, and no text that ties the tree to one machine or one
+package registry.
 """
 
 from __future__ import annotations
@@ -23,7 +23,6 @@ from devtools.places import REPOSITORY
 
 SHIPPED = ("kwire", "protocol/kwire_protocol", "storage/kwire_storage")
 GENERATED = ("protocol/kwire_protocol/messages/", "protocol/kwire_protocol/internal/")
-MOST_LINES, MOST_HANDLER_LINES = 400, 150
 
 # What a module gives access to. A dotted name is one thing in a module whose other things are harmless.
 ACCESS = {
@@ -249,18 +248,6 @@ def catch_all_violations() -> list[Violation]:
         if path not in CATCH_ALL_ALLOWED
         for line in catch_alls(_parse(path))
     ]
-
-
-def size_violations() -> list[Violation]:
-    found = []
-    for path in tracked_files():
-        if not path.endswith(".py") or path.startswith(GENERATED):
-            continue
-        most = MOST_HANDLER_LINES if path.startswith("kwire/handlers/") else MOST_LINES
-        lines = len((REPOSITORY / path).read_text(encoding="utf-8").splitlines())
-        if lines > most:
-            found.append(Violation(path, lines, f"{lines} lines; at most {most}"))
-    return found
 
 
 def tie_violations() -> list[Violation]:

@@ -27,11 +27,6 @@ def test_only_the_connection_boundary_catches_everything() -> None:
     assert not found, listed(found)
 
 
-def test_files_are_of_a_size_that_one_head_can_hold() -> None:
-    found = source_rules.size_violations()
-    assert not found, listed(found)
-
-
 def test_no_file_names_a_machine_or_a_registry() -> None:
     found = source_rules.tie_violations()
     assert not found, listed(found)
