@@ -51,10 +51,6 @@ class FailingDisk(RealDisk):
     def open_read(self, path: str) -> FailingFile:
         return FailingFile(super().open_read(path), self)
 
-    def write_atomic(self, path: str, data: bytes) -> None:
-        self.operation("sync", path)
-        super().write_atomic(path, data)
-
     def sync_dir(self, path: str) -> None:
         self.operation("sync_dir", path)
         super().sync_dir(path)

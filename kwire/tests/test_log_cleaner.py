@@ -253,7 +253,7 @@ def test_a_topic_that_is_deleted_meanwhile_stays_deleted() -> None:
         scene.put("a")
 
         def delete(operation: str, path: str) -> None:
-            if path.endswith(".cleaned"):
+            if operation == "append" and path.endswith(".cleaned"):
                 scene.disk.before_operation = None
                 request = DeleteTopicsRequest(topic_names=[TOPIC])
                 trio.from_thread.run_sync(lambda: scene.broker.metadata.delete_topics(request, version=5))
@@ -263,6 +263,48 @@ def test_a_topic_that_is_deleted_meanwhile_stays_deleted() -> None:
         assert TOPIC not in scene.broker.partitions.by_name
         await housekeeping.remove_deleted(scene.broker)
         assert not [name for name in scene.disk.listdir("") if name.startswith("table")]
+
+    with_broker(scenario)
+
+
+@pytest.mark.parametrize(
+    ("moment", "is_of"),
+    [("append", ".cleaned"), ("sync", ".cleaned"), ("sync_dir", "table-0"), ("second sync_dir", "table-0")],
+    ids=["the first file is begun", "it is whole", "all are whole", "the files are about to be exchanged"],
+)
+def test_a_topic_that_is_made_again_under_the_same_name_meanwhile_keeps_what_it_has(moment: str, is_of: str) -> None:
+    async def scenario(scene: Scene) -> None:
+        for _ in range(4):
+            scene.put("a")
+
+        def make_again() -> None:
+            metadata = scene.broker.metadata
+            metadata.delete_topics(DeleteTopicsRequest(topic_names=[TOPIC]), version=5)
+            compacted = CreatableTopic(TOPIC, 1, 1, configs=[CreatableTopicConfig("cleanup.policy", "compact")])
+            metadata.create_topics(CreateTopicsRequest([compacted], 1000))
+            for _ in range(3):
+                scene.put("b")
+
+        seen: list[str] = []
+
+        def hook(operation: str, path: str) -> None:
+            if path.endswith(".cleaned") or seen:
+                seen.append(operation)
+            is_second = moment.startswith("second") and seen.count("sync_dir") == 2
+            if seen and path.endswith(is_of) and (operation == moment or is_second):
+                scene.disk.before_operation = None
+                trio.from_thread.run_sync(make_again)
+                seen.append("made again")
+
+        scene.disk.before_operation = hook
+        await scene.cleaner.clean_all()
+        assert "made again" in seen
+        again = Broker.open(load_config(), scene.disk.kill(), StandingClock())
+        log = again.partitions.find(TOPIC, 0).log
+        kept = [record for _, piece in log.batches() for record in iter_records(piece.read())]
+        assert [(record.key, record.offset) for record in kept][-1] == (b"b", 2)
+        assert {record.key for record in kept} == {b"b"}
+        again.folders.abandon()
 
     with_broker(scenario)
 

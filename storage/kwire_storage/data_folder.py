@@ -217,7 +217,7 @@ class DataFolder:
         folder = names.partition_folder(topic, partition)
         log = self.logs.pop((topic, partition), None)
         if log is not None:
-            log.close(clean=False)
+            log.give_up_folder()
         self._names_given_up = True
         self._forget((topic, partition))
         if log is not None and log.make_folder is not None:

@@ -39,6 +39,10 @@ def is_full(error: OSError) -> bool:
     return error.errno in _FULL
 
 
+class LeaseEndedError(StorageError, FileNotFoundError):
+    """The log has given up its folder: its topic was deleted, or the partition is in another data folder now."""
+
+
 class FolderLockedError(StorageError):
     """Another broker uses this data folder."""
 

@@ -174,7 +174,40 @@ class RealFile:
             self.close()
 
 
-class RealDisk:
+class WholeFiles:
+    """How every disk replaces the content of a file, made of the other operations of a `Disk`."""
+
+    def write_bytes(self: Disk, path: str, data: bytes) -> None:
+        """See `Disk`. A file that is written in its place would lose on a full disk what it had."""
+        replace_file(self, path, data, sync=False)
+
+    def write_atomic(self: Disk, path: str, data: bytes) -> None:
+        """See `Disk`."""
+        replace_file(self, path, data, sync=True)
+        self.sync_dir(path.rpartition("/")[0])
+
+
+def replace_file(disk: Disk, path: str, data: bytes, *, sync: bool) -> None:
+    target = names.temporary(path) if sync or disk.exists(path) else path
+    try:
+        file = disk.open_append(target)
+        try:
+            if file.size:
+                file.truncate(0)
+            file.append(data)
+            if sync:
+                file.sync()
+        finally:
+            file.close()
+        if target != path:
+            disk.rename(target, path)
+    except OSError:
+        with suppress(OSError):
+            disk.remove(target)
+        raise
+
+
+class RealDisk(WholeFiles):
     """A folder of the operating system's."""
 
     def __init__(self, root: str | os.PathLike[str], open_files: OpenFiles | None = None) -> None:
@@ -225,34 +258,6 @@ class RealDisk:
 
     def read_bytes(self, path: str) -> bytes:
         return Path(self._prefix + path).read_bytes()
-
-    def write_bytes(self, path: str, data: bytes) -> None:
-        # On a full disk a file that is written in its place would lose what it had.
-        target = names.temporary(path) if self.exists(path) else path
-        try:
-            Path(self._prefix + target).write_bytes(data)
-            if target != path:
-                self.rename(target, path)
-        except OSError:
-            self._discard(target)
-            raise
-
-    def write_atomic(self, path: str, data: bytes) -> None:
-        temporary = names.temporary(path)
-        try:
-            with Path(self._prefix + temporary).open("wb") as file:
-                file.write(data)
-                file.flush()
-                os.fsync(file.fileno())
-            self.rename(temporary, path)
-        except OSError:
-            self._discard(temporary)
-            raise
-        self.sync_dir(path.rpartition("/")[0])
-
-    def _discard(self, path: str) -> None:
-        with suppress(OSError):
-            self.remove(path)
 
     def allocate(self, path: str, size: int) -> None:
         fd = os.open(self._prefix + path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)

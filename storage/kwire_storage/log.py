@@ -37,6 +37,7 @@ from kwire_storage.errors import (
     SyncFailedError,
 )
 from kwire_storage.files import Disk
+from kwire_storage.lease import Lease
 from kwire_storage.markers import apply_batch, decode_marker
 from kwire_storage.producers import ProducerStates
 from kwire_storage.recovery import Recovery
@@ -70,7 +71,7 @@ class Log:
     def __init__(
         self, disk: Disk, path: str, config: LogConfig, log_start_offset: int, surroundings: Surroundings
     ) -> None:
-        self.disk = disk
+        self.disk = Lease(disk, surroundings.open_files)
         self.path = path
         self.reserve = surroundings.reserve or Reserve(disk)
         self.log_start_offset = log_start_offset
@@ -390,9 +391,10 @@ class Log:
 
     def flush(self) -> None:
         """Everything appended so far is on the medium afterwards. Raises StorageError; then the log takes no more."""
-        self._run(self.begin_flush())
+        self.run_flush(self.begin_flush())
 
-    def _run(self, flush: Flush) -> None:
+    def run_flush(self, flush: Flush) -> None:
+        """Runs and finishes what `begin_flush` or `begin_close` returned. Raises as `flush`."""
         try:
             flush.run()
         except BaseException as error:
@@ -417,9 +419,17 @@ class Log:
     def close(self, *, clean: bool = True) -> None:
         """Clean: everything is durable and the next opening needs no recovery. Not clean: files are just let go."""
         if clean and self.failed is None:
-            self._run(self.begin_close())
+            self.run_flush(self.begin_close())
         for segment in self.segments:
             segment.release()
+
+    def give_up_folder(self) -> None:
+        """Before somebody else takes, renames or removes the folder: slices that are being sent stay readable.
+
+        Whatever works for the log beside the event loop, a flush or a cleaning, finds no file from then on.
+        """
+        self.close(clean=False)
+        self.disk.end()
 
     def delete(self) -> None:
         """Removes the folder; slices that are being sent stay readable."""

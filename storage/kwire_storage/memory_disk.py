@@ -13,11 +13,10 @@ from __future__ import annotations
 import errno
 import os
 from collections.abc import Callable
-from contextlib import suppress
 from typing import TYPE_CHECKING
 
-from kwire_storage import names
 from kwire_storage.errors import FolderLockedError
+from kwire_storage.files import WholeFiles
 from kwire_storage.open_files import OpenFiles
 
 if TYPE_CHECKING:
@@ -113,7 +112,7 @@ def split_path(path: str) -> tuple[str, str]:
     return folder, name
 
 
-class MemoryDisk:
+class MemoryDisk(WholeFiles):
     """Folders and files that live as long as this object."""
 
     def __init__(self, open_files: OpenFiles | None = None) -> None:
@@ -231,32 +230,6 @@ class MemoryDisk:
 
     def read_bytes(self, path: str) -> bytes:
         return bytes(self._inode(path).data)
-
-    def write_bytes(self, path: str, data: bytes) -> None:
-        if not self.exists(path):
-            self._fill(path, data)
-            return
-        temporary = names.temporary(path)
-        self._fill(temporary, data)
-        self.rename(temporary, path)
-
-    def write_atomic(self, path: str, data: bytes) -> None:
-        temporary = names.temporary(path)
-        self._fill(temporary, data)
-        self.open_read(temporary).sync()
-        self.rename(temporary, path)
-        self.sync_dir(split_path(path)[0])
-
-    def _fill(self, path: str, data: bytes) -> None:
-        try:
-            file = self.open_append(path)
-            if file.size:
-                file.truncate(0)
-            file.append(data)
-        except OSError:
-            with suppress(OSError):
-                self.remove(path)
-            raise
 
     def allocate(self, path: str, size: int) -> None:
         file = self.open_append(path)

@@ -1,0 +1,107 @@
+"""The disk as one log sees it, for as long as the log has its folder.
+
+A partition's folder is called after its topic, and the name may be another's soon: the topic is deleted and created
+again, or the partition moves to another data folder and back. Flushes and cleanings that were under way in worker
+threads still have the old paths. So a log, and all that works for it, reaches the disk through a lease. Whoever takes
+the folder away from the log ends the lease first (`DataFolder`); from then on every operation says that there is no
+such file, whatever has that name by now.
+
+Thread-safety: any thread may use it. `end` returns when no operation on a name is under way, and it never waits for the
+disk to sync: contents are written and synced through files, which a lease only opens.
+"""
+
+from __future__ import annotations
+
+import errno
+from threading import Lock
+
+from kwire_storage.errors import LeaseEndedError
+from kwire_storage.files import Disk, DiskLock, DiskSpace, File, WholeFiles
+from kwire_storage.open_files import OpenFiles
+
+
+class Lease(WholeFiles):
+    """See the module; a `Disk`."""
+
+    def __init__(self, disk: Disk, open_files: OpenFiles | None = None) -> None:
+        self._disk = disk
+        self.open_files = disk.open_files if open_files is None else open_files
+        self._names = Lock()
+        self._has_ended = False
+
+    def end(self) -> None:
+        """The log has no folder any more."""
+        with self._names:
+            self._has_ended = True
+
+    def _check(self, path: str) -> None:
+        if self._has_ended:
+            raise LeaseEndedError(errno.ENOENT, "the log has given up its folder", path)
+
+    def open_append(self, path: str) -> File:
+        with self._names:
+            self._check(path)
+            return self._disk.open_append(path)
+
+    def open_read(self, path: str) -> File:
+        with self._names:
+            self._check(path)
+            return self._disk.open_read(path)
+
+    def listdir(self, path: str) -> list[str]:
+        with self._names:
+            self._check(path)
+            return self._disk.listdir(path)
+
+    def mkdir(self, path: str) -> None:
+        with self._names:
+            self._check(path)
+            self._disk.mkdir(path)
+
+    def rename(self, old: str, new: str) -> None:
+        with self._names:
+            self._check(old)
+            self._disk.rename(old, new)
+
+    def remove(self, path: str) -> None:
+        with self._names:
+            self._check(path)
+            self._disk.remove(path)
+
+    def remove_tree(self, path: str) -> None:
+        with self._names:
+            self._check(path)
+            self._disk.remove_tree(path)
+
+    def exists(self, path: str) -> bool:
+        with self._names:
+            return not self._has_ended and self._disk.exists(path)
+
+    def size(self, path: str) -> int:
+        with self._names:
+            self._check(path)
+            return self._disk.size(path)
+
+    def read_bytes(self, path: str) -> bytes:
+        with self._names:
+            self._check(path)
+            return self._disk.read_bytes(path)
+
+    def sync_dir(self, path: str) -> None:
+        # Without the lock, since it takes long. To sync another folder of that name does no harm.
+        self._check(path)
+        self._disk.sync_dir(path)
+
+    def allocate(self, path: str, size: int) -> None:
+        with self._names:
+            self._check(path)
+            self._disk.allocate(path, size)
+
+    def space(self) -> DiskSpace | None:
+        return self._disk.space()
+
+    def lock(self, path: str) -> DiskLock:
+        return self._disk.lock(path)
+
+    def is_locked(self, path: str) -> bool:
+        return self._disk.is_locked(path)
