@@ -21,7 +21,9 @@ from kwire_protocol.errors import ErrorCode
 from kwire_protocol.kafka_error import KafkaError
 from kwire_storage.errors import CorruptLogError, is_passing
 
+from kwire import workers
 from kwire.flush_gate import FlushGate
+from kwire.workers import Worker
 
 log = logging.getLogger(__name__)
 
@@ -125,7 +127,7 @@ class Flusher:
                 flush = gate.begin()
                 try:
                     if flush.has_work:
-                        await trio.to_thread.run_sync(flush.run, limiter=self._threads)
+                        await workers.run(Worker.FLUSH, flush.run, limiter=self._threads)
                 except BaseException:
                     gate.give_up(flush)
                     raise

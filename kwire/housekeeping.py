@@ -15,7 +15,9 @@ from typing import TYPE_CHECKING
 import trio
 from kwire_storage.errors import CorruptLogError, is_passing
 
+from kwire import workers
 from kwire.turns import Turns
+from kwire.workers import Worker
 
 if TYPE_CHECKING:
     from kwire_storage.data_folder import DataFolder
@@ -57,7 +59,7 @@ async def _checkpoints(broker: Broker) -> None:
     for folder in list(broker.folders):
         broker.rooms[folder.path].look()
     for folder, checkpoints in broker.take_checkpoints():
-        await _in_thread(broker, folder, partial(folder.write, checkpoints))
+        await _in_thread(Worker.CHECKPOINTS, broker, folder, partial(folder.write, checkpoints))
 
 
 async def remove_deleted(broker: Broker) -> None:
@@ -65,13 +67,13 @@ async def remove_deleted(broker: Broker) -> None:
     for folder in list(broker.folders):
         deleted = folder.take_deleted(broker.clock.now_ms())
         if deleted is not None:
-            await _in_thread(broker, folder, partial(folder.remove, deleted))
+            await _in_thread(Worker.REMOVAL, broker, folder, partial(folder.remove, deleted))
 
 
-async def _in_thread(broker: Broker, folder: DataFolder, work: Callable[[], object]) -> None:
+async def _in_thread(worker: Worker, broker: Broker, folder: DataFolder, work: Callable[[], object]) -> None:
     """Does what blocks; takes the folder out of service if its disk has failed. Raises OSError if it is full."""
     try:
-        await trio.to_thread.run_sync(work)
+        await workers.run(worker, work)
     except OSError as error:
         if is_passing(error):
             raise

@@ -25,8 +25,10 @@ from kwire_storage import compaction, swap
 from kwire_storage.compaction import AbandonedError, Compaction, Dirt
 from kwire_storage.errors import CorruptLogError, is_passing
 
+from kwire import workers
 from kwire.metadata.image import Changes, ResourceType
 from kwire.turns import Turns
+from kwire.workers import Worker
 
 if TYPE_CHECKING:
     from kwire.broker import Broker
@@ -154,7 +156,7 @@ class LogCleaner:
         is_swapping = False
         try:
             await self._in_thread(cleaning)
-            await trio.to_thread.run_sync(swap.commit, cleaning)
+            await workers.run(Worker.CLEANER, swap.commit, cleaning)
             is_swapping = True
         except (CorruptLogError, InvalidBatch) as error:
             self._give_up(partition, error)
@@ -193,7 +195,9 @@ class LogCleaner:
             return None
         config, now_ms = self.broker.config, self.broker.clock.now_ms()
         cleaning = Compaction.begin(partition.log, dirt, now_ms=now_ms, map_bytes=config.log_cleaner_dedupe_buffer_size)
-        await trio.to_thread.run_sync(folder.write, folder.take_recovery_point(_name(partition), dirt.end_offset))
+        await workers.run(
+            Worker.CHECKPOINTS, folder.write, folder.take_recovery_point(_name(partition), dirt.end_offset)
+        )
         return cleaning
 
     def _give_up(self, partition: Partition, error: Exception) -> None:
@@ -242,7 +246,7 @@ class LogCleaner:
 
         async with trio.open_nursery() as nursery:
             nursery.start_soon(tell_when_cancelled)
-            error = await trio.to_thread.run_sync(_write, cleaning, self._most_bytes_per_s)
+            error = await workers.run(Worker.CLEANER, _write, cleaning, self._most_bytes_per_s)
             nursery.cancel_scope.cancel()
         if error is not None:
             raise error
@@ -255,14 +259,14 @@ async def _sync(cleaning: Compaction) -> None:
     """Raises OSError, but waits for descriptors or memory if that is what the system lacks."""
     for _ in range(SYNC_TRIES - 1):
         try:
-            await trio.to_thread.run_sync(swap.sync, cleaning)
+            await workers.run(Worker.CLEANER, swap.sync, cleaning)
         except OSError as error:
             if not is_passing(error):
                 raise
             await trio.sleep(SYNC_RETRY_S)
         else:
             return
-    await trio.to_thread.run_sync(swap.sync, cleaning)
+    await workers.run(Worker.CLEANER, swap.sync, cleaning)
 
 
 def _is_due(partition: Partition, dirt: Dirt, now_ms: int) -> bool:

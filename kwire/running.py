@@ -22,12 +22,13 @@ from kwire_storage.errors import CorruptLogError, FolderLockedError
 from kwire_storage.files import Disk, RealDisk
 
 import kwire
-from kwire import descriptors
+from kwire import descriptors, workers
 from kwire.broker import Broker
 from kwire.clock import Clock, SystemClock
 from kwire.config import ServerConfig
 from kwire.processor import Processor
 from kwire.server import BoundListener, Server, bind
+from kwire.workers import Worker
 
 log = logging.getLogger(__name__)
 
@@ -80,7 +81,7 @@ def _with_progress(threads: int, tasks: list[Callable[[], None]], progress: Call
         return
     with ThreadPoolExecutor(min(len(tasks), threads)) as pool:
         try:
-            left = {pool.submit(task) for task in tasks}
+            left = {pool.submit(_as_worker, Worker.RECOVERY, task) for task in tasks}
             is_long = False
             while left:
                 done, left = wait(left, timeout=PROGRESS_INTERVAL_S, return_when=FIRST_EXCEPTION)
@@ -140,11 +141,16 @@ def _close(broker: Broker) -> None:
         raise BrokerEnded(f"could not stop cleanly: {error}; the next start checks what is there") from error
 
 
+def _as_worker(worker: Worker, task: Callable[[], None]) -> None:
+    with workers.working_as(worker):
+        task()
+
+
 def _side_by_side(syncs: list[Callable[[], None]]) -> None:
     if not syncs:
         return
     with ThreadPoolExecutor(min(len(syncs), SYNC_THREADS)) as pool:
-        for _ in pool.map(lambda sync: sync(), syncs):
+        for _ in pool.map(partial(_as_worker, Worker.STOP), syncs):
             pass
 
 

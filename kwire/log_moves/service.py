@@ -24,11 +24,13 @@ from kwire_storage.errors import CorruptLogError, is_passing
 from kwire_storage.folder_files import read_topic_id
 from kwire_storage.moving import LogMove, SwapFailedError, begin_anew, finish_interrupted
 
+from kwire import workers
 from kwire.clock import Clock
 from kwire.metadata.image import TopicImage
 from kwire.metadata.service import MetadataService
 from kwire.partition import Partition
 from kwire.partitions import PartitionTable
+from kwire.workers import Worker
 
 log = logging.getLogger(__name__)
 
@@ -169,7 +171,7 @@ class LogMoves:
     def close(self) -> None:
         """Lets go of the copies; the next start begins them anew."""
         for move in self._moves.values():
-            move.copy.close(clean=False)
+            move.close()
 
     def _give_up(self, move: LogMove, why: str) -> None:
         del self._moves[move.key]
@@ -225,11 +227,11 @@ class LogMoves:
             if piece is None:
                 break
             began, before = trio.current_time(), move.copied_bytes
-            await trio.to_thread.run_sync(partial(move.append, piece, now_ms=self._clock.now_ms()))
+            await workers.run(Worker.MOVE, partial(move.append, piece, now_ms=self._clock.now_ms()))
             await self._rest(move, trio.current_time() - began, move.copied_bytes - before)
         if not self._is_under_way(move):
             return True
-        await trio.to_thread.run_sync(move.prepare)
+        await workers.run(Worker.MOVE, move.prepare)
         left = move.next_piece(final_bytes + 1) if self._is_under_way(move) else None
         return left is None or left.batches.size <= final_bytes
 

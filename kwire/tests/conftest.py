@@ -8,8 +8,10 @@ from pathlib import Path
 import pytest
 
 from kwire.broker import Broker
-from kwire.tests import folder_scene, log_folders
+from kwire.tests import folder_scene, log_folders, ownership_guard
 from kwire.tests.folder_scene import Disks
+
+ownership_guard.install()
 
 
 @pytest.fixture

@@ -53,9 +53,7 @@ class LogOpening:
                 self.topic, self.partition, self.config, now_ms=self.now_ms, on_scanned=self._has_scanned
             )
             if log.log_end_offset - log.recovery_point >= self.config.flush_messages:
-                flush = log.begin_flush()
-                flush.run()
-                log.finish_flush(flush)
+                log.run_flush(log.begin_flush())
         except (OSError, CorruptLogError) as error:
             self.error = error
         self.is_done = True

@@ -2,8 +2,9 @@
 
 The copy grows in `topic-partition.<32 hex digits>-future` of the target: `next_piece` says what is missing, `append`
 copies it, until there is nothing left; `prepare` makes the copy durable; `finish` swaps. Only `append` and `prepare`
-take long. They may run in a worker thread, one at a time, since nobody else knows the copy; the rest belongs to the
-thread that appends to the source.
+take long, and may run in a worker thread; the rest belongs to the thread that appends to the source. The copy is used
+by one thread at a time (`Turn`) and shares nothing with other logs: it has open files of its own, and what others may
+ask about it is `copied_bytes` and `lag`, which are as of the last `next_piece`.
 
 What a crash leaves is decided by the metadata, which say in which folder the partition is:
 
@@ -29,7 +30,13 @@ from kwire_storage.epochs import EpochCache
 from kwire_storage.errors import CorruptLogError, StorageError
 from kwire_storage.folder_files import write_topic_id
 from kwire_storage.log import Log
+from kwire_storage.open_files import OpenFiles
+from kwire_storage.ownership import Turn
 from kwire_storage.slices import LogSlice
+from kwire_storage.surroundings import Surroundings
+
+_OPEN_FILES = 2
+"""Of a copy: it is written segment by segment."""
 
 
 class SwapFailedError(StorageError):
@@ -46,7 +53,7 @@ class Piece:
 
 @attrs.define(eq=False)
 class LogMove:
-    """See the module; create one with `LogMove.begin`. `copied_bytes` grows with every piece."""
+    """See the module; create one with `LogMove.begin`."""
 
     key: TopicPartition
     source_folder: DataFolder
@@ -57,10 +64,14 @@ class LogMove:
     copied_bytes: int = 0
     failed_folder: DataFolder = attrs.field(init=False)
     """Whose disk it was, when an OSError was raised."""
+    _copied_to: int = 0
+    _appended_bytes: int = 0
     _is_new: bool = True
+    _turn: Turn = attrs.field(init=False)
 
     def __attrs_post_init__(self) -> None:
         self.failed_folder = self.target_folder
+        self._turn = Turn(self.path)
 
     @classmethod
     def begin(
@@ -86,19 +97,32 @@ class LogMove:
             copy.unsynced_files.add(write_topic_id(disk, path, topic_id))
 
         target_folder.reserve.check()
-        copy = Log.open(disk, path, source.config, now_ms=now_ms, clean_shutdown=True, make_folder=make_folder)
+        copy = Log.open(
+            disk,
+            path,
+            source.config,
+            now_ms=now_ms,
+            clean_shutdown=True,
+            surroundings=Surroundings(open_files=OpenFiles(_OPEN_FILES)),
+            make_folder=make_folder,
+        )
         target_folder.futures[key] = path
         return cls(key, source_folder, source, target_folder, path, copy)
 
     @property
     def lag(self) -> int:
         """How many offsets the copy is behind."""
-        return max(self.source.log_end_offset - self.copy.log_end_offset, 0)
+        return max(self.source.log_end_offset - self._copied_to, 0)
 
     def next_piece(self, max_bytes: int) -> Piece | None:
         """What comes next, whole batches; None when the copy has everything. Raises OSError, CorruptLogError."""
+        with self._turn:
+            return self._next_piece(max_bytes)
+
+    def _next_piece(self, max_bytes: int) -> Piece | None:
         self.target_folder.reserve.check()
         source, offset = self.source, self.copy.log_end_offset
+        self._copied_to, self.copied_bytes = offset, self._appended_bytes
         # The records at the copy's end may be gone by now (retention, DeleteRecords).
         is_lost = self._is_new or not source.log_start_offset <= offset <= source.log_end_offset
         if is_lost:
@@ -112,6 +136,10 @@ class LogMove:
 
     def append(self, piece: Piece, *, now_ms: int) -> None:
         """Copies the piece, each batch checked. Raises OSError, CorruptLogError, KafkaError."""
+        with self._turn:
+            self._append(piece, now_ms)
+
+    def _append(self, piece: Piece, now_ms: int) -> None:
         copy = self.copy
         if piece.restart_at is not None:
             copy.truncate_fully_and_start_at(piece.restart_at, now_ms=now_ms)
@@ -127,13 +155,12 @@ class LogMove:
         except InvalidBatch as error:
             raise CorruptLogError(f"{self.source.path} behind offset {piece.batches.base_offset}: {error}") from error
         copy.append_as_is(data, now_ms=now_ms)
-        self.copied_bytes += len(data)
+        self._appended_bytes += len(data)
 
     def prepare(self) -> None:
         """Makes durable what is there of the copy. Raises OSError."""
-        flush = self.copy.begin_close()
-        flush.run()
-        self.copy.finish_flush(flush)
+        with self._turn:
+            self.copy.run_flush(self.copy.begin_close())
 
     def finish(self, commit: Callable[[], None], *, max_bytes: int, unique: bytes, now_ms: int) -> Log:
         """Copies what is still missing, swaps, and returns the log that is served from now on.
@@ -143,6 +170,10 @@ class LogMove:
         """
         while (piece := self.next_piece(max_bytes)) is not None:
             self.append(piece, now_ms=now_ms)
+        with self._turn:
+            return self._finish(commit, unique, now_ms)
+
+    def _finish(self, commit: Callable[[], None], unique: bytes, now_ms: int) -> Log:
         source, copy = self.source, self.copy
         if copy.log_end_offset != source.log_end_offset:
             raise CorruptLogError(
@@ -155,6 +186,7 @@ class LogMove:
             copy.epochs_or_none.dirty = True
         copy.close(clean=True)
         commit()
+        copy.give_up_folder()
         self.failed_folder = self.source_folder
         try:
             _remove_source(self.source_folder, self.key, unique)
@@ -168,9 +200,14 @@ class LogMove:
         log.cleaned_offset = source.cleaned_offset
         return log
 
+    def close(self) -> None:
+        """Lets go of the copy, which is left as it is."""
+        with self._turn:
+            self.copy.give_up_folder()
+
     def drop(self, unique: bytes) -> None:
         """Gives the move up; the copy is removed. Raises OSError."""
-        self.copy.close(clean=False)
+        self.close()
         if self.target_folder.futures.get(self.key) == self.path:
             del self.target_folder.futures[self.key]
         if self.target_folder.failed is None:

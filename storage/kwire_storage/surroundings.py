@@ -7,6 +7,7 @@ from typing import NamedTuple
 
 import attrs
 
+from kwire_storage.open_files import OpenFiles
 from kwire_storage.reserve import Reserve
 
 Draw = Callable[[int], int]
@@ -41,6 +42,8 @@ class Surroundings:
 
     draw: Draw = never_any
     reserve: Reserve | None = None
+    open_files: OpenFiles | None = None
+    """Where these logs' files count; None: with all others of the disk."""
     deleted: list[DeletedFiles] = attrs.field(factory=list)
 
     def take_deleted(self, now_ms: int) -> list[str]:

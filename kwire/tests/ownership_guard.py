@@ -1,0 +1,92 @@
+"""Holds the workers to their duties while tests run: a call that `kwire.workers.DUTIES` does not list raises.
+
+The methods of the classes in `OWNED` belong to the event loop. `install` puts a check before each: a worker thread may
+call what its duty lists, and what follows from that within the same call. Threads that are no workers (a test's own,
+the one of `kwire.testing`) stand for the loop.
+"""
+
+from __future__ import annotations
+
+import functools
+import inspect
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from typing import Any
+
+from kwire_storage import names
+from kwire_storage.data_folder import DataFolder
+from kwire_storage.data_folders import DataFolders
+from kwire_storage.errors import OwnershipError
+from kwire_storage.log import Log
+from kwire_storage.moving import LogMove
+from kwire_storage.offset_checkpoints import OffsetCheckpoints
+from kwire_storage.reserve import Reserve
+
+from kwire import workers
+from kwire.broker import Broker
+from kwire.coordinators.runtime import CoordinatorRuntime
+from kwire.flush_gate import FlushGate
+from kwire.log_moves.service import LogMoves
+from kwire.metadata.service import MetadataService
+from kwire.partition import Partition
+from kwire.partitions import PartitionTable
+from kwire.workers import DUTIES, Worker
+
+OWNED: tuple[type, ...] = (
+    Broker,
+    CoordinatorRuntime,
+    DataFolder,
+    DataFolders,
+    FlushGate,
+    Log,
+    LogMove,
+    LogMoves,
+    MetadataService,
+    OffsetCheckpoints,
+    Partition,
+    PartitionTable,
+    Reserve,
+)
+
+_within = threading.local()
+
+
+def install() -> None:
+    """From now on, for the whole process; once is enough."""
+    for owned in OWNED:
+        for name, member in list(vars(owned).items()):
+            if inspect.isfunction(member) and not name.startswith("_") and not hasattr(member, "__wrapped__"):
+                setattr(owned, name, _checked(member, owned.__name__, name))
+
+
+def _checked(method: Callable[..., Any], owner: str, name: str) -> Callable[..., Any]:
+    @functools.wraps(method)
+    def checked(self: object, *args: Any, **kwargs: Any) -> Any:
+        worker = workers.current()
+        if worker is None or getattr(_within, "is_allowed", False):
+            return method(self, *args, **kwargs)
+        if not may_call(worker, owner, name) or not _is_handed_to(worker, self):
+            raise OwnershipError(f"the {worker.value} worker called {owner}.{name}, which belongs to the event loop")
+        with _allowed():
+            return method(self, *args, **kwargs)
+
+    return checked
+
+
+def may_call(worker: Worker, owner: str, name: str) -> bool:
+    return any(call in (f"{owner}.{name}", f"{owner}.*") for call in DUTIES[worker].calls)
+
+
+def _is_handed_to(worker: Worker, called: object) -> bool:
+    """A mover has the log of its copy, and no other."""
+    return not (worker is Worker.MOVE and isinstance(called, Log)) or names.parse_future_folder(called.path) is not None
+
+
+@contextmanager
+def _allowed() -> Iterator[None]:
+    _within.is_allowed = True
+    try:
+        yield
+    finally:
+        _within.is_allowed = False

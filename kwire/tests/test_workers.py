@@ -1,0 +1,61 @@
+"""What worker threads may touch, and that the tests would notice one that touches more."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+import trio
+from kwire_storage.config import LogConfig
+from kwire_storage.errors import OwnershipError
+from kwire_storage.log import Log
+from kwire_storage.memory_disk import MemoryDisk
+from kwire_storage.ownership import Turn
+
+from kwire import workers
+from kwire.tests import ownership_guard
+from kwire.workers import DUTIES, Worker
+
+
+def open_log(path: str) -> Log:
+    return Log.open(MemoryDisk(), path, LogConfig(), now_ms=0, clean_shutdown=True)
+
+
+def test_every_kind_of_worker_has_a_duty_and_every_call_it_lists_exists() -> None:
+    assert set(DUTIES) == set(Worker)
+    owned = {it.__name__: it for it in ownership_guard.OWNED}
+    for duty in DUTIES.values():
+        for call in duty.calls:
+            owner, _, name = call.partition(".")
+            assert name == "*" or hasattr(owned[owner], name), call
+
+
+def test_a_worker_that_calls_what_belongs_to_the_event_loop_is_told_so() -> None:
+    log = open_log("t-0")
+    log.roll(0)
+    with pytest.raises(OwnershipError, match="the flush worker called Log.roll, which belongs to the event loop"):
+        trio.run(workers.run, Worker.FLUSH, log.roll, 0)
+    assert workers.current() is None
+
+
+def test_a_mover_may_use_the_log_of_its_copy_and_no_other() -> None:
+    trio.run(workers.run, Worker.MOVE, open_log(f"t-0.{bytes(16).hex()}-future").roll, 0)
+    with pytest.raises(OwnershipError, match="the move worker called Log.roll"):
+        trio.run(workers.run, Worker.MOVE, open_log("t-0").roll, 0)
+
+
+def test_a_turn_is_one_threads_at_a_time() -> None:
+    turn = Turn("the copy")
+    with turn, pytest.raises(OwnershipError, match="the copy is in use by another thread"), turn:
+        pass
+    with turn:
+        pass
+
+
+def test_the_table_of_workers_in_the_architecture_is_that_of_the_code() -> None:
+    rows = [
+        f"| {worker.value} | {duty.does} | {duty.is_given} | {duty.files} | {duty.at_once} |"
+        for worker, duty in DUTIES.items()
+    ]
+    text = (Path(__file__).parents[2] / "ARCHITECTURE.md").read_text(encoding="utf-8")
+    assert "\n".join(rows) in text, "\n".join(rows)

@@ -1,0 +1,130 @@
+"""What runs beside the event loop: every worker thread of a broker is started here, under the name of its duty.
+
+`DUTIES` says what each kind of worker does and what it may touch; the table in ARCHITECTURE.md is made of it. All other
+objects belong to the event loop. What a worker is given is a value, or an object that the loop leaves alone until the
+worker has returned, or one of the few that are made for several threads. While tests run, a call of a worker that its
+duty does not list raises OwnershipError (`kwire/tests/ownership_guard.py`).
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from enum import Enum
+from typing import TypeVar, TypeVarTuple
+
+import attrs
+import trio
+
+T = TypeVar("T")
+Ts = TypeVarTuple("Ts")
+
+
+class Worker(Enum):
+    """The kinds of workers; the value is how a thread is called."""
+
+    FLUSH = "flush"
+    CHECKPOINTS = "checkpoints"
+    REMOVAL = "removal"
+    CLEANER = "cleaner"
+    MOVE = "move"
+    RECOVERY = "recovery"
+    STOP = "stop"
+
+
+@attrs.frozen
+class Duty:
+    """`calls` are the methods of the loop's objects that the worker may call, as `Class.method` or `Class.*`."""
+
+    does: str
+    is_given: str
+    files: str
+    at_once: str
+    calls: tuple[str, ...] = ()
+
+
+DUTIES = {
+    Worker.FLUSH: Duty(
+        does="syncs what was appended to a log",
+        is_given="a `Flush`: open files, paths, contents, all taken when it began",
+        files="syncs records, indexes and snapshots; replaces `leader-epoch-checkpoint`",
+        at_once="one for a log (`Log.begin_flush` refuses a second), up to 32 in all",
+        calls=("Reserve.spend", "Reserve.note"),
+    ),
+    Worker.CHECKPOINTS: Duty(
+        does="writes offset checkpoints",
+        is_given="the offsets as they were taken; of partitions that went meanwhile it writes nothing",
+        files="replaces `*-offset-checkpoint` of a data folder",
+        at_once="one for a data folder (a lock in `OffsetCheckpoints`)",
+        calls=("DataFolder.write", "OffsetCheckpoints.write", "Reserve.spend", "Reserve.note"),
+    ),
+    Worker.REMOVAL: Duty(
+        does="removes what was deleted",
+        is_given="a `Deleted`: paths that nobody else has any more",
+        files="removes `*.deleted` and `*-delete` folders",
+        at_once="one",
+        calls=("DataFolder.remove",),
+    ),
+    Worker.CLEANER: Duty(
+        does="writes segments without what compaction drops, and exchanges names",
+        is_given="a `Compaction`: sealed segments as they were when it began",
+        files="reads sealed `*.log`; writes `*.cleaned`, renames them to `*.swap`; syncs the partition's folder",
+        at_once="one",
+    ),
+    Worker.MOVE: Duty(
+        does="copies a log to another data folder",
+        is_given="the `LogMove`, whose copy nobody else touches meanwhile (a `Turn`), and a slice of the source",
+        files="reads `*.log` of the source; writes all of a `*-future` folder",
+        at_once="one",
+        calls=("LogMove.append", "LogMove.prepare", "Log.*", "Reserve.*"),
+    ),
+    Worker.RECOVERY: Duty(
+        does="opens logs after an unclean stop, before the event loop begins",
+        is_given="a `LogOpening`; its log has no other user yet",
+        files="reads and repairs all of a partition's folder",
+        at_once="one for a log, `num.recovery.threads.per.data.dir` in all",
+        calls=(
+            "DataFolder.open_log",
+            "DataFolder.checkpointed",
+            "Log.*",
+            "OffsetCheckpoints.lower_recovery_point",
+            "OffsetCheckpoints.write",
+            "Reserve.*",
+        ),
+    ),
+    Worker.STOP: Duty(
+        does="syncs logs at a clean stop, after the event loop has ended",
+        is_given="a `Flush`, as above",
+        files="as a flush",
+        at_once="one for a log, up to 32 in all",
+        calls=("Reserve.spend", "Reserve.note"),
+    ),
+}
+
+_current = threading.local()
+
+
+def current() -> Worker | None:
+    """The kind of worker that the calling thread is; None in the thread of the event loop, and in any other."""
+    return getattr(_current, "worker", None)
+
+
+@contextmanager
+def working_as(worker: Worker) -> Iterator[None]:
+    """For a thread of a pool: what it does within is that worker's duty."""
+    _current.worker = worker
+    try:
+        yield
+    finally:
+        _current.worker = None
+
+
+async def run(worker: Worker, work: Callable[[*Ts], T], *args: *Ts, limiter: trio.CapacityLimiter | None = None) -> T:
+    """Does `work(*args)` in a worker thread. A cancellation waits for its end."""
+
+    def as_worker() -> T:
+        with working_as(worker):
+            return work(*args)
+
+    return await trio.to_thread.run_sync(as_worker, thread_name=f"kwire {worker.value}", limiter=limiter)

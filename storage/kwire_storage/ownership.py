@@ -1,0 +1,28 @@
+"""Objects that pass from thread to thread have one owner at a time; a second one is a mistake of ours, told at once."""
+
+from __future__ import annotations
+
+from threading import Lock
+from types import TracebackType
+
+from kwire_storage.errors import OwnershipError
+
+
+class Turn:
+    """`with turn:` around whatever touches the object. It never waits: where a thread has it, another one raises.
+
+    So a wrong call shows at its place, in the first test that makes it, rather than as a broken file one day.
+    """
+
+    def __init__(self, of: str) -> None:
+        self._of = of
+        self._lock = Lock()
+
+    def __enter__(self) -> None:
+        if not self._lock.acquire(blocking=False):
+            raise OwnershipError(f"{self._of} is in use by another thread")
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
+    ) -> None:
+        self._lock.release()
