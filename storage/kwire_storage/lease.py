@@ -24,7 +24,7 @@ class Lease(WholeFiles):
     """See the module; a `Disk`."""
 
     def __init__(self, disk: Disk, open_files: OpenFiles | None = None) -> None:
-        self._disk = disk
+        self.disk = disk
         self.open_files = disk.open_files if open_files is None else open_files
         self._names = Lock()
         self._has_ended = False
@@ -41,67 +41,67 @@ class Lease(WholeFiles):
     def open_append(self, path: str) -> File:
         with self._names:
             self._check(path)
-            return self._disk.open_append(path)
+            return self.disk.open_append(path)
 
     def open_read(self, path: str) -> File:
         with self._names:
             self._check(path)
-            return self._disk.open_read(path)
+            return self.disk.open_read(path)
 
     def listdir(self, path: str) -> list[str]:
         with self._names:
             self._check(path)
-            return self._disk.listdir(path)
+            return self.disk.listdir(path)
 
     def mkdir(self, path: str) -> None:
         with self._names:
             self._check(path)
-            self._disk.mkdir(path)
+            self.disk.mkdir(path)
 
     def rename(self, old: str, new: str) -> None:
         with self._names:
             self._check(old)
-            self._disk.rename(old, new)
+            self.disk.rename(old, new)
 
     def remove(self, path: str) -> None:
         with self._names:
             self._check(path)
-            self._disk.remove(path)
+            self.disk.remove(path)
 
     def remove_tree(self, path: str) -> None:
         with self._names:
             self._check(path)
-            self._disk.remove_tree(path)
+            self.disk.remove_tree(path)
 
     def exists(self, path: str) -> bool:
         with self._names:
-            return not self._has_ended and self._disk.exists(path)
+            return not self._has_ended and self.disk.exists(path)
 
     def size(self, path: str) -> int:
         with self._names:
             self._check(path)
-            return self._disk.size(path)
+            return self.disk.size(path)
 
     def read_bytes(self, path: str) -> bytes:
         with self._names:
             self._check(path)
-            return self._disk.read_bytes(path)
+            return self.disk.read_bytes(path)
 
     def sync_dir(self, path: str) -> None:
         # Without the lock, since it takes long. To sync another folder of that name does no harm.
         self._check(path)
-        self._disk.sync_dir(path)
+        self.disk.sync_dir(path)
 
     def allocate(self, path: str, size: int) -> None:
         with self._names:
             self._check(path)
-            self._disk.allocate(path, size)
+            self.disk.allocate(path, size)
 
     def space(self) -> DiskSpace | None:
-        return self._disk.space()
+        return self.disk.space()
 
     def lock(self, path: str) -> DiskLock:
-        return self._disk.lock(path)
+        return self.disk.lock(path)
 
     def is_locked(self, path: str) -> bool:
-        return self._disk.is_locked(path)
+        return self.disk.is_locked(path)

@@ -8,6 +8,7 @@ from kwire_protocol.control_records import build_end_transaction_batch
 from kwire_protocol.records import BatchHeader, Record, build_batch, iter_headers, read_header
 from kwire_storage.errors import CorruptRangeError
 from kwire_storage.files import Disk
+from kwire_storage.lease import Lease
 from kwire_storage.log import AppendResult, Log, LogConfig
 
 SMALL = LogConfig(segment_bytes=2000, index_interval_bytes=200)
@@ -24,8 +25,9 @@ def open_log(
     recovery_point: int = 0,
     log_start_offset: int = 0,
 ) -> Log:
+    """`disk` may be that of another log, whose files are opened again."""
     return Log.open(
-        disk,
+        disk.disk if isinstance(disk, Lease) else disk,
         path,
         config,
         now_ms=now_ms,

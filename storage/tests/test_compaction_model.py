@@ -232,7 +232,7 @@ class PowerCutError(Exception):
 
 
 def cut_off(history: History, moment: int, way: str) -> None:
-    disk = history.log.disk
+    disk = history.log.disk.disk
     assert isinstance(disk, FaultyDisk)
     left = moment % 60
 

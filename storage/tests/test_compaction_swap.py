@@ -184,7 +184,7 @@ def test_names_and_indexes_are_on_the_medium_when_all_is_done(log: Log) -> None:
     put(log, ("k1", "2"))
     log.flush()
     compact(log)
-    names = set(log.disk.crash().listdir(log.path))  # type: ignore[attr-defined]
+    names = set(log.disk.disk.crash().listdir(log.path))  # type: ignore[attr-defined]
     for base in log.bases[:-1]:
         assert {f"{base:020d}.log", f"{base:020d}.index", f"{base:020d}.timeindex"} <= names
     # Of the producers, too: it is where a recovery begins.
@@ -237,7 +237,7 @@ def test_holes_are_no_loss_to_a_recovery_when_the_topic_is_no_longer_compacted(l
     assert read_all(log)[0][0] > 0
     plain = attrs.evolve(COMPACTED, cleanup_policy="delete", retention_ms=-1)
     again = Log.open(
-        log.disk.kill(),  # type: ignore[attr-defined]
+        log.disk.disk.kill(),  # type: ignore[attr-defined]
         log.path,
         plain,
         now_ms=0,

@@ -96,7 +96,7 @@ def logs(tmp_path_factory: pytest.TempPathFactory) -> list[Log]:
 
 
 def files_of(logs: list[Log], suffix: str) -> list[Path]:
-    files = [path for log in logs for path in sorted(Path(log.disk.root, log.path).glob(f"*{suffix}"))]  # type: ignore[attr-defined]
+    files = [path for log in logs for path in sorted(Path(log.disk.disk.root, log.path).glob(f"*{suffix}"))]  # type: ignore[attr-defined]
     assert files
     return files
 

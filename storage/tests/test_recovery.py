@@ -344,8 +344,8 @@ def test_what_a_process_that_died_had_not_synced_is_synced_by_the_next_flush() -
     log = open_log(disk.kill(), clean=False)
     append(log, 2)
     log.flush()
-    assert isinstance(log.disk, FaultyDisk)
-    assert read_all(open_log(log.disk.crash(), clean=False, recovery_point=2)) == [(0, 1)]
+    assert isinstance(log.disk.disk, FaultyDisk)
+    assert read_all(open_log(log.disk.disk.crash(), clean=False, recovery_point=2)) == [(0, 1)]
 
 
 def test_indexes_made_again_by_a_recovery_are_written_by_the_next_flush() -> None:
