@@ -29,6 +29,7 @@ from kwire.log_moves.service import LogMoves
 from kwire.metadata.image import Changes, ResourceType
 from kwire.metadata.log import METADATA_TOPIC, METADATA_TOPIC_ID, FileMetadataLog
 from kwire.metadata.service import MetadataService
+from kwire.partition import Partition
 from kwire.partitions import PartitionTable
 from kwire.topic_names import CONSUMER_OFFSETS, TRANSACTION_STATE
 from kwire.transactions.service import TransactionService
@@ -159,6 +160,7 @@ class Broker:
         )
         for folder in folders:
             folder.on_failed = partitions.take_offline
+            folder.on_log_failed = partitions.take_log_offline
         moves = LogMoves(folders, partitions, metadata, clock)
         moves.finish_interrupted()
         _open_logs(metadata, partitions, run_all)
@@ -193,6 +195,7 @@ class Broker:
         metadata.watch(broker._follow)
         for folder in folders:
             folder.on_failed = broker.take_offline
+            folder.on_log_failed = broker.take_log_offline
         moves.begin_interrupted_anew()
         misplaced = partitions.misplaced()
         if misplaced:
@@ -242,12 +245,27 @@ class Broker:
             return
         closed = self.partitions.take_offline(folder, error)
         self.moves.forget_folder(folder)
-        for runtime in (self.groups.runtime, self.transactions.runtime):
-            runtime.forget_partitions(it.index for it in closed if it.topic == runtime.topic.name)
+        self._unload(closed)
         if folder is self.folders.metadata:
             self._end(f"the log folder {folder.path}, which has the metadata log, is out of service: {error}")
         elif not self.folders.online:
             self._end(f"no log folder is left: the last one, {folder.path}, is out of service: {error}")
+
+    def take_log_offline(self, folder: DataFolder, key: tuple[str, int], error: OSError) -> None:
+        """The disk is well, and the files of one log are not as kwire left them: its partition is out of service.
+
+        Without the metadata log the broker ends.
+        """
+        closed = self.partitions.take_log_offline(folder, key, error)
+        self.moves.forget_partition(key, "the partition is out of service")
+        if closed is not None:
+            self._unload([closed])
+        if key == (METADATA_TOPIC, 0):
+            self._end(f"the metadata log in {folder.path} is out of service: {error}")
+
+    def _unload(self, closed: list[Partition]) -> None:
+        for runtime in (self.groups.runtime, self.transactions.runtime):
+            runtime.forget_partitions(it.index for it in closed if it.topic == runtime.topic.name)
 
     def _end(self, reason: str) -> None:
         if self.fatal is None:

@@ -71,13 +71,26 @@ async def remove_deleted(broker: Broker) -> None:
 
 
 async def _in_thread(worker: Worker, broker: Broker, folder: DataFolder, work: Callable[[], object]) -> None:
-    """Does what blocks; takes the folder out of service if its disk has failed. Raises OSError if it is full."""
+    """Does what blocks; takes the folder out of service if its disk has failed. Raises OSError if it is full.
+
+    A file that is not as kwire left it is no reason to stop: an offset checkpoint that is not written makes the next
+    recovery longer, a file that is not removed takes room. It is told with its traceback and tried again.
+    """
     try:
         await workers.run(worker, work)
     except OSError as error:
-        if is_passing(error):
+        if folder.is_mistake(error):
+            log.error(
+                "%s in %s failed although the disk is well, and is tried again. Either something else changes files "
+                "there, or this is a bug in kwire: please report it with what follows",
+                worker.value,
+                folder.path,
+                exc_info=error,
+            )
+        elif is_passing(error):
             raise
-        broker.take_offline(folder, error)
+        else:
+            broker.take_offline(folder, error)
 
 
 async def apply_retention(broker: Broker) -> int:

@@ -262,6 +262,24 @@ class PartitionTable:
         )
         return lost
 
+    def take_log_offline(self, folder: DataFolder, key: tuple[str, int], error: OSError) -> Partition | None:
+        """Takes one partition out of service, whose log cannot go on although its disk is well. Returns it."""
+        log.critical(
+            "%s-%d is out of service and answers KAFKA_STORAGE_ERROR: %s. The disk is well, but a file is not as kwire "
+            "left it. Either something else changes files in %s, or this is a bug in kwire: please report it with what "
+            "follows. A restart of the broker checks the partition and brings it back",
+            *key,
+            error,
+            folder.path,
+            exc_info=error,
+        )
+        name, index = key
+        partitions = self.by_name.get(name, [])
+        lost = partitions[index] if index < len(partitions) else None
+        if lost is not None:
+            lost.take_offline()
+        return lost
+
     def epochs_ahead(self) -> dict[tuple[Uuid, int], int]:
         """The latest leader epoch of each log, by topic id and index, that is later than the metadata's."""
         return {

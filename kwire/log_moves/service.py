@@ -162,6 +162,12 @@ class LogMoves:
             if move.key[0] == name:
                 self._give_up(move, "the topic was deleted")
 
+    def forget_partition(self, key: Key, why: str) -> None:
+        """The partition is out of service."""
+        move = self._moves.get(key)
+        if move is not None:
+            self._give_up(move, why)
+
     def forget_folder(self, folder: DataFolder) -> None:
         """The folder is out of service."""
         for move in self.moves:
@@ -215,7 +221,10 @@ class LogMoves:
         except (OSError, CorruptLogError, KafkaError) as error:
             if not self._is_under_way(move):
                 return
-            if isinstance(error, OSError) and not is_passing(error):
+            if isinstance(error, OSError) and move.failed_folder.is_mistake(error):
+                log.error("moving %s-%d: a bug in kwire, please report it", *move.key, exc_info=error)
+                self._give_up(move, str(error))
+            elif isinstance(error, OSError) and not is_passing(error):
                 move.failed_folder.on_failed(move.failed_folder, error)  # which ends the move
             else:
                 self._give_up(move, str(error))

@@ -63,6 +63,65 @@ def test_a_disk_that_fails_takes_its_folder_and_all_partitions_out_of_service(
     assert "restart the broker" in record.message
 
 
+@pytest.mark.parametrize("code", [errno.ENOENT, errno.EEXIST, errno.EBADF])
+def test_files_that_are_not_as_kwire_left_them_cost_one_partition_and_are_told_with_a_traceback(
+    broker: Broker, disk: MemoryDisk, code: int, caplog: pytest.LogCaptureFixture
+) -> None:
+    one, other = new_topic(broker, "one"), new_topic(broker, "other")
+    disk.before_operation = failing("append", "one-0", code)
+    assert refusal(lambda: append(one)) == ErrorCode.KAFKA_STORAGE_ERROR
+    disk.before_operation = None
+    assert refusal(lambda: append(one)) == ErrorCode.KAFKA_STORAGE_ERROR
+    append(other)
+    assert broker.fatal is None
+    [record] = [record for record in caplog.records if record.levelname == "CRITICAL"]
+    assert "one-0 is out of service" in record.message
+    assert "a bug in kwire" in record.message
+    assert record.exc_info is not None
+    broker.close()
+    again = Broker.open(load_config(), disk, SystemClock())
+    append(again.partitions.find("one", 0))
+    again.folders.abandon()
+
+
+def test_a_metadata_log_that_is_not_as_kwire_left_it_ends_the_broker(broker: Broker, disk: MemoryDisk) -> None:
+    disk.before_operation = failing("append", names.CLUSTER_METADATA, errno.ENOENT)
+    with suppress(KafkaError, OSError):
+        new_topic(broker, "one")
+    disk.before_operation = None
+    assert broker.fatal is not None
+    assert "the metadata log in ./data is out of service" in broker.fatal
+
+
+def test_a_checkpoint_whose_file_is_gone_is_told_with_a_traceback_and_written_the_next_time(
+    broker: Broker, disk: MemoryDisk, caplog: pytest.LogCaptureFixture
+) -> None:
+    partition = new_topic(broker, "t", flush_messages="1")
+    append(partition)
+    partition.log.roll(0)
+    partition.log.flush()
+    disk.before_operation = failing("rename", names.RECOVERY_POINT_CHECKPOINT, errno.ENOENT)
+    trio.run(_checkpoints, broker)
+    disk.before_operation = None
+    [record] = [record for record in caplog.records if record.levelname == "ERROR"]
+    assert "checkpoints in ./data failed although the disk is well" in record.message
+    assert record.exc_info is not None
+    append(partition)
+    trio.run(_checkpoints, broker)
+    assert b"\nt 0 2\n" in disk.read_bytes(names.RECOVERY_POINT_CHECKPOINT)
+
+
+def test_a_folder_that_is_gone_as_a_whole_is_out_of_service_as_a_failed_disk_is(
+    broker: Broker, disk: MemoryDisk, caplog: pytest.LogCaptureFixture
+) -> None:
+    partition = new_topic(broker, "t")
+    disk.remove(names.META_PROPERTIES)
+    disk.before_operation = failing("append", "t-0", errno.ENOENT)
+    assert refusal(lambda: append(partition)) == ErrorCode.KAFKA_STORAGE_ERROR
+    disk.before_operation = None
+    assert "the log folder ./data is out of service" in caplog.text
+
+
 def test_a_disk_that_is_full_is_not_a_disk_that_failed(broker: Broker, disk: MemoryDisk) -> None:
     partition = new_topic(broker, "t")
     append(partition)

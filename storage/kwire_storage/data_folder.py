@@ -7,7 +7,8 @@ known of a log that was never opened is carried over into the checkpoints unchan
 
 A folder whose disk fails is out of service from then on (`fail`): nothing of it is written any more, the mark of a
 clean stop least of all, and only the next opening, with its recovery, finds out what the medium has. Whoever owns the
-folder is told by `on_failed`, once, whichever log noticed it.
+folder is told by `on_failed`, once, whichever log noticed it. Where the disk is well and a log's files are not as they
+should be, only that log is out of service (`on_log_failed`).
 
 Deleting a log renames its folder first, and its files are removed later, or by the next opening (`take_deleted`).
 """
@@ -17,6 +18,7 @@ from __future__ import annotations
 import errno
 from collections.abc import Callable, Mapping
 from contextlib import suppress
+from functools import partial
 
 import attrs
 
@@ -28,7 +30,7 @@ from kwire_storage.checkpoints import (
 )
 from kwire_storage.closing import close_all, in_turn
 from kwire_storage.config import LogConfig
-from kwire_storage.errors import ForeignFolderError, StorageError, is_full
+from kwire_storage.errors import ForeignFolderError, StorageError, is_full, is_mistake
 from kwire_storage.files import Disk, DiskLock
 from kwire_storage.folder_files import read_meta, read_topic_id, write_meta, write_topic_id
 from kwire_storage.log import Log
@@ -38,6 +40,9 @@ from kwire_storage.surroundings import Deleted, Draw, Surroundings, never_any
 
 
 def _unheard(folder: DataFolder, error: OSError) -> None: ...
+
+
+def _log_unheard(folder: DataFolder, key: TopicPartition, error: OSError) -> None: ...
 
 
 def _uncounted(size: int) -> None: ...
@@ -70,6 +75,8 @@ class DataFolder:
     logs: dict[TopicPartition, Log] = attrs.field(factory=dict)
     failed: OSError | None = None
     on_failed: Callable[[DataFolder, OSError], object] = _unheard
+    on_log_failed: Callable[[DataFolder, TopicPartition, OSError], object] = _log_unheard
+    """Told when a log cannot go on although the disk is well (`is_mistake`)."""
     reserve: Reserve = attrs.field(init=False)
 
     def __attrs_post_init__(self) -> None:
@@ -163,7 +170,7 @@ class DataFolder:
             surroundings=self._surroundings,
             on_scanned=on_scanned,
         )
-        log.on_failed = self._log_failed
+        log.on_failed = partial(self._log_failed, key, log)
         self._checkpoints.lower_recovery_point(key, log.recovery_point)
         return log
 
@@ -192,7 +199,7 @@ class DataFolder:
             make_folder=lambda log: self._make_folder(log, key, topic_id),
         )
         self.logs[key] = log
-        log.on_failed = self._log_failed
+        log.on_failed = partial(self._log_failed, key, log)
         return log
 
     def set_topic_id(self, topic: str, partition: int, topic_id: bytes) -> None:
@@ -374,9 +381,22 @@ class DataFolder:
         for log in self.logs.values():
             log.failed = log.failed or error
 
-    def _log_failed(self, error: OSError) -> None:
-        if self.failed is None:
+    def _log_failed(self, key: TopicPartition, log: Log, error: OSError) -> None:
+        if self.failed is not None or self.logs.get(key) is not log:
+            return
+        if self.is_mistake(error):
+            self.on_log_failed(self, key, error)
+        else:
             self.on_failed(self, error)
+
+    def is_mistake(self, error: OSError) -> bool:
+        """As `errors.is_mistake`; but where the folder itself is gone its disk is, too: it was not mounted any more."""
+        if not is_mistake(error):
+            return False
+        try:
+            return self.disk.exists(names.META_PROPERTIES)
+        except OSError:
+            return False
 
     def abandon(self) -> None:
         """Lets everything go as a crash would; for a folder that has failed, and for tests."""

@@ -10,6 +10,9 @@ import errno
 from typing import Final, Self
 
 _FULL: Final = frozenset({errno.ENOSPC, errno.EDQUOT})
+_MISTAKES: Final = frozenset(
+    {errno.ENOENT, errno.EEXIST, errno.ENOTDIR, errno.EISDIR, errno.ENOTEMPTY, errno.EBADF, errno.EINVAL}
+)
 _PASSING: Final = _FULL | {errno.EMFILE, errno.ENFILE, errno.ENOMEM, errno.ENOBUFS, errno.EAGAIN, errno.EINTR}
 
 
@@ -32,6 +35,14 @@ def is_passing(error: OSError) -> bool:
     Kafka takes a log folder offline for every IOException, these included.
     """
     return error.errno in _PASSING and not isinstance(error, SyncFailedError)
+
+
+def is_mistake(error: OSError) -> bool:
+    """Whether the disk is well and its files are not as we left them: one of ours is gone, a name is taken.
+
+    Only a mistake in kwire can cause that, or somebody else who changes the files of a running broker.
+    """
+    return error.errno in _MISTAKES
 
 
 def is_full(error: OSError) -> bool:
