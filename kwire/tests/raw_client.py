@@ -49,7 +49,7 @@ def decoded_reply(reply: bytes, api_key: int, version: int) -> tuple[int, Any]:
 
 
 class RawClient:
-    def __init__(self, address: str, *, timeout_s: float = 10.0) -> None:
+    def __init__(self, address: str, *, timeout_s: float = 30.0) -> None:
         host, _, port = address.rpartition(":")
         self.sock = socket.create_connection((host, int(port)), timeout=timeout_s)
         self.sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)

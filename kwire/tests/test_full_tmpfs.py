@@ -29,7 +29,8 @@ from kwire.tests.full_tmpfs_scene import (
 from kwire.tests.raw_client import RawClient
 from kwire.tests.small_tmpfs import SmallTmpfs
 
-AT_ONCE_S = 1.0
+AT_ONCE_S = 10.0
+"""Clients would wait for a refusal three times as long, or longer."""
 TOPICS = ("t", "large")
 
 

@@ -18,7 +18,12 @@ from kwire.tests.log_folders import ORDERS, consume, fill, kwire, rows
 LOG = "00000000000000000000.log"
 SMALL_SEGMENTS = {"segment.bytes": str(1 << 20)}
 COMPACTED = {"cleanup.policy": "compact", "segment.ms": "500", "min.cleanable.dirty.ratio": "0.01", **SMALL_SEGMENTS}
-KAFKA = {"log.cleaner.backoff.ms": "200", "transaction.state.log.min.isr": "1", "offsets.topic.num.partitions": "2"}
+KAFKA = {
+    "log.cleaner.backoff.ms": "200",
+    "log.index.size.max.bytes": "65536",  # as large is the index of each segment that is written to, and all of it read
+    "transaction.state.log.min.isr": "1",
+    "offsets.topic.num.partitions": "2",
+}
 
 
 def write_transactions(bootstrap: str) -> None:
