@@ -2,12 +2,18 @@
 
 from __future__ import annotations
 
+from typing import Any
+
+import attrs
 import pytest
 from hypothesis import HealthCheck, Phase, seed, settings
 from hypothesis.stateful import run_state_machine_as_test
+from kwire_protocol.errors import ErrorCode
 
 from kwire.tests.exactly_once.test_exactly_once_machine import ExactlyOnceMachine
-from storage.tests.power_cuts.mutants import Mutant, at_large
+from kwire.tests.replay_mistakes import MARKERS_ABORT, PENDING_OFFSETS_COUNT, RESUME
+from kwire.transactions.records import TransactionChange
+from storage.tests.power_cuts.mutants import Change, Function, Mutant, always, at_large, instead, without
 
 SHORT = settings(
     max_examples=300,
@@ -20,201 +26,270 @@ SHORT = settings(
 )
 
 
-def mistake(name: str, place: str, old: str, new: str) -> Mutant:
-    return Mutant(name, "", place, old, new)
+def mistake(name: str, change: Change) -> Mutant:
+    return Mutant(name, "", change)
+
+
+APPLY_BATCH = "kwire_storage.markers:apply_batch"
+OVERLAPPING = "kwire_storage.txn_index:overlapping"
+FIRST_UNDECIDED = "kwire_storage.producers:ProducerStates.first_undecided_offset"
+FIRST_UNSTABLE = "kwire_storage.producers:ProducerStates.first_unstable_offset"
+WRITE_MARKER = "kwire.transactions.service:TransactionService._write_marker"
+TRANSACTIONS = "kwire.transactions.completion:Transactions"
+TRANSACTION = "kwire.transactions.transaction:Transaction"
+
+
+def without_the_last(overlapping: Function) -> Function:
+    def mistaken(entries: Any, start_offset: int, upper_bound: int) -> Any:
+        found, is_all = overlapping(entries, start_offset, upper_bound)
+        return [entry for entry in found if entry.first_offset < upper_bound - 1], is_all
+
+    return mistaken
+
+
+def ending_early(overlapping: Function) -> Function:
+    def mistaken(entries: Any, start_offset: int, upper_bound: int) -> Any:
+        for number, entry in enumerate(entries):
+            if entry.last_stable_offset >= start_offset:
+                return overlapping(entries[: number + 1], start_offset, upper_bound)[0], True
+        return overlapping(entries, start_offset, upper_bound)
+
+    return mistaken
+
+
+def one_later(first_undecided_offset: Function) -> Function:
+    def mistaken(producers: Any) -> int | None:
+        first: int | None = first_undecided_offset(producers)
+        return None if first is None else first + 1
+
+    return mistaken
+
+
+def only_the_first(write_marker: Function) -> Function:
+    def mistaken(service: Any, index: int, marker: Any, partition: Any) -> bool:
+        is_first = partition == next(iter(marker.partitions))
+        return bool(write_marker(service, index, marker, partition)) if is_first else True
+
+    return mistaken
+
+
+def keeping_the_epoch(initialized: Function) -> Function:
+    def mistaken(transaction: Any, expected: Any, **how: Any) -> Any:
+        begun = initialized(transaction, expected, **how)
+        if expected is None and not transaction.is_exhausted:
+            return attrs.evolve(begun, producer_epoch=transaction.producer_epoch)
+        return begun
+
+    return mistaken
+
+
+def none_refused(verify_partitions: Function) -> Function:
+    def mistaken(*args: Any) -> Any:
+        errors = verify_partitions(*args)
+        is_in = {ErrorCode.TRANSACTION_ABORTABLE: ErrorCode.NONE}
+        return {partition: is_in.get(error, error) for partition, error in errors.items()}
+
+    return mistaken
+
+
+def done_at_once(_enlist: Function) -> Function:
+    async def mistaken(*_args: Any) -> None: ...
+
+    return mistaken
+
+
+def changed_all_the_same(append: Function) -> Function:
+    def mistaken(transactions: Any, turn: Any, transaction: Any, *then: Any) -> None:
+        def appended(turn: Any, error: ErrorCode) -> None:
+            if error is not ErrorCode.NONE:
+                transactions.apply(TransactionChange(transaction.transactional_id, transaction))
+            for it in then:
+                it(turn, error)
+
+        append(transactions, turn, transaction, appended)
+
+    return mistaken
+
+
+def noting_but_denying(is_aborted: Function) -> Function:
+    def mistaken(*args: Any) -> bool:
+        is_aborted(*args)
+        return False
+
+    return mistaken
 
 
 MISTAKES = [
     mistake(
         "aborted transactions are not put into the index",
-        "kwire_storage.markers:apply_batch",
-        "completed.aborted and",
-        "False and",
+        instead("kwire_storage.producers:CompletedTxn.aborted", always(False), seen_by=APPLY_BATCH),
     ),
     mistake(
         "an aborted transaction that begins with the last batch read is not told",
-        "kwire_storage.txn_index:overlapping",
-        "entry.first_offset < upper_bound",
-        "entry.first_offset < upper_bound - 1",
+        instead(OVERLAPPING, without_the_last),
     ),
     mistake(
         "an aborted transaction that ended before is told",
-        "kwire_storage.txn_index:overlapping",
-        "entry.last_offset >= start_offset and ",
-        "",
+        instead(OVERLAPPING, lambda overlapping: lambda entries, _start, upper: overlapping(entries, -1, upper)),
     ),
     mistake(
         "later segments are not asked for aborted transactions",
-        "kwire_storage.txn_index:overlapping",
-        "entry.last_stable_offset >= upper_bound",
-        "entry.last_stable_offset >= start_offset",
+        instead(OVERLAPPING, ending_early),
     ),
     mistake(
         "open transactions do not hold readers back",
-        "kwire_storage.producers:ProducerStates.first_unstable_offset",
-        "return first\n",
-        "return None\n",
+        instead(FIRST_UNDECIDED, always(None), seen_by=FIRST_UNSTABLE),
     ),
     mistake(
         "the first record of an open transaction is stable",
-        "kwire_storage.producers:ProducerStates.first_unstable_offset",
-        "return first\n",
-        "return None if first is None else first + 1\n",
+        instead(FIRST_UNDECIDED, one_later, seen_by=FIRST_UNSTABLE),
     ),
     mistake(
         "read_committed reads up to the high watermark",
-        "kwire.partition:Partition.read",
-        "self.last_stable_offset if committed",
-        "self.high_watermark if committed",
+        instead(
+            "kwire.partition:Partition.last_stable_offset",
+            lambda _: lambda partition: partition.high_watermark,
+            seen_by="kwire.partition:Partition.read",
+        ),
     ),
     mistake(
         "a repeated batch is appended",
-        "kwire.partition:Partition.append",
-        "header[9] >= 0 and",
-        "False and",
+        without("kwire.partition:Partition.append", "kwire_storage.producers:ProducerStates.check"),
     ),
     mistake(
         "a marker is skipped",
-        "kwire.transactions.service:TransactionService._do_other",
-        "for partition in effect.partitions if self._write_marker(index, effect, partition)",
-        "for at, partition in enumerate(effect.partitions) if at > 0 or self._write_marker(index, effect, partition)",
+        instead(WRITE_MARKER, only_the_first, seen_by="kwire.transactions.service:TransactionService._do_other"),
     ),
     mistake(
         "a marker that could not be written counts as written",
-        "kwire.transactions.service:TransactionService._write_marker",
-        'tried again: %s", *partition, error)\n        return False',
-        'tried again: %s", *partition, error)\n        return True',
+        instead("kwire.transactions.service:_NEEDLESS", lambda _: frozenset(ErrorCode)),
     ),
     mistake(
         "markers are not tried again",
-        "kwire.transactions.completion:Transactions._finish",
-        "self._try_again_later(turn, known)",
-        "pass",
+        without(f"{TRANSACTIONS}._finish", f"{TRANSACTIONS}._try_again_later"),
     ),
     mistake(
         "each marker commits",
-        "kwire.transactions.effects:WriteMarkers.of",
-        "transaction.state is TransactionState.PREPARE_COMMIT",
-        "True",
+        instead(
+            "kwire.transactions.effects:WriteMarkers.of",
+            lambda of: lambda *args: attrs.evolve(of(*args), committed=True),
+        ),
     ),
     mistake(
         "offsets of an aborted transaction count",
-        "kwire.groups.pending_offsets:PendingOffsets.end",
-        "if committed:",
-        "if True:",
+        instead(
+            "kwire.groups.pending_offsets:PendingOffsets.end",
+            lambda end: lambda offsets, producer_id, *, committed: end(offsets, producer_id, committed=True),
+        ),
     ),
     mistake(
         "groups are not told of markers",
-        "kwire.partition:Partition.write_marker",
-        "self.on_marker(producer_id, committed)",
-        "pass",
+        instead(
+            "kwire.partition:Partition.on_marker",
+            always(lambda _producer_id, _committed: None),
+            seen_by="kwire.partition:Partition.write_marker",
+        ),
     ),
     mistake(
         "a replay drops the offsets of transactions",
-        "kwire.internal_topic:InternalTopic.replay",
-        "EndedTransaction(header.producer_id, marker.committed)",
-        "EndedTransaction(header.producer_id, False)",
+        MARKERS_ABORT,
     ),
     mistake(
         "a replay counts pending offsets",
-        "kwire.coordinators.runtime:CoordinatorRuntime._replay",
-        "logged.value, logged.producer_id",
-        "logged.value, -1",
+        PENDING_OFFSETS_COUNT,
     ),
     mistake(
         "a restart forgets what is prepared",
-        "kwire.transactions.completion:Transactions.resume",
-        "if known.transaction.is_prepared:",
-        "if False:",
+        without(RESUME, f"{TRANSACTIONS}._finish"),
     ),
     mistake(
         "a restart forgets deadlines",
-        "kwire.transactions.completion:Transactions.resume",
-        "self._set_deadline(known)",
-        "pass",
+        without(RESUME, f"{TRANSACTIONS}._set_deadline"),
     ),
     mistake(
         "a restart forgets open transactions of the snapshot",
-        "kwire_storage.producer_snapshots:_entry",
-        "None if txn_first_offset < 0 else txn_first_offset",
-        "None",
+        instead("kwire_storage.producer_snapshots:_entry", lambda entry: lambda *args: entry(*args[:-1], -1)),
     ),
     mistake(
         "a transaction that takes too long goes on",
-        "kwire.transactions.completion:Transactions._due",
-        "self.fence(turn, transaction, failed)",
-        "pass",
+        without(f"{TRANSACTIONS}._due", f"{TRANSACTIONS}.fence"),
     ),
     mistake(
         "a fence keeps the epoch",
-        "kwire.transactions.transaction:Transaction.fenced",
-        "return self._prepared_with_bump(False, version, new_producer_id, now_ms)",
-        "return self._prepared(False, now_ms)",
+        instead(
+            f"{TRANSACTION}._prepared_with_bump",
+            lambda _: (
+                lambda transaction, committed, _version, _new_id, now_ms: transaction._prepared(committed, now_ms)
+            ),
+            seen_by=f"{TRANSACTION}.fenced",
+        ),
     ),
     mistake(
         "a producer that starts keeps the epoch",
-        "kwire.transactions.transaction:Transaction.initialized",
-        "self.producer_id, self.producer_epoch + 1, NO_EPOCH",
-        "self.producer_id, self.producer_epoch, NO_EPOCH",
+        instead(f"{TRANSACTION}.initialized", keeping_the_epoch),
     ),
     mistake(
         "the coordinator takes older epochs",
-        "kwire.transactions.transaction:Transaction._check_producer",
-        "producer_epoch != self.producer_epoch",
-        "producer_epoch > self.producer_epoch",
+        instead(
+            f"{TRANSACTION}._check_producer",
+            lambda check: (
+                lambda transaction, producer_id, epoch: check(
+                    transaction, producer_id, max(epoch, transaction.producer_epoch)
+                )
+            ),
+        ),
     ),
     mistake(
         "a transaction that ended otherwise is said to have ended so",
-        "kwire.transactions.transaction:Transaction._check_outcome",
-        "self.state is not wanted",
-        "False",
+        instead(f"{TRANSACTION}._check_outcome", lambda _: lambda transaction, _committed: transaction),
     ),
     mistake(
         "a late write is taken after the marker",
-        "kwire.handlers.produce_enlisting:enlist",
-        "if partition.holds_transaction(header):",
-        "if True:",
+        instead(
+            "kwire.partition:Partition.holds_transaction",
+            always(True),
+            seen_by="kwire.handlers.produce_enlisting:enlist",
+        ),
     ),
     mistake(
         "a partition is verified that is no part of the transaction",
-        "kwire.transactions.shard:TransactionShard.verify_partitions",
-        "if partition in transaction.partitions",
-        "if True",
+        instead("kwire.transactions.shard:TransactionShard.verify_partitions", none_refused),
     ),
     mistake(
         "offsets are taken without asking the coordinator",
-        "kwire.handlers.txn_offset_commit:_enlist",
-        "for adds in (version >= FIRST_VERSION_THAT_ADDS, False):",
-        "for adds in ():",
+        instead("kwire.handlers.txn_offset_commit:_enlist", done_at_once),
     ),
     mistake(
         "a decision that could not be written is told",
-        "kwire.transactions.shard:TransactionShard.end",
-        "lambda error: EndTxnResponse(error_code=error)",
-        "lambda error: answer",
+        instead(
+            "kwire.coordinators.effects:Turn.reply_when_appended",
+            lambda reply: lambda turn, token, answer, _failed: reply(turn, token, answer, lambda _error: answer),
+            seen_by="kwire.transactions.shard:TransactionShard.end",
+        ),
     ),
     mistake(
         "an id changes although its record could not be written",
-        "kwire.transactions.completion:Transactions.append",
-        "if error is ErrorCode.NONE:",
-        "if True:",
+        instead(f"{TRANSACTIONS}.append", changed_all_the_same),
     ),
     mistake(
         "compaction takes aborted records for good ones",
-        "kwire_storage.cleaning:Transactions.is_aborted",
-        "if ongoing is not None:",
-        "if False:",
+        instead("kwire_storage.cleaning:Transactions.is_aborted", noting_but_denying),
     ),
     mistake(
         "compaction does not stop at an open transaction",
-        "kwire_storage.compaction:cleanable_end",
-        "flushed if unstable is None else min(flushed, unstable)",
-        "flushed",
+        instead(FIRST_UNSTABLE, always(None), seen_by="kwire_storage.compaction:cleanable_end"),
     ),
 ]
 
 
 @pytest.mark.parametrize("mistaken", MISTAKES, ids=lambda mutant: mutant.name)
+def test_a_mistake_finds_its_place(mistaken: Mutant) -> None:
+    with at_large(mistaken.change):
+        pass
+
+
+@pytest.mark.soak
+@pytest.mark.parametrize("mistaken", MISTAKES, ids=lambda mutant: mutant.name)
 def test_a_mistake_is_noticed(mistaken: Mutant) -> None:
-    with at_large(mistaken), pytest.raises(Exception):  # noqa: B017 - whatever breaks by it
+    with at_large(mistaken.change), pytest.raises(Exception):  # noqa: B017 - whatever breaks by it
         run_state_machine_as_test(seed(6)(ExactlyOnceMachine), settings=SHORT)

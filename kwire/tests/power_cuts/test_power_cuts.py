@@ -6,106 +6,105 @@ import logging
 
 import pytest
 
+from devtools.suite.tiers import small_and_full
 from kwire.tests.power_cuts.broker_traces import BROKER_TRACES, broker_trace
 from kwire.tests.power_cuts.transaction_traces import TRANSACTION_TRACES, transaction_trace
-from storage.tests.power_cuts.mutants import Mutant, at_large, expect_caught
+from kwire.tests.replay_mistakes import MARKERS_ABORT, PENDING_OFFSETS_COUNT, REPLAY, RESUME
+from storage.tests.power_cuts.mutants import Mutant, always, at_large, expect_caught, instead, without
 from storage.tests.power_cuts.sweep import Bounds, Trace, sweep
 
 BOUNDS = Bounds(states=20, states_again=2, lives=200)
+SMALL_BOUNDS = Bounds(states=3, states_again=1, lives=400)
 TRANSACTION_BOUNDS = Bounds(states=3, states_again=1, lives=500)
+SMALL_TRANSACTION_BOUNDS = Bounds(states=1, states_again=1, lives=500, every=3)
 """Less is pending at each moment, and a state takes longer to look at."""
+
+HELD_FROM = "kwire.flush_gate:FlushGate.held_from"
+NEVER = 1 << 62
+"""An offset that no log reaches."""
+
+
+async def at_once(_topic: object, _index: int) -> None: ...
+
 
 MUTANTS = [
     Mutant(
         "metadata is answered before it is flushed",
         "broker: topics come and go",
-        "kwire.metadata.log:FileMetadataLog.append",
-        "self.log.flush()",
-        "pass",
+        without("kwire.metadata.log:FileMetadataLog.append", "kwire_storage.log:Log.flush"),
     ),
     Mutant(
         "flush.messages is not heeded",
         "broker: flush each append",
-        "kwire.flush_gate:FlushGate.when_flushed",
-        "last_offset < self.held_from",
-        "True",
+        instead(HELD_FROM, always(NEVER), seen_by="kwire.flush_gate:FlushGate.when_flushed"),
     ),
     Mutant(
         "a folder that was given up comes back",
         "broker: topics come and go",
-        "kwire.partitions:PartitionTable.apply",
-        "self._sync_given_up()",
-        "pass",
+        without("kwire.partitions:PartitionTable.apply", "kwire.partitions:PartitionTable._sync_given_up"),
     ),
     Mutant(
         "committed offsets are not replayed to their end",
         "broker: stop and start",
-        "kwire.internal_topic:InternalTopic.replay",
-        "self._partition(index).log.batches()",
-        "list(self._partition(index).log.batches())[:-1]",
+        instead("kwire_storage.log:Log.batches", lambda batches: lambda log: list(batches(log))[:-1], seen_by=REPLAY),
     ),
     Mutant(
         "producer ids are given before they are recorded",
         "broker: produce and commit",
-        "kwire.metadata.service:MetadataService.next_producer_id",
-        "self._commit_new([ProducerIdsRecord(self.node_id, epoch, first + PRODUCER_ID_BLOCK)])",
-        "pass",
+        without(
+            "kwire.metadata.service:MetadataService.next_producer_id",
+            "kwire.metadata.service:MetadataService._commit_new",
+        ),
     ),
     Mutant(
         "a decision is answered before it is flushed",
         "broker: transactions, each flushed",
-        "kwire.coordinators.runtime:CoordinatorRuntime.durable",
-        "await self.topic.flushed(index)",
-        "pass",
+        instead(
+            "kwire.internal_topic:InternalTopic.flushed",
+            lambda _: at_once,
+            seen_by="kwire.coordinators.runtime:CoordinatorRuntime.durable",
+        ),
     ),
     Mutant(
         "markers are written before the decision is flushed",
         "broker: transactions, each flushed",
-        "kwire.transactions.service:TransactionService._do_other",
-        "decided is not None",
-        "False",
+        without(
+            "kwire.transactions.service:TransactionService._do_other", "kwire.internal_topic:InternalTopic.when_flushed"
+        ),
     ),
     Mutant(
         "a transaction is complete before its marker is flushed",
         "broker: transactions, each flushed",
-        "kwire.transactions.service:TransactionService._write_marker",
-        "result.last_offset < found.flush_gate.held_from",
-        "True",
+        instead(HELD_FROM, always(NEVER), seen_by="kwire.transactions.service:TransactionService._write_marker"),
     ),
     Mutant(
         "prepared transactions are not resumed",
         "broker: two producers, each flushed",
-        "kwire.transactions.completion:Transactions.resume",
-        "if known.transaction.is_prepared:",
-        "if False:",
+        without(RESUME, "kwire.transactions.completion:Transactions._finish"),
     ),
     Mutant(
         "open transactions have no deadline after a restart",
         "broker: transactions",
-        "kwire.transactions.completion:Transactions.resume",
-        "self._set_deadline(known)",
-        "pass",
+        without(RESUME, "kwire.transactions.completion:Transactions._set_deadline"),
     ),
     Mutant(
         "pending offsets count after a restart",
         "broker: transactions",
-        "kwire.coordinators.runtime:CoordinatorRuntime._replay",
-        "logged.value, logged.producer_id",
-        "logged.value, -1",
+        PENDING_OFFSETS_COUNT,
     ),
     Mutant(
         "committed offsets of transactions do not count after a restart",
         "broker: transactions",
-        "kwire.internal_topic:InternalTopic.replay",
-        "EndedTransaction(header.producer_id, marker.committed)",
-        "EndedTransaction(header.producer_id, False)",
+        MARKERS_ABORT,
     ),
     Mutant(
         "what hangs is not listed",
         "broker: two producers",
-        "kwire.cli.txn.hanging:find_hanging",
-        "if it not in expected",
-        "if False",
+        instead(
+            "kwire.cli.txn.hanging:still_expected",
+            lambda _: lambda _admin, old: old,
+            seen_by="kwire.cli.txn.hanging:find_hanging",
+        ),
     ),
 ]
 
@@ -116,19 +115,28 @@ def quiet(caplog: pytest.LogCaptureFixture) -> None:
     caplog.set_level(logging.CRITICAL, "kwire")
 
 
+@small_and_full
 @pytest.mark.parametrize("name", BROKER_TRACES)
-def test_whatever_a_crash_leaves_holds(name: str) -> None:
-    sweep(broker_trace(name), BOUNDS)
+def test_whatever_a_crash_leaves_holds(name: str, *, full: bool) -> None:
+    sweep(broker_trace(name), BOUNDS if full else SMALL_BOUNDS)
 
 
+@small_and_full
 @pytest.mark.parametrize("name", TRANSACTION_TRACES)
-def test_transactions_survive_whatever_a_crash_leaves(name: str) -> None:
-    sweep(transaction_trace(name), TRANSACTION_BOUNDS)
+def test_transactions_survive_whatever_a_crash_leaves(name: str, *, full: bool) -> None:
+    sweep(transaction_trace(name), TRANSACTION_BOUNDS if full else SMALL_TRANSACTION_BOUNDS)
 
 
 @pytest.mark.parametrize("mutant", MUTANTS, ids=lambda mutant: mutant.name)
+def test_a_mistake_finds_its_place(mutant: Mutant) -> None:
+    with at_large(mutant.change):
+        pass
+
+
+@pytest.mark.soak
+@pytest.mark.parametrize("mutant", MUTANTS, ids=lambda mutant: mutant.name)
 def test_a_mistake_is_caught(mutant: Mutant) -> None:
-    with at_large(mutant):
+    with at_large(mutant.change):
         expect_caught(trace_named, mutant.trace)
 
 

@@ -2,261 +2,265 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
+from kwire_storage import durability, names
 from kwire_storage.faulty_disk import FaultyDisk
+from kwire_storage.log import Log
 from kwire_storage.medium import Change, Write
 
-from storage.tests.power_cuts.mutants import Mutant, at_large, expect_caught
+from storage.tests.power_cuts import mutants
+from storage.tests.power_cuts.mutants import Function, Mutant, always, at_large, expect_caught, instead, without
 from storage.tests.power_cuts.storage_traces import storage_trace
+
+SYNC = "kwire_storage.faulty_disk:FaultyFile.sync"
+SYNC_DIR = "kwire_storage.memory_disk:MemoryDisk.sync_dir"
+WRITE_ATOMIC = "kwire_storage.memory_disk:MemoryDisk.write_atomic"
+SETTLE_NAMES = "kwire_storage.durability:settle_names"
+HAS_HOLES = "kwire_storage.damage:has_holes"
+RECOVER = "kwire_storage.recovery:recover"
+LOAD = "kwire_storage.opening:load"
+ROLL = "kwire_storage.rolling:roll"
+NEVER = 1 << 62
+"""An offset that no log reaches."""
+
+
+def overwritten(_rename: Function) -> Function:
+    return lambda disk, old, new: disk.write_bytes(new, disk.read_bytes(old))
+
+
+def names_taken_for_synced(load: Function) -> Function:
+    def mistaken(log: Any, **how: Any) -> None:
+        load(log, **how)
+        if not how["clean_shutdown"]:
+            log.folder_unsynced = False
+            log.name_changes -= 1
+
+    return mistaken
+
+
+def with_cleaner_checkpoint(take: Function) -> Function:
+    def mistaken(checkpoints: Any, key: Any, log: Any, least: int) -> Any:
+        taken = take(checkpoints, key, log, least)
+        if taken:
+            checkpoints.cleaned[key] = least
+            taken = dict(checkpoints._all)
+        return taken
+
+    return mistaken
+
 
 MUTANTS = [
     Mutant(
         "a flush does not sync the records",
         "flush each append",
-        "kwire_storage.durability:Flush.run",
-        "(*self.records, *self.files)",
-        "self.files",
+        instead("kwire_storage.durability:Flush.records", always(()), seen_by="kwire_storage.durability:Flush.run"),
     ),
     Mutant(
         "a flush does not sync indexes and snapshots",
         "roll",
-        "kwire_storage.durability:Flush.run",
-        "(*self.records, *self.files)",
-        "self.records",
+        instead("kwire_storage.durability:Flush.files", always(()), seen_by="kwire_storage.durability:Flush.run"),
     ),
     Mutant(
         "a flush does not sync names",
         "flush each append",
-        "kwire_storage.durability:Flush.run",
-        "for path in self.folders:",
-        "for path in ():",
+        instead("kwire_storage.durability:Flush.folders", always(()), seen_by="kwire_storage.durability:Flush.run"),
     ),
     Mutant(
         "a flush does not sync the name of the partition's folder",
         "flush each append",
-        "kwire_storage.durability:begin_flush",
-        "if log.folder_unsynced:",
-        "if False:",
+        instead("kwire_storage.log:Log.folder_unsynced", always(False), seen_by="kwire_storage.durability:begin_flush"),
     ),
     Mutant(
         "a flush covers the active segment only",
         "roll",
-        "kwire_storage.durability:begin_flush",
-        "log.segments_from(log.recovery_point)",
-        "log.segments_from(log.log_end_offset)",
+        instead(
+            "kwire_storage.log:Log.segments_from",
+            lambda segments_from: lambda log, _offset: segments_from(log, log.log_end_offset),
+            seen_by="kwire_storage.durability:begin_flush",
+        ),
     ),
     Mutant(
         "the recovery point is written before the data is synced",
         "transactions",
-        "kwire_storage.offset_checkpoints:OffsetCheckpoints.take",
-        "log.recovery_point",
-        "log.log_end_offset",
+        instead(
+            "kwire_storage.log:Log.recovery_point",
+            lambda _: lambda log: log.log_end_offset,
+            seen_by="kwire_storage.offset_checkpoints:OffsetCheckpoints.take",
+        ),
     ),
     Mutant(
         "a file is replaced before its new content is synced",
         "stop and start",
-        "kwire_storage.memory_disk:MemoryDisk.write_atomic",
-        "self.open_read(temporary).sync()",
-        "pass",
+        without(WRITE_ATOMIC, SYNC),
     ),
     Mutant(
         "a file is replaced and the rename not synced",
         "delete records",
-        "kwire_storage.memory_disk:MemoryDisk.write_atomic",
-        "self.sync_dir(split_path(path)[0])",
-        "pass",
+        without(WRITE_ATOMIC, SYNC_DIR),
     ),
     Mutant(
         "a file is overwritten instead of replaced",
         "stop and start",
-        "kwire_storage.memory_disk:MemoryDisk.write_atomic",
-        "self.rename(temporary, path)",
-        "self.write_bytes(path, data)",
+        instead("kwire_storage.memory_disk:MemoryDisk.rename", overwritten, seen_by=WRITE_ATOMIC),
     ),
     Mutant(
         "a truncation is not synced",
         "truncate",
-        "kwire_storage.segment:Segment.cut",
-        "file.sync()",
-        "pass",
+        without("kwire_storage.segment:Segment.cut", SYNC),
     ),
     Mutant(
         "the segments that a truncation removes are not gone for good",
         "truncate",
-        "kwire_storage.truncation:delete_newest",
-        "if count:",
-        "if False:",
+        without("kwire_storage.truncation:delete_newest", SYNC_DIR),
     ),
     Mutant(
         "where an emptied log goes on is not on the medium",
         "truncate fully",
-        "kwire_storage.truncation:truncate_fully",
-        "durability.settle_names(log)",
-        "pass",
+        without("kwire_storage.truncation:truncate_fully", SETTLE_NAMES),
     ),
     Mutant(
         "the mark of a clean stop is not removed",
         "stop and start",
-        "kwire_storage.data_folder:DataFolder.open",
-        "disk.remove(names.CLEAN_SHUTDOWN)",
-        "pass",
+        instead(
+            "kwire_storage.memory_disk:MemoryDisk.remove",
+            lambda remove: lambda disk, path: None if path == names.CLEAN_SHUTDOWN else remove(disk, path),
+            seen_by="kwire_storage.data_folder:DataFolder.open",
+        ),
     ),
     Mutant(
         "the mark of a clean stop may come back",
         "stop and start",
-        "kwire_storage.data_folder:DataFolder.open",
-        'disk.sync_dir("")',
-        "pass",
+        without("kwire_storage.data_folder:DataFolder.open", SYNC_DIR),
     ),
     Mutant(
         "a recovery cuts a byte too late",
         "produce",
-        "kwire_storage.recovery:_cut",
-        "file.truncate(start)",
-        "file.truncate(start + 1)",
+        instead(
+            "kwire_storage.faulty_disk:FaultyFile.truncate",
+            lambda truncate: lambda file, size: truncate(file, size + 1),
+            seen_by="kwire_storage.recovery:_cut",
+        ),
     ),
     Mutant(
         "a recovery keeps what follows a loss",
         "produce",
-        "kwire_storage.recovery:recover",
-        "deleted = len(log.segments) - number - 1",
-        "deleted = 0",
+        instead(
+            "kwire_storage.truncation:delete_newest",
+            lambda delete: lambda log, _count, now_ms: delete(log, 0, now_ms),
+            seen_by=RECOVER,
+        ),
     ),
     Mutant(
         "a recovery does not miss what a segment lost at its end",
         "roll",
-        "kwire_storage.recovery:recover",
-        "elif forerunner",
-        "elif False and forerunner",
+        instead(HAS_HOLES, always(True), seen_by=RECOVER),
     ),
     Mutant(
         "a recovery trusts the indexes beyond the recovery point",
         "roll",
-        "kwire_storage.recovery:_recover_segment",
-        "segment.begin_rebuild()",
-        "pass",
+        without("kwire_storage.recovery:_recover_segment", "kwire_storage.segment:Segment.begin_rebuild"),
     ),
     Mutant(
         "a recovery does not look at checksums",
         "produce large batches",
-        "kwire_storage.walk:_Walker.batch_at",
-        "check_batch(data, header)",
-        "pass",
+        without("kwire_storage.walk:_Walker.batch_at", "kwire_storage.walk:check_batch"),
     ),
     Mutant(
         "a roll at the recovery point leaves the indexes to the next flush",
         "roll",
-        "kwire_storage.rolling:roll",
-        "end == log.recovery_point",
-        "False",
+        without(ROLL, "kwire_storage.log:Log.flush"),
     ),
     Mutant(
         "a recovery keeps the epochs of what is lost",
         "truncate",
-        "kwire_storage.recovery:recover",
-        "log.leader_epochs.truncate_from_end(log.log_end_offset)",
-        "pass",
+        without(RECOVER, "kwire_storage.epochs:EpochCache.truncate_from_end"),
     ),
     Mutant(
         "a snapshot of a lost future is believed",
         "produce",
-        "kwire_storage.replay:load_producers",
-        "if offset <= log.log_end_offset",
-        "if True",
+        instead("kwire_storage.log:Log.log_end_offset", always(NEVER), seen_by="kwire_storage.replay:load_producers"),
     ),
     Mutant(
         "a snapshot of a lost future is kept",
         "stop and start",
-        "kwire_storage.durability:drop_snapshots_above",
-        "if offset > end_offset",
-        "if False",
+        instead("kwire_storage.durability:drop_snapshots_above", always(None)),
     ),
     Mutant(
         "snapshots without segments tell where a log ends",
         "stop and start",
-        "kwire_storage.opening:load",
-        "if not (clean_shutdown or bases):",
-        "if False:",
+        without(LOAD, "kwire_storage.durability:drop_snapshots_above"),
     ),
     Mutant(
         "what a process that died had not synced is taken for synced",
         "die and start",
-        "kwire_storage.opening:load",
-        "if not clean_shutdown:",
-        "if False:",
+        instead(LOAD, names_taken_for_synced),
     ),
     Mutant(
         "the second segment's name may be there without the first one's",
         "produce",
-        "kwire_storage.rolling:roll",
-        "if len(log.segments) == 1:",
-        "if False:",
+        without(ROLL, SETTLE_NAMES),
     ),
     Mutant(
         "a segment's name may go before its forerunner's",
         "delete records",
-        "kwire_storage.retention:delete_oldest",
-        "durability.settle_names(log)",
-        "pass",
+        without("kwire_storage.retention:delete_oldest", SETTLE_NAMES),
     ),
     Mutant(
         "compacted records take the place of others before they are synced",
         "compact",
-        "kwire_storage.compaction:Compaction._clean",
-        "file.sync()",
-        "pass",
+        without("kwire_storage.compaction:Compaction._clean", SYNC),
     ),
     Mutant(
         "old segments go before it is decided that others take their place",
         "compact",
-        "kwire_storage.swap:commit",
-        "compaction.disk.sync_dir(compaction.path)",
-        "pass",
+        without("kwire_storage.swap:commit", SYNC_DIR),
     ),
     Mutant(
         "a compacted segment gets its name before the old ones are gone for good",
         "compact",
-        "kwire_storage.swap:sync",
-        "compaction.disk.sync_dir(compaction.path)",
-        "pass",
+        without("kwire_storage.swap:sync", SYNC_DIR),
     ),
     Mutant(
         "the cleaner's checkpoint is written before the swap",
         "compact",
-        "kwire_storage.offset_checkpoints:OffsetCheckpoints.take_recovery_point",
-        "return {names.RECOVERY_POINT_CHECKPOINT: dict(self.recovery_points)}",
-        "self.cleaned[key] = least; return dict(self._all)",
+        instead("kwire_storage.offset_checkpoints:OffsetCheckpoints.take_recovery_point", with_cleaner_checkpoint),
     ),
     Mutant(
         "the recovery point is not in its file before the swap",
         "compact",
-        "kwire_storage.offset_checkpoints:OffsetCheckpoints.take_recovery_point",
-        ">= least",
-        ">= 0",
+        instead("kwire_storage.offset_checkpoints:OffsetCheckpoints.take_recovery_point", always({})),
     ),
     Mutant(
         "a transaction is taken for decided by a marker that is not flushed",
         "compact transactions",
-        "kwire_storage.compaction:cleanable_end",
-        "min(high_watermark, log.recovery_point)",
-        "high_watermark",
+        instead(
+            "kwire_storage.log:Log.recovery_point", always(NEVER), seen_by="kwire_storage.compaction:cleanable_end"
+        ),
     ),
     Mutant(
         "a recovery takes a loss for the work of compaction",
         "compact",
-        "kwire_storage.recovery:recover",
-        "elif forerunner",
-        "elif not log.config.compacts and forerunner",
+        instead(HAS_HOLES, always(True), seen_by=RECOVER),
     ),
 ]
 
 
 @pytest.mark.parametrize("mutant", MUTANTS, ids=lambda mutant: mutant.name)
+def test_a_mistake_finds_its_place(mutant: Mutant) -> None:
+    with at_large(mutant.change):
+        pass
+
+
+@pytest.mark.soak
+@pytest.mark.parametrize("mutant", MUTANTS, ids=lambda mutant: mutant.name)
 def test_a_mistake_is_caught(mutant: Mutant) -> None:
-    with at_large(mutant):
+    with at_large(mutant.change):
         expect_caught(storage_trace, mutant.trace)
 
 
+@pytest.mark.soak
 def test_an_acknowledgement_before_the_append_is_caught(monkeypatch: pytest.MonkeyPatch) -> None:
     """What was appended to a log is written only when something else is, as a buffer in the process would have it."""
     note = FaultyDisk.note
@@ -276,3 +280,26 @@ def test_an_acknowledgement_before_the_append_is_caught(monkeypatch: pytest.Monk
 
     monkeypatch.setattr(FaultyDisk, "note", late)
     assert "was promised" in str(expect_caught(storage_trace, "produce"))
+
+
+@pytest.mark.parametrize(
+    ("change", "complaint"),
+    [
+        (without(ROLL, "kwire_storage.durability:gone"), "there is no kwire_storage.durability:gone"),
+        (without("kwire_storage.rolling:gone", SETTLE_NAMES), "there is no kwire_storage.rolling:gone"),
+        (without(ROLL, "kwire_storage.log:Log.gone"), "there is no kwire_storage.log:Log.gone"),
+        (without(ROLL, "kwire_storage.log:Log.truncate_to"), "rolling:roll makes no use of 'truncate_to'"),
+    ],
+)
+def test_a_mistake_that_has_lost_its_place_says_so(change: mutants.Change, complaint: str) -> None:
+    with pytest.raises(AssertionError, match=complaint), at_large(change):
+        pass
+
+
+def test_a_mistake_is_undone() -> None:
+    function, attribute = durability.settle_names, vars(Log).get("recovery_point")
+    with at_large(without(ROLL, SETTLE_NAMES)), at_large(instead("kwire_storage.log:Log.recovery_point", always(0))):
+        assert durability.settle_names is not function
+        assert vars(Log).get("recovery_point") is not attribute
+    assert durability.settle_names is function
+    assert vars(Log).get("recovery_point") is attribute

@@ -1,0 +1,15 @@
+"""Mistakes of a restart that two tests look for: the power cuts, and the machine of exactly once."""
+
+from __future__ import annotations
+
+from storage.tests.power_cuts.mutants import always, instead
+
+REPLAY = "kwire.internal_topic:InternalTopic.replay"
+RESUME = "kwire.transactions.completion:Transactions.resume"
+
+PENDING_OFFSETS_COUNT = instead(
+    "kwire.groups.shard:GroupShard.apply",
+    lambda apply: lambda shard, key, value, _producer_id: apply(shard, key, value),
+    seen_by="kwire.coordinators.runtime:CoordinatorRuntime._replay",
+)
+MARKERS_ABORT = instead("kwire_storage.producers:EndTxnMarker.committed", always(False), seen_by=REPLAY)
