@@ -24,16 +24,16 @@ help: ## Shows this list
 serve: .venv/runtime.stamp ## The broker on 127.0.0.1:9092, its data in ./data
 	@exec $(BIN)/kwire serve --listen 127.0.0.1:9092 --data-dir data $(ARGS)
 
-test: .venv/dev.stamp .cache/jars.stamp $(COMPAT2).stamp ## Every test, Spark's included
-	$(BIN)/python -m pytest $(ARGS)
-	$(BIN)/python -m pytest benchmarks $(ARGS) # apart: its Spark session and that of spark_tests end each other
-	PYTHONPATH=$(COMPAT2) $(BIN)/python -m pytest compat_tests/test_kafka_python*.py $(ARGS)
+test: .venv/dev.stamp .cache/jars.stamp ## What finds the mistakes of a change, Spark and Java included: minutes
+	$(BIN)/python -m pytest -n auto --budgets --durations=20 $(ARGS)
 
 compat-kafka: .venv/dev.stamp .cache/jars.stamp $(COMPAT2).stamp ## The compat tests against Apache Kafka instead of kwire
-	KWIRE_COMPAT=kafka $(BIN)/python -m pytest compat_tests $(ARGS)
+	KWIRE_COMPAT=kafka $(BIN)/python -m pytest -m "" compat_tests $(ARGS)
 	KWIRE_COMPAT=kafka PYTHONPATH=$(COMPAT2) $(BIN)/python -m pytest compat_tests/test_kafka_python*.py $(ARGS)
 
-soak: .venv/dev.stamp .cache/jars.stamp ## 1,000 kills of a broker under load, more of clients; ARGS="--kills 200 --seed 7"
+soak: .venv/dev.stamp .cache/jars.stamp $(COMPAT2).stamp ## What searches longer, 1,000 kills included: hours; ARGS="--kills 200"
+	$(BIN)/python -m pytest -n auto --durations=20 -m soak
+	PYTHONPATH=$(COMPAT2) $(BIN)/python -m pytest compat_tests/test_kafka_python*.py # the line of 2.2
 	@$(BIN)/python -m compat_tests.soak $(ARGS)
 	@$(BIN)/python -m compat_tests.streams # Kafka Streams, 20 kills
 	@$(BIN)/python -m compat_tests.bank $(ARGS) # its transactions, 300 kills

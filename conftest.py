@@ -1,19 +1,43 @@
-"""What a test run tells at its end, beside what pytest does."""
+"""What a test run does besides what pytest does: processes side by side, budgets (devtools/suite), a summary."""
 
 from __future__ import annotations
 
 import sys
+from collections import Counter
+from typing import Any
 
 import pytest
+from hypothesis import HealthCheck, settings
+
+pytest_plugins = ("devtools.suite.side_by_side", "devtools.suite.budgets")
+
+# An example's time says how busy the machine is; pytest-timeout ends what hangs.
+settings.register_profile("kwire", deadline=None, suppress_health_check=[HealthCheck.too_slow])
+settings.load_profile("kwire")
+
+_power_cuts: Counter[str] = Counter()
+"""States that other processes of this run looked at."""
+
+
+def pytest_sessionfinish(session: pytest.Session) -> None:
+    sweeping = sys.modules.get("storage.tests.power_cuts.sweep")
+    output = getattr(session.config, "workeroutput", None)
+    if sweeping is not None and output is not None:
+        output["power_cuts"] = dict(sweeping.TALLY.states)
+
+
+@pytest.hookimpl(optionalhook=True)
+def pytest_testnodedown(node: Any) -> None:
+    _power_cuts.update(getattr(node, "workeroutput", {}).get("power_cuts", {}))
 
 
 def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
     """How many states the power cuts of this run left, where they ran."""
     sweeping = sys.modules.get("storage.tests.power_cuts.sweep")
-    if sweeping is None or not sweeping.TALLY.states:
+    states = _power_cuts + Counter(sweeping.TALLY.states if sweeping is not None else {})
+    if not states:
         return
-    tally = sweeping.TALLY
-    terminalreporter.section(f"power cuts (seed {sweeping.SEED})")
-    for name, count in tally.states.items():
+    terminalreporter.section("power cuts")
+    for name, count in sorted(states.items()):
         terminalreporter.line(f"{count:8,} states  {name}")
-    terminalreporter.line(f"{tally.total:8,} states  in all, each restarted and checked")
+    terminalreporter.line(f"{states.total():8,} states  in all, each restarted and checked")

@@ -1,4 +1,7 @@
-"""Fixtures: the broker, and names that no other test uses."""
+"""Fixtures: the broker, and names that no other test uses.
+
+What is started for all tests ends with the last of them here: a process goes on with tests of other folders.
+"""
 
 from __future__ import annotations
 
@@ -47,21 +50,21 @@ def forgotten_sockets_are_collected() -> Iterator[None]:
     gc.collect()
 
 
-@pytest.fixture(scope="session")
+@pytest.fixture(scope="package")
 def broker() -> Iterator[brokers.Broker]:
     """The broker under test. Shared: a test uses topics and groups of its own, and leaves the broker as it found it."""
     with brokers.shared_broker() as running:
         yield running
 
 
-@pytest.fixture(scope="session")
+@pytest.fixture(scope="package")
 def restartable_broker() -> Iterator[brokers.RestartableBroker]:
     """A broker to restart and to kill. A test leaves it running."""
     with brokers.restartable_broker() as running:
         yield running
 
 
-@pytest.fixture(scope="session")
+@pytest.fixture(scope="package")
 def java() -> Iterator[java_host.JavaHost]:
     """A Java process for Kafka's own clients and tools."""
     with java_host.java_host() as host:

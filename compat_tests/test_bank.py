@@ -1,8 +1,7 @@
 """Tellers and broker are killed again and again: money is neither made nor lost, and nothing hangs.
 
 `make soak` does the same for longer. KWIRE_BANK_SEED repeats the kills of a run that failed, as far as the system's
-scheduling lets them be repeated; KWIRE_BANK_KILLS tells how many there are. Apache Kafka takes five seconds or more to
-come back, and its client as long to find it again: there each way to kill is taken once.
+scheduling lets them be repeated; KWIRE_BANK_KILLS tells how many there are. By default each way to kill is taken once.
 """
 
 from __future__ import annotations
@@ -16,9 +15,9 @@ import pytest
 
 from .bank import bank
 from .bank.books import Books, Half, Order
-from .brokers import KIND, restartable_broker
+from .brokers import restartable_broker
 
-KILLS = int(os.environ.get("KWIRE_BANK_KILLS", len(bank.WAYS) if KIND == "kafka" else 20))
+KILLS = int(os.environ.get("KWIRE_BANK_KILLS", len(bank.WAYS)))
 
 
 @pytest.mark.timeout(120 + 30 * KILLS)

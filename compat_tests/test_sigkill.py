@@ -17,7 +17,7 @@ from .java_host import JavaHost
 from .sigkill import laps
 
 # Apache Kafka takes ten times as long to come back.
-KILLS = int(os.environ.get("KWIRE_SIGKILL_KILLS", "6" if KIND == "kafka" else "30"))
+KILLS = int(os.environ.get("KWIRE_SIGKILL_KILLS", "6" if KIND == "kafka" else "10"))
 
 
 @pytest.mark.timeout(60 + 20 * KILLS)

@@ -14,10 +14,10 @@ from pathlib import Path
 import click
 import pytest
 
-from .brokers import KIND, RestartableBroker
+from .brokers import RestartableBroker
 from .streams import counting
 
-KILLS = int(os.environ.get("KWIRE_STREAMS_KILLS", "2" if KIND == "kafka" else "5"))
+KILLS = int(os.environ.get("KWIRE_STREAMS_KILLS", "2"))
 
 
 @pytest.mark.timeout(120 + 60 * KILLS)

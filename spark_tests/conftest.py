@@ -1,4 +1,7 @@
-"""Fixtures: the brokers, the Spark session, and topics as tables."""
+"""Fixtures: the brokers, the Spark session, and topics as tables.
+
+What is started for all tests ends with the last of them here: a process goes on with tests of other folders.
+"""
 
 from __future__ import annotations
 
@@ -33,21 +36,21 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
             item.add_marker(pytest.mark.filterwarnings("ignore:unclosed <socket:ResourceWarning"))
 
 
-@pytest.fixture(scope="session")
+@pytest.fixture(scope="package")
 def broker() -> Iterator[brokers.Broker]:
     """The broker under test; it stays up."""
     with brokers.shared_broker() as running:
         yield running
 
 
-@pytest.fixture(scope="session")
+@pytest.fixture(scope="package")
 def restartable_broker() -> Iterator[brokers.RestartableBroker]:
     """A broker to restart and to kill. A test leaves it running."""
     with brokers.restartable_broker() as running:
         yield running
 
 
-@pytest.fixture(scope="session")
+@pytest.fixture(scope="package")
 def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkSession]:
     with spark_session(tmp_path_factory.mktemp("spark")) as session:
         yield session

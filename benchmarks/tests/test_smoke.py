@@ -66,6 +66,7 @@ def test_every_scenario_is_here() -> None:
     assert list(FIGURES.keys() ^ SCENARIOS.keys()) == []
 
 
+@pytest.mark.soak
 @pytest.mark.filterwarnings("ignore:unclosed <socket:ResourceWarning")  # pyspark leaves them to the garbage collector
 @pytest.mark.parametrize("name", FIGURES)
 def test_a_scenario_gets_right_answers_and_has_its_figures(name: str) -> None:
@@ -85,6 +86,7 @@ def test_a_scenario_gets_right_answers_and_has_its_figures(name: str) -> None:
     assert all(metrics.label(figure) in report for figure in entry.figures)
 
 
+@pytest.mark.soak
 @pytest.mark.parametrize("limit", limits.LIMITS)
 def test_a_bare_limit_answers_the_load(limit: str) -> None:
     figures = limits.measure(limit, Lab(frozenset(machine.own_cores())), run_s=SMOKE.run_s)

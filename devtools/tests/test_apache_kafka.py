@@ -17,6 +17,7 @@ TOOLS = "org.apache.kafka.tools"
 QUICK_RETURN = {"broker.session.timeout.ms": 1500, "broker.heartbeat.interval.ms": 250}
 
 
+@pytest.mark.soak
 def test_data_and_address_outlive_a_stop_and_a_kill() -> None:
     with ApacheKafka(settings={"num.partitions": 2, **QUICK_RETURN}) as kafka:
         to_broker = ("--bootstrap-server", kafka.bootstrap)
@@ -51,6 +52,7 @@ os.kill(os.getpid(), signal.SIGKILL)
 """
 
 
+@pytest.mark.soak
 def test_it_does_not_outlive_a_killed_parent() -> None:
     done = subprocess.run([sys.executable, "-c", ORPHAN], cwd=REPOSITORY, capture_output=True, text=True, check=False)
     pid, folder = done.stdout.split()

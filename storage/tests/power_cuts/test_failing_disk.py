@@ -15,8 +15,12 @@ from kwire_storage.faulty_disk import FaultyDisk
 from kwire_storage.medium import EVERYTHING, NOTHING_UNSYNCED, Medium, kept_part
 from kwire_storage.memory_disk import TornAppendError
 
+from devtools.suite.tiers import small_and_full
 from storage.tests.power_cuts.storage_traces import STORAGE_TRACES, storage_trace
 from storage.tests.power_cuts.sweep import TALLY, Moment, State, examine, journal_of
+
+SMALL_STEP = 5
+"""At the small size only every fifth operation is refused; it is odd, so that both errors come."""
 
 
 class Refusing(FaultyDisk):
@@ -40,12 +44,13 @@ def refusal(number: int, *, torn: bool) -> OSError:
     return TornAppendError(70, code) if torn else OSError(code, os.strerror(code))
 
 
+@small_and_full
 @pytest.mark.parametrize("name", STORAGE_TRACES)
 @pytest.mark.parametrize("torn", [False, True], ids=["refused", "torn"])
-def test_a_refused_operation_breaks_no_promise(name: str, *, torn: bool) -> None:
+def test_a_refused_operation_breaks_no_promise(name: str, *, torn: bool, full: bool) -> None:
     kind = "torn" if torn else "refused"
     operations = len(journal_of(storage_trace(name), Medium()))
-    for number in range(operations):
+    for number in range(0, operations, 1 if full else SMALL_STEP):
         trace = storage_trace(name)
         disk = Refusing(number, refusal(number, torn=torn))
         # A broker would go on with its other work; here everything ends, and what was begun stays unanswered.

@@ -6,14 +6,16 @@ import pytest
 from kwire_storage.faulty_disk import FaultyDisk
 from kwire_storage.names import RECOVERY_POINT_CHECKPOINT
 
+from devtools.suite.tiers import small_and_full
 from storage.tests.power_cuts.storage_trace import open_folder
 from storage.tests.power_cuts.storage_traces import STORAGE_TRACES, bounds_of, storage_trace
 from storage.tests.power_cuts.sweep import sweep
 
 
+@small_and_full
 @pytest.mark.parametrize("name", STORAGE_TRACES)
-def test_whatever_a_crash_leaves_holds(name: str) -> None:
-    sweep(storage_trace(name), bounds_of(name))
+def test_whatever_a_crash_leaves_holds(name: str, *, full: bool) -> None:
+    sweep(storage_trace(name), bounds_of(name, full=full))
 
 
 def test_a_recovery_point_beyond_the_end_of_a_log_does_not_stay_in_its_file() -> None:

@@ -1,0 +1,93 @@
+"""The groups of tests: what each is, what it may cost, and what of it stays together in one process.
+
+Tests are shared out by unit. What starts something dear once for many tests (a Spark session, an Apache Kafka, a Java
+process) is one unit, or one for each module; what is pure may be split into single tests, so that no process ends long
+after the others. To add a group, name its folder or its files here; a file is in the group that names it most exactly.
+"""
+
+from __future__ import annotations
+
+from enum import Enum, auto
+from functools import cache
+
+import attrs
+
+
+class Unit(Enum):
+    """What of a group goes to a process as a whole."""
+
+    GROUP = auto()
+    MODULE = auto()
+    TEST = auto()
+
+
+@attrs.frozen
+class Group:
+    """`budget_cpu_s`: CPU seconds of its tests in `make test`, and of all that they start. Twice that fails the run.
+
+    `paths`: folders, and beginnings of files' names.
+    """
+
+    name: str
+    unit: Unit
+    budget_cpu_s: int
+    paths: tuple[str, ...]
+
+
+# In the order in which they begin: what takes long first.
+GROUPS = (
+    Group("Spark", Unit.GROUP, 100, ("spark_tests/",)),
+    Group("everything at once", Unit.MODULE, 100, ("compat_tests/everything_at_once/", "compat_tests/test_everything")),
+    Group(
+        "Apache Kafka",
+        Unit.GROUP,
+        100,
+        (
+            "compat_tests/test_partition_moves",
+            "kwire/tests/test_log_kafka",
+            "storage/tests/test_kafka_",
+            "devtools/tests/test_apache_kafka",
+        ),
+    ),
+    Group(
+        "killed", Unit.MODULE, 60, ("compat_tests/test_sigkill", "compat_tests/test_bank", "compat_tests/test_streams")
+    ),
+    Group("Java clients", Unit.GROUP, 60, ("compat_tests/test_java", "compat_tests/test_dump_log_segments")),
+    Group("clients", Unit.MODULE, 60, ("compat_tests/",)),
+    Group("power cuts", Unit.TEST, 90, ("kwire/tests/power_cuts/", "storage/tests/power_cuts/")),
+    Group("fuzz", Unit.TEST, 20, ("kwire/tests/test_fuzz", "kwire/tests/test_hostile_peers")),
+    Group("server", Unit.MODULE, 60, ("kwire/",)),
+    Group("log", Unit.MODULE, 60, ("storage/",)),
+    Group("protocol", Unit.MODULE, 60, ("protocol/",)),
+    Group("benchmarks", Unit.GROUP, 60, ("benchmarks/",)),
+    Group("tools", Unit.MODULE, 20, ("devtools/",)),
+)
+
+
+def group_of(nodeid: str) -> Group:
+    """`nodeid` is pytest's name of a test. Raises LookupError."""
+    return _group_of_file(nodeid.partition("::")[0])
+
+
+@cache
+def _group_of_file(path: str) -> Group:
+    found = [(len(known), group) for group in GROUPS for known in group.paths if path.startswith(known)]
+    if not found:
+        raise LookupError(f"{path} is in no group of tests: name its folder in devtools/suite/groups.py")
+    return max(found, key=lambda it: it[0])[1]
+
+
+def place_in_order(nodeid: str) -> int:
+    return GROUPS.index(group_of(nodeid))
+
+
+def unit_of(nodeid: str) -> str:
+    """The name of what a test stays together with."""
+    group = group_of(nodeid)
+    match group.unit:
+        case Unit.GROUP:
+            return group.name
+        case Unit.MODULE:
+            return nodeid.partition("::")[0]
+        case Unit.TEST:
+            return nodeid

@@ -1,0 +1,38 @@
+"""The pytest plugin that shares the tests out among processes, where there are several (`-n`, pytest-xdist).
+
+A process takes one unit after the other (`groups.py` says what a unit is), and the groups begin in the order of their
+table, so that the long ones do not begin last.
+"""
+
+from __future__ import annotations
+
+import os
+
+import pytest
+from xdist.scheduler import LoadScopeScheduling
+from xdist.scheduler.protocol import Scheduling
+
+from devtools.suite.groups import group_of, place_in_order, unit_of
+
+
+class _UnitScheduling(LoadScopeScheduling):  # type: ignore[misc]
+    def _split_scope(self, nodeid: str) -> str:
+        return unit_of(nodeid)
+
+
+def pytest_xdist_auto_num_workers() -> int:
+    """One more than there are cores: tests that wait for a broker or a client leave their core to others."""
+    return len(os.sched_getaffinity(0)) + 1 if hasattr(os, "sched_getaffinity") else (os.cpu_count() or 1) + 1
+
+
+def pytest_xdist_make_scheduler(config: pytest.Config) -> Scheduling:
+    config.option.loadscopereorder = False  # it would begin with the unit of most tests, not with the longest
+    return _UnitScheduling(config)
+
+
+@pytest.hookimpl(trylast=True)
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    for item in items:
+        group_of(item.nodeid)  # which fails where a file is in no group
+    if hasattr(config, "workerinput"):
+        items.sort(key=lambda item: place_in_order(item.nodeid))

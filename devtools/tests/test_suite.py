@@ -1,0 +1,72 @@
+"""Every test is in a group, what belongs together stays together, and a group that costs too much is named."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+
+from devtools.places import REPOSITORY
+from devtools.suite.budgets import over
+from devtools.suite.cpu import cpu_seconds
+from devtools.suite.groups import GROUPS, group_of, place_in_order, unit_of
+
+FOLDERS = ("protocol", "storage", "kwire", "compat_tests", "spark_tests", "benchmarks", "devtools")
+FILES = [
+    str(path.relative_to(REPOSITORY)) for folder in FOLDERS for path in Path(REPOSITORY, folder).rglob("test_*.py")
+]
+
+
+def test_every_file_of_tests_is_in_a_group() -> None:
+    assert len(FILES) > 150
+    for file in FILES:
+        group_of(f"{file}::test")
+
+
+def test_a_file_is_in_the_group_that_names_it_most_exactly() -> None:
+    assert group_of("kwire/tests/test_fuzz.py::test").name == "fuzz"
+    assert group_of("kwire/tests/test_cli.py::test").name == "server"
+    with pytest.raises(LookupError, match=r"elsewhere/test_it\.py is in no group"):
+        group_of("elsewhere/test_it.py::test")
+
+
+def test_one_process_has_all_of_spark() -> None:
+    spark = {unit_of(f"{file}::test") for file in FILES if file.startswith("spark_tests/")}
+    assert spark == {"Spark"}
+    assert unit_of("storage/tests/test_index.py::a") == unit_of("storage/tests/test_index.py::b[1]")
+    cuts = "storage/tests/power_cuts/test_power_cuts.py"
+    assert unit_of(f"{cuts}::test[a]") != unit_of(f"{cuts}::test[b]")
+
+
+def test_what_takes_longest_begins_first() -> None:
+    assert place_in_order("spark_tests/test_sink.py::test") == 0
+
+
+def test_a_group_fails_at_twice_its_budget_and_later_on_a_slow_machine() -> None:
+    spark = GROUPS[0]
+    assert over({spark.name: 2.0 * spark.budget_cpu_s}, 1.0) == []
+    assert over({spark.name: 2.1 * spark.budget_cpu_s}, 1.0) == [spark.name]
+    assert over({spark.name: 2.1 * spark.budget_cpu_s}, 1.1) == []
+
+
+BUSY = "import sys, time\nwhile time.process_time() < 0.5: pass\nprint(flush=True)\nsys.stdin.read()"
+
+
+def test_cpu_seconds_of_processes_count_while_they_run_and_when_they_have_ended() -> None:
+    before = cpu_seconds()
+    with subprocess.Popen([sys.executable, "-c", BUSY], stdin=subprocess.PIPE, stdout=subprocess.PIPE) as busy:
+        assert busy.stdout is not None
+        busy.stdout.readline()
+        running = cpu_seconds() - before
+        busy.communicate()
+    ended = cpu_seconds() - before
+    assert 0.45 < running <= ended + 0.05
+
+
+def test_waiting_costs_nothing() -> None:
+    before = cpu_seconds()
+    time.sleep(0.2)
+    assert cpu_seconds() - before < 0.1
