@@ -232,13 +232,15 @@ def shared_broker() -> Iterator[Broker]:
 
 
 @contextmanager
-def restartable_broker() -> Iterator[RestartableBroker]:
+def restartable_broker(**more: str) -> Iterator[RestartableBroker]:
+    """`more` are settings beside the common ones, with underscores for dots."""
+    settings = {**SETTINGS, **{name.replace("_", "."): value for name, value in more.items()}}
     if KIND == "kafka":
-        with _Kafka(dict(SETTINGS)) as kafka:
+        with _Kafka(settings) as kafka:
             yield kafka
         return
     root = Path(tempfile.mkdtemp(prefix="kwire-compat-"))
-    broker = KwireServe(root, dict(SETTINGS))
+    broker = KwireServe(root, settings)
     try:
         broker.start()
         yield broker

@@ -156,7 +156,7 @@ class Broker:
         flusher = Flusher()
         metadata.choose_directories = folders.choose
         partitions = PartitionTable(
-            config.node_id, folders, clock, metadata.topic_values, config.producer_id_expiration_ms, flusher
+            config.node_id, folders, clock, metadata.topic_values, lambda: metadata.config, flusher
         )
         for folder in folders:
             folder.on_failed = partitions.take_offline

@@ -75,6 +75,7 @@ class ServerConfig:
     max_incremental_fetch_session_cache_slots: int
     max_request_partition_size_limit: int
     num_partitions: int
+    producer_id_expiration_check_interval_ms: int
     producer_id_expiration_ms: int
     replica_alter_log_dirs_io_max_bytes_per_second: int
 
@@ -154,6 +155,7 @@ class ServerConfig:
             max_incremental_fetch_session_cache_slots=read.int("max.incremental.fetch.session.cache.slots"),
             max_request_partition_size_limit=read.int("max.request.partition.size.limit"),
             num_partitions=read.int("num.partitions"),
+            producer_id_expiration_check_interval_ms=read.int("producer.id.expiration.check.interval.ms"),
             producer_id_expiration_ms=read.int("producer.id.expiration.ms"),
             replica_alter_log_dirs_io_max_bytes_per_second=read.int("replica.alter.log.dirs.io.max.bytes.per.second"),
             log_flush_offset_checkpoint_interval_ms=read.int("log.flush.offset.checkpoint.interval.ms"),

@@ -31,6 +31,7 @@ from kwire_storage.recovery import Recovery
 from kwire_storage.surroundings import Surroundings
 
 from kwire.clock import Clock
+from kwire.config import ServerConfig
 from kwire.configs.definition import Value
 from kwire.flush_gate import FlushDriver
 from kwire.partition import Partition
@@ -76,13 +77,13 @@ def _named(partitions: list[str]) -> str:
 
 @attrs.define(eq=False)
 class PartitionTable:
-    """`topic_values(name)` is a topic's effective configuration, by Kafka's names."""
+    """`topic_values(name)` is a topic's effective configuration, by Kafka's names; `server_config()` the broker's."""
 
     node_id: int
     folders: DataFolders
     clock: Clock
     topic_values: Callable[[str], Mapping[str, Value]]
-    producer_id_expiration_ms: int
+    server_config: Callable[[], ServerConfig]
     flush_driver: FlushDriver
     by_name: dict[str, list[Partition]] = attrs.field(factory=dict)
     by_ref: dict[TopicRef, list[Partition]] = attrs.field(factory=dict)
@@ -364,4 +365,4 @@ class PartitionTable:
         )
 
     def _log_config(self, values: Mapping[str, Value]) -> LogConfig:
-        return log_config(values, producer_id_expiration_ms=self.producer_id_expiration_ms)
+        return log_config(values, self.server_config())

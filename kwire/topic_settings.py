@@ -9,6 +9,7 @@ from kwire_protocol import compression
 from kwire_protocol.records import CREATE_TIME, LOG_APPEND_TIME
 from kwire_storage.config import LogConfig
 
+from kwire.config import ServerConfig
 from kwire.configs.definition import Value
 from kwire.produce_validation import COMPRESSION_OF_PRODUCER, TopicRules
 
@@ -48,8 +49,8 @@ def topic_rules(values: Mapping[str, Value]) -> TopicRules:
     )
 
 
-def log_config(values: Mapping[str, Value], *, producer_id_expiration_ms: int) -> LogConfig:
-    """How the log rolls, is flushed, retained and compacted."""
+def log_config(values: Mapping[str, Value], server: ServerConfig) -> LogConfig:
+    """How the log rolls, is flushed, retained and compacted, and how long it remembers producers."""
     return LogConfig(
         segment_bytes=cast("int | None", values["internal.segment.bytes"]) or _number(values, "segment.bytes"),
         segment_ms=_number(values, "segment.ms"),
@@ -68,5 +69,6 @@ def log_config(values: Mapping[str, Value], *, producer_id_expiration_ms: int) -
         message_timestamp_type=cast(str, values["message.timestamp.type"]),
         flush_messages=_number(values, "flush.messages"),
         flush_ms=_number(values, "flush.ms"),
-        producer_id_expiration_ms=producer_id_expiration_ms,
+        producer_id_expiration_ms=server.producer_id_expiration_ms,
+        producer_id_expiration_check_interval_ms=server.producer_id_expiration_check_interval_ms,
     )

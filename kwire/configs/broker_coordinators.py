@@ -59,6 +59,14 @@ COORDINATOR_CONFIGS: Final = table(
     ),
     row("offsets.topic.segment.bytes", INT, 104_857_600, Range(1), "segment.bytes of __consumer_offsets."),
     row(
+        "producer.id.expiration.check.interval.ms",
+        INT,
+        600_000,
+        Range(1),
+        "How often each partition looks for producers that have expired.",
+        internal=True,
+    ),
+    row(
         "producer.id.expiration.ms",
         INT,
         86_400_000,

@@ -179,7 +179,6 @@ CONFIGS_WITHOUT_EFFECT: Final = table(
         None,
         PER_BROKER,
     ),
-    row_without_effect("producer.id.expiration.check.interval.ms", INT, 600_000, Range(1), internal=True),
     row_without_effect("producer.purgatory.purge.interval.requests", INT, 1000),
     row_without_effect("queued.max.request.bytes", LONG, -1),
     row_without_effect("queued.max.requests", INT, 500, Range(1)),

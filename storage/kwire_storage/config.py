@@ -31,6 +31,7 @@ class LogConfig:
     flush_messages: int = NEVER
     flush_ms: int = NEVER
     producer_id_expiration_ms: int = 86_400_000
+    producer_id_expiration_check_interval_ms: int = 600_000
     synced_one_by_one: bool = False
     """Whether each append is on the medium before the next one begins: then a crash spoils the last one at the most."""
 

@@ -123,6 +123,7 @@ class Log:
             segment.fits_until_ms = -1
         if self.producers_or_none is not None:
             self.producers_or_none.expiration_ms = config.producer_id_expiration_ms
+            self.producers_or_none.check_interval_ms = config.producer_id_expiration_check_interval_ms
 
     @classmethod
     def open(

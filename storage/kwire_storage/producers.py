@@ -9,7 +9,8 @@ began. The rules are Kafka's:
 * of a producer without state any sequence is accepted: its records may have been deleted since;
 * while a transaction is open, everything the producer sends must be transactional;
 * a transaction begins here only after its coordinator was asked, and if no marker came meanwhile (KIP-890);
-* a producer whose newest record is older than `producer.id.expiration.ms` is forgotten, unless its transaction is open.
+* a producer whose newest record is older than `producer.id.expiration.ms` is forgotten, unless its transaction
+  is open; they are looked for every `producer.id.expiration.check.interval.ms`.
 
 `check` decides and changes nothing; `apply` and `apply_marker` change the state and are what recovery replays, so the
 state is always a fold over the batches. Snapshots of it are in `producer_snapshots.py`.
@@ -29,8 +30,7 @@ NO_EPOCH: Final = -1
 NO_SEQUENCE: Final = -1
 MAX_SEQUENCE: Final = 2**31 - 1
 DEFAULT_EXPIRATION_MS: Final = 86_400_000
-# Kafka's producer.id.expiration.check.interval.ms
-_EXPIRATION_CHECK_INTERVAL_MS: Final = 600_000
+DEFAULT_EXPIRATION_CHECK_INTERVAL_MS: Final = 600_000
 
 
 class BatchMetadata(NamedTuple):
@@ -102,8 +102,13 @@ class Verification:
 class ProducerStates:
     """The producers of one partition."""
 
-    def __init__(self, expiration_ms: int = DEFAULT_EXPIRATION_MS) -> None:
+    def __init__(
+        self,
+        expiration_ms: int = DEFAULT_EXPIRATION_MS,
+        check_interval_ms: int = DEFAULT_EXPIRATION_CHECK_INTERVAL_MS,
+    ) -> None:
         self.expiration_ms = expiration_ms
+        self.check_interval_ms = check_interval_ms
         self.entries: dict[int, ProducerEntry] = {}
         # First offsets of open transactions, ascending, with their producers.
         self._open: dict[int, int] = {}
@@ -275,7 +280,7 @@ class ProducerStates:
 
     def expire(self, now_ms: int) -> int:
         """Forgets idle producers; returns how many."""
-        self._next_expiration_ms = now_ms + _EXPIRATION_CHECK_INTERVAL_MS
+        self._next_expiration_ms = now_ms + self.check_interval_ms
         horizon = now_ms - self.expiration_ms
         idle = [
             entry.producer_id

@@ -47,7 +47,9 @@ def load_epochs(log: Log) -> EpochCache:
 
 def load_producers(log: Log) -> ProducerStates:
     """The newest snapshot up to the log's end, and a replay of what came after it."""
-    producers = ProducerStates(log.config.producer_id_expiration_ms)
+    producers = ProducerStates(
+        log.config.producer_id_expiration_ms, log.config.producer_id_expiration_check_interval_ms
+    )
     start = log.bases[0]
     for offset in reversed([offset for offset in log.snapshot_offsets if offset <= log.log_end_offset]):
         try:

@@ -105,6 +105,15 @@ def test_checking_forgets_idle_producers_now_and_then() -> None:
     assert sorted(states.entries) == []
 
 
+def test_how_often_idle_producers_are_looked_for_can_be_chosen() -> None:
+    states = ProducerStates(expiration_ms=1000, check_interval_ms=5000)
+    sent(states, producer_id=1, timestamp_ms=0, at=0)
+    states.check(header_of(producer_id=2), now_ms=4999)
+    assert sorted(states.entries) == [1]
+    states.check(header_of(producer_id=2), now_ms=5000)
+    assert sorted(states.entries) == []
+
+
 COMMIT, ABORT = EndTxnMarker(True, 0), EndTxnMarker(False, 0)
 
 
