@@ -18,17 +18,24 @@ from kwire.tests.raw_client import RawClient
 
 from .waiting import eventually
 
-TOPIC, BROKER, LOGGER, GROUP = 2, 4, 8, 32
+TOPIC, BROKER, METRICS, GROUP = 2, 4, 16, 32
 ALL_BROKERS, THIS_BROKER = "", "1"
 SET, DELETE = 0, 1
 
 
 def altered(
-    client: RawClient, resource: int, name: str, config: str, value: str | None, *, validate_only: bool = False
+    client: RawClient,
+    resource: int,
+    name: str,
+    config: str,
+    value: str | None,
+    *,
+    operation: int = SET,
+    validate_only: bool = False,
 ) -> tuple[ErrorCode, str]:
     """The answer to setting one configuration, or to deleting it where `value` is None: its code and its message."""
-    operation = AlterableConfig(config, DELETE if value is None else SET, value)
-    request = IncrementalAlterConfigsRequest([AlterConfigsResource(resource, name, [operation])], validate_only)
+    wanted = AlterableConfig(config, DELETE if value is None else operation, value)
+    request = IncrementalAlterConfigsRequest([AlterConfigsResource(resource, name, [wanted])], validate_only)
     (answer,) = client.call(request, 1).responses
     return ErrorCode(answer.error_code), answer.error_message or ""
 

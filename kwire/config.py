@@ -15,7 +15,14 @@ from collections.abc import Iterable, Mapping
 
 import attrs
 
-from kwire.configs.broker import HONOURED_CONFIGS, broker_config, has_effect
+from kwire.configs.broker import (
+    BROKER_NAMES_OF_TOPIC_CONFIGS,
+    HONOURED_CONFIGS,
+    broker_config,
+    broker_configs,
+    has_effect,
+    listener_config,
+)
 from kwire.configs.definition import ConfigError, Value
 from kwire.configs.listeners import (
     Listener,
@@ -25,6 +32,7 @@ from kwire.configs.listeners import (
     parse_protocol_map,
 )
 from kwire.configs.properties import parse_properties
+from kwire.configs.suggestions import listed
 
 __all__ = ["ConfigError", "Listener", "ServerConfig", "load_config"]
 
@@ -272,7 +280,7 @@ def load_config(
         config = attrs.evolve(
             config, log_dirs=folders, metadata_log_dir=properties.get("metadata.log.dir") or folders[0]
         )
-    for warning in _warnings(config):
+    for warning in warnings_about(config.properties):
         log.warning("%s", warning)
     return config
 
@@ -294,18 +302,21 @@ def _listen_on(addresses: list[str], properties: dict[str, str]) -> None:
     properties["listeners"] = ",".join(listeners)
 
 
-def _warnings(config: ServerConfig) -> list[str]:
+def warnings_about(names: Iterable[str]) -> list[str]:
+    """One line about the configurations of a broker that have no effect, and one about those that nobody knows."""
     without_effect: list[str] = []
     unknown: list[str] = []
-    for name in sorted(config.properties):
+    for name in sorted(names):
         definition = broker_config(name)
-        if definition is None:
+        if definition is None and listener_config(name) is None:
             unknown.append(name)
-        elif not has_effect(definition):
+        elif definition is None or not has_effect(definition):
             without_effect.append(name)
     warnings: list[str] = []
     if without_effect:
         warnings.append(f"these configurations have no effect in kwire: {', '.join(without_effect)}")
     if unknown:
-        warnings.append(f"these configurations are not known: {', '.join(map(repr, unknown))}")
+        warnings.append(
+            f"these configurations are not known: {listed(unknown, broker_configs(), BROKER_NAMES_OF_TOPIC_CONFIGS)}"
+        )
     return warnings

@@ -6,6 +6,7 @@ starts with a few settings and is never asked to describe itself does without.
 
 from __future__ import annotations
 
+import re
 from functools import cache
 from typing import Final
 
@@ -76,9 +77,26 @@ _DEFAULTS_WITHOUT_EFFECT: Final = frozenset(
     synonym for topic in TOPIC_CONFIGS.values() if not topic.has_effect for synonym, _ in topic.broker_synonyms
 )
 
+BROKER_NAMES_OF_TOPIC_CONFIGS: Final = {
+    topic.name: topic.broker_synonyms[0][0] for topic in TOPIC_CONFIGS.values() if topic.broker_synonyms
+}
+"""What a broker calls its default of a topic configuration."""
+
 
 def broker_config(name: str) -> ConfigDefinition | None:
     return HONOURED_CONFIGS.get(name) or broker_configs().get(name)
+
+
+_OF_A_LISTENER: Final = re.compile(r"listener\.name\.[^.]*\.(.+)")
+
+CLUSTER_WIDE_OF_LISTENERS: Final = frozenset(("max.connections", "max.connection.creation.rate", "num.network.threads"))
+"""What all brokers may have in common for listeners of the same name; all else is for one broker."""
+
+
+def listener_config(name: str) -> ConfigDefinition | None:
+    """What stands behind the prefix listener.name.NAME., if that is a configuration. kwire acts on none of them."""
+    match = _OF_A_LISTENER.fullmatch(name)
+    return None if match is None else broker_config(match[1])
 
 
 SYNONYMS: Final[tuple[tuple[str, ...], ...]] = (

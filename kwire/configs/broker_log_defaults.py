@@ -6,7 +6,7 @@ from typing import Final
 
 from kwire.configs.definition import table
 from kwire.configs.rows import BOOLEAN, CLUSTER_WIDE, DOUBLE, INT, LIST, LONG, MAX_DOUBLE, MAX_LONG, STRING, row
-from kwire.configs.validators import ListOf, OneOf, Range, RangeOr
+from kwire.configs.validators import ListOf, MoreThan, OneOf, PositiveOrUnlimited, Range, RangeOr
 
 LOG_DEFAULT_CONFIGS: Final = table(
     row(
@@ -53,7 +53,7 @@ LOG_DEFAULT_CONFIGS: Final = table(
         "log.cleaner.dedupe.buffer.size",
         LONG,
         134_217_728,
-        None,
+        MoreThan(1_048_576, "1 MiB for the cleaner's thread"),
         "The most memory, in bytes, for the keys of one cleaning; what does not fit is left to the next.",
         CLUSTER_WIDE,
     ),
@@ -174,9 +174,16 @@ LOG_DEFAULT_CONFIGS: Final = table(
     ),
     row("log.preallocate", BOOLEAN, False, None, "Default of the topic configuration preallocate.", CLUSTER_WIDE),
     row("log.retention.bytes", LONG, -1, None, "Default of the topic configuration retention.bytes.", CLUSTER_WIDE),
-    row("log.retention.hours", INT, 168, None, "Default of the topic configuration retention.ms."),
-    row("log.retention.minutes", INT, None, None, "Default of the topic configuration retention.ms."),
-    row("log.retention.ms", LONG, None, None, "Default of the topic configuration retention.ms.", CLUSTER_WIDE),
+    row("log.retention.hours", INT, 168, PositiveOrUnlimited(), "Default of the topic configuration retention.ms."),
+    row("log.retention.minutes", INT, None, PositiveOrUnlimited(), "Default of the topic configuration retention.ms."),
+    row(
+        "log.retention.ms",
+        LONG,
+        None,
+        PositiveOrUnlimited(),
+        "Default of the topic configuration retention.ms.",
+        CLUSTER_WIDE,
+    ),
     row("log.roll.hours", INT, 168, Range(1), "Default of the topic configuration segment.ms."),
     row("log.roll.jitter.hours", INT, 0, Range(0), "Default of the topic configuration segment.jitter.ms."),
     row("log.roll.jitter.ms", LONG, None, None, "Default of the topic configuration segment.jitter.ms.", CLUSTER_WIDE),

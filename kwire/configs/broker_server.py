@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Final
 
 from kwire.configs.definition import table
-from kwire.configs.rows import BOOLEAN, CLUSTER_WIDE, INT, LIST, LONG, MAX_INT, MAX_LONG, PER_BROKER, STRING, row
+from kwire.configs.rows import BOOLEAN, CLUSTER_WIDE, INT, LIST, LONG, MAX_INT, MAX_LONG, STRING, row
 from kwire.configs.validators import ListOf, Range
 
 SERVER_CONFIGS: Final = table(
@@ -133,7 +133,9 @@ SERVER_CONFIGS: Final = table(
         MAX_LONG,
         Range(0),
         "How fast partitions are copied from one log folder to another, at most.",
-        PER_BROKER,
+        CLUSTER_WIDE,
+        # Like Kafka, which describes it only where it is set.
+        internal=True,
     ),
     row("socket.listen.backlog.size", INT, 1024, Range(1), "How many connections may wait to be accepted."),
     row("socket.receive.buffer.bytes", INT, -1, None, "The sockets' receive buffer; -1 leaves it to the system."),

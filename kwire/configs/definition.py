@@ -60,6 +60,8 @@ class Scope(Enum):
     """Whether a broker's configuration may change while it runs, and for whom."""
 
     READ_ONLY = "read-only"
+    PER_LISTENER = "per-listener"
+    """For one broker, under the prefix of a listener (listener.name.NAME.) only."""
     PER_BROKER = "per-broker"
     CLUSTER_WIDE = "cluster-wide"
 
@@ -111,8 +113,17 @@ def table(*definitions: ConfigDefinition) -> Definitions:
     return named
 
 
-def invalid(name: str, value: object, wanted: str) -> ConfigError:
-    return ConfigError(f"{name} is {quoted(value)}: it must be {wanted}")
+_PLAIN: Final = re.compile(r"[\w.,:/*=+-]{1,200}", re.ASCII)
+
+
+def told(text: object) -> str:
+    """A name or a value for a message: as it is where that leaves no doubt about where it ends, or else in quotes."""
+    return str(text) if _PLAIN.fullmatch(str(text)) else quoted(text)
+
+
+def invalid(name: str, value: object, why: str) -> ConfigError:
+    """Begins as Kafka's ConfigException does: tools print it, and scripts look for these words."""
+    return ConfigError(f"Invalid value {told(value)} for configuration {name}: {why}")
 
 
 _JAVA_WHITESPACE: Final = "".join(map(chr, range(0x21)))
@@ -130,7 +141,7 @@ def parse_text(name: str, type_: ConfigType, text: str) -> Value:
     match type_:
         case ConfigType.BOOLEAN:
             if trimmed.lower() not in ("true", "false"):
-                raise invalid(name, text, "true or false")
+                raise invalid(name, text, "Expected value to be either true or false")
             return trimmed.lower() == "true"
         case ConfigType.INT | ConfigType.SHORT | ConfigType.LONG:
             bound = 1 << (_INTEGER_BITS[type_] - 1)
@@ -138,11 +149,11 @@ def parse_text(name: str, type_: ConfigType, text: str) -> Value:
                 number = int(trimmed)
                 if -bound <= number < bound:
                     return number
-            raise invalid(name, text, f"a whole number from {-bound} to {bound - 1}")
+            raise invalid(name, text, f"Not a number of type {type_.name} (from {-bound} to {bound - 1})")
         case ConfigType.DOUBLE:
             decimal = _DECIMAL.fullmatch(trimmed)
             if decimal is None:
-                raise invalid(name, text, "a number, such as 0.5")
+                raise invalid(name, text, f"Not a number of type {type_.name} (such as 0.5)")
             return float(decimal[1])
         case ConfigType.LIST:
             return tuple(dict.fromkeys(_COMMA.split(trimmed))) if trimmed else ()

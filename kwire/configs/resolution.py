@@ -16,8 +16,8 @@ from collections.abc import Iterable, Mapping
 
 import attrs
 
-from kwire.configs.broker import broker_config, synonyms
-from kwire.configs.definition import ConfigDefinition, ConfigError, ConfigSource, Value, to_text
+from kwire.configs.broker import HONOURED_CONFIGS, broker_config, synonyms
+from kwire.configs.definition import ConfigDefinition, ConfigError, ConfigSource, Scope, Value, to_text
 from kwire.configs.topic import TOPIC_CONFIGS
 
 
@@ -32,11 +32,16 @@ class Origin:
 
 @attrs.define(eq=False)
 class ConfigResolver:
-    """The layers of one broker. `update` replaces the dynamic ones."""
+    """The layers of one broker. `update` replaces the dynamic ones.
+
+    `refused` is what they have and this version does not take, by name, with the reason: a record may be from another
+    version, or from before a rule. It is left out of the layers.
+    """
 
     static: Mapping[str, str]
     dynamic_default: Mapping[str, str] = attrs.field(factory=dict)
     dynamic_broker: Mapping[str, str] = attrs.field(factory=dict)
+    refused: dict[str, str] = attrs.field(factory=dict)
     _effective: dict[str, str] = attrs.field(init=False)
     _topic_defaults: dict[str, Value] = attrs.field(init=False)
 
@@ -44,8 +49,24 @@ class ConfigResolver:
         self._refresh()
 
     def update(self, *, dynamic_default: Mapping[str, str], dynamic_broker: Mapping[str, str]) -> None:
-        self.dynamic_default, self.dynamic_broker = dict(dynamic_default), dict(dynamic_broker)
+        self.refused = {}
+        self.dynamic_default, self.dynamic_broker = self._accepted(dynamic_default), self._accepted(dynamic_broker)
         self._refresh()
+
+    def _accepted(self, layer: Mapping[str, str]) -> dict[str, str]:
+        accepted = {}
+        for name, text in layer.items():
+            definition = HONOURED_CONFIGS.get(name)
+            try:
+                if definition is not None:
+                    definition.parse(text)
+                    if definition.scope is Scope.READ_ONLY:
+                        raise ConfigError(f"{name} cannot be updated dynamically")
+            except ConfigError as error:
+                self.refused[name] = str(error)
+            else:
+                accepted[name] = text
+        return accepted
 
     def _refresh(self) -> None:
         self._effective = overlay(overlay(self.static, self.dynamic_default), self.dynamic_broker)

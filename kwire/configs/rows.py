@@ -21,6 +21,7 @@ CLASS: Final = ConfigType.CLASS
 PASSWORD: Final = ConfigType.PASSWORD
 MAX_DOUBLE: Final = sys.float_info.max
 PER_BROKER: Final = Scope.PER_BROKER
+PER_LISTENER: Final = Scope.PER_LISTENER
 CLUSTER_WIDE: Final = Scope.CLUSTER_WIDE
 
 

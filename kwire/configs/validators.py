@@ -6,7 +6,6 @@ import re
 from typing import Final
 
 import attrs
-from kwire_protocol.kafka_error import quoted
 
 from kwire.configs.definition import ConfigError, Value, invalid
 
@@ -25,9 +24,31 @@ class Range:
             return
         assert isinstance(value, int | float)
         if self.low is not None and value < self.low:
-            raise invalid(name, value, f"at least {self.low}")
+            raise invalid(name, value, f"Value must be at least {self.low}")
         if self.high is not None and value > self.high:
-            raise invalid(name, value, f"at most {self.high}")
+            raise invalid(name, value, f"Value must be no more than {self.high}")
+
+
+@attrs.frozen
+class PositiveOrUnlimited:
+    """A number from 1 on; any below 0 means «without a limit»."""
+
+    def check(self, name: str, value: Value) -> None:
+        if value == 0:
+            raise invalid(name, value, "Value must be unlimited (-1) or greater than or equal to 1")
+
+
+@attrs.frozen
+class MoreThan:
+    """A number above `low`."""
+
+    low: int
+    what: str
+
+    def check(self, name: str, value: Value) -> None:
+        assert isinstance(value, int)
+        if value <= self.low:
+            raise invalid(name, value, f"Value must be more than {self.low} ({self.what})")
 
 
 @attrs.frozen
@@ -41,7 +62,7 @@ class RangeOr:
     def check(self, name: str, value: Value) -> None:
         assert isinstance(value, int)
         if value != self.usual and not self.low <= value <= self.high:
-            raise invalid(name, value, f"from {self.low} to {self.high}, or {self.usual}")
+            raise invalid(name, value, f"Value must be between {self.low} and {self.high} or equal to {self.usual}")
 
 
 @attrs.frozen
@@ -53,32 +74,26 @@ class OneOf:
         assert isinstance(value, str)
         if self.any_case:
             if value.upper() not in {choice.upper() for choice in self.choices}:
-                raise invalid(name, value, f"one of {', '.join(self.choices)}, in upper or lower case")
+                raise invalid(name, value, f"String must be one of: {', '.join(self.choices)} (upper or lower case)")
         elif value not in self.choices:
-            raise invalid(name, value, f"one of {', '.join(self.choices)}")
+            raise invalid(name, value, f"String must be one of: {', '.join(self.choices)}")
 
 
 @attrs.frozen
 class ListOf:
-    """A list, of `choices` where they are given; without empty elements, and not empty itself unless it may be."""
+    """A list, of `choices` where they are given, without empty elements."""
 
     choices: tuple[str, ...] = ()
-    may_be_empty: bool = True
 
     def check(self, name: str, value: Value) -> None:
         if value is None:
             return
         assert isinstance(value, tuple)
-        if not value and not self.may_be_empty:
-            raise ConfigError(f"{name} is empty: it must have at least one element{self._choices()}")
         if "" in value:
-            raise ConfigError(f"{name} has an empty element: leave out the comma beside it")
+            raise ConfigError(f"Configuration '{name}' values must not be empty: leave out the comma beside them")
         for element in value:
             if self.choices and element not in self.choices:
-                raise ConfigError(f"{name} has {quoted(element)}: it must be a list{self._choices()}")
-
-    def _choices(self) -> str:
-        return f" of {', '.join(self.choices)}" if self.choices else ""
+                raise invalid(name, element, f"String must be one of: {', '.join(self.choices)}")
 
 
 @attrs.frozen
@@ -92,7 +107,7 @@ class ThrottledReplicas:
         raise invalid(
             name,
             ",".join(value),
-            "*, or a list of replicas written partition:broker, such as 0:1,0:2",
+            f"{name} must be the literal '*' or a list of replicas as partition:broker, such as 0:1,0:2",
         )
 
 
@@ -100,4 +115,4 @@ class ThrottledReplicas:
 class NonEmptyText:
     def check(self, name: str, value: Value) -> None:
         if value == "":
-            raise invalid(name, value, "a text that is not empty")
+            raise invalid(name, value, "String must be non-empty")

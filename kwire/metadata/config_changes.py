@@ -16,7 +16,7 @@ from kwire_protocol.internal.metadata_configs import ConfigRecord
 from kwire_protocol.kafka_error import KafkaError, quoted
 
 from kwire.configs.broker import broker_config
-from kwire.configs.definition import ConfigDefinition, ConfigType, to_text
+from kwire.configs.definition import ConfigDefinition, ConfigType, to_text, told
 from kwire.configs.resource import CLIENT_METRICS_CONFIGS, GROUP_CONFIGS
 from kwire.configs.topic import TOPIC_CONFIGS
 from kwire.metadata.config_checks import (
@@ -97,7 +97,9 @@ def _alter(state: ClusterState, change: ConfigChange) -> Records:
 def _check_operations(change: ConfigChange) -> None:
     for name, count in Counter(name for name, _, _ in change.operations).items():
         if count > 1:
-            raise invalid_request(repeated(f"configuration {quoted(name)} of {quoted(change.resource_name)}"))
+            raise invalid_request(
+                f"The request has duplicate config keys: {told(name)} of {told(change.resource_name)}"
+            )
     without_value = [
         name for name, operation, value in change.operations if value is None and operation != Operation.DELETE
     ]
@@ -125,7 +127,7 @@ def _check_resource(state: ClusterState, change: ConfigChange) -> None:
         case ResourceType.BROKER_LOGGER if not change.replaces:
             raise invalid_request("kwire does not change log levels while it runs")
         case _:
-            raise invalid_request(f"configurations of resource type {change.resource_type} cannot be changed like this")
+            raise invalid_request(f"Unknown resource type {change.resource_type} for a change of configurations")
 
 
 def _definition(resource_type: int, name: str) -> ConfigDefinition | None:
@@ -153,7 +155,7 @@ def _apply_operation(resource_type: int, configs: dict[str, str], name: str, ope
             if definition is None or definition.type is not ConfigType.LIST:
                 raise KafkaError(
                     ErrorCode.INVALID_CONFIG,
-                    f"{Operation(operation).name} is for lists, which configuration {quoted(name)} is not: SET it",
+                    f"Can't {Operation(operation).name} to key {told(name)} because its type is not LIST: SET it",
                 )
             current = configs.get(name)
             if current is None:
@@ -176,7 +178,7 @@ def _check_result(state: ClusterState, change: ConfigChange, configs: Mapping[st
         case ResourceType.TOPIC:
             check_topic_configs(configs, state.configs)
         case ResourceType.BROKER:
-            check_broker_configs(configs, per_broker=bool(change.resource_name))
+            check_broker_configs(configs, state.configs, per_broker=bool(change.resource_name))
         case ResourceType.GROUP:
             check_group_configs(configs, state.configs)
         case _:

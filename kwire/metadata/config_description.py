@@ -20,7 +20,7 @@ from kwire_protocol.messages.describe_configs import (
     DescribeConfigsSynonym,
 )
 
-from kwire.configs.broker import broker_config, broker_configs
+from kwire.configs.broker import broker_config, broker_configs, listener_config
 from kwire.configs.definition import (
     ConfigDefinition,
     ConfigError,
@@ -118,7 +118,7 @@ class _Describer:
         for name in sorted({*definitions, *configs.effective}):
             definition = definitions.get(name)
             if definition is None:
-                definition = ConfigDefinition(name, ConfigType.UNKNOWN, None)
+                definition = _unlisted(name)
             elif definition.internal and name not in configs.effective:
                 continue
             yield self._entry(
@@ -131,7 +131,7 @@ class _Describer:
     def _cluster(self) -> Entries:
         """What was set dynamically for all brokers, and nothing else."""
         for name, text in sorted(self.state.configs.dynamic_default.items()):
-            definition = broker_config(name) or ConfigDefinition(name, ConfigType.UNKNOWN, None)
+            definition = broker_config(name) or _unlisted(name)
             origins = [Origin(name, text, ConfigSource.DYNAMIC_DEFAULT_BROKER_CONFIG)]
             yield self._entry(definition, text, origins, read_only=definition.scope is Scope.READ_ONLY)
 
@@ -155,8 +155,8 @@ class _Describer:
                 if text is None:
                     value = self.state.configs.value(synonym)
                 origins += self.state.configs.origins(synonym)
-            if not origins and resource_type is ResourceType.GROUP:
-                origins.append(Origin(definition.name, to_text(value), ConfigSource.DEFAULT_CONFIG))
+            if not definition.broker_synonyms and resource_type is ResourceType.GROUP:
+                origins.append(Origin(definition.name, to_text(definition.default), ConfigSource.DEFAULT_CONFIG))
             yield self._entry(definition, value, origins, read_only=False)
 
     def _entry(
@@ -176,6 +176,14 @@ class _Describer:
             config_type=definition.type,
             documentation=definition.documentation if self.with_documentation else None,
         )
+
+
+def _unlisted(name: str) -> ConfigDefinition:
+    """A broker's configuration that is set and in no table: a listener's, or one that nobody knows."""
+    of_listener = listener_config(name)
+    if of_listener is None:
+        return ConfigDefinition(name, ConfigType.UNKNOWN, None)
+    return ConfigDefinition(name, of_listener.type, None, of_listener.validator, of_listener.documentation)
 
 
 def _value_or_text(definition: ConfigDefinition, text: str | None) -> Value:

@@ -11,7 +11,8 @@ The decisions are imported when they are first asked for: a broker that is only 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+import logging
+from collections.abc import Callable, Mapping, Sequence, Set
 from typing import TYPE_CHECKING, Final
 
 import attrs
@@ -22,7 +23,7 @@ from kwire_protocol.kafka_error import KafkaError
 from kwire_protocol.wire import NULL_UUID, Uuid
 
 from kwire.clock import Clock
-from kwire.config import ConfigError, ServerConfig
+from kwire.config import ServerConfig, warnings_about
 from kwire.configs.definition import Value
 from kwire.configs.resolution import ConfigResolver
 from kwire.metadata.answers import AnswerCache
@@ -45,6 +46,8 @@ if TYPE_CHECKING:
     from kwire_protocol.messages.update_features import UpdateFeaturesRequest, UpdateFeaturesResponse
 
     from kwire.metadata.config_changes import ConfigChange, Outcome
+
+log = logging.getLogger(__name__)
 
 PRODUCER_ID_BLOCK: Final = 1000
 """Producer ids are taken from the log in blocks; what is left of one at a restart is lost, as in Kafka."""
@@ -81,6 +84,8 @@ class MetadataService:
     answers: AnswerCache = attrs.field(init=False)
     check_room: CheckRoom = _unlimited
     _watchers: list[Watcher] = attrs.field(factory=list)
+    _dynamic_names: Set[str] = frozenset()
+    """The dynamic configurations that there were when they last changed."""
     _next_producer_id: int = 0
     _producer_ids_end: int = 0
 
@@ -316,11 +321,22 @@ class MetadataService:
             dynamic_default=self.image.config(ResourceType.BROKER, ""),
             dynamic_broker=self.image.config(ResourceType.BROKER, str(self.node_id)),
         )
-        try:
-            config = ServerConfig.from_properties(self.configs.effective)
-        except ConfigError:
-            # A value that was taken when it was set and is refused by this version: the static one stays in force.
-            return
         self.config = attrs.evolve(
-            config, properties=self.config.properties, listeners=self.config.listeners, log_dirs=self.config.log_dirs
+            ServerConfig.from_properties(self.configs.effective),
+            # What the flags and the system made of the static ones.
+            properties=self.config.properties,
+            listeners=self.config.listeners,
+            log_dirs=self.config.log_dirs,
+            metadata_log_dir=self.config.metadata_log_dir,
         )
+        self._tell_of_ineffective()
+
+    def _tell_of_ineffective(self) -> None:
+        """As for the names in a file: those without effect, and unknown ones, are told when they come up."""
+        configured = {*self.configs.dynamic_default, *self.configs.dynamic_broker}
+        for warning in warnings_about(configured - self._dynamic_names):
+            log.warning("%s", warning)
+        for name, why in self.configs.refused.items():
+            if name not in self._dynamic_names:
+                log.warning("the metadata log has a configuration that is not followed: %s", why)
+        self._dynamic_names = configured | self.configs.refused.keys()

@@ -98,8 +98,11 @@ def test_every_field_is_read_by_somebody() -> None:
 
 def test_unknown_names_are_warned_of(caplog: pytest.LogCaptureFixture) -> None:
     with caplog.at_level(logging.WARNING):
-        config = load_config("num.partitons=3")
-    assert caplog.messages == ["these configurations are not known: 'num.partitons'"]
+        config = load_config("num.partitons=3\nretention.ms=5\nour.plugin=x")
+    assert caplog.messages == [
+        "these configurations are not known: 'num.partitons' (did you mean num.partitions?), 'our.plugin', "
+        "'retention.ms' (did you mean log.retention.ms?)"
+    ]
     assert config.num_partitions == 1
 
 
@@ -114,10 +117,16 @@ def test_broker_id_is_another_word_for_node_id() -> None:
 @pytest.mark.parametrize(
     ("text", "refusal"),
     [
-        ("num.partitions=0", "num.partitions is 0: it must be at least 1"),
-        ("node.id=-1", "node.id is -1: it must be at least 0"),
-        ("log.segment.bytes=1000", "log.segment.bytes is 1000: it must be at least 1048576"),
-        ("auto.create.topics.enable=maybe", "auto.create.topics.enable is 'maybe': it must be true or false"),
+        ("num.partitions=0", "Invalid value 0 for configuration num.partitions: Value must be at least 1"),
+        ("node.id=-1", "Invalid value -1 for configuration node.id: Value must be at least 0"),
+        (
+            "log.segment.bytes=1000",
+            "Invalid value 1000 for configuration log.segment.bytes: Value must be at least 1048576",
+        ),
+        (
+            "auto.create.topics.enable=maybe",
+            "Invalid value maybe for configuration auto.create.topics.enable: Expected value to be",
+        ),
         ("listeners=PLAINTEXT://:9092,PLAINTEXT://:9093", "several listeners of one name: PLAINTEXT, PLAINTEXT"),
         ("listeners=SSL://:9092", "asks for SSL, which kwire does not have yet"),
         ("listeners=CONTROLLER://:9092\ncontroller.listener.names=CONTROLLER", "names no listener for clients"),

@@ -9,7 +9,7 @@ from kwire.configs.definition import ConfigError, ConfigType, Scope, Value, pars
 from kwire.configs.listeners import parse_listeners, parse_protocol_map
 from kwire.configs.topic import TOPIC_CONFIGS
 
-NOT_INT = "it must be a whole number from -2147483648 to 2147483647"
+NOT_INT = "Not a number of type INT (from -2147483648 to 2147483647)"
 
 
 @pytest.mark.parametrize(
@@ -44,59 +44,65 @@ def test_accepted_value(name: str, text: str, value: Value) -> None:
 @pytest.mark.parametrize(
     ("name", "text", "refusal"),
     [
-        ("segment.bytes", "", f"segment.bytes is '': {NOT_INT}"),
-        ("segment.bytes", "abc", f"segment.bytes is 'abc': {NOT_INT}"),
+        ("segment.bytes", "", f"Invalid value '' for configuration segment.bytes: {NOT_INT}"),
+        ("segment.bytes", "abc", f"Invalid value abc for configuration segment.bytes: {NOT_INT}"),
         (
             "segment.bytes",
             "1048575",
-            "segment.bytes is 1048575: it must be at least 1048576",
+            "Invalid value 1048575 for configuration segment.bytes: Value must be at least 1048576",
         ),
-        ("segment.bytes", "2147483648", f"segment.bytes is '2147483648': {NOT_INT}"),
-        ("segment.bytes", "2_097_152", f"segment.bytes is '2_097_152': {NOT_INT}"),
-        ("segment.bytes", "0x10", f"segment.bytes is '0x10': {NOT_INT}"),
-        ("retention.ms", "-2", "retention.ms is -2: it must be at least -1"),
+        ("segment.bytes", "2147483648", f"Invalid value 2147483648 for configuration segment.bytes: {NOT_INT}"),
+        ("segment.bytes", "2_097_152", f"Invalid value 2_097_152 for configuration segment.bytes: {NOT_INT}"),
+        ("segment.bytes", "0x10", f"Invalid value 0x10 for configuration segment.bytes: {NOT_INT}"),
+        ("retention.ms", "-2", "Invalid value -2 for configuration retention.ms: Value must be at least -1"),
         (
             "retention.ms",
             "9223372036854775808",
-            "retention.ms is '9223372036854775808': it must be a whole number "
-            "from -9223372036854775808 to 9223372036854775807",
+            "Invalid value 9223372036854775808 for configuration retention.ms: Not a number of type LONG "
+            "(from -9223372036854775808 to 9223372036854775807)",
         ),
         (
             "preallocate",
             "yes",
-            "preallocate is 'yes': it must be true or false",
+            "Invalid value yes for configuration preallocate: Expected value to be either true or false",
         ),
         (
             "min.cleanable.dirty.ratio",
             "1.1",
-            "min.cleanable.dirty.ratio is 1.1: it must be at most 1",
+            "Invalid value 1.1 for configuration min.cleanable.dirty.ratio: Value must be no more than 1",
         ),
         (
             "min.cleanable.dirty.ratio",
             "1,5",
-            "min.cleanable.dirty.ratio is '1,5': it must be a number, such as 0.5",
+            "Invalid value 1,5 for configuration min.cleanable.dirty.ratio: Not a number of type DOUBLE (such as 0.5)",
         ),
         (
             "compression.type",
             "GZIP",
-            "compression.type is 'GZIP': it must be one of uncompressed, zstd, lz4, snappy, gzip, producer",
+            "Invalid value GZIP for configuration compression.type: "
+            "String must be one of: uncompressed, zstd, lz4, snappy, gzip, producer",
         ),
         (
             "cleanup.policy",
             "delete,foo",
-            "cleanup.policy has 'foo': it must be a list of compact, delete",
+            "Invalid value foo for configuration cleanup.policy: String must be one of: compact, delete",
         ),
-        ("cleanup.policy", "compact,", "cleanup.policy has an empty element: leave out the comma beside it"),
+        (
+            "cleanup.policy",
+            "compact,",
+            "Configuration 'cleanup.policy' values must not be empty: leave out the comma beside them",
+        ),
         (
             "compression.gzip.level",
             "10",
-            "compression.gzip.level is 10: it must be from 1 to 9, or -1",
+            "Invalid value 10 for configuration compression.gzip.level: Value must be between 1 and 9 or equal to -1",
         ),
         (
             "leader.replication.throttled.replicas",
             "0:1,*",
-            "leader.replication.throttled.replicas is '0:1,*': "
-            "it must be *, or a list of replicas written partition:broker, such as 0:1,0:2",
+            "Invalid value 0:1,* for configuration leader.replication.throttled.replicas: "
+            "leader.replication.throttled.replicas must be the literal '*' "
+            "or a list of replicas as partition:broker, such as 0:1,0:2",
         ),
     ],
 )

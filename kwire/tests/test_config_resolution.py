@@ -43,6 +43,20 @@ def test_dynamic_layers_lie_over_the_static_one() -> None:
     assert resolver.topic_defaults()["segment.bytes"] == 2_097_152
 
 
+def test_what_this_version_does_not_take_is_left_out_of_the_dynamic_layers() -> None:
+    resolver = ConfigResolver({"log.retention.ms": "1"})
+    resolver.update(
+        dynamic_default={"log.retention.ms": "0", "log.segment.bytes": "2097152", "some.plugin": "x"},
+        dynamic_broker={"num.partitions": "7", "log.roll.ms": "x", "log.segment.bytes": "1"},
+    )
+    assert resolver.topic_defaults()["retention.ms"] == 1
+    assert resolver.topic_defaults()["segment.bytes"] == 2_097_152
+    assert resolver.value("num.partitions") == 1
+    assert resolver.dynamic_default == {"log.segment.bytes": "2097152", "some.plugin": "x"}
+    assert resolver.dynamic_broker == {}
+    assert sorted(resolver.refused) == ["log.retention.ms", "log.roll.ms", "log.segment.bytes", "num.partitions"]
+
+
 def test_origins_are_listed_from_the_strongest() -> None:
     resolver = ConfigResolver({"log.segment.bytes": "2097152"})
     resolver.update(dynamic_default={"log.segment.bytes": "3145728"}, dynamic_broker={"log.segment.bytes": "4194304"})

@@ -154,16 +154,16 @@ REFUSALS = [
         E.INVALID_REPLICA_ASSIGNMENT,
         ("partition 0", "more than once"),
     ),
-    (topic(configs={"nonsense": "1"}), E.INVALID_CONFIG, ("no topic configuration 'nonsense'",)),
+    (topic(configs={"nonsense": "1"}), E.INVALID_CONFIG, ("Unknown topic config name: nonsense",)),
     (
         topic(configs={"segment.bytes": "1"}),
         E.INVALID_CONFIG,
-        ("segment.bytes is 1:", "at least 1048576"),
+        ("Invalid value 1 for configuration segment.bytes", "must be at least 1048576"),
     ),
     (
         topic(configs={"segment.bytes": None}),
         E.INVALID_CONFIG,
-        ("no value", "'segment.bytes'"),
+        ("Null value not supported", "segment.bytes"),
     ),
     (
         topic(configs={"remote.storage.enable": "true"}),
@@ -173,7 +173,7 @@ REFUSALS = [
     (
         topic(configs={"min.compaction.lag.ms": "50", "max.compaction.lag.ms": "5"}),
         E.INVALID_CONFIG,
-        ("min.compaction.lag.ms would be 50", "max.compaction.lag.ms 5"),
+        ("min.compaction.lag.ms (50) > max.compaction.lag.ms (5)",),
     ),
 ]
 

@@ -7,6 +7,7 @@ import errno
 import attrs
 import pytest
 from kwire_protocol.errors import ErrorCode
+from kwire_protocol.internal.metadata_configs import ConfigRecord
 from kwire_protocol.kafka_error import KafkaError
 from kwire_protocol.messages.create_topics import CreatableTopic, CreateTopicsRequest
 from kwire_protocol.messages.delete_topics import DeleteTopicsRequest
@@ -122,3 +123,21 @@ def test_a_topic_that_exists_is_not_created_again() -> None:
     with pytest.raises(KafkaError) as error:
         service.create_topic_by_itself("t")
     assert error.value.code == ErrorCode.TOPIC_ALREADY_EXISTS
+
+
+def test_a_configuration_that_this_version_refuses_keeps_no_other_from_being_followed(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    disk = FaultyDisk()
+    service, folder = open_service(disk)
+    for name, value in (("log.retention.ms", "0"), ("max.connections", "7"), ("num.partitions", "9")):
+        service.commit([ConfigRecord(BROKER, "", name, value)])
+    folder.close()
+    caplog.clear()
+    again, _ = open_service(disk.crash())
+    assert (again.config.max_connections, again.config.num_partitions) == (7, 1)
+    assert again.configs.topic_defaults()["retention.ms"] == 604_800_000
+    assert [message.partition(": ")[2].partition(" ")[0] for message in caplog.messages] == [
+        "Invalid",
+        "num.partitions",
+    ]
