@@ -22,6 +22,7 @@ from typing import NamedTuple
 import attrs
 from kwire_protocol.records import BatchHeader, Record, build_batch, build_empty_batch, iter_records
 
+from kwire_storage.config import NEVER
 from kwire_storage.key_map import KeyMap
 from kwire_storage.markers import decode_marker
 from kwire_storage.producers import ProducerEntry
@@ -176,7 +177,10 @@ class Cleaning:
         return batch if not header.records_count else build_empty_batch(header)
 
     def _rebuilt(self, header: BatchHeader, kept: list[Record], *, needs_horizon: bool) -> bytes:
-        horizon_ms = self.now_ms + self.delete_retention_ms if needs_horizon else header.delete_horizon_ms
+        horizon_ms = header.delete_horizon_ms
+        if needs_horizon:
+            # delete.retention.ms may be the largest there is, and the horizon stands in the batch.
+            horizon_ms = min(self.now_ms + self.delete_retention_ms, NEVER)
         return build_batch(
             kept,
             base_offset=header.base_offset,

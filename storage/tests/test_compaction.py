@@ -6,6 +6,7 @@ import attrs
 import pytest
 from kwire_protocol.records import Record, build_batch, iter_headers
 from kwire_storage import compaction
+from kwire_storage.config import NEVER
 from kwire_storage.key_map import BYTES_OF_AN_ENTRY, MOST_KEPT_BYTES, KeyMap
 from kwire_storage.log import Log
 from kwire_storage.memory_disk import MemoryDisk
@@ -155,6 +156,19 @@ def test_a_tombstone_deletes_at_once_and_goes_after_its_retention(log: Log) -> N
     compact(log, now_ms=6000)
     assert pairs(log) == [(2, "b", "1"), (3, "c", "1"), (4, "d", "1")]
     assert next(log.batches())[0].delete_horizon_ms == 6000
+
+
+def test_a_tombstone_that_is_to_stay_for_ever_stays(log: Log) -> None:
+    log.config = attrs.evolve(log.config, delete_retention_ms=NEVER)
+    put(log, ("a", None), ("b", "1"), timestamp_ms=77)
+    roll(log)
+    compact(log, now_ms=5000)
+    assert next(log.batches())[0].delete_horizon_ms == NEVER
+    assert [record.timestamp for record in all_records(log)] == [77, 77]
+    put(log, ("b", "2"))
+    roll(log)
+    compact(log, now_ms=10**15)
+    assert pairs(log) == [(0, "a", None), (2, "b", "2")]
 
 
 def test_the_timestamps_of_records_beside_a_tombstone_stay(log: Log) -> None:
