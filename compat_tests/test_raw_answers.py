@@ -225,6 +225,29 @@ def test_offsets_asked_for_twice_are_refused_once(
     }
 
 
+@pytest.mark.parametrize(
+    ("timestamp", "first_version", "offset"),
+    [
+        pytest.param(-1, 1, 2, id="latest"),
+        pytest.param(-2, 1, 0, id="earliest"),
+        pytest.param(-3, 7, 1, id="max timestamp"),
+        pytest.param(-4, 8, 0, id="earliest local"),
+        pytest.param(-5, 9, -1, id="latest tiered"),
+        pytest.param(-6, 11, -1, id="earliest pending upload"),
+        pytest.param(-7, 99, -1, id="unassigned"),
+    ],
+)
+@pytest.mark.parametrize("version", range(1, 12))
+def test_each_special_timestamp_has_a_first_version(
+    client: RawClient, topic: str, timestamp: int, first_version: int, offset: int, version: int
+) -> None:
+    produce(client, (topic, 0, bytes(build_batch([Record(offset=n, timestamp=1000 + n) for n in range(2)]))))
+    wanted = ListOffsetsTopic(topic, [ListOffsetsPartition(0, -1, timestamp)])
+    (answer,) = client.call(ListOffsetsRequest(-1, 0, [wanted]), version).topics[0].partitions
+    known = (E.NONE, offset)
+    assert (answer.error_code, answer.offset) == (known if version >= first_version else (E.UNSUPPORTED_VERSION, -1))
+
+
 # Fetch
 
 

@@ -68,10 +68,8 @@ def handle(broker: Broker, request: ListOffsetsRequest, context: Context) -> Lis
                 partition.check_leader(wanted.current_leader_epoch)
                 if timestamp == LATEST:
                     answer = ListOffsetsPartitionResponse(index, 0, -1, end_of(partition), partition.leader_epoch)
-                elif timestamp in (EARLIEST, EARLIEST_LOCAL):
-                    start = partition.log_start_offset
-                    epoch = partition.log.leader_epochs.epoch_at(start)
-                    answer = ListOffsetsPartitionResponse(index, 0, -1, start, epoch)
+                elif timestamp == EARLIEST:
+                    answer = _earliest(partition, index)
                 else:
                     answer = _search(partition, wanted, end_of(partition), version)
             except KafkaError as error:
@@ -108,11 +106,18 @@ def _each_once(topics: list[ListOffsetsTopicResponse]) -> list[ListOffsetsTopicR
     return [ListOffsetsTopicResponse(name, list(answers.values())) for name, answers in merged.items()]
 
 
+def _earliest(partition: Partition, index: int) -> ListOffsetsPartitionResponse:
+    start = partition.log_start_offset
+    return ListOffsetsPartitionResponse(index, 0, -1, start, partition.log.leader_epochs.epoch_at(start))
+
+
 def _search(partition: Partition, wanted: ListOffsetsPartition, end: int, version: int) -> ListOffsetsPartitionResponse:
     """By timestamp, below `end`, or what is asked by one of the rarer negative numbers."""
     index, timestamp = wanted.partition_index, wanted.timestamp
     if timestamp < EARLIEST_PENDING_UPLOAD or version < FIRST_VERSION_OF.get(timestamp, 0):
         raise KafkaError(ErrorCode.UNSUPPORTED_VERSION)
+    if timestamp == EARLIEST_LOCAL:
+        return _earliest(partition, index)  # nothing is in remote storage
     if timestamp in (LATEST_TIERED, EARLIEST_PENDING_UPLOAD):
         # Nothing is tiered, so there is no such offset; Kafka answers the same without remote storage.
         return ListOffsetsPartitionResponse(index)
