@@ -11,10 +11,15 @@ from confluent_kafka import (
     ConsumerGroupTopicPartitions,
     IsolationLevel,
     KafkaError,
+    KafkaException,
     TopicCollection,
     TopicPartition,
 )
 from confluent_kafka.admin import (
+    AclBinding,
+    AclBindingFilter,
+    AclOperation,
+    AclPermissionType,
     AdminClient,
     AlterConfigOpType,
     ConfigEntry,
@@ -23,6 +28,7 @@ from confluent_kafka.admin import (
     NewPartitions,
     NewTopic,
     OffsetSpec,
+    ResourcePatternType,
     ResourceType,
 )
 
@@ -368,3 +374,16 @@ def test_records_are_deleted_up_to_an_offset_or_to_the_end(
     assert delete(1, -1) == 6
     assert error_of(lambda: delete(0, 7)) == KafkaError.OFFSET_OUT_OF_RANGE
     assert values_of(read_all(broker.bootstrap, topic, 2, partitions=[0, 1])) == numbered(6)[4:]
+
+
+def test_acls_are_refused_without_an_authorizer(broker: Broker) -> None:
+    pattern = (ResourceType.TOPIC, "t", ResourcePatternType.LITERAL)
+    granted = ("User:a", "*", AclOperation.READ, AclPermissionType.ALLOW)
+    binding, wanted = AclBinding(*pattern, *granted), AclBindingFilter(*pattern, *granted)
+    client = topics.admin(broker.bootstrap)
+    assert client.describe_acls(wanted).result() == [], "this client drops the error of a description"
+    for refused in (client.create_acls([binding])[binding], client.delete_acls([wanted])[wanted]):
+        with pytest.raises(KafkaException) as raised:
+            refused.result()
+        assert raised.value.args[0].code() == KafkaError.SECURITY_DISABLED
+        assert "No Authorizer is configured" in raised.value.args[0].str()

@@ -222,3 +222,16 @@ def test_a_level_that_a_feature_cannot_have_is_an_error(
     assert refused.code == 1
     assert re.search(rf"Could not .*({told})", refused.out + refused.err)
     assert "1 out of 1 operation(s) failed." in refused.out + refused.err
+
+
+@pytest.mark.parametrize(
+    "command",
+    [
+        pytest.param(("--list",), id="list"),
+        pytest.param(("--add", "--allow-principal", "User:a", "--operation", "Read", "--topic", "t"), id="add"),
+        pytest.param(("--remove", "--force", "--allow-principal", "User:a", "--topic", "t"), id="remove"),
+    ],
+)
+def test_acls_are_refused_without_an_authorizer(java: JavaHost, at: tuple[str, str], command: tuple[str, ...]) -> None:
+    ended = java.run(tools.ACLS, *at, *command)
+    assert "SecurityDisabledException: No Authorizer is configured" in ended.out + ended.err

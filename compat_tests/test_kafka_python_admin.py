@@ -7,7 +7,18 @@ from typing import Any
 
 import pytest
 from kafka import OffsetAndMetadata, TopicPartition, errors
-from kafka.admin import ConfigResource, ConfigResourceType, NewPartitions, NewTopic
+from kafka.admin import (
+    ACL,
+    ACLFilter,
+    ACLOperation,
+    ACLPermissionType,
+    ConfigResource,
+    ConfigResourceType,
+    NewPartitions,
+    NewTopic,
+    ResourcePattern,
+    ResourceType,
+)
 
 from .brokers import Broker
 from .kafka_python import administering, consuming, fill, read_all, reading, take, values_of
@@ -245,3 +256,23 @@ def test_records_past_the_end_cannot_be_deleted(broker: Broker, topic: str) -> N
     fill(broker.bootstrap, topic, numbered(3))
     with administering(broker.bootstrap) as admin, pytest.raises(errors.OffsetOutOfRangeError):
         admin.delete_records({TopicPartition(topic, 0): 4})
+
+
+def description_error(admin: Any, wanted: ACLFilter) -> Any:
+    try:
+        _, error = admin.describe_acls(wanted)
+    except errors.KafkaError as raised:  # 2.2
+        error = type(raised)
+    return error
+
+
+def test_acls_are_refused_without_an_authorizer(broker: Broker) -> None:
+    pattern = ResourcePattern(ResourceType.TOPIC, "t")
+    granted = ("User:a", "*", ACLOperation.READ, ACLPermissionType.ALLOW, pattern)
+    with administering(broker.bootstrap) as admin:
+        assert description_error(admin, ACLFilter(*granted)) is errors.SecurityDisabledError
+        created = admin.create_acls([ACL(*granted)])
+        assert not created["succeeded"]
+        assert "SecurityDisabledError" in str(created["failed"])
+        ((_, matching, error),) = admin.delete_acls([ACLFilter(*granted)])
+        assert (matching, error) == ([], errors.SecurityDisabledError)

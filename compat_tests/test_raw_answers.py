@@ -8,7 +8,11 @@ from typing import Any
 
 import pytest
 from kwire_protocol.errors import ErrorCode
+from kwire_protocol.messages.api_versions import ApiVersionsRequest
+from kwire_protocol.messages.create_acls import AclCreation, CreateAclsRequest
 from kwire_protocol.messages.create_topics import CreatableTopic, CreatableTopicConfig, CreateTopicsRequest
+from kwire_protocol.messages.delete_acls import DeleteAclsFilter, DeleteAclsRequest
+from kwire_protocol.messages.describe_acls import DescribeAclsRequest
 from kwire_protocol.messages.fetch import FetchPartition, FetchRequest, FetchTopic, PartitionData, ReplicaState
 from kwire_protocol.messages.find_coordinator import FindCoordinatorRequest
 from kwire_protocol.messages.join_group import JoinGroupRequest, JoinGroupRequestProtocol
@@ -369,3 +373,27 @@ def test_configurations_of_a_new_topic_are_told_as_they_were_sent(
     told = {config.name: config.value for config in created.configs}
     assert {name: told[name] for name in sent} == sent
     assert told["segment.bytes"] == "1073741824"
+
+
+# ACLs
+
+
+@pytest.mark.parametrize("version", range(1, 4))
+def test_acls_are_refused_without_an_authorizer(client: RawClient, version: int) -> None:
+    refused = (E.SECURITY_DISABLED, "No Authorizer is configured.")
+    topic, literal, read, allow = 2, 3, 3, 3
+    described = client.call(DescribeAclsRequest(topic, "t", literal, None, None, read, allow), version)
+    assert (described.error_code, described.resources) == (E.SECURITY_DISABLED, [])
+    assert "No Authorizer is configured" in described.error_message
+    creation = AclCreation(topic, "t", literal, "User:a", "*", read, allow)
+    created = client.call(CreateAclsRequest([creation] * 2), version)
+    assert [(it.error_code, it.error_message) for it in created.results] == [refused] * 2
+    wanted = DeleteAclsFilter(topic, "t", literal, None, None, read, allow)
+    deleted = client.call(DeleteAclsRequest([wanted] * 3), version)
+    assert [(it.error_code, it.error_message) for it in deleted.filter_results] == [refused] * 3
+
+
+def test_the_acl_apis_are_listed(client: RawClient) -> None:
+    answer = client.call(ApiVersionsRequest("tests", "1.0"), 4)
+    listed = {it.api_key: (it.min_version, it.max_version) for it in answer.api_keys}
+    assert {key: listed[key] for key in (29, 30, 31)} == dict.fromkeys((29, 30, 31), (1, 3))
