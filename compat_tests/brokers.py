@@ -171,12 +171,16 @@ class _InProcess:
 
 
 class _Kafka:
-    """Apache Kafka, as devtools starts it; `folders` are how many log folders it has."""
+    """Apache Kafka, as devtools starts it; `folders` are how many log folders it has.
 
-    def __init__(self, settings: dict[str, str], *, folders: int = 1) -> None:
+    It has coordinators when it is entered, or with `coordinates=False` no topic at all.
+    """
+
+    def __init__(self, settings: dict[str, str], *, folders: int = 1, coordinates: bool = True) -> None:
         from devtools.apache_kafka import ApacheKafka
 
         self.settings = settings
+        self._coordinates = coordinates
         self._kafka = ApacheKafka(settings={**settings, **_ONLY_FOR_KAFKA})
         self.data_dirs = self._kafka.add_data_folders(folders - 1)
         self.log_file = self._kafka.log_file
@@ -213,7 +217,8 @@ class _Kafka:
 
     def __enter__(self) -> _Kafka:
         self._kafka.__enter__()
-        groups.wait_until_served(self.bootstrap)
+        if self._coordinates:
+            groups.wait_until_served(self.bootstrap)
         return self
 
     def __exit__(self, *about: object) -> None:
@@ -248,6 +253,17 @@ def restartable_broker(**more: str) -> Iterator[RestartableBroker]:
     finally:
         broker.kill()
         shutil.rmtree(root)
+
+
+@contextmanager
+def fresh_broker() -> Iterator[Broker]:
+    """A broker without topics, its internal ones included."""
+    if KIND == "kafka":
+        with _Kafka(dict(SETTINGS), coordinates=False) as kafka:
+            yield kafka
+    else:
+        with _in_a_thread() as broker:
+            yield broker
 
 
 @contextmanager

@@ -2,7 +2,7 @@
 
 The bytes are ordinary record batches in an ordinary partition, so that consumers and Kafka's dump tool can read them.
 What is appended for a producer is part of its transaction: it counts once the marker says so, and a replay tells of
-both in their order. The topic is created by the first append or `ensure`.
+both in their order. The topic is created by `ensure`.
 """
 
 from __future__ import annotations
@@ -63,8 +63,7 @@ class InternalTopic:
 
     @property
     def partition_count(self) -> int:
-        """How many partitions the topic has; it is created if need be. Raises KafkaError(COORDINATOR_NOT_AVAILABLE)."""
-        self.ensure()
+        """How many partitions the topic has, which must exist."""
         return len(self.partitions.by_name[self.name])
 
     def ensure(self) -> None:
@@ -85,7 +84,6 @@ class InternalTopic:
         With a `producer` they are part of its transaction. Tombstones alone are taken on a full disk too: they belong
         to a deletion. Raises KafkaError as `Partition.append` does.
         """
-        self.ensure()
         now_ms = self.clock.now_ms()
         logged = [Record(delta, now_ms, key, value, []) for delta, (key, value) in enumerate(records)]
         partition = self._partition(index)

@@ -2,8 +2,9 @@
 
 Kafka's `CoordinatorRuntime`. What a coordinator knows lives in the partition of its internal topic that the hash of the
 name (of a group, say) points to, one machine, a shard, for each. The shards are made when the topic is there: at
-start, or when the first request needs them, which creates the topic. One task sleeps until the earliest deadline of all
-shards; a request that brings an earlier one wakes it.
+start, or when the first request needs them. Only looking for a coordinator creates the topic; any other request before
+that is told NOT_COORDINATOR, as by Kafka. One task sleeps until the earliest deadline of all shards; a request that
+brings an earlier one wakes it.
 """
 
 from __future__ import annotations
@@ -112,19 +113,31 @@ class CoordinatorRuntime(Generic[S]):
             self._load()
 
     def coordinator_of(self, name: str) -> int:
-        """The node that leads the partition of the name. Raises KafkaError(COORDINATOR_NOT_AVAILABLE)."""
-        index = java_hash(name) % self.topic.partition_count
+        """The node that leads the partition of the name; the topic is created if it does not exist.
+
+        Raises KafkaError(COORDINATOR_NOT_AVAILABLE).
+        """
+        index = self.partition_of(name)
         if index in self._lost:
             raise KafkaError(ErrorCode.COORDINATOR_NOT_AVAILABLE, f"{self.topic.name}-{index} cannot be read")
         return self.topic.partitions.find(self.topic.name, index).leader_id
 
+    def partition_of(self, name: str) -> int:
+        """The partition of the name; the topic is created if it does not exist.
+
+        Raises KafkaError(COORDINATOR_NOT_AVAILABLE).
+        """
+        self.topic.ensure()
+        return java_hash(name) % self.topic.partition_count
+
     def find(self, name: str) -> tuple[int, S]:
         """The partition of the name and its shard; makes the shards if they are not there yet.
 
-        Raises KafkaError: COORDINATOR_NOT_AVAILABLE, NOT_COORDINATOR (the partition cannot be read).
+        Raises KafkaError(NOT_COORDINATOR): the topic does not exist, or the partition cannot be read.
         """
         if not self._shards:
-            self.topic.ensure()
+            if not self.topic.exists:
+                raise KafkaError(ErrorCode.NOT_COORDINATOR, f"{self.topic.name} does not exist yet")
             self._load()
         index = java_hash(name) % len(self._shards)
         if index in self._lost:

@@ -79,9 +79,7 @@ class Joining:
     def join(self, turn: Turn, join: Join) -> None:
         request, config = join.request, self.config
         group = self.groups.get(request.group_id)
-        if not request.group_id:
-            join.refuse(turn, ErrorCode.INVALID_GROUP_ID, request.member_id)
-        elif not config.min_session_timeout_ms <= request.session_timeout_ms <= config.max_session_timeout_ms:
+        if not config.min_session_timeout_ms <= request.session_timeout_ms <= config.max_session_timeout_ms:
             join.refuse(turn, ErrorCode.INVALID_SESSION_TIMEOUT, request.member_id)
         elif group is not None:
             self._enter(turn, group, join)

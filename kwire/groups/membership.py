@@ -34,8 +34,6 @@ class Membership:
     def heartbeat(self, request: HeartbeatRequest, *, now_ms: int) -> HeartbeatResponse:
         """Keeps the member's session alive, and tells it when it has to rejoin."""
         group = self.groups.get(request.group_id)
-        if not request.group_id:
-            return HeartbeatResponse(error_code=ErrorCode.INVALID_GROUP_ID)
         if group is None:
             return HeartbeatResponse(error_code=ErrorCode.UNKNOWN_MEMBER_ID)
         try:
@@ -76,8 +74,6 @@ class Membership:
             )
 
     def _check_sync(self, request: SyncGroupRequest) -> tuple[ClassicGroup, Member]:
-        if not request.group_id:
-            raise KafkaError(ErrorCode.INVALID_GROUP_ID)
         group = self.groups.get(request.group_id)
         if group is None:
             raise KafkaError(ErrorCode.UNKNOWN_MEMBER_ID)
@@ -118,9 +114,6 @@ class Membership:
 
     def leave(self, turn: Turn, request: LeaveGroupRequest, token: Token) -> None:
         """Up to v2 one member leaves, and its error is the response's; from v3 on any number may (KIP-345)."""
-        if not request.group_id:
-            turn.reply(token, LeaveGroupResponse(error_code=ErrorCode.INVALID_GROUP_ID))
-            return
         group = self.groups.get(request.group_id)
         if group is None:
             unknown = [_left(identity, ErrorCode.UNKNOWN_MEMBER_ID) for identity in request.members]

@@ -146,8 +146,6 @@ class Offsets:
         )
 
     def _check_delete(self, request: OffsetDeleteRequest) -> ClassicGroup:
-        if not request.group_id:
-            raise KafkaError(ErrorCode.INVALID_GROUP_ID)
         group = self.groups.get(request.group_id)
         if group is None:
             raise KafkaError(ErrorCode.GROUP_ID_NOT_FOUND)

@@ -7,6 +7,8 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from kwire_protocol.errors import ErrorCode
+from kwire_protocol.kafka_error import KafkaError
 from kwire_protocol.messages.delete_groups import DeletableGroupResult
 from kwire_protocol.messages.describe_groups import DescribedGroup
 from kwire_protocol.messages.heartbeat import HeartbeatRequest, HeartbeatResponse
@@ -59,7 +61,7 @@ class GroupService:
     # Requests
 
     async def join(self, request: JoinGroupRequest, context: Context) -> JoinGroupResponse:
-        index, shard = self.runtime.find(request.group_id)
+        index, shard = self._find_named(request.group_id)
         slot: Slot[JoinGroupResponse] = Slot()
         member = MemberContext(context.client_id or "", f"/{context.client_host}", context.api_version)
         self.runtime.perform(
@@ -69,17 +71,17 @@ class GroupService:
         return await self.runtime.durable(index, slot)
 
     async def sync(self, request: SyncGroupRequest) -> SyncGroupResponse:
-        index, shard = self.runtime.find(request.group_id)
+        index, shard = self._find_named(request.group_id)
         slot: Slot[SyncGroupResponse] = Slot()
         self.runtime.perform(index, shard.sync(request, slot, now_ms=self._clock.now_ms()))
         return await self.runtime.durable(index, slot)
 
     def heartbeat(self, request: HeartbeatRequest) -> HeartbeatResponse:
-        _, shard = self.runtime.find(request.group_id)
+        _, shard = self._find_named(request.group_id)
         return shard.heartbeat(request, now_ms=self._clock.now_ms())
 
     async def leave(self, request: LeaveGroupRequest) -> LeaveGroupResponse:
-        index, shard = self.runtime.find(request.group_id)
+        index, shard = self._find_named(request.group_id)
         slot: Slot[LeaveGroupResponse] = Slot()
         self.runtime.perform(index, shard.leave(request, slot, now_ms=self._clock.now_ms()))
         return await self.runtime.durable(index, slot)
@@ -94,8 +96,17 @@ class GroupService:
         return await self.runtime.durable(index, slot)
 
     def partition_of(self, group_id: str) -> tuple[str, int]:
-        """Topic and index of the partition that the group lives in; the topic is there afterwards."""
-        index, _ = self.runtime.find(group_id)
+        """Topic and index of the partition that the group lives in; the topic is created if it does not exist."""
+        return self.runtime.topic.name, self.runtime.partition_of(group_id)
+
+    def find_partition(self, group_id: str) -> tuple[str, int]:
+        """As `partition_of`, of a topic that must exist.
+
+        Raises KafkaError: INVALID_GROUP_ID, COORDINATOR_NOT_AVAILABLE, NOT_COORDINATOR.
+        """
+        if not self.runtime.topic.exists and group_id:
+            raise KafkaError(ErrorCode.COORDINATOR_NOT_AVAILABLE, f"{self.runtime.topic.name} does not exist yet")
+        index, _ = self._find_named(group_id)
         return self.runtime.topic.name, index
 
     async def commit_transactional(self, request: TxnOffsetCommitRequest, context: Context) -> TxnOffsetCommitResponse:
@@ -115,7 +126,7 @@ class GroupService:
         return shard.fetch_offsets(request, require_stable=require_stable)
 
     async def delete_offsets(self, request: OffsetDeleteRequest) -> OffsetDeleteResponse:
-        index, shard = self.runtime.find(request.group_id)
+        index, shard = self._find_named(request.group_id)
         slot: Slot[OffsetDeleteResponse] = Slot()
         self.runtime.perform(index, shard.delete_offsets(request, slot, now_ms=self._clock.now_ms()))
         return await self.runtime.durable(index, slot)
@@ -143,6 +154,12 @@ class GroupService:
             return
         for index, shard in self.runtime.in_service():
             self.runtime.perform(index, shard.topics_deleted({name: topic_id}, now_ms=now_ms))
+
+    def _find_named(self, group_id: str) -> tuple[int, GroupShard]:
+        """As `CoordinatorRuntime.find`, for requests that need a group id: INVALID_GROUP_ID without one."""
+        if not group_id:
+            raise KafkaError(ErrorCode.INVALID_GROUP_ID, "the group id must not be empty")
+        return self.runtime.find(group_id)
 
 
 def _uuid_text(raw: bytes) -> str:

@@ -24,6 +24,7 @@ if TYPE_CHECKING:
 
 async def handle(broker: Broker, request: AddOffsetsToTxnRequest, context: Context) -> AddOffsetsToTxnResponse:
     try:
+        broker.transactions.runtime.find(request.transactional_id)  # before the group's topic is created
         partition = broker.groups.partition_of(request.group_id)
         error = await broker.transactions.add_partitions(
             request.transactional_id, request.producer_id, request.producer_epoch, [partition], transaction_version=0

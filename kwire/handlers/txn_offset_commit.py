@@ -14,7 +14,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from kwire_protocol.errors import ErrorCode
-from kwire_protocol.kafka_error import KafkaError, quoted
+from kwire_protocol.kafka_error import KafkaError
 from kwire_protocol.messages.txn_offset_commit import (
     TxnOffsetCommitRequest,
     TxnOffsetCommitResponse,
@@ -59,10 +59,8 @@ async def handle(broker: Broker, request: TxnOffsetCommitRequest, context: Conte
 
 async def _enlist(broker: Broker, request: TxnOffsetCommitRequest, version: int) -> None:
     """Makes sure that the group's partition is part of the transaction. Raises KafkaError."""
-    if not request.group_id:
-        raise KafkaError(ErrorCode.INVALID_GROUP_ID, f"{quoted(request.group_id)} is no name of a group")
     transaction = (request.transactional_id, request.producer_id, request.producer_epoch)
-    partition = broker.groups.partition_of(request.group_id)
+    partition = broker.groups.find_partition(request.group_id)
     # Twice where we had to wait: the transaction may have ended meanwhile, and what follows a marker is never decided.
     for adds in (version >= FIRST_VERSION_THAT_ADDS, False):
         decided = broker.transactions.enlist(*transaction, *partition, adds=adds)

@@ -25,6 +25,7 @@ from kwire.partition import Partition
 from kwire.processor import Processor
 from kwire.running import bind_all
 from kwire.server import Server
+from kwire.tests.coordinators import create_internal_topics
 from kwire.tests.groups.broker_in_trio import TrioClock
 from kwire.tests.processor_scene import CountedPoll, count_questions
 from kwire.tests.raw_client import decoded_reply, request_frame
@@ -143,6 +144,7 @@ def with_server(scenario: Callable[[ServerInTrio], Awaitable[None]], *, settings
         broker = Broker.open(config, MemoryDisk(), TrioClock())
         try:
             broker.metadata.create_topics(CreateTopicsRequest([CreatableTopic("t", 1, 1)]))
+            create_internal_topics(broker)
             processor = Processor()
             server = Server(broker, bind_all(config), processor)
             poll = count_questions(processor, clock)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from kwire_protocol.messages.fetch import FetchPartition, FetchRequest, FetchTopic
+from kwire_protocol.messages.find_coordinator import FindCoordinatorRequest
 from kwire_protocol.messages.join_group import JoinGroupRequest, JoinGroupRequestProtocol
 from kwire_protocol.messages.list_offsets import ListOffsetsPartition, ListOffsetsRequest, ListOffsetsTopic
 from kwire_protocol.messages.produce import PartitionProduceData, ProduceRequest, TopicProduceData
@@ -27,6 +28,11 @@ def fetch(offset: int, *, max_wait_ms: int = 0, min_bytes: int = 1, max_bytes: i
 
 def list_end() -> ListOffsetsRequest:
     return ListOffsetsRequest(-1, 0, [ListOffsetsTopic("t", [ListOffsetsPartition(0, -1, -1)])])
+
+
+def find_coordinator() -> FindCoordinatorRequest:
+    """Of the group `g`, for v0; creates the topic that groups live in."""
+    return FindCoordinatorRequest(key="g")
 
 
 def join(member_id: str = "", *, rebalance_timeout_ms: int = 60_000) -> JoinGroupRequest:

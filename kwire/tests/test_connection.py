@@ -22,7 +22,7 @@ from kwire_protocol.wire import Writer
 from kwire.apis import APIS, served_apis
 from kwire.testing import Broker
 from kwire.tests.raw_client import ConnectionClosed, RawClient, decoded_reply, request_frame
-from kwire.tests.simple_requests import fetch, join, list_end, produce
+from kwire.tests.simple_requests import fetch, find_coordinator, join, list_end, produce
 
 PRODUCE, FETCH, LIST_OFFSETS, JOIN_GROUP, API_VERSIONS, INIT_PRODUCER_ID = 0, 1, 2, 11, 18, 22
 LONG_MS = 20_000
@@ -228,6 +228,7 @@ def test_requests_behind_a_join_that_waits_for_another_member_are_answered_after
         RawClient(broker.address) as second,
     ):
         first.call(CreateTopicsRequest([CreatableTopic("t", 1, 1)], 1000), 7)
+        first.call(find_coordinator(), 0)
         member = first.call(join(), 3)
         assert (member.error_code, member.generation_id) == (0, 1)
         begin_to_wait(
@@ -267,6 +268,7 @@ def test_a_stop_waits_neither_for_fetches_nor_for_joins(broker: Broker) -> None:
         RawClient(broker.address) as joining,
     ):
         begin_to_wait(consumer, request_frame(fetch(0, max_wait_ms=LONGER_THAN_A_STOP_MAY_TAKE_MS), 12))
+        member.call(find_coordinator(), 0)
         for client in (member, joining):
             begin_to_wait(client, request_frame(join(rebalance_timeout_ms=LONGER_THAN_A_STOP_MAY_TAKE_MS), 3))
         joining.send(request_frame(list_end(), 6))

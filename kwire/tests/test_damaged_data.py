@@ -28,7 +28,7 @@ from kwire.coordinators.runtime import java_hash
 from kwire.running import StartError
 from kwire.testing import Broker
 from kwire.tests.raw_client import RawClient
-from kwire.tests.simple_requests import produce
+from kwire.tests.simple_requests import find_coordinator, produce
 
 SETTINGS = {"offsets.topic.num.partitions": "2", "group.initial.rebalance.delay.ms": "0"}
 BATCHES = 20
@@ -175,6 +175,7 @@ def test_groups_whose_offsets_are_not_all_there_have_no_coordinator_and_others_d
 ) -> None:
     with started(tmp_path) as broker, RawClient(broker.address) as client:
         create_topic(client)
+        client.call(find_coordinator(), 0)
         for group in (group_on(0), group_on(1)):
             for _ in range(3):
                 assert commit(client, group) == ErrorCode.NONE

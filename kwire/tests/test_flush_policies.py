@@ -24,7 +24,7 @@ from kwire_storage.files import Disk
 from kwire.running import BrokerEnded
 from kwire.testing import Broker
 from kwire.tests.raw_client import ConnectionClosed, RawClient, decoded_reply, request_frame
-from kwire.tests.simple_requests import fetch, produce
+from kwire.tests.simple_requests import fetch, find_coordinator, produce
 from kwire.tests.slow_disk import SlowDisk
 
 PRODUCE_VERSION = 9
@@ -138,6 +138,7 @@ def test_a_commit_of_offsets_is_answered_when_the_medium_has_it() -> None:
         "g", topics=[OffsetCommitRequestTopic("t", partitions=[OffsetCommitRequestPartition(0, 5)])]
     )
     with broker_on(disk, settings) as broker, RawClient(broker.address) as client:
+        client.call(find_coordinator(), 0)
         with held(client, commit, 8, disk):
             pass
         (answer,) = _answer(client, commit.api_key, 8).topics[0].partitions

@@ -38,7 +38,7 @@ from kwire.metadata.log import FileMetadataLog
 from kwire.metadata.records import encode_record
 from kwire.running import StartError, open_broker
 from kwire.tests.groups.broker_in_trio import InTrio, with_broker
-from kwire.tests.simple_requests import produce
+from kwire.tests.simple_requests import find_coordinator, produce
 from storage.tests.small_disk import SmallDisk
 
 RESERVE = 1 << 17
@@ -49,14 +49,14 @@ ROOM_AGAIN = "there is room again"
 Scenario = Callable[[InTrio, SmallDisk], Awaitable[None]]
 
 
-def on_a_small_disk(scenario: Scenario, *, reserve_bytes: int = RESERVE) -> SmallDisk:
+def on_a_small_disk(scenario: Scenario, *, reserve_bytes: int = RESERVE, coordinates: bool = True) -> SmallDisk:
     disk = SmallDisk(ROOM)
 
     async def run(it: InTrio) -> None:
         it.create_topic("t", 1)
         await scenario(it, disk)
 
-    with_broker(run, settings=[f"kwire.log.reserve.bytes={reserve_bytes}"], disk=disk)
+    with_broker(run, settings=[f"kwire.log.reserve.bytes={reserve_bytes}"], disk=disk, coordinates=coordinates)
     return disk
 
 
@@ -192,7 +192,8 @@ def test_nothing_new_is_created_on_a_full_disk_and_what_was_asked_for_is_not_the
         assert answer.topics[0].error_code == ErrorCode.KAFKA_STORAGE_ERROR
         answer = await it.call(InitProducerIdRequest(None), 4)
         assert answer.error_code == ErrorCode.KAFKA_STORAGE_ERROR
-        assert await committed(it, 5) == ErrorCode.COORDINATOR_NOT_AVAILABLE, "its topic cannot be made"
+        answer = await it.call(find_coordinator(), 0)
+        assert answer.error_code == ErrorCode.COORDINATOR_NOT_AVAILABLE, "its topic cannot be created"
         assert it.broker.metadata.log.end_offset == end
         assert it.broker.folders.metadata.reserve.is_out == is_out
         assert await deleted(it, "t") == 0
@@ -201,7 +202,7 @@ def test_nothing_new_is_created_on_a_full_disk_and_what_was_asked_for_is_not_the
         assert set(it.broker.metadata.image.topics) == ({"new"} if is_out else {"new", "other"})
         assert (await it.call(InitProducerIdRequest(None), 4)).producer_id == 0
 
-    on_a_small_disk(scenario)
+    on_a_small_disk(scenario, coordinates=False)
 
 
 def test_retention_can_be_lowered_on_a_full_disk_and_makes_room() -> None:

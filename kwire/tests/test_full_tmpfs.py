@@ -27,6 +27,7 @@ from kwire.tests.full_tmpfs_scene import (
     serve,
 )
 from kwire.tests.raw_client import RawClient
+from kwire.tests.simple_requests import find_coordinator
 from kwire.tests.small_tmpfs import SmallTmpfs
 
 AT_ONCE_S = 10.0
@@ -96,7 +97,7 @@ def test_clients_learn_of_it_at_once_and_go_on_by_themselves_when_a_topic_is_del
         assert [error for error, _ in delivered if error] == []
         assert sorted(offset for _, offset in delivered) == list(range(2000))
         assert read_all(broker.address, "t") == [str(number).encode() for number in range(2000)]
-        assert create(client, "new") == commit(client, 1) == 0
+        assert create(client, "new") == client.call(find_coordinator(), 0).error_code == commit(client, 1) == 0
         deadline = time.monotonic() + PATIENCE_S
         while "there is room again" not in broker.log() and time.monotonic() < deadline:
             assert append(client) == 0
@@ -110,7 +111,7 @@ def test_a_stop_while_it_is_full_is_clean_and_the_next_start_needs_no_recovery(
     tmp_path: Path, tmpfs: SmallTmpfs
 ) -> None:
     with serve(tmp_path, tmpfs) as broker, RawClient(broker.address) as client:
-        assert create(client, "t") == commit(client, 1) == 0
+        assert create(client, "t") == client.call(find_coordinator(), 0).error_code == commit(client, 1) == 0
         count = fill_up(client, tmpfs)
         assert broker.stop() == 0
         assert broker.bugs() == []

@@ -131,9 +131,11 @@ class TransactionService:
         INVALID_PRODUCER_ID_MAPPING, CONCURRENT_TRANSACTIONS, COORDINATOR_NOT_AVAILABLE, NOT_COORDINATOR.
         """
         partition = (topic, index)
+        if not adds and not self._metadata.config.transaction_partition_verification_enable:
+            return None
+        if not self.runtime.topic.exists:
+            raise KafkaError(ErrorCode.COORDINATOR_NOT_AVAILABLE, f"{self.runtime.topic.name} does not exist yet")
         if not adds:
-            if not self._metadata.config.transaction_partition_verification_enable:
-                return None
             error = self.verify_partitions(transactional_id, producer_id, producer_epoch, [partition])[partition]
             if error is not ErrorCode.NONE:
                 raise KafkaError(error)

@@ -13,6 +13,7 @@ from kwire_protocol.messages.delete_records import DeleteRecordsPartition, Delet
 from kwire_protocol.messages.describe_producers import DescribeProducersRequest, TopicRequest
 from kwire_protocol.messages.describe_transactions import DescribeTransactionsRequest, TransactionState
 from kwire_protocol.messages.end_txn import EndTxnRequest
+from kwire_protocol.messages.find_coordinator import FindCoordinatorRequest
 from kwire_protocol.messages.init_producer_id import InitProducerIdRequest
 from kwire_protocol.messages.offset_commit import (
     OffsetCommitRequest,
@@ -32,6 +33,7 @@ from kwire_protocol.messages.write_txn_markers import (
 )
 from kwire_protocol.records import Record, build_batch
 
+from kwire.handlers.find_coordinator import GROUP, TRANSACTION
 from kwire.tests.asking.asked_broker import AskedBroker, Place
 
 Identity: TypeAlias = tuple[int, int]
@@ -70,7 +72,14 @@ class Batch:
         )
 
 
+def find_coordinator(asked: AskedBroker, key: str, key_type: int) -> None:
+    """As every client does before it asks a coordinator anything."""
+    (found,) = asked.call(FindCoordinatorRequest(coordinator_keys=[key], key_type=key_type), 4).coordinators
+    assert found.error_code == ErrorCode.NONE, found
+
+
 def init(asked: AskedBroker, transactional_id: str, expected: Identity = NOBODY) -> tuple[ErrorCode, Identity]:
+    find_coordinator(asked, transactional_id, TRANSACTION)
     request = InitProducerIdRequest(transactional_id, TIMEOUT_MS, *expected)
     answer = asked.call(request, 5)
     return ErrorCode(answer.error_code), (answer.producer_id, answer.producer_epoch)
@@ -137,6 +146,7 @@ def commit_in_transaction(
     *,
     version: int,
 ) -> ErrorCode:
+    find_coordinator(asked, group, GROUP)
     topic, index = place
     request = TxnOffsetCommitRequest(
         transactional_id,
@@ -149,6 +159,7 @@ def commit_in_transaction(
 
 
 def commit(asked: AskedBroker, group: str, place: Place, offset: int) -> ErrorCode:
+    find_coordinator(asked, group, GROUP)
     topic, index = place
     request = OffsetCommitRequest(
         group, topics=[OffsetCommitRequestTopic(topic, partitions=[OffsetCommitRequestPartition(index, offset)])]

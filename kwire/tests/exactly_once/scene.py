@@ -20,6 +20,7 @@ from kwire.log_cleaner import LogCleaner
 from kwire.metadata.log import METADATA_TOPIC
 from kwire.partition import Partition
 from kwire.tests.asking.asked_broker import AskedBroker, Place
+from kwire.tests.coordinators import create_internal_topics
 from kwire.tests.metadata.harness import FakeClock
 from kwire.topic_names import CONSUMER_OFFSETS, TRANSACTION_STATE
 
@@ -60,8 +61,7 @@ class Scene(AskedBroker):
         for name, (count, configs) in TOPICS.items():
             settings = [CreatableTopicConfig(key, value) for key, value in configs.items()]
             self.call(CreateTopicsRequest([CreatableTopic(name, count, 1, configs=settings)], 1000), 7)
-        self.broker.groups.partition_of("g")
-        self.broker.transactions.runtime.find("id")
+        create_internal_topics(self.broker)
         self._make_segments_small()
 
     def partition(self, place: Place) -> Partition:

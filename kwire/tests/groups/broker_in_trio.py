@@ -23,6 +23,7 @@ from kwire.apis import APIS
 from kwire.broker import Broker
 from kwire.config import load_config
 from kwire.context import Context
+from kwire.tests.coordinators import create_internal_topics
 from kwire.waits import Slot
 
 START_MS = 1_700_000_000_000
@@ -96,13 +97,19 @@ def with_broker(
     *,
     settings: Iterable[str] = (),
     disk: Disk | None = None,
+    coordinates: bool = True,
 ) -> Disk:
-    """Runs `scenario` against a broker, whose group service runs beside it; returns the disk of the stopped broker."""
+    """Runs `scenario` against a broker, whose group service runs beside it; returns the disk of the stopped broker.
+
+    `coordinates`: the topics of groups and transactions exist.
+    """
     store = disk or MemoryDisk()
 
     async def main() -> None:
         config = load_config(settings=["offsets.topic.num.partitions=3", *settings], listen=["127.0.0.1:0"])
         broker = Broker.open(config, store, TrioClock())
+        if coordinates:
+            create_internal_topics(broker)
         try:
             async with trio.open_nursery() as nursery:
                 nursery.start_soon(broker.groups.runtime.run)

@@ -85,11 +85,6 @@ def test_an_unknown_member_id_is_refused(joins_first: bool) -> None:
     assert refused.member_id == "nobody"
 
 
-def test_an_empty_group_id_is_invalid() -> None:
-    driver = ShardDriver()
-    assert driver.joined(driver.join(group="")).error_code == ErrorCode.INVALID_GROUP_ID
-
-
 @pytest.mark.parametrize(
     ("timeout_ms", "accepted"), [(5_999, False), (6_000, True), (1_800_000, True), (1_800_001, False)]
 )

@@ -215,4 +215,4 @@ def test_the_coordinator_is_found_and_makes_the_topic() -> None:
         assert (found.error_code, found.node_id) == (ErrorCode.NONE, kwire.broker.config.node_id)
         assert len(kwire.broker.metadata.image.topics["__consumer_offsets"].partitions) == 3
 
-    with_broker(scenario)
+    with_broker(scenario, coordinates=False)

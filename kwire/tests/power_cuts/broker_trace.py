@@ -165,6 +165,7 @@ class BrokerTrace:
         partition = OffsetCommitRequestPartition(0, offset)
         request = OffsetCommitRequest(group_id, topics=[OffsetCommitRequestTopic(topic, partitions=[partition])])
         with self._appending():
+            self.broker.groups.runtime.coordinator_of(group_id)
             response = self._answer_of(self.broker.groups.commit(request, CONTEXT))
         assert response.topics[0].partitions[0].error_code == ErrorCode.NONE, response
 

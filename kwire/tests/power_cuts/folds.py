@@ -92,6 +92,7 @@ def check_offsets(broker: Broker) -> None:
 def _answers(broker: Broker, group_id: str, *, stable: bool) -> dict[tuple[str, str, int], tuple[int, int]]:
     """Offset and error of each partition."""
     try:
+        broker.groups.runtime.coordinator_of(group_id)
         answer = broker.groups.fetch_offsets(OffsetFetchRequestGroup(group_id, topics=None), require_stable=stable)
     except KafkaError as error:
         raise AssertionError(f"group {group_id}: {error}") from error

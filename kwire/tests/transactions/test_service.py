@@ -15,6 +15,7 @@ from kwire.config import load_config
 from kwire.partition import Partition
 from kwire.tests.asking import clients
 from kwire.tests.asking.asked_broker import AskedBroker
+from kwire.tests.coordinators import create_internal_topics
 from kwire.tests.metadata.harness import FakeClock
 from kwire.tests.slots import at_once, value_of
 from kwire.transactions.completion import LONGEST_RETRY_MS
@@ -34,6 +35,7 @@ class Scene:
     def __init__(self) -> None:
         self.clock = FakeClock()
         self.broker = Broker.open(load_config(), MemoryDisk(), self.clock)
+        create_internal_topics(self.broker)
         config = CreatableTopicConfig("flush.messages", "2")
         self.broker.metadata.create_topics(CreateTopicsRequest([CreatableTopic("t", 1, 1, configs=[config])], 1000))
         self.partition = self.broker.partitions.find("t", 0)
@@ -129,6 +131,7 @@ def flushing() -> tuple[AskedBroker, tuple[int, int]]:
     asked = AskedBroker(
         Broker.open(load_config(settings=["log.flush.interval.messages=1"]), MemoryDisk(), clock), clock
     )
+    create_internal_topics(asked.broker)
     asked.call(CreateTopicsRequest([CreatableTopic("t", 1, 1)], 1000), 7)
     error, producer = clients.init(asked, "id")
     assert error is ErrorCode.NONE
