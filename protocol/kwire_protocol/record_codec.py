@@ -49,8 +49,8 @@ DEFAULT_MAX_DECOMPRESSED_BYTES = 128 * 1024 * 1024
 LEAST_RECORD_BYTES = 7  # length, attributes, two deltas, two null lengths, no headers
 _LEAST_HEADER_BYTES = 2
 
-_LEAST_TIMESTAMP = -(1 << 63)
-_MOST_TIMESTAMP = (1 << 63) - 1
+LEAST_TIMESTAMP = -(1 << 63)
+MOST_TIMESTAMP = (1 << 63) - 1
 
 _new_tuple = tuple.__new__
 
@@ -108,7 +108,7 @@ def decode_records(content: bytes, header: BatchHeader) -> Iterator[Record]:
     count = header.records_count
     end = len(content)
     if count < 0 or count * LEAST_RECORD_BYTES > end:
-        _invalid(f"{count} records in {end} bytes")
+        invalid_record(f"{count} records in {end} bytes")
     base_offset = header.base_offset
     base_timestamp = header.base_timestamp
     append_time = header.max_timestamp if header.timestamp_type else None
@@ -118,7 +118,7 @@ def decode_records(content: bytes, header: BatchHeader) -> Iterator[Record]:
             length, pos = read_varint(content, pos)
             record_end = pos + length
             if length < LEAST_RECORD_BYTES - 1 or record_end > end:
-                _invalid(f"a record of {length} bytes where {end - pos} are left")
+                invalid_record(f"a record of {length} bytes where {end - pos} are left")
             timestamp_delta, pos = read_varlong(content, pos + 1)
             offset_delta, pos = read_varint(content, pos)
             key, pos = _read_bytes(content, pos, record_end)
@@ -128,34 +128,44 @@ def decode_records(content: bytes, header: BatchHeader) -> Iterator[Record]:
             if headers_count:
                 headers, pos = _read_headers(content, pos, record_end, headers_count)
         except IndexError:
-            _invalid("the last record is cut short")
+            invalid_record("the last record is cut short")
         if pos != record_end:
-            _invalid(f"a record's length is wrong by {pos - record_end} bytes")
+            invalid_record(f"a record's length is wrong by {pos - record_end} bytes")
         timestamp = base_timestamp + timestamp_delta if append_time is None else append_time
-        if not _LEAST_TIMESTAMP <= timestamp <= _MOST_TIMESTAMP:
-            timestamp = (timestamp - _LEAST_TIMESTAMP) % (1 << 64) + _LEAST_TIMESTAMP  # goes round, as in Java
+        if not LEAST_TIMESTAMP <= timestamp <= MOST_TIMESTAMP:
+            timestamp = to_int64(timestamp)
         yield _new_tuple(Record, (base_offset + offset_delta, timestamp, key, value, headers))
     if pos != end:
-        _invalid(f"{end - pos} bytes behind the last record")
+        invalid_record(f"{end - pos} bytes behind the last record")
 
 
 def _read_headers(
     content: bytes, pos: int, record_end: int, count: int
 ) -> tuple[tuple[tuple[str, bytes | None], ...], int]:
-    if count < 0 or count * _LEAST_HEADER_BYTES > record_end - pos:
-        _invalid(f"{count} headers in {record_end - pos} bytes")
+    check_headers_count(count, record_end - pos)
     headers: list[tuple[str, bytes | None]] = []
     for _ in range(count):
         name, pos = _read_bytes(content, pos, record_end)
         if name is None:
-            _invalid("a header without a name")
+            invalid_record("a header without a name")
         value, pos = _read_bytes(content, pos, record_end)
         # What is no UTF-8 must still come out as it went in, when compaction writes it again.
         headers.append((name.decode("utf-8", "surrogateescape"), value))
     return tuple(headers), pos
 
 
-def _invalid(message: str) -> NoReturn:
+def check_headers_count(count: int, size: int) -> None:
+    """Raises InvalidBatch unless so many headers may be in so many bytes."""
+    if count < 0 or count * _LEAST_HEADER_BYTES > size:
+        invalid_record(f"{count} headers in {size} bytes")
+
+
+def to_int64(number: int) -> int:
+    """A number that has outgrown 64 bits goes round, as in Java."""
+    return (number - LEAST_TIMESTAMP) % (1 << 64) + LEAST_TIMESTAMP
+
+
+def invalid_record(message: str) -> NoReturn:
     raise InvalidBatch(ErrorCode.INVALID_RECORD, message)
 
 
@@ -185,7 +195,7 @@ def _read_long_varint(buf: bytes, pos: int, bits: int) -> tuple[int, int]:
             break
         shift += 7
         if shift >= bits:
-            _invalid(f"a number of more than {bits} bits")
+            invalid_record(f"a number of more than {bits} bits")
     value &= (1 << bits) - 1  # the last byte has more bits than are left; Java drops them too
     return (value >> 1) ^ -(value & 1), pos
 
@@ -196,7 +206,7 @@ def _read_bytes(buf: bytes, pos: int, end: int) -> tuple[bytes | None, int]:
         return None, pos
     following = pos + size
     if following > end:
-        _invalid(f"a field of {size} bytes where {end - pos} are left")
+        invalid_record(f"a field of {size} bytes where {end - pos} are left")
     return buf[pos:following], following
 
 

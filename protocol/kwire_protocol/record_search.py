@@ -4,9 +4,12 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from kwire_protocol.record_codec import DEFAULT_MAX_DECOMPRESSED_BYTES, batch_content, decode_records
+from kwire_protocol.record_codec import DEFAULT_MAX_DECOMPRESSED_BYTES, batch_content
+from kwire_protocol.record_scan import read_timestamps, scan_records
 
 if TYPE_CHECKING:
+    from collections.abc import Iterator
+
     from kwire_protocol.record_batch import BatchHeader, Buffer
 
 
@@ -25,9 +28,9 @@ def first_record_at_or_after(
     """
     if header.max_timestamp < timestamp_ms:
         return None
-    for record in decode_records(batch_content(buf, pos, header, max_bytes), header):
-        if record.timestamp >= timestamp_ms and record.offset >= min_offset:
-            return record.offset, record.timestamp
+    for offset, timestamp in _times(buf, pos, header, max_bytes):
+        if timestamp >= timestamp_ms and offset >= min_offset:
+            return offset, timestamp
     return None
 
 
@@ -36,7 +39,12 @@ def max_timestamp_record(
 ) -> tuple[int, int] | None:
     """Offset and timestamp of the newest record, the first of equals; None in a batch without records."""
     best: tuple[int, int] | None = None
-    for record in decode_records(batch_content(buf, pos, header, max_bytes), header):
-        if best is None or record.timestamp > best[1]:
-            best = record.offset, record.timestamp
+    for offset, timestamp in _times(buf, pos, header, max_bytes):
+        if best is None or timestamp > best[1]:
+            best = offset, timestamp
     return best
+
+
+def _times(buf: Buffer, pos: int, header: BatchHeader, max_bytes: int) -> Iterator[tuple[int, int]]:
+    for scan in scan_records(batch_content(buf, pos, header, max_bytes), header):
+        yield from zip(scan.offsets, read_timestamps(header, scan.content, scan.starts), strict=True)

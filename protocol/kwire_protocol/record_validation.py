@@ -1,8 +1,8 @@
 """What a batch must fulfil to be taken from a producer, beyond being whole (`record_batch.check_batch`).
 
 Two depths. `read_produced_batch` looks at the header and the CRC only and is what every Produce pays.
-`validate_records` decodes the records, for what needs it: compacted topics, whose records need keys, and batches whose
-header says that a timestamp is out of range.
+`validate_records` looks into the records, for what needs it: compacted topics, whose records need keys, and batches
+whose header says that a timestamp is out of range.
 
 The refusals and their order are Apache Kafka's: first what its ProduceRequest refuses (no batch, another format, zstd
 below v7, a second batch), then its log (a base offset, the size, the CRC), then its validator (counts, control batches,
@@ -12,6 +12,7 @@ that cannot be decompressed, and nothing at all to a null in place of the batch.
 
 from __future__ import annotations
 
+from itertools import islice
 from typing import TYPE_CHECKING, NamedTuple
 
 from crc32c import crc32c
@@ -38,13 +39,16 @@ from kwire_protocol.record_batch import (
 from kwire_protocol.record_codec import (
     DEFAULT_MAX_DECOMPRESSED_BYTES,
     LEAST_RECORD_BYTES,
+    LEAST_TIMESTAMP,
+    MOST_TIMESTAMP,
     batch_content,
-    decode_records,
 )
+from kwire_protocol.record_scan import RecordScan, read_timestamps, scan_records, timestamp_bounds
 
 if TYPE_CHECKING:
-    from kwire_protocol.record_batch import Buffer
+    from collections.abc import Iterator
 
+    from kwire_protocol.record_batch import Buffer
 
 _ATTRIBUTES_BEFORE_ZSTD = frozenset(flag | codec for flag in (0, TRANSACTIONAL_FLAG) for codec in range(ZSTD))
 _ORDINARY_ATTRIBUTES = _ATTRIBUTES_BEFORE_ZSTD | {ZSTD, ZSTD | TRANSACTIONAL_FLAG}
@@ -193,7 +197,7 @@ def validate_records(
     max_timestamp_ms: int | None = None,
     max_decompressed_bytes: int = DEFAULT_MAX_DECOMPRESSED_BYTES,
 ) -> list[RecordError]:
-    """Decodes the records of a checked batch and says which of them a log must not take.
+    """Looks into the records of a checked batch and says which of them a log must not take.
 
     Offsets must go up by one from the batch's own, lengths must be exact; with `require_keys` (a compacted topic) every
     record needs a key; timestamps, unless absent (-1), must lie between the given ones. Kafka answers the partition
@@ -201,22 +205,34 @@ def validate_records(
     It ends with MAX_RECORD_ERRORS of them. Raises InvalidBatch when the records cannot be read at all.
     """
     errors: list[RecordError] = []
-    base_offset = header.base_offset
-    for index, record in enumerate(decode_records(batch_content(buf, pos, header, max_decompressed_bytes), header)):
-        offset, timestamp, key, _, _ = record
-        if offset - base_offset != index:
-            error = RecordError(index, f"the offset delta is {offset - base_offset}, not {index}")
-        elif key is None and require_keys:
-            error = RecordError(index, "a compacted topic takes no record without a key")
-        elif timestamp != NO_TIMESTAMP and (
-            (max_timestamp_ms is not None and timestamp > max_timestamp_ms)
-            or (min_timestamp_ms is not None and timestamp < min_timestamp_ms)
+    least_ms = LEAST_TIMESTAMP if min_timestamp_ms is None else min_timestamp_ms
+    most_ms = MOST_TIMESTAMP if max_timestamp_ms is None else max_timestamp_ms
+    for scan in scan_records(batch_content(buf, pos, header, max_decompressed_bytes), header):
+        earliest, latest = timestamp_bounds(scan)
+        first_offset = header.base_offset + scan.first_index
+        if (
+            (scan.null_keys and require_keys)
+            or earliest < least_ms
+            or latest > most_ms
+            or scan.offsets != list(range(first_offset, first_offset + len(scan.offsets)))
         ):
-            allowed = f"[{min_timestamp_ms}, {max_timestamp_ms}]"
-            error = RecordError(index, f"timestamp {timestamp} is not within {allowed}", ErrorCode.INVALID_TIMESTAMP)
-        else:
-            continue
-        errors.append(error)
-        if len(errors) == MAX_RECORD_ERRORS:
-            break
+            found = _record_errors(scan, require_keys, least_ms, most_ms)
+            errors += islice(found, MAX_RECORD_ERRORS - len(errors))
+            if len(errors) == MAX_RECORD_ERRORS:
+                break
     return errors
+
+
+def _record_errors(scan: RecordScan, require_keys: bool, least_ms: int, most_ms: int) -> Iterator[RecordError]:
+    null_keys = set(scan.null_keys) if require_keys else ()
+    first_offset = scan.header.base_offset + scan.first_index
+    timestamps = read_timestamps(scan.header, scan.content, scan.starts)
+    for index, (offset, timestamp) in enumerate(zip(scan.offsets, timestamps, strict=True)):
+        batch_index = scan.first_index + index
+        if offset != first_offset + index:
+            yield RecordError(batch_index, f"the offset delta is {offset - scan.header.base_offset}, not {batch_index}")
+        elif index in null_keys:
+            yield RecordError(batch_index, "a compacted topic takes no record without a key")
+        elif timestamp != NO_TIMESTAMP and not least_ms <= timestamp <= most_ms:
+            message = f"timestamp {timestamp} is not within [{least_ms}, {most_ms}]"
+            yield RecordError(batch_index, message, ErrorCode.INVALID_TIMESTAMP)

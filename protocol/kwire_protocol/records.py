@@ -3,6 +3,8 @@
 * `record_batch.py`: the header, the check of a batch's wholeness, patches in place
 * `record_validation.py`: what a producer's batch must fulfil
 * `record_codec.py`: records inside a batch, reading and building
+* `record_scan.py`: looking into records without decoding them
+* `record_subset.py`: a batch with some of its records
 * `record_search.py`: finding a record by time
 * `control_records.py`: the records that brokers write for themselves
 
@@ -49,7 +51,9 @@ from kwire_protocol.record_codec import (
     decode_records,
     iter_records,
 )
+from kwire_protocol.record_scan import RecordScan, read_timestamps, scan_records
 from kwire_protocol.record_search import first_record_at_or_after, max_timestamp_record
+from kwire_protocol.record_subset import build_subset
 from kwire_protocol.record_validation import RecordError, check_client_batch, read_produced_batch, validate_records
 
 __all__ = [
@@ -69,12 +73,14 @@ __all__ = [
     "InvalidBatch",
     "Record",
     "RecordError",
+    "RecordScan",
     "assign",
     "batch_content",
     "build_batch",
     "build_control_batch",
     "build_empty_batch",
     "build_end_transaction_batch",
+    "build_subset",
     "check_batch",
     "check_client_batch",
     "control_key",
@@ -88,6 +94,8 @@ __all__ = [
     "read_coordinator_epoch",
     "read_header",
     "read_produced_batch",
+    "read_timestamps",
+    "scan_records",
     "set_create_time",
     "set_log_append_time",
     "validate_records",

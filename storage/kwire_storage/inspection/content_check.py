@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from kwire_protocol.errors import ErrorCode
-from kwire_protocol.records import InvalidBatch, iter_records
+from kwire_protocol.records import InvalidBatch, batch_content, read_timestamps, scan_records
 
 from kwire_storage.inspection.findings import Kind
 from kwire_storage.walk import Batch
@@ -22,12 +22,14 @@ def check_content(batch: Batch) -> Iterator[tuple[Kind, str]]:
         return
     newest, previous, last_offset = -1, header.base_offset - 1, header.last_offset
     try:
-        for offset, timestamp, *_ in iter_records(data):
-            if not previous < offset <= last_offset:
-                yield Kind.MALFORMED_RECORDS, f"a record has offset {offset} behind {previous}, the batch {last_offset}"
-                return
-            previous = offset
-            newest = max(newest, timestamp)
+        for scan in scan_records(batch_content(data, 0, header), header):
+            for offset in scan.offsets:
+                if not previous < offset <= last_offset:
+                    said = f"a record has offset {offset} behind {previous}, the batch {last_offset}"
+                    yield Kind.MALFORMED_RECORDS, said
+                    return
+                previous = offset
+            newest = max(newest, *read_timestamps(header, scan.content, scan.starts))
     except InvalidBatch as error:
         too_large = error.code is ErrorCode.MESSAGE_TOO_LARGE
         yield (Kind.UNCHECKED if too_large else Kind.MALFORMED_RECORDS), error.message
