@@ -20,7 +20,7 @@ from collections.abc import Iterable
 from typing import NamedTuple
 
 import attrs
-from kwire_protocol.records import BatchHeader, Record, build_batch, build_empty_batch, iter_records
+from kwire_protocol.records import BatchHeader, batch_content, build_empty_batch, build_subset, scan_records
 
 from kwire_storage.config import NEVER
 from kwire_storage.key_map import KeyMap
@@ -134,31 +134,43 @@ class Cleaning:
             needs_horizon = False
         if drops_records:
             return build_empty_batch(header) if self._must_stay(header) else None
-        records = list(iter_records(batch))
-        kept = records if header.is_control else [record for record in records if self._keeps(record, header)]
+        if not header.records_count:
+            return self._without_records(batch, header)
+        survivors = None if header.is_control else self.keys.count_survivors(header)
+        if survivors is None:
+            return self._compared(batch, header, needs_horizon=needs_horizon, may_grow=may_grow)
+        if not survivors:
+            return self._without_records(batch, header)
+        needs_horizon = may_grow and header.delete_horizon_ms is None and self.keys.has_tombstones(header)
+        if survivors == header.records_count and not needs_horizon:
+            return batch
+        content = batch_content(batch, 0, header)
+        kept: list[tuple[int, int]] = []
+        for scan in scan_records(content, header):
+            kept += scan.places(self.keys.survivors_in(scan))
+        return self._subset(header, content, kept, needs_horizon=needs_horizon)
+
+    def _compared(
+        self, batch: memoryview, header: BatchHeader, *, needs_horizon: bool, may_grow: bool
+    ) -> memoryview | bytes | None:
+        """As `clean`, for what the keys have to be asked for, or what needs no asking: a control batch."""
+        content = batch_content(batch, 0, header)
+        is_control, horizon_ms = header.is_control, header.delete_horizon_ms
+        drops_tombstones = horizon_ms is not None and horizon_ms <= self.now_ms
+        kept: list[tuple[int, int]] = []
+        for scan in scan_records(content, header, with_keys=not is_control):
+            gone = set() if is_control else set(self.keys.outdated(scan))
+            if drops_tombstones and not is_control:
+                gone.update(index for index in scan.null_values if scan.offsets[index] < self.first_dirty_offset)
+            kept += scan.places(index for index in range(len(scan.ends)) if index not in gone)
+            if horizon_ms is None and not gone.issuperset(scan.null_values):
+                needs_horizon = True
         if not kept:
             return self._without_records(batch, header)
-        if header.delete_horizon_ms is None and any(record.value is None for record in kept):
-            needs_horizon = True
         needs_horizon = needs_horizon and may_grow
-        if len(kept) == len(records) and not needs_horizon:
+        if len(kept) == header.records_count and not needs_horizon:
             return batch
-        return self._rebuilt(header, kept, needs_horizon=needs_horizon)
-
-    def _keeps(self, record: Record, header: BatchHeader) -> bool:
-        if record.offset >= self.keys.end_offset:
-            return True
-        if record.key is None:
-            return False
-        if record.offset < self.keys.latest(record.key):
-            return False
-        horizon_ms = header.delete_horizon_ms
-        return (
-            record.value is not None
-            or horizon_ms is None
-            or self.now_ms < horizon_ms
-            or record.offset >= self.first_dirty_offset
-        )
+        return self._subset(header, content, kept, needs_horizon=needs_horizon)
 
     def _must_stay(self, header: BatchHeader) -> bool:
         """Whether the batch stays even without records."""
@@ -176,39 +188,22 @@ class Cleaning:
             return None
         return batch if not header.records_count else build_empty_batch(header)
 
-    def _rebuilt(self, header: BatchHeader, kept: list[Record], *, needs_horizon: bool) -> bytes:
-        horizon_ms = header.delete_horizon_ms
-        if needs_horizon:
-            # delete.retention.ms may be the largest there is, and the horizon stands in the batch.
-            horizon_ms = min(self.now_ms + self.delete_retention_ms, NEVER)
-        return build_batch(
-            kept,
-            base_offset=header.base_offset,
-            compression=header.compression,
-            producer_id=header.producer_id,
-            producer_epoch=header.producer_epoch,
-            base_sequence=header.base_sequence,
-            leader_epoch=header.partition_leader_epoch,
-            transactional=header.is_transactional,
-            control=header.is_control,
-            timestamp_type=header.timestamp_type,
-            log_append_time=header.max_timestamp if header.timestamp_type else None,
-            keep_offsets=True,
-            last_offset_delta=header.last_offset_delta,
-            delete_horizon_ms=horizon_ms,
-        )
+    def _subset(
+        self, header: BatchHeader, content: bytes, kept: list[tuple[int, int]], *, needs_horizon: bool
+    ) -> bytes:
+        # delete.retention.ms may be the largest there is, and the horizon stands in the batch.
+        horizon_ms = min(self.now_ms + self.delete_retention_ms, NEVER) if needs_horizon else None
+        return build_subset(header, content, kept, delete_horizon_ms=horizon_ms)
 
 
 def note_keys(keys: KeyMap, transactions: Transactions, batch: memoryview, header: BatchHeader) -> bool:
     """Takes the keys of a batch into the map; False when there was no room for all: the stretch ends in its midst."""
-    start_offset = keys.start_offset
+    keys.begin_batch(header)
     if header.is_control:
         transactions.is_marker_of_nothing(batch, header)
     elif not transactions.is_aborted(header):
-        for record in iter_records(batch):
-            if record.offset >= start_offset:
-                if record.key is not None and not keys.put(record.key, record.offset):
-                    return False
-                keys.end_offset = record.offset + 1
-    keys.end_offset = header.next_offset
+        for scan in scan_records(batch_content(batch, 0, header), header, with_keys=True):
+            if not keys.add(scan):
+                return False
+    keys.pass_batch(header)
     return True

@@ -186,6 +186,7 @@ class Compaction:
         self.disk.sync_dir(self.path)
         aborted = self._read_aborted()
         keys = yield from self._read_keys(aborted)
+        keys.close()
         self.end_offset = keys.end_offset
         cleaning = Cleaning(
             keys,

@@ -2,11 +2,21 @@
 
 Keys of up to 32 bytes are kept as they are; longer ones by a hash (BLAKE2b of 33 bytes, which no short key can be taken
 for), so that the bound does not depend on them.
+
+The map also answers without keys: of a batch that it has taken in as a whole, those records stay whose offsets are the
+latest of some key (`count_survivors`). So the second reading of the stretch need not look into a batch that loses
+nothing, or everything. That holds while offsets rise from record to record. They do in every log but one whose producer
+wrote nonsense into its records; the map notices, and records are compared key by key then.
 """
 
 from __future__ import annotations
 
+from bisect import bisect_left
 from hashlib import blake2b
+from itertools import islice
+from operator import lt
+
+from kwire_protocol.records import BatchHeader, RecordScan
 
 MOST_KEPT_BYTES = 32
 _DIGEST_BYTES = MOST_KEPT_BYTES + 1
@@ -23,22 +33,130 @@ class KeyMap:
     def __init__(self, max_bytes: int, start_offset: int) -> None:
         self.start_offset = self.end_offset = start_offset
         self._max_entries = max(max_bytes // BYTES_OF_AN_ENTRY, 1)
-        self._offsets: dict[bytes, int] = {}
+        # Small numbers, which are quicker: offsets less `start_offset`, inverted (~) where the record has no value.
+        self._latest: dict[bytes, int] = {}
+        self._has_long_keys = False
+        self._in_order = True
+        self._survivors: list[int] | None = None
+        self._tombstones: list[int] = []
 
     def __len__(self) -> int:
-        return len(self._offsets)
+        return len(self._latest)
 
-    def put(self, key: bytes, offset: int) -> bool:
-        """Notes a record; offsets must come in ascending order. False, and nothing noted, when there is no room."""
-        if len(key) > MOST_KEPT_BYTES:
-            key = blake2b(key, digest_size=_DIGEST_BYTES).digest()
-        if len(self._offsets) >= self._max_entries and key not in self._offsets:
-            return False
-        self._offsets[key] = offset
+    def add(self, scan: RecordScan) -> bool:
+        """Takes in the records of a batch, found with their keys; those below `start_offset` do not count.
+
+        False when there was no room for all: `end_offset` is at the first that is missing.
+        """
+        offsets, header, start_offset = scan.offsets, scan.header, self.start_offset
+        first, last = offsets[0], offsets[-1]
+        is_plain = (
+            first >= max(self.end_offset, header.base_offset)
+            and last <= header.last_offset
+            and not scan.null_keys
+            and not scan.null_values
+            and len(self._latest) + len(offsets) <= self._max_entries
+            and all(map(lt, offsets, islice(offsets, 1, None)))
+        )
+        if not is_plain:
+            return self._add_one_by_one(scan)
+        if last - first == len(offsets) - 1:
+            numbers: range | list[int] = range(first - start_offset, last + 1 - start_offset)
+        else:
+            numbers = [offset - start_offset for offset in offsets]
+        latest = self._latest
+        for key, number in zip(scan.keys, numbers, strict=True):
+            assert key is not None
+            latest[key if len(key) <= MOST_KEPT_BYTES else self._digest(key)] = number
+        self.end_offset = last + 1
         return True
+
+    def _add_one_by_one(self, scan: RecordScan) -> bool:
+        header, latest = scan.header, self._latest
+        null_values = set(scan.null_values)
+        for index, (offset, key) in enumerate(zip(scan.offsets, scan.keys, strict=True)):
+            if offset < self.start_offset:
+                continue
+            if not max(self.end_offset, header.base_offset) <= offset <= header.last_offset:
+                self._in_order = False
+            if key is not None:
+                if len(key) > MOST_KEPT_BYTES:
+                    key = self._digest(key)
+                if len(latest) >= self._max_entries and key not in latest:
+                    return False
+                number = offset - self.start_offset
+                latest[key] = ~number if index in null_values else number
+            self.end_offset = max(self.end_offset, min(offset, header.last_offset) + 1)
+        return True
+
+    def pass_batch(self, header: BatchHeader) -> None:
+        """Nothing more of a batch comes, or nothing at all."""
+        self.end_offset = max(self.end_offset, header.next_offset)
+
+    def begin_batch(self, header: BatchHeader) -> None:
+        """To be called before anything of a batch is taken in."""
+        if max(header.base_offset, self.start_offset) < self.end_offset:
+            self._in_order = False
+
+    def close(self) -> None:
+        """To be called when the stretch was read, before anything is asked."""
+        if not self._in_order:
+            return
+        numbers = self._latest.values()
+        self._tombstones = sorted(~number for number in numbers if number < 0)
+        self._survivors = sorted(
+            [~number if number < 0 else number for number in numbers] if self._tombstones else numbers
+        )
+
+    def count_survivors(self, header: BatchHeader) -> int | None:
+        """How many records of a batch stay; None when its keys must be asked for.
+
+        The records of an aborted transaction never came here, and are not counted.
+        """
+        if self._survivors is None or header.base_offset < self.start_offset or header.next_offset > self.end_offset:
+            return None
+        low, high = self._range(self._survivors, header.base_offset, header.next_offset)
+        return high - low
+
+    def survivors_in(self, scan: RecordScan) -> list[int]:
+        """Indexes of the records that stay, of a batch of which they were counted."""
+        assert self._survivors is not None
+        offsets, first_offset = scan.offsets, scan.offsets[0]
+        low, high = self._range(self._survivors, first_offset, offsets[-1] + 1)
+        numbers = self._survivors[low:high]
+        if offsets[-1] - first_offset == len(offsets) - 1:
+            first = first_offset - self.start_offset
+            return [number - first for number in numbers]
+        indexes = {offset: index for index, offset in enumerate(offsets)}
+        return [indexes[self.start_offset + number] for number in numbers]
+
+    def has_tombstones(self, header: BatchHeader) -> bool:
+        """Whether some of the survivors of a batch have no value."""
+        low, high = self._range(self._tombstones, header.base_offset, header.next_offset)
+        return low < high
+
+    def _range(self, numbers: list[int], offset: int, end_offset: int) -> tuple[int, int]:
+        low = bisect_left(numbers, offset - self.start_offset)
+        return low, bisect_left(numbers, end_offset - self.start_offset, low)
+
+    def outdated(self, scan: RecordScan) -> list[int]:
+        """Indexes of the records, found with their keys, that a later one replaces, or that have no key."""
+        latest = self._latest
+        if not scan.null_keys and not self._has_long_keys and latest.keys().isdisjoint(scan.keys):
+            return []
+        end_offset, outdated = self.end_offset, []
+        for index, (offset, key) in enumerate(zip(scan.offsets, scan.keys, strict=True)):
+            if offset < end_offset and (key is None or offset < self.latest(key)):
+                outdated.append(index)
+        return outdated
 
     def latest(self, key: bytes) -> int:
         """NOT_FOUND for a key that the stretch does not have."""
-        if len(key) > MOST_KEPT_BYTES:
-            key = blake2b(key, digest_size=_DIGEST_BYTES).digest()
-        return self._offsets.get(key, NOT_FOUND)
+        number = self._latest.get(key if len(key) <= MOST_KEPT_BYTES else self._digest(key))
+        if number is None:
+            return NOT_FOUND
+        return self.start_offset + (~number if number < 0 else number)
+
+    def _digest(self, key: bytes) -> bytes:
+        self._has_long_keys = True
+        return blake2b(key, digest_size=_DIGEST_BYTES).digest()

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import attrs
 import pytest
-from kwire_protocol.records import Record, build_batch, iter_headers
+from kwire_protocol.records import Record, build_batch, iter_headers, read_header, scan_records
 from kwire_storage import compaction
 from kwire_storage.config import NEVER
 from kwire_storage.key_map import BYTES_OF_AN_ENTRY, MOST_KEPT_BYTES, KeyMap
@@ -321,20 +321,26 @@ def test_a_truncated_log_is_not_clean_beyond_its_new_end(log: Log) -> None:
 # The map of keys
 
 
+def noted(keys: KeyMap, offset: int, *batch: bytes) -> bool:
+    """Takes in a batch of records with these keys; whether there was room."""
+    built = build_batch([Record(0, 0, key, b"v") for key in batch], base_offset=offset)
+    header = read_header(built)
+    return all(keys.add(scan) for scan in scan_records(built[61:], header, with_keys=True))
+
+
 def test_long_keys_cost_no_more_than_short_ones_and_are_not_confused() -> None:
     keys = KeyMap(10**6, 0)
     long = b"x" * 1000
-    keys.put(long, 1)
-    keys.put(long + b"y", 2)
-    keys.put(b"x" * MOST_KEPT_BYTES, 3)
+    assert noted(keys, 1, long, long + b"y", b"x" * MOST_KEPT_BYTES)
     assert [keys.latest(key) for key in (long, long + b"y", b"x" * MOST_KEPT_BYTES, b"other")] == [1, 2, 3, -1]
-    assert all(len(key) <= MOST_KEPT_BYTES + 1 for key in keys._offsets)
+    assert all(len(key) <= MOST_KEPT_BYTES + 1 for key in keys._latest)
 
 
 def test_a_full_map_still_takes_new_offsets_of_keys_that_it_has() -> None:
     keys = KeyMap(2 * BYTES_OF_AN_ENTRY, 0)
-    assert keys.put(b"a", 1)
-    assert keys.put(b"b", 2)
-    assert not keys.put(b"c", 3)
-    assert keys.put(b"a", 4)
-    assert (keys.latest(b"a"), keys.latest(b"c")) == (4, -1)
+    assert noted(keys, 1, b"a", b"b")
+    assert not noted(keys, 3, b"c")
+    assert noted(keys, 4, b"a", b"a")
+    assert (keys.latest(b"a"), keys.latest(b"c")) == (5, -1)
+    assert not noted(keys, 6, b"b", b"c", b"a")
+    assert (keys.latest(b"b"), keys.end_offset) == (6, 7)
