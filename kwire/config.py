@@ -93,6 +93,7 @@ class ServerConfig:
     log_cleaner_enable: bool
     log_cleaner_io_max_bytes_per_second: float
     log_retention_check_interval_ms: int
+    log_segment_delete_delay_ms: int
 
     group_initial_rebalance_delay_ms: int
     group_max_session_timeout_ms: int
@@ -172,6 +173,7 @@ class ServerConfig:
             log_cleaner_enable=read.flag("log.cleaner.enable"),
             log_cleaner_io_max_bytes_per_second=read.float("log.cleaner.io.max.bytes.per.second"),
             log_retention_check_interval_ms=read.int("log.retention.check.interval.ms"),
+            log_segment_delete_delay_ms=read.int("log.segment.delete.delay.ms"),
             group_initial_rebalance_delay_ms=read.int("group.initial.rebalance.delay.ms"),
             group_max_session_timeout_ms=read.int("group.max.session.timeout.ms"),
             group_max_size=read.int("group.max.size"),

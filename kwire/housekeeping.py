@@ -23,12 +23,14 @@ if TYPE_CHECKING:
     from kwire_storage.data_folder import DataFolder
 
     from kwire.broker import Broker
+    from kwire.config import ServerConfig
     from kwire.partition import Partition
 
 log = logging.getLogger(__name__)
 
-REMOVAL_INTERVAL_MS = 30_000
-"""How often it is looked for files that may be removed."""
+LONGEST_REMOVAL_INTERVAL_MS, SHORTEST_REMOVAL_INTERVAL_MS = 30_000, 10
+"""How often the broker looks for files that may be removed: every log.segment.delete.delay.ms (as it was at the start),
+within these bounds."""
 
 
 async def run(broker: Broker) -> None:
@@ -37,7 +39,11 @@ async def run(broker: Broker) -> None:
     async with trio.open_nursery() as nursery:
         nursery.start_soon(_every, config.log_retention_check_interval_ms, lambda: apply_retention(broker))
         nursery.start_soon(_every, config.log_flush_offset_checkpoint_interval_ms, lambda: _checkpoints(broker))
-        nursery.start_soon(_every, REMOVAL_INTERVAL_MS, lambda: remove_deleted(broker))
+        nursery.start_soon(_every, _removal_interval_ms(config), lambda: remove_deleted(broker))
+
+
+def _removal_interval_ms(config: ServerConfig) -> int:
+    return max(SHORTEST_REMOVAL_INTERVAL_MS, min(config.log_segment_delete_delay_ms, LONGEST_REMOVAL_INTERVAL_MS))
 
 
 async def _every(interval_ms: int, chore: Callable[[], Awaitable[object]]) -> None:

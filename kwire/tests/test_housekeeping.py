@@ -15,6 +15,7 @@ from kwire_protocol.messages.delete_topics import DeleteTopicsRequest
 from kwire_protocol.records import Record, build_batch, read_header
 from kwire_storage.memory_disk import MemoryDisk
 
+from kwire import housekeeping
 from kwire.broker import Broker
 from kwire.clock import SystemClock
 from kwire.config import load_config
@@ -185,4 +186,23 @@ def test_files_of_deleted_segments_are_removed_when_their_time_has_come_and_not_
     assert threads
     assert threading.main_thread() not in threads
     assert not [name for name in disk.listdir("t-0") if name.endswith(".deleted")]
+    broker.close()
+
+
+def test_deleted_files_are_removed_as_soon_as_log_segment_delete_delay_ms_says() -> None:
+    disk = MemoryDisk()
+    broker = Broker.open(load_config(settings=["log.segment.delete.delay.ms=20"]), disk, SystemClock())
+    broker.metadata.create_topics(CreateTopicsRequest([CreatableTopic("t", 1, 1)], 1000))
+    broker.metadata.delete_topics(DeleteTopicsRequest(topic_names=["t"]), version=5)
+    assert any(name.endswith("-delete") for name in disk.listdir(""))
+
+    async def main() -> None:
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(housekeeping.run, broker)
+            with trio.fail_after(10):
+                while any(name.endswith("-delete") for name in disk.listdir("")):
+                    await trio.sleep(0.005)
+            nursery.cancel_scope.cancel()
+
+    trio.run(main)
     broker.close()
