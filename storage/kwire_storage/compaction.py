@@ -268,11 +268,26 @@ class Compaction:
     def _clean(self, group: Group, cleaning: Cleaning) -> Iterator[int]:
         path = group.path + names.LOG + names.CLEANED
         self.disk.remove(path)
-        file = self.disk.open_append(path)
         newest_ms = group.sources[-1].segment.created_ms
         base_offset = group.sources[0].segment.base_offset
         segment = Segment(self.disk, self.path, base_offset, self.index_interval_bytes, newest_ms)
         segment.begin_rebuild()
+        file = self.disk.open_append(path)
+        try:
+            yield from self._clean_records(group, cleaning, file, segment)
+            file.sync()
+        finally:
+            # At once, also when the cleaning is given up: a removed file keeps its room for as long as it is open.
+            file.close()
+        for aborted in cleaning.transactions.take_kept():
+            segment.add_aborted(aborted)
+        for written in segment.save_indexes(names.CLEANED):
+            sync_file(self.disk, written)
+        segment.forget_recent()
+        segment.forget_indexes()
+        group.cleaned = segment
+
+    def _clean_records(self, group: Group, cleaning: Cleaning, file: File, segment: Segment) -> Iterator[int]:
         pending = bytearray()
         room = MAX_BYTES_IN_SEGMENT - sum(source.size for source in group.sources)
         for source in group.sources:
@@ -290,15 +305,6 @@ class Compaction:
                         self._write_out(file, pending)
                 yield len(batch) + size
         self._write_out(file, pending)
-        file.sync()
-        for aborted in cleaning.transactions.take_kept():
-            segment.add_aborted(aborted)
-        for written in segment.save_indexes(names.CLEANED):
-            sync_file(self.disk, written)
-        segment.forget_recent()
-        segment.forget_indexes()
-        file.close()
-        group.cleaned = segment
 
     def _write_out(self, file: File, pending: bytearray) -> None:
         file.append(pending)

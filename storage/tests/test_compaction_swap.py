@@ -7,7 +7,7 @@ from pathlib import Path
 import attrs
 import pytest
 from kwire_storage import compaction, swap
-from kwire_storage.compaction import Compaction
+from kwire_storage.compaction import AbandonedError, Compaction
 from kwire_storage.errors import CorruptLogError
 from kwire_storage.faulty_disk import FaultyDisk
 from kwire_storage.files import RealDisk
@@ -207,6 +207,26 @@ def test_a_cleaning_has_few_files_open_however_many_segments_there_are(tmp_path:
     exchange(log, cleaning)
     assert open_files() == before
     assert len(all_records(log)) == 200
+
+
+def test_a_cleaning_that_is_given_up_keeps_no_file_open(tmp_path: Path) -> None:
+    log = open_log(RealDisk(tmp_path), COMPACTED)
+    put(log, ("a", "1"))
+    put(log, ("a", "2"))
+    roll(log)
+    log.flush()
+    log.close()
+    log = open_log(log.disk, log.config)
+    before = open_files()
+    cleaning = Compaction.begin(log, compaction.measure(log, 2, 0), now_ms=0, map_bytes=10**6)
+    writing = cleaning.write()
+    for _ in range(3):  # two read the keys, the third has begun to write
+        next(writing)
+    assert open_files() > before
+    cleaning.is_abandoned = True
+    with pytest.raises(AbandonedError) as given_up:
+        list(writing)
+    assert open_files() == before, f"while {given_up.value!r} is remembered"
 
 
 def test_a_segment_that_could_grow_too_large_gets_its_delete_horizon_later(
