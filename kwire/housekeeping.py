@@ -72,12 +72,19 @@ async def remove_deleted(broker: Broker) -> None:
     """Removes the files of deleted topics, and those of deleted segments whose time has come."""
     for folder in list(broker.folders):
         deleted = folder.take_deleted(broker.clock.now_ms())
-        if deleted is not None:
-            await _in_thread(Worker.REMOVAL, broker, folder, partial(folder.remove, deleted))
+        if deleted is None:
+            continue
+        is_removed = False
+        try:
+            is_removed = await _in_thread(Worker.REMOVAL, broker, folder, partial(folder.remove, deleted))
+        finally:
+            if not is_removed:
+                folder.give_back(deleted)
 
 
-async def _in_thread(worker: Worker, broker: Broker, folder: DataFolder, work: Callable[[], object]) -> None:
-    """Does what blocks; takes the folder out of service if its disk has failed. Raises OSError if it is full.
+async def _in_thread(worker: Worker, broker: Broker, folder: DataFolder, work: Callable[[], object]) -> bool:
+    """Does what blocks; whether it was done. Takes the folder out of service if its disk has failed. Raises OSError if
+    it is full.
 
     A file that is not as kwire left it is no reason to stop: an offset checkpoint that is not written makes the next
     recovery longer, a file that is not removed takes room. It is told with its traceback and tried again.
@@ -97,6 +104,8 @@ async def _in_thread(worker: Worker, broker: Broker, folder: DataFolder, work: C
             raise
         else:
             broker.take_offline(folder, error)
+        return False
+    return True
 
 
 async def apply_retention(broker: Broker) -> int:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import errno
 import os
 import threading
+from contextlib import suppress
 
 import attrs
 import pytest
@@ -20,6 +21,7 @@ from kwire.broker import Broker
 from kwire.clock import SystemClock
 from kwire.config import load_config
 from kwire.housekeeping import _checkpoints, _every, apply_retention, remove_deleted
+from kwire.tests.folder_scene import failing
 from kwire.turns import TURN_S
 
 
@@ -186,6 +188,22 @@ def test_files_of_deleted_segments_are_removed_when_their_time_has_come_and_not_
     assert threads
     assert threading.main_thread() not in threads
     assert not [name for name in disk.listdir("t-0") if name.endswith(".deleted")]
+    broker.close()
+
+
+@pytest.mark.parametrize("code", [errno.ENOSPC, errno.ENOTEMPTY])
+def test_what_could_not_be_removed_is_removed_the_next_time(code: int) -> None:
+    disk = MemoryDisk()
+    broker = Broker.open(load_config(), disk, SystemClock())
+    broker.metadata.create_topics(CreateTopicsRequest([CreatableTopic("t", 1, 1)], 1000))
+    broker.metadata.delete_topics(DeleteTopicsRequest(topic_names=["t"]), version=5)
+    disk.before_operation = failing("remove", "t-0", code)
+    with suppress(OSError):
+        trio.run(housekeeping.remove_deleted, broker)
+    disk.before_operation = None
+    assert any(name.endswith("-delete") for name in disk.listdir(""))
+    trio.run(housekeeping.remove_deleted, broker)
+    assert not any(name.endswith("-delete") for name in disk.listdir(""))
     broker.close()
 
 

@@ -36,7 +36,7 @@ from kwire_storage.folder_files import read_meta, read_topic_id, write_meta, wri
 from kwire_storage.log import Log
 from kwire_storage.offset_checkpoints import Checkpoints, OffsetCheckpoints
 from kwire_storage.reserve import Reserve
-from kwire_storage.surroundings import Deleted, Draw, Surroundings, never_any
+from kwire_storage.surroundings import Deleted, DeletedFiles, Draw, Surroundings, never_any
 
 
 def _unheard(folder: DataFolder, error: OSError) -> None: ...
@@ -287,6 +287,11 @@ class DataFolder:
         for file in deleted.files:
             with suppress(FileNotFoundError):  # with its folder
                 self.disk.remove(file)
+
+    def give_back(self, deleted: Deleted) -> None:
+        """What `take_deleted` gave was not removed, or not all of it: it is given again the next time."""
+        self._doomed += deleted.folders
+        self._surroundings.deleted.append(DeletedFiles(0, deleted.files))
 
     def checkpointed(self, key: TopicPartition) -> tuple[int, int]:
         """Recovery point and log start of a log that need not be open; 0 for what the checkpoints do not say."""
