@@ -235,9 +235,9 @@ class LogMoves:
             piece = move.next_piece(min(PIECE_BYTES, self._rate))
             if piece is None:
                 break
-            began, before = trio.current_time(), move.copied_bytes
+            began = trio.current_time()
             await workers.run(Worker.MOVE, partial(move.append, piece, now_ms=self._clock.now_ms()))
-            await self._rest(move, trio.current_time() - began, move.copied_bytes - before)
+            await self._rest(move, trio.current_time() - began, piece.batches.size)
         if not self._is_under_way(move):
             return True
         await workers.run(Worker.MOVE, move.prepare)
