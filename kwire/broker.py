@@ -40,14 +40,14 @@ METADATA_LOG_CONFIG = LogConfig(retention_ms=-1, retention_bytes=-1, synced_one_
 """The metadata log is the cluster's memory: nothing of it goes by age or size."""
 
 
-RunAll = Callable[[list[Callable[[], None]], Callable[[], str]], None]
-"""Runs tasks, side by side or not, and may tell what the second argument says of the progress."""
+RunAll = Callable[[list[Callable[[], None]], Callable[[], str], int], None]
+"""Runs tasks, up to so many side by side as the third argument says; may tell what the second says of the progress."""
 
 
 def _nobody() -> None: ...
 
 
-def _in_turn(tasks: list[Callable[[], None]], progress: Callable[[], str]) -> None:  # noqa: ARG001
+def _in_turn(tasks: list[Callable[[], None]], progress: Callable[[], str], threads: int) -> None:  # noqa: ARG001
     for task in tasks:
         task()
 
@@ -328,6 +328,7 @@ def _open_logs(metadata: MetadataService, partitions: PartitionTable, run_all: R
     run_all(
         [opening.run for opening in openings],
         lambda: f"looking through the logs after an unclean stop: {OpeningProgress.of(openings)}",
+        metadata.config.num_recovery_threads_per_data_dir * len(metadata.config.log_dirs),
     )
     partitions.opened(openings)
     partitions.apply(Changes(topics_created=topics))

@@ -51,9 +51,8 @@ class BrokerEnded(Exception):
 def open_broker(config: ServerConfig, disks: Disk | Mapping[str, Disk], clock: Clock) -> Broker:
     """Opens the data on `disks`; see `Broker.open`. Raises StartError."""
     folder = config.metadata_log_dir
-    threads = config.num_recovery_threads_per_data_dir * len(config.log_dirs)
     try:
-        return Broker.open(config, disks, clock, run_all=partial(_with_progress, threads))
+        return Broker.open(config, disks, clock, run_all=_with_progress)
     except FolderLockedError as error:
         raise StartError(
             f"another broker is using the data folder {folder}: stop it, or choose another folder with --data-dir"
@@ -76,7 +75,7 @@ def _with_whole_paths(config: ServerConfig) -> ServerConfig:
     )
 
 
-def _with_progress(threads: int, tasks: list[Callable[[], None]], progress: Callable[[], str]) -> None:
+def _with_progress(tasks: list[Callable[[], None]], progress: Callable[[], str], threads: int) -> None:
     if not tasks:
         return
     with ThreadPoolExecutor(min(len(tasks), threads)) as pool:

@@ -1,4 +1,4 @@
-"""Configurations of consumer groups and of client metrics subscriptions: kept and described as Kafka does."""
+"""Configurations of groups and of client metrics subscriptions: kept and described as Kafka does, and nothing else."""
 
 from __future__ import annotations
 
@@ -19,7 +19,13 @@ def _group(
     *synonyms: str,
 ) -> ConfigDefinition:
     return ConfigDefinition(
-        name, type_, default, validator, documentation, broker_synonyms=tuple((synonym, 1) for synonym in synonyms)
+        name,
+        type_,
+        default,
+        validator,
+        documentation,
+        broker_synonyms=tuple((synonym, 1) for synonym in synonyms),
+        has_effect=False,
     )
 
 
@@ -58,10 +64,17 @@ GROUP_CONFIGS: Final = table(
     _int("streams.session.timeout.ms", 45000, 1, "When a silent member of a streams group is given up."),
 )
 
+
+def _subscription(
+    name: str, type_: ConfigType, default: Value, documentation: str, validator: Validator
+) -> ConfigDefinition:
+    return ConfigDefinition(name, type_, default, validator, documentation, has_effect=False)
+
+
 CLIENT_METRICS_CONFIGS: Final = table(
-    ConfigDefinition(
-        "interval.ms", _INT, 300_000, Range(100, 3_600_000), "How often the matching clients send their metrics."
+    _subscription(
+        "interval.ms", _INT, 300_000, "How often the matching clients send their metrics.", Range(100, 3_600_000)
     ),
-    ConfigDefinition("match", _LIST, (), ListOf(), "Which clients send: attribute=pattern pairs."),
-    ConfigDefinition("metrics", _LIST, (), ListOf(), "Prefixes of the metrics that are wanted."),
+    _subscription("match", _LIST, (), "Which clients send: attribute=pattern pairs.", ListOf()),
+    _subscription("metrics", _LIST, (), "Prefixes of the metrics that are wanted.", ListOf()),
 )

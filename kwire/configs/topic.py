@@ -91,7 +91,6 @@ TOPIC_CONFIGS: Final = table(
         "How long a tombstone stays readable in a compacted topic.",
         Range(0),
         "log.cleaner.delete.retention.ms",
-        has_effect=False,
     ),
     _topic(
         "file.delete.delay.ms",
@@ -117,7 +116,6 @@ TOPIC_CONFIGS: Final = table(
         Range(0),
         "log.flush.interval.ms",
         "log.flush.scheduler.interval.ms",
-        has_effect=False,
     ),
     _topic(
         "follower.replication.throttled.replicas",
@@ -176,7 +174,6 @@ TOPIC_CONFIGS: Final = table(
         "The longest a record waits before it is compacted.",
         Range(1),
         "log.cleaner.max.compaction.lag.ms",
-        has_effect=False,
     ),
     _topic(
         "max.message.bytes",
@@ -217,7 +214,6 @@ TOPIC_CONFIGS: Final = table(
         "The share of a compacted log that must be uncompacted before it is worth compacting.",
         Range(0, 1),
         "log.cleaner.min.cleanable.ratio",
-        has_effect=False,
     ),
     _topic(
         "min.compaction.lag.ms",
@@ -226,7 +222,6 @@ TOPIC_CONFIGS: Final = table(
         "The shortest a record stays uncompacted.",
         Range(0),
         "log.cleaner.min.compaction.lag.ms",
-        has_effect=False,
     ),
     _topic(
         "min.insync.replicas",
@@ -308,7 +303,6 @@ TOPIC_CONFIGS: Final = table(
         Range(0),
         "log.roll.jitter.ms",
         ("log.roll.jitter.hours", HOURS_TO_MS),
-        has_effect=False,
     ),
     _topic(
         "segment.ms",

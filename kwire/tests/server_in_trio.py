@@ -8,7 +8,7 @@ from __future__ import annotations
 import logging
 import socket
 import struct
-from collections.abc import Awaitable, Callable, Iterable
+from collections.abc import Awaitable, Callable, Iterable, Mapping
 from contextlib import AsyncExitStack
 from typing import Any
 
@@ -16,10 +16,12 @@ import attrs
 import trio
 from kwire_protocol.messages.create_topics import CreatableTopic, CreateTopicsRequest
 from kwire_protocol.wire import ApiMessage
+from kwire_storage.files import Disk
 from kwire_storage.memory_disk import MemoryDisk
 from trio.testing import MockClock, wait_all_tasks_blocked
 
 from kwire.broker import Broker
+from kwire.clock import Clock
 from kwire.config import load_config
 from kwire.partition import Partition
 from kwire.processor import Processor
@@ -134,14 +136,24 @@ class ServerInTrio:
         return len(self.server.connections)
 
 
-def with_server(scenario: Callable[[ServerInTrio], Awaitable[None]], *, settings: Iterable[str] = ()) -> None:
-    """Runs `scenario` beside a server, and stops that. Whatever went wrong inside a connection fails it."""
+def with_server(
+    scenario: Callable[[ServerInTrio], Awaitable[None]],
+    *,
+    settings: Iterable[str] = (),
+    disks: Mapping[str, Disk] | None = None,
+    wall_clock: Clock | None = None,
+) -> None:
+    """Runs `scenario` beside a server, and stops that. Whatever went wrong inside a connection fails it.
+
+    `disks` are data folders, by their paths; without them it has one that is new.
+    """
     clock = MockClock(autojump_threshold=0)
     defaults = ["offsets.topic.num.partitions=1", "group.initial.rebalance.delay.ms=0", "kwire.spin.us=0"]
-    config = load_config(settings=[*defaults, *settings], listen=["127.0.0.1:0"])
+    folders = disks if disks is not None else {"/data": MemoryDisk()}
+    config = load_config(settings=[*defaults, *settings], listen=["127.0.0.1:0"], data_dirs=list(folders))
 
     async def main() -> None:
-        broker = Broker.open(config, MemoryDisk(), TrioClock())
+        broker = Broker.open(config, folders, wall_clock or TrioClock())
         try:
             broker.metadata.create_topics(CreateTopicsRequest([CreatableTopic("t", 1, 1)]))
             create_internal_topics(broker)

@@ -41,7 +41,7 @@ def test_only_what_was_not_synced_is_looked_through_the_largest_first() -> None:
     given: list[int] = []
     said: list[str] = []
 
-    def run(tasks: list[Callable[[], None]], progress: Callable[[], str]) -> None:
+    def run(tasks: list[Callable[[], None]], progress: Callable[[], str], _: int) -> None:
         given.append(len(tasks))
         for task in tasks:
             said.append(progress())
@@ -84,13 +84,13 @@ def test_tasks_run_side_by_side_and_what_takes_long_says_how_far_it_is(
         said.set()
         return "half of it"
 
-    _with_progress(2, [wait_for_the_line, wait_for_the_line], progress)
+    _with_progress([wait_for_the_line, wait_for_the_line], progress, 2)
     assert "half of it" in caplog.messages
 
 
 def test_what_is_quick_says_nothing(caplog: pytest.LogCaptureFixture) -> None:
     caplog.set_level(logging.INFO)
-    _with_progress(2, [lambda: None, lambda: None], lambda: "all of it")
+    _with_progress([lambda: None, lambda: None], lambda: "all of it", 2)
     assert caplog.messages == []
 
 
