@@ -33,14 +33,13 @@ from kwire.context import Context
 from kwire.handlers.api_versions import listed_versions
 from kwire.handlers.produce_refusals import UnacknowledgedProduceFailed
 from kwire.outbox import Outbox, PeerLost
+from kwire.peer_log import PeerLogs
 from kwire.poll import READ, WRITE
 from kwire.processor import Processor, Timer
 from kwire.waits import Slot
 
 if TYPE_CHECKING:
     from kwire.broker import Broker
-
-log = logging.getLogger(__name__)
 
 MAX_FRAMES_PER_TURN = 64
 """A connection that floods us with small requests lets the others have a turn after so many."""
@@ -72,6 +71,7 @@ class Connection:
         *,
         listener_name: str,
         pool: BufferPool,
+        logs: PeerLogs,
         on_closed: Callable[[Connection], None],
         now: float,
     ) -> None:
@@ -80,6 +80,7 @@ class Connection:
         self._apis = served_apis(unstable=broker.config.unstable_api_versions_enable)
         self._processor = processor
         self._on_closed = on_closed
+        self._logs = logs
         self._frames = FrameBuffer(broker.config.socket_request_max_bytes, pool)
         self._outbox = Outbox(sock, broker.config.socket_send_buffer_bytes)
         peer, local = sock.getpeername(), sock.getsockname()
@@ -131,9 +132,11 @@ class Connection:
         self.sock.close()
         self._on_closed(self)
 
-    def close_idle(self) -> None:
+    def close_idle(self, now: float) -> None:
         """Ends it for connections.max.idle.ms."""
-        log.info("closing the connection from %s: idle for connections.max.idle.ms", self.name)
+        self._logs.closings.write(
+            logging.INFO, "closing the connection from %s: idle for connections.max.idle.ms", self.name, now=now
+        )
         self.close()
 
     # What the processor calls
@@ -177,8 +180,13 @@ class Connection:
             try:
                 step()
             except CLOSING_ERRORS as error:
-                log.warning(
-                    "closing the connection from %s (client id %a): %s", self.name, self._context.client_id, error
+                self._logs.closings.write(
+                    logging.WARNING,
+                    "closing the connection from %s (client id %a): %s",
+                    self.name,
+                    self._context.client_id,
+                    error,
+                    now=self._processor.now,
                 )
                 # What was asked before it deserves its answer: those requests were right, and have been carried out.
                 self._ends_when_sent = True
@@ -187,12 +195,15 @@ class Connection:
         except PeerLost:
             self.close()
         except Exception:
-            log.exception(
+            self._logs.bugs.write(
+                logging.ERROR,
                 "a bug in kwire: closing the connection from %s (client id %a) after api key %d version %d",
                 self.name,
                 self._context.client_id,
                 self._context.api_key,
                 self._context.api_version,
+                now=self._processor.now,
+                with_traceback=True,
             )
             self.close()
 

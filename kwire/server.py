@@ -23,6 +23,7 @@ from kwire.config import Listener, ServerConfig
 from kwire.connection import Connection
 from kwire.log_cleaner import LogCleaner
 from kwire.metadata.image import Changes
+from kwire.peer_log import PeerLogs
 from kwire.processor import Processor
 
 log = logging.getLogger(__name__)
@@ -91,6 +92,10 @@ class Server:
     _waiting_for_room: trio.lowlevel.ParkingLot = attrs.field(factory=trio.lowlevel.ParkingLot)
     _pool: BufferPool = attrs.field(factory=BufferPool)
     _connected: trio.Event = attrs.field(factory=trio.Event)
+    _logs: PeerLogs = attrs.field(init=False)
+
+    def __attrs_post_init__(self) -> None:
+        self._logs = PeerLogs(self.processor)
 
     async def serve(self, *, on_ready: Callable[[], None] = lambda: None) -> None:
         """Serves until cancelled; then closes the listeners and drops the connections."""
@@ -112,6 +117,7 @@ class Server:
                 listener.sock.close()
             for connection in list(self.connections):
                 connection.close()
+            self._logs.tell_left_out()
 
     async def _accept(self, listener: BoundListener) -> None:
         while True:
@@ -143,7 +149,12 @@ class Server:
 
     async def _wait_for_room(self) -> None:
         if self._is_full:
-            log.warning("%d connections, as many as max.connections allows: others wait", len(self.connections))
+            self._logs.closings.write(
+                logging.WARNING,
+                "%d connections, as many as max.connections allows: others wait",
+                len(self.connections),
+                now=trio.current_time(),
+            )
         while self._is_full:
             await self._waiting_for_room.park()
 
@@ -157,6 +168,7 @@ class Server:
                 self.processor,
                 listener_name=listener.name,
                 pool=self._pool,
+                logs=self._logs,
                 on_closed=self._forget,
                 now=trio.current_time(),
             )
@@ -165,7 +177,13 @@ class Server:
             return
         allowed = self.broker.config.max_connections_per_ip
         if self._connections_by_host[connection.client_host] >= allowed:
-            log.warning("closed %s: max.connections.per.ip allows %d connections", connection.name, allowed)
+            self._logs.closings.write(
+                logging.WARNING,
+                "closed %s: max.connections.per.ip allows %d connections",
+                connection.name,
+                allowed,
+                now=trio.current_time(),
+            )
             sock.close()
             return
         self._connections_by_host[connection.client_host] += 1
@@ -193,4 +211,4 @@ class Server:
             now = trio.current_time()
             for connection in list(self.connections):
                 if now - connection.last_active >= max_idle_s:
-                    connection.close_idle()
+                    connection.close_idle(now)
