@@ -86,7 +86,7 @@ def _alter(state: ClusterState, change: ConfigChange) -> Records:
     after = {} if change.replaces else dict(before)
     for name, operation, value in change.operations:
         _apply_operation(change.resource_type, after, name, operation, value)
-    _check_result(state, change, after)
+    _check_result(state, change, before, after)
     return [
         ConfigRecord(change.resource_type, change.resource_name, name, after.get(name))
         for name in dict.fromkeys((*after, *before))
@@ -173,12 +173,14 @@ def _apply_operation(resource_type: int, configs: dict[str, str], name: str, ope
             raise invalid_request(f"operation {operation} on configuration {quoted(name)} is none of {known}")
 
 
-def _check_result(state: ClusterState, change: ConfigChange, configs: Mapping[str, str]) -> None:
+def _check_result(
+    state: ClusterState, change: ConfigChange, before: Mapping[str, str], configs: Mapping[str, str]
+) -> None:
     match change.resource_type:
         case ResourceType.TOPIC:
             check_topic_configs(configs, state.configs)
         case ResourceType.BROKER:
-            check_broker_configs(configs, state.configs, per_broker=bool(change.resource_name))
+            check_broker_configs(configs, before, state.configs, per_broker=bool(change.resource_name))
         case ResourceType.GROUP:
             check_group_configs(configs, state.configs)
         case _:

@@ -63,8 +63,13 @@ def check_topic_configs(configs: Mapping[str, str], resolver: ConfigResolver) ->
         )
 
 
-def check_broker_configs(configs: Mapping[str, str], resolver: ConfigResolver, *, per_broker: bool) -> None:
-    """Raises KafkaError(INVALID_REQUEST). Names that nobody knows are kept: plug-ins have such."""
+def check_broker_configs(
+    configs: Mapping[str, str], before: Mapping[str, str], resolver: ConfigResolver, *, per_broker: bool
+) -> None:
+    """`before` is what the resource has. Raises KafkaError(INVALID_REQUEST).
+
+    Names that nobody knows are kept: plug-ins have such.
+    """
     known = {name: definition for name in configs if (definition := broker_config(name)) is not None}
     of_listeners = {name: definition for name in configs if (definition := listener_config(name)) is not None}
     for scope, why in (
@@ -82,7 +87,7 @@ def check_broker_configs(configs: Mapping[str, str], resolver: ConfigResolver, *
             value = definition.parse(configs[name])
         except ConfigError as error:
             raise invalid_request(str(error)) from None
-        if name in _THREAD_COUNTS:
+        if name in _THREAD_COUNTS and configs[name] != before.get(name):
             _check_thread_count(name, value, resolver.value(name))
     if not per_broker:
         own = [name for name, definition in known.items() if definition.scope is Scope.PER_BROKER]

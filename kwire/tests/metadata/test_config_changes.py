@@ -248,6 +248,14 @@ def test_duplicate_keys_are_refused(metadata: MetadataService) -> None:
     assert lacks(message, "duplicate config keys", "retention.ms of t") == []
 
 
+def test_a_number_of_threads_that_another_layer_hides_stands_in_no_ones_way(metadata: MetadataService) -> None:
+    assert incremental(metadata, BROKER, "", ("num.io.threads", SET, "16")) == (E.NONE, None)
+    for fewer in ("8", "4"):
+        assert incremental(metadata, BROKER, "1", ("num.io.threads", SET, fewer)) == (E.NONE, None)
+    assert incremental(metadata, BROKER, "", ("log.retention.ms", SET, "1000")) == (E.NONE, None)
+    assert incremental(metadata, BROKER, "", ("num.io.threads", SET, "17"))[0] == E.INVALID_REQUEST
+
+
 def test_broker_configuration_changes_the_default_of_topics(metadata: MetadataService) -> None:
     assert incremental(metadata, BROKER, "", ("log.retention.ms", SET, "2000000")) == (E.NONE, None)
     assert incremental(metadata, BROKER, "1", ("log.retention.ms", SET, "1000000")) == (E.NONE, None)
