@@ -155,6 +155,18 @@ def test_a_broker_does_not_get_such_a_config(client: RawClient, name: str, confi
     assert (code, words in message) == (E.INVALID_REQUEST, True), message
 
 
+def test_what_is_described_as_read_only_is_refused_and_nothing_else(client: RawClient) -> None:
+    configs = described(client, BROKER, THIS_BROKER)
+    fixed = {name for name, config in configs.items() if config.read_only}
+    refusals = {
+        name: refused(client, BROKER, THIS_BROKER, name, config.value or "1") for name, config in configs.items()
+    }
+    words = "Cannot update these configs dynamically: [{}]"
+    assert len(fixed) > 200
+    assert {name for name, (_, message) in refusals.items() if words.format(name) in message} == fixed
+    assert {refusals[name][0] for name in fixed} == {E.INVALID_REQUEST}
+
+
 @pytest.mark.parametrize("config", PER_LISTENER)
 def test_keys_and_certificates_are_for_one_listener(client: RawClient, config: str) -> None:
     for name in (THIS_BROKER, ALL_BROKERS):
