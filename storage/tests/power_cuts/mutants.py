@@ -14,6 +14,7 @@ Attributes are replaced as well as functions: a new one is a function of the obj
 from __future__ import annotations
 
 import importlib
+import inspect
 import sys
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
@@ -152,7 +153,7 @@ def _find(place: str) -> tuple[type | ModuleType, str]:
 def _code_at(place: str) -> CodeType:
     owner, name = _find(place)
     function = vars(owner)[name]
-    function = getattr(function, "fget", None) or getattr(function, "__func__", function)
+    function = inspect.unwrap(getattr(function, "fget", None) or getattr(function, "__func__", function))
     assert isinstance(function, FunctionType), f"{place} is no function"
     return function.__code__
 

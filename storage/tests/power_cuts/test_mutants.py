@@ -9,6 +9,7 @@ from kwire_storage import durability, names
 from kwire_storage.faulty_disk import FaultyDisk
 from kwire_storage.log import Log
 from kwire_storage.medium import Change, Write
+from kwire_storage.memory_disk import MemoryDisk
 
 from storage.tests.power_cuts import mutants
 from storage.tests.power_cuts.mutants import Function, Mutant, always, at_large, expect_caught, instead, without
@@ -16,7 +17,8 @@ from storage.tests.power_cuts.storage_traces import storage_trace
 
 SYNC = "kwire_storage.faulty_disk:FaultyFile.sync"
 SYNC_DIR = "kwire_storage.memory_disk:MemoryDisk.sync_dir"
-WRITE_ATOMIC = "kwire_storage.memory_disk:MemoryDisk.write_atomic"
+REPLACE_FILE = "kwire_storage.files:replace_file"
+WRITE_ATOMIC = "kwire_storage.files:WholeFiles.write_atomic"
 SETTLE_NAMES = "kwire_storage.durability:settle_names"
 HAS_HOLES = "kwire_storage.damage:has_holes"
 RECOVER = "kwire_storage.recovery:recover"
@@ -27,7 +29,12 @@ NEVER = 1 << 62
 
 
 def overwritten(_rename: Function) -> Function:
-    return lambda disk, old, new: disk.write_bytes(new, disk.read_bytes(old))
+    def mistaken(disk: MemoryDisk, old: str, new: str) -> None:
+        content, file = disk.read_bytes(old), disk.open_append(new)
+        file.truncate(0)
+        file.append(content)
+
+    return mistaken
 
 
 def names_taken_for_synced(load: Function) -> Function:
@@ -93,7 +100,7 @@ MUTANTS = [
     Mutant(
         "a file is replaced before its new content is synced",
         "stop and start",
-        without(WRITE_ATOMIC, SYNC),
+        without(REPLACE_FILE, SYNC),
     ),
     Mutant(
         "a file is replaced and the rename not synced",
@@ -103,7 +110,7 @@ MUTANTS = [
     Mutant(
         "a file is overwritten instead of replaced",
         "stop and start",
-        instead("kwire_storage.memory_disk:MemoryDisk.rename", overwritten, seen_by=WRITE_ATOMIC),
+        instead("kwire_storage.memory_disk:MemoryDisk.rename", overwritten, seen_by=REPLACE_FILE),
     ),
     Mutant(
         "a truncation is not synced",
@@ -170,7 +177,7 @@ MUTANTS = [
     Mutant(
         "a roll at the recovery point leaves the indexes to the next flush",
         "roll",
-        without(ROLL, "kwire_storage.log:Log.flush"),
+        without(ROLL, "kwire_storage.durability:settle_files"),
     ),
     Mutant(
         "a recovery keeps the epochs of what is lost",
