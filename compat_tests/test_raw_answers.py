@@ -375,6 +375,32 @@ def test_configurations_of_a_new_topic_are_told_as_they_were_sent(
     assert told["segment.bytes"] == "1073741824"
 
 
+# Metadata
+
+
+@pytest.mark.parametrize("version", range(14))
+def test_a_topic_is_unknown_to_the_request_that_creates_it(
+    client: RawClient, unique: Callable[[str], str], version: int
+) -> None:
+    name = unique("topic")
+
+    def ask() -> tuple[int, int]:
+        (topic,) = client.call(MetadataRequest([MetadataRequestTopic(name=name)]), version).topics
+        return topic.error_code, len(topic.partitions)
+
+    assert ask() == (E.UNKNOWN_TOPIC_OR_PARTITION, 0)
+    eventually(lambda: ask() == (E.NONE, 1), f"{name} is created")
+
+
+def test_some_names_are_never_created(client: RawClient) -> None:
+    names = ["", "..", "a b", "x" * 250, "__cluster_metadata"]
+    for _ in range(2):
+        request = MetadataRequest([MetadataRequestTopic(name=name) for name in names])
+        answers = {topic.name: topic.error_code for topic in client.call(request, 12).topics}
+        unknown = answers.pop("__cluster_metadata")
+        assert (unknown, set(answers.values())) == (E.UNKNOWN_TOPIC_OR_PARTITION, {E.INVALID_TOPIC_EXCEPTION})
+
+
 # ACLs
 
 

@@ -13,8 +13,8 @@
 * v12: topics asked for by id
 * v13: a top-level error code (KIP-1102)
 
-Duplicates are answered once. A topic that a request may create is there when it is answered; Kafka says
-UNKNOWN_TOPIC_OR_PARTITION at first and has the client ask again.
+Duplicates are answered once. A topic that the request creates is UNKNOWN_TOPIC_OR_PARTITION in the answer, as in Kafka;
+it exists by then, so the client finds it when it asks again.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ from kwire_protocol.wire import NULL_UUID
 from kwire.handlers.authorized_operations import cluster_operations, topic_operations
 from kwire.metadata.answers import EncodedResponse
 from kwire.metadata.image import NO_LEADER, TopicImage
-from kwire.topic_names import check_topic_name, is_internal
+from kwire.topic_names import CLUSTER_METADATA, check_topic_name, is_internal
 
 if TYPE_CHECKING:
     from kwire.broker import Broker
@@ -53,6 +53,7 @@ def handle(broker: Broker, request: MetadataRequest, context: Context) -> Encode
     answer = broker.metadata.answers.get(key)
     if answer is not None:
         return answer
+    creates = _creates_topics(broker, request)
     try:
         topics = _topics(broker, request, version)
     except KafkaError as error:
@@ -72,6 +73,8 @@ def handle(broker: Broker, request: MetadataRequest, context: Context) -> Encode
         topics=topics,
         cluster_authorized_operations=cluster_operations(wanted=request.include_cluster_authorized_operations),
     )
+    if creates:
+        return response  # next time the answer is another
     return broker.metadata.answers.put(key, response, version)
 
 
@@ -86,6 +89,16 @@ def _key(request: MetadataRequest, context: Context) -> Hashable:
         request.include_cluster_authorized_operations,
         request.include_topic_authorized_operations,
         None if request.topics is None else tuple([(topic.name, topic.topic_id) for topic in request.topics]),
+    )
+
+
+def _creates_topics(broker: Broker, request: MetadataRequest) -> bool:
+    """Whether the request asks for a topic that does not exist, and that it may create."""
+    known = broker.metadata.image.topics
+    return (
+        request.allow_auto_topic_creation
+        and broker.metadata.config.auto_create_topics_enable
+        and any(topic.topic_id == NULL_UUID and topic.name not in known for topic in request.topics or ())
     )
 
 
@@ -111,21 +124,24 @@ def _topics(broker: Broker, request: MetadataRequest, version: int) -> list[Meta
         if name is None:
             raise KafkaError(ErrorCode.INVALID_REQUEST)
         try:
-            answers.append(_described(_find(broker, name, create=request.allow_auto_topic_creation), operations))
+            found = image.topics.get(name)
+            if found is None:
+                raise _unknown(broker, name, create=request.allow_auto_topic_creation)
+            answers.append(_described(found, operations))
         except KafkaError as error:
             answers.append(MetadataResponseTopic(error.code, name, is_internal=is_internal(name)))
     return answers
 
 
-def _find(broker: Broker, name: str, *, create: bool) -> TopicImage:
-    """The topic, made on the way if that is allowed. Raises KafkaError."""
-    topic = broker.metadata.image.topics.get(name)
-    if topic is not None:
-        return topic
+def _unknown(broker: Broker, name: str, *, create: bool) -> KafkaError:
+    """What is said of a topic that does not exist, which is created if that is allowed.
+
+    Raises KafkaError: INVALID_TOPIC_EXCEPTION, or why it cannot be created.
+    """
     check_topic_name(name)
-    if create and broker.metadata.config.auto_create_topics_enable:
-        return broker.metadata.create_topic_by_itself(name)
-    raise KafkaError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
+    if create and broker.metadata.config.auto_create_topics_enable and name != CLUSTER_METADATA:
+        broker.metadata.create_topic_by_itself(name)
+    return KafkaError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
 
 
 def _described(topic: TopicImage, operations: int) -> MetadataResponseTopic:

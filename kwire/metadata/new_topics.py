@@ -16,12 +16,14 @@ from kwire_protocol.wire import Uuid
 from kwire.metadata.controller import ClusterState, Records
 from kwire.metadata.image import ResourceType
 from kwire.metadata.placement import partition_record
-from kwire.topic_names import check_topic_name, has_collision_chars, unified_name
+from kwire.topic_names import CLUSTER_METADATA, check_topic_name, has_collision_chars, unified_name
 
 
 def check_new_name(state: ClusterState, name: str) -> None:
-    """Raises KafkaError: INVALID_TOPIC_EXCEPTION, TOPIC_ALREADY_EXISTS."""
+    """Raises KafkaError: INVALID_TOPIC_EXCEPTION, INVALID_REQUEST (__cluster_metadata), TOPIC_ALREADY_EXISTS."""
     check_topic_name(name)
+    if name == CLUSTER_METADATA:
+        raise KafkaError(ErrorCode.INVALID_REQUEST, f"Creation of the internal topic {name} is prohibited.")
     if name in state.image.topics:
         raise KafkaError(ErrorCode.TOPIC_ALREADY_EXISTS, f"there is a topic {name!r} already")
     if has_collision_chars(name):

@@ -36,7 +36,6 @@ from kwire.metadata.log import MetadataLog
 from kwire.metadata.new_topics import check_new_name, clamped_replication_factor, topic_records
 from kwire.metadata.placement import assign_directories, place
 from kwire.metadata.records import decode_record, encode_record
-from kwire.topic_names import CONSUMER_OFFSETS
 
 if TYPE_CHECKING:
     from kwire_protocol.messages.create_partitions import CreatePartitionsRequest, CreatePartitionsResponse
@@ -186,10 +185,6 @@ class MetadataService:
         records, response = create_topics(self.state, request)
         self._commit_new(records)
         return response
-
-    def create_internal_topic(self, name: str = CONSUMER_OFFSETS) -> None:
-        """Creates a topic of the brokers' own as its settings say. Raises KafkaError as `create_topic_by_itself`."""
-        self.create_topic_by_itself(name)
 
     def create_topic_by_itself(self, name: str) -> TopicImage:
         """Creates a topic that a client or the broker needs and nobody described, with the defaults or its own.

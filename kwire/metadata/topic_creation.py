@@ -28,7 +28,6 @@ from kwire.metadata.controller import (
 )
 from kwire.metadata.new_topics import check_new_name, clamped_replication_factor, topic_records
 from kwire.metadata.placement import check_assignment, place
-from kwire.topic_names import CLUSTER_METADATA
 
 DEFAULT = -1
 
@@ -36,7 +35,7 @@ DEFAULT = -1
 def create_topics(state: ClusterState, request: CreateTopicsRequest) -> tuple[Records, CreateTopicsResponse]:
     """Each topic succeeds or fails for itself; only a request that is too large fails as a whole."""
     named = Counter(topic.name for topic in request.topics)
-    topics = [topic for topic in request.topics if named[topic.name] == 1 and topic.name != CLUSTER_METADATA]
+    topics = [topic for topic in request.topics if named[topic.name] == 1]
     records: Records = []
     results: list[CreatableTopicResult] = []
     try:
@@ -56,9 +55,6 @@ def create_topics(state: ClusterState, request: CreateTopicsRequest) -> tuple[Re
         for name, count in named.items()
         if count > 1
     ]
-    if named[CLUSTER_METADATA] == 1:
-        reserved = f"{CLUSTER_METADATA} is the brokers' own log: give the topic another name"
-        results.append(_failed(CLUSTER_METADATA, KafkaError(ErrorCode.INVALID_REQUEST, reserved)))
     return [] if request.validate_only else records, CreateTopicsResponse(topics=results)
 
 

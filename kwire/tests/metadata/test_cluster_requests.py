@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 from typing import Any, TypeVar
 
 import pytest
@@ -96,12 +97,35 @@ def test_duplicates_are_answered_once() -> None:
     assert len(ask(with_topics(CreatableTopic("t", 1, 1)), ["t", "t"]).topics) == 1
 
 
-def test_topic_that_may_be_created_is_there_when_answered() -> None:
+def test_a_topic_that_the_request_creates_is_there_when_it_is_asked_again() -> None:
     opened = with_topics(num_partitions="3")
+    (topic,) = ask(opened, ["new"], create=True).topics
+    assert (topic.error_code, topic.partitions) == (E.UNKNOWN_TOPIC_OR_PARTITION, [])
     (topic,) = ask(opened, ["new"], create=True).topics
     assert (topic.error_code, len(topic.partitions), topic.partitions[0].leader_id) == (E.NONE, 3, 1)
     (topic,) = ask(opened, ["a/b"], create=True).topics
     assert topic.error_code == E.INVALID_TOPIC_EXCEPTION
+
+
+def test_why_a_topic_could_not_be_created_is_found_out_each_time() -> None:
+    opened = with_topics()
+    room = [False]
+
+    def check_room(partitions: int) -> None:
+        if not room[0]:
+            raise OSError(errno.ENOSPC, "no room")
+
+    opened.check_room = check_room
+    assert ask(opened, ["new"], create=True).topics[0].error_code == E.KAFKA_STORAGE_ERROR
+    room[0] = True
+    assert ask(opened, ["new"], create=True).topics[0].error_code == E.UNKNOWN_TOPIC_OR_PARTITION
+    assert ask(opened, ["new"], create=True).topics[0].error_code == E.NONE
+
+
+def test_the_metadata_log_is_no_topic_that_is_created() -> None:
+    opened = with_topics()
+    assert ask(opened, ["__cluster_metadata"], create=True).topics[0].error_code == E.UNKNOWN_TOPIC_OR_PARTITION
+    assert opened.image.topics == {}
 
 
 def test_topics_are_not_created_where_that_is_off() -> None:
@@ -112,7 +136,8 @@ def test_topics_are_not_created_where_that_is_off() -> None:
 
 def test_before_version_4_every_request_creates() -> None:
     opened = with_topics()
-    assert ask(opened, ["new"], version=3, create=True).topics[0].error_code == E.NONE
+    ask(opened, ["new"], version=3, create=True)
+    assert list(opened.image.topics) == ["new"]
 
 
 def test_topics_by_id() -> None:

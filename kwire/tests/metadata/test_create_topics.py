@@ -267,8 +267,8 @@ def test_a_recreated_topic_has_a_new_id_and_no_old_configuration() -> None:
 
 def test_internal_topics_have_their_own_sizes_and_configurations() -> None:
     metadata = service({"offsets.topic.num.partitions": "5", "transaction.state.log.segment.bytes": "1000"})
-    metadata.create_internal_topic()
-    metadata.create_internal_topic("__transaction_state")
+    metadata.create_topic_by_itself("__consumer_offsets")
+    metadata.create_topic_by_itself("__transaction_state")
     assert len(metadata.image.topics["__consumer_offsets"].partitions) == 5
     assert metadata.image.config(ResourceType.TOPIC, "__consumer_offsets") == {
         "cleanup.policy": "compact",
