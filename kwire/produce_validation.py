@@ -69,7 +69,8 @@ class InvalidRecords(KafkaError):
         late = any(error.code == ErrorCode.INVALID_TIMESTAMP for error in record_errors)
         super().__init__(
             ErrorCode.INVALID_TIMESTAMP if late else ErrorCode.INVALID_RECORD,
-            f"records of the batch are refused, the first at index {record_errors[0].batch_index}: "
+            f"One or more records have been rejected{' due to invalid timestamp' if late else ''}: "
+            f"{len(record_errors)} of the batch, the first at index {record_errors[0].batch_index}: "
             f"{record_errors[0].message}",
         )
         self.record_errors = record_errors

@@ -26,20 +26,20 @@ _LEGAL: Final = re.compile(r"[a-zA-Z0-9._-]+")
 def check_topic_name(name: str) -> None:
     """Raises KafkaError(INVALID_TOPIC_EXCEPTION)."""
     if not name:
-        why = "a topic's name must not be empty"
+        why = "the empty string is not allowed."
     elif name in (".", ".."):
-        why = f"{name!r} cannot be a topic's name, since it stands for a folder"
+        why = f"{name!r} is not allowed."
     elif len(name) > MAX_NAME_LENGTH:
-        why = f"a topic's name may have {MAX_NAME_LENGTH} characters, this one has {len(name)}"
+        why = f"its length of {len(name)} characters is longer than the max allowed length {MAX_NAME_LENGTH}."
     elif not _LEGAL.fullmatch(name):
-        why = f"{quoted(name)} cannot be a topic's name, which is made of a-z, A-Z, 0-9, '.', '_' and '-' only"
+        why = f"{quoted(name)} contains characters other than ASCII alphanumerics, '.', '_' and '-'."
     else:
         return
-    raise KafkaError(ErrorCode.INVALID_TOPIC_EXCEPTION, why)
+    raise KafkaError(ErrorCode.INVALID_TOPIC_EXCEPTION, f"Topic name is invalid: {why}")
 
 
 def no_such_topic(name: str) -> str:
-    return f"there is no topic {quoted(name)}"
+    return f"This server does not host this topic-partition: topic {quoted(name)} not found."
 
 
 def is_internal(name: str) -> bool:

@@ -307,4 +307,4 @@ class ClassicGroup:
             raise KafkaError(ErrorCode.NON_EMPTY_GROUP)
 
     def _gone(self) -> KafkaError:
-        return KafkaError(ErrorCode.GROUP_ID_NOT_FOUND, f"group {quoted(self.group_id)} is gone")
+        return KafkaError(ErrorCode.GROUP_ID_NOT_FOUND, f"Group {quoted(self.group_id)} not found.")

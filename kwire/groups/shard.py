@@ -195,7 +195,7 @@ class GroupShard:
             missing = DescribedGroup(group_id=group_id, group_state=GroupState.DEAD.value)
             if api_version >= FIRST_VERSION_DESCRIBING_MISSING_AS_ERROR:
                 missing.error_code = ErrorCode.GROUP_ID_NOT_FOUND
-                missing.error_message = f"there is no group {quoted(group_id)}"
+                missing.error_message = f"Group {quoted(group_id)} not found."
             return missing
         # Until the group is stable the choice of the protocol, and with it the metadata, is still open.
         protocol = group.protocol_name if group.state is GroupState.STABLE else None

@@ -50,7 +50,7 @@ def _find(broker: Broker, context: Context, key_type: int, key: str) -> Coordina
         elif key_type == TRANSACTION:
             node_id = broker.transactions.runtime.coordinator_of(key)
         else:
-            raise KafkaError(ErrorCode.INVALID_REQUEST, f"there are no coordinators of type {key_type}")
+            raise KafkaError(ErrorCode.INVALID_REQUEST, f"There are no coordinators of type {key_type}.")
         node = next((node for node in broker.endpoints(context) if node.node_id == node_id), None)
         if node is None:
             raise KafkaError(ErrorCode.COORDINATOR_NOT_AVAILABLE)

@@ -45,9 +45,10 @@ def check_batch_size(records: Records) -> None:
 
 def too_many(count: int, what: str, limit: int) -> KafkaError:
     return KafkaError(
-        ErrorCode.POLICY_VIOLATION, f"{count} {what} are too many for one request: send several of {limit} at most"
+        ErrorCode.POLICY_VIOLATION,
+        f"Excessively large number of {what} per request: {count}. Send several requests of at most {limit}.",
     )
 
 
 def repeated(what: str) -> str:
-    return f"the request has {what} more than once: leave the others out"
+    return f"Duplicate {what}: the request has it more than once."

@@ -48,7 +48,8 @@ def update_features(state: ClusterState, request: UpdateFeaturesRequest) -> tupl
         if why is not None:
             raise KafkaError(
                 ErrorCode.INVALID_UPDATE_VERSION,
-                f"feature {quoted(name)} cannot get level {update.max_version_level}: {why}. No feature was changed",
+                f"Invalid update version {update.max_version_level} for feature {quoted(name)}. {why} "
+                "No feature was changed.",
             )
         if update.max_version_level != state.image.features.get(name, 0):
             records.append(FeatureLevelRecord(name, update.max_version_level))
@@ -64,21 +65,26 @@ def _why_not(state: ClusterState, update: FeatureUpdateKey) -> str | None:
     name, level = update.feature, update.max_version_level
     if update.upgrade_type not in {*UpgradeType}:
         known = ", ".join(f"{it.value} ({it.name})" for it in UpgradeType)
-        return f"upgrade type {update.upgrade_type} is none of {known}"
+        return f"Upgrade type {update.upgrade_type} is not one of {known}."
     if name not in SUPPORTED_FEATURES:
-        return f"kwire has no such feature, only {', '.join(SUPPORTED_FEATURES)}"
+        return f"This broker does not support this feature, only {', '.join(SUPPORTED_FEATURES)}."
     lowest, highest = SUPPORTED_FEATURES[name]
+    if level < 0:
+        return "A feature version cannot be less than 0."
     if not lowest <= level <= highest:
-        return f"kwire supports {lowest} to {highest}"
+        return f"This broker only supports versions {lowest}-{highest}."
     for broker_id, broker in sorted(state.image.brokers.items()):
         lowest, highest = broker.features.get(name, _OFF)
         if not lowest <= level <= highest:
-            return f"broker {broker_id} supports {lowest} to {highest}"
+            return f"Broker {broker_id} only supports versions {lowest}-{highest}."
     current = state.image.features.get(name, 0)
     if level > current and update.upgrade_type != UpgradeType.UPGRADE:
-        return f"that is higher than its level {current}, which a downgrade does not make it: ask for an upgrade"
+        return f"Can't downgrade to a newer version: it is {current} now. Set the upgrade type to upgrade."
     if level < current and update.upgrade_type == UpgradeType.UPGRADE:
-        return f"that is lower than its level {current}: ask for a downgrade"
+        return (
+            f"Can't downgrade the version of this feature, {current} now, without setting the upgrade type to either "
+            "safe or unsafe downgrade."
+        )
     if level < current and name == METADATA_VERSION:
-        return f"the metadata log has records of level {current}, which a lower one could lose"
+        return f"Can't downgrade: the metadata log has records of version {current}, which a lower one could lose."
     return None

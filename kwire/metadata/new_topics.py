@@ -23,16 +23,16 @@ def check_new_name(state: ClusterState, name: str) -> None:
     """Raises KafkaError: INVALID_TOPIC_EXCEPTION, INVALID_REQUEST (__cluster_metadata), TOPIC_ALREADY_EXISTS."""
     check_topic_name(name)
     if name == CLUSTER_METADATA:
-        raise KafkaError(ErrorCode.INVALID_REQUEST, f"Creation of the internal topic {name} is prohibited.")
+        raise KafkaError(ErrorCode.INVALID_REQUEST, f"Creation of internal topic {name} is prohibited.")
     if name in state.image.topics:
-        raise KafkaError(ErrorCode.TOPIC_ALREADY_EXISTS, f"there is a topic {name!r} already")
+        raise KafkaError(ErrorCode.TOPIC_ALREADY_EXISTS, f"Topic {name!r} already exists.")
     if has_collision_chars(name):
         colliding = state.image.colliding_names.get(unified_name(name))
         if colliding:
             raise KafkaError(
                 ErrorCode.INVALID_TOPIC_EXCEPTION,
-                f"topic {name!r} differs from topic {min(colliding)!r} in '.' and '_' alone, which metrics do not tell "
-                "apart: choose another name",
+                f"Topic {name!r} collides with existing topic {min(colliding)!r}: metrics cannot tell '.' from '_'. "
+                "Choose another name.",
             )
 
 

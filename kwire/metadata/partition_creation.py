@@ -15,6 +15,7 @@ from kwire_protocol.messages.create_partitions import (
 
 from kwire.metadata.controller import MAX_PARTITIONS_PER_REQUEST, ClusterState, Records, repeated, too_many
 from kwire.metadata.placement import check_assignment, partition_record, place
+from kwire.topic_names import no_such_topic
 
 
 def create_partitions(
@@ -24,7 +25,7 @@ def create_partitions(
     named = Counter(topic.name for topic in request.topics)
     records: Records = []
     results = [
-        CreatePartitionsTopicResult(name, ErrorCode.INVALID_REQUEST, repeated(f"topic {quoted(name)}"))
+        CreatePartitionsTopicResult(name, ErrorCode.INVALID_REQUEST, repeated(f"topic name {quoted(name)}"))
         for name, count in named.items()
         if count > 1
     ]
@@ -45,13 +46,14 @@ def create_partitions(
 def _create_partitions(state: ClusterState, topic: CreatePartitionsTopic) -> Records:
     image = state.image.topics.get(topic.name)
     if image is None:
-        raise KafkaError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
+        raise KafkaError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, no_such_topic(topic.name))
     existing = len(image.partitions)
-    if topic.count <= existing:
+    if topic.count == existing:
+        raise KafkaError(ErrorCode.INVALID_PARTITIONS, f"Topic {topic.name!r} already has {existing} partition(s).")
+    if topic.count < existing:
         raise KafkaError(
             ErrorCode.INVALID_PARTITIONS,
-            f"the number of partitions of topic {topic.name!r} is {existing} and can only grow: "
-            f"ask for more than that, not for {topic.count}",
+            f"Topic {topic.name!r} currently has {existing} partition(s); {topic.count} would not be an increase.",
         )
     additional = topic.count - existing
     if additional > MAX_PARTITIONS_PER_REQUEST:
@@ -65,8 +67,8 @@ def _create_partitions(state: ClusterState, topic: CreatePartitionsTopic) -> Rec
         if len(topic.assignments) != additional:
             raise KafkaError(
                 ErrorCode.INVALID_REPLICA_ASSIGNMENT,
-                f"topic {topic.name!r} is to have {additional} partitions more, but replicas are given for "
-                f"{len(topic.assignments)}: give them for each new partition, or for none",
+                f"Attempted to add {additional} additional partition(s) to topic {topic.name!r}, but "
+                f"{len(topic.assignments)} assignment(s) were specified. Give one for each new partition, or none.",
             )
         assignment = [given.broker_ids for given in topic.assignments]
         for replicas in assignment:

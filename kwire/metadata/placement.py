@@ -7,6 +7,7 @@ leaders and followers spread evenly. Every live broker is as good as another (ra
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from typing import Final
 
 from kwire_protocol.errors import ErrorCode
 from kwire_protocol.internal.metadata_topics import PartitionRecord
@@ -16,17 +17,21 @@ from kwire_protocol.wire import NULL_UUID, Uuid
 from kwire.metadata.image import MetadataImage
 from kwire.metadata.records import MetadataRecord
 
+_ASSIGNMENT: Final = "The manual partition assignment includes"
+
 
 def place(image: MetadataImage, *, first_partition: int, count: int, replication_factor: int) -> list[list[int]]:
     """The replicas of `count` partitions from `first_partition` on. Raises KafkaError(INVALID_REPLICATION_FACTOR)."""
     brokers = [broker.broker_id for broker in image.live_brokers()]
     if not brokers:
-        raise KafkaError(ErrorCode.INVALID_REPLICATION_FACTOR, "no broker is live now: try again once one is")
+        raise KafkaError(
+            ErrorCode.INVALID_REPLICATION_FACTOR, "All brokers are currently fenced. Try again when one has started."
+        )
     if replication_factor > len(brokers):
         raise KafkaError(
             ErrorCode.INVALID_REPLICATION_FACTOR,
-            f"replication factor {replication_factor} needs as many brokers, and {len(brokers)} are live: "
-            "ask for fewer replicas, or start more brokers",
+            f"The target replication factor of {replication_factor} cannot be reached because only {len(brokers)} "
+            "broker(s) are registered. Ask for fewer replicas, or start more brokers.",
         )
     # Topics start at different brokers, so that many topics of one partition do not all land on the first.
     start = len(image.topics) + first_partition
@@ -39,18 +44,18 @@ def place(image: MetadataImage, *, first_partition: int, count: int, replication
 def check_assignment(image: MetadataImage, replicas: Sequence[int], replication_factor: int | None) -> None:
     """Checks a client's own choice of replicas. Raises KafkaError(INVALID_REPLICA_ASSIGNMENT)."""
     if not replicas:
-        raise _refused("a partition is given no replicas: name at least one broker for each")
+        raise _refused(f"{_ASSIGNMENT} an empty replica list. Name at least one broker for each partition.")
     previous: int | None = None
     for broker_id in sorted(replicas):
         if broker_id not in image.brokers:
-            raise _refused(f"a replica is given to broker {broker_id}, but the cluster has no such broker")
+            raise _refused(f"{_ASSIGNMENT} broker {broker_id}, but no such broker is registered.")
         if broker_id == previous:
-            raise _refused(f"broker {broker_id} is given several replicas of one partition: name each broker once")
+            raise _refused(f"{_ASSIGNMENT} the broker {broker_id} more than once.")
         previous = broker_id
     if replication_factor is not None and len(replicas) != replication_factor:
         raise _refused(
-            f"all partitions of a topic have as many replicas: the first has {replication_factor}, "
-            f"but another is given {len(replicas)}"
+            f"{_ASSIGNMENT} a partition with {len(replicas)} replica(s), but this is not "
+            f"consistent with previous partitions, which have {replication_factor} replica(s)."
         )
 
 
@@ -60,7 +65,8 @@ def partition_record(image: MetadataImage, topic_id: Uuid, index: int, replicas:
     isr = [broker_id for broker_id in replicas if broker_id in live]
     if not isr:
         raise _refused(
-            f"none of the brokers {quoted(list(replicas))}, which partition {index} is given, is live: name one that is"
+            f"All brokers specified in the manual partition assignment for partition {index} are fenced: "
+            f"{quoted(list(replicas))}. Name one that is not."
         )
     return PartitionRecord(
         partition_id=index,

@@ -51,7 +51,7 @@ def create_topics(state: ClusterState, request: CreateTopicsRequest) -> tuple[Re
     except KafkaError as error:
         records, results = [], [_failed(topic.name, error) for topic in topics]
     results += [
-        _failed(name, KafkaError(ErrorCode.INVALID_REQUEST, repeated(f"topic {quoted(name)}")))
+        _failed(name, KafkaError(ErrorCode.INVALID_REQUEST, repeated(f"topic name {quoted(name)}")))
         for name, count in named.items()
         if count > 1
     ]
@@ -99,14 +99,14 @@ def _assignment(state: ClusterState, topic: CreatableTopic) -> list[list[int]]:
     if topic.replication_factor < DEFAULT or topic.replication_factor == 0:
         raise KafkaError(
             ErrorCode.INVALID_REPLICATION_FACTOR,
-            f"replication factor {topic.replication_factor} of topic {topic.name!r} is not possible: "
-            "give 1 or more, or -1 for the broker's default.replication.factor",
+            "Replication factor must be larger than 0, or -1 to use the broker's default.replication.factor: "
+            f"topic {topic.name!r} cannot have {topic.replication_factor}.",
         )
     if topic.num_partitions < DEFAULT or topic.num_partitions == 0:
         raise KafkaError(
             ErrorCode.INVALID_PARTITIONS,
-            f"topic {topic.name!r} cannot have {topic.num_partitions} partitions: "
-            "give 1 or more, or -1 for the broker's num.partitions",
+            f"Number of partitions was set to an invalid non-positive value: topic {topic.name!r} cannot have "
+            f"{topic.num_partitions}. Give 1 or more, or -1 to use the broker's num.partitions.",
         )
     count = state.num_partitions if topic.num_partitions == DEFAULT else topic.num_partitions
     replicas = topic.replication_factor
@@ -120,14 +120,14 @@ def _manual_assignment(state: ClusterState, topic: CreatableTopic) -> list[list[
     if topic.replication_factor != DEFAULT:
         raise KafkaError(
             ErrorCode.INVALID_REQUEST,
-            f"topic {topic.name!r} comes with the replicas of its partitions, so its replication factor must be -1, "
-            f"not {topic.replication_factor}",
+            "A manual partition assignment was specified, but replication factor was not set to -1: "
+            f"topic {topic.name!r} has {topic.replication_factor}.",
         )
     if topic.num_partitions != DEFAULT:
         raise KafkaError(
             ErrorCode.INVALID_REQUEST,
-            f"topic {topic.name!r} comes with the replicas of its partitions, so their number must be -1, "
-            f"not {topic.num_partitions}",
+            "A manual partition assignment was specified, but numPartitions was not set to -1: "
+            f"topic {topic.name!r} has {topic.num_partitions}.",
         )
     by_index: dict[int, list[int]] = {}
     replication_factor: int | None = None
@@ -135,7 +135,7 @@ def _manual_assignment(state: ClusterState, topic: CreatableTopic) -> list[list[
         if assignment.partition_index in by_index:
             raise KafkaError(
                 ErrorCode.INVALID_REPLICA_ASSIGNMENT,
-                repeated(f"the replicas of partition {assignment.partition_index}"),
+                f"Found multiple manual partition assignments for partition {assignment.partition_index}.",
             )
         check_assignment(state.image, assignment.broker_ids, replication_factor)
         replication_factor = len(assignment.broker_ids)
@@ -144,8 +144,8 @@ def _manual_assignment(state: ClusterState, topic: CreatableTopic) -> list[list[
     if missing:
         raise KafkaError(
             ErrorCode.INVALID_REPLICA_ASSIGNMENT,
-            f"{len(by_index)} partitions are given replicas, but partition {missing[0]} is not among them: "
-            "number them from 0 on, without a gap",
+            "In a manual partition assignment, partitions should be a consecutive 0-based integer sequence: "
+            f"partition {missing[0]} is missing.",
         )
     return [by_index[index] for index in range(len(by_index))]
 

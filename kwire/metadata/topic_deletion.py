@@ -30,15 +30,16 @@ def delete_topics(
     for topic in request.topics:
         if topic.name is None:
             if topic.topic_id == NULL_UUID:
-                results.append(_failed(None, NULL_UUID, "a topic is given by neither name nor id: give one of them"))
+                results.append(_failed(None, NULL_UUID, "Neither topic name nor id were specified."))
             else:
                 ids[topic.topic_id] += 1
         elif topic.topic_id == NULL_UUID:
             names[topic.name] += 1
         else:
-            results.append(_failed(topic.name, topic.topic_id, _named_both_ways(topic.name)))
+            both = f"You may not specify both topic name and topic id: topic {quoted(topic.name)}."
+            results.append(_failed(topic.name, topic.topic_id, both))
     results += [
-        _failed(name, NULL_UUID, repeated(f"topic {quoted(name)}")) for name, count in names.items() if count > 1
+        _failed(name, NULL_UUID, repeated(f"topic name {quoted(name)}")) for name, count in names.items() if count > 1
     ]
     results += [
         _failed(None, topic_id, repeated(f"topic id {uuid_to_text(topic_id)}"))
@@ -50,7 +51,7 @@ def delete_topics(
     for topic_id in (topic_id for topic_id, count in ids.items() if count == 1):
         by_id = state.image.topics_by_id.get(topic_id)
         if by_id is None:
-            unknown = f"there is no topic with the id {uuid_to_text(topic_id)}"
+            unknown = f"This server does not host this topic ID: {uuid_to_text(topic_id)} not found."
             results.append(DeletableTopicResult(None, topic_id, ErrorCode.UNKNOWN_TOPIC_ID, unknown))
         else:
             found[topic_id] = by_id
@@ -61,7 +62,8 @@ def delete_topics(
             results.append(DeletableTopicResult(name, NULL_UUID, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, unknown))
         elif by_name.topic_id in ids:
             found.pop(by_name.topic_id, None)
-            results.append(_failed(name, by_name.topic_id, _named_both_ways(name)))
+            supplied = f"The topic name {quoted(name)} maps to an ID that was already supplied."
+            results.append(_failed(name, by_name.topic_id, supplied))
         else:
             found[by_name.topic_id] = by_name
     if len(found) > MAX_RECORDS_PER_REQUEST:
@@ -78,13 +80,9 @@ def _failed(name: str | None, topic_id: Uuid, why: str) -> DeletableTopicResult:
     return DeletableTopicResult(name, topic_id, ErrorCode.INVALID_REQUEST, why)
 
 
-def _named_both_ways(name: str) -> str:
-    return f"topic {quoted(name)} is given by its name and by an id: give one of them"
-
-
 def _disabled(request: DeleteTopicsRequest, version: int) -> DeleteTopicsResponse:
     code = ErrorCode.INVALID_REQUEST if version < DELETION_DISABLED_SINCE else ErrorCode.TOPIC_DELETION_DISABLED
-    why = "this broker deletes no topics: its delete.topic.enable is false"
+    why = "Topic deletion is disabled: delete.topic.enable is false."
     topics = [(name, NULL_UUID) for name in request.topic_names]
     return DeleteTopicsResponse(
         responses=[DeletableTopicResult(name, topic_id, code, why) for name, topic_id in topics]

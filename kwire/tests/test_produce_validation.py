@@ -46,7 +46,7 @@ def test_a_compacted_topic_names_the_records_without_a_key() -> None:
     assert isinstance(error, InvalidRecords)
     assert error.code == ErrorCode.INVALID_RECORD
     assert [record.batch_index for record in error.record_errors] == [1, 2]
-    assert "index 1: a compacted topic" in str(error)
+    assert "index 1: Compacted topic" in str(error)
     check(batch, TopicRules())
 
 

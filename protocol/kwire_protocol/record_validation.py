@@ -122,7 +122,9 @@ def _look_closely(
         raise InvalidBatch(ErrorCode.INVALID_RECORD, f"the base offset of a produced batch must be 0, not {header[0]}")
     if max_message_bytes is not None and size > max_message_bytes:
         raise InvalidBatch(
-            ErrorCode.MESSAGE_TOO_LARGE, f"the record batch has {size} bytes, more than the {max_message_bytes} allowed"
+            ErrorCode.MESSAGE_TOO_LARGE,
+            "The request included a message larger than the max message size the server will accept: "
+            f"a record batch of {size} bytes, and max.message.bytes is {max_message_bytes}.",
         )
     check_client_batch(records, header)
     if header[5] & LOG_APPEND_TIME_FLAG:
@@ -232,7 +234,7 @@ def _record_errors(scan: RecordScan, require_keys: bool, least_ms: int, most_ms:
         if offset != first_offset + index:
             yield RecordError(batch_index, f"the offset delta is {offset - scan.header.base_offset}, not {batch_index}")
         elif index in null_keys:
-            yield RecordError(batch_index, "a compacted topic takes no record without a key")
+            yield RecordError(batch_index, "Compacted topic cannot accept message without key.")
         elif timestamp != NO_TIMESTAMP and not least_ms <= timestamp <= most_ms:
-            message = f"timestamp {timestamp} is not within [{least_ms}, {most_ms}]"
+            message = f"Timestamp {timestamp} is out of range. The timestamp should be within [{least_ms}, {most_ms}]."
             yield RecordError(batch_index, message, ErrorCode.INVALID_TIMESTAMP)

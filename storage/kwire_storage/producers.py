@@ -330,7 +330,8 @@ class ProducerStates:
 def _stale(entry: ProducerEntry, header: BatchHeader) -> KafkaError:
     return KafkaError(
         ErrorCode.INVALID_PRODUCER_EPOCH,
-        f"producer {header.producer_id} has epoch {entry.epoch}, the batch has {header.producer_epoch}",
+        f"Producer {header.producer_id} attempted to produce with an old epoch: {header.producer_epoch}, and it has "
+        f"{entry.epoch}.",
     )
 
 
@@ -341,12 +342,14 @@ def _check_sequence(entry: ProducerEntry, header: BatchHeader) -> None:
         if sequence != 0 and entry.epoch != NO_EPOCH:
             raise KafkaError(
                 ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER,
-                f"producer {header.producer_id} begins epoch {header.producer_epoch} with sequence {sequence}, not 0",
+                f"The broker received an out of order sequence number: producer {header.producer_id} begins epoch "
+                f"{header.producer_epoch} with {sequence}, not 0.",
             )
         return
     last = entry.last_sequence
     if sequence != last + 1 and not (sequence == 0 and last == MAX_SEQUENCE):
         raise KafkaError(
             ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER,
-            f"producer {header.producer_id} sent sequence {sequence} after {last}",
+            f"The broker received an out of order sequence number: {sequence} after {last} of producer "
+            f"{header.producer_id}.",
         )

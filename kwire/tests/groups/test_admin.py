@@ -37,7 +37,7 @@ def test_a_group_that_is_not_there_is_dead(version: int, error: ErrorCode) -> No
     driver = ShardDriver()
     (described,) = driver.shard.describe([GROUP], api_version=version)
     assert (described.group_id, described.group_state, described.error_code) == (GROUP, "Dead", error)
-    assert described.error_message == (None if version < 6 else f"there is no group {GROUP!r}")
+    assert described.error_message == (None if version < 6 else f"Group {GROUP!r} not found.")
 
 
 def test_groups_are_listed_by_state_and_type() -> None:

@@ -108,7 +108,7 @@ def test_each_resource_must_appear_once(metadata: MetadataService) -> None:
 @pytest.mark.parametrize(
     ("resource_type", "name", "operation", "code", "facts"),
     [
-        (TOPIC, "nope", ("a", SET, "1"), E.UNKNOWN_TOPIC_OR_PARTITION, ("no topic 'nope'",)),
+        (TOPIC, "nope", ("a", SET, "1"), E.UNKNOWN_TOPIC_OR_PARTITION, ("topic 'nope' not found",)),
         (TOPIC, "", ("a", SET, "1"), E.INVALID_REQUEST, ("empty", "topic")),
         (TOPIC, "t", ("nonsense", SET, "1"), E.INVALID_CONFIG, ("Unknown topic config name: nonsense",)),
         (TOPIC, "t", ("segment.ms", SET, None), E.INVALID_REQUEST, ("Null value not supported", "segment.ms")),

@@ -116,7 +116,7 @@ def test_groups_and_metrics_are_described_and_loggers_too(metadata: MetadataServ
     ("resource_type", "name", "code", "facts"),
     [
         (TOPIC, "nope", E.UNKNOWN_TOPIC_OR_PARTITION, ()),
-        (TOPIC, "", E.INVALID_TOPIC_EXCEPTION, ("must not be empty",)),
+        (TOPIC, "", E.INVALID_TOPIC_EXCEPTION, ("empty string is not allowed",)),
         (
             BROKER,
             "2",

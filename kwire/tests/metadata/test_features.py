@@ -84,20 +84,32 @@ def test_the_level_that_a_feature_has_is_no_change(kind: int) -> None:
     ("wrong", "facts"),
     [
         pytest.param(
-            (TRANSACTION, 3, UPGRADE), ["'transaction.version'", "level 3", "kwire supports 0 to 2"], id="too high"
+            (TRANSACTION, 3, UPGRADE),
+            ["'transaction.version'", "version 3", "only supports versions 0-2"],
+            id="too high",
         ),
-        pytest.param((TRANSACTION, -1, SAFE), ["level -1", "kwire supports 0 to 2"], id="negative"),
-        pytest.param((TRANSACTION, 1, UPGRADE), ["lower", "level 2", "downgrade"], id="down without saying so"),
-        pytest.param((TRANSACTION, 0, UPGRADE), ["lower", "level 2", "downgrade"], id="off without saying so"),
+        pytest.param((TRANSACTION, -1, SAFE), ["version -1", "cannot be less than 0"], id="negative"),
+        pytest.param(
+            (TRANSACTION, 1, UPGRADE),
+            ["2 now", "Can't downgrade", "safe or unsafe downgrade"],
+            id="down without saying so",
+        ),
+        pytest.param(
+            (TRANSACTION, 0, UPGRADE),
+            ["2 now", "Can't downgrade", "safe or unsafe downgrade"],
+            id="off without saying so",
+        ),
         pytest.param((TRANSACTION, 1, 0), ["type 0", "3 (UNSAFE_DOWNGRADE)"], id="no type"),
         pytest.param((TRANSACTION, 2, 4), ["type 4"], id="unknown type"),
-        pytest.param((METADATA, 29, UPGRADE), ["lower", "level 30"], id="metadata down without saying so"),
-        pytest.param((METADATA, 29, SAFE), ["metadata log", "level 30"], id="metadata down"),
-        pytest.param((METADATA, 7, UNSAFE), ["metadata log", "level 30"], id="metadata down at any price"),
-        pytest.param((METADATA, 0, UNSAFE), ["kwire supports 7 to 30"], id="metadata off"),
-        pytest.param((METADATA, 31, UPGRADE), ["kwire supports 7 to 30"], id="metadata too high"),
-        pytest.param(("group.version", 1, UPGRADE), ["no such feature", TRANSACTION], id="not served"),
-        pytest.param(("x" * 5000, 0, SAFE), ["no such feature", "..."], id="unknown and long"),
+        pytest.param(
+            (METADATA, 29, UPGRADE), ["30 now", "safe or unsafe downgrade"], id="metadata down without saying so"
+        ),
+        pytest.param((METADATA, 29, SAFE), ["metadata log", "version 30"], id="metadata down"),
+        pytest.param((METADATA, 7, UNSAFE), ["metadata log", "version 30"], id="metadata down at any price"),
+        pytest.param((METADATA, 0, UNSAFE), ["only supports versions 7-30"], id="metadata off"),
+        pytest.param((METADATA, 31, UPGRADE), ["only supports versions 7-30"], id="metadata too high"),
+        pytest.param(("group.version", 1, UPGRADE), ["does not support this feature", TRANSACTION], id="not served"),
+        pytest.param(("x" * 5000, 0, SAFE), ["does not support this feature", "..."], id="unknown and long"),
     ],
 )
 @pytest.mark.parametrize("version", [1, 2])
@@ -123,7 +135,7 @@ def test_a_downgrade_that_goes_up_is_refused() -> None:
     for kind in (SAFE, UNSAFE):
         response = update(opened, (TRANSACTION, 1, kind))
         assert response.error_code == ErrorCode.INVALID_UPDATE_VERSION
-        assert lacks(response.error_message, "higher", "level 0", "upgrade") == []
+        assert lacks(response.error_message, "newer version", "0 now", "upgrade") == []
     assert opened.transaction_version == 0
 
 
@@ -163,9 +175,9 @@ def test_a_broker_that_cannot_do_a_level_keeps_the_cluster_from_it() -> None:
     opened.commit([RegisterBrokerRecord(broker_id=2, features=[BrokerFeature(TRANSACTION, 0, 1)])])
     opened.commit([RegisterBrokerRecord(broker_id=3, features=[])])
     refused = update(opened, (TRANSACTION, 2, UPGRADE))
-    assert lacks(refused.error_message, "broker 2 supports 0 to 1") == []
+    assert lacks(refused.error_message, "Broker 2 only supports versions 0-1") == []
     refused = update(opened, (TRANSACTION, 1, UPGRADE))
-    assert lacks(refused.error_message, "broker 3 supports 0 to 0") == []
+    assert lacks(refused.error_message, "Broker 3 only supports versions 0-0") == []
     assert update(opened, (TRANSACTION, 0, SAFE)).error_code == ErrorCode.NONE
 
 

@@ -62,15 +62,15 @@ def test_deletion_refusals() -> None:
         assert lacks(message, *tells) == []
         return name, code
 
-    assert refused("nope", tells=("no topic 'nope'",)) == ("nope", E.UNKNOWN_TOPIC_OR_PARTITION)
+    assert refused("nope", tells=("topic 'nope' not found",)) == ("nope", E.UNKNOWN_TOPIC_OR_PARTITION)
     assert refused("t", "t", tells=("'t'", "more than once")) == ("t", E.INVALID_REQUEST)
-    assert refused(("t", topic_id), tells=("'t'", "its name and by an id")) == ("t", E.INVALID_REQUEST)
-    assert refused((None, NULL_UUID), tells=("neither name nor id",)) == (None, E.INVALID_REQUEST)
-    assert refused((None, OTHER_ID), tells=("no topic", uuid_to_text(OTHER_ID))) == (None, E.UNKNOWN_TOPIC_ID)
+    assert refused(("t", topic_id), tells=("'t'", "both topic name and topic id")) == ("t", E.INVALID_REQUEST)
+    assert refused((None, NULL_UUID), tells=("Neither topic name nor id",)) == (None, E.INVALID_REQUEST)
+    assert refused((None, OTHER_ID), tells=("not found", uuid_to_text(OTHER_ID))) == (None, E.UNKNOWN_TOPIC_ID)
     twice = (None, topic_id), (None, topic_id)
     assert refused(*twice, tells=(uuid_to_text(topic_id), "more than once")) == (None, E.INVALID_REQUEST)
     both = (None, topic_id), ("t", NULL_UUID)
-    assert refused(*both, tells=("'t'", "its name and by an id")) == ("t", E.INVALID_REQUEST)
+    assert refused(*both, tells=("'t'", "already supplied")) == ("t", E.INVALID_REQUEST)
     assert list(metadata.image.topics) == ["t"]
 
 
@@ -121,15 +121,15 @@ def test_added_partitions_have_as_many_replicas_as_the_others() -> None:
 @pytest.mark.parametrize(
     ("name", "count", "assignments", "code", "facts"),
     [
-        ("nope", 3, None, E.UNKNOWN_TOPIC_OR_PARTITION, ()),
-        ("t", 2, None, E.INVALID_PARTITIONS, ("'t'", "is 2", "not for 2")),
-        ("t", -1, None, E.INVALID_PARTITIONS, ("'t'", "is 2", "not for -1")),
+        ("nope", 3, None, E.UNKNOWN_TOPIC_OR_PARTITION, ("topic 'nope' not found",)),
+        ("t", 2, None, E.INVALID_PARTITIONS, ("'t' already has 2 partition(s)",)),
+        ("t", -1, None, E.INVALID_PARTITIONS, ("'t' currently has 2 partition(s); -1 would",)),
         (
             "t",
             5,
             [[1]],
             E.INVALID_REPLICA_ASSIGNMENT,
-            ("'t'", "3 partitions more", "given for 1"),
+            ("'t'", "add 3 additional", "1 assignment(s)"),
         ),
         (
             "t",
@@ -143,17 +143,17 @@ def test_added_partitions_have_as_many_replicas_as_the_others() -> None:
             3,
             [[1, 1]],
             E.INVALID_REPLICA_ASSIGNMENT,
-            ("broker 1", "several"),
+            ("broker 1 more than once",),
         ),
         (
             "t",
             3,
             [[]],
             E.INVALID_REPLICA_ASSIGNMENT,
-            ("no replicas",),
+            ("empty replica list",),
         ),
-        ("t", 10_003, None, E.POLICY_VIOLATION, ("10001 new partitions", "10000")),
-        ("t", 2**31 - 1, None, E.POLICY_VIOLATION, ("2147483645 new partitions", "10000")),
+        ("t", 10_003, None, E.POLICY_VIOLATION, ("new partitions per request: 10001", "10000")),
+        ("t", 2**31 - 1, None, E.POLICY_VIOLATION, ("new partitions per request: 2147483645", "10000")),
     ],
 )
 def test_partition_refusals(
