@@ -109,6 +109,13 @@ class Segment(SegmentFiles):
         self.forget_recent()
         findings.note()
 
+    def has_timestamps(self) -> bool:
+        """See `SegmentFiles`; true as well where something is no batch, which a rebuild finds out."""
+        try:
+            return any(header.newest_record_ms != _NO_TIMESTAMP for _, header in self.headers(0))
+        except CorruptLogError:
+            return True
+
     def save_indexes(self, suffix: str = "") -> list[str]:
         """See `SegmentFiles`; the time index gets its last entry."""
         if self.indexes_dirty:

@@ -163,7 +163,9 @@ class SegmentFiles(ABC):
             return self._rebuilt()
         index, time_index = OffsetIndex.from_bytes(offsets), TimeIndex.from_bytes(times)
         whole = len(offsets) % OFFSET_ENTRY_BYTES == 0 and len(times) % TIME_ENTRY_BYTES == 0
-        if not whole or (index.positions and index.positions[-1] >= self.size) or (self.size and not len(time_index)):
+        if not whole or (index.positions and index.positions[-1] >= self.size):
+            return self._rebuilt()
+        if not len(time_index) and self.has_timestamps():
             return self._rebuilt()
         self._index, self._time_index = index, time_index
         self._hold_indexes()
@@ -174,6 +176,10 @@ class SegmentFiles(ABC):
         assert self._index is not None
         assert self._time_index is not None
         return self._index, self._time_index
+
+    @abstractmethod
+    def has_timestamps(self) -> bool:
+        """Whether a record has a timestamp, and the time index therefore an entry. Reads up to the first that has."""
 
     @abstractmethod
     def rebuild(self, end_offset: int | None = None) -> None:

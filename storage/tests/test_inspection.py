@@ -270,6 +270,54 @@ def test_what_compaction_leaves_is_sound() -> None:
     assert wrong(findings_of(disk, {})) == set(), "not knowing the policy, a hole is a note"
 
 
+def emptied_segment(disk: FaultyDisk) -> None:
+    """`table-0`, whose first segment has nothing but a transactional batch without records, after a clean stop."""
+    folder = open_data(disk)
+    log = folder.create_log("table", 0, bytes(range(16)), COMPACTED, now_ms=0)
+    put(log, ("a", "1"), timestamp_ms=500, producer_id=5, sequence=0, transactional=True)
+    log.roll(0)
+    put(log, ("a", "2" * 900))
+    log.roll(0)
+    end_transaction(log, 5, commit=True)
+    put(log, ("b", "3" * 700))
+    log.roll(0)
+    compact(log, now_ms=1)
+    (emptied,) = [header for header, _ in log.batches() if header.last_offset < log.bases[1]]
+    assert (emptied.records_count, emptied.max_timestamp) == (0, 500)
+    folder.close()
+
+
+def test_an_emptied_batch_asks_for_no_entry_of_the_time_index() -> None:
+    disk = FaultyDisk()
+    emptied_segment(disk)
+    assert wrong(findings_of(disk, {"table": TopicFacts(bytes(range(16)), compacts=True)})) == set()
+
+
+def test_the_time_index_of_emptied_batches_may_also_be_apache_kafkas() -> None:
+    disk = FaultyDisk()
+    emptied_segment(disk)
+    index = TimeIndex()
+    index.maybe_append(500, 0)
+    disk.write_bytes(f"table-0/{0:020d}.timeindex", index.to_bytes())
+    assert wrong(findings_of(disk, {"table": TopicFacts(bytes(range(16)), compacts=True)})) == set()
+
+
+def test_the_empty_time_index_of_emptied_batches_is_not_made_again_at_each_start() -> None:
+    disk = FaultyDisk()
+    emptied_segment(disk)
+    first = open_data(disk).open_log("table", 0, COMPACTED, now_ms=0).segments[0]
+    assert (len(first.time_index), first.indexes_dirty) == (0, False)
+
+
+def test_an_empty_time_index_of_records_is_made_again() -> None:
+    disk = FaultyDisk()
+    emptied_segment(disk)
+    disk.write_bytes(f"table-0/{1:020d}.timeindex", b"")
+    second = open_data(disk).open_log("table", 0, COMPACTED, now_ms=0).segments[1]
+    assert second.largest_timestamp == 1000
+    assert second.indexes_dirty
+
+
 def test_the_batch_whose_offset_leaps_is_the_wrong_one_and_not_those_behind_it() -> None:
     disk = make_folder()
     at, size = positions(disk, 23)[3]

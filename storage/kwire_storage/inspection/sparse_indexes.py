@@ -3,7 +3,8 @@
 An entry of the offset index must have the position of a batch and that batch's last offset. Brokers that put several
 batches in with one append (Apache Kafka up to 3.8, on followers) wrote the last offset of the last of them: that is
 allowed too, since a look-up only scans a little more. An entry of the time index must have an offset within a batch,
-and that batch's timestamp, than which no batch before it may have a later one.
+and that batch's timestamp, than which no record before it may have a later one. A batch that compaction emptied needs
+no entry (`BatchHeader.newest_record_ms`); Apache Kafka may give it one.
 
 Of each way to be wrong only the first entry is told, with how many there are. What leads into a damaged range is passed
 over: the range is told already.
@@ -184,7 +185,7 @@ class TimeIndexCheck:
                 entries.wrong("largest", f"has timestamp {timestamp}, a batch before it {self._largest}")
             self._indexed = max(self._indexed, timestamp)
             entries.advance()
-        self._largest = max(self._largest, header.max_timestamp)
+        self._largest = max(self._largest, header.newest_record_ms)
 
     def _pass_over(self, offset: int | None = None) -> None:
         """Entries below the offset, or all that are left, have nothing that they could be held against."""
