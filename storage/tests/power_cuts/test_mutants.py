@@ -17,6 +17,7 @@ from storage.tests.power_cuts.storage_traces import storage_trace
 
 SYNC = "kwire_storage.faulty_disk:FaultyFile.sync"
 SYNC_DIR = "kwire_storage.memory_disk:MemoryDisk.sync_dir"
+SYNC_DIR_OF_LOG = "kwire_storage.lease:Lease.sync_dir"
 REPLACE_FILE = "kwire_storage.files:replace_file"
 WRITE_ATOMIC = "kwire_storage.files:WholeFiles.write_atomic"
 SETTLE_NAMES = "kwire_storage.durability:settle_names"
@@ -120,7 +121,7 @@ MUTANTS = [
     Mutant(
         "the segments that a truncation removes are not gone for good",
         "truncate",
-        without("kwire_storage.truncation:delete_newest", SYNC_DIR),
+        without("kwire_storage.truncation:delete_newest", SYNC_DIR_OF_LOG),
     ),
     Mutant(
         "where an emptied log goes on is not on the medium",
@@ -222,12 +223,12 @@ MUTANTS = [
     Mutant(
         "old segments go before it is decided that others take their place",
         "compact",
-        without("kwire_storage.swap:commit", SYNC_DIR),
+        without("kwire_storage.swap:commit", SYNC_DIR_OF_LOG),
     ),
     Mutant(
         "a compacted segment gets its name before the old ones are gone for good",
         "compact",
-        without("kwire_storage.swap:sync", SYNC_DIR),
+        without("kwire_storage.swap:sync", SYNC_DIR_OF_LOG),
     ),
     Mutant(
         "the cleaner's checkpoint is written before the swap",
