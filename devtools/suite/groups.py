@@ -36,12 +36,12 @@ class Group:
 
 # In the order in which they begin: what takes long first.
 GROUPS = (
-    Group("Spark", Unit.GROUP, 100, ("spark_tests/",)),
+    Group("Spark", Unit.GROUP, 120, ("spark_tests/",)),
     Group("everything at once", Unit.MODULE, 100, ("compat_tests/everything_at_once/", "compat_tests/test_everything")),
     Group(
         "Apache Kafka",
         Unit.GROUP,
-        100,
+        70,
         (
             "compat_tests/test_partition_moves",
             "kwire/tests/test_log_kafka",
@@ -52,15 +52,15 @@ GROUPS = (
     Group(
         "killed", Unit.MODULE, 60, ("compat_tests/test_sigkill", "compat_tests/test_bank", "compat_tests/test_streams")
     ),
-    Group("Java clients", Unit.GROUP, 60, ("compat_tests/test_java", "compat_tests/test_dump_log_segments")),
-    Group("clients", Unit.MODULE, 60, ("compat_tests/",)),
-    Group("power cuts", Unit.TEST, 90, ("kwire/tests/power_cuts/", "storage/tests/power_cuts/")),
+    Group("Java clients", Unit.GROUP, 30, ("compat_tests/test_java", "compat_tests/test_dump_log_segments")),
+    Group("clients", Unit.MODULE, 100, ("compat_tests/",)),
+    Group("power cuts", Unit.TEST, 120, ("kwire/tests/power_cuts/", "storage/tests/power_cuts/")),
     Group("fuzz", Unit.TEST, 20, ("kwire/tests/test_fuzz", "kwire/tests/test_hostile_peers")),
-    Group("server", Unit.MODULE, 60, ("kwire/",)),
+    Group("server", Unit.MODULE, 80, ("kwire/",)),
     Group("log", Unit.MODULE, 60, ("storage/",)),
-    Group("protocol", Unit.MODULE, 60, ("protocol/",)),
-    Group("benchmarks", Unit.GROUP, 60, ("benchmarks/",)),
-    Group("tools", Unit.MODULE, 20, ("devtools/",)),
+    Group("protocol", Unit.MODULE, 70, ("protocol/",)),
+    Group("benchmarks", Unit.GROUP, 10, ("benchmarks/",)),
+    Group("tools", Unit.MODULE, 15, ("devtools/",)),
 )
 
 

@@ -9,6 +9,7 @@ from __future__ import annotations
 import os
 
 import pytest
+from xdist.remote import Producer
 from xdist.scheduler import LoadScopeScheduling
 from xdist.scheduler.protocol import Scheduling
 
@@ -25,9 +26,9 @@ def pytest_xdist_auto_num_workers() -> int:
     return len(os.sched_getaffinity(0)) + 1 if hasattr(os, "sched_getaffinity") else (os.cpu_count() or 1) + 1
 
 
-def pytest_xdist_make_scheduler(config: pytest.Config) -> Scheduling:
+def pytest_xdist_make_scheduler(config: pytest.Config, log: Producer) -> Scheduling:
     config.option.loadscopereorder = False  # it would begin with the unit of most tests, not with the longest
-    return _UnitScheduling(config)
+    return _UnitScheduling(config, log)
 
 
 @pytest.hookimpl(trylast=True)
