@@ -32,7 +32,7 @@ compat-kafka: .venv/dev.stamp .cache/jars.stamp $(COMPAT2).stamp ## The compat t
 	KWIRE_COMPAT=kafka PYTHONPATH=$(COMPAT2) $(BIN)/python -m pytest compat_tests/test_kafka_python*.py $(ARGS)
 
 soak: .venv/dev.stamp .cache/jars.stamp $(COMPAT2).stamp ## What searches longer, 1,000 kills included: hours; ARGS="--kills 200"
-	$(BIN)/python -m pytest -n auto --durations=20 -m soak
+	$(BIN)/python -m pytest -n auto --durations=20 -m soak -o timeout=1800
 	PYTHONPATH=$(COMPAT2) $(BIN)/python -m pytest compat_tests/test_kafka_python*.py # the line of 2.2
 	@$(BIN)/python -m compat_tests.soak $(ARGS)
 	@$(BIN)/python -m compat_tests.streams # Kafka Streams, 20 kills
