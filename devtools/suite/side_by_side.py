@@ -15,6 +15,9 @@ from xdist.scheduler.protocol import Scheduling
 
 from devtools.suite.groups import group_of, place_in_order, unit_of
 
+MOST_PROCESSES = 8
+"""Each looks for all tests first, and the longest group does not get shorter by more of them."""
+
 
 class _UnitScheduling(LoadScopeScheduling):  # type: ignore[misc]
     def _split_scope(self, nodeid: str) -> str:
@@ -23,7 +26,8 @@ class _UnitScheduling(LoadScopeScheduling):  # type: ignore[misc]
 
 def pytest_xdist_auto_num_workers() -> int:
     """One more than there are cores: tests that wait for a broker or a client leave their core to others."""
-    return len(os.sched_getaffinity(0)) + 1 if hasattr(os, "sched_getaffinity") else (os.cpu_count() or 1) + 1
+    cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+    return min(cores + 1, MOST_PROCESSES)
 
 
 def pytest_xdist_make_scheduler(config: pytest.Config, log: Producer) -> Scheduling:

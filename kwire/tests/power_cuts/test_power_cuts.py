@@ -10,7 +10,7 @@ from devtools.suite.tiers import small_and_full
 from kwire.tests.power_cuts.broker_traces import BROKER_TRACES, broker_trace
 from kwire.tests.power_cuts.transaction_traces import TRANSACTION_TRACES, transaction_trace
 from kwire.tests.replay_mistakes import MARKERS_ABORT, PENDING_OFFSETS_COUNT, REPLAY, RESUME
-from storage.tests.power_cuts.mutants import Mutant, always, at_large, expect_caught, instead, without
+from storage.tests.power_cuts.mutants import Mutant, always, at_large, expect_caught, expect_made, instead, without
 from storage.tests.power_cuts.sweep import Bounds, Trace, sweep
 
 BOUNDS = Bounds(states=20, states_again=2, lives=200)
@@ -128,9 +128,8 @@ def test_transactions_survive_whatever_a_crash_leaves(name: str, *, full: bool) 
 
 
 @pytest.mark.parametrize("mutant", MUTANTS, ids=lambda mutant: mutant.name)
-def test_a_mistake_finds_its_place(mutant: Mutant) -> None:
-    with at_large(mutant.change):
-        pass
+def test_a_mistake_is_made(mutant: Mutant) -> None:
+    expect_made(trace_named, mutant)
 
 
 @pytest.mark.soak

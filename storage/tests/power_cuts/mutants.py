@@ -17,7 +17,7 @@ import importlib
 import inspect
 import sys
 from collections.abc import Callable, Iterator
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack, contextmanager, suppress
 from types import CodeType, FunctionType, ModuleType
 from typing import Any, TypeAlias
 
@@ -27,6 +27,8 @@ import pytest
 from storage.tests.power_cuts.sweep import Bounds, BrokenPromise, Tally, Trace, sweep
 
 NO_LIVES = 10**9
+A_LOOK = Bounds(states=8, lives=NO_LIVES)
+"""Enough for every mistake of today to be made."""
 QUICK = (
     Bounds(states=8, lives=NO_LIVES),
     Bounds(states=40, lives=NO_LIVES),
@@ -74,10 +76,19 @@ def always(value: object) -> Callable[[Any], Function]:
     return lambda _: lambda *_args, **_kwargs: value
 
 
+@attrs.define
+class Made:
+    """How often a mistake was made."""
+
+    times: int = 0
+
+
 @contextmanager
-def at_large(change: Change) -> Iterator[None]:
+def at_large(change: Change) -> Iterator[Made]:
     """The mistake is made as long as this lasts."""
     owner, name = _find(change.place)
+    made = Made()
+    change = attrs.evolve(change, make=_counted(change.make, made))
     with ExitStack() as stack:
         if isinstance(owner, type):
             _change_class(owner, name, change, stack)
@@ -88,7 +99,22 @@ def at_large(change: Change) -> Iterator[None]:
             for module in [it for key, it in sys.modules.items() if key.partition(".")[0] in OURS]:
                 for there in [key for key, value in vars(module).items() if value is original]:
                     _put(module, there, new, stack)
-        yield
+        yield made
+
+
+def _counted(make: Callable[[Any], Any], made: Made) -> Callable[[Any], Any]:
+    def counting(original: Any) -> Any:
+        mistaken = make(original)
+        if not callable(mistaken):
+            return mistaken
+
+        def counted(*args: Any, **kwargs: Any) -> Any:
+            made.times += 1
+            return mistaken(*args, **kwargs)
+
+        return counted
+
+    return counting
 
 
 def _change_class(owner: type, name: str, change: Change, stack: ExitStack) -> None:
@@ -164,6 +190,13 @@ def _codes(code: CodeType) -> Iterator[CodeType]:
     for constant in code.co_consts:
         if isinstance(constant, CodeType):
             yield from _codes(constant)
+
+
+def expect_made(trace: Callable[[str], Trace], mutant: Mutant) -> None:
+    """Fails if the mistake is not made in the first states of its trace, caught or not."""
+    with at_large(mutant.change) as made, suppress(BrokenPromise):
+        sweep(trace(mutant.trace), A_LOOK, tally=Tally(), until=lambda: made.times > 0)
+    assert made.times, f"{mutant.change.seen_by or mutant.trace} does not come to {mutant.change.place}"
 
 
 def expect_caught(trace: Callable[[str], Trace], name: str) -> BrokenPromise:

@@ -9,7 +9,7 @@ A state is named by trace, seed and numbers (`State.name`); `python -m storage.t
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from random import Random
 from typing import NamedTuple, Protocol
 
@@ -92,11 +92,15 @@ TALLY = Tally()
 """Of this process; shown at the end of a test run."""
 
 
-def sweep(trace: Trace, bounds: Bounds, *, seed: int = SEED, tally: Tally = TALLY) -> None:
-    """Runs the trace and looks at its states. Raises BrokenPromise."""
+def sweep(
+    trace: Trace, bounds: Bounds, *, seed: int = SEED, tally: Tally = TALLY, until: Callable[[], bool] = lambda: False
+) -> None:
+    """Runs the trace and looks at its states, to the last or `until` that is so. Raises BrokenPromise."""
     chance = Random(f"{seed} {trace.name}")
     journal = journal_of(trace, Medium())
     for state in states(f"{trace.name}@{seed}", Medium(), journal, bounds.states, every=bounds.every):
+        if until():
+            return
         examine(trace, state)
         tally.add(trace.name)
         if chance.randrange(bounds.lives) == 0:
