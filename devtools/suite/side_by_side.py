@@ -37,7 +37,10 @@ def pytest_xdist_make_scheduler(config: pytest.Config, log: Producer) -> Schedul
 
 @pytest.hookimpl(trylast=True)
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    for item in items:
-        group_of(item.nodeid)  # which fails where a file is in no group
+    try:
+        for item in items:
+            group_of(item.nodeid)
+    except LookupError as error:
+        raise pytest.UsageError(str(error)) from None
     if hasattr(config, "workerinput"):
         items.sort(key=lambda item: place_in_order(item.nodeid))
