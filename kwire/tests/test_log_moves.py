@@ -309,3 +309,20 @@ def test_a_log_that_is_on_its_way_is_not_compacted_and_one_that_is_compacted_wai
     carry_out(broker)
     assert partition.log.cleaned_offset == cleaned
     assert values(partition)[-2:] == [b"5", b"after the copy"]
+
+
+def test_a_log_whose_first_records_were_compacted_begins_where_it_did(broker: Broker) -> None:
+    partition = create(broker, "t", cleanup_policy="compact", min_cleanable_dirty_ratio="0")[0]
+    for number in range(6):
+        batch = memoryview(bytearray(build_batch([Record(timestamp=0, key=b"k", value=b"%d" % number)])))
+        partition.append(batch, read_header(batch), acks=1, now_ms=0)
+    partition.log.roll(0)
+    assert trio.run(LogCleaner(broker).clean_all) == 1
+    assert partition.log.read(0, max_bytes=1000, max_offset=6).base_offset == 5
+    for path in ("/b", "/a"):
+        move(broker, path)
+        carry_out(broker)
+        assert folder_path(broker, partition) == path
+        assert partition.log_start_offset == 0
+        assert values(partition)[0] == b"5"
+        assert partition.log.damage == []

@@ -131,7 +131,10 @@ class LogMove:
         batches = source.read(offset, max_bytes=max_bytes, max_offset=source.log_end_offset)
         self.failed_folder = self.target_folder
         if is_lost:
-            return Piece(batches, restart_at=batches.base_offset)
+            # The first batch may begin below the log start. It may also begin above, behind records that compaction
+            # took: the copy begins where its log does.
+            restart_at = min(batches.base_offset, offset) if batches.size else batches.base_offset
+            return Piece(batches, restart_at)
         return Piece(batches) if batches.size else None
 
     def append(self, piece: Piece, *, now_ms: int) -> None:
