@@ -75,9 +75,11 @@ class KeyMap:
         header, latest = scan.header, self._latest
         null_values = set(scan.null_values)
         for index, (offset, key) in enumerate(zip(scan.offsets, scan.keys, strict=True)):
+            if not header.base_offset <= offset <= header.last_offset:
+                self._in_order = False
             if offset < self.start_offset:
                 continue
-            if not max(self.end_offset, header.base_offset) <= offset <= header.last_offset:
+            if offset < self.end_offset:
                 self._in_order = False
             if key is not None:
                 if len(key) > MOST_KEPT_BYTES:
