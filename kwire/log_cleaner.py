@@ -196,7 +196,7 @@ class LogCleaner:
         config, now_ms = self.broker.config, self.broker.clock.now_ms()
         cleaning = Compaction.begin(partition.log, dirt, now_ms=now_ms, map_bytes=config.log_cleaner_dedupe_buffer_size)
         await workers.run(
-            Worker.CHECKPOINTS, folder.write, folder.take_recovery_point(_name(partition), dirt.end_offset)
+            Worker.CHECKPOINTS, folder.write, folder.take_before_cleaning(_name(partition), dirt.end_offset)
         )
         return cleaning
 

@@ -173,6 +173,23 @@ def test_where_it_came_to_outlives_a_restart() -> None:
     with_broker(scenario)
 
 
+def test_what_a_cleaning_took_is_no_loss_after_a_kill_and_a_change_of_the_policy() -> None:
+    async def scenario(scene: Scene) -> None:
+        for _ in range(4):
+            scene.put("a")
+        assert await scene.cleaner.clean_all() == 1
+        no_more = ConfigChange(ResourceType.TOPIC, TOPIC, [("cleanup.policy", Operation.SET, "delete")])
+        assert scene.broker.metadata.alter_configs([no_more], validate_only=False) == [Outcome()]
+        again = Broker.open(load_config(), scene.disk.kill(), StandingClock())
+        partition = again.partitions.find(TOPIC, 0)
+        assert partition.log.segments[0].size == 0, "there is a segment of which nothing is left"
+        assert partition.read(0, max_bytes=1000, committed=False, min_one_batch=True).base_offset == 3
+        assert partition.log.damage == []
+        again.folders.abandon()
+
+    with_broker(scenario, index_interval_bytes="0", segment_index_bytes="24")
+
+
 def test_a_damaged_log_is_named_once_and_then_left_alone(caplog: pytest.LogCaptureFixture) -> None:
     async def scenario(scene: Scene) -> None:
         scene.put("a")

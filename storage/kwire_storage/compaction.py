@@ -9,9 +9,10 @@ neighbours into one segment. Nothing that a reader or an appender sees changes b
 
 The active segment, what is not older than `min.compaction.lag.ms` and what is above the last stable offset are not
 touched; nor is what a power cut may still take, or a transaction whose marker it may take (`cleanable_end`): an older
-record must not go for the sake of a newer one that goes too. Before the swap the recovery point in its file must be at
-or above the end of what was cleaned (`DataFolder.take_recovery_point`): a recovery takes records that are missing above
-it for lost. At any time one file of the log is open for reading and one for writing, however many segments there are.
+record must not go for the sake of a newer one that goes too. Before the swap the checkpoints must say that a cleaning has
+begun, and have a recovery point at or above the end of what was cleaned (`DataFolder.take_before_cleaning`): otherwise
+records that are missing are taken for lost. At any time one file of the log is open for reading and one for writing,
+however many segments there are.
 """
 
 from __future__ import annotations

@@ -150,7 +150,7 @@ def examine(log: Log, segment: Segment) -> bool:
 
 def examine_hole(log: Log, segment: Segment) -> bool:
     """As `examine`, when a batch was not where it was looked for, and compaction is not the reason."""
-    return not log.config.compacts and examine(log, segment)
+    return not (log.config.compacts or log.may_be_compacted) and examine(log, segment)
 
 
 def refuse(segment: Segment, offset: int) -> None:
@@ -172,8 +172,8 @@ def check_end(log: Log, segment: Segment, end_offset: int) -> None:
 
 
 def may_have_holes(log: Log, segment: Segment) -> bool:
-    """Whether compaction may have taken records: by the topic's policy, or to judge by the segment itself."""
-    return log.config.compacts or segment.base_offset < log.cleaned_offset or has_holes(segment, 0)
+    """Whether compaction may have taken records: by the topic's policy, now or once, or to judge by the segment."""
+    return log.config.compacts or log.may_be_compacted or has_holes(segment, 0)
 
 
 def has_holes(segment: Segment, offset: int) -> bool:

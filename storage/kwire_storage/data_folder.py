@@ -19,6 +19,7 @@ import errno
 from collections.abc import Callable, Mapping
 from contextlib import suppress
 from functools import partial
+from typing import NamedTuple
 
 import attrs
 
@@ -46,6 +47,14 @@ def _log_unheard(folder: DataFolder, key: TopicPartition, error: OSError) -> Non
 
 
 def _uncounted(size: int) -> None: ...
+
+
+class Checkpointed(NamedTuple):
+    """What the offset checkpoints say of one log."""
+
+    recovery_point: int
+    log_start_offset: int
+    cleaned_offset: int
 
 
 @attrs.define(eq=False)
@@ -293,15 +302,18 @@ class DataFolder:
         self._doomed += deleted.folders
         self._surroundings.deleted.append(DeletedFiles(0, deleted.files))
 
-    def checkpointed(self, key: TopicPartition) -> tuple[int, int]:
-        """Recovery point and log start of a log that need not be open; 0 for what the checkpoints do not say."""
-        return self._checkpoints.recovery_points.get(key, 0), self._checkpoints.log_starts.get(key, 0)
+    def checkpointed(self, key: TopicPartition) -> Checkpointed:
+        """Of a log that need not be open; 0 for what the checkpoints do not say."""
+        known = self._checkpoints
+        return Checkpointed(known.recovery_points.get(key, 0), known.log_starts.get(key, 0), known.cleaned.get(key, 0))
 
-    def take_in(self, key: TopicPartition, folder: str, log_start_offset: int) -> None:
+    def take_in(self, key: TopicPartition, folder: str, log_start_offset: int, cleaned_offset: int) -> None:
         """Gives a folder the partition's name. What was known of another log of that name is forgotten."""
         self.reserve.spend(lambda: self.disk.rename(folder, names.partition_folder(*key)))
         self._forget(key)
         self._checkpoints.log_starts[key] = log_start_offset
+        if cleaned_offset:
+            self._checkpoints.cleaned[key] = cleaned_offset
         self.found.add(key)
 
     def _forget(self, key: TopicPartition) -> None:
@@ -320,12 +332,17 @@ class DataFolder:
             return {}
         return self._checkpoints.take(self.logs, high_watermarks or {})
 
-    def take_recovery_point(self, key: TopicPartition, least: int) -> Checkpoints:
-        """What to `write` so that a recovery begins at `least` or above; empty where it does. It must be flushed.
+    def take_before_cleaning(self, key: TopicPartition, least: int) -> Checkpoints:
+        """What to `write` before a cleaning up to `least`, which must be flushed; empty where nothing is needed.
 
-        A cleaning relies on that: what is missing below the recovery point is not taken for lost.
+        A cleaning relies on it, since it makes holes: a recovery begins at `least` or above, and whoever opens the log
+        knows that it may be compacted, whatever its cleanup.policy is by then.
         """
-        return {} if self.failed is not None else self._checkpoints.take_recovery_point(key, self.logs[key], least)
+        if self.failed is not None:
+            return {}
+        log = self.logs[key]
+        log.may_be_compacted = True
+        return self._checkpoints.take_before_cleaning(key, log, least)
 
     def lower_checkpoints(self, key: TopicPartition, offset: int) -> None:
         """Before a truncation to a batch's beginning, durably: what comes there is neither flushed nor compacted."""

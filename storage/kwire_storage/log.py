@@ -101,6 +101,8 @@ class Log:
         """The one that is under way."""
         self.cleaned_offset = 0
         """Up to here the log was compacted: of each key only one record is left below it."""
+        self.may_be_compacted = False
+        """Whether a cleaning has ever begun here: then records that are missing are no loss."""
         self.roll_jitter_ms = 0
         self.quiet_until_ms = self.quiet_as_of = -1
         """Before this time there is nothing for retention to do, provided that the log still ends at that offset."""
@@ -149,6 +151,7 @@ class Log:
         """
         log = cls(disk, path, config, log_start_offset, surroundings or Surroundings())
         log.cleaned_offset = cleaned_offset
+        log.may_be_compacted = cleaned_offset > 0
         log.make_folder = make_folder or (lambda log: disk.mkdir(log.path))
         opening.load(
             log, now_ms=now_ms, clean_shutdown=clean_shutdown, recovery_point=recovery_point, on_scanned=on_scanned

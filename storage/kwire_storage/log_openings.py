@@ -43,7 +43,7 @@ class LogOpening:
         disk, path = self.folder.disk, names.partition_folder(self.topic, self.partition)
         parsed = map(names.parse_offset_name, disk.listdir(path))
         bases = sorted(it[0] for it in parsed if it is not None and it[1] == names.LOG)
-        recovery_point, _ = self.folder.checkpointed((self.topic, self.partition))
+        recovery_point = self.folder.checkpointed((self.topic, self.partition)).recovery_point
         scanned = bases[first_to_scan(bases, recovery_point) :]
         self.size_in_bytes = sum(disk.size(f"{path}/{names.offset_name(base, names.LOG)}") for base in scanned)
 

@@ -194,7 +194,8 @@ class LogMove:
         try:
             _remove_source(self.source_folder, self.key, unique)
             self.failed_folder = self.target_folder
-            _take_place(self.target_folder, self.key, source.log_start_offset)
+            cleaned_offset = max(source.cleaned_offset, int(source.may_be_compacted))
+            _take_place(self.target_folder, self.key, source.log_start_offset, cleaned_offset)
             log = self.target_folder.open_log(*self.key, source.config, now_ms=now_ms, is_clean=True)
         except OSError as error:
             raise SwapFailedError.of(error, self.failed_folder.path) from error
@@ -225,11 +226,11 @@ def finish_interrupted(source: DataFolder | None, target: DataFolder, key: Topic
     if source is target:
         begin_anew(target, key, unique)
         return
-    log_start_offset = 0
+    log_start_offset = cleaned_offset = 0
     if source is not None:
-        _, log_start_offset = source.checkpointed(key)
+        _, log_start_offset, cleaned_offset = source.checkpointed(key)
         _remove_source(source, key, unique)
-    _take_place(target, key, log_start_offset)
+    _take_place(target, key, log_start_offset, cleaned_offset)
 
 
 def begin_anew(target: DataFolder, key: TopicPartition, unique: bytes) -> None:
@@ -242,8 +243,8 @@ def _remove_source(folder: DataFolder, key: TopicPartition, unique: bytes) -> No
     folder.disk.sync_dir("")
 
 
-def _take_place(folder: DataFolder, key: TopicPartition, log_start_offset: int) -> None:
+def _take_place(folder: DataFolder, key: TopicPartition, log_start_offset: int, cleaned_offset: int) -> None:
     if key in folder.partitions:
         raise StorageError(errno.EEXIST, "the partition has a folder already", names.partition_folder(*key))
-    folder.take_in(key, folder.futures[key], log_start_offset)
+    folder.take_in(key, folder.futures[key], log_start_offset, cleaned_offset)
     del folder.futures[key]

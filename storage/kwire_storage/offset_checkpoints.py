@@ -60,12 +60,17 @@ class OffsetCheckpoints:
                 self.log_starts[key] = log.log_start_offset
             else:
                 self.log_starts.pop(key, None)
-            if log.cleaned_offset:
-                self.cleaned[key] = log.cleaned_offset
-            else:
-                self.cleaned.pop(key, None)
+            self._note_cleaned(key, log)
         self.high_watermarks.update(high_watermarks)
         return {name: dict(now) for name, now in self._all.items() if self._is_news(name, logs)}
+
+    def _note_cleaned(self, key: TopicPartition, log: Log) -> None:
+        # An offset of 1 says no more than that a cleaning has begun: below it there is one record at most.
+        offset = max(log.cleaned_offset, int(log.may_be_compacted))
+        if offset:
+            self.cleaned[key] = offset
+        else:
+            self.cleaned.pop(key, None)
 
     def _is_news(self, name: str, logs: Mapping[TopicPartition, Log]) -> bool:
         """Whether the file would say something new to whoever reads it at the next start."""
@@ -91,13 +96,20 @@ class OffsetCheckpoints:
             self.cleaned[key] = cleaned_offset
             self.write({names.CLEANER_CHECKPOINT: self.cleaned})
 
-    def take_recovery_point(self, key: TopicPartition, log: Log, least: int) -> Checkpoints:
-        """What to `write` so that the file says a recovery point of `least` or more; nothing where it does."""
+    def take_before_cleaning(self, key: TopicPartition, log: Log, least: int) -> Checkpoints:
+        """What to `write` so that the files say a recovery point of `least` or more, and that a cleaning has begun.
+
+        Nothing where they do.
+        """
         assert least <= log.recovery_point, f"{least} is not on the medium, which has {log.recovery_point}"
         self.recovery_points[key] = log.recovery_point
-        if self._written[names.RECOVERY_POINT_CHECKPOINT].get(key, 0) >= least:
-            return {}
-        return {names.RECOVERY_POINT_CHECKPOINT: dict(self.recovery_points)}
+        self._note_cleaned(key, log)
+        taken: Checkpoints = {}
+        if self._written[names.RECOVERY_POINT_CHECKPOINT].get(key, 0) < least:
+            taken[names.RECOVERY_POINT_CHECKPOINT] = dict(self.recovery_points)
+        if not self._written[names.CLEANER_CHECKPOINT].get(key, 0):
+            taken[names.CLEANER_CHECKPOINT] = dict(self.cleaned)
+        return taken
 
     def write(self, checkpoints: Mapping[str, Mapping[TopicPartition, int]]) -> None:
         """Writes these files, durably, and of partitions that were forgotten since nothing. Raises OSError."""

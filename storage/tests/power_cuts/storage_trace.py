@@ -193,7 +193,7 @@ class StorageTrace:
                 self.flush(key)
             dirt = compaction.measure(log, compaction.cleanable_end(log, log.log_end_offset), now_ms)
             cleaning = Compaction.begin(log, dirt, now_ms=now_ms, map_bytes=1 << 20)
-            self.folder.write(self.folder.take_recovery_point(key, dirt.end_offset))
+            self.folder.write(self.folder.take_before_cleaning(key, dirt.end_offset))
             list(cleaning.write())
             exchange(log, cleaning, now_ms=now_ms)
 

@@ -242,12 +242,12 @@ MUTANTS = [
     Mutant(
         "the cleaner's checkpoint is written before the swap",
         "compact",
-        instead("kwire_storage.offset_checkpoints:OffsetCheckpoints.take_recovery_point", with_cleaner_checkpoint),
+        instead("kwire_storage.offset_checkpoints:OffsetCheckpoints.take_before_cleaning", with_cleaner_checkpoint),
     ),
     Mutant(
         "the recovery point is not in its file before the swap",
         "compact",
-        instead("kwire_storage.offset_checkpoints:OffsetCheckpoints.take_recovery_point", always({})),
+        instead("kwire_storage.offset_checkpoints:OffsetCheckpoints.take_before_cleaning", always({})),
     ),
     Mutant(
         "a transaction is taken for decided by a marker that is not flushed",
