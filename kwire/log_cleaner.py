@@ -2,8 +2,8 @@
 
 As Kafka's `LogCleaner`, every log.cleaner.backoff.ms: of the compacted logs whose dirty part is larger than
 min.cleanable.dirty.ratio of the whole, or older than max.compaction.lag.ms, the dirtiest is cleaned, and the next,
-until there is none. One is cleaned at a time, by a worker thread (`storage/kwire_storage/compaction.py`), which pauses
-as long as it works: it needs the interpreter, and so do producers.
+until there is none. One is cleaned at a time. This module chooses it, and has it exchange its segments
+(`storage/kwire_storage/compaction.py`, `swap.py`); they are written elsewhere (`segment_writing.py`).
 
 A log that is damaged is left alone from then on, and said so once. One for which the disk has no room is tried again
 every time. A disk that fails takes its folder out of service, as it does to everybody.
@@ -12,21 +12,21 @@ every time. A disk that fails takes its folder out of service, as it does to eve
 from __future__ import annotations
 
 import logging
-import sys
+import math
 import time
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
 import attrs
 import trio
 from kwire_protocol.records import InvalidBatch
 from kwire_storage import compaction, swap
-from kwire_storage.compaction import AbandonedError, Compaction, Dirt
+from kwire_storage.compaction import Compaction, Dirt
+from kwire_storage.compaction_writing import AbandonedError, Written
 from kwire_storage.errors import CorruptLogError, is_passing
 
 from kwire import workers
 from kwire.metadata.image import Changes, ResourceType
+from kwire.segment_writing import CleanerDiedError, CleanerProcess, write_in_thread
 from kwire.turns import Turns
 from kwire.workers import Worker
 
@@ -39,19 +39,12 @@ log = logging.getLogger(__name__)
 SHORTEST_BACKOFF_S = 0.001
 """log.cleaner.backoff.ms may be 0."""
 
-WORK_S = 0.002
-"""So long a cleaning works without a pause, which is as long."""
-
-MOST_SLEEP_S = 0.1
-"""So long it takes at most until a cleaning that pauses sees that it is to end."""
+IDLE_S = 30.0
+"""So long the process that writes segments stays without work. To start it takes a tenth of a second of CPU."""
 
 SYNC_RETRY_S = 0.5
 SYNC_TRIES = 20
 """An exchange of files that has begun is not given up for want of a descriptor."""
-
-SWITCH_INTERVAL_S = 0.0001
-"""So long others wait for the interpreter, at most, while a log is cleaned. Python's own 5 ms would be seen in the
-latency of every request."""
 
 
 @attrs.define(eq=False)
@@ -62,21 +55,44 @@ class LogCleaner:
     _reconfigured: trio.Event = attrs.field(factory=trio.Event)
     _uncleanable: set[Partition] = attrs.field(factory=set)
     _refusals: dict[Partition, str] = attrs.field(factory=dict)
-    """What the disk said of those that it had no room for the last time."""
+    """What was said of those that could not be cleaned the last time."""
+    _process: CleanerProcess = attrs.field(init=False)
+    _used_s: float = -math.inf
+    """When the process had work, by trio's clock."""
+
+    def __attrs_post_init__(self) -> None:
+        self._process = CleanerProcess(self._most_bytes_per_s)
 
     async def run(self) -> None:
         """Runs until cancelled."""
         self.broker.metadata.watch(self._follow)
-        while True:
-            self._reconfigured = trio.Event()
-            with trio.move_on_after(max(self.broker.config.log_cleaner_backoff_ms / 1000, SHORTEST_BACKOFF_S)):
+        try:
+            while True:
+                self._reconfigured = trio.Event()
+                with trio.move_on_after(max(self.broker.config.log_cleaner_backoff_ms / 1000, SHORTEST_BACKOFF_S)):
+                    await self._rest()
+                if self.broker.config.log_cleaner_enable:
+                    await self.clean_all()
+        finally:
+            await self.end_process()
+
+    async def _rest(self) -> None:
+        """Until there are new settings; a process that is idle for long ends meanwhile."""
+        if self._process.is_running:
+            with trio.CancelScope(deadline=self._used_s + IDLE_S):
                 await self._reconfigured.wait()
-            if self.broker.config.log_cleaner_enable:
-                await self.clean_all()
+                return
+            await self.end_process()
+        await self._reconfigured.wait()
+
+    async def end_process(self) -> None:
+        """The next cleaning starts it again."""
+        await self._process.end()
 
     def _follow(self, changes: Changes) -> None:
         if any(resource == ResourceType.BROKER for resource, _ in changes.configs):
             self._reconfigured.set()
+            self._process.follow_rate()
 
     async def clean_all(self) -> int:
         """Cleans what is dirty enough now; returns how many cleanings that took."""
@@ -151,17 +167,20 @@ class LogCleaner:
             return False
         if cleaning is None:
             return False
-        now_ms = cleaning.now_ms
+        now_ms = cleaning.plan.now_ms
         began = time.monotonic()
         is_swapping = False
         try:
-            await self._in_thread(cleaning)
+            written = await self._write(cleaning)
             await workers.run(Worker.CLEANER, swap.commit, cleaning)
             is_swapping = True
         except (CorruptLogError, InvalidBatch) as error:
             self._give_up(partition, error)
             return False
         except AbandonedError:
+            return False
+        except CleanerDiedError as error:
+            self._tell_refusal(partition, f"the process that writes segments failed: {error}")
             return False
         except OSError as error:
             if not partition.closed:  # and its files are gone
@@ -180,8 +199,8 @@ class LogCleaner:
             *_name(partition),
             cleaning.end_offset,
             time.monotonic() - began,
-            cleaning.read_bytes,
-            cleaning.written_bytes,
+            written.read_bytes,
+            written.written_bytes,
         )
         return True
 
@@ -208,7 +227,9 @@ class LogCleaner:
         partition.storage_error(error)
         if partition.closed:  # with its folder, of which more has been said
             return
-        said = str(error)
+        self._tell_refusal(partition, str(error))
+
+    def _tell_refusal(self, partition: Partition, said: str) -> None:
         if self._refusals.get(partition) != said:
             self._refusals[partition] = said
             log.error("%s-%d could not be compacted, which is tried again: %s", *_name(partition), said)
@@ -235,21 +256,19 @@ class LogCleaner:
             return False
         return True
 
-    async def _in_thread(self, cleaning: Compaction) -> None:
-        """Writes; when it is cancelled the thread is told, and waited for."""
-
-        async def tell_when_cancelled() -> None:
-            try:
-                await trio.sleep_forever()
-            finally:
-                cleaning.is_abandoned = True
-
-        async with trio.open_nursery() as nursery:
-            nursery.start_soon(tell_when_cancelled)
-            error = await workers.run(Worker.CLEANER, _write, cleaning, self._most_bytes_per_s)
-            nursery.cancel_scope.cancel()
-        if error is not None:
-            raise error
+    async def _write(self, cleaning: Compaction) -> Written:
+        folder = cleaning.disk.native_path(cleaning.plan.folder)
+        try:
+            if folder is None:
+                written = await write_in_thread(cleaning.disk, cleaning.plan, self._most_bytes_per_s)
+            else:
+                written = await self._process.write(cleaning.plan, folder)
+        except CorruptLogError as error:
+            raise CorruptLogError(f"{cleaning.plan.folder}/{error}") from error
+        finally:
+            self._used_s = trio.current_time()
+        cleaning.take(written)
+        return written
 
     def _most_bytes_per_s(self) -> float:
         return max(self.broker.config.log_cleaner_io_max_bytes_per_second, 1.0)
@@ -279,37 +298,3 @@ def _is_due(partition: Partition, dirt: Dirt, now_ms: int) -> bool:
 
 def _name(partition: Partition) -> tuple[str, int]:
     return partition.topic, partition.index
-
-
-def _write(cleaning: Compaction, most_bytes_per_s: Callable[[], float]) -> Exception | None:
-    """Returns what went wrong: raised in a nursery, it would come out of it as a group."""
-    began = time.monotonic()
-    size = 0
-    try:
-        with _short_switch_interval():
-            for step in cleaning.write():
-                size += step
-                worked_s = time.monotonic() - began
-                if worked_s >= WORK_S:
-                    _sleep(cleaning, max(worked_s, size / most_bytes_per_s() - worked_s))
-                    began = time.monotonic()
-                    size = 0
-    except (AbandonedError, CorruptLogError, InvalidBatch, OSError) as error:
-        return error
-    return None
-
-
-def _sleep(cleaning: Compaction, seconds: float) -> None:
-    until = time.monotonic() + seconds
-    while not cleaning.is_abandoned and (left := until - time.monotonic()) > 0:
-        time.sleep(min(left, MOST_SLEEP_S))
-
-
-@contextmanager
-def _short_switch_interval() -> Iterator[None]:
-    usual = sys.getswitchinterval()
-    sys.setswitchinterval(SWITCH_INTERVAL_S)
-    try:
-        yield
-    finally:
-        sys.setswitchinterval(usual)

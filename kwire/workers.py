@@ -67,9 +67,9 @@ DUTIES = {
         calls=("DataFolder.remove",),
     ),
     Worker.CLEANER: Duty(
-        does="writes segments without what compaction drops, and exchanges names",
-        is_given="a `Compaction`: sealed segments as they were when it began",
-        files="reads sealed `*.log`; writes `*.cleaned`, renames them to `*.swap`; syncs the partition's folder",
+        does="renames what the cleaner process wrote, and waits for it; with a disk in memory it writes as that does",
+        is_given="a `Compaction`, of which the loop touches nothing meanwhile; to write, a `Plan`",
+        files="renames `*.cleaned` to `*.swap`; syncs the partition's folder",
         at_once="one",
     ),
     Worker.MOVE: Duty(

@@ -41,6 +41,9 @@ class FailingDisk(RealDisk):
         super().__init__(root)
         self.before_operation: Callable[[str, str], None] | None = None
 
+    def native_path(self, path: str) -> str | None:
+        return None  # Another process would not fail.
+
     def operation(self, name: str, path: str) -> None:
         if self.before_operation is not None:
             self.before_operation(name, path)

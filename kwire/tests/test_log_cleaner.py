@@ -18,7 +18,7 @@ from kwire_protocol.messages.delete_topics import DeleteTopicsRequest
 from kwire_protocol.records import Record, build_batch, iter_records, read_header
 from kwire_storage.faulty_disk import FaultyDisk
 
-from kwire import housekeeping, log_cleaner
+from kwire import housekeeping, segment_writing
 from kwire.broker import Broker
 from kwire.clock import SystemClock
 from kwire.config import load_config
@@ -392,7 +392,7 @@ def test_new_settings_are_acted_on_at_once() -> None:
 
 
 def test_a_cleaning_that_is_held_back_ends_at_once_when_it_is_to(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(log_cleaner, "WORK_S", 0)
+    monkeypatch.setattr(segment_writing, "WORK_S", 0)
 
     async def scenario(scene: Scene) -> None:
         for _ in range(3):

@@ -16,6 +16,7 @@ Deleting a log renames its folder first, and its files are removed later, or by 
 from __future__ import annotations
 
 import errno
+import logging
 from collections.abc import Callable, Mapping
 from contextlib import suppress
 from functools import partial
@@ -40,6 +41,9 @@ from kwire_storage.reserve import Reserve
 from kwire_storage.surroundings import Deleted, DeletedFiles, Draw, Surroundings, never_any
 
 
+_logger = logging.getLogger(__name__)
+
+
 def _unheard(folder: DataFolder, error: OSError) -> None: ...
 
 
@@ -47,6 +51,13 @@ def _log_unheard(folder: DataFolder, key: TopicPartition, error: OSError) -> Non
 
 
 def _uncounted(size: int) -> None: ...
+
+
+def _wait_for_cleaner(disk: Disk, path: str) -> None:
+    """The process that compacts for a broker that was killed ends as soon as it notices."""
+    if disk.is_locked(names.CLEANER_LOCK):
+        _logger.info("%s: waiting until the cleaner of the broker that was killed has ended", path or "the data folder")
+        disk.wait_for_lock(names.CLEANER_LOCK)
 
 
 class Checkpointed(NamedTuple):
@@ -118,6 +129,8 @@ class DataFolder:
                 raise ForeignFolderError(
                     errno.EPERM, f"the folder belongs to node {meta.node_id}, not {node_id}", names.META_PROPERTIES
                 )
+            if names.CLEANER_LOCK in listed:
+                _wait_for_cleaner(disk, path)
             clean = names.CLEAN_SHUTDOWN in listed
             if clean:
                 disk.remove(names.CLEAN_SHUTDOWN)

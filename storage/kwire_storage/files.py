@@ -117,6 +117,12 @@ class Disk(Protocol):
     def is_locked(self, path: str) -> bool:
         """Whether somebody holds it. Takes and changes nothing."""
 
+    def wait_for_lock(self, path: str) -> None:
+        """Returns when nobody holds it."""
+
+    def native_path(self, path: str) -> str | None:
+        """Where other processes find it; None where they cannot, or are not to."""
+
 
 class RealFile:
     """A descriptor and the length of its file."""
@@ -185,6 +191,15 @@ class WholeFiles:
         """See `Disk`."""
         replace_file(self, path, data, sync=True)
         self.sync_dir(path.rpartition("/")[0])
+
+
+def sync_file(disk: Disk, path: str) -> None:
+    """The content of a file that is not open is on the medium afterwards."""
+    file = disk.open_read(path)
+    try:
+        file.sync()
+    finally:
+        file.close()
 
 
 def replace_file(disk: Disk, path: str, data: bytes, *, sync: bool) -> None:
@@ -297,6 +312,16 @@ class RealDisk(WholeFiles):
         finally:
             os.close(fd)
 
+    def wait_for_lock(self, path: str) -> None:
+        fd = os.open(self._prefix + path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
+        try:
+            _lock_descriptor(fd, wait=True)
+        finally:
+            os.close(fd)
+
+    def native_path(self, path: str) -> str | None:
+        return os.path.abspath(self._prefix + path)  # noqa: PTH100 - a text is wanted
+
 
 # struct flock: l_type, l_whence, l_start, l_len (0: to the end), l_pid (0, as the system demands)
 _FLOCK = struct.Struct("hhqqi0q")
@@ -315,13 +340,14 @@ def _is_locked(fd: int) -> bool:
     return False
 
 
-def _lock_descriptor(fd: int) -> None:
+def _lock_descriptor(fd: int, *, wait: bool = False) -> None:
     # An open file description lock conflicts with our own in another broker of this process, with our own in another
     # process, and with the POSIX lock that Apache Kafka takes on the same file; flock would miss the last.
     if hasattr(fcntl, "F_OFD_SETLK"):
-        fcntl.fcntl(fd, fcntl.F_OFD_SETLK, _FLOCK.pack(fcntl.F_WRLCK, os.SEEK_SET, 0, 0, 0))
+        command = fcntl.F_OFD_SETLKW if wait else fcntl.F_OFD_SETLK
+        fcntl.fcntl(fd, command, _FLOCK.pack(fcntl.F_WRLCK, os.SEEK_SET, 0, 0, 0))
     else:
-        fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        fcntl.flock(fd, fcntl.LOCK_EX if wait else fcntl.LOCK_EX | fcntl.LOCK_NB)
 
 
 def _allocate(fd: int, size: int) -> bool:

@@ -105,3 +105,11 @@ class Lease(WholeFiles):
 
     def is_locked(self, path: str) -> bool:
         return self.disk.is_locked(path)
+
+    def wait_for_lock(self, path: str) -> None:
+        self.disk.wait_for_lock(path)
+
+    def native_path(self, path: str) -> str | None:
+        with self._names:
+            self._check(path)
+            return self.disk.native_path(path)

@@ -252,6 +252,12 @@ class MemoryDisk(WholeFiles):
     def is_locked(self, path: str) -> bool:
         return path in self._locks
 
+    def wait_for_lock(self, path: str) -> None:
+        assert path not in self._locks, "nobody else could let go of it"
+
+    def native_path(self, path: str) -> str | None:  # noqa: ARG002
+        return None
+
 
 class MemoryLock:
     """Held until released; a crashed disk's twin knows nothing of it."""

@@ -2,7 +2,7 @@
 
 The names, and their order, are Kafka's, so that either can finish what the other began:
 
-    write     (worker)  *.cleaned, the records and their indexes, are written and synced, names included
+    write     (process) *.cleaned, the records and their indexes, are written and synced, names included
     commit    (worker)  *.cleaned -> *.swap; synced: now the swap will happen, by us or by the next opening
     replace   (log)     the old files -> *.deleted; the indexes get their names; readers get the new segment
     sync      (worker)
@@ -34,9 +34,9 @@ if TYPE_CHECKING:
 
 def discard(compaction: Compaction) -> None:
     """Removes what was written, when it is not wanted any more or could not be finished."""
-    for source in compaction.sources:
+    for segment in compaction.segments:
         with suppress(OSError):  # gone with its folder; or else the next opening does it
-            _remove(compaction.disk, source.segment.path)
+            _remove(compaction.disk, segment.path)
 
 
 def commit(compaction: Compaction) -> None:
@@ -44,7 +44,7 @@ def commit(compaction: Compaction) -> None:
     for group in compaction.groups:
         for suffix in names.SEGMENT_SUFFIXES:
             _rename(compaction.disk, group.path + suffix + names.CLEANED, group.path + suffix + names.SWAP)
-    compaction.disk.sync_dir(compaction.path)
+    compaction.disk.sync_dir(compaction.plan.folder)
 
 
 def replace(log: Log, compaction: Compaction, now_ms: int) -> Iterator[None]:
@@ -53,7 +53,7 @@ def replace(log: Log, compaction: Compaction, now_ms: int) -> Iterator[None]:
     Groups of which the log has lost a segment meanwhile are left out.
     """
     for group in list(compaction.groups):
-        segments = [source.segment for source in group.sources]
+        segments = group.segments
         if log.truncations != compaction.truncations or not all(segment in log.segments for segment in segments):
             # One that is gone as a whole has left nothing that could be dirty.
             compaction.is_whole &= not any(segment in log.segments for segment in segments)
@@ -61,7 +61,6 @@ def replace(log: Log, compaction: Compaction, now_ms: int) -> Iterator[None]:
             _remove(log.disk, group.path)
             continue
         cleaned = group.cleaned
-        assert cleaned is not None, "it was written"
         first = log.segments.index(segments[0])
         for segment in segments:
             retention.delete_files(log, segment, now_ms, with_snapshot=segment is not segments[0])
@@ -78,7 +77,6 @@ def replace(log: Log, compaction: Compaction, now_ms: int) -> Iterator[None]:
 def finish(log: Log, compaction: Compaction) -> Iterator[None]:
     """Group by group, too."""
     for group in compaction.groups:
-        assert group.cleaned is not None, "it was written"
         if group.cleaned not in log.segments:  # retention, or a truncation, took it since
             _remove(log.disk, group.path)
             continue
@@ -91,7 +89,7 @@ def finish(log: Log, compaction: Compaction) -> Iterator[None]:
 
 def sync(compaction: Compaction) -> None:
     """Blocks; for a worker thread. Raises OSError."""
-    compaction.disk.sync_dir(compaction.path)
+    compaction.disk.sync_dir(compaction.plan.folder)
 
 
 def conclude(log: Log, compaction: Compaction) -> None:
@@ -146,14 +144,6 @@ def complete(disk: Disk, folder: str) -> list[int]:
         if suffix.endswith(names.SWAP) and suffix != names.LOG + names.SWAP:
             disk.remove(f"{folder}/{names.offset_name(offset, suffix)}")
     return swapped
-
-
-def sync_file(disk: Disk, path: str) -> None:
-    file = disk.open_read(path)
-    try:
-        file.sync()
-    finally:
-        file.close()
 
 
 def _end_offset(disk: Disk, path: str) -> int:

@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Sequence
 
 import attrs
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from kwire_protocol.records import Record, build_batch, iter_records, read_header
-from kwire_storage.cleaning import Cleaning, Transactions, note_keys
+from kwire_storage.cleaning import Cleaning, LastRecord, Transactions, note_keys
+from kwire_storage.compaction_writing import Plan, Source, Written
 from kwire_storage.key_map import BYTES_OF_AN_ENTRY, KeyMap
+from kwire_storage.txn_index import AbortedTxn
 
 NOW_MS = 1000
 RETENTION_MS = 50
@@ -125,3 +128,23 @@ def test_of_each_batch_stay_the_records_that_the_rules_name(
 @settings(max_examples=300)
 def test_offsets_that_do_not_rise_are_compared_key_by_key(batches: list[Batch], start_offset: int, room: int) -> None:
     check(batches, start_offset, room, may_grow=True)
+
+
+def test_a_plan_and_what_was_written_come_back_from_json() -> None:
+    plan = Plan(
+        folder="orders-0",
+        sources=(Source(0, 10, 700, 1000), Source(10, 2**40, 800, 2000)),
+        aborted=(AbortedTxn(7, 1, 5, 6), "00000000000000000010.txnindex"),
+        first_dirty_offset=10,
+        end_offset=2**40,
+        last_records={7: LastRecord(3, 9), 8: LastRecord(0, None)},
+        now_ms=NOW_MS,
+        delete_retention_ms=RETENTION_MS,
+        map_bytes=1 << 27,
+        segment_bytes=1 << 30,
+        segment_index_bytes=10 << 20,
+        index_interval_bytes=4096,
+    )
+    assert Plan.from_fields(json.loads(json.dumps(plan.to_fields()))) == plan
+    written = Written(end_offset=12, group_sizes=(1, 2), read_bytes=3, written_bytes=4)
+    assert Written.from_fields(json.loads(json.dumps(written.to_fields()))) == written

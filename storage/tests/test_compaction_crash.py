@@ -111,7 +111,7 @@ def ending(disk: FaultyDisk, suffix: str) -> list[int]:
     return sorted(int(name[:20]) for name in disk.listdir("orders-0") if name.endswith(suffix))
 
 
-REPLACED = [group.sources[0].segment.base_offset for group in steps(filled(FaultyDisk())).groups]
+REPLACED = [group.segments[0].base_offset for group in steps(filled(FaultyDisk())).groups]
 """What a cleaning of `filled` makes."""
 
 
@@ -160,7 +160,7 @@ def test_names_may_reach_the_medium_in_any_order_while_an_exchange_is_completed(
         log = filled(disk)
         expected = table(committed(pairs(log)))
         cleaning = steps(log)
-        assert max(len(group.sources) for group in cleaning.groups) > 1
+        assert max(len(group.segments) for group in cleaning.groups) > 1
         swap.commit(cleaning)
         left = stop_at
 

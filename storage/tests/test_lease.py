@@ -28,6 +28,7 @@ OPERATIONS: dict[str, Callable[[Disk], object]] = {
     "write_bytes": lambda disk: disk.write_bytes("t-0/a", b"new"),
     "write_atomic": lambda disk: disk.write_atomic("t-0/a", b"new"),
     "allocate": lambda disk: disk.allocate("t-0/a", 10),
+    "native_path": lambda disk: disk.native_path("t-0/a"),
 }
 
 
@@ -50,7 +51,7 @@ def test_after_its_end_every_operation_finds_nothing_and_changes_nothing(name: s
 
 def test_every_operation_of_a_disk_on_a_path_is_among_those() -> None:
     public = {name for name in vars(Lease) | vars(Lease.__base__) if not name.startswith("_")}
-    assert public - {"end", "exists", "space", "lock", "is_locked"} == set(OPERATIONS)
+    assert public - {"end", "exists", "space", "lock", "is_locked", "wait_for_lock"} == set(OPERATIONS)
 
 
 def test_a_file_that_is_being_replaced_when_the_lease_ends_is_not_replaced(tmp_path: Path) -> None:

@@ -227,7 +227,7 @@ MUTANTS = [
     Mutant(
         "compacted records take the place of others before they are synced",
         "compact",
-        without("kwire_storage.compaction:Compaction._clean", SYNC),
+        without("kwire_storage.compaction_writing:_Writing._clean", SYNC),
     ),
     Mutant(
         "old segments go before it is decided that others take their place",
