@@ -8,11 +8,17 @@ from __future__ import annotations
 
 import socket
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from types import TracebackType
 from typing import Any, Self
 
 from kwire_protocol.messages.create_topics import CreatableTopic, CreatableTopicConfig, CreateTopicsRequest
+from kwire_protocol.messages.delete_topics import DeleteTopicsRequest
+from kwire_protocol.messages.incremental_alter_configs import (
+    AlterableConfig,
+    AlterConfigsResource,
+    IncrementalAlterConfigsRequest,
+)
 from kwire_protocol.messages.metadata import MetadataRequest, MetadataRequestTopic
 from kwire_protocol.wire import ApiMessage
 
@@ -26,6 +32,8 @@ COORDINATOR_TIMEOUT_S = 120.0
 _ASK_AGAIN_S = 0.02
 _KNOCK_AGAIN_S = 0.002
 _LIST_OFFSETS_KEY = 2
+_TOPIC, _BROKER = 2, 4
+_SET = 0
 
 
 class Connection:
@@ -57,6 +65,25 @@ class Connection:
                 raise BadAnswer(f"{type(answer).__name__}: {answer.error_code} after {COORDINATOR_TIMEOUT_S:.0f} s")
             time.sleep(_ASK_AGAIN_S)
         return answer
+
+    def alter_topic(self, topic: str, configs: Mapping[str, str]) -> None:
+        self._alter(_TOPIC, topic, configs)
+
+    def alter_broker(self, configs: Mapping[str, str]) -> None:
+        """Of all brokers."""
+        self._alter(_BROKER, "", configs)
+
+    def _alter(self, kind: int, name: str, configs: Mapping[str, str]) -> None:
+        changes = [AlterableConfig(config, config_operation=_SET, value=value) for config, value in configs.items()]
+        answer = self.ask(IncrementalAlterConfigsRequest([AlterConfigsResource(kind, name, changes)]))
+        for response in answer.responses:
+            if response.error_code:
+                raise BadAnswer(f"IncrementalAlterConfigs: {response.error_code} {response.error_message}")
+
+    def delete(self, topics: Iterable[str]) -> None:
+        for topic in self.ask(DeleteTopicsRequest(topic_names=list(topics), timeout_ms=30_000)).responses:
+            if topic.error_code:
+                raise BadAnswer(f"DeleteTopics {topic.name}: {topic.error_code} {topic.error_message}")
 
     def create(self, topics: Mapping[str, int], configs: Mapping[str, str] | None = None) -> None:
         """Creates topics with so many partitions each, and waits until all of them are served."""

@@ -39,6 +39,10 @@ def _absolute(scenario: str, metric: str, bound: float) -> Goal:
     return Goal(scenario, metric, bound, is_ratio=False)
 
 
+def _least(scenario: str, metric: str, bound: float) -> Goal:
+    return Goal(scenario, metric, bound, at_least=True, is_ratio=False)
+
+
 GOALS = [
     _cost("raw-produce", "cpu_s_per_gib", 0.6),
     _rate("raw-produce", "mib_per_s", 1.4),
@@ -69,6 +73,10 @@ GOALS = [
     _cost("group-join", "join_s", 0.7),
     *(_rate(name, "transactions_per_s", 1.0) for name in ("transactions-1", "transactions-16")),
     *(_cost(name, "cpu_s_per_mtransaction", 1.0) for name in ("transactions-1", "transactions-16")),
+    _least("clean-100b", "mib_per_s", 50.0),
+    _least("clean-1k", "mib_per_s", 300.0),
+    _absolute("beside-cleaning", "p99_beside", 1.2),
+    _absolute("keyed-100b", "cpu_s_per_mrecord", 0.7),
     _absolute("startup", "startup_s", 0.3),
     _cost("restart", "restart_s", 0.1),
     *(_cost(name, "restart_s", 0.1) for name in ("start-clean", "start-killed")),

@@ -20,7 +20,8 @@ from kwire_protocol.records import Record, build_batch
 from kwire_protocol.wire import ApiMessage, Reader, Writer
 
 CLIENT_ID = "kwire-bench"
-VERSIONS = {0: 12, 1: 12, 2: 9, 3: 12, 10: 3, 11: 3, 12: 3, 13: 3, 14: 3, 18: 3, 19: 7, 22: 5, 26: 5}  # by API key
+# By API key.
+VERSIONS = {0: 12, 1: 12, 2: 9, 3: 12, 10: 3, 11: 3, 12: 3, 13: 3, 14: 3, 18: 3, 19: 7, 20: 5, 22: 5, 26: 5, 44: 1}
 LATEST = -1
 
 
@@ -58,6 +59,13 @@ def value_batch(count: int, value_bytes: int, *, transactional: bool = False) ->
     if transactional:
         return build_batch(records, producer_id=0, producer_epoch=0, base_sequence=0, transactional=True)
     return build_batch(records)
+
+
+def keyed_batch(keys: Iterable[bytes], value_bytes: int) -> bytes:
+    """A batch of a record for each key, stamped with the present."""
+    value = bytes(65 + place * 7919 % 26 for place in range(value_bytes))
+    now_ms = time.time_ns() // 1_000_000
+    return build_batch([Record(key=key, value=value, timestamp=now_ms) for key in keys])
 
 
 def produce(topic: str, partitions: Iterable[int], batch: bytes, transactional_id: str | None = None) -> bytes:
