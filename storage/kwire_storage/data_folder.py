@@ -40,7 +40,6 @@ from kwire_storage.offset_checkpoints import Checkpoints, OffsetCheckpoints
 from kwire_storage.reserve import Reserve
 from kwire_storage.surroundings import Deleted, DeletedFiles, Draw, Surroundings, never_any
 
-
 _logger = logging.getLogger(__name__)
 
 
