@@ -23,6 +23,7 @@ from kwire.tests.broker_process import BrokerProcess
 from kwire.tests.failing_disk import FailingDisk
 from kwire.tests.folder_scene import failing
 from kwire.tests.raw_client import RawClient
+from kwire.tests.simple_requests import find_coordinator
 from kwire.tests.small_tmpfs import SmallTmpfs
 from storage.tests.inspected import repair_folder, write_folder, wrong
 from storage.tests.plantings import ALL
@@ -129,7 +130,8 @@ def test_a_full_disk_leaves_no_part_of_a_batch(
     settings = ["kwire.log.reserve.bytes=0"] if end is _stop_in_vain else []
     acknowledged: dict[int, list[bytes]] = {}
     with full.serve(tmp_path, tmpfs, *settings) as broker, RawClient(broker.address) as client:
-        assert full.create(client, "t") == full.create(client, "other") == full.commit(client, 1) == 0
+        assert full.create(client, "t") == full.create(client, "other") == 0
+        assert client.call(find_coordinator(), 0).error_code == full.commit(client, 1) == 0
         senders = Senders(broker.address, acknowledged)
         senders.send(0)
         senders.all_taken()
