@@ -24,6 +24,7 @@ from kwire.broker import Broker
 from kwire.testing import Broker as BrokerInThread
 from kwire.tests.folder_scene import (
     EIO,
+    SMALL_PIECE_BYTES,
     Disks,
     begin_move,
     carry_out,
@@ -62,6 +63,7 @@ def test_describe_tells_sizes_lag_and_room(broker: Broker, monkeypatch: pytest.M
     create(broker, "other")
     monkeypatch.setattr(MemoryDisk, "space", lambda self: DiskSpace(1000, 400))
     under_way = begin_move(broker, "/b", pieces=2)
+    under_way.next_piece(SMALL_PIECE_BYTES)  # which notes how far the copy is
     one, other = described(broker).results
     assert (one.error_code, one.log_dir, one.total_bytes, one.usable_bytes, one.is_cordoned) == (
         0,
