@@ -41,7 +41,7 @@ GROUPS = (
     Group(
         "Apache Kafka",
         Unit.GROUP,
-        70,
+        80,
         (
             "compat_tests/test_partition_moves",
             "kwire/tests/test_log_kafka",
@@ -53,11 +53,11 @@ GROUPS = (
         "killed", Unit.MODULE, 60, ("compat_tests/test_sigkill", "compat_tests/test_bank", "compat_tests/test_streams")
     ),
     Group("Java clients", Unit.GROUP, 30, ("compat_tests/test_java", "compat_tests/test_dump_log_segments")),
-    Group("clients", Unit.MODULE, 100, ("compat_tests/",)),
+    Group("clients", Unit.MODULE, 110, ("compat_tests/",)),
     Group("power cuts", Unit.TEST, 120, ("kwire/tests/power_cuts/", "storage/tests/power_cuts/")),
     Group("fuzz", Unit.TEST, 20, ("kwire/tests/test_fuzz", "kwire/tests/test_hostile_peers")),
     Group("server", Unit.MODULE, 80, ("kwire/",)),
-    Group("log", Unit.MODULE, 60, ("storage/",)),
+    Group("log", Unit.MODULE, 70, ("storage/",)),
     Group("protocol", Unit.MODULE, 70, ("protocol/",)),
     Group("benchmarks", Unit.GROUP, 10, ("benchmarks/",)),
     Group("tools", Unit.MODULE, 15, ("devtools/",)),
