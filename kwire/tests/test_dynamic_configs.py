@@ -39,7 +39,7 @@ from kwire_protocol.records import Record, build_batch, iter_records
 from kwire_storage.faulty_disk import FaultyDisk
 from trio.testing import wait_all_tasks_blocked
 
-from kwire import log_cleaner
+from kwire import segment_writing
 from kwire.broker import Broker
 from kwire.config import load_config
 from kwire.configs.broker import broker_configs, has_effect
@@ -121,7 +121,7 @@ class RestlessTime:
 @pytest.fixture
 def cleaners_time(monkeypatch: pytest.MonkeyPatch) -> RestlessTime:
     restless = RestlessTime()
-    monkeypatch.setattr(log_cleaner, "time", restless)
+    monkeypatch.setattr(segment_writing, "time", restless)
     return restless
 
 
