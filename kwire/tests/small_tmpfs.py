@@ -6,6 +6,7 @@ through /proc. With it the file system goes.
 
 from __future__ import annotations
 
+import errno
 import os
 import shutil
 import subprocess
@@ -61,13 +62,16 @@ class SmallTmpfs:
 
     def fill(self, leave_bytes: int = 0) -> None:
         """Takes all the room but so much of it."""
-        size = self.usable_bytes - leave_bytes
-        if size <= 0:
-            return
         fd = os.open(self.path / _FILLER, os.O_RDWR | os.O_CREAT)
         try:
-            start = os.fstat(fd).st_size
-            os.posix_fallocate(fd, start, size)
+            while (size := self.usable_bytes - leave_bytes) > 0:
+                try:
+                    os.posix_fallocate(fd, os.fstat(fd).st_size, size)
+                    return
+                except OSError as error:
+                    # Another process took some of it meanwhile.
+                    if error.errno != errno.ENOSPC:
+                        raise
         finally:
             os.close(fd)
 
