@@ -19,7 +19,7 @@ import signal
 import subprocess
 import sysconfig
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Protocol
@@ -95,11 +95,15 @@ class RestartableBroker(Broker, Protocol):
 
 
 class KwireServe:
-    """A `kwire serve` process."""
+    """A `kwire serve` process. `exit_code` is that of the last one that was stopped or killed."""
+
+    kwire: Sequence[str] = (str(Path(sysconfig.get_path("scripts"), "kwire")),)
+    """The command, without its arguments."""
 
     def __init__(self, root: Path, settings: dict[str, str], *more_folders: Path, port: int = 0) -> None:
         """Keeps data and log below `root`; a port of 0 stands for a free one."""
         self.settings = settings
+        self.exit_code: int | None = None
         self.data_dir = root / "data"
         self.data_dirs = [self.data_dir, *more_folders]
         self.log_file = root / "kwire.log"
@@ -110,8 +114,14 @@ class KwireServe:
     def bootstrap(self) -> str:
         return f"127.0.0.1:{self._port}"
 
+    @property
+    def pid(self) -> int | None:
+        """None while it does not run, whoever ended it."""
+        process = self._process
+        return process.pid if process is not None and process.poll() is None else None
+
     def begin_start(self) -> None:
-        command = [str(Path(sysconfig.get_path("scripts"), "kwire")), "serve", "--listen", self.bootstrap]
+        command = [*self.kwire, "serve", "--listen", self.bootstrap]
         for folder in self.data_dirs:
             command += ["--data-dir", str(folder)]
         for name, value in self.settings.items():
@@ -156,7 +166,7 @@ class KwireServe:
             return
         process.send_signal(how)
         try:
-            process.wait(_STOP_WITHIN_S)
+            self.exit_code = process.wait(_STOP_WITHIN_S)
         except subprocess.TimeoutExpired:
             process.kill()
             process.wait()

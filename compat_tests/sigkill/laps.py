@@ -153,12 +153,12 @@ class Lap:
         for spot in spots:
             end = killer.end_offset(spot)
             ledger.check_end(spot, ledger.end_of(spot), end)
-            ledger.check_log(spot, end, _read(self.broker.bootstrap, spot, end))
+            ledger.check_log(spot, end, read_values(self.broker.bootstrap, spot, end))
             ledger.check_committed(spot, ledger.committed.get(spot, 0), found[spot])
         assert not ledger.complaints
 
 
-def _read(bootstrap: str, spot: Spot, end_offset: int) -> Iterator[tuple[int, bytes]]:
+def read_values(bootstrap: str, spot: Spot, end_offset: int) -> Iterator[tuple[int, bytes]]:
     """Offset and value of every record that is given to a consumer."""
     deadline, position = Deadline(READ_WITHIN_S), 0
     with consuming(bootstrap, **{"check.crcs": True, "auto.offset.reset": "error"}) as consumer:

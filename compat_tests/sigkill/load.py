@@ -36,6 +36,7 @@ OF_A_BROKER_AWAY = {
     KafkaError._ALL_BROKERS_DOWN,
     KafkaError._TRANSPORT,
     KafkaError._TIMED_OUT,
+    KafkaError._TIMED_OUT_QUEUE,
     KafkaError.COORDINATOR_LOAD_IN_PROGRESS,
     KafkaError.COORDINATOR_NOT_AVAILABLE,
     KafkaError.NOT_COORDINATOR,
@@ -52,6 +53,10 @@ class Load:
     ledger: Ledger
     seed: int
     retry_backoff_max_ms: int = 100
+    pause_s: float = PAUSE_S
+    """Of a producer between two handfuls of records, at most."""
+    sizes: Sequence[tuple[int, int]] = SIZES
+    """From which a record's is drawn: so many bytes at least, and fewer than so many."""
     _stop_sending: threading.Event = attrs.field(factory=threading.Event)
     _stop_reading: threading.Event = attrs.field(factory=threading.Event)
 
@@ -114,13 +119,13 @@ class Load:
                 if len(producer) >= MOST_IN_QUEUE:
                     break
                 spot = random_.choice(self.spots)
-                size = random_.randrange(*random_.choice(SIZES))
+                size = random_.randrange(*random_.choice(self.sizes))
                 at = random_.randrange(_FILLING_BYTES - size)
                 mark = ledger.next_mark(spot, number)
                 told = partial(self._told, spot, mark)
                 producer.produce(spot[0], mark.value(pool[at : at + size]), partition=spot[1], on_delivery=told)
             producer.poll(0)
-            self._stop_sending.wait(random_.random() * PAUSE_S)
+            self._stop_sending.wait(random_.random() * self.pause_s)
         left = producer.flush(FLUSH_WITHIN_S)
         if left:
             ledger.complain(f"{left} records of producer {number} were not acknowledged in {FLUSH_WITHIN_S} s")
