@@ -37,6 +37,7 @@ soak: .venv/dev.stamp .cache/jars.stamp $(COMPAT2).stamp ## What searches longer
 	@$(BIN)/python -m compat_tests.soak $(ARGS)
 	@$(BIN)/python -m compat_tests.streams # Kafka Streams, 20 kills
 	@$(BIN)/python -m compat_tests.bank $(ARGS) # its transactions, 300 kills
+	@$(BIN)/python -m compat_tests.everything_at_once --minutes 60 --seeds 20
 	@$(BIN)/python -m kwire.tests.many_partitions # 10,000 partitions on 1,024 descriptors
 
 check: .venv/dev.stamp ## Style, types, arrows between packages, fresh generated code, rules of the source

@@ -1,0 +1,220 @@
+"""Races that are put into the broker on purpose, to see that a run finds them.
+
+Each is a mistake that one could make at a place where something runs beside the event loop. It takes the place of a
+function that is found by its name: where there is none of that name any more, the broker does not start. What each
+stands for is the text beside it. `python -m compat_tests.everything_at_once.mistakes` makes one after the other.
+"""
+
+from __future__ import annotations
+
+import importlib
+import inspect
+import re
+import sys
+from collections.abc import Callable, Iterator, Mapping
+from typing import Any
+
+import attrs
+import click
+from kwire_storage import compaction, names, retention, swap
+from kwire_storage.checkpoints import TopicPartition
+from kwire_storage.compaction import Compaction, Dirt
+from kwire_storage.log import Log
+from kwire_storage.moving import LogMove
+from kwire_storage.offset_checkpoints import OffsetCheckpoints
+from kwire_storage.segment import Segment
+from kwire_storage.surroundings import DeletedFiles
+from rich.console import Console
+from rich.table import Table
+
+from kwire.flush_gate import FlushGate
+from kwire.flusher import Flusher
+from kwire.log_cleaner import LogCleaner, _is_due
+from kwire.partition import Partition
+
+from ..java_host import java_host
+
+VARIABLE = "KWIRE_MISTAKE"
+"""Of the environment, by which the broker's process learns which mistake to make."""
+WITHIN_S = 60.0
+
+
+@attrs.frozen
+class Mistake:
+    """`places` are `module:name` or `module:Class.name`, with what takes the place of the function there."""
+
+    name: str
+    what: str
+    places: Mapping[str, Callable[..., Any]]
+
+    def make(self) -> None:
+        """Raises AttributeError where there is no such function."""
+        for place, function in self.places.items():
+            owner, name = _find(place)
+            getattr(owner, name)
+            setattr(owner, name, function)
+
+
+def _find(place: str) -> tuple[object, str]:
+    module, _, path = place.partition(":")
+    *owners, name = path.split(".")
+    owner: object = importlib.import_module(module)
+    for it in owners:
+        owner = getattr(owner, it)
+    return owner, name
+
+
+def parameters_of(place: str) -> list[str]:
+    """Names of what the function takes whose place it is. Raises AttributeError where there is none."""
+    return parameters(getattr(*_find(place)))
+
+
+def parameters(function: Callable[..., object]) -> list[str]:
+    return list(inspect.signature(function).parameters)
+
+
+async def _flush_at_once(self: Flusher, gate: FlushGate) -> None:
+    await self._flush_once(gate)
+
+
+def _leave_to_the_clock(self: OffsetCheckpoints, key: TopicPartition) -> None: ...
+
+
+def _finish_without_the_rest(
+    self: LogMove,
+    commit: Callable[[], None],
+    *,
+    max_bytes: int,
+    unique: bytes,
+    now_ms: int,
+) -> Log:
+    source, copy = self.source, self.copy
+    copy.producers_or_none = source.producers
+    copy.close(clean=True)
+    commit()
+    copy.give_up_folder()
+    self.source_folder.delete_log(*self.key, unique)
+    path = self.target_folder.futures.pop(self.key)
+    self.target_folder.take_in(self.key, path, source.log_start_offset, source.cleaned_offset)
+    log = self.target_folder.open_log(*self.key, source.config, now_ms=now_ms, is_clean=True)
+    log.cleaned_offset = source.cleaned_offset
+    return log
+
+
+def _replace_unasked(log: Log, compaction: Compaction, now_ms: int) -> Iterator[None]:
+    for group in compaction.groups:
+        segments = group.segments
+        first = log.segments.index(segments[0])
+        for segment in segments:
+            retention.delete_files(log, segment, now_ms, with_snapshot=segment is not segments[0])
+        for suffix in names.SEGMENT_SUFFIXES[1:]:
+            swap._rename(log.disk, group.path + suffix + names.SWAP, group.path + suffix)
+        group.cleaned.file_suffix = names.LOG + names.SWAP
+        log.segments[first : first + len(segments)] = [group.cleaned]
+        log.bases[first : first + len(segments)] = [group.cleaned.base_offset]
+        log.newest_so_far.clear()
+        log.name_changes += 1
+        yield
+
+
+def _delete_without_renaming(log: Log, segment: Segment, now_ms: int, *, with_snapshot: bool = True) -> None:
+    log.newest_so_far.clear()
+    log.quiet_until_ms = -1
+    segment.release()
+    paths = [segment.path + suffix for suffix in names.SEGMENT_SUFFIXES]
+    if with_snapshot and segment.base_offset in log.snapshot_offsets and segment.base_offset != log.log_end_offset:
+        log.snapshot_offsets.remove(segment.base_offset)
+        paths.append(segment.path + names.SNAPSHOT)
+    log.surroundings.deleted.append(DeletedFiles(now_ms + log.config.file_delete_delay_ms, paths))
+    log.unsynced_files.difference_update(paths)
+
+
+def _flushed_end(log: Log, high_watermark: int) -> int:
+    return min(high_watermark, log.recovery_point)
+
+
+def _due_by_high_watermark(self: LogCleaner, partition: Partition, *, is_flushed: bool = False) -> Dirt | None:
+    if partition.closed or self.broker.moves.find(partition.topic, partition.index) is not None:
+        return None
+    now_ms = self.broker.clock.now_ms()
+    end_offset = _flushed_end(partition.log, partition.high_watermark) if is_flushed else partition.high_watermark
+    dirt = compaction.measure(partition.log, end_offset, now_ms)
+    return dirt if _is_due(partition, dirt, now_ms) else None
+
+
+MISTAKES = {
+    it.name: it
+    for it in (
+        Mistake(
+            "two-flushes",
+            "the cleaner has a log flushed while the flush that a roll asked for is under way",
+            {"kwire.flusher:Flusher.flush": _flush_at_once},
+        ),
+        Mistake(
+            "stale-checkpoint",
+            "what a checkpoint says of a deleted topic is left to the clock, though another topic has its name by then",
+            {"kwire_storage.offset_checkpoints:OffsetCheckpoints.write_what_tells_of": _leave_to_the_clock},
+        ),
+        Mistake(
+            "move-without-the-rest",
+            "a copy takes the place of its log without what was appended since they were last compared",
+            {"kwire_storage.moving:LogMove.finish": _finish_without_the_rest},
+        ),
+        Mistake(
+            "swap-of-what-is-gone",
+            "a cleaning does not ask whether retention has deleted meanwhile what it has cleaned",
+            {"kwire_storage.swap:replace": _replace_unasked},
+        ),
+        Mistake(
+            "removal-by-the-old-name",
+            "a deleted segment's files keep their names until they are removed, when others may have these names",
+            {"kwire_storage.retention:delete_files": _delete_without_renaming},
+        ),
+        Mistake(
+            "cleaning-of-open-transactions",
+            "records of a transaction that is still open displace older ones in a cleaning, and then it is aborted",
+            {
+                "kwire_storage.compaction:cleanable_end": _flushed_end,
+                "kwire.log_cleaner:LogCleaner._due": _due_by_high_watermark,
+            },
+        ),
+    )
+}
+
+
+_ERROR = re.compile(r"^[\s|]*(\w*(?<!Group)(?:Error|Exception): .*)$", re.MULTILINE)
+
+
+def _gist(complaint: str) -> str:
+    """Of a traceback its error."""
+    found = _ERROR.search(complaint)
+    return (found[1] if found and "Traceback" in complaint else complaint)[:300]
+
+
+@click.command()
+@click.argument("chosen", nargs=-1, type=click.Choice(list(MISTAKES)))
+@click.option("--seconds", type=click.FloatRange(1), default=WITHIN_S, show_default=True, help="Of load, at most.")
+@click.option("--seed", type=int, default=1, show_default=True)
+def main(chosen: tuple[str, ...], seconds: float, seed: int) -> None:
+    """Makes one deliberate mistake after the other, and tells after how many seconds of load each was found.
+
+    Ends with 1 if one was not.
+    """
+    from .run import run
+
+    table = Table("mistake", "found after", "by")
+    missed = False
+    with java_host() as java:
+        for name in chosen or MISTAKES:
+            account = run(seconds, seed, java=java, mistake=name)
+            missed |= not account.complaints
+            after = "not found" if account.found_after_s is None else f"{account.found_after_s:.1f} s"
+            by = _gist(account.complaints[0]) if account.complaints else ""
+            table.add_row(name, after, by)
+            Console(stderr=True).print(name, after, by, markup=False)
+    Console().print(table)
+    sys.exit(1 if missed else 0)
+
+
+if __name__ == "__main__":
+    main(prog_name="python -m compat_tests.everything_at_once.mistakes")

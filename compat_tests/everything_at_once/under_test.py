@@ -1,0 +1,107 @@
+"""The broker under test: all its clocks at their fastest, several log folders, and a look from outside at what it uses.
+
+`log.roll.ms` and the others are the defaults of topics; the internal topics get segments so small that their compaction
+never ends.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import sys
+from collections import Counter
+from collections.abc import Callable
+from pathlib import Path
+
+import attrs
+
+from ..brokers import SETTINGS, KwireServe
+from .mistakes import VARIABLE
+
+FAST = SETTINGS | {
+    # A producer that still has records for a deleted topic would make it again.
+    "auto.create.topics.enable": "false",
+    "log.cleaner.backoff.ms": "5",
+    "log.retention.check.interval.ms": "10",
+    "log.flush.offset.checkpoint.interval.ms": "10",
+    "log.segment.delete.delay.ms": "20",
+    "log.roll.ms": "100",
+    "log.cleaner.min.cleanable.ratio": "0.01",
+    "log.cleaner.max.compaction.lag.ms": "500",
+    "log.cleaner.delete.retention.ms": "200",
+    "offsets.topic.segment.bytes": "20000",
+    "transaction.state.log.segment.bytes": "20000",
+    "offsets.retention.check.interval.ms": "200",
+    "num.recovery.threads.per.data.dir": "4",
+    "kwire.log.max.open.files": "60",
+    "kwire.log.reserve.bytes": str(4 << 20),
+}
+
+_WATCHED = (sys.executable, "-m", f"{__package__}.watched")
+_LINE = re.compile(r"^\d{4}-\d\d-\d\d \d\d:\d\d:\d\d (\w+) +(.*)$")
+_TRACEBACK = "Traceback (most recent call last):"
+# What a broker may say at ERROR since a disk was full.
+_OF_A_FULL_DISK = re.compile(r"No space left on device|is full")
+
+
+class BrokerUnderTest(KwireServe):
+    """With what it says in its log checked as it is said."""
+
+    def __init__(self, root: Path, *more_folders: Path, complain: Callable[[str], None], guarded: bool) -> None:
+        """`guarded` has each worker held to its duty (kwire/tests/ownership_guard.py)."""
+        super().__init__(root, FAST, *more_folders)
+        if guarded:
+            self.kwire = _WATCHED
+        self._complain = complain
+        self._read_up_to = 0
+        self.lines: Counter[str] = Counter()
+        """Of its log, by level."""
+
+    def make(self, mistake: str) -> None:
+        """A mistake of `mistakes.MISTAKES`, from the next start on."""
+        self.kwire = ("env", f"{VARIABLE}={mistake}", *_WATCHED)
+
+    def check_log(self) -> None:
+        """Complains of errors, but for those that a full disk explains, and of every traceback."""
+        if not self.log_file.exists():
+            return
+        with self.log_file.open("rb") as file:
+            file.seek(self._read_up_to)
+            said = file.read()
+        whole = said.rpartition(b"\n")[0]
+        self._read_up_to += len(whole) + 1 if whole else 0
+        lines = whole.decode(errors="replace").splitlines()
+        for number, line in enumerate(lines):
+            found = _LINE.match(line)
+            if found is not None:
+                self.lines[found[1]] += 1
+                if found[1] in ("ERROR", "CRITICAL") and not _OF_A_FULL_DISK.search(found[2]):
+                    self._complain(f"the broker said: {line}")
+            elif line.startswith((_TRACEBACK, "Error: ", "  + Exception Group")):
+                self._complain("the broker said:\n" + "\n".join(lines[max(0, number - 1) : number + 100]))
+            elif "Error" in line and "warning" not in line.lower() and not line.startswith(" "):
+                self._complain(f"the broker said: {line}")
+
+
+@attrs.frozen
+class Usage:
+    """What a process has."""
+
+    resident_bytes: int
+    descriptors: Counter[str]
+    """What they stand for: a file's path, or `socket`, or another kind of thing without its number."""
+
+    @classmethod
+    def of(cls, pid: int) -> Usage:
+        status = Path(f"/proc/{pid}/status").read_text()
+        found = re.search(r"^VmRSS:\s+(\d+) kB", status, re.MULTILINE)
+        assert found is not None
+        folder = Path(f"/proc/{pid}/fd")
+        descriptors: Counter[str] = Counter()
+        for descriptor in folder.iterdir():
+            try:
+                target = os.readlink(descriptor)  # noqa: PTH115 - it may have been closed since
+            except FileNotFoundError:
+                continue
+            descriptors[re.sub(r":\[\d+\]$", "", target)] += 1
+        return cls(int(found[1]) << 10, descriptors)

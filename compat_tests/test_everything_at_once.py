@@ -1,0 +1,42 @@
+"""Everything at once, for a short time; `make soak` does it for an hour, and with deliberate mistakes.
+
+By hand: python -m compat_tests.everything_at_once --seconds 60 --seed 7
+"""
+
+from __future__ import annotations
+
+import pytest
+
+from .brokers import KIND
+from .everything_at_once import mistakes
+from .everything_at_once.run import run
+from .java_host import JavaHost
+
+SECONDS, SEED = 20.0, 7
+"""Of load; to judge takes as long again."""
+
+pytestmark = pytest.mark.skipif(KIND == "kafka", reason="its settings, its log and its files are kwire's")
+
+
+@pytest.mark.timeout(300)
+def test_everything_at_once_loses_nothing_and_leaves_nothing(java: JavaHost) -> None:
+    account = run(SECONDS, SEED, java=java)
+    for skipped in account.skipped:
+        print(f"MISSING TEST: {skipped}")  # noqa: T201 - shown where the test fails
+    assert account.complaints == []
+    assert account.records > 100 * SECONDS
+    assert account.counts["SIGKILLs of the broker"] > 0
+
+
+@pytest.mark.parametrize("name", mistakes.MISTAKES)
+def test_each_mistake_has_a_place_in_the_broker(name: str) -> None:
+    for place, function in mistakes.MISTAKES[name].places.items():
+        assert mistakes.parameters_of(place) == mistakes.parameters(function)
+
+
+@pytest.mark.soak
+@pytest.mark.timeout(400)
+@pytest.mark.parametrize("name", mistakes.MISTAKES)
+def test_each_mistake_is_found_within_a_minute(name: str, java: JavaHost) -> None:
+    account = run(mistakes.WITHIN_S, SEED, java=java, mistake=name)
+    assert account.found_after_s is not None
