@@ -80,7 +80,9 @@ class LogMoves:
             if topic is not None and (source is None or source.failed is not None):
                 continue  # Whatever there is of the copy may be all that is left one day.
             self._on_disk(folder, partial(begin_anew, folder, key, self._clock.uuid()))
-            if topic is not None and source is not folder and folder.failed is None:
+            # Of two copies one had been given up, and nobody wrote down which.
+            is_wanted = topic is not None and source is not folder and key not in self._moves
+            if is_wanted and folder.failed is None:
                 log.info("moving %s-%d to %s begins anew", *key, folder.path)
                 self._begin(self._partitions.find(*key), folder)
 
@@ -175,9 +177,11 @@ class LogMoves:
                 self._give_up(move, f"{folder.path} is out of service")
 
     def close(self) -> None:
-        """Lets go of the copies; the next start begins them anew."""
+        """Lets go of the copies; the next start begins them anew. Those that were given up are not left to it."""
         for move in self._moves.values():
             move.close()
+        for move in self._dropped:
+            self._on_disk(move.target_folder, partial(move.drop, self._clock.uuid()))
 
     def _give_up(self, move: LogMove, why: str) -> None:
         del self._moves[move.key]

@@ -326,3 +326,47 @@ def test_a_log_whose_first_records_were_compacted_begins_where_it_did(broker: Br
         assert partition.log_start_offset == 0
         assert values(partition)[0] == b"5"
         assert partition.log.damage == []
+
+
+@pytest.mark.parametrize("ending", ["kill", "stop"])
+def test_a_move_that_another_one_took_the_place_of_does_not_come_back_with_a_restart(ending: str) -> None:
+    disks = new_disks("/a", "/b", "/c")
+    broker = open_broker(disks)
+    partition = create(broker, "t")[0]
+    source = folder_path(broker, partition)
+    first, second = sorted(disks.keys() - {source})
+    append(partition)
+    move(broker, second)
+    move(broker, first)  # the copy for the second would be removed by the next turn of the mover
+    if ending == "stop":
+        broker.close()
+    else:
+        broker.folders.abandon()
+        disks = killed(disks)
+    again = open_broker(disks)
+    [under_way] = again.moves.moves
+    assert ending == "kill" or under_way.target_folder.path == first
+    target = under_way.target_folder.path
+    carry_out(again)
+    assert folder_path(again, again.partitions.find("t", 0)) == target
+    trio.run(remove_deleted, again)
+    assert [name for disk in disks.values() for name in disk.listdir("") if "-future" in name] == []
+    again.close()
+    assert open_broker(disks).moves.moves == []
+
+
+def test_a_former_copy_in_the_same_folder_is_removed_at_the_start(broker: Broker, disks: Disks) -> None:
+    partition = create(broker, "t")[0]
+    append(partition)
+    source, target = ("/a", "/b") if folder_path(broker, partition) == "/a" else ("/b", "/a")
+    move(broker, target)
+    move(broker, source)  # ends it
+    move(broker, target)
+    broker.folders.abandon()
+    disks = killed(disks)
+    assert len([name for name in disks[target].listdir("") if "-future" in name]) == 2
+    again = open_broker(disks)
+    carry_out(again)
+    trio.run(remove_deleted, again)
+    assert [name for disk in disks.values() for name in disk.listdir("") if "-future" in name] == []
+    again.close()

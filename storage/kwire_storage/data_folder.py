@@ -139,6 +139,9 @@ class DataFolder:
             disk.sync_dir("")
             reserve = Reserve(disk, reserve_bytes)
             reserve.open()
+            futures = {key: name for name in sorted(listed) if (key := names.parse_future_folder(name))}
+            # A partition has one copy at a time. Who was killed before a former one was removed has left two.
+            former = [name for name in listed if names.parse_future_folder(name) and name not in futures.values()]
             return cls(
                 path=path,
                 disk=disk,
@@ -147,9 +150,9 @@ class DataFolder:
                 found=set(filter(None, map(names.parse_partition_folder, listed))),
                 checkpoints=OffsetCheckpoints(disk, listed, reserve),
                 lock=lock,
-                doomed=[name for name in listed if names.is_deleted_folder(name)],
+                doomed=[*filter(names.is_deleted_folder, listed), *former],
                 surroundings=Surroundings(draw, reserve),
-                futures={key: name for name in sorted(listed) if (key := names.parse_future_folder(name))},
+                futures=futures,
                 strays=set(filter(names.is_stray_folder, listed)),
             )
         except BaseException:
