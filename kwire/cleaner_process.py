@@ -131,7 +131,7 @@ def _write(broker: _Broker, plan: Plan) -> Written:
         except StopIteration as end:
             written: Written = end.value
             return written
-        if time.monotonic() - began_s >= WORK_S:
+        if max(time.monotonic() - began_s, size / broker.most_bytes_per_s) >= WORK_S:
             broker.listen(0)
             while (left_s := began_s + size / broker.most_bytes_per_s - time.monotonic()) > 0:
                 broker.listen(left_s)

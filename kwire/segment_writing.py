@@ -235,8 +235,9 @@ def _write(disk: Disk, plan: Plan, most_bytes_per_s: Rate, ending: _Ending) -> W
             while not ending.has_come:
                 size += next(steps)
                 worked_s = time.monotonic() - began_s
-                if worked_s >= WORK_S:
-                    _sleep(ending, max(worked_s, size / most_bytes_per_s() - worked_s))
+                least_s = size / most_bytes_per_s()
+                if max(worked_s, least_s) >= WORK_S:
+                    _sleep(ending, max(worked_s, least_s - worked_s))
                     began_s, size = time.monotonic(), 0
     except StopIteration as end:
         written: Written = end.value

@@ -73,6 +73,11 @@ class Scene:
     def leftovers(self) -> list[str]:
         return [it.name for it in self.folder.rglob("*") if it.name.endswith((names.CLEANED, names.SWAP))]
 
+    async def until_it_works(self) -> None:
+        with trio.fail_after(30):
+            while not RealDisk(self.folder).is_locked(names.CLEANER_LOCK):
+                await trio.sleep(0.01)
+
     async def until_it_writes(self) -> None:
         """At a limit of so many bytes a second that it goes on writing for a while."""
         with trio.fail_after(30):
@@ -195,8 +200,7 @@ def test_a_new_limit_is_followed_in_the_middle_of_a_cleaning(tmp_path: Path) -> 
         with trio.fail_after(60):  # at the old limit it takes a quarter of an hour
             async with trio.open_nursery() as nursery:
                 nursery.start_soon(scene.cleaner.clean_all)
-                while not RealDisk(scene.folder).is_locked(names.CLEANER_LOCK):
-                    await trio.sleep(0.01)
+                await scene.until_it_works()
                 scene.set_rate("1e9")
         assert scene.offsets() == [9]
 
@@ -275,10 +279,10 @@ from kwire.tests.test_cleaner_process import Scene, with_broker
 async def scenario(scene):
     for _ in range(20):
         scene.put("a")
-    scene.set_rate("50000")
+    scene.set_rate("1000")  # It takes minutes.
     async with trio.open_nursery() as nursery:
         nursery.start_soon(scene.cleaner.clean_all)
-        await scene.until_it_writes()
+        await scene.until_it_works()
         print(scene.pid(), flush=True)
 
 with_broker(Path(sys.argv[1]), scenario)
@@ -338,6 +342,7 @@ def test_a_broker_waits_for_the_process_of_the_one_that_was_killed(
 
     async def scenario(scene: Scene) -> None:
         assert scene.leftovers() == []
+        scene.set_rate("1e9")
         assert await scene.cleaner.clean_all() == 1
         assert scene.offsets() == [19]
 

@@ -18,7 +18,7 @@ from kwire_protocol.messages.delete_topics import DeleteTopicsRequest
 from kwire_protocol.records import Record, build_batch, iter_records, read_header
 from kwire_storage.faulty_disk import FaultyDisk
 
-from kwire import housekeeping, segment_writing
+from kwire import housekeeping
 from kwire.broker import Broker
 from kwire.clock import SystemClock
 from kwire.config import load_config
@@ -391,9 +391,7 @@ def test_new_settings_are_acted_on_at_once() -> None:
     with_broker(scenario)
 
 
-def test_a_cleaning_that_is_held_back_ends_at_once_when_it_is_to(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(segment_writing, "WORK_S", 0)
-
+def test_a_cleaning_that_is_held_back_ends_at_once_when_it_is_to() -> None:
     async def scenario(scene: Scene) -> None:
         for _ in range(3):
             scene.put("a")
