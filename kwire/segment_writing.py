@@ -169,7 +169,9 @@ def _spawn(theirs: socket.socket) -> subprocess.Popen[bytes]:
         stdout=subprocess.DEVNULL,
         stderr=subprocess.PIPE,
         env={**os.environ, "PYTHONPATH": path},
-        start_new_session=True,  # Ctrl-C is for the broker.
+        # Ctrl-C is for the broker. A session of its own would do as well, but where the system shares the cores out
+        # by sessions (autogroup), the niceness of this process would mean nothing to the broker.
+        process_group=0,
     )
 
 

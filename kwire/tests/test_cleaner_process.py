@@ -308,36 +308,10 @@ def wait_for_end(pid: int) -> None:
         time.sleep(0.01)
 
 
-def test_the_process_ends_when_its_broker_is_killed(tmp_path: Path) -> None:
+def test_the_process_ends_when_its_broker_is_killed_and_the_next_one_cleans(tmp_path: Path) -> None:
     pid, broker = killed_while_it_cleans(tmp_path)
+    assert RealDisk(tmp_path).is_locked(names.CLEANER_LOCK)
     kill(broker)
-    wait_for_end(pid)
-
-
-def test_a_broker_waits_for_the_process_of_the_one_that_was_killed(
-    tmp_path: Path, caplog: pytest.LogCaptureFixture
-) -> None:
-    caplog.set_level(logging.INFO)
-    pid, broker = killed_while_it_cleans(tmp_path)
-    os.kill(pid, signal.SIGSTOP)
-    opened = threading.Event()
-    try:
-        kill(broker)
-        disk = RealDisk(tmp_path)
-
-        def open_folder() -> None:
-            folder = DataFolder.open(disk, cluster_id="c", node_id=1, directory_id=bytes(16))
-            opened.set()
-            folder.abandon()
-
-        opening = threading.Thread(target=open_folder)
-        opening.start()
-        assert not opened.wait(0.5)
-        assert "waiting until the cleaner of the broker that was killed has ended" in caplog.text
-    finally:
-        os.kill(pid, signal.SIGCONT)
-    opening.join(30)
-    assert opened.is_set()
     wait_for_end(pid)
 
     async def scenario(scene: Scene) -> None:
@@ -347,3 +321,27 @@ def test_a_broker_waits_for_the_process_of_the_one_that_was_killed(
         assert scene.offsets() == [19]
 
     with_broker(tmp_path, scenario)
+
+
+def test_a_broker_waits_for_the_process_of_the_one_that_was_killed(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    caplog.set_level(logging.INFO)
+    disk = RealDisk(tmp_path)
+    lock = disk.lock(names.CLEANER_LOCK)  # as the process does while it works
+    opened = threading.Event()
+
+    def open_folder() -> None:
+        folder = DataFolder.open(disk, cluster_id="c", node_id=1, directory_id=bytes(16))
+        opened.set()
+        folder.abandon()
+
+    opening = threading.Thread(target=open_folder)
+    opening.start()
+    try:
+        assert not opened.wait(0.3)
+        assert "waiting until the cleaner of the broker that was killed has ended" in caplog.text
+    finally:
+        lock.release()
+    opening.join(30)
+    assert opened.is_set()
