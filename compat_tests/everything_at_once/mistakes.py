@@ -16,9 +16,9 @@ from typing import Any
 
 import attrs
 import click
-from kwire_storage import compaction, names, retention, swap
+from kwire_storage import names, retention, swap
 from kwire_storage.checkpoints import TopicPartition
-from kwire_storage.compaction import Compaction, Dirt
+from kwire_storage.compaction import Compaction
 from kwire_storage.log import Log
 from kwire_storage.moving import LogMove
 from kwire_storage.offset_checkpoints import OffsetCheckpoints
@@ -29,8 +29,6 @@ from rich.table import Table
 
 from kwire.flush_gate import FlushGate
 from kwire.flusher import Flusher
-from kwire.log_cleaner import LogCleaner, _is_due
-from kwire.partition import Partition
 
 from ..java_host import java_host
 
@@ -129,19 +127,6 @@ def _delete_without_renaming(log: Log, segment: Segment, now_ms: int, *, with_sn
     log.unsynced_files.difference_update(paths)
 
 
-def _flushed_end(log: Log, high_watermark: int) -> int:
-    return min(high_watermark, log.recovery_point)
-
-
-def _due_by_high_watermark(self: LogCleaner, partition: Partition, *, is_flushed: bool = False) -> Dirt | None:
-    if partition.closed or self.broker.moves.find(partition.topic, partition.index) is not None:
-        return None
-    now_ms = self.broker.clock.now_ms()
-    end_offset = _flushed_end(partition.log, partition.high_watermark) if is_flushed else partition.high_watermark
-    dirt = compaction.measure(partition.log, end_offset, now_ms)
-    return dirt if _is_due(partition, dirt, now_ms) else None
-
-
 MISTAKES = {
     it.name: it
     for it in (
@@ -169,14 +154,6 @@ MISTAKES = {
             "removal-by-the-old-name",
             "a deleted segment's files keep their names until they are removed, when others may have these names",
             {"kwire_storage.retention:delete_files": _delete_without_renaming},
-        ),
-        Mistake(
-            "cleaning-of-open-transactions",
-            "records of a transaction that is still open displace older ones in a cleaning, and then it is aborted",
-            {
-                "kwire_storage.compaction:cleanable_end": _flushed_end,
-                "kwire.log_cleaner:LogCleaner._due": _due_by_high_watermark,
-            },
         ),
     )
 }

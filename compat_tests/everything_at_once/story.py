@@ -27,8 +27,9 @@ from ..sigkill.ledger import Mark, Spot
 
 Complain = Callable[[str], None]
 
-CHECKPOINTED_WITHIN_S = 5.0
-"""Checkpoints are written every few milliseconds, but for those on a disk that is full just then."""
+CHECKPOINTED_WITHIN_S = 20.0
+"""Checkpoints are written every few milliseconds, but for those on a disk that is full just then; and a kill may come
+before that, and the start after it take some seconds."""
 
 
 class Seen(NamedTuple):

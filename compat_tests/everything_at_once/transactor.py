@@ -29,7 +29,7 @@ from .worker import Reporter
 TIMEOUT_MS = 5_000
 CALL_WITHIN_S = 6.0
 STUCK_AFTER_S = 12
-LINGERS_FOR_S = 1.0
+LINGERS_FOR_S = 2.5
 
 
 @attrs.frozen
@@ -106,7 +106,7 @@ class Transactor:
         chance, order = self._random, self.order
         number, self._next = self._next, self._next + 1
         lingers = chance.random() < 0.2
-        commits = chance.random() < (0.3 if lingers else 0.8)
+        commits = chance.random() < (0.2 if lingers else 0.8)
         spots = chance.sample(list(order.spots), chance.randrange(1, len(order.spots) + 1))
         self.reporter.tell(Began(order.number, number, tuple(spots), commits))
         producer.begin_transaction()
@@ -118,7 +118,7 @@ class Transactor:
         if lingers or chance.random() < 0.3:
             producer.flush(CALL_WITHIN_S)
         if lingers:
-            time.sleep(chance.uniform(0.3, LINGERS_FOR_S))  # segments are sealed, flushed and cleaned around it
+            time.sleep(chance.uniform(0.5, LINGERS_FOR_S))  # segments are sealed, flushed and cleaned around it
         metadata = self._consumer.consumer_group_metadata()
         producer.send_offsets_to_transaction([TopicPartition(*order.spots[0], number)], metadata, CALL_WITHIN_S)
         if commits:

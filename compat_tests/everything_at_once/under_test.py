@@ -78,7 +78,7 @@ class BrokerUnderTest(KwireServe):
                 if found[1] in ("ERROR", "CRITICAL") and not _OF_A_FULL_DISK.search(found[2]):
                     self._complain(f"the broker said: {line}")
             elif line.startswith((_TRACEBACK, "Error: ", "  + Exception Group")):
-                self._complain("the broker said:\n" + "\n".join(lines[max(0, number - 1) : number + 100]))
+                self._complain("the broker said:\n" + "\n".join(lines[max(0, number - 1) : number + 400]))
             elif "Error" in line and "warning" not in line.lower() and not line.startswith(" "):
                 self._complain(f"the broker said: {line}")
 
