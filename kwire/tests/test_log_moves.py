@@ -111,6 +111,22 @@ def test_records_deleted_while_they_were_copied_are_not_there_afterwards(broker:
     assert partition.log_end_offset == 21
 
 
+def test_where_a_log_starts_outlives_a_kill_right_after_its_move(broker: Broker, disks: Disks) -> None:
+    partition = create(broker, "t")[0]
+    for _ in range(6):
+        append(partition)
+    begin_move(broker, "/b")
+    partition.delete_records_before(4, now_ms=0)
+    for folder, checkpoints in broker.take_checkpoints():
+        folder.write(checkpoints)
+    carry_out(broker)
+    again = open_broker(killed(disks))
+    moved = again.partitions.find("t", 0)
+    assert folder_path(again, moved) == "/b"
+    assert moved.log_start_offset == 4
+    again.folders.abandon()
+
+
 def test_an_empty_partition_and_one_whose_records_are_gone_are_moved(broker: Broker, disks: Disks) -> None:
     empty, gone = create(broker, "empty")[0], create(broker, "gone")[0]
     for _ in range(5):

@@ -322,13 +322,17 @@ class DataFolder:
         known = self._checkpoints
         return Checkpointed(known.recovery_points.get(key, 0), known.log_starts.get(key, 0), known.cleaned.get(key, 0))
 
-    def take_in(self, key: TopicPartition, folder: str, log_start_offset: int, cleaned_offset: int) -> None:
-        """Gives a folder the partition's name. What was known of another log of that name is forgotten."""
+    def announce(self, key: TopicPartition, log_start_offset: int, cleaned_offset: int) -> None:
+        """Before the metadata say that the partition is here: what only the checkpoints tell of it. Raises OSError."""
+        self._checkpoints.announce(key, log_start_offset, cleaned_offset)
+
+    def take_in(self, key: TopicPartition, folder: str) -> None:
+        """Gives a folder the partition's name. Of another log of that name only what was announced is still known."""
         self.reserve.spend(lambda: self.disk.rename(folder, names.partition_folder(*key)))
+        known = self.checkpointed(key)
         self._forget(key)
-        self._checkpoints.log_starts[key] = log_start_offset
-        if cleaned_offset:
-            self._checkpoints.cleaned[key] = cleaned_offset
+        self._checkpoints.log_starts[key] = known.log_start_offset
+        self._checkpoints.cleaned[key] = known.cleaned_offset
         self.found.add(key)
 
     def _forget(self, key: TopicPartition) -> None:

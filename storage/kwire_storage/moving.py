@@ -8,7 +8,7 @@ ask about it is `copied_bytes` and `lag`, which are as of the last `next_piece`.
 
 What a crash leaves is decided by the metadata, which say in which folder the partition is:
 
-1. The copy is durable: records, names, indexes, producers.
+1. The copy is durable: records, names, indexes, producers; and in the target's checkpoints where the log starts.
 2. `commit`: the metadata say that the partition is in the target. Up to here a crash leaves the source, and a copy that
    is begun anew; from here on the copy, and a source that `finish_interrupted` removes at the next start.
 3. The source's folder is renamed for its removal, durably, so that there are never two of one name.
@@ -188,14 +188,16 @@ class LogMove:
             copy.epochs_or_none = EpochCache(source.leader_epochs.entries)
             copy.epochs_or_none.dirty = True
         copy.close(clean=True)
+        log_start_offset = source.log_start_offset if source.log_start_offset > copy.bases[0] else 0
+        cleaned_offset = max(source.cleaned_offset, int(source.may_be_compacted))
+        self.target_folder.announce(self.key, log_start_offset, cleaned_offset)
         commit()
         copy.give_up_folder()
         self.failed_folder = self.source_folder
         try:
             _remove_source(self.source_folder, self.key, unique)
             self.failed_folder = self.target_folder
-            cleaned_offset = max(source.cleaned_offset, int(source.may_be_compacted))
-            _take_place(self.target_folder, self.key, source.log_start_offset, cleaned_offset)
+            _take_place(self.target_folder, self.key)
             log = self.target_folder.open_log(*self.key, source.config, now_ms=now_ms, is_clean=True)
         except OSError as error:
             raise SwapFailedError.of(error, self.failed_folder.path) from error
@@ -226,11 +228,9 @@ def finish_interrupted(source: DataFolder | None, target: DataFolder, key: Topic
     if source is target:
         begin_anew(target, key, unique)
         return
-    log_start_offset = cleaned_offset = 0
     if source is not None:
-        _, log_start_offset, cleaned_offset = source.checkpointed(key)
         _remove_source(source, key, unique)
-    _take_place(target, key, log_start_offset, cleaned_offset)
+    _take_place(target, key)
 
 
 def begin_anew(target: DataFolder, key: TopicPartition, unique: bytes) -> None:
@@ -243,8 +243,8 @@ def _remove_source(folder: DataFolder, key: TopicPartition, unique: bytes) -> No
     folder.disk.sync_dir("")
 
 
-def _take_place(folder: DataFolder, key: TopicPartition, log_start_offset: int, cleaned_offset: int) -> None:
+def _take_place(folder: DataFolder, key: TopicPartition) -> None:
     if key in folder.partitions:
         raise StorageError(errno.EEXIST, "the partition has a folder already", names.partition_folder(*key))
-    folder.take_in(key, folder.futures[key], log_start_offset, cleaned_offset)
+    folder.take_in(key, folder.futures[key])
     del folder.futures[key]

@@ -111,6 +111,19 @@ class OffsetCheckpoints:
             taken[names.CLEANER_CHECKPOINT] = dict(self.cleaned)
         return taken
 
+    def announce(self, key: TopicPartition, log_start_offset: int, cleaned_offset: int) -> None:
+        """Writes down, durably, what is known of a log that will be here in a moment; an offset of 0 says nothing."""
+        changed: Checkpoints = {}
+        for name, offset in (
+            (names.LOG_START_CHECKPOINT, log_start_offset),
+            (names.CLEANER_CHECKPOINT, cleaned_offset),
+        ):
+            known = self._all[name]
+            if known.get(key, 0) != offset or self._written[name].get(key, 0) != offset:
+                known[key] = offset
+                changed[name] = known
+        self.write(changed)
+
     def write(self, checkpoints: Mapping[str, Mapping[TopicPartition, int]]) -> None:
         """Writes these files, durably, and of partitions that were forgotten since nothing. Raises OSError."""
         with self._writing:
