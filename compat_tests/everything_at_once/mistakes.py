@@ -93,7 +93,7 @@ def _finish_without_the_rest(
     copy.give_up_folder()
     self.source_folder.delete_log(*self.key, unique)
     path = self.target_folder.futures.pop(self.key)
-    self.target_folder.take_in(self.key, path, source.log_start_offset, source.cleaned_offset)
+    self.target_folder.take_in(self.key, path)
     log = self.target_folder.open_log(*self.key, source.config, now_ms=now_ms, is_clean=True)
     log.cleaned_offset = source.cleaned_offset
     return log
