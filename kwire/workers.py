@@ -47,21 +47,21 @@ class Duty:
 DUTIES = {
     Worker.FLUSH: Duty(
         does="syncs what was appended to a log",
-        is_given="a `Flush`: open files, paths, contents, all taken when it began",
+        is_given="a `Flush`: open files, paths and contents, collected when it began",
         files="syncs records, indexes and snapshots; replaces `leader-epoch-checkpoint`",
         at_once="one for a log (`Log.begin_flush` refuses a second), up to 32 in all",
         calls=("Reserve.spend", "Reserve.note"),
     ),
     Worker.CHECKPOINTS: Duty(
         does="writes offset checkpoints",
-        is_given="the offsets as they were taken; of partitions that went meanwhile it writes nothing",
+        is_given="the offsets at that moment; partitions deleted since then are left out",
         files="replaces `*-offset-checkpoint` of a data folder",
         at_once="one for a data folder (a lock in `OffsetCheckpoints`)",
         calls=("DataFolder.write", "OffsetCheckpoints.write", "Reserve.spend", "Reserve.note"),
     ),
     Worker.REMOVAL: Duty(
         does="removes what was deleted",
-        is_given="a `Deleted`: paths that nobody else has any more",
+        is_given="a `Deleted`: paths that no one else uses",
         files="removes `*.deleted` and `*-delete` folders",
         at_once="one",
         calls=("DataFolder.remove",),
@@ -74,7 +74,7 @@ DUTIES = {
     ),
     Worker.MOVE: Duty(
         does="copies a log to another data folder",
-        is_given="the `LogMove`, whose copy nobody else touches meanwhile (a `Turn`), and a slice of the source",
+        is_given="the `LogMove`, whose copy no other thread touches meanwhile (a `Turn`), and a slice of the source",
         files="reads `*.log` of the source; writes all of a `*-future` folder",
         at_once="one",
         calls=("LogMove.append", "LogMove.prepare", "Log.*", "Reserve.*"),
