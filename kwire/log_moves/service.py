@@ -84,7 +84,17 @@ class LogMoves:
             is_wanted = topic is not None and source is not folder and key not in self._moves
             if is_wanted and folder.failed is None:
                 log.info("moving %s-%d to %s begins anew", *key, folder.path)
-                self._begin(self._partitions.find(*key), folder)
+                self._begin_if_there_is_room(self._partitions.find(*key), folder)
+
+    def _begin_if_there_is_room(self, partition: Partition, target: DataFolder) -> None:
+        """As a move that meets a full disk while it runs: it ends, and nothing else does."""
+        try:
+            self._begin(partition, target)
+        except OSError as error:
+            if is_passing(error):
+                log.warning("%s-%d is not moved to %s: %s", partition.topic, partition.index, target.path, error)
+            else:
+                target.on_failed(target, error)
 
     def _copies(self) -> list[tuple[DataFolder, Key, TopicImage | None]]:
         """What grew in the folders at the last stop, each with its topic, unless that is another one by now."""

@@ -127,6 +127,21 @@ def test_where_a_log_starts_outlives_a_kill_right_after_its_move(broker: Broker,
     again.folders.abandon()
 
 
+def test_a_move_for_which_a_start_finds_no_room_ends_and_the_broker_starts(
+    broker: Broker, disks: Disks, caplog: pytest.LogCaptureFixture
+) -> None:
+    filled(broker)
+    begin_move(broker, "/b")
+    after = killed(disks)
+    after["/b"].before_operation = failing("mkdir", "t-0.", errno.EMFILE)
+    again = open_broker(after)
+    after["/b"].before_operation = None
+    assert again.moves.moves == []
+    assert "t-0 is not moved to /b: [Errno 24]" in caplog.text
+    append(again.partitions.find("t", 0))
+    again.folders.abandon()
+
+
 def test_an_empty_partition_and_one_whose_records_are_gone_are_moved(broker: Broker, disks: Disks) -> None:
     empty, gone = create(broker, "empty")[0], create(broker, "gone")[0]
     for _ in range(5):
