@@ -116,7 +116,7 @@ class KwireServe:
 
     @property
     def pid(self) -> int | None:
-        """None while it does not run, whoever ended it."""
+        """None while it does not run."""
         process = self._process
         return process.pid if process is not None and process.poll() is None else None
 

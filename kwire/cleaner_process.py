@@ -13,7 +13,7 @@ not change, and new ones belong to it until it has answered: it shares nothing w
 **The folder** is its working directory, by the descriptor: whatever becomes of the topic's name meanwhile, it writes
 into no other.
 
-**A broker that is started anew** must not find this process at work for the one that died. So it holds a lock in the
+**A broker that is started again** must not find this process at work for the one that died. So it holds a lock in the
 data folder while it works, and asks only then whether its broker lives: a new broker takes the data folder after the
 death of the old one, and waits until that lock is free (`DataFolder.open`).
 """

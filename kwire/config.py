@@ -305,7 +305,7 @@ def _listen_on(addresses: list[str], properties: dict[str, str]) -> None:
 
 
 def warnings_about(names: Iterable[str]) -> list[str]:
-    """One line about the configurations of a broker that have no effect, and one about those that nobody knows."""
+    """One line about the configurations of a broker that have no effect, and one about unknown names."""
     without_effect: list[str] = []
     unknown: list[str] = []
     for name in sorted(names):

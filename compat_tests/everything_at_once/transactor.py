@@ -84,7 +84,7 @@ class Transactor:
                     return
                 except KafkaException:
                     pass
-            # Fenced by nobody but itself: its successor has the same transactional id, and ends what it left open.
+            # Only its own successor fences it: that has the same transactional id, and ends what was left open.
             self._producer = None
             time.sleep(0.05)
 

@@ -1,4 +1,4 @@
-"""Which known configuration was meant by a name that nobody knows: for error messages and warnings."""
+"""Which known configuration was meant by an unknown name: for error messages and warnings."""
 
 from __future__ import annotations
 

@@ -80,7 +80,7 @@ class LogMoves:
             if topic is not None and (source is None or source.failed is not None):
                 continue  # Whatever there is of the copy may be all that is left one day.
             self._on_disk(folder, partial(begin_anew, folder, key, self._clock.uuid()))
-            # Of two copies one had been given up, and nobody wrote down which.
+            # Of two copies one had been given up; it is not recorded which.
             is_wanted = topic is not None and source is not folder and key not in self._moves
             if is_wanted and folder.failed is None:
                 log.info("moving %s-%d to %s begins anew", *key, folder.path)
@@ -187,7 +187,7 @@ class LogMoves:
                 self._give_up(move, f"{folder.path} is out of service")
 
     def close(self) -> None:
-        """Lets go of the copies; the next start begins them anew. Those that were given up are not left to it."""
+        """Lets go of the copies; the next start begins them again. Those that were given up are removed now."""
         for move in self._moves.values():
             move.close()
         for move in self._dropped:

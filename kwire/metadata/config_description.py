@@ -179,7 +179,7 @@ class _Describer:
 
 
 def _unlisted(name: str) -> ConfigDefinition:
-    """A broker's configuration that is set and in no table: a listener's, or one that nobody knows."""
+    """A broker's configuration that is set and in no table: a listener's, or an unknown one."""
     of_listener = listener_config(name)
     if of_listener is None:
         return ConfigDefinition(name, ConfigType.UNKNOWN, None)
