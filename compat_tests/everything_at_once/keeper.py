@@ -35,6 +35,9 @@ FLUSH_WITHIN_S = 60.0
 _WAITS_FOR_S = 2.0
 """For what a topic that is to be deleted has not acknowledged yet."""
 MARK_HEADER = "mark"
+# A client that still knows the deleted topic of that name, or the topic before it grew, refuses a record with these: at
+# once, or when it has looked at the topic again. With Apache Kafka, librdkafka does so even more often.
+_OF_WHAT_IT_KNEW = (KafkaError._UNKNOWN_PARTITION, KafkaError._UNKNOWN_TOPIC)
 _STORIES_OF_A_KEEPER = 1_000_000
 # A topic's life begins with one of these.
 PROFILES: dict[str, dict[str, str]] = {
@@ -211,8 +214,7 @@ class Keeper:
                     headers=[(MARK_HEADER, mark)] if sent.is_tombstone else None,
                 )
             except KafkaException as exception:
-                # What it knows of the topic is of the one before it, or of the time before it grew.
-                if exception.args[0].code() not in (KafkaError._UNKNOWN_PARTITION, KafkaError._UNKNOWN_TOPIC):
+                if exception.args[0].code() not in _OF_WHAT_IT_KNEW:
                     raise
                 story.failed += 1
                 with suppress(KafkaException):  # while the broker is away
@@ -224,7 +226,8 @@ class Keeper:
             return  # Nobody knows which of the topics of that name has it.
         if error is not None:
             story.failed += 1
-            self.reporter.complain(f"{story.spot}: {sent} was refused: {error}")
+            if error.code() not in _OF_WHAT_IT_KNEW or not self._had_another(story.spot[0]):
+                self.reporter.complain(f"{story.spot}: {sent} was refused: {error}")
         else:
             story.acknowledge(sent, int(message.offset() or 0))
             self.reporter.count("records acknowledged to keepers")
@@ -317,6 +320,10 @@ class Keeper:
         count = story.check_records(seen, known, start, partial(self._is_older, story.spot[0]))
         self.reporter.count("records read by keepers", count)
         self.reporter.count("partitions read by keepers")
+
+    def _had_another(self, name: str) -> bool:
+        """Whether a topic of that name was there before."""
+        return any(name == it[0] for it in self._older)
 
     def _is_older(self, name: str, mark: Mark) -> bool:
         return any(name == it[0] and mark.producer == it[1] and mark.sequence in it[2] for it in self._older)
