@@ -262,7 +262,8 @@ class LogCleaner:
             if folder is None:
                 written = await write_in_thread(cleaning.disk, cleaning.plan, self._most_bytes_per_s)
             else:
-                written = await self._process.write(cleaning.plan, folder)
+                with cleaning.disk.lent():
+                    written = await self._process.write(cleaning.plan, folder)
         except CorruptLogError as error:
             raise CorruptLogError(f"{cleaning.plan.folder}/{error}") from error
         finally:

@@ -22,7 +22,7 @@ from kwire_storage import names
 from kwire_storage.data_folder import DataFolder
 from kwire_storage.files import RealDisk
 
-from kwire import log_cleaner
+from kwire import housekeeping, log_cleaner
 from kwire.broker import Broker
 from kwire.clock import SystemClock
 from kwire.config import load_config
@@ -241,6 +241,31 @@ def test_a_topic_of_the_same_name_gets_nothing_of_the_one_that_is_being_cleaned(
             scene.set_rate("1e9")
         assert scene.offsets() == [0]
         assert not [it for it in scene.leftovers() if (tmp_path / f"{TOPIC}-0" / it).exists()]
+
+    with_broker(tmp_path, scenario)
+
+
+def test_the_folder_of_a_deleted_topic_is_removed_when_its_cleaning_is_over(tmp_path: Path) -> None:
+    """Removal would find it filling up again, and take that for somebody else's doing."""
+
+    def doomed() -> list[str]:
+        return [it.name for it in tmp_path.iterdir() if names.is_deleted_folder(it.name)]
+
+    async def scenario(scene: Scene) -> None:
+        for _ in range(6):
+            scene.put("a")
+        scene.set_rate("15000")
+        scene.broker.metadata.watch(scene.cleaner._follow)
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(scene.cleaner.clean_all)
+            await scene.until_it_writes()
+            scene.broker.metadata.delete_topics(DeleteTopicsRequest(topic_names=[TOPIC]), version=5)
+            await housekeeping.remove_deleted(scene.broker)
+            assert len(doomed()) == 1
+            assert scene.leftovers() != []
+            scene.set_rate("1e9")
+        await housekeeping.remove_deleted(scene.broker)
+        assert doomed() == []
 
     with_broker(tmp_path, scenario)
 

@@ -27,7 +27,7 @@ from kwire_storage.segment import Segment
 from kwire_storage.txn_index import AbortedTxn
 
 if TYPE_CHECKING:
-    from kwire_storage.files import Disk
+    from kwire_storage.lease import Lease
     from kwire_storage.log import Log
 
 
@@ -103,7 +103,7 @@ class Group:
 class Compaction:
     """One cleaning of one log, as the log's thread has it. What writes gets the `plan`, and nothing else of it."""
 
-    disk: Disk
+    disk: Lease
     plan: Plan
     segments: list[Segment]
     """Those of the plan's sources."""

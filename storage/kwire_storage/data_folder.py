@@ -35,6 +35,7 @@ from kwire_storage.config import LogConfig
 from kwire_storage.errors import ForeignFolderError, StorageError, is_full, is_mistake
 from kwire_storage.files import Disk, DiskLock
 from kwire_storage.folder_files import read_meta, read_topic_id, write_meta, write_topic_id
+from kwire_storage.lease import Lease
 from kwire_storage.log import Log
 from kwire_storage.offset_checkpoints import Checkpoints, OffsetCheckpoints
 from kwire_storage.reserve import Reserve
@@ -67,6 +68,17 @@ class Checkpointed(NamedTuple):
     cleaned_offset: int
 
 
+class _Doomed(NamedTuple):
+    """A folder that is to be removed, and the ended lease of the log that had it."""
+
+    path: str
+    lease: Lease | None = None
+
+    @property
+    def is_lent(self) -> bool:
+        return self.lease is not None and self.lease.is_lent
+
+
 @attrs.define(eq=False)
 class DataFolder:
     """See the module; create one with `DataFolder.open`.
@@ -83,7 +95,7 @@ class DataFolder:
     found: set[TopicPartition]
     _checkpoints: OffsetCheckpoints
     _lock: DiskLock
-    _doomed: list[str]
+    _doomed: list[_Doomed]
     _surroundings: Surroundings
     futures: dict[TopicPartition, str]
     """Partitions that are, or were at the start, on their way here, with the folders that they grow in."""
@@ -150,7 +162,7 @@ class DataFolder:
                 found=set(filter(None, map(names.parse_partition_folder, listed))),
                 checkpoints=OffsetCheckpoints(disk, listed, reserve),
                 lock=lock,
-                doomed=[*filter(names.is_deleted_folder, listed), *former],
+                doomed=[_Doomed(it) for it in (*filter(names.is_deleted_folder, listed), *former)],
                 surroundings=Surroundings(draw, reserve),
                 futures=futures,
                 strays=set(filter(names.is_stray_folder, listed)),
@@ -254,14 +266,17 @@ class DataFolder:
         if log is not None and log.make_folder is not None:
             self.disk.remove_tree(folder)
         else:
-            self.doom(folder, unique)
+            self.doom(folder, unique, None if log is None else log.disk)
 
-    def doom(self, folder: str, unique: bytes) -> None:
-        """Renames a folder so that it is removed, by whoever asks `take_deleted` or by the next opening."""
+    def doom(self, folder: str, unique: bytes, lease: Lease | None = None) -> None:
+        """Renames a folder so that it is removed, by whoever asks `take_deleted` or by the next opening.
+
+        `lease` is that of the log that had it: the folder may be lent.
+        """
         doomed = names.deleted_folder(folder, unique)
         try:
             self.reserve.spend(lambda: self.disk.rename(folder, doomed))
-            self._doomed.append(doomed)
+            self._doomed.append(_Doomed(doomed, lease))
         except OSError as error:
             if not is_full(error):
                 raise
@@ -299,7 +314,8 @@ class DataFolder:
     def take_deleted(self, now_ms: int) -> Deleted | None:
         """What is to be removed of deleted logs, and of deleted segments whose time has come; None: nothing."""
         files = self._surroundings.take_deleted(now_ms)
-        folders, self._doomed = self._doomed, []
+        folders = [it.path for it in self._doomed if not it.is_lent]
+        self._doomed = [it for it in self._doomed if it.is_lent]
         return Deleted(folders, files) if folders or files else None
 
     def remove(self, deleted: Deleted) -> None:
@@ -314,7 +330,7 @@ class DataFolder:
 
     def give_back(self, deleted: Deleted) -> None:
         """What `take_deleted` gave was not removed, or not all of it: it is given again the next time."""
-        self._doomed += deleted.folders
+        self._doomed += map(_Doomed, deleted.folders)
         self._surroundings.deleted.append(DeletedFiles(0, deleted.files))
 
     def checkpointed(self, key: TopicPartition) -> Checkpointed:

@@ -6,13 +6,19 @@ threads still have the old paths. So a log, and all that works for it, reaches t
 the folder away from the log ends the lease first (`DataFolder`); from then on every operation says that there is no
 such file, whatever has that name by now.
 
-Thread-safety: any thread may use it. `end` returns when no operation on a name is under way, and it never waits for the
-disk to sync: contents are written and synced through files, which a lease only opens.
+A process that was handed the folder knows nothing of leases: the folder is lent to it, and is not removed until it has
+been given back, whatever its name is by then.
+
+Thread-safety: any thread may use it, but only the log's thread lends. `end` returns when no operation on a name is
+under way, and it never waits for the disk to sync: contents are written and synced through files, which a lease only
+opens.
 """
 
 from __future__ import annotations
 
 import errno
+from collections.abc import Iterator
+from contextlib import contextmanager
 from threading import Lock
 
 from kwire_storage.errors import LeaseEndedError
@@ -28,6 +34,17 @@ class Lease(WholeFiles):
         self.open_files = disk.open_files if open_files is None else open_files
         self._names = Lock()
         self._has_ended = False
+        self.is_lent = False
+
+    @contextmanager
+    def lent(self) -> Iterator[None]:
+        """Another process works in the folder for as long as this lasts. One at a time."""
+        assert not self.is_lent, "the folder is lent already"
+        self.is_lent = True
+        try:
+            yield
+        finally:
+            self.is_lent = False
 
     def end(self) -> None:
         """The log has no folder any more."""

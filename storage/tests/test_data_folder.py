@@ -234,6 +234,18 @@ def test_a_partition_is_created_once(kind: str, tmp_path: Path) -> None:
     folder.close()
 
 
+def test_what_another_process_works_in_is_removed_when_it_was_given_back() -> None:
+    folder = open_folder(MemoryDisk())
+    log = folder.create_log("orders", 0, TOPIC_ID, CONFIG, now_ms=0)
+    append(log, 2)
+    log.flush()
+    with log.disk.lent():
+        folder.delete_log("orders", 0, UNIQUE)
+        assert remove_deleted(folder) == 0
+        folder.create_log("orders", 0, TOPIC_ID, CONFIG, now_ms=0)
+    assert remove_deleted(folder) == 1
+
+
 @both_disks
 @pytest.mark.parametrize("opened", [True, False])
 def test_a_deleted_partition_is_gone_at_once_and_its_files_later(kind: str, opened: bool, tmp_path: Path) -> None:
