@@ -83,6 +83,19 @@ def test_what_was_trimmed_or_has_aged_may_be_missing(story: Story, complaints: l
 # Compaction
 
 
+def test_a_tombstone_that_nobody_knows_of_yet_may_have_taken_the_latest(story: Story, complaints: list[str]) -> None:
+    story.may_compact = True
+    log = fill(story, "ab")
+    check(story, log[1:])
+    assert "lacks the latest record of b'a'" in complaints.pop()
+    story.send(b"b", is_tombstone=True)
+    check(story, log[1:])
+    assert "lacks the latest record of b'a'" in complaints.pop()
+    story.send(b"a", is_tombstone=True)
+    check(story, log[1:])
+    assert complaints == []
+
+
 def test_of_each_key_the_latest_has_to_be_there(story: Story, complaints: list[str]) -> None:
     story.may_compact = True
     log = fill(story, "abab")
