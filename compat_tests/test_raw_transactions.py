@@ -12,7 +12,7 @@ from kwire.tests.raw_client import RawClient
 
 from . import topics
 from .brokers import Broker
-from .transactions.asking import is_stable
+from .transactions.asking import end_offset, is_stable
 from .transactions.client import Spot
 from .transactions.raw import CLASSIC_END, NEWEST_END, RawProducer
 from .waiting import eventually
@@ -141,6 +141,19 @@ def test_no_batch_gets_in_before_its_transaction_or_after(producer: RawProducer,
     assert producer.end(committed=True, version=CLASSIC_END) == E.NONE
     assert producer.described().transaction_state == "CompleteCommit"
     assert producer.produce(spot, sequence=1) == E.TRANSACTION_ABORTABLE
+
+
+def test_a_sequence_that_an_aborted_transaction_has_used_is_a_repetition_in_the_next(
+    producer: RawProducer, topic: str, broker: Broker
+) -> None:
+    """So a client must not use it for another record (KIP-360): that one would be acknowledged, and is nowhere."""
+    spot = (topic, 0)
+    for committed in (False, True):
+        producer.add(spot)
+        assert producer.produce(spot, sequence=0) == E.NONE
+        assert producer.end(committed=committed, version=CLASSIC_END) == E.NONE
+        eventually(lambda: is_stable(broker.bootstrap, spot), "the marker is there")
+    assert end_offset(broker.bootstrap, spot, committed=False) == 3, "one record and two markers"
 
 
 def test_a_batch_of_version_2_that_comes_after_its_end_is_refused(
