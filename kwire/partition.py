@@ -238,6 +238,8 @@ class Partition:
                     log.reserve.check()
                 result = log.append(batch, header, leader_epoch=self.leader_epoch, now_ms=now_ms)
         except OSError as error:
+            if header.has_producer_id:
+                self.log.producers.refuse(header)
             raise self.storage_error(error) from error
         except CorruptLogError as error:
             raise KafkaError(ErrorCode.KAFKA_STORAGE_ERROR, str(error)) from error

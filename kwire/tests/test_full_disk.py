@@ -8,6 +8,7 @@ from collections.abc import Awaitable, Callable
 import pytest
 from kwire_protocol.errors import ErrorCode
 from kwire_protocol.internal.metadata_topics import TopicRecord
+from kwire_protocol.kafka_error import KafkaError
 from kwire_protocol.messages.create_partitions import CreatePartitionsRequest, CreatePartitionsTopic
 from kwire_protocol.messages.create_topics import CreatableTopic, CreatableTopicConfig, CreateTopicsRequest
 from kwire_protocol.messages.delete_topics import DeleteTopicsRequest
@@ -120,6 +121,33 @@ def test_a_producer_is_told_at_once_and_goes_on_when_there_is_room(caplog: pytes
 
     on_a_small_disk(scenario)
     assert [FULL in record.message for record in caplog.records if "disk" in record.message] == [True]
+
+
+def test_the_batches_of_a_producer_keep_their_order_over_a_full_disk() -> None:
+    """It has several under way: the second comes when there is room again, and the first has to be sent once more."""
+
+    async def scenario(it: InTrio, disk: SmallDisk) -> None:
+        count = await fill_up(it, disk)
+        partition = it.broker.partitions.find("t", 0)
+
+        def code_of(sequence: int) -> ErrorCode:
+            record = Record(0, 1_000, None, b"%d" % sequence)
+            built = build_batch([record], producer_id=7, producer_epoch=0, base_sequence=sequence)
+            batch = memoryview(bytearray(built))
+            try:
+                partition.append(batch, read_header(batch), acks=-1, now_ms=1_000)
+            except KafkaError as error:
+                return error.code
+            return ErrorCode.NONE
+
+        assert code_of(0) == ErrorCode.KAFKA_STORAGE_ERROR
+        disk.fill(2 * RESERVE)
+        assert code_of(1) == ErrorCode.KAFKA_STORAGE_ERROR
+        assert code_of(0) == ErrorCode.NONE
+        assert code_of(1) == ErrorCode.NONE
+        assert partition.log_end_offset == count + 2
+
+    on_a_small_disk(scenario)
 
 
 def test_topics_are_deleted_on_a_full_disk_and_that_makes_room(caplog: pytest.LogCaptureFixture) -> None:

@@ -7,6 +7,9 @@ began. The rules are Kafka's:
 * within an epoch the next sequence is the last one's successor, and 0 follows 2^31 - 1;
 * a batch with the same epoch and sequences as one of the last five is a repeat, answered with its first offset;
 * of a producer without state any sequence is accepted: its records may have been deleted since;
+* when the disk had no room for a batch, those sent behind it are refused for the same reason until it has come again,
+  also if there is room by then. In Kafka the whole folder is offline, which comes to the same. Were they told that they
+  are out of order, librdkafka would take a new epoch and send again what may be there already;
 * while a transaction is open, everything the producer sends must be transactional;
 * a transaction begins here only after its coordinator was asked, and if no marker came meanwhile (KIP-890);
 * a producer whose newest record is older than `producer.id.expiration.ms` is forgotten, unless its transaction
@@ -29,6 +32,8 @@ REMEMBERED_BATCHES: Final = 5
 NO_EPOCH: Final = -1
 NO_SEQUENCE: Final = -1
 MAX_SEQUENCE: Final = 2**31 - 1
+MOST_REFUSED: Final = 10_000
+"""Of so many producers it is known that a batch found no room."""
 DEFAULT_EXPIRATION_MS: Final = 86_400_000
 DEFAULT_EXPIRATION_CHECK_INTERVAL_MS: Final = 600_000
 
@@ -84,6 +89,13 @@ class ProducerEntry:
         return None
 
 
+class Refused(NamedTuple):
+    """A batch that was in order and found no room on the disk."""
+
+    epoch: int
+    sequence: int
+
+
 @attrs.define(eq=False)
 class Verification:
     """A transaction whose coordinator is being asked before its first batch may stand here (VerificationStateEntry).
@@ -115,6 +127,7 @@ class ProducerStates:
         # Ended transactions, (first offset, marker's offset): they hold back readers until the marker is replicated.
         self._ended: list[tuple[int, int]] = []
         self._verifications: dict[int, Verification] = {}
+        self._refused: dict[int, Refused] = {}
         self._next_expiration_ms = 0
 
     # -- decisions
@@ -123,12 +136,14 @@ class ProducerStates:
         """None when the batch may be appended; the first offset of the batch that it repeats.
 
         A batch without sequences (written by a coordinator) is checked by its epoch only. Raises KafkaError:
-        INVALID_PRODUCER_EPOCH, OUT_OF_ORDER_SEQUENCE_NUMBER, INVALID_TXN_STATE.
+        INVALID_PRODUCER_EPOCH, OUT_OF_ORDER_SEQUENCE_NUMBER, INVALID_TXN_STATE, KAFKA_STORAGE_ERROR.
         """
         if now_ms >= self._next_expiration_ms:
             self.expire(now_ms)
         entry = self.entries.get(header.producer_id)
         if entry is None:
+            if self._refused:
+                self._check_refused(header, None)
             return None
         sequence = header.base_sequence
         if sequence != NO_SEQUENCE and (repeat := entry.find_repeat(header)) is not None:
@@ -136,13 +151,38 @@ class ProducerStates:
         if header.producer_epoch < entry.epoch:
             raise _stale(entry, header)
         if sequence != NO_SEQUENCE:
-            _check_sequence(entry, header)
+            try:
+                _check_sequence(entry, header)
+            except KafkaError:
+                self._check_refused(header, entry)
+                raise
         if entry.txn_first_offset is not None and not header.is_transactional:
             raise KafkaError(
                 ErrorCode.INVALID_TXN_STATE,
                 f"producer {header.producer_id} has an open transaction, the batch is not transactional",
             )
         return None
+
+    def refuse(self, header: BatchHeader) -> None:
+        """`check` had nothing against the batch, and the disk has no room for it."""
+        if header.base_sequence == NO_SEQUENCE:
+            return
+        if len(self._refused) >= MOST_REFUSED:
+            self._refused.clear()
+        self._refused[header.producer_id] = Refused(header.producer_epoch, header.base_sequence)
+
+    def _check_refused(self, header: BatchHeader, entry: ProducerEntry | None) -> None:
+        """Raises KafkaError(KAFKA_STORAGE_ERROR) for what was sent behind a batch that found no room."""
+        refused = self._refused.get(header.producer_id)
+        if refused is None or refused.epoch != header.producer_epoch or header.base_sequence <= refused.sequence:
+            return
+        # The refused one may be there by now, sent again.
+        if entry is None or entry.epoch != refused.epoch or refused.sequence == entry.last_sequence + 1:
+            raise KafkaError(
+                ErrorCode.KAFKA_STORAGE_ERROR,
+                f"producer {header.producer_id} sent sequence {header.base_sequence} behind {refused.sequence}, for "
+                "which the disk had no room: that one comes first",
+            )
 
     def find_repeat(self, header: BatchHeader) -> BatchMetadata | None:
         """The whole of what is known of the batch that this one repeats."""
@@ -289,6 +329,7 @@ class ProducerStates:
         ]
         for producer_id in idle:
             del self.entries[producer_id]
+        self._refused.clear()
         self._verifications = {it: asked for it, asked in self._verifications.items() if asked.began_ms > horizon}
         return len(idle)
 

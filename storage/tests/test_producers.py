@@ -37,6 +37,33 @@ def test_an_unknown_producer_may_begin_anywhere() -> None:
     sent(ProducerStates(), sequence=17, at=0)
 
 
+@pytest.mark.parametrize("first", [0, 3])
+def test_what_was_sent_behind_a_batch_that_found_no_room_waits_for_it(first: int) -> None:
+    """Taken, or told to be out of order, it would stand before that one, or be sent again in a new epoch."""
+    states = ProducerStates()
+    if first:
+        sent(states, sequence=0, count=3, at=0)
+    refused = header_of(sequence=first, count=2)
+    assert states.check(refused, now_ms=0) is None
+    states.refuse(refused)
+    for sequence in (first + 2, first + 3):
+        assert refusal(states, sequence=sequence) == ErrorCode.KAFKA_STORAGE_ERROR
+    sent(states, sequence=first, count=2, at=3)
+    sent(states, sequence=first + 2, at=5)
+    assert refusal(states, sequence=first + 9) == ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER
+
+
+def test_a_new_epoch_need_not_wait_for_what_found_no_room_in_the_old_one() -> None:
+    states = ProducerStates()
+    sent(states, sequence=0, at=0)
+    states.refuse(header_of(sequence=1))
+    assert refusal(states, sequence=2) == ErrorCode.KAFKA_STORAGE_ERROR
+    sent(states, sequence=0, epoch=1, at=1)
+    assert refusal(states, sequence=2, epoch=1) == ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER
+    states.refuse(header_of(sequence=0, epoch=2))
+    assert refusal(states, sequence=1, epoch=2) == ErrorCode.KAFKA_STORAGE_ERROR
+
+
 def test_a_sequence_begins_anew_after_the_largest() -> None:
     states = ProducerStates()
     sent(states, sequence=MAX_SEQUENCE - 1, count=2, at=0)
