@@ -262,8 +262,10 @@ class LogCleaner:
             if folder is None:
                 written = await write_in_thread(cleaning.disk, cleaning.plan, self._most_bytes_per_s)
             else:
-                with cleaning.disk.lent():
+                with trio.CancelScope() as scope, cleaning.disk.lent(scope.cancel):
                     written = await self._process.write(cleaning.plan, folder)
+                if scope.cancelled_caught:
+                    raise AbandonedError
         except CorruptLogError as error:
             raise CorruptLogError(f"{cleaning.plan.folder}/{error}") from error
         finally:

@@ -17,7 +17,7 @@ opens.
 from __future__ import annotations
 
 import errno
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from threading import Lock
 
@@ -34,22 +34,31 @@ class Lease(WholeFiles):
         self.open_files = disk.open_files if open_files is None else open_files
         self._names = Lock()
         self._has_ended = False
-        self.is_lent = False
+        self._recall: Callable[[], object] | None = None
+
+    @property
+    def is_lent(self) -> bool:
+        return self._recall is not None
 
     @contextmanager
-    def lent(self) -> Iterator[None]:
-        """Another process works in the folder for as long as this lasts. One at a time."""
-        assert not self.is_lent, "the folder is lent already"
-        self.is_lent = True
+    def lent(self, recall: Callable[[], object]) -> Iterator[None]:
+        """Another process works in the folder for as long as this lasts. One at a time.
+
+        `recall` is called if the lease ends meanwhile: the folder is wanted back.
+        """
+        assert self._recall is None, "the folder is lent already"
+        self._recall = recall
         try:
             yield
         finally:
-            self.is_lent = False
+            self._recall = None
 
     def end(self) -> None:
         """The log has no folder any more."""
         with self._names:
             self._has_ended = True
+        if self._recall is not None:
+            self._recall()
 
     def _check(self, path: str) -> None:
         if self._has_ended:

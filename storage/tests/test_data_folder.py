@@ -239,8 +239,10 @@ def test_what_another_process_works_in_is_removed_when_it_was_given_back() -> No
     log = folder.create_log("orders", 0, TOPIC_ID, CONFIG, now_ms=0)
     append(log, 2)
     log.flush()
-    with log.disk.lent():
+    recalled: list[bool] = []
+    with log.disk.lent(lambda: recalled.append(True)):
         folder.delete_log("orders", 0, UNIQUE)
+        assert recalled == [True]
         assert remove_deleted(folder) == 0
         folder.create_log("orders", 0, TOPIC_ID, CONFIG, now_ms=0)
     assert remove_deleted(folder) == 1
