@@ -38,7 +38,7 @@ EARLIEST, LATEST = -2, -1
 PATIENCE_S = 60.0
 _PAUSE_S = 0.02
 _TIMEOUT_MS = 10_000
-_TOPIC, _SET, _DELETE = 2, 0, 1
+_TOPIC, _BROKER, _SET, _DELETE = 2, 4, 0, 1
 _CREATE_VERSION, _GROW_VERSION, _RECORDS_VERSION, _DELETE_VERSION = 7, 3, 2, 6
 _CONFIGS_VERSION, _OFFSETS_VERSION, _MOVE_VERSION = 1, 7, 2
 
@@ -84,9 +84,16 @@ class Admin:
 
     def configure(self, name: str, config: Mapping[str, str | None]) -> None:
         """None takes a configuration back."""
+        self._configure(_TOPIC, name, config)
+
+    def configure_brokers(self, config: Mapping[str, str | None]) -> None:
+        """All of them; None takes a configuration back."""
+        self._configure(_BROKER, "", config)
+
+    def _configure(self, kind: int, name: str, config: Mapping[str, str | None]) -> None:
         configs = [AlterableConfig(key, _DELETE if value is None else _SET, value) for key, value in config.items()]
-        request = IncrementalAlterConfigsRequest([AlterConfigsResource(_TOPIC, name, configs)])
-        what = f"configuring {name} with {dict(config)}"
+        request = IncrementalAlterConfigsRequest([AlterConfigsResource(kind, name, configs)])
+        what = f"configuring {name or 'all brokers'} with {dict(config)}"
         self._do(what, request, _CONFIGS_VERSION, lambda it: it.responses[0].error_code)
 
     def delete_records(self, spot: Spot, before: int) -> int:

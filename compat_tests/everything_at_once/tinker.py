@@ -1,4 +1,6 @@
-"""Moves the partitions of topics that others write to between the log folders, and changes their configurations."""
+"""Moves the partitions of topics that others write to between the log folders, and changes configurations: theirs, and
+how quickly the cleaner may work.
+"""
 
 from __future__ import annotations
 
@@ -18,6 +20,8 @@ HARMLESS = {name: values for name, values in HARMLESS_TO_KEEPERS.items() if name
     "segment.ms": ("500", "2000", "10000")
 }
 _PAUSE_S = 0.2
+CLEANER_LIMITS = ("20000", "100000", None, None)
+"""Under a limit a cleaning takes a second, in which its log goes on changing."""
 
 
 @attrs.frozen
@@ -46,7 +50,11 @@ class Tinker:
 
     def step(self) -> None:
         chance = self._random
-        if chance.random() < 0.6:
+        if chance.random() < 0.1:
+            limit = chance.choice(CLEANER_LIMITS)
+            self._admin.configure_brokers({"log.cleaner.io.max.bytes.per.second": limit})
+            self.reporter.count("limits of the cleaner changed")
+        elif chance.random() < 0.6:
             spot = chance.choice([*self.order.spots, *self.order.own])
             if self._admin.move(spot, chance.choice(self.order.folders)):
                 self.reporter.count("moves")
@@ -58,7 +66,8 @@ class Tinker:
         time.sleep(chance.random() * _PAUSE_S)
 
     def settle(self) -> None:
-        pass
+        self._admin.configure_brokers({"log.cleaner.io.max.bytes.per.second": None})
+        self._admin.close()
 
     def judge(self) -> None:
         pass
