@@ -12,7 +12,7 @@ import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from enum import Enum
-from typing import TypeVar, TypeVarTuple
+from typing import TypeVar, TypeVarTuple, cast
 
 import attrs
 import trio
@@ -122,9 +122,19 @@ def working_as(worker: Worker) -> Iterator[None]:
 
 async def run(worker: Worker, work: Callable[[*Ts], T], *args: *Ts, limiter: trio.CapacityLimiter | None = None) -> T:
     """Does `work(*args)` in a worker thread. A cancellation waits for its end."""
+    failures: list[BaseException] = []
 
-    def as_worker() -> T:
+    def as_worker() -> T | None:
         with working_as(worker):
-            return work(*args)
+            try:
+                return work(*args)
+            except BaseException as error:
+                failures.append(error)
+                return None
 
-    return await trio.to_thread.run_sync(as_worker, thread_name=f"kwire {worker.value}", limiter=limiter)
+    result = await trio.to_thread.run_sync(as_worker, thread_name=f"kwire {worker.value}", limiter=limiter)
+    if failures:
+        # Raised in the thread, trio would hand it over in a frame that it refers to itself. Until the garbage collector
+        # came, which a broker at rest never calls, it would keep open the files that the work had at hand.
+        raise failures.pop()
+    return cast("T", result)

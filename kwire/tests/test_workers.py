@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+import errno
+import gc
+import os
 from pathlib import Path
 
 import pytest
 import trio
 from kwire_storage.config import LogConfig
-from kwire_storage.errors import OwnershipError
+from kwire_storage.errors import OwnershipError, StorageError
+from kwire_storage.files import RealDisk
 from kwire_storage.log import Log
 from kwire_storage.memory_disk import MemoryDisk
 from kwire_storage.ownership import Turn
@@ -50,6 +54,28 @@ def test_a_turn_is_one_threads_at_a_time() -> None:
         pass
     with turn:
         pass
+
+
+def test_what_a_worker_that_failed_had_open_is_closed_without_the_garbage_collector(tmp_path: Path) -> None:
+    def work() -> None:
+        file = RealDisk(tmp_path).open_append("records")
+        assert open_files() == 1
+        file.append(bytes(10))
+        raise StorageError(errno.ENOSPC, "the disk is full", "records")
+
+    def open_files() -> int:
+        return sum(os.path.realpath(it).startswith(str(tmp_path)) for it in Path("/proc/self/fd").iterdir())
+
+    async def main() -> None:
+        with pytest.raises(StorageError):
+            await workers.run(Worker.MOVE, work)
+
+    gc.disable()
+    try:
+        trio.run(main)
+        assert open_files() == 0
+    finally:
+        gc.enable()
 
 
 def test_the_table_of_workers_in_the_architecture_is_that_of_the_code() -> None:
