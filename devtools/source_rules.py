@@ -105,6 +105,7 @@ ALLOWED = (
 CATCH_ALL_ALLOWED = {
     "kwire/connection.py": "a bug in a handler closes that connection, never the broker",
     "kwire/testing/broker.py": "what ends the broker's thread is raised in the thread that started it",
+    "kwire/workers.py": "what ends a worker's work is raised in the task that waits for it",
 }
 
 
