@@ -283,6 +283,7 @@ class Keeper:
         if not topic.deletes or not story.highest_end:
             return
         offset = self._random.randrange(story.highest_end + 1)
+        story.check_start(self._admin.offset(story.spot, EARLIEST), time.monotonic())
         story.begin_trim(offset)
         story.trim(offset, self._admin.delete_records(story.spot, offset), time.monotonic())
         self.reporter.count("DeleteRecords")

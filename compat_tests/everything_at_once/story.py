@@ -9,8 +9,8 @@ the story may promise depends on what the topic was ever told to do:
 * `may_compact`: records may be missing, but of each key neither the latest, nor, if that was a tombstone, anything
   older than it once it is gone
 
-Where a log starts is written down by the clock: a SIGKILL may take back what was deleted a moment before, but nothing
-that has been gone for CHECKPOINTED_WITHIN_S.
+Where a log starts is written down by the clock: a SIGKILL may take back what was deleted a moment before. When a log is
+seen to start there, or above, CHECKPOINTED_WITHIN_S later, it is written down, and no later kill takes it back.
 
 In each: what was acknowledged at an offset stands there or nowhere, no record comes twice or out of order, and none of
 a topic that had the same name before.
@@ -68,7 +68,9 @@ class Story:
     _tombstones: dict[bytes, int] = attrs.field(factory=dict)
     """The last one sent of each key, by its sequence."""
     _starts: list[tuple[float, int]] = attrs.field(factory=list)
-    """Since when (s) it was known that the log begins there, or above."""
+    """Since when (s) it is known that the log begins there, or above; a kill may still take it back."""
+    _written_start: int = 0
+    """No kill does."""
 
     def send(self, key: bytes, *, is_tombstone: bool) -> Sent:
         sent = Sent(self.sent, key, is_tombstone)
@@ -100,16 +102,21 @@ class Story:
         """The log's first and last offset, as the broker tells them."""
         if end < self.highest_end:
             self._complain(f"ends at {end}, but clients know of records up to {self.highest_end}")
-        lowest = max((it for since_s, it in self._starts if since_s <= now_s - CHECKPOINTED_WITHIN_S), default=0)
-        if start < lowest:
-            self._complain(f"begins at {start}, but began at {lowest} {CHECKPOINTED_WITHIN_S} s ago")
+        self.check_start(start, now_s)
         if start > self.trimmed_in_doubt and not self.may_age:
             self._complain(f"begins at {start}, but only records before {self.trimmed_in_doubt} were deleted")
         if start > end:
             self._complain(f"begins at {start} and ends at {end}")
-        self._starts = [it for it in self._starts if it[1] >= lowest]
-        self._starts.append((now_s, start))
         self.highest_end = max(self.highest_end, end)
+
+    def check_start(self, start: int, now_s: float) -> None:
+        """The log's first offset, as the broker tells it; to be looked at before each DeleteRecords, too."""
+        if start < self._written_start:
+            self._complain(f"begins at {start}, but began at {self._written_start} for {CHECKPOINTED_WITHIN_S} s")
+        left = [it for it in self._starts if it[1] <= start]  # a kill has taken back the others
+        written_before_s = now_s - CHECKPOINTED_WITHIN_S
+        self._written_start = max([self._written_start, *(it for since_s, it in left if since_s <= written_before_s)])
+        self._starts = [*((since_s, it) for since_s, it in left if it > self._written_start), (now_s, start)]
 
     def check_records(self, seen: Iterable[Seen], known: dict[int, Sent], start: int, is_older: _IsOlder) -> int:
         """A reading from the start to the end. Returns how many records it found.
