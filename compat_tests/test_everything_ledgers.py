@@ -83,7 +83,7 @@ def test_what_was_trimmed_or_has_aged_may_be_missing(story: Story, complaints: l
 # Compaction
 
 
-def test_a_tombstone_that_nobody_knows_of_yet_may_have_taken_the_latest(story: Story, complaints: list[str]) -> None:
+def test_a_tombstone_that_is_unacknowledged_may_have_taken_the_latest(story: Story, complaints: list[str]) -> None:
     story.may_compact = True
     log = fill(story, "ab")
     check(story, log[1:])

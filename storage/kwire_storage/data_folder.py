@@ -269,7 +269,7 @@ class DataFolder:
             self.doom(folder, unique, None if log is None else log.disk)
 
     def doom(self, folder: str, unique: bytes, lease: Lease | None = None) -> None:
-        """Renames a folder so that it is removed, by whoever asks `take_deleted` or by the next opening.
+        """Renames a folder; the next `take_deleted`, or the next opening, has it removed.
 
         `lease` is that of the log that had it: the folder may be lent.
         """
