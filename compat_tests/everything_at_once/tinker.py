@@ -20,8 +20,8 @@ HARMLESS = {name: values for name, values in HARMLESS_TO_KEEPERS.items() if name
     "segment.ms": ("500", "2000", "10000")
 }
 _PAUSE_S = 0.2
-CLEANER_LIMITS = ("20000", "100000", None, None)
-"""Under a limit a cleaning takes a second, in which its log goes on changing."""
+CLEANER_LIMITS = ("10000", "30000", None)
+"""Under a limit a cleaning takes seconds, in which its log goes on changing."""
 
 
 @attrs.frozen
@@ -50,7 +50,7 @@ class Tinker:
 
     def step(self) -> None:
         chance = self._random
-        if chance.random() < 0.1:
+        if chance.random() < 0.05:
             limit = chance.choice(CLEANER_LIMITS)
             self._admin.configure_brokers({"log.cleaner.io.max.bytes.per.second": limit})
             self.reporter.count("limits of the cleaner changed")
