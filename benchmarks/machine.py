@@ -138,13 +138,14 @@ def allow_open_files() -> int:
 
 def drop_from_cache(folder: Path) -> None:
     """Writes the files of a folder out and lets the page cache forget them."""
-    for path in folder.rglob("*"):
-        try:
-            with path.open("rb") as file:
-                os.fsync(file.fileno())
-                os.posix_fadvise(file.fileno(), 0, 0, os.POSIX_FADV_DONTNEED)
-        except OSError:  # a folder, or a file that is just being removed
-            continue
+    for parent, _, names in os.walk(folder):  # passes over what a broker removes meanwhile; rglob raises
+        for name in names:
+            try:
+                with Path(parent, name).open("rb") as file:
+                    os.fsync(file.fileno())
+                    os.posix_fadvise(file.fileno(), 0, 0, os.POSIX_FADV_DONTNEED)
+            except OSError:  # a file that is just being removed
+                continue
 
 
 def describe() -> dict[str, str]:
