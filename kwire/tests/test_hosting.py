@@ -129,25 +129,16 @@ def test_a_thread_wakes_a_task_while_the_processor_sleeps(processor: Processor) 
 
 
 def test_a_task_and_a_timer_have_their_time_while_no_socket_is_ready(processor: Processor) -> None:
-    happened: list[str] = []
-
     async def main() -> None:
         rung = trio.Event()
-
-        def ring() -> None:
-            happened.append("timer")
-            rung.set()
-
-        timer = Timer(ring)
         began = trio.current_time()
-        processor.start_timer(timer, began + A_MOMENT_S)
-        await trio.sleep_until(began + A_MOMENT_S / 2)
-        happened.append("task")
-        await rung.wait()
+        processor.start_timer(Timer(rung.set), began + 2 * A_MOMENT_S)
+        await trio.sleep_until(began + A_MOMENT_S)
         assert trio.current_time() - began >= A_MOMENT_S
+        await rung.wait()
+        assert trio.current_time() - began >= 2 * A_MOMENT_S
 
     hosted(processor, main)
-    assert happened == ["task", "timer"]
 
 
 def test_it_sleeps_where_nothing_happens(processor: Processor, pair: Pair) -> None:
@@ -170,9 +161,8 @@ def test_a_socket_that_is_always_ready_does_not_starve_its_guest(processor: Proc
         pair.far.send(b"never read")
         processor.add(pair.near, pair.note)
         pauses = processor.pauses
-        for _ in range(10):
+        while len(pair.masks) < 20:
             await trio.sleep(0.001)
-        assert len(pair.masks) > 10
         assert processor.pauses - pauses < len(pair.masks) / 2, "there was always something to do"
         processor.remove(pair.near)
 
