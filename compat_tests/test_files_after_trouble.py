@@ -72,7 +72,7 @@ class Senders:
     def give_up(self) -> None:
         """They try no more to send what was not taken yet."""
         for producer in self._producers:
-            producer.purge()
+            producer.purge(blocking=False)  # which waits: confluent-kafka 2.16.1 takes the flag the other way round
             producer.flush(FLUSH_TIMEOUT_S)
         self._note()
 
