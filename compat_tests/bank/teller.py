@@ -8,6 +8,9 @@ watches starts its heir, which has the same transactional id, and so ends what t
 Of one call the time-out is not enough for that: librdkafka's send_offsets_to_transaction may wait for ever for a
 coordinator that went away and came back (confluentinc/librdkafka#5456). When the transaction is over by its own
 time-out, and a second more, an alarm ends the process.
+
+Nor does a producer of librdkafka go on when it has aborted what was not acknowledged, since it would lose records
+(everything_at_once/transactor.py says how). A new one takes its place.
 """
 
 from __future__ import annotations
@@ -20,7 +23,7 @@ import signal
 import sys
 
 import attrs
-from confluent_kafka import OFFSET_BEGINNING, Consumer, KafkaException, Message, Producer, TopicPartition
+from confluent_kafka import OFFSET_BEGINNING, Consumer, KafkaError, KafkaException, Message, Producer, TopicPartition
 
 from ..confluent import consuming, quiet
 from ..sigkill.load import OF_A_BROKER_AWAY, RECONNECT
@@ -51,13 +54,31 @@ class Post:
 @attrs.define(eq=False)
 class Teller:
     post: Post
-    producer: Producer
     consumer: Consumer
     random: random.Random
+    _producer: Producer = attrs.field(init=False)
+    _unacknowledged: int = 0
+    """Records of the current transaction."""
+
+    def __attrs_post_init__(self) -> None:
+        self._producer = self._new_producer()
+
+    def _new_producer(self) -> Producer:
+        producer = Producer(
+            {
+                "bootstrap.servers": self.post.bootstrap,
+                "transactional.id": self.post.transactional_id,
+                "transaction.timeout.ms": self.post.timeout_ms,
+                "linger.ms": 1,
+                **RECONNECT,
+            },
+            logger=quiet,
+        )
+        producer.init_transactions(CALL_TIMEOUT_S)
+        return producer
 
     def work(self) -> None:
         """Until somebody ends it, be it that whoever started it is gone."""
-        self.producer.init_transactions(CALL_TIMEOUT_S)
         self._resume()
         master = os.getppid()
         while os.getppid() == master:
@@ -90,50 +111,48 @@ class Teller:
         return taken
 
     def _book(self, taken: list[Message]) -> None:
-        self.producer.begin_transaction()
+        self._producer.begin_transaction()
+        self._unacknowledged = 0
         behind: dict[tuple[str | None, int | None], int] = {}
         for message in taken:
             for half in Order.of(message.value() or b"").halves():
                 place = half.account % self.post.partitions
-                self.producer.produce(self.post.accounts, half.value(), partition=place)
+                self._producer.produce(self.post.accounts, half.value(), partition=place, on_delivery=self._told)
+                self._unacknowledged += 1
             behind[message.topic(), message.partition()] = (message.offset() or 0) + 1
         offsets = [TopicPartition(topic or "", place or 0, offset) for (topic, place), offset in behind.items()]
         self._send_offsets(offsets)
         if self.random.randrange(ONE_IN) == 0:
             self._abort()
         else:
-            self.producer.commit_transaction(CALL_TIMEOUT_S)
+            self._producer.commit_transaction(CALL_TIMEOUT_S)
+
+    def _told(self, error: KafkaError | None, message: Message) -> None:
+        if error is None:
+            self._unacknowledged -= 1
 
     def _send_offsets(self, offsets: list[TopicPartition]) -> None:
         within_s = self.post.timeout_ms / 1000
         signal.setitimer(signal.ITIMER_REAL, within_s + 1.0)
         try:
-            self.producer.send_offsets_to_transaction(offsets, self.consumer.consumer_group_metadata(), within_s)
+            self._producer.send_offsets_to_transaction(offsets, self.consumer.consumer_group_metadata(), within_s)
         finally:
             signal.setitimer(signal.ITIMER_REAL, 0)
 
     def _abort(self) -> None:
-        self.producer.abort_transaction(CALL_TIMEOUT_S)
+        self._producer.abort_transaction(CALL_TIMEOUT_S)
+        if self._unacknowledged:
+            self._producer = self._new_producer()
         self._resume()
 
 
 def main() -> None:
     faulthandler.register(signal.SIGALRM, chain=True)  # tells where it was, and then ends as by any alarm
     post = Post(**json.loads(sys.argv[1]))
-    producer = Producer(
-        {
-            "bootstrap.servers": post.bootstrap,
-            "transactional.id": post.transactional_id,
-            "transaction.timeout.ms": post.timeout_ms,
-            "linger.ms": 1,
-            **RECONNECT,
-        },
-        logger=quiet,
-    )
     config = {"group.id": post.group, "isolation.level": "read_committed", "fetch.wait.max.ms": 50, **RECONNECT}
     try:
         with consuming(post.bootstrap, **config | {"auto.offset.reset": "error"}) as consumer:
-            Teller(post, producer, consumer, random.Random(post.seed)).work()
+            Teller(post, consumer, random.Random(post.seed)).work()
     except KafkaException as error:
         print(post.transactional_id, error, file=sys.stderr)  # noqa: T201 - it goes to a file beside the others'
         sys.exit(ENDED_BY_AN_ERROR)
