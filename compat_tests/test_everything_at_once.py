@@ -10,7 +10,9 @@ import pytest
 from .brokers import KIND
 from .everything_at_once import mistakes
 from .everything_at_once.run import run
+from .everything_at_once.worker import Complaint, Message, Reporter, Work, Worker
 from .java_host import JavaHost
+from .waiting import eventually
 
 SECONDS, SEED = 20.0, 7
 """Of load; to judge takes as long again."""
@@ -40,3 +42,18 @@ def test_each_mistake_has_a_place_in_the_broker(name: str) -> None:
 def test_each_mistake_is_found_within_a_minute(name: str, java: JavaHost) -> None:
     account = run(mistakes.WITHIN_S, SEED, java=java, mistake=name)
     assert account.found_after_s is not None
+
+
+def _end_at_once(reporter: Reporter) -> Work:
+    raise LookupError("the reason")
+
+
+def test_a_client_that_ended_is_heard_and_may_be_killed_twice() -> None:
+    heard: list[Message] = []
+    worker = Worker("client", _end_at_once, heard.append)
+    eventually(lambda: not worker.is_alive, "its end")
+    worker.kill()
+    worker.kill()
+    (complaint,) = heard
+    assert isinstance(complaint, Complaint)
+    assert "LookupError: the reason" in complaint.text

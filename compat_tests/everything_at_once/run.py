@@ -314,6 +314,7 @@ class Conductor:
             worker.listen()
             if worker.is_alive:
                 continue
+            del self._crew[name]
             worker.kill()
             if worker.exit_code == -signal.SIGALRM:
                 self.account.counts["clients that were stuck"] += 1

@@ -177,7 +177,9 @@ class Worker:
             self._hear(message)
 
     def kill(self) -> None:
-        """SIGKILL, in the midst of whatever it does. What it said before is heard."""
+        """SIGKILL, in the midst of whatever it does. What it said before is heard. May be called again."""
+        if self._pipe.closed:
+            return
         self._process.kill()
         self._process.join()
         self.listen()
