@@ -218,8 +218,10 @@ def sealed(folder: Path) -> dict[str, tuple[int, int]]:
 @pytest.fixture(scope="module", params=["from kwire to Kafka", "from Kafka to kwire"])
 def moved(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Move]:
     with ExitStack() as stack:
-        kafka = stack.enter_context(ApacheKafka(settings=dict(SETTINGS)))
-        kwire = KwireServe(tmp_path_factory.mktemp("kwire"), dict(SETTINGS), port=kafka.port)
+        # The producer that goes on asks for the topic as soon as the other broker is there.
+        settings = {**SETTINGS, "auto.create.topics.enable": "false"}
+        kafka = stack.enter_context(ApacheKafka(settings=dict(settings)))
+        kwire = KwireServe(tmp_path_factory.mktemp("kwire"), settings, port=kafka.port)
         stack.callback(kwire.kill)
         to_kafka = request.param == "from kwire to Kafka"
         bootstrap = kafka.bootstrap
