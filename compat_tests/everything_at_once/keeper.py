@@ -14,9 +14,11 @@ from collections import deque
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import suppress
 from functools import partial
+from pathlib import Path
 
 import attrs
 from confluent_kafka import KafkaError, KafkaException, Message, Producer
+from kwire_storage import names
 
 from ..confluent import quiet
 from ..sigkill.ledger import Mark
@@ -71,8 +73,16 @@ HARMLESS: dict[str, Sequence[str | None]] = {
     "min.compaction.lag.ms": ("0", "100"),
     "delete.retention.ms": ("0", "200"),
 }
-# What does: what is asked for, whether it may age, and whether it may compact.
-POLICIES: Sequence[tuple[dict[str, str | None], bool, bool]] = (
+# What is asked for, whether records may age then, and whether the log may compact.
+_Policy = tuple[dict[str, str | None], bool, bool]
+_COMPACT_AND_TRIM: _Policy = (
+    {"cleanup.policy": "compact,delete", "retention.ms": "-1", "retention.bytes": "-1"},
+    False,
+    True,
+)
+# What changes what a story may promise.
+POLICIES: Sequence[_Policy] = (
+    _COMPACT_AND_TRIM,
     ({"cleanup.policy": "compact"}, False, True),
     ({"cleanup.policy": "delete", "retention.ms": "-1", "retention.bytes": "-1"}, False, False),
     ({"cleanup.policy": "compact,delete", "retention.ms": "1000"}, True, True),
@@ -158,6 +168,8 @@ class Keeper:
             self._create(name)
         elif topic.sent > MOST_RECORDS:
             self._delete_and_create(topic)
+        elif self._random.random() < 0.5 and (story := self._being_cleaned()) is not None:
+            self._take_what_is_cleaned(story)
         else:
             acts, weights = zip(*_ACTS.items(), strict=True)
             act: Callable[[Keeper, Topic], None] = self._random.choices(acts, weights)[0]
@@ -268,7 +280,10 @@ class Keeper:
         self.reporter.count("configurations changed")
 
     def _change_policy(self, topic: Topic) -> None:
-        config, ages, compacts = self._random.choice(POLICIES)
+        self._set_policy(topic, self._random.choice(POLICIES))
+
+    def _set_policy(self, topic: Topic, policy: _Policy) -> None:
+        config, ages, compacts = policy
         # From when it is asked for on; what was done before is not undone.
         topic.may_age |= ages
         topic.may_compact |= compacts
@@ -282,11 +297,30 @@ class Keeper:
         story = self._random.choice(topic.stories)
         if not topic.deletes or not story.highest_end:
             return
-        offset = self._random.randrange(story.highest_end + 1)
+        self._trim_before(story, self._random.randrange(story.highest_end + 1))
+
+    def _trim_before(self, story: Story, offset: int) -> None:
         story.check_start(self._admin.offset(story.spot, EARLIEST), time.monotonic())
         story.begin_trim(offset)
         story.trim(offset, self._admin.delete_records(story.spot, offset), time.monotonic())
         self.reporter.count("DeleteRecords")
+
+    def _being_cleaned(self) -> Story | None:
+        """One whose segments are written anew just now."""
+        for topic in self._topics.values():
+            for story in topic.stories if topic.may_compact else ():
+                for folder in self.order.folders:
+                    if any(Path(folder, "{}-{}".format(*story.spot)).glob(f"*{names.CLEANED}")):
+                        return story
+        return None
+
+    def _take_what_is_cleaned(self, story: Story) -> None:
+        """What a cleaning has read is gone when it comes to an end, if this is quick enough."""
+        topic = self._topics[story.spot[0]]
+        if not topic.deletes:
+            self._set_policy(topic, _COMPACT_AND_TRIM)
+        self._trim_before(story, story.highest_end)
+        self.reporter.count("DeleteRecords of what is cleaned")
 
     def _move(self, topic: Topic) -> None:
         story = self._random.choice(topic.stories)
