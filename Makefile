@@ -5,6 +5,7 @@
 PYTHONS = $(or $(PYTHON),python3.13 python3.12 python3.11 python3)
 BIN = .venv/bin
 COMPAT2 = .cache/kafka-python-2
+SOAKS = soak-tests soak-everything-at-once soak-kills soak-bank soak-streams soak-partitions soak-kafka-python
 ARGS ?=
 
 # uv takes its certificates from the system, its interpreter from .venv and, since it reads none of pip's settings, the
@@ -16,7 +17,7 @@ INSTALL = $(UV) pip install --python $(BIN)/python
 LOCK = $(UV) pip compile --python $(BIN)/python --universal --python-version 3.11 --generate-hashes \
 	--no-emit-index-url --custom-compile-command "make lock" $(UPGRADE)
 
-.PHONY: help serve test check format demo bench compat-kafka soak lock clean
+.PHONY: help serve test check format demo bench compat-kafka soak lock clean $(SOAKS)
 
 help: ## Shows this list
 	@sed -n 's/^\([a-z-]*\):.* ## \(.*\)/\1|\2/p' $(MAKEFILE_LIST) | awk -F'|' '{printf "make %-14s %s\n", $$1, $$2}'
@@ -31,14 +32,30 @@ compat-kafka: .venv/dev.stamp .cache/jars.stamp $(COMPAT2).stamp ## The compat t
 	KWIRE_COMPAT=kafka $(BIN)/python -m pytest -m "" compat_tests $(ARGS)
 	KWIRE_COMPAT=kafka PYTHONPATH=$(COMPAT2) $(BIN)/python -m pytest compat_tests/test_kafka_python*.py $(ARGS)
 
-soak: .venv/dev.stamp .cache/jars.stamp $(COMPAT2).stamp ## What searches longer, 1,000 kills included: hours; ARGS="--kills 200"
+soak: $(SOAKS) ## What searches longer, 1,000 kills included: hours; ARGS="--kills 200"; make -j2 -Otarget soak
+
+$(SOAKS): .venv/dev.stamp .cache/jars.stamp $(COMPAT2).stamp
+
+soak-tests:
 	$(BIN)/python -m pytest -n auto --durations=20 -m soak -o timeout=1800
-	PYTHONPATH=$(COMPAT2) $(BIN)/python -m pytest compat_tests/test_kafka_python*.py # the line of 2.2
-	@$(BIN)/python -m compat_tests.soak $(ARGS)
-	@$(BIN)/python -m compat_tests.streams # Kafka Streams, 20 kills
-	@$(BIN)/python -m compat_tests.bank $(ARGS) # its transactions, 300 kills
+
+soak-everything-at-once:
 	@$(BIN)/python -m compat_tests.everything_at_once --minutes 60 --seeds 20
-	@$(BIN)/python -m kwire.tests.many_partitions # 10,000 partitions on 1,024 descriptors
+
+soak-kills:
+	@$(BIN)/python -m compat_tests.soak $(ARGS)
+
+soak-bank: # a bank's transactions, 300 kills
+	@$(BIN)/python -m compat_tests.bank $(ARGS)
+
+soak-streams: # 20 kills
+	@$(BIN)/python -m compat_tests.streams
+
+soak-partitions: # 10,000 on 1,024 descriptors
+	@$(BIN)/python -m kwire.tests.many_partitions
+
+soak-kafka-python: # the line of 2.2
+	PYTHONPATH=$(COMPAT2) $(BIN)/python -m pytest compat_tests/test_kafka_python*.py
 
 check: .venv/dev.stamp ## Style, types, arrows between packages, fresh generated code, rules of the source
 	$(BIN)/ruff check

@@ -1,7 +1,7 @@
-"""`make soak`: the SIGKILL loop of test_sigkill.py for as long as one likes, 1,000 kills by default.
+"""`make soak-kills`: the SIGKILL loop of test_sigkill.py for as long as one likes, 1,000 kills by default.
 
-make soak ARGS="--kills 200 --seed 7"
-KWIRE_COMPAT=kafka make soak ARGS="--kills 20"
+make soak-kills ARGS="--kills 200 --seed 7"
+KWIRE_COMPAT=kafka make soak-kills ARGS="--kills 20"
 
 What the other loops of `make soak` share with it (compat_tests.bank, compat_tests.streams) is here, too.
 """

@@ -1,4 +1,4 @@
-"""`make soak`: the loop of test_bank.py for as long as one likes, 300 kills by default.
+"""`make soak-bank`: the loop of test_bank.py for as long as one likes, 300 kills by default.
 
 python -m compat_tests.bank --kills 200 --seed 7
 KWIRE_COMPAT=kafka python -m compat_tests.bank --kills 20

@@ -1,4 +1,4 @@
-"""`make soak`: the word count of test_streams.py, killed together with the broker for as long as one likes.
+"""`make soak-streams`: the word count of test_streams.py, killed together with the broker for as long as one likes.
 
 python -m compat_tests.streams --kills 20
 KWIRE_COMPAT=kafka python -m compat_tests.streams --kills 3
