@@ -5,11 +5,13 @@ By hand: python -m compat_tests.everything_at_once --seconds 60 --seed 7
 
 from __future__ import annotations
 
+import os
+
 import pytest
 
 from .brokers import KIND
 from .everything_at_once import mistakes
-from .everything_at_once.run import run
+from .everything_at_once.run import folder_of_a_run, run
 from .everything_at_once.worker import Complaint, Message, Reporter, Work, Worker
 from .java_host import JavaHost
 from .waiting import eventually
@@ -57,3 +59,18 @@ def test_a_client_that_ended_is_heard_and_may_be_killed_twice() -> None:
     (complaint,) = heard
     assert isinstance(complaint, Complaint)
     assert "LookupError: the reason" in complaint.text
+
+
+def test_the_folder_of_a_run_goes_though_a_cleaner_still_makes_a_file_there(monkeypatch: pytest.MonkeyPatch) -> None:
+    to_make, rmdir = [".lock"], os.rmdir
+
+    def make_a_file_and_remove(path: str, *, dir_fd: int | None = None) -> None:
+        if to_make:
+            (root / "second" / to_make.pop()).touch()
+        rmdir(path, dir_fd=dir_fd)
+
+    with folder_of_a_run() as root:
+        (root / "second").mkdir()
+        monkeypatch.setattr(os, "rmdir", make_a_file_and_remove)
+    assert not to_make
+    assert not root.exists()

@@ -95,8 +95,7 @@ def run(
 ) -> Account:
     """`mistake` is one of `mistakes.MISTAKES`; `keep` gets data and log of a run that found something."""
     account = Account(seed, seconds)
-    with tempfile.TemporaryDirectory(prefix="kwire-everything-") as made, ExitStack() as stack:
-        root = Path(made)
+    with folder_of_a_run() as root, ExitStack() as stack:
         disk = _small_disk(root, account, stack)
         folder = root / "third" if disk is None else disk.path / "third"
         conductor = Conductor(account, root, [root / "second", folder], disk, java, tell)
@@ -112,6 +111,21 @@ def run(
                 shutil.copytree(root, keep, dirs_exist_ok=True, ignore=shutil.ignore_patterns("small"))
                 shutil.copytree(folder, keep / "third", dirs_exist_ok=True)
     return account
+
+
+@contextmanager
+def folder_of_a_run() -> Iterator[Path]:
+    """Is removed in the end. Then a process that cleaned for a killed broker may still make its lock file there."""
+    root = Path(tempfile.mkdtemp(prefix="kwire-everything-"))
+    try:
+        yield root
+    finally:
+        eventually(partial(_remove, root), f"{root} is removed")
+
+
+def _remove(folder: Path) -> bool:
+    shutil.rmtree(folder, ignore_errors=True)
+    return not folder.exists()
 
 
 def _small_disk(root: Path, account: Account, stack: ExitStack) -> SmallTmpfs | None:
