@@ -306,16 +306,16 @@ class Keeper:
         self.reporter.count("DeleteRecords")
 
     def _being_cleaned(self) -> Story | None:
-        """One whose segments are written anew just now."""
+        """A story whose partition is being compacted right now."""
         for topic in self._topics.values():
             for story in topic.stories if topic.may_compact else ():
                 for folder in self.order.folders:
-                    if any(Path(folder, "{}-{}".format(*story.spot)).glob(f"*{names.CLEANED}")):
+                    if any(Path(folder, names.partition_folder(*story.spot)).glob(f"*{names.CLEANED}")):
                         return story
         return None
 
     def _take_what_is_cleaned(self, story: Story) -> None:
-        """What a cleaning has read is gone when it comes to an end, if this is quick enough."""
+        """Deletes the records that a cleaning is working on, so that its segments may be gone before it ends."""
         topic = self._topics[story.spot[0]]
         if not topic.deletes:
             self._set_policy(topic, _COMPACT_AND_TRIM)

@@ -115,7 +115,7 @@ def run(
 
 @contextmanager
 def folder_of_a_run() -> Iterator[Path]:
-    """Is removed in the end. Then a process that cleaned for a killed broker may still make its lock file there."""
+    """A temporary folder. When it is removed, the cleaner of a killed broker may still make its lock file there."""
     root = Path(tempfile.mkdtemp(prefix="kwire-everything-"))
     try:
         yield root
