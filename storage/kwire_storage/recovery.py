@@ -90,6 +90,10 @@ def recover(
                 reason = f"{log.path} has nothing of offsets {log.log_end_offset} to {segment.base_offset - 1}"
                 deleted = len(log.segments) - number
                 break
+        if segment.base_offset > log.log_end_offset:
+            # Segments may have been deleted from here, and a swap that was cut short has brought back one before them.
+            # What producers sent to them is in the snapshot alone.
+            replay.load_snapshot(log, log.producers, segment.base_offset, above=log.log_end_offset)
         log.log_end_offset = segment.base_offset
         good, reason = _recover_segment(log, number, recovery_point, on_scanned)
         scanned += segment.size

@@ -50,16 +50,8 @@ def load_producers(log: Log) -> ProducerStates:
     producers = ProducerStates(
         log.config.producer_id_expiration_ms, log.config.producer_id_expiration_check_interval_ms
     )
-    start = log.bases[0]
-    for offset in reversed([offset for offset in log.snapshot_offsets if offset <= log.log_end_offset]):
-        try:
-            producers.load(decode_snapshot(log.disk.read_bytes(durability.snapshot_path(log, offset))))
-        except (CorruptLogError, FileNotFoundError):
-            durability.remove_snapshot(log, offset)
-        else:
-            start = offset
-            break
-    for segment, header, position in log.headers_from(start):
+    start = load_snapshot(log, producers, log.log_end_offset)
+    for segment, header, position in log.headers_from(log.bases[0] if start is None else start):
         if header.producer_id >= 0:
             marker = None
             if header.is_control:
@@ -69,6 +61,21 @@ def load_producers(log: Log) -> ProducerStates:
                 marker = decode_marker(data, 0, header)
             apply_batch(producers, None, header, header.base_offset, header.max_timestamp, marker)
     return producers
+
+
+def load_snapshot(log: Log, producers: ProducerStates, most_offset: int, above: int = -1) -> int | None:
+    """Replaces what is known by the newest good snapshot up to that offset; returns where it was taken.
+
+    None, and nothing changed: there is none, or none that was taken above the other offset.
+    """
+    for offset in reversed([offset for offset in log.snapshot_offsets if above < offset <= most_offset]):
+        try:
+            producers.load(decode_snapshot(log.disk.read_bytes(durability.snapshot_path(log, offset))))
+        except (CorruptLogError, FileNotFoundError):
+            durability.remove_snapshot(log, offset)
+        else:
+            return offset
+    return None
 
 
 def batches(log: Log, start_offset: int) -> Iterator[tuple[BatchHeader, LogSlice]]:

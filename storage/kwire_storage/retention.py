@@ -116,7 +116,7 @@ def delete_files(log: Log, segment: Segment, now_ms: int, *, with_snapshot: bool
     log.quiet_until_ms = -1
     segment.release()
     due_ms = now_ms + log.config.file_delete_delay_ms
-    paths = [segment.path + suffix for suffix in names.SEGMENT_SUFFIXES]
+    paths = [segment.records_path, *(segment.path + suffix for suffix in names.SEGMENT_SUFFIXES[1:])]
     if with_snapshot and segment.base_offset in log.snapshot_offsets and segment.base_offset != log.log_end_offset:
         log.snapshot_offsets.remove(segment.base_offset)
         paths.append(segment.path + names.SNAPSHOT)

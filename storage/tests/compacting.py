@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 from kwire_protocol.records import Record, build_batch, iter_records
 from kwire_storage import compaction, swap
@@ -55,12 +55,16 @@ def compact(log: Log, *, now_ms: int = 0, map_bytes: int = ROOM) -> int:
     return log.cleaned_offset
 
 
-def exchange(log: Log, cleaning: Compaction, *, now_ms: int = 0) -> None:
-    """What follows the writing."""
+def exchange(log: Log, cleaning: Compaction, *, now_ms: int = 0, meanwhile: Callable[[], None] = lambda: None) -> None:
+    """What follows the writing, and what happens to the log `meanwhile`: wherever it may."""
     swap.commit(cleaning)
-    list(swap.replace(log, cleaning, now_ms))
+    meanwhile()
+    for _ in swap.replace(log, cleaning, now_ms):
+        meanwhile()
     swap.sync(cleaning)
-    list(swap.finish(log, cleaning))
+    meanwhile()
+    for _ in swap.finish(log, cleaning):
+        meanwhile()
     swap.sync(cleaning)
     swap.conclude(log, cleaning)
 

@@ -4,12 +4,14 @@
 * Of each key the last record that was committed stays, unless it is a tombstone, and then nothing older of the key
   comes back.
 * A reader of committed records who begins at the start ends up with the same table, and never sees an aborted one.
-* Producers go on where they were, also when all that is known of them has to be read from the log again.
+* Producers go on where they were, also when all that is known of them has to be read from the log again, and when what
+  they sent was deleted in the middle of a cleaning.
 """
 
 from __future__ import annotations
 
 import random
+from collections.abc import Callable
 
 import attrs
 from hypothesis import given, settings
@@ -44,6 +46,8 @@ class History:
     most_cleaned: int = 0
     recovery_point: int = 0
     """In its file: moved only where a cleaning asks for it."""
+    log_start_offset: int = 0
+    """In its file."""
     now_ms: int = 1000
 
     def __attrs_post_init__(self) -> None:
@@ -89,7 +93,24 @@ class History:
         unstable = self.log.producers.first_unstable_offset(self.log.log_end_offset)
         return self.log.log_end_offset if unstable is None else unstable
 
-    def clean(self, room: int) -> None:
+    def write_and_delete(self) -> None:
+        """Some records more, durably; then all segments but the last one may go, and the lights on the way."""
+        disk = self.log.disk.disk
+        assert isinstance(disk, FaultyDisk)
+        cut, disk.before_operation = disk.before_operation, None
+        for _ in range(self.random.randrange(10)):
+            self.write()
+        while self.undecided:
+            self.decide()
+        self.log.roll(self.now_ms)
+        self.log.flush()
+        disk.before_operation = cut
+        self.log_start_offset = self.random.randrange(self.log.log_start_offset, self.log.log_end_offset + 1)
+        if self.random.random() < 0.5:
+            self.log_start_offset = self.log.log_end_offset
+        self.log.advance_log_start(self.log_start_offset)
+
+    def clean(self, room: int, meanwhile: Callable[[], None] = lambda: None) -> None:
         self.log.flush()
         dirt = compaction.measure(self.log, self.last_stable_offset(), self.now_ms)
         self.recovery_point = max(self.recovery_point, dirt.end_offset)
@@ -98,7 +119,7 @@ class History:
             pass
         # Also of a cleaning that is cut off, and swapped in by the next opening.
         self.most_cleaned = max(self.most_cleaned, cleaning.end_offset)
-        exchange(self.log, cleaning, now_ms=self.now_ms)
+        exchange(self.log, cleaning, now_ms=self.now_ms, meanwhile=meanwhile)
 
     def restart(self) -> None:
         log, clean = self.log, self.random.random() < 0.5
@@ -114,6 +135,7 @@ class History:
             clean_shutdown=clean,
             # As low as may be: what is known of producers has to come from what is left of the log.
             recovery_point=self.recovery_point,
+            log_start_offset=self.log_start_offset,
             cleaned_offset=log.cleaned_offset if self.random.random() < 0.8 else 0,
         )
 
@@ -164,8 +186,10 @@ def found_in_piece(data: bytes) -> list[tuple[BatchHeader, Record | None]]:
 def check(history: History) -> None:
     log = history.log
     stable = history.last_stable_offset()
-    rows = readable(log, stable)
-    committed = [row for row in history.committed if row[0] < stable]
+    start = log.log_start_offset
+    assert start >= history.log_start_offset
+    rows = [row for row in readable(log, stable) if row[0] >= start]
+    committed = [row for row in history.committed if start <= row[0] < stable]
     assert set(rows) <= set(committed), "something that was never committed is seen"
     assert table(rows) == table(committed)
     for header, record in found_in(log):
@@ -227,14 +251,29 @@ def test_nor_when_the_power_goes_in_the_middle_of_a_cleaning(seed: int, moment: 
         check(history)
 
 
+@settings(deadline=None, max_examples=60)
+@given(st.integers(0, 2**32), st.integers(0, 10**6), st.sampled_from(("crash", "kill")))
+def test_nor_when_records_are_deleted_before_the_power_goes(seed: int, moment: int, way: str) -> None:
+    history = History(seed)
+    for _ in range(4):
+        for _ in range(12):
+            history.write()
+            history.now_ms += history.random.randrange(200)
+        history.decide()
+        history.log.roll(history.now_ms)
+        history.log.flush()
+        cut_off(history, moment, way, history.write_and_delete)
+        check(history)
+
+
 class PowerCutError(Exception):
     """At this point the lights go out."""
 
 
-def cut_off(history: History, moment: int, way: str) -> None:
+def cut_off(history: History, moment: int, way: str, meanwhile: Callable[[], None] = lambda: None) -> None:
     disk = history.log.disk.disk
     assert isinstance(disk, FaultyDisk)
-    left = moment % 60
+    left = moment % 200
 
     def cut(_operation: str, _path: str) -> None:
         nonlocal left
@@ -245,7 +284,7 @@ def cut_off(history: History, moment: int, way: str) -> None:
     cleaned_offset = history.log.cleaned_offset
     disk.before_operation = cut
     try:
-        history.clean(30)
+        history.clean(30, meanwhile)
     except PowerCutError:
         after = disk.crash() if way == "crash" else disk.kill()
         history.log = Log.open(
@@ -255,6 +294,7 @@ def cut_off(history: History, moment: int, way: str) -> None:
             now_ms=history.now_ms,
             clean_shutdown=False,
             recovery_point=history.recovery_point,
+            log_start_offset=history.log_start_offset,
             cleaned_offset=cleaned_offset,
         )
     finally:

@@ -129,6 +129,30 @@ def test_what_goes_between_the_two_halves_of_an_exchange_does_not_come_back(log:
     assert again.log_end_offset == end_offset
 
 
+@pytest.mark.parametrize("replaces", [False, True])
+def test_a_kill_before_a_swap_ends_leaves_what_producers_sent_to_segments_deleted_meanwhile_known(
+    log: Log,
+    replaces: bool,
+) -> None:
+    for number in range(60):
+        put(log, (f"k{number % 40}", "a value that only makes it larger"), producer_id=7, sequence=number)
+    cleaning = steps(log)
+    recovery_point = log.recovery_point
+    swap.commit(cleaning)
+    if replaces:
+        list(swap.replace(log, cleaning, 0))
+    for number in range(60, 80):
+        put(log, ("other", "a value that only makes it larger"), producer_id=7, sequence=number)
+    roll(log)
+    log.advance_log_start(80)
+    again = open_log(log.disk, COMPACTED, clean=False, recovery_point=recovery_point, log_start_offset=80)
+    assert again.producers.entries[7].last_sequence == 79
+    assert pairs(again) == []
+    assert again.log_end_offset == 80
+    if replaces:
+        assert again.bases == [80], "what readers had is deleted by the name that it has"
+
+
 def test_of_a_commit_that_was_not_synced_only_the_beginning_counts(log: Log) -> None:
     for number in range(60):
         put(log, (f"k{number % 40}", "a value that only makes it larger"))
