@@ -17,6 +17,7 @@ from trio.testing import MockClock
 from kwire.broker import Broker
 from kwire.housekeeping import remove_deleted
 from kwire.log_cleaner import LogCleaner
+from kwire.partition import Partition
 from kwire.tests.folder_scene import (
     EIO,
     Countdown,
@@ -82,6 +83,28 @@ def test_what_batches_do_not_tell_is_moved_too(broker: Broker) -> None:
     # A repetition is still known as one, also where the batch is gone that was repeated.
     assert [idempotent(7, 1), idempotent(9, 0)] == [5, 0]
     assert idempotent(8, 1) == 8
+
+
+@pytest.mark.parametrize("rolls", [False, True])
+def test_a_producer_whose_records_are_gone_is_known_after_a_move_and_a_kill(
+    broker: Broker, disks: Disks, rolls: bool
+) -> None:
+    partition = create(broker, "t")[0]
+    batch = build_batch([Record(value=b"x")] * 3, producer_id=7, producer_epoch=0, base_sequence=0)
+
+    def send(partition: Partition) -> int:
+        buffer = memoryview(bytearray(batch))
+        return partition.append(buffer, read_header(buffer), acks=1, now_ms=0).base_offset
+
+    assert send(partition) == 0
+    if rolls:
+        partition.log.roll(0)
+    partition.delete_records_before(-1, now_ms=0)
+    broker.moves._swap(begin_move(broker, "/b"))
+    assert send(partition) == 0, "a repetition"
+    again = open_broker(killed(disks))
+    assert send(again.partitions.find("t", 0)) == 0
+    again.folders.abandon()
 
 
 def test_transactions_that_were_aborted_are_known_in_the_copy(broker: Broker) -> None:

@@ -178,9 +178,12 @@ def snapshot_path(log: Log, offset: int) -> str:
 
 
 def write_snapshot(log: Log) -> None:
-    """The producers as of the log's end, unless that is written already; the last one of its kind goes."""
+    """The producers as of the log's end, unless that is written already; the last one of its kind goes.
+
+    An empty log has producers, too, if its records were deleted.
+    """
     end = log.log_end_offset
-    if end in log.snapshot_offsets or end == log.bases[0]:
+    if end in log.snapshot_offsets or (end == log.bases[0] and not log.producers.entries):
         return
     path = snapshot_path(log, end)
     log.disk.write_bytes(path, encode_snapshot(log.producers.entries.values()))

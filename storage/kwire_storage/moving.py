@@ -23,7 +23,7 @@ from collections.abc import Callable
 import attrs
 from kwire_protocol.records import InvalidBatch, check_batch, iter_headers
 
-from kwire_storage import names
+from kwire_storage import durability, names
 from kwire_storage.checkpoints import TopicPartition
 from kwire_storage.data_folder import DataFolder
 from kwire_storage.epochs import EpochCache
@@ -184,6 +184,8 @@ class LogMove:
             )
         # The source may know of more than its batches tell: producers whose batches are gone, epochs without a batch.
         copy.producers_or_none = source.producers
+        if copy.log_end_offset in copy.snapshot_offsets:
+            durability.remove_snapshot(copy, copy.log_end_offset)  # of what the copy knew; to be written again
         if copy.leader_epochs.entries != source.leader_epochs.entries:
             copy.epochs_or_none = EpochCache(source.leader_epochs.entries)
             copy.epochs_or_none.dirty = True
