@@ -77,8 +77,7 @@ def replace(log: Log, compaction: Compaction, now_ms: int) -> Iterator[None]:
 def finish(log: Log, compaction: Compaction) -> Iterator[None]:
     """Group by group, too."""
     for group in compaction.groups:
-        if group.cleaned not in log.segments:  # retention, or a truncation, took it since
-            _remove(log.disk, group.path)
+        if group.cleaned not in log.segments:  # retention, or a truncation, took it since, by the name that it had
             continue
         path = group.path + names.LOG
         log.disk.rename(path + names.SWAP, path)
