@@ -27,7 +27,7 @@ from typing import TYPE_CHECKING
 import attrs
 
 from kwire_storage import damage, durability, names, replay, rolling, truncation
-from kwire_storage.errors import CorruptLogError
+from kwire_storage.errors import CorruptLogError, is_full
 from kwire_storage.markers import apply_batch, decode_marker
 from kwire_storage.walk import Batch, walk
 
@@ -95,6 +95,8 @@ def recover(
             # What producers sent to them is in the snapshot alone.
             replay.load_snapshot(log, log.producers, segment.base_offset, above=log.log_end_offset)
         log.log_end_offset = segment.base_offset
+        if number > first:
+            _mend_snapshot(log)
         good, reason = _recover_segment(log, number, recovery_point, on_scanned)
         scanned += segment.size
         if good < segment.size:
@@ -107,11 +109,24 @@ def recover(
     truncation.delete_newest(log, deleted, now_ms)
     log.leader_epochs.truncate_from_end(log.log_end_offset)
     durability.drop_snapshots_above(log, log.log_end_offset)
+    _mend_snapshot(log)
     log.is_active = True
     if log.active.damage:
         # So that what comes now does not stand behind what is corrupt in the same file.
         rolling.roll(log, now_ms)
     return Recovery(scanned, cut, deleted, reason, lost.batches, lost.bytes, lost.end_offset)
+
+
+def _mend_snapshot(log: Log) -> None:
+    """Writes the snapshot of the place that the fold has come to again, if a crash left only part of it."""
+    offset = log.log_end_offset
+    if offset not in log.snapshot_offsets or replay.read_snapshot(log, offset) is not None:
+        return
+    try:
+        log.reserve.spend(lambda: durability.write_snapshot(log))
+    except OSError as error:
+        if not is_full(error):
+            raise
 
 
 @attrs.define

@@ -16,7 +16,7 @@ from kwire_storage.epochs import EpochCache
 from kwire_storage.errors import CorruptLogError
 from kwire_storage.markers import apply_batch, decode_marker
 from kwire_storage.producer_snapshots import decode_snapshot
-from kwire_storage.producers import ProducerStates
+from kwire_storage.producers import ProducerEntry, ProducerStates
 from kwire_storage.slices import LogSlice
 
 if TYPE_CHECKING:
@@ -69,13 +69,20 @@ def load_snapshot(log: Log, producers: ProducerStates, most_offset: int, above: 
     None, and nothing changed: there is none, or none that was taken above the other offset.
     """
     for offset in reversed([offset for offset in log.snapshot_offsets if above < offset <= most_offset]):
-        try:
-            producers.load(decode_snapshot(log.disk.read_bytes(durability.snapshot_path(log, offset))))
-        except (CorruptLogError, FileNotFoundError):
-            durability.remove_snapshot(log, offset)
-        else:
+        entries = read_snapshot(log, offset)
+        if entries is not None:
+            producers.load(entries)
             return offset
     return None
+
+
+def read_snapshot(log: Log, offset: int) -> list[ProducerEntry] | None:
+    """What is in the snapshot of that offset; one that is no good is removed."""
+    try:
+        return decode_snapshot(log.disk.read_bytes(durability.snapshot_path(log, offset)))
+    except (CorruptLogError, FileNotFoundError):
+        durability.remove_snapshot(log, offset)
+        return None
 
 
 def batches(log: Log, start_offset: int) -> Iterator[tuple[BatchHeader, LogSlice]]:

@@ -225,6 +225,18 @@ def test_a_snapshot_that_is_no_good_is_made_up_for_by_replay(damage: str) -> Non
     assert log.snapshot_offsets == []
 
 
+@pytest.mark.parametrize("offset", [8, 16, 20])
+def test_a_snapshot_that_a_kill_left_half_written_is_written_again(offset: int) -> None:
+    log = filled(MemoryDisk())
+    log.close()
+    path = f"orders-0/{offset:020d}.snapshot"
+    good = log.disk.read_bytes(path)
+    log.disk.write_bytes(path, b"")
+    log = reopened(log)
+    assert_whole(log, 20)
+    assert log.disk.read_bytes(path) == good
+
+
 def test_a_lost_epoch_checkpoint_is_made_up_for_by_recovery() -> None:
     log = filled(MemoryDisk())
     log = reopened(log)
