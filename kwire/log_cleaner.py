@@ -172,6 +172,7 @@ class LogCleaner:
         is_swapping = False
         try:
             written = await self._write(cleaning)
+            swap.begin(partition.log, cleaning)
             await workers.run(Worker.CLEANER, swap.commit, cleaning)
             is_swapping = True
         except (CorruptLogError, InvalidBatch) as error:
@@ -188,7 +189,7 @@ class LogCleaner:
             return False
         finally:
             if not is_swapping:
-                swap.discard(cleaning)
+                swap.discard(partition.log, cleaning)
         # From here on the old files go: it is brought to its end, which takes two syncs.
         with trio.CancelScope(shield=True):
             if not await self._replace(partition, cleaning, now_ms):
@@ -247,7 +248,7 @@ class LogCleaner:
                 await _sync(cleaning)
                 if partition.closed:
                     return False
-            swap.conclude(partition_log, cleaning)
+            swap.conclude(partition_log, cleaning, self.broker.clock.now_ms())
         except OSError as error:
             if partition.closed:  # and its files are gone
                 return False

@@ -99,6 +99,10 @@ def _finish_without_the_rest(
     return log
 
 
+def _begin_unasked(log: Log, compaction: Compaction) -> None:
+    log.is_exchanging = True
+
+
 def _replace_unasked(log: Log, compaction: Compaction, now_ms: int) -> Iterator[None]:
     for group in compaction.groups:
         segments = group.segments
@@ -148,7 +152,7 @@ MISTAKES = {
         Mistake(
             "swap-of-what-is-gone",
             "a cleaning does not ask whether retention has deleted meanwhile what it has cleaned",
-            {"kwire_storage.swap:replace": _replace_unasked},
+            {"kwire_storage.swap:begin": _begin_unasked, "kwire_storage.swap:replace": _replace_unasked},
         ),
         Mistake(
             "removal-by-the-old-name",

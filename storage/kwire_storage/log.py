@@ -103,6 +103,8 @@ class Log:
         """Up to here the log was compacted: of each key only one record is left below it."""
         self.may_be_compacted = False
         """Whether a cleaning has ever begun here: then records that are missing are no loss."""
+        self.is_exchanging = False
+        """Whether cleaned segments are taking the place of others (`swap.py`): until then none is deleted."""
         self.roll_jitter_ms = 0
         self.quiet_until_ms = self.quiet_as_of = -1
         """Before this time there is nothing for retention to do, provided that the log still ends at that offset."""

@@ -28,7 +28,7 @@ def tend(log: Log, now_ms: int, high_watermark: int) -> int:
     # One at a time, since each asks for a sync of names: a thousand of them would hold up everybody else.
     count = apply(log, now_ms, high_watermark, most=1)
     # What is not replicated is not deleted, and nobody tells when it is.
-    if not count and high_watermark >= log.log_end_offset:
+    if not count and high_watermark >= log.log_end_offset and not log.is_exchanging:
         log.quiet_as_of = log.log_end_offset
         log.quiet_until_ms = min(rolling.rolls_at_ms(log, now_ms), _expires_at_ms(log))
     return count
@@ -43,6 +43,8 @@ def _expires_at_ms(log: Log) -> int:
 
 def apply(log: Log, now_ms: int, high_watermark: int, most: int = NEVER) -> int:
     """Deletes what the settings ask for, up to `most` segments; returns how many."""
+    if log.is_exchanging:
+        return 0
     count = _deletable(log, now_ms, high_watermark)
     if count == len(log.segments):
         try:
@@ -89,8 +91,14 @@ def advance_log_start(log: Log, offset: int, now_ms: int) -> bool:
         raise ValueError(f"log start {offset} beyond the log end {log.log_end_offset}")
     log.log_start_offset = offset
     log.leader_epochs.truncate_from_start(offset)
-    delete_oldest(log, sum(base <= offset for base in log.bases[1:]), now_ms)
+    delete_below_start(log, now_ms)
     return True
+
+
+def delete_below_start(log: Log, now_ms: int) -> None:
+    """Deletes the segments that end at the log start or below."""
+    if not log.is_exchanging:
+        delete_oldest(log, sum(base <= log.log_start_offset for base in log.bases[1:]), now_ms)
 
 
 def delete_oldest(log: Log, count: int, now_ms: int) -> None:

@@ -3,6 +3,7 @@
 The names, and their order, are Kafka's, so that either can finish what the other began:
 
     write     (process) *.cleaned, the records and their indexes, are written and synced, names included
+    begin     (log)     what of it the log has lost meanwhile is left out; until `conclude` it loses nothing more
     commit    (worker)  *.cleaned -> *.swap; synced: now the swap will happen, by us or by the next opening
     replace   (log)     the old files -> *.deleted; the indexes get their names; readers get the new segment
     sync      (worker)
@@ -11,6 +12,9 @@ The names, and their order, are Kafka's, so that either can finish what the othe
     conclude  (log)
 
 What needs room on the disk is written before anything changes: the rest are renames.
+
+Were segments deleted in between, a kill would bring back cleaned ones, with a hole behind them. So retention and
+DeleteRecords wait: a log start may advance, and its segments go at the end.
 
 `complete` does at an opening what remained of that. A `*.log.swap` decides, unless there is a `*.cleaned` at or below
 its offset: then the commit was never synced, and all old files are there. So what a power cut makes of a commit is the
@@ -27,16 +31,39 @@ from kwire_storage import names, retention
 from kwire_storage.scan import scan_places
 
 if TYPE_CHECKING:
-    from kwire_storage.compaction import Compaction
+    from kwire_storage.compaction import Compaction, Group
     from kwire_storage.files import Disk
     from kwire_storage.log import Log
 
 
-def discard(compaction: Compaction) -> None:
+def discard(log: Log, compaction: Compaction) -> None:
     """Removes what was written, when it is not wanted any more or could not be finished."""
+    log.is_exchanging = False
     for segment in compaction.segments:
         with suppress(OSError):  # gone with its folder; or else the next opening does it
             _remove(compaction.disk, segment.path)
+
+
+def begin(log: Log, compaction: Compaction) -> None:
+    """Leaves out the groups of which the log has lost a segment meanwhile; it loses no more until `conclude`.
+
+    `discard` ends that, too.
+    """
+    for group in list(compaction.groups):
+        if _is_lost(log, compaction, group):
+            _leave_out(log, compaction, group)
+    log.is_exchanging = True
+
+
+def _is_lost(log: Log, compaction: Compaction, group: Group) -> bool:
+    return log.truncations != compaction.truncations or not all(it in log.segments for it in group.segments)
+
+
+def _leave_out(log: Log, compaction: Compaction, group: Group) -> None:
+    # One that is gone as a whole has left nothing that could be dirty.
+    compaction.is_whole &= not any(segment in log.segments for segment in group.segments)
+    compaction.groups.remove(group)
+    _remove(log.disk, group.path)
 
 
 def commit(compaction: Compaction) -> None:
@@ -48,19 +75,12 @@ def commit(compaction: Compaction) -> None:
 
 
 def replace(log: Log, compaction: Compaction, now_ms: int) -> Iterator[None]:
-    """Group by group, of which readers see the new segment from then on.
-
-    Groups of which the log has lost a segment meanwhile are left out.
-    """
+    """Group by group, of which readers see the new segment from then on. A truncation leaves the rest as it is."""
     for group in list(compaction.groups):
-        segments = group.segments
-        if log.truncations != compaction.truncations or not all(segment in log.segments for segment in segments):
-            # One that is gone as a whole has left nothing that could be dirty.
-            compaction.is_whole &= not any(segment in log.segments for segment in segments)
-            compaction.groups.remove(group)
-            _remove(log.disk, group.path)
+        if _is_lost(log, compaction, group):
+            _leave_out(log, compaction, group)
             continue
-        cleaned = group.cleaned
+        segments, cleaned = group.segments, group.cleaned
         first = log.segments.index(segments[0])
         for segment in segments:
             retention.delete_files(log, segment, now_ms, with_snapshot=segment is not segments[0])
@@ -77,7 +97,7 @@ def replace(log: Log, compaction: Compaction, now_ms: int) -> Iterator[None]:
 def finish(log: Log, compaction: Compaction) -> Iterator[None]:
     """Group by group, too."""
     for group in compaction.groups:
-        if group.cleaned not in log.segments:  # retention, or a truncation, took it since, by the name that it had
+        if group.cleaned not in log.segments:  # a truncation took it, by the name that it had
             continue
         path = group.path + names.LOG
         log.disk.rename(path + names.SWAP, path)
@@ -91,10 +111,12 @@ def sync(compaction: Compaction) -> None:
     compaction.disk.sync_dir(compaction.plan.folder)
 
 
-def conclude(log: Log, compaction: Compaction) -> None:
+def conclude(log: Log, compaction: Compaction, now_ms: int) -> None:
     """The log is clean up to where the cleaning came, unless something of it had to be left out."""
     if compaction.is_whole and log.truncations == compaction.truncations:
         log.cleaned_offset = compaction.end_offset
+    log.is_exchanging = False
+    retention.delete_below_start(log, now_ms)
 
 
 def _rename(disk: Disk, old: str, new: str) -> None:

@@ -56,7 +56,9 @@ def compact(log: Log, *, now_ms: int = 0, map_bytes: int = ROOM) -> int:
 
 
 def exchange(log: Log, cleaning: Compaction, *, now_ms: int = 0, meanwhile: Callable[[], None] = lambda: None) -> None:
-    """What follows the writing, and what happens to the log `meanwhile`: wherever it may."""
+    """What follows the writing, and what happens to the log `meanwhile`, wherever something may."""
+    swap.begin(log, cleaning)
+    meanwhile()
     swap.commit(cleaning)
     meanwhile()
     for _ in swap.replace(log, cleaning, now_ms):
@@ -66,7 +68,8 @@ def exchange(log: Log, cleaning: Compaction, *, now_ms: int = 0, meanwhile: Call
     for _ in swap.finish(log, cleaning):
         meanwhile()
     swap.sync(cleaning)
-    swap.conclude(log, cleaning)
+    meanwhile()
+    swap.conclude(log, cleaning, now_ms)
 
 
 def all_records(log: Log) -> list[Record]:

@@ -94,7 +94,9 @@ class History:
         return self.log.log_end_offset if unstable is None else unstable
 
     def write_and_delete(self) -> None:
-        """Some records more, durably; then all segments but the last one may go, and the lights on the way."""
+        """Some records more, durably; then segments may go, and the lights on the way. Or nothing."""
+        if self.random.random() < 0.7:
+            return
         disk = self.log.disk.disk
         assert isinstance(disk, FaultyDisk)
         cut, disk.before_operation = disk.before_operation, None
@@ -105,10 +107,12 @@ class History:
         self.log.roll(self.now_ms)
         self.log.flush()
         disk.before_operation = cut
-        self.log_start_offset = self.random.randrange(self.log.log_start_offset, self.log.log_end_offset + 1)
+        start = self.log.log_end_offset
         if self.random.random() < 0.5:
-            self.log_start_offset = self.log.log_end_offset
-        self.log.advance_log_start(self.log_start_offset)
+            start = self.random.randrange(self.log.log_start_offset, start + 1)
+        self.log.advance_log_start(start)
+        if self.random.random() < 0.5:
+            self.log_start_offset = start
 
     def clean(self, room: int, meanwhile: Callable[[], None] = lambda: None) -> None:
         self.log.flush()
@@ -117,6 +121,7 @@ class History:
         cleaning = compaction.Compaction.begin(self.log, dirt, now_ms=self.now_ms, map_bytes=room * BYTES_OF_AN_ENTRY)
         for _ in cleaning.write():
             pass
+        meanwhile()
         # Also of a cleaning that is cut off, and swapped in by the next opening.
         self.most_cleaned = max(self.most_cleaned, cleaning.end_offset)
         exchange(self.log, cleaning, now_ms=self.now_ms, meanwhile=meanwhile)

@@ -78,7 +78,7 @@ def test_a_damaged_segment_is_left_as_it_is(log: Log) -> None:
     cleaning = Compaction.begin(log, compaction.measure(log, 30, 0), now_ms=0, map_bytes=10**6)
     with pytest.raises(CorruptLogError, match=r"00000\.log at 0: CORRUPT_MESSAGE: the stored CRC"):
         list(cleaning.write())
-    swap.discard(cleaning)
+    swap.discard(log, cleaning)
     assert leftovers(log) == []
 
 
@@ -104,53 +104,84 @@ def test_what_retention_took_in_part_is_left_as_it_is_and_is_still_dirty(log: Lo
     assert table(pairs(log)) == table(before)
 
 
-@pytest.mark.parametrize("what", ["retention", "truncation"])
-def test_what_goes_between_the_two_halves_of_an_exchange_does_not_come_back(log: Log, what: str) -> None:
+@pytest.mark.parametrize("is_killed", [False, True])
+def test_what_a_truncation_takes_between_the_two_halves_of_an_exchange_does_not_come_back(
+    log: Log, is_killed: bool
+) -> None:
     for number in range(60):
         put(log, (f"k{number}", "a value that only makes it larger"))
     roll(log)
     cleaning = steps(log)
+    swap.begin(log, cleaning)
     swap.commit(cleaning)
     list(swap.replace(log, cleaning, 0))
     swap.sync(cleaning)
     assert len(pairs(log)) == 60, "readers are not to notice"
-    if what == "retention":
-        log.advance_log_start(log.bases[2])
-    else:
-        log.truncate_to(log.bases[2])
+    log.truncate_to(log.bases[2])
     kept, end_offset = pairs(log), log.log_end_offset
-    list(swap.finish(log, cleaning))
-    swap.sync(cleaning)
-    swap.conclude(log, cleaning)
-    assert leftovers(log) == []
-    assert log.cleaned_offset <= end_offset
+    if not is_killed:
+        list(swap.finish(log, cleaning))
+        swap.sync(cleaning)
+        swap.conclude(log, cleaning, 0)
+        assert leftovers(log) == []
+        assert log.cleaned_offset <= end_offset
     again = open_log(log.disk, COMPACTED, clean=False)  # the same files, as somebody finds them who knows nothing
     assert pairs(again) == kept
     assert again.log_end_offset == end_offset
 
 
 @pytest.mark.parametrize("replaces", [False, True])
-def test_a_kill_before_a_swap_ends_leaves_what_producers_sent_to_segments_deleted_meanwhile_known(
-    log: Log,
-    replaces: bool,
-) -> None:
+def test_segments_that_are_deleted_during_an_exchange_go_at_its_end(log: Log, replaces: bool) -> None:
+    for number in range(60):
+        put(log, (f"k{number % 40}", "a value that only makes it larger"), producer_id=7, sequence=number)
+    roll(log)
+    before, recovery_point = pairs(log), 60
+    cleaning = steps(log)
+    swap.begin(log, cleaning)
+    swap.commit(cleaning)
+    if replaces:
+        list(swap.replace(log, cleaning, 0))
+    bases = log.bases.copy()
+    log.advance_log_start(60)
+    assert pairs(log) == []
+    assert log.apply_retention(10**9, 60) == 0
+    assert log.bases == bases
+    # A kill finds all of it, or none.
+    again = open_log(log.disk, COMPACTED, clean=False, recovery_point=recovery_point)
+    assert table(pairs(again)) == table(before)
+    again = open_log(log.disk, COMPACTED, clean=False, recovery_point=recovery_point, log_start_offset=60)
+    assert pairs(again) == []
+    assert again.producers.entries[7].last_sequence == 59
+
+
+def test_with_the_end_of_an_exchange_what_is_below_the_log_start_goes(log: Log) -> None:
+    for number in range(60):
+        put(log, (f"k{number % 40}", "a value that only makes it larger"))
+    roll(log)
+    cleaning = steps(log)
+    swap.begin(log, cleaning)
+    log.advance_log_start(60)
+    exchange(log, cleaning)
+    assert log.bases == [60]
+    assert leftovers(log) == []
+    assert log.cleaned_offset == 60
+
+
+def test_a_producer_is_known_behind_segments_that_are_missing(log: Log) -> None:
     for number in range(60):
         put(log, (f"k{number % 40}", "a value that only makes it larger"), producer_id=7, sequence=number)
     cleaning = steps(log)
     recovery_point = log.recovery_point
     swap.commit(cleaning)
-    if replaces:
-        list(swap.replace(log, cleaning, 0))
     for number in range(60, 80):
         put(log, ("other", "a value that only makes it larger"), producer_id=7, sequence=number)
     roll(log)
-    log.advance_log_start(80)
+    log.advance_log_start(80)  # which is not told that segments are being exchanged
     again = open_log(log.disk, COMPACTED, clean=False, recovery_point=recovery_point, log_start_offset=80)
+    assert len(again.bases) > 1, "a segment came back"
     assert again.producers.entries[7].last_sequence == 79
     assert pairs(again) == []
     assert again.log_end_offset == 80
-    if replaces:
-        assert again.bases == [80], "what readers had is deleted by the name that it has"
 
 
 def test_of_a_commit_that_was_not_synced_only_the_beginning_counts(log: Log) -> None:
