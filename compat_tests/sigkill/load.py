@@ -159,10 +159,17 @@ class Load:
     def _commit_the_start(self) -> None:
         consumer = self._consumer()
         try:
-            consumer.commit(offsets=[TopicPartition(*spot, 0) for spot in self.spots], asynchronous=False)
+            eventually(lambda: self._is_committed(consumer), "the group has committed its start")
         finally:
             consumer.close()
         self.ledger.commit(dict.fromkeys(self.spots, 0))
+
+    def _is_committed(self, consumer: Consumer) -> bool:
+        try:
+            consumer.commit(offsets=[TopicPartition(*spot, 0) for spot in self.spots], asynchronous=False)
+        except KafkaException:  # the broker may just be away
+            return False
+        return True
 
     def _read(self, number: int) -> None:
         """One member after the other: each reads for a while, and some leave without having committed."""
