@@ -6,14 +6,17 @@ By hand: python -m compat_tests.everything_at_once --seconds 60 --seed 7
 from __future__ import annotations
 
 import os
+from pathlib import Path
 
 import pytest
 
 from .brokers import KIND
 from .everything_at_once import mistakes
-from .everything_at_once.run import folder_of_a_run, run
+from .everything_at_once.run import Account, Conductor, folder_of_a_run, run
+from .everything_at_once.vanishing import Acknowledged
 from .everything_at_once.worker import Complaint, Message, Reporter, Work, Worker
 from .java_host import JavaHost
+from .sigkill.ledger import Mark
 from .waiting import eventually
 
 SECONDS, SEED = 20.0, 7
@@ -47,6 +50,15 @@ def test_each_mistake_is_found_within_a_minute(name: str, java: JavaHost) -> Non
     # Mostly within some seconds. A kill has to come at the right moment, which a busy machine may not see in a minute.
     accounts = (run(mistakes.WITHIN_S, SEED + again, java=java, mistake=name) for again in range(MOST_TRIES))
     assert any(account.found_after_s is not None for account in accounts)
+
+
+def test_a_record_that_is_acknowledged_in_the_place_of_another_is_found_at_once(tmp_path: Path, java: JavaHost) -> None:
+    account = Account(SEED, SECONDS)
+    conductor = Conductor(account, tmp_path, [], None, java, lambda what, passed_s: None)
+    for sequence in range(2):
+        conductor._hear(Acknowledged(("topic", 0), 5, Mark(1, sequence)))
+    assert len(account.complaints) == 1
+    assert account.found_after_s is not None
 
 
 def _end_at_once(reporter: Reporter) -> Work:

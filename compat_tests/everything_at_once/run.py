@@ -154,7 +154,7 @@ class Conductor:
     """How to make the successor of a worker that is killed."""
     _vanished: set[int] = attrs.field(factory=set)
     _producers: int = 0
-    _ledger: Ledger = attrs.field(factory=Ledger)
+    _ledger: Ledger = attrs.field(init=False)
     _transactions: Transactions = attrs.field(init=False)
     _before: Usage | None = None
 
@@ -163,6 +163,7 @@ class Conductor:
         self.broker = BrokerUnderTest(
             self.root, *self.more_folders, complain=self.complain, guarded=self.random.random() < 0.5
         )
+        self._ledger = Ledger(on_complaint=self.complain)
         self._transactions = Transactions(self.complain)
 
     def complain(self, what: str) -> None:
@@ -310,7 +311,6 @@ class Conductor:
                 next_s = time.monotonic() + chance.uniform(0.1, 2.5)
             self.tell("load", now - self._began_s)
             time.sleep(_TICK_S)
-        self.account.complaints += self._ledger.complaints
 
     def _befall(self, kind: Callable[[Conductor], None]) -> None:
         try:
@@ -508,7 +508,6 @@ class Conductor:
         self._all("judge")
         self._judge_vanished()
         self._judge_transactions()
-        self.account.complaints += self._ledger.complaints
         self.account.counts["judgements"] += 1
 
     def _judge_vanished(self) -> None:

@@ -11,7 +11,7 @@ import struct
 import threading
 import zlib
 from collections import Counter, defaultdict
-from collections.abc import Collection, Iterable
+from collections.abc import Callable, Collection, Iterable
 from typing import NamedTuple
 
 import attrs
@@ -61,12 +61,15 @@ class Ledger:
     committed: dict[Spot, int] = attrs.field(factory=dict)
     """The highest offset whose commit was acknowledged."""
     complaints: list[str] = attrs.field(factory=list)
+    on_complaint: Callable[[str], None] = lambda _what: None
+    """Told of each, in the thread that finds it."""
     _ends: Counter[Spot] = attrs.field(factory=Counter)
     _lock: threading.Lock = attrs.field(factory=threading.Lock)
 
     def complain(self, what: str) -> None:
         if len(self.complaints) < _MOST_COMPLAINTS:
             self.complaints.append(what)
+            self.on_complaint(what)
 
     # -- what happens
 
