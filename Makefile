@@ -5,7 +5,7 @@
 PYTHONS = $(or $(PYTHON),python3.13 python3.12 python3.11 python3)
 BIN = .venv/bin
 COMPAT2 = .cache/kafka-python-2
-SOAKS = soak-tests soak-everything-at-once soak-kills soak-bank soak-streams soak-partitions soak-kafka-python
+SOAKS = soak-tests soak-everything-at-once soak-mistakes soak-kills soak-bank soak-streams soak-partitions soak-kafka-python
 ARGS ?=
 
 # uv takes its certificates from the system, its interpreter from .venv and, since it reads none of pip's settings, the
@@ -41,6 +41,9 @@ soak-tests:
 
 soak-everything-at-once:
 	@$(BIN)/python -m compat_tests.everything_at_once --minutes 60 --seeds 20
+
+soak-mistakes: # five races that are put in, each to be found within a minute
+	@$(BIN)/python -m compat_tests.everything_at_once.mistakes
 
 soak-kills:
 	@$(BIN)/python -m compat_tests.soak $(ARGS)

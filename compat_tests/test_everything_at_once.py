@@ -21,8 +21,6 @@ from .waiting import eventually
 
 SECONDS, SEED = 20.0, 7
 """Of load; to judge takes as long again."""
-MOST_TRIES = 3
-"""Of a mistake, each with a seed of its own."""
 
 pytestmark = pytest.mark.skipif(KIND == "kafka", reason="its settings, its log and its files are kwire's")
 
@@ -41,15 +39,6 @@ def test_everything_at_once_loses_nothing_and_leaves_nothing(java: JavaHost) -> 
 def test_each_mistake_has_a_place_in_the_broker(name: str) -> None:
     for place, function in mistakes.MISTAKES[name].places.items():
         assert mistakes.parameters_of(place) == mistakes.parameters(function)
-
-
-@pytest.mark.soak
-@pytest.mark.timeout(400)
-@pytest.mark.parametrize("name", mistakes.MISTAKES)
-def test_each_mistake_is_found_within_a_minute(name: str, java: JavaHost) -> None:
-    # Mostly within some seconds. A kill has to come at the right moment, which a busy machine may not see in a minute.
-    accounts = (run(mistakes.WITHIN_S, SEED + again, java=java, mistake=name) for again in range(MOST_TRIES))
-    assert any(account.found_after_s is not None for account in accounts)
 
 
 def test_a_record_that_is_acknowledged_in_the_place_of_another_is_found_at_once(tmp_path: Path, java: JavaHost) -> None:
