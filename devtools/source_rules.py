@@ -98,7 +98,8 @@ ALLOWED = (
     _may("kwire/log_cleaner.py", "clock", "tells how long a cleaning took"),
     _may("kwire/segment_writing.py", "clock network surroundings", "starts the cleaner process; a thread that pauses"),
     _may("kwire/cleaner_process.py", "clock network surroundings", "that process: its socket, its working directory"),
-    _may("kwire/cli/cluster.py", "network clock", "the commands' own client; waits before it asks once more"),
+    _may("kwire/client/transport.py", "network", "connects to brokers, for the client"),
+    _may("kwire/client/waiting.py", "clock", "the client's deadlines; waits before it asks once more"),
     _may("kwire/cli/", "disk", "reads the configuration file that the user names"),
     _may("kwire/testing/", "disk threads", "a broker in a thread on a temporary folder"),
 )

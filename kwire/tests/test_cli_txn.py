@@ -14,11 +14,12 @@ from kwire_protocol.errors import ErrorCode
 from kwire_protocol.messages.describe_producers import DescribeProducersRequest
 from kwire_protocol.messages.list_transactions import ListTransactionsRequest
 
+from devtools.ports import free_port
 from kwire.cli import main
-from kwire.cli.cluster import ClusterError
 from kwire.cli.txn import commands
 from kwire.cli.txn.admin import MAX_BATCH, OpenTransaction, TransactionAdmin
 from kwire.cli.txn.hanging import find_hanging
+from kwire.client.errors import ClientError
 from kwire.tests.txn_brokers import Coordinated, FakeBrokers
 
 E = ErrorCode
@@ -93,7 +94,7 @@ def test_one_topic_or_one_partition_may_be_looked_at() -> None:
     assert hanging(brokers, "orders") == [("orders-0", 7), ("orders-1", 7)]
     assert hanging(brokers, "payments", 1) == [("payments-1", 7)]
     for topic, partition, told in (("none", None, "no topic 'none'"), ("orders", 2, "no partition 2")):
-        with pytest.raises(ClusterError, match=told):
+        with pytest.raises(ClientError, match=told):
             hanging(brokers, topic, partition)
 
 
@@ -131,18 +132,18 @@ def test_a_coordinator_that_is_not_ready_is_asked_again() -> None:
 
 def test_a_coordinator_that_stays_away_is_an_error() -> None:
     brokers = FakeBrokers(passing_errors=[E.COORDINATOR_NOT_AVAILABLE] * 9)
-    with pytest.raises(ClusterError, match="'a' cannot be described: COORDINATOR_NOT_AVAILABLE"):
+    with pytest.raises(ClientError, match="'a' cannot be described: COORDINATOR_NOT_AVAILABLE"):
         TransactionAdmin(brokers).describe_transactions(["a"])
     assert sum(brokers.pauses_s) < 5
 
 
 def test_an_error_that_does_not_pass_is_told_at_once() -> None:
     brokers = FakeBrokers(passing_errors=[E.CLUSTER_AUTHORIZATION_FAILED])
-    with pytest.raises(ClusterError, match="broker 1 does not list its transactions: CLUSTER_AUTHORIZATION_FAILED"):
+    with pytest.raises(ClientError, match="broker 1 does not list its transactions: CLUSTER_AUTHORIZATION_FAILED"):
         TransactionAdmin(brokers).list_transactions()
     assert brokers.pauses_s == []
     brokers = FakeBrokers(unknown_states=["Sleeping"])
-    with pytest.raises(ClusterError, match="knows no state Sleeping"):
+    with pytest.raises(ClientError, match="knows no state Sleeping"):
         TransactionAdmin(brokers).list_transactions(states=["Sleeping"])
 
 
@@ -352,3 +353,26 @@ def test_an_open_transaction_is_known_by_where_it_began_or_by_its_producer() -> 
     assert commands.Which("t", 0, None, 7).matches(it)
     assert not commands.Which("t", 0, 7, None).matches(it)
     assert not commands.Which("t", 0, None, 100).matches(it)
+
+
+def test_a_cluster_that_is_not_there_is_told_in_one_line() -> None:
+    nobody = f"127.0.0.1:{free_port()}"
+    result = CliRunner().invoke(main, ["txn", "list", "--bootstrap-server", nobody])
+    assert result.exit_code == 1
+    told = "--bootstrap-server names the broker to ask"
+    assert result.stderr == f"Error: cannot reach {nobody}: Connection refused. {told}\n"
+
+
+def test_an_address_that_is_none_is_a_usage_error() -> None:
+    result = CliRunner().invoke(main, ["txn", "list", "--bootstrap-server", "there"])
+    assert result.exit_code == click.UsageError.exit_code
+    assert "--bootstrap-server 'there' is not HOST:PORT, such as 127.0.0.1:9092" in result.stderr
+
+
+def test_what_the_cluster_does_not_do_is_told_in_one_line(client: Client) -> None:
+    client.brokers.opens("t", 0, 7, 100)
+    result = client("abort", "--topic", "t", "--partition", "1", "--start-offset", "1", "--yes")
+    assert (result.exit_code, result.stderr) == (
+        1,
+        "Error: topic 't' has no partition 1, but 1 of them, from 0\n",
+    )

@@ -14,6 +14,9 @@ which goes back when the frame is taken. Before a connection waits for anything 
 will receive into the same scratch buffer.
 
 Memory follows the bytes that arrived, never a size that was only claimed: a full buffer doubles.
+
+A broker is done with a frame before it receives again. A client is not: the records of a fetch are read while the next
+one arrives. `ReplyBuffer` is for that side. It is used the same way, and its frames last.
 """
 
 from __future__ import annotations
@@ -29,6 +32,7 @@ SCRATCH_BYTES: Final = 256 * 1024
 ROOM_BYTES: Final = 16 * 1024  # the least room that a receive gets: fewer system calls
 KEPT_BYTES: Final = 16 << 20  # what a pool keeps of buffers that nobody uses
 LARGEST_EXPECTED_BYTES: Final = 4 << 20  # no larger frame is made room for before it arrives
+AHEAD_BYTES: Final = 64 * 1024  # what is received of small replies at once
 
 _SIZE = Struct(">i")
 
@@ -155,4 +159,95 @@ class FrameBuffer:
         if self._own is not None:
             self._pool.give(self._own)
         self._own, self._view = own, view
+        self._start, self._stop = 0, len(pending)
+
+
+class ReplyBuffer:
+    """Frames that last: each has memory of its own, which lives as long as anybody holds a slice of it.
+
+    Small frames are received together, `AHEAD_BYTES` at once, and copied out. A frame of which only the beginning has
+    arrived gets a buffer of its size, and the rest of it is received there: a large one lands where it stays. No more
+    than LARGEST_EXPECTED_BYTES, or what the largest frame so far had, is given to a size that is only claimed; beyond
+    that the buffer doubles as it fills.
+    """
+
+    __slots__ = ("_ahead", "_filled", "_frame", "_largest", "_size", "_start", "_stop", "max_frame_bytes")
+
+    def __init__(self, max_frame_bytes: int) -> None:
+        self.max_frame_bytes = max_frame_bytes
+        self._ahead = memoryview(bytearray(AHEAD_BYTES))
+        self._start = 0
+        self._stop = 0
+        self._frame: memoryview | None = None
+        """The frame that is being received, `_filled` bytes of `_size` so far."""
+        self._filled = 0
+        self._size = 0
+        self._largest = LARGEST_EXPECTED_BYTES
+
+    @property
+    def pending(self) -> int:
+        """Bytes received that have not been taken as a frame."""
+        return self._stop - self._start + (0 if self._frame is None else 4 + self._filled)
+
+    @property
+    def capacity(self) -> int:
+        """Bytes held for what has not been taken."""
+        return len(self._ahead) + (0 if self._frame is None else len(self._frame))
+
+    def writable(self) -> memoryview:
+        """Room to receive into, at least one byte of it."""
+        if self._frame is not None:
+            if self._filled == len(self._frame) < self._size:
+                grown = memoryview(bytearray(min(self._size, 2 * self._filled)))
+                grown[: self._filled] = self._frame
+                self._frame = grown
+            if self._filled < self._size:
+                return self._frame[self._filled :]
+        if self._start == self._stop:
+            self._start = self._stop = 0
+        elif len(self._ahead) - self._stop < ROOM_BYTES:
+            self._make_room()
+        return self._ahead[self._stop :]
+
+    def received(self, count: int) -> None:
+        if self._frame is not None and self._filled < self._size:
+            self._filled += count
+        else:
+            self._stop += count
+
+    def next_frame(self) -> memoryview | None:
+        """The next whole frame without its size, or None. ProtocolError as soon as a size is seen to be wrong."""
+        frame = self._frame
+        if frame is not None:
+            if self._filled < self._size:
+                return None
+            self._frame = None
+            self._largest = max(self._largest, self._size)
+            return frame
+        start = self._start + 4
+        if start > self._stop:
+            return None
+        (size,) = _SIZE.unpack_from(self._ahead, start - 4)
+        if size < 0 or size > self.max_frame_bytes:
+            raise ProtocolError(f"a reply of {size} bytes; the limit is {self.max_frame_bytes}")
+        end: int = start + size
+        if end <= self._stop:
+            self._start = end
+            return memoryview(bytearray(self._ahead[start:end]))
+        there = self._stop - start
+        self._frame = memoryview(bytearray(min(size, max(self._largest, there))))
+        self._frame[:there] = self._ahead[start : self._stop]
+        self._filled, self._size = there, size
+        self._start = self._stop = 0
+        return None
+
+    def _make_room(self) -> None:
+        """What is pending moves to the front, of a larger buffer if need be: whoever takes all frames needs none."""
+        pending = self._ahead[self._start : self._stop]
+        room = len(self._ahead)
+        while room - len(pending) < ROOM_BYTES:
+            room *= 2
+        ahead = memoryview(bytearray(room))
+        ahead[: len(pending)] = pending
+        self._ahead = ahead
         self._start, self._stop = 0, len(pending)

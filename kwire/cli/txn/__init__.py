@@ -10,6 +10,8 @@ from typing import Any
 
 import click
 
+from kwire.cli.reaching import ClusterCommands
+
 LIST_EPILOG = """\b
 Examples:
   kwire txn list                                    every transactional id, with its state
@@ -63,7 +65,7 @@ def _client_options(command: Callable[..., Any]) -> Callable[..., Any]:
 _JSON = click.option("--json", "as_json", is_flag=True, help="One JSON object a line, under names that stay.")
 
 
-@click.group()
+@click.group(cls=ClusterCommands)
 def txn() -> None:
     """Look at the transactions of a cluster, and end those that hang.
 

@@ -27,7 +27,7 @@ from kwire_protocol.messages.write_txn_markers import (
 )
 from kwire_protocol.wire import ApiMessage
 
-from kwire.cli.cluster import ClusterError, error_name
+from kwire.client.errors import ClientError, error_name
 
 STATES: Final = (
     "Empty",
@@ -56,7 +56,7 @@ T = TypeVar("T")
 
 
 class Brokers(Protocol):
-    """As `kwire.cli.cluster.Cluster`."""
+    """As `kwire.client.cluster.Cluster`."""
 
     def metadata(self, topics: Sequence[str] | None) -> MetadataResponse: ...
 
@@ -121,7 +121,7 @@ class OpenTransactions:
 
 @attrs.frozen
 class TransactionAdmin:
-    """Raises ClusterError for what the cluster does not do."""
+    """Raises ClientError for what the cluster does not do."""
 
     brokers: Brokers
 
@@ -137,7 +137,7 @@ class TransactionAdmin:
                     f"broker {node_id} does not list its transactions",
                 )
                 if response.unknown_state_filters:
-                    raise ClusterError(f"broker {node_id} knows no state {', '.join(response.unknown_state_filters)}")
+                    raise ClientError(f"broker {node_id} knows no state {', '.join(response.unknown_state_filters)}")
                 found += [
                     Listed(it.transactional_id, node_id, it.producer_id, it.transaction_state)
                     for it in response.transaction_states
@@ -177,7 +177,7 @@ class TransactionAdmin:
         codes = [it.error_code for marker in response.markers for topic in marker.topics for it in topic.partitions]
         if codes != [ErrorCode.NONE]:
             told = ", ".join(map(error_name, codes)) or "no answer for the partition"
-            raise ClusterError(
+            raise ClientError(
                 f"broker {transaction.leader_id} did not abort the transaction of producer {transaction.producer_id} "
                 f"in {transaction.name}: {told}"
             )
@@ -215,16 +215,14 @@ class TransactionAdmin:
         leaders: dict[Partition, int] = {}
         for it in self.brokers.metadata(None if topic is None else [topic]).topics:
             if it.error_code == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION:
-                raise ClusterError(f"there is no topic {quoted(topic)}")
+                raise ClientError(f"there is no topic {quoted(topic)}")
             if it.error_code:
-                raise ClusterError(f"topic {quoted(it.name)} cannot be looked at: {error_name(it.error_code)}")
+                raise ClientError(f"topic {quoted(it.name)} cannot be looked at: {error_name(it.error_code)}")
             leaders |= {(it.name or "", entry.partition_index): entry.leader_id for entry in it.partitions}
         if partition is None:
             return leaders
         if topic is None or (topic, partition) not in leaders:
-            raise ClusterError(
-                f"topic {quoted(topic)} has no partition {partition}, but {len(leaders)} of them, from 0"
-            )
+            raise ClientError(f"topic {quoted(topic)} has no partition {partition}, but {len(leaders)} of them, from 0")
         return {(topic, partition): leaders[topic, partition]}
 
     def _look_at(self, leader_id: int, partitions: Iterable[Partition], looked_at: OpenTransactions) -> None:
@@ -257,14 +255,14 @@ class TransactionAdmin:
     def _until_settled(
         self, ask: Callable[[], Any], code_of: Callable[[Any], int], what: str, *, allowed: int = ErrorCode.NONE
     ) -> Any:
-        """Asks again while the answer is an error that passes; raises ClusterError for one that stays."""
+        """Asks again while the answer is an error that passes; raises ClientError for one that stays."""
         for pause_s in (*_PAUSES_S, None):
             answer = ask()
             code = code_of(answer)
             if code in (ErrorCode.NONE, allowed):
                 return answer
             if code not in _PASSING or pause_s is None:
-                raise ClusterError(f"{what}: {error_name(code)}")
+                raise ClientError(f"{what}: {error_name(code)}")
             self.brokers.pause(pause_s)
         raise AssertionError("the last pause is none")
 

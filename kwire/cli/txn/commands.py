@@ -9,10 +9,11 @@ import attrs
 import click
 from kwire_protocol.kafka_error import quoted
 
-from kwire.cli.cluster import Cluster, ClusterError
 from kwire.cli.log.printing import time_text
 from kwire.cli.txn.admin import STATES, Described, Listed, OpenTransaction, TransactionAdmin
 from kwire.cli.txn.hanging import find_hanging, still_expected
+from kwire.client.cluster import Cluster
+from kwire.client.errors import ClientError
 from kwire.clock import SystemClock
 
 Row = Mapping[str, object]
@@ -85,7 +86,7 @@ def describe(bootstrap: str, timeout_s: float, transactional_id: str, *, as_json
     with Cluster(bootstrap, timeout_s=timeout_s) as cluster:
         described = TransactionAdmin(cluster).describe_transactions([transactional_id])
     if transactional_id not in described:
-        raise ClusterError(
+        raise ClientError(
             f"no coordinator knows transactional id {quoted(transactional_id)}: `kwire txn list` tells which are known"
         )
     row = _described_row(described[transactional_id])
@@ -114,25 +115,25 @@ def abort(bootstrap: str, timeout_s: float, which: Which, *, force: bool, ask: b
 
 
 def find_one(admin: TransactionAdmin, which: Which) -> OpenTransaction:
-    """Raises ClusterError when none is open that is meant."""
+    """Raises ClientError when none is open that is meant."""
     looked_at = admin.open_transactions(which.topic, which.partition)
     if looked_at.problems:
-        raise ClusterError("; ".join(map(printable, looked_at.problems)))
+        raise ClientError("; ".join(map(printable, looked_at.problems)))
     for it in looked_at.found:
         if which.matches(it):
             return it
     others = ", ".join(f"{it.start_offset} (producer {it.producer_id})" for it in looked_at.found[:10])
-    raise ClusterError(
+    raise ClientError(
         printable(f"no such transaction is open in {which.topic}-{which.partition}; ")
         + (f"open there, by start offset: {others}" if others else "none is open there")
     )
 
 
 def check_forgotten(admin: TransactionAdmin, transaction: OpenTransaction, *, force: bool) -> None:
-    """Raises ClusterError for a transaction that its coordinator still knows, unless it is forced."""
+    """Raises ClientError for a transaction that its coordinator still knows, unless it is forced."""
     known = still_expected(admin, [transaction]).get(transaction)
     if known is not None and not force:
-        raise ClusterError(
+        raise ClientError(
             f"the coordinator, broker {known.coordinator_id}, will end this transaction by itself: transactional id "
             f"{quoted(known.transactional_id)} is {known.state}, its timeout {known.timeout_ms} ms. "
             "--force aborts it in this partition, even if it is committed in others"

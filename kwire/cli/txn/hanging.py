@@ -24,7 +24,7 @@ def find_hanging(
     topic: str | None = None,
     partition: int | None = None,
 ) -> OpenTransactions:
-    """The hanging ones in all partitions, those of a topic, or one. Raises ClusterError."""
+    """The hanging ones in all partitions, those of a topic, or one. Raises ClientError."""
     looked_at = admin.open_transactions(topic, partition)
     old = [it for it in looked_at.found if now_ms - it.last_timestamp_ms > max_timeout_ms]
     expected = still_expected(admin, old)

@@ -1,0 +1,9 @@
+"""A client of Kafka clusters, blocking and small: what kwire's own commands and pipelines need of one.
+
+* `connection.py`: one broker, several requests in flight
+* `cluster.py`: all brokers, each connected to when it is first asked; leaders and coordinators looked up
+* `errors.py`: what it raises, a sentence each
+* `transport.py`, `waiting.py`: where sockets and time come in
+
+A `Cluster` and what it hands out belong to one thread. It knows nothing of the server, and the server nothing of it.
+"""

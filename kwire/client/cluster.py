@@ -1,0 +1,264 @@
+"""All brokers of a cluster: each is connected to when it is first asked, and again when its connection failed.
+
+What is where is asked for once and kept: the leaders of a topic's partitions, the coordinators of groups and of
+transactional ids. Whoever is told that it has changed (NOT_LEADER_OR_FOLLOWER, NOT_COORDINATOR, a connection that
+failed) calls `forget_topic` or `forget_coordinator` and asks again; `until_done` does that.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from enum import IntEnum
+from types import TracebackType
+from typing import Any, NamedTuple, Self, TypeVar
+
+import attrs
+from kwire_protocol.errors import ErrorCode
+from kwire_protocol.kafka_error import quoted
+from kwire_protocol.messages.find_coordinator import FindCoordinatorRequest
+from kwire_protocol.messages.metadata import MetadataRequest, MetadataRequestTopic, MetadataResponse
+from kwire_protocol.wire import NULL_UUID, ApiMessage, Uuid
+
+from kwire.client.connection import DEFAULT_CLIENT_ID, DEFAULT_TIMEOUT_S, BrokerConnection
+from kwire.client.errors import (
+    ClientError,
+    ConnectionFailed,
+    NoBrokerReached,
+    Refused,
+    UnknownTopic,
+    error_name,
+)
+from kwire.client.transport import Address, Connect, connect_plain_text, parse_addresses
+from kwire.client.waiting import Clock, SystemClock, until_done
+
+T = TypeVar("T")
+
+
+class TopicPartition(NamedTuple):
+    topic: str
+    partition: int
+
+    def __str__(self) -> str:
+        return f"{self.topic}-{self.partition}"
+
+
+class CoordinatorKind(IntEnum):
+    """What is coordinated: FindCoordinator's key type."""
+
+    GROUP = 0
+    TRANSACTION = 1
+
+
+@attrs.frozen
+class Topic:
+    """A topic as the cluster's metadata tell it."""
+
+    name: str
+    topic_id: Uuid
+    """All zeros where the brokers know no topic ids (before Kafka 2.8)."""
+    leaders: dict[int, int]
+    """The broker that leads each partition; -1 for none at the moment."""
+
+
+class Cluster:
+    """A cluster, by some of its brokers' addresses. A context manager. Raises ClientError."""
+
+    def __init__(
+        self,
+        bootstrap: str,
+        *,
+        timeout_s: float = DEFAULT_TIMEOUT_S,
+        client_id: str = DEFAULT_CLIENT_ID,
+        connect: Connect = connect_plain_text,
+        clock: Clock | None = None,
+    ) -> None:
+        """`bootstrap` is HOST:PORT, or several with commas: the first that can be reached tells of the others.
+
+        timeout_s: for a broker to be connected to, for its answer, and for all attempts of what is tried again.
+        """
+        self.timeout_s = timeout_s
+        self.clock: Clock = clock or SystemClock()
+        self._client_id = client_id
+        self._connect_transport = connect
+        self._bootstrap_addresses = parse_addresses(bootstrap)
+        self._addresses: dict[int, Address] = {}
+        self._connections: dict[int, BrokerConnection] = {}
+        self._topics: dict[str, Topic] = {}
+        self._coordinators: dict[tuple[CoordinatorKind, str], int] = {}
+        self._cluster_id: str | None = None
+        self._bootstrap = self._connect_to_any()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
+    ) -> None:
+        self.close()
+
+    def close(self) -> None:
+        for connection in (self._bootstrap, *self._connections.values()):
+            connection.close()
+
+    # Asking
+
+    def call(
+        self, request: ApiMessage, *, node_id: int | None = None, at_least: int = 0, at_most: int | None = None
+    ) -> Any:
+        """Asks one broker once; without `node_id` any."""
+        connection = self._any_connection() if node_id is None else self.connection(node_id)
+        return connection.call(request, at_least=at_least, at_most=at_most)
+
+    def connection(self, node_id: int) -> BrokerConnection:
+        """The connection to a broker that all of this cluster's users share."""
+        connection = self._connections.get(node_id)
+        if connection is None or connection.is_closed:
+            connection = self._connections[node_id] = self.open_connection(node_id)
+        return connection
+
+    def open_connection(self, node_id: int) -> BrokerConnection:
+        """A connection of the caller's own, for requests that keep others waiting. The caller closes it."""
+        if node_id not in self._addresses:
+            self.metadata([])
+        if node_id not in self._addresses:
+            raise ClientError(f"broker {node_id} is none of the cluster's: {self.node_ids()}")
+        try:
+            return self._connect(self._addresses[node_id])
+        except ConnectionFailed:
+            del self._addresses[node_id]  # it may be elsewhere by now: the next one asks
+            raise
+
+    def until_done(self, attempt: Callable[[], T], before_again: Callable[[ClientError], None] | None = None) -> T:
+        """Makes an attempt until it succeeds, or for `timeout_s`; see `waiting.until_done`."""
+        return until_done(attempt, clock=self.clock, timeout_s=self.timeout_s, before_again=before_again)
+
+    def pause(self, seconds: float) -> None:
+        """Before something is asked once more."""
+        self.clock.sleep(seconds)
+
+    # Metadata
+
+    def metadata(self, topics: Sequence[str] | None) -> MetadataResponse:
+        """The brokers, and these topics, or all of them, internal ones included. No topic is created by it."""
+        asked = None if topics is None else [MetadataRequestTopic(NULL_UUID, topic) for topic in topics]
+        # Version 4 is the first in which asking for a topic does not create it.
+        response: MetadataResponse = self._any_connection().call(MetadataRequest(asked, False), at_least=4)
+        if response.error_code:
+            raise Refused(
+                f"the cluster does not tell its metadata: {error_name(response.error_code)}", response.error_code
+            )
+        self._addresses = {it.node_id: (it.host, it.port) for it in response.brokers}
+        self._cluster_id = response.cluster_id
+        for it in response.topics:
+            if it.name is not None:
+                self._topics.pop(it.name, None)
+                if not it.error_code:
+                    leaders = {entry.partition_index: entry.leader_id for entry in it.partitions}
+                    self._topics[it.name] = Topic(it.name, it.topic_id, leaders)
+        return response
+
+    def node_ids(self) -> list[int]:
+        """The brokers, as the last `metadata` told them."""
+        if not self._addresses:
+            self.metadata([])
+        return sorted(self._addresses)
+
+    @property
+    def cluster_id(self) -> str | None:
+        """What the cluster calls itself; None where the brokers do not tell (before Kafka 0.10.1)."""
+        if self._cluster_id is None:
+            self.metadata([])
+        return self._cluster_id
+
+    def topic(self, name: str) -> Topic:
+        """A topic as it was when it was last asked for. Raises UnknownTopic, or Refused when it cannot be told."""
+        if name not in self._topics:
+            for it in self.metadata([name]).topics:
+                if it.error_code == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION:
+                    raise UnknownTopic(f"there is no topic {quoted(name)}")
+                if it.error_code:
+                    raise Refused(
+                        f"topic {quoted(name)} cannot be looked at: {error_name(it.error_code)}", it.error_code
+                    )
+        return self._topics[name]
+
+    def leader(self, at: TopicPartition) -> int:
+        """The broker that leads a partition. Raises UnknownTopic, or Refused when nobody does at the moment."""
+        leaders = self.topic(at.topic).leaders
+        if at.partition not in leaders:
+            raise UnknownTopic(
+                f"topic {quoted(at.topic)} has no partition {at.partition}, but {len(leaders)} of them, from 0"
+            )
+        if leaders[at.partition] < 0:
+            raise Refused(f"{at} has no leader", ErrorCode.LEADER_NOT_AVAILABLE)
+        return leaders[at.partition]
+
+    def forget_topic(self, name: str) -> None:
+        """The topic is asked for anew when it is next needed."""
+        self._topics.pop(name, None)
+
+    # Coordinators
+
+    def coordinator(self, kind: CoordinatorKind, key: str) -> int:
+        """The broker that coordinates a group or a transactional id; a cluster's first may be some moments away."""
+        node_id = self._coordinators.get((kind, key))
+        if node_id is None:
+            # Version 4 is the first that asks for several.
+            response = self.call(FindCoordinatorRequest(key_type=kind, coordinator_keys=[key]), at_least=4)
+            for it in response.coordinators:
+                if it.error_code:
+                    told = it.error_message or error_name(it.error_code)
+                    raise Refused(f"no coordinator of {kind.name.lower()} {quoted(key)}: {told}", it.error_code)
+                node_id = self._coordinators[kind, key] = it.node_id
+        if node_id is None:
+            raise ClientError(f"the cluster does not tell the coordinator of {kind.name.lower()} {quoted(key)}")
+        return node_id
+
+    def forget_coordinator(self, kind: CoordinatorKind, key: str) -> None:
+        self._coordinators.pop((kind, key), None)
+
+    def ask_coordinator(
+        self,
+        kind: CoordinatorKind,
+        key: str,
+        ask: Callable[[BrokerConnection], T],
+    ) -> T:
+        """What `ask` returns when it is given a connection to the coordinator; it raises Refused for an error's code.
+
+        Asked again, of whoever is the coordinator then, until `timeout_s` is over.
+        """
+
+        def attempt() -> T:
+            return ask(self.connection(self.coordinator(kind, key)))
+
+        return self.until_done(attempt, lambda _: self.forget_coordinator(kind, key))
+
+    # Connections
+
+    def _connect(self, address: Address) -> BrokerConnection:
+        return BrokerConnection(
+            address,
+            self.timeout_s,
+            client_id=self._client_id,
+            connect=self._connect_transport,
+            clock=self.clock,
+        )
+
+    def _any_connection(self) -> BrokerConnection:
+        if not self._bootstrap.is_closed:
+            return self._bootstrap
+        for connection in self._connections.values():
+            if not connection.is_closed:
+                return connection
+        self._bootstrap = self._connect_to_any()
+        return self._bootstrap
+
+    def _connect_to_any(self) -> BrokerConnection:
+        """The bootstrap addresses first; all of their brokers may have gone since."""
+        problems = []
+        for address in dict.fromkeys([*self._bootstrap_addresses, *self._addresses.values()]):
+            try:
+                return self._connect(address)
+            except ClientError as error:
+                problems.append(error.message)
+        raise NoBrokerReached("; ".join(problems))

@@ -1,0 +1,62 @@
+"""Time for the client, and the one way in which it asks again: with growing pauses, until a deadline."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterator
+from typing import Final, Protocol, TypeVar
+
+from kwire.client.errors import ClientError
+
+FIRST_PAUSE_S: Final = 0.02
+LONGEST_PAUSE_S: Final = 1.0
+
+T = TypeVar("T")
+
+
+class Clock(Protocol):
+    def monotonic(self) -> float:
+        """Seconds from some moment on; never set back."""
+        ...
+
+    def sleep(self, seconds: float, /) -> None: ...
+
+
+class SystemClock:
+    def monotonic(self) -> float:
+        return time.monotonic()
+
+    def sleep(self, seconds: float, /) -> None:
+        time.sleep(seconds)
+
+
+def pauses_s() -> Iterator[float]:
+    """Each twice the one before, up to the longest; without end."""
+    pause_s = FIRST_PAUSE_S
+    while True:
+        yield pause_s
+        pause_s = min(2 * pause_s, LONGEST_PAUSE_S)
+
+
+def until_done(
+    attempt: Callable[[], T],
+    *,
+    clock: Clock,
+    timeout_s: float,
+    before_again: Callable[[ClientError], None] | None = None,
+) -> T:
+    """What `attempt` returns. It is made again, after `before_again`, when it raises a ClientError that may pass.
+
+    Raises the last of them when the next pause would reach beyond `timeout_s`; whatever else it raises at once.
+    """
+    deadline_s = clock.monotonic() + timeout_s
+    for pause_s in pauses_s():
+        try:
+            return attempt()
+        except ClientError as error:
+            if not error.may_pass or clock.monotonic() + pause_s > deadline_s:
+                raise
+            if before_again is not None:
+                before_again(error)
+        clock.sleep(pause_s)
+    raise AssertionError("there is always another pause")

@@ -1,0 +1,277 @@
+"""The client's side of one connection, as a machine: requests in, bytes out; bytes in, replies out. No socket.
+
+    conversation.begin()                       asks which versions the broker serves
+    conversation.data_to_send()                what is to go out; the caller sends it
+    conversation.writable(), received(count)   the caller receives into the one, and says how much came
+    conversation.next_reply()                  the next answer, or None: more must be received first
+
+Rules of Kafka's protocol that it keeps:
+
+* A broker answers the requests of a connection in their order, so several may be on their way. The one request that has
+  no answer is Produce with acks=0. The reply's correlation id must be that of the oldest request without a reply.
+* Each API has versions of its own. ApiVersions tells which the broker serves, and `version_for` chooses the newest that
+  both sides know. ApiVersions itself is asked for in our newest version. A broker that does not know that one answers
+  UNSUPPORTED_VERSION in version 0, which every broker knows, and as a rule says which it does know (KIP-511). Then it
+  is asked once more.
+* A version that Kafka calls unstable is not chosen, unless the caller asks for at least that.
+
+A reply has memory of its own (`frames.ReplyBuffer`). The records of a fetch are a slice of it, and stay valid as long
+as somebody holds them.
+
+Whatever the peer gets wrong is a ProtocolError, and nothing can be read after it: a size that cannot be, a wrong
+correlation id, a reply to nothing, a message that ends too soon or too late. What a hostile peer costs is bounded by
+`max_reply_bytes`, and by the bytes that it did send.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from struct import Struct
+from typing import Any, Final, NamedTuple
+
+import attrs
+
+from kwire_protocol.errors import ErrorCode
+from kwire_protocol.frames import ReplyBuffer
+from kwire_protocol.headers import (
+    API_VERSIONS_KEY,
+    RequestHeader,
+    read_response_header,
+    write_request_header,
+)
+from kwire_protocol.messages import APIS
+from kwire_protocol.messages.api_versions import ApiVersionsRequest, ApiVersionsResponse
+from kwire_protocol.wire import ApiMessage, Buffer, ProtocolError, Reader, Region, Writer
+
+DEFAULT_MAX_REPLY_BYTES: Final = 64 * 1024 * 1024
+DEFAULT_MAX_IN_FLIGHT: Final = 100
+
+PRODUCE_KEY: Final = 0
+_LARGEST_CORRELATION_ID: Final = (1 << 31) - 1
+_INT16 = Struct(">h")
+
+
+class NotServed(Exception):
+    """The two sides have no version of an API in common. `wanted` are the versions that this side would speak."""
+
+    def __init__(self, api_key: int, wanted: range) -> None:
+        super().__init__(f"{APIS[api_key].name} {wanted.start} to {wanted.stop - 1}")
+        self.api_key = api_key
+        self.wanted = wanted
+
+
+class TooManyInFlight(Exception):
+    """`max_in_flight` requests have no reply yet: replies must be taken first."""
+
+
+@attrs.frozen(eq=False)
+class Ticket:
+    """A request that was sent. Its reply names it."""
+
+    correlation_id: int
+    api_key: int
+    version: int
+    is_answered: bool = True
+    """Whether a reply will come at all."""
+
+    @property
+    def name(self) -> str:
+        """The API, as Kafka calls it."""
+        return APIS[self.api_key].name
+
+
+class Reply(NamedTuple):
+    ticket: Ticket
+    message: Any
+    """The response: the generated class of the ticket's API."""
+
+
+def encode_request(request: ApiMessage, version: int, *, correlation_id: int, client_id: str | None) -> bytes:
+    """A frame. Raises UnsupportedField, or ValueError, for a request that this version cannot say."""
+    return _written(request, version, correlation_id, client_id).getvalue()
+
+
+def _written(request: ApiMessage, version: int, correlation_id: int, client_id: str | None) -> Writer:
+    writer = Writer()
+    writer.begin_frame()
+    write_request_header(writer, RequestHeader(request.api_key, version, correlation_id, client_id))
+    request.write(writer, version)
+    writer.end_frame()
+    return writer
+
+
+def decode_reply(frame: Buffer, api_key: int, version: int) -> tuple[int, Any]:
+    """Correlation id and message of a reply without its size. ProtocolError unless every byte belongs to it."""
+    reader = Reader(frame)
+    correlation_id = read_response_header(reader, api_key, version)
+    return correlation_id, _read_message(reader, api_key, version)
+
+
+def _read_message(reader: Reader, api_key: int, version: int) -> Any:
+    message = APIS[api_key].response_class.read(reader, version)
+    if reader.remaining:
+        raise ProtocolError(f"{reader.remaining} bytes left over behind a reply to {APIS[api_key].name} {version}")
+    return message
+
+
+class Conversation:
+    """One connection's worth of requests and replies. Not to be used further after a ProtocolError.
+
+    client_id: what the broker's logs, metrics and quotas will call this client.
+    software, software_version: told by ApiVersions; letters, digits, dots and dashes only (KIP-511).
+    max_reply_bytes: a larger reply is a ProtocolError.
+    max_in_flight: how many requests may wait for their replies.
+    """
+
+    def __init__(
+        self,
+        *,
+        client_id: str | None = "kwire",
+        software: str = "kwire",
+        software_version: str = "0",
+        max_reply_bytes: int = DEFAULT_MAX_REPLY_BYTES,
+        max_in_flight: int = DEFAULT_MAX_IN_FLIGHT,
+        first_correlation_id: int = 1,
+    ) -> None:
+        self.versions: dict[int, range] | None = None
+        """What the broker serves, by API key; None until it has told."""
+        self.features: dict[str, int] = {}
+        """Its finalized features by name, with their level: `transaction.version` and the like (KIP-584)."""
+        self._client_id = client_id
+        self._software = software, software_version
+        self._max_in_flight = max_in_flight
+        self._next_correlation_id = first_correlation_id
+        self._in_flight: deque[Ticket] = deque()
+        self._outgoing: list[Buffer | Region] = []
+        self._buffer = ReplyBuffer(max_reply_bytes)
+        self._negotiating: Ticket | None = None
+        self._broken: str | None = None
+
+    @property
+    def in_flight(self) -> int:
+        """Requests whose replies have not been taken."""
+        return len(self._in_flight)
+
+    @property
+    def has_room(self) -> bool:
+        """Whether another request may be sent."""
+        return len(self._in_flight) < self._max_in_flight
+
+    @property
+    def held_bytes(self) -> int:
+        """Memory for what has arrived, or is about to, and has not been taken."""
+        return self._buffer.capacity
+
+    # Sending
+
+    def begin(self) -> Ticket:
+        """Asks for the broker's versions. `versions` has them as soon as `next_reply` has come upon the answer."""
+        self._negotiating = self._ask_for_versions(ApiVersionsRequest.versions.stop - 1)
+        return self._negotiating
+
+    def version_for(self, api_key: int, *, at_least: int = 0, at_most: int | None = None) -> int:
+        """The newest version that both know, within these bounds. Raises NotServed when there is none.
+
+        Before the broker has told its versions that is so for all.
+        """
+        api = APIS[api_key]
+        newest = api.max_version
+        if api.latest_version_unstable and at_least < newest:
+            newest -= 1
+        if at_most is not None:
+            newest = min(newest, at_most)
+        oldest = max(api.min_version, at_least)
+        served = (self.versions or {}).get(api_key, range(0))
+        version = min(newest, served.stop - 1)
+        if version < max(oldest, served.start):
+            raise NotServed(api_key, range(oldest, newest + 1))
+        return version
+
+    def send(self, request: ApiMessage, version: int) -> Ticket:
+        """Puts a request into what `data_to_send` gives.
+
+        Raises TooManyInFlight; UnsupportedField, or ValueError, for a request that this version cannot say: then
+        nothing was sent.
+        """
+        if not self.has_room:
+            raise TooManyInFlight(f"{len(self._in_flight)} requests have no reply yet")
+        correlation_id = self._next_correlation_id
+        pieces = _written(request, version, correlation_id, self._client_id).pieces()
+        has_reply = request.api_key != PRODUCE_KEY or getattr(request, "acks", None) != 0
+        ticket = Ticket(correlation_id, request.api_key, version, has_reply)
+        self._next_correlation_id = 0 if correlation_id == _LARGEST_CORRELATION_ID else correlation_id + 1
+        self._outgoing += pieces
+        if has_reply:
+            self._in_flight.append(ticket)
+        return ticket
+
+    def data_to_send(self) -> list[Buffer | Region]:
+        """What is to be sent now, in order; it is given out once."""
+        outgoing, self._outgoing = self._outgoing, []
+        return outgoing
+
+    # Receiving
+
+    def writable(self) -> memoryview:
+        """Room to receive into."""
+        return self._buffer.writable()
+
+    def received(self, count: int) -> None:
+        """So many bytes were received into what `writable` gave."""
+        self._buffer.received(count)
+
+    def next_reply(self) -> Reply | None:
+        """The reply to the oldest request without one, or None until more is received. Raises ProtocolError.
+
+        The reply to `begin` is kept here, and not given out. When it leads to another request, there is something to
+        send again.
+        """
+        if self._broken is not None:
+            raise ProtocolError(self._broken)
+        try:
+            while (frame := self._buffer.next_frame()) is not None:
+                reply = self._read_reply(frame)
+                if reply.ticket is not self._negotiating:
+                    return reply
+                self._learn_versions(reply)
+        except ProtocolError as error:
+            self._broken = str(error)
+            raise
+        return None
+
+    def _read_reply(self, frame: memoryview) -> Reply:
+        if not self._in_flight:
+            raise ProtocolError(f"a reply of {len(frame)} bytes to nothing that was asked")
+        ticket = self._in_flight[0]
+        api_key, version = ticket.api_key, ticket.version
+        reader = Reader(frame)
+        correlation_id = read_response_header(reader, api_key, version)
+        if correlation_id != ticket.correlation_id:
+            raise ProtocolError(f"a reply to request {correlation_id}, not to {ticket.correlation_id} ({ticket.name})")
+        if api_key == API_VERSIONS_KEY and reader.remaining >= _INT16.size:
+            (code,) = _INT16.unpack_from(frame, reader.pos)
+            if code == ErrorCode.UNSUPPORTED_VERSION:
+                version = 0
+        message = _read_message(reader, api_key, version)
+        self._in_flight.popleft()
+        return Reply(ticket, message)
+
+    # Versions
+
+    def _ask_for_versions(self, version: int) -> Ticket:
+        about = self._software if version >= 3 else ("", "")
+        return self.send(ApiVersionsRequest(*about), version)
+
+    def _learn_versions(self, reply: Reply) -> None:
+        response: ApiVersionsResponse = reply.message
+        served = {it.api_key: range(it.min_version, it.max_version + 1) for it in response.api_keys}
+        if response.error_code == ErrorCode.UNSUPPORTED_VERSION and reply.ticket.version > 0:
+            newest = served.get(API_VERSIONS_KEY, range(1)).stop - 1
+            # Whatever it says: the next one is older, so that this comes to an end.
+            self._negotiating = self._ask_for_versions(max(0, min(newest, reply.ticket.version - 1)))
+            return
+        if response.error_code:
+            raise ProtocolError(f"it does not tell its versions: error {response.error_code}")
+        self._negotiating = None
+        self.versions = served
+        self.features = {it.name: it.max_version_level for it in response.finalized_features}
