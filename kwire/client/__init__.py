@@ -2,6 +2,9 @@
 
 * `connection.py`: one broker, several requests in flight
 * `cluster.py`: all brokers, each connected to when it is first asked; leaders and coordinators looked up
+* `offsets.py`: where partitions begin and end
+* `groups.py`: what groups have committed
+* `topics.py`: topics made, and their configurations
 * `errors.py`: what it raises, a sentence each
 * `transport.py`, `waiting.py`: where sockets and time come in
 

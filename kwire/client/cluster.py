@@ -7,12 +7,13 @@ failed) calls `forget_topic` or `forget_coordinator` and asks again; `until_done
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from enum import IntEnum
 from types import TracebackType
 from typing import Any, NamedTuple, Self, TypeVar
 
 import attrs
+from kwire_protocol.conversation import Ticket
 from kwire_protocol.errors import ErrorCode
 from kwire_protocol.kafka_error import quoted
 from kwire_protocol.messages.find_coordinator import FindCoordinatorRequest
@@ -26,7 +27,7 @@ from kwire.client.errors import (
     NoBrokerReached,
     Refused,
     UnknownTopic,
-    error_name,
+    refused,
 )
 from kwire.client.transport import Address, Connect, connect_plain_text, parse_addresses
 from kwire.client.waiting import Clock, SystemClock, until_done
@@ -86,6 +87,7 @@ class Cluster:
         self._topics: dict[str, Topic] = {}
         self._coordinators: dict[tuple[CoordinatorKind, str], int] = {}
         self._cluster_id: str | None = None
+        self._controller_id = -1
         self._bootstrap = self._connect_to_any()
 
     def __enter__(self) -> Self:
@@ -108,6 +110,25 @@ class Cluster:
         """Asks one broker once; without `node_id` any."""
         connection = self._any_connection() if node_id is None else self.connection(node_id)
         return connection.call(request, at_least=at_least, at_most=at_most)
+
+    def call_each(
+        self, requests: Mapping[int, ApiMessage], *, at_least: int = 0, at_most: int | None = None
+    ) -> dict[int, Any]:
+        """Asks several brokers at once, by node id: the answer of each, or the ClientError that came instead."""
+        answers: dict[int, Any] = {}
+        sent: dict[int, tuple[BrokerConnection, Ticket]] = {}
+        for node_id, request in requests.items():
+            try:
+                connection = self.connection(node_id)
+                sent[node_id] = connection, connection.send(request, at_least=at_least, at_most=at_most)
+            except ClientError as error:
+                answers[node_id] = error
+        for node_id, (connection, ticket) in sent.items():
+            try:
+                answers[node_id] = connection.receive(ticket)
+            except ClientError as error:
+                answers[node_id] = error
+        return answers
 
     def connection(self, node_id: int) -> BrokerConnection:
         """The connection to a broker that all of this cluster's users share."""
@@ -144,11 +165,10 @@ class Cluster:
         # Version 4 is the first in which asking for a topic does not create it.
         response: MetadataResponse = self._any_connection().call(MetadataRequest(asked, False), at_least=4)
         if response.error_code:
-            raise Refused(
-                f"the cluster does not tell its metadata: {error_name(response.error_code)}", response.error_code
-            )
+            raise refused("the cluster does not tell its metadata", response.error_code)
         self._addresses = {it.node_id: (it.host, it.port) for it in response.brokers}
         self._cluster_id = response.cluster_id
+        self._controller_id = response.controller_id
         for it in response.topics:
             if it.name is not None:
                 self._topics.pop(it.name, None)
@@ -170,6 +190,13 @@ class Cluster:
             self.metadata([])
         return self._cluster_id
 
+    def controller_id(self) -> int:
+        """The broker that makes and changes topics, or hands such requests on, as it is now. Raises Refused."""
+        self.metadata([])
+        if self._controller_id < 0:
+            raise Refused("the cluster has no controller at the moment", ErrorCode.NOT_CONTROLLER)
+        return self._controller_id
+
     def topic(self, name: str) -> Topic:
         """A topic as it was when it was last asked for. Raises UnknownTopic, or Refused when it cannot be told."""
         if name not in self._topics:
@@ -177,9 +204,7 @@ class Cluster:
                 if it.error_code == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION:
                     raise UnknownTopic(f"there is no topic {quoted(name)}")
                 if it.error_code:
-                    raise Refused(
-                        f"topic {quoted(name)} cannot be looked at: {error_name(it.error_code)}", it.error_code
-                    )
+                    raise refused(f"topic {quoted(name)} cannot be looked at", it.error_code)
         return self._topics[name]
 
     def leader(self, at: TopicPartition) -> int:
@@ -207,8 +232,8 @@ class Cluster:
             response = self.call(FindCoordinatorRequest(key_type=kind, coordinator_keys=[key]), at_least=4)
             for it in response.coordinators:
                 if it.error_code:
-                    told = it.error_message or error_name(it.error_code)
-                    raise Refused(f"no coordinator of {kind.name.lower()} {quoted(key)}: {told}", it.error_code)
+                    what = f"no coordinator of {kind.name.lower()} {quoted(key)}"
+                    raise refused(what, it.error_code, it.error_message)
                 node_id = self._coordinators[kind, key] = it.node_id
         if node_id is None:
             raise ClientError(f"the cluster does not tell the coordinator of {kind.name.lower()} {quoted(key)}")

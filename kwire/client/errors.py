@@ -6,6 +6,8 @@ operations do so until their deadline, and raise the last error then.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 from kwire_protocol.errors import RETRIABLE, ErrorCode
 
 
@@ -50,6 +52,13 @@ class Refused(ClientError):
         self.may_pass = code in RETRIABLE
 
 
+class TopicExists(Refused):
+    """A topic of that name is there already."""
+
+    def __init__(self, message: str) -> None:
+        super().__init__(message, ErrorCode.TOPIC_ALREADY_EXISTS)
+
+
 class UnknownTopic(Refused):
     """The cluster has no such topic, or no such partition of it."""
 
@@ -64,3 +73,14 @@ def error_name(code: int) -> str:
         return ErrorCode(code).name
     except ValueError:
         return f"error {code}"
+
+
+def refused(what: str, code: int, told: str | None = None) -> Refused:
+    """What did not happen, Kafka's name of the reason, and what the broker says of it besides."""
+    return Refused(f"{what}: {error_name(code)}" + (f" ({told})" if told else ""), code)
+
+
+def raise_worst(problems: Sequence[ClientError]) -> None:
+    """Raises one of them, if there are any. One that does not pass comes first: asking again would not help."""
+    if problems:
+        raise min(problems, key=lambda it: it.may_pass)

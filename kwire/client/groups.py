@@ -1,0 +1,125 @@
+"""What groups have committed: offsets written and read by whoever is no member of the group.
+
+So does a pipeline that keeps its place elsewhere and tells it to those who watch lag by group. A group that has members
+takes commits from them only.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Collection, Mapping
+
+import attrs
+from kwire_protocol.errors import ErrorCode
+from kwire_protocol.kafka_error import quoted
+from kwire_protocol.messages.offset_commit import (
+    OffsetCommitRequest,
+    OffsetCommitRequestPartition,
+    OffsetCommitRequestTopic,
+)
+from kwire_protocol.messages.offset_fetch import (
+    OffsetFetchRequest,
+    OffsetFetchRequestGroup,
+    OffsetFetchRequestTopics,
+)
+
+from kwire.client.cluster import Cluster, CoordinatorKind, TopicPartition
+from kwire.client.connection import BrokerConnection
+from kwire.client.errors import Refused, error_name, refused
+
+_LAST_WITH_TOPIC_NAMES = 9
+_FIRST_WITH_GROUPS = 8
+_OF_MEMBERS_ONLY = {ErrorCode.UNKNOWN_MEMBER_ID, ErrorCode.ILLEGAL_GENERATION, ErrorCode.REBALANCE_IN_PROGRESS}
+
+
+@attrs.frozen
+class CommittedOffset:
+    """`offset` is that of the next record to be read. `metadata` is a text of whoever committed."""
+
+    offset: int
+    metadata: str = ""
+    leader_epoch: int = -1
+
+
+def commit_offsets(cluster: Cluster, group_id: str, offsets: Mapping[TopicPartition, int | CommittedOffset]) -> None:
+    """Commits for a group without members; all of it is there when this returns.
+
+    A coordinator that is moving or loading is asked again until the cluster's timeout. Raises Refused for a group that
+    has members, UnknownTopic, and other ClientErrors; then some of it may be there.
+    """
+    by_topic: dict[str, list[OffsetCommitRequestPartition]] = defaultdict(list)
+    for at, committed in offsets.items():
+        it = committed if isinstance(committed, CommittedOffset) else CommittedOffset(committed)
+        by_topic[at.topic].append(
+            OffsetCommitRequestPartition(
+                partition_index=at.partition,
+                committed_offset=it.offset,
+                committed_leader_epoch=it.leader_epoch,
+                committed_metadata=it.metadata,
+            )
+        )
+    if not by_topic:
+        return
+    topics = [OffsetCommitRequestTopic(name, partitions=partitions) for name, partitions in by_topic.items()]
+
+    def ask(coordinator: BrokerConnection) -> None:
+        response = coordinator.call(OffsetCommitRequest(group_id, topics=topics), at_most=_LAST_WITH_TOPIC_NAMES)
+        for topic in response.topics:
+            for it in topic.partitions:
+                if it.error_code:
+                    raise _commit_refused(
+                        cluster, group_id, TopicPartition(topic.name, it.partition_index), it.error_code
+                    )
+
+    cluster.ask_coordinator(CoordinatorKind.GROUP, group_id, ask)
+
+
+def fetch_offsets(
+    cluster: Cluster,
+    group_id: str,
+    partitions: Collection[TopicPartition] | None = None,
+    *,
+    require_stable: bool = False,
+) -> dict[TopicPartition, CommittedOffset]:
+    """What a group has committed, in these partitions or in all; those without are left out.
+
+    require_stable: offsets that a transaction is about to commit are waited for (KIP-447).
+    """
+    topics: list[OffsetFetchRequestTopics] | None = None
+    if partitions is not None:
+        by_topic: dict[str, list[int]] = defaultdict(list)
+        for at in partitions:
+            by_topic[at.topic].append(at.partition)
+        topics = [OffsetFetchRequestTopics(name, partition_indexes=indexes) for name, indexes in by_topic.items()]
+    request = OffsetFetchRequest(
+        groups=[OffsetFetchRequestGroup(group_id, topics=topics)], require_stable=require_stable
+    )
+
+    def ask(coordinator: BrokerConnection) -> dict[TopicPartition, CommittedOffset]:
+        response = coordinator.call(request, at_least=_FIRST_WITH_GROUPS, at_most=_LAST_WITH_TOPIC_NAMES)
+        found = {}
+        for group in response.groups:
+            if group.error_code:
+                raise refused(f"the offsets of group {quoted(group_id)} cannot be fetched", group.error_code)
+            for topic in group.topics:
+                for it in topic.partitions:
+                    at = TopicPartition(topic.name, it.partition_index)
+                    if it.error_code:
+                        what = f"the offset of group {quoted(group_id)} in {at} cannot be fetched"
+                        raise refused(what, it.error_code)
+                    if it.committed_offset >= 0:
+                        found[at] = CommittedOffset(it.committed_offset, it.metadata or "", it.committed_leader_epoch)
+        return found
+
+    return cluster.ask_coordinator(CoordinatorKind.GROUP, group_id, ask)
+
+
+def _commit_refused(cluster: Cluster, group_id: str, at: TopicPartition, code: int) -> Refused:
+    """Raises UnknownTopic instead, when there is no such partition: the coordinator alone may just not know it yet."""
+    if code == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION:
+        cluster.forget_topic(at.topic)
+        cluster.leader(at)
+    what = f"group {quoted(group_id)} does not take the offset of {at}"
+    if code in _OF_MEMBERS_ONLY:
+        return Refused(f"{what}: it has members, and only they may commit ({error_name(code)})", code)
+    return refused(what, code)
