@@ -101,10 +101,23 @@ ALLOWED = (
     _may("kwire/client/transport.py", "network", "connects to brokers, for the client"),
     _may("kwire/client/waiting.py", "clock", "the client's deadlines; waits before it asks once more"),
     _may("kwire/cli/", "disk", "reads the configuration file that the user names"),
+    _may("kwire/pipeline/files.py", "disk", "reads the options and schemas that the user names"),
+    _may("kwire/pipeline/job.py", "clock surroundings threads", "waits for queries; ends on a signal"),
+    _may("kwire/pipeline/report.py", "clock threads", "stamps its lines; one at a time"),
+    _may("kwire/pipeline/session.py", "disk surroundings", "looks for a Java, and starts Spark in it"),
+    _may(
+        "kwire/pipeline/tables/run.py",
+        "clock disk threads",
+        "a query's empty checkpoint; Spark calls in its own thread",
+    ),
+    _may("kwire/pipeline/topics.py", "threads", "a lock: the tables of a job ask in turn"),
+    _may("kwire/pipeline/warehouse.py", "disk", "where a folder's tables are"),
     _may("kwire/testing/", "disk threads", "a broker in a thread on a temporary folder"),
 )
 CATCH_ALL_ALLOWED = {
     "kwire/connection.py": "a bug in a handler closes that connection, never the broker",
+    "kwire/pipeline/tables/run.py": "what ends a batch is raised by the job, in the thread that started it",
+    "kwire/pipeline/warehouse.py": "a catalog raises whatever its own library does",
     "kwire/testing/broker.py": "what ends the broker's thread is raised in the thread that started it",
     "kwire/workers.py": "what ends a worker's work is raised in the task that waits for it",
 }

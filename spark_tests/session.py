@@ -22,13 +22,11 @@ from contextlib import contextmanager
 from pathlib import Path
 from unittest import mock
 
-from pyspark import SparkContext
 from pyspark.sql import SparkSession
 
 from devtools.jars import jars
 from devtools.java import java_environment
-
-_END_WITHIN_S = 30.0
+from kwire.pipeline.session import EXTENSIONS, stop_session
 
 # Each query is new code that runs for a second: compiling it thoroughly costs half of all CPU time and saves little.
 _QUICK = ["-XX:TieredStopAtLevel=1", "-XX:+UseSerialGC"]
@@ -55,7 +53,8 @@ def spark_session(folder: Path) -> Iterator[SparkSession]:
     temporary.mkdir()
     java_options = [*_QUICK, f"-Dlog4j2.configurationFile={log4j}", f"-Djava.io.tmpdir={temporary}"]
     settings: dict[str, bool | float | int | str | None] = {
-        "spark.jars": ",".join(map(str, jars("spark-kafka"))),
+        "spark.jars": ",".join(map(str, jars("spark-kafka") + jars("spark-iceberg"))),
+        "spark.sql.extensions": EXTENSIONS,
         "spark.ui.enabled": "false",
         "spark.ui.showConsoleProgress": "false",
         "spark.driver.host": "127.0.0.1",
@@ -81,15 +80,7 @@ def spark_session(folder: Path) -> Iterator[SparkSession]:
 
 def stop(session: SparkSession) -> None:
     """Ends the session and its Java process."""
-    gateway = SparkContext._gateway
-    session.stop()
-    assert gateway is not None
-    gateway.shutdown()
-    process = gateway.proc
-    process.stdin.close()
-    process.wait(_END_WITHIN_S)
-    SparkContext._gateway = None
-    SparkContext._jvm = None
+    stop_session(session)
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", ResourceWarning)
         gc.collect()

@@ -6,6 +6,7 @@ import click
 
 import kwire
 from kwire.cli.log import log
+from kwire.cli.pipeline import pipeline
 from kwire.cli.serve import serve
 from kwire.cli.txn import txn
 
@@ -20,5 +21,6 @@ def main() -> None:
 
 
 main.add_command(log)
+main.add_command(pipeline)
 main.add_command(serve)
 main.add_command(txn)

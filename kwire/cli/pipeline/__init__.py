@@ -1,0 +1,254 @@
+"""`kwire pipeline`: topics become tables, on Spark. The work is in kwire.pipeline; here it is asked for and shown.
+
+The commands import what they need when they run: Spark and Iceberg are no part of the broker.
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import click
+
+_VALUE_FORMATS = ("bytes", "json", "avro", "confluent-avro")
+
+TABLE_EPILOG = """\b
+Examples:
+  kwire pipeline table orders --to warehouse --once
+  kwire pipeline table orders clicks --to warehouse --value json
+  kwire pipeline table orders --to warehouse --value json --schema orders.ddl --dry-run
+  kwire pipeline table accounts --to warehouse --mode upsert --value avro --schema account.avsc
+  kwire pipeline table orders --to catalog:prod --conf spark.sql.catalog.prod=org.apache.iceberg.spark.SparkCatalog \\
+      --conf spark.sql.catalog.prod.type=rest --conf spark.sql.catalog.prod.uri=http://catalog:8181
+  kwire pipeline table --file orders.yaml
+
+\b
+A file holds the same options under the same names, as YAML or TOML:
+  topics: [orders]
+  to: warehouse
+  value: json
+  conf: {spark.sql.shuffle.partitions: 4}
+
+\b
+Exit code: 0 the job ended, or was stopped; 2 it cannot go on, and one line says why.
+"""
+
+
+@contextmanager
+def _told_in_a_line() -> Iterator[None]:
+    """What a user can mend ends the command with one line and exit code 2."""
+    from kwire.pipeline.errors import PipelineError
+
+    try:
+        yield
+    except PipelineError as error:
+        click.echo(f"kwire pipeline: {error}", err=True)
+        sys.exit(2)
+
+
+def _from_file(context: click.Context, _parameter: click.Parameter, path: Path | None) -> Path | None:
+    """The file's options become the defaults of the flags."""
+    if path is not None:
+        from kwire.pipeline.errors import PipelineError
+        from kwire.pipeline.files import read_options
+
+        try:
+            found = read_options(path)
+        except PipelineError as error:
+            raise click.UsageError(str(error)) from None
+        known = {parameter.name for parameter in context.command.params if parameter.name is not None}
+        named = {_FILE_NAMES.get(name, name): value for name, value in found.items()}
+        unknown = sorted(set(named) - known)
+        if unknown:
+            raise click.UsageError(f"{path} has options that {context.info_name} does not know: {', '.join(unknown)}")
+        context.default_map = {name: _as_given(value) for name, value in named.items()}
+    return path
+
+
+# What a flag's value is called within, where that differs from the flag.
+_FILE_NAMES = {
+    "to": "warehouse",
+    "bootstrap_server": "bootstrap",
+    "table": "table_name",
+    "interval": "interval_s",
+    "json": "as_json",
+}
+
+
+def _as_given(value: object) -> object:
+    """A value of a file as the command line would give it."""
+    if isinstance(value, Mapping):
+        return [f"{name}={_as_given(it)}" for name, it in value.items()]
+    if isinstance(value, list):
+        return [str(it) for it in value]
+    return value if isinstance(value, bool) else str(value)
+
+
+def _settings(_context: click.Context, parameter: click.Parameter, given: tuple[str, ...]) -> dict[str, str]:
+    """NAME=VALUE, several times, as a dictionary."""
+    found = {}
+    for text in given:
+        name, equals, value = text.partition("=")
+        if not equals or not name.strip():
+            raise click.BadParameter(f"{text!r} is not NAME=VALUE", param=parameter)
+        found[name.strip()] = value.strip()
+    return found
+
+
+def _options(*options: Callable[..., Any]) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
+    def with_them(command: Callable[..., Any]) -> Callable[..., Any]:
+        for option in reversed(options):
+            command = option(command)
+        return command
+
+    return with_them
+
+
+_BROKER = click.option(
+    "-b",
+    "--bootstrap-server",
+    "bootstrap",
+    default="127.0.0.1:9092",
+    show_default=True,
+    metavar="HOST:PORT",
+    help="A broker of the cluster; several with commas.",
+)
+_WAREHOUSE = click.option(
+    "--to",
+    "warehouse",
+    required=True,
+    metavar="WAREHOUSE",
+    help="A folder, with its catalog beside the tables; or catalog:NAME, configured by --conf.",
+)
+_SPARK = _options(
+    click.option("--master", metavar="URL", help="Spark's master, instead of local[*]; or use spark-submit."),
+    click.option(
+        "--conf", multiple=True, callback=_settings, metavar="NAME=VALUE", help="A setting of Spark's. May be repeated."
+    ),
+)
+_FILE = click.option(
+    "--file",
+    type=click.Path(exists=True, dir_okay=False, path_type=Path),
+    is_eager=True,
+    expose_value=False,
+    callback=_from_file,
+    help="Take options from a YAML or TOML file; flags go before it.",
+)
+_JSON = click.option("--json", "as_json", is_flag=True, help="One JSON object a line, under names that stay.")
+
+
+@click.group()
+def pipeline() -> None:
+    """Turn topics into Iceberg tables, exactly once, on Spark.
+
+    Any Kafka cluster will do, kwire or not. Needs pip install 'kwire[pipeline]' and Java 17 to 23.
+    """
+
+
+@pipeline.command(epilog=TABLE_EPILOG, short_help="Keep tables of topics, exactly once.")
+@click.argument("topics", metavar="TOPIC...", nargs=-1)
+@_BROKER
+@_WAREHOUSE
+@click.option("--table", "table_name", metavar="NAME", help="The table's name, instead of the topic's.")
+@click.option(
+    "--value", type=click.Choice(_VALUE_FORMATS), default="bytes", show_default=True, help="How values are decoded."
+)
+@click.option(
+    "--schema",
+    type=click.Path(path_type=Path),
+    metavar="FILE",
+    help="Of the values: DDL or Spark's JSON for json, .avsc for avro, a folder of ID.avsc for confluent-avro. "
+    "Without it, JSON is inferred from a sample once.",
+)
+@click.option(
+    "--mode",
+    type=click.Choice(["append", "upsert"]),
+    default="append",
+    show_default=True,
+    help="A row for each record; or for each key, with tombstones as deletes.",
+)
+@click.option(
+    "--partition-by", multiple=True, metavar="EXPR", help="days(kafka.timestamp), value.country, ... May be repeated."
+)
+@click.option("--evolve", is_flag=True, help="Add fields that JSON values bring to the table.")
+@click.option(
+    "--isolation",
+    type=click.Choice(["read_committed", "read_uncommitted"]),
+    default="read_committed",
+    show_default=True,
+)
+@click.option(
+    "--begin",
+    type=click.Choice(["earliest", "latest"]),
+    default="earliest",
+    show_default=True,
+    help="Where a new table begins.",
+)
+@click.option(
+    "--on-gap",
+    type=click.Choice(["fail", "record"]),
+    default="fail",
+    show_default=True,
+    help="What to do when records were deleted before they were read.",
+)
+@click.option(
+    "--group",
+    metavar="GROUP",
+    help="The consumer group that shows lag tools how far the table is.  [default: kwire-pipeline-TABLE]",
+)
+@click.option("--dead-letter-topic", metavar="TOPIC", help="Send records that cannot be decoded there, too.")
+@click.option("--once", is_flag=True, help="Take what is there, then end.")
+@click.option(
+    "--interval",
+    "interval_s",
+    type=click.FloatRange(min=0, max=86_400),
+    default=10.0,
+    show_default=True,
+    metavar="SECONDS",
+    help="How often to commit.",
+)
+@click.option(
+    "--max-records-per-commit",
+    type=click.IntRange(min=1),
+    default=5_000_000,
+    show_default=True,
+    metavar="N",
+    help="The most that one commit takes from a topic.",
+)
+@click.option(
+    "--option",
+    "source_options",
+    multiple=True,
+    callback=_settings,
+    metavar="NAME=VALUE",
+    help="An option of Spark's kafka source, such as kafka.security.protocol=SSL.",
+)
+@click.option(
+    "--give-up-after",
+    "give_up_after_s",
+    type=click.FloatRange(min=0),
+    default=300.0,
+    show_default=True,
+    metavar="SECONDS",
+    help="How long to wait for brokers that went away.",
+)
+@click.option(
+    "--metrics-port", type=click.IntRange(0, 65_535), metavar="PORT", help="Serve Prometheus metrics on 127.0.0.1."
+)
+@_SPARK
+@_FILE
+@_JSON
+@click.option("--dry-run", is_flag=True, help="Check the plan, print it, and do nothing.")
+def table(**options: Any) -> None:
+    """Keep an Iceberg table of each TOPIC.
+
+    Every record is in its table exactly once, whatever is killed: the offsets are in the table's own snapshots. What
+    cannot be decoded goes to TABLE__errors, with the reason. The tables are kwire.TABLE in the catalog.
+    """
+    with _told_in_a_line():
+        from kwire.cli.pipeline.table import run_table
+
+        run_table(**options)

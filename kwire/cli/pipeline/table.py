@@ -1,0 +1,108 @@
+"""`kwire pipeline table`: flags become plans, and plans a job."""
+
+from __future__ import annotations
+
+import json
+import uuid
+from pathlib import Path
+from typing import Any
+
+import click
+
+from kwire.pipeline.errors import PipelineError
+from kwire.pipeline.files import read_avro_schemas, read_schema_file
+from kwire.pipeline.job import Job, stopping_on_signals
+from kwire.pipeline.report import reporting
+from kwire.pipeline.session import check_packages, settings, start_session, stop_session
+from kwire.pipeline.tables.plan import TablePlan, check_plans, table_of
+from kwire.pipeline.tables.run import TableRun
+from kwire.pipeline.topics import Topics
+from kwire.pipeline.warehouse import parse_warehouse
+
+
+def run_table(
+    *,
+    topics: tuple[str, ...],
+    warehouse: str,
+    table_name: str | None,
+    schema: Path | None,
+    conf: dict[str, str],
+    master: str | None,
+    as_json: bool,
+    metrics_port: int | None,
+    give_up_after_s: float,
+    dry_run: bool,
+    **options: Any,
+) -> None:
+    """Until the job ends. Raises PipelineError."""
+    plans = make_plans(topics, warehouse, table_name, schema, conf, options)
+    if dry_run:
+        _print(plans, as_json=as_json)
+        return
+    check_packages()
+    run_id = uuid.uuid4().hex[:12]
+    with Topics(plans[0].bootstrap) as asked:
+        for plan in plans:
+            asked.state(plan.topic, plan.isolation)  # a wrong name, or nobody there, costs no Java process
+        spark = start_session(
+            settings(conf | plans[0].warehouse.spark_settings, master=master, name="kwire pipeline table")
+        )
+        try:
+            with reporting(as_json=as_json, metrics_port=metrics_port) as report:
+                runs = [TableRun(plan, spark, asked, run_id, report) for plan in plans]
+                job = Job(runs, give_up_after_s, report.warning)
+                with stopping_on_signals(job):
+                    job.work()
+        finally:
+            stop_session(spark)
+
+
+def make_plans(
+    topics: tuple[str, ...],
+    warehouse: str,
+    table_name: str | None,
+    schema: Path | None,
+    conf: dict[str, str],
+    options: dict[str, Any],
+) -> list[TablePlan]:
+    """A plan for each topic, checked. Raises PipelineError."""
+    if not topics:
+        raise PipelineError("no topic is named: kwire pipeline table TOPIC... --to WAREHOUSE")
+    if table_name is not None and len(topics) > 1:
+        raise PipelineError("--table names one table, and there are several topics")
+    value = options["value"]
+    avro = value in ("avro", "confluent-avro")
+    common = {
+        **options,
+        "partition_by": tuple(options["partition_by"]),
+        "warehouse": parse_warehouse(warehouse, conf),
+        "schema": read_schema_file(schema) if schema is not None and not avro else None,
+        "avro": read_avro_schemas(schema, value) if schema is not None and avro else None,
+    }
+    plans = [TablePlan(topic=topic, table=table_of(topic, table_name), **common) for topic in topics]
+    check_plans(plans)
+    return plans
+
+
+def _print(plans: list[TablePlan], *, as_json: bool) -> None:
+    for plan in plans:
+        described = plan.describe()
+        if as_json:
+            click.echo(json.dumps(described))
+            continue
+        width = max(map(len, described))
+        for name, value in described.items():
+            click.echo(f"{name.replace('_', ' '):<{width}}  {_shown(value)}")
+        click.echo()
+
+
+def _shown(value: object) -> str:
+    match value:
+        case None | []:
+            return "-"
+        case dict():
+            return " ".join(f"{name}={it}" for name, it in value.items())
+        case list():
+            return ", ".join(map(str, value))
+        case _:
+            return str(value)

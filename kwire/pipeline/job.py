@@ -1,0 +1,136 @@
+"""A job's life: it starts its runs, starts those again that brokers or warehouse ended, and stops when asked to.
+
+A query ends with whatever went wrong in it, mostly words of Java's. So an end is not explained but tried: the run is
+started again, which looks at the table and the topic anew and finds what a person can mend (records that are gone, a
+topic that is another, brokers out of reach). What does not pass by itself ends the job after a while.
+"""
+
+from __future__ import annotations
+
+import signal
+import threading
+import time
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from types import FrameType
+from typing import Protocol
+
+import attrs
+from py4j.protocol import Py4JError
+from pyspark.errors import PySparkException
+from pyspark.sql.streaming.query import StreamingQuery
+
+from kwire.pipeline.errors import PipelineError
+from kwire.pipeline.topics import Unreachable
+
+_TICK_S = 0.2
+_FIRST_PAUSE_S, _LONGEST_PAUSE_S = 0.5, 10.0
+_ENDS_WITHOUT_PROGRESS = 5
+"""So many queries in a row that ended without a commit, the brokers being there: it will not get better."""
+
+
+class Run(Protocol):
+    """What a job runs: one query, started again and again."""
+
+    query: StreamingQuery | None
+    failure: Exception | None
+    advanced_s: float
+
+    def start(self) -> None: ...
+
+    def stop(self) -> None: ...
+
+    def end(self) -> None: ...
+
+
+@attrs.define(eq=False)
+class _Running:
+    run: Run
+    ends: int = 0
+    again_at_s: float = 0.0
+    advanced_s: float = -1.0
+    done: bool = False
+
+
+@attrs.define(eq=False)
+class Job:
+    """Runs side by side. `give_up_after_s` is for brokers out of reach."""
+
+    runs: Sequence[Run]
+    give_up_after_s: float
+    warned: Callable[[str], None]
+    _stop: threading.Event = attrs.field(factory=threading.Event)
+
+    def request_stop(self) -> None:
+        """Batches that are being written come to their end. May be called from a signal handler."""
+        self._stop.set()
+
+    def work(self) -> None:
+        """Until all runs are done, or a stop is asked for. Raises PipelineError for what ended a run for good."""
+        running = [_Running(run) for run in self.runs]
+        try:
+            while not self._stop.is_set() and not all(it.done for it in running):
+                for it in running:
+                    self._look_after(it)
+                self._stop.wait(_TICK_S)
+        finally:
+            for it in running:
+                it.run.stop()
+            for it in running:
+                it.run.end()
+
+    def _look_after(self, it: _Running) -> None:
+        query = it.run.query
+        if it.done or time.monotonic() < it.again_at_s or (query is not None and query.isActive):
+            return
+        if query is not None:
+            error = query.exception()
+            if error is None:
+                it.done = True
+                return
+            self._again(it, _told(it.run.failure or error))
+            it.run.query = None
+            return
+        try:
+            it.run.start()
+        except Unreachable as error:
+            self._again(it, error)
+
+    def _again(self, it: _Running, error: PipelineError) -> None:
+        if it.run.advanced_s != it.advanced_s:
+            it.advanced_s, it.ends = it.run.advanced_s, 0
+        it.ends += 1
+        stuck_s = time.monotonic() - it.run.advanced_s if it.run.advanced_s else 0.0
+        out_of_reach = isinstance(error, Unreachable)
+        if (stuck_s > self.give_up_after_s) if out_of_reach else it.ends >= _ENDS_WITHOUT_PROGRESS:
+            raise error
+        if out_of_reach and not it.run.advanced_s:
+            raise error  # it never began: a wrong address is told at once
+        it.again_at_s = time.monotonic() + min(_FIRST_PAUSE_S * 2 ** (it.ends - 1), _LONGEST_PAUSE_S)
+        self.warned(f"{error}. The job starts again where the table ends")
+
+
+@contextmanager
+def stopping_on_signals(job: Job) -> Iterator[None]:
+    """SIGINT and SIGTERM ask the job to stop; the second one ends the process as ever."""
+
+    def stop(number: int, _frame: FrameType | None) -> None:
+        signal.signal(number, before[signal.Signals(number)])
+        job.request_stop()
+
+    before = {number: signal.signal(number, stop) for number in (signal.SIGINT, signal.SIGTERM)}
+    try:
+        yield
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)
+
+
+def _told(error: Exception) -> PipelineError:
+    """What ended a query, in one line. Raises what another start cannot mend."""
+    if isinstance(error, Unreachable):
+        return error
+    if isinstance(error, (PySparkException, Py4JError)):
+        lines = [line.strip() for line in str(error).splitlines() if line.strip()]
+        return PipelineError(lines[0] if lines else type(error).__name__)
+    raise error

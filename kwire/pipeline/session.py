@@ -1,0 +1,132 @@
+"""A Spark session for the jobs, and what has to be there before one is asked for.
+
+On a laptop the session is `local[*]`, in a Java process of its own. Given a master, or run by `spark-submit`, it is
+whatever the cluster gives. The connector, Iceberg and Spark's Avro come by their Maven coordinates, unless the
+configuration says where they are (`spark.jars`, `spark.jars.packages`).
+"""
+
+from __future__ import annotations
+
+import logging
+import os
+import re
+import shutil
+import subprocess
+import sys
+from collections.abc import Mapping
+from importlib.resources import files
+from importlib.util import find_spec
+from pathlib import Path
+from typing import TYPE_CHECKING, Final
+
+from kwire.pipeline.errors import PipelineError
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+PACKAGES: Final = (
+    "org.apache.spark:spark-sql-kafka-0-10_2.13:4.0.0",
+    "org.apache.spark:spark-avro_2.13:4.0.0",
+    "org.apache.iceberg:iceberg-spark-runtime-4.0_2.13:1.11.0",
+    "org.xerial:sqlite-jdbc:3.46.1.3",
+)
+EXTENSIONS: Final = "org.apache.iceberg.spark.extensions.IcebergSparkSessionExtensions"
+OLDEST_JAVA, NEWEST_JAVA = 17, 23
+
+_JAVA_ANSWERS_WITHIN_S = 60
+
+
+def settings(given: Mapping[str, str], *, master: str | None, name: str) -> dict[str, str]:
+    """The session's configuration: ours, and over it what the user gave."""
+    chosen = {
+        "spark.app.name": name,
+        "spark.sql.extensions": EXTENSIONS,
+        "spark.sql.session.timeZone": "UTC",
+        # A micro-batch of a job has a few megabytes to sort; 200 tasks would be 200 times nothing.
+        "spark.sql.shuffle.partitions": "8",
+        "spark.sql.streaming.stopTimeout": "60s",
+        # Several tables of one job take turns by the task, not by the batch.
+        "spark.scheduler.mode": "FAIR",
+    }
+    if not under_spark_submit():
+        chosen["spark.master"] = master or "local[*]"
+        chosen["spark.ui.showConsoleProgress"] = "false"
+        if chosen["spark.master"].startswith("local"):
+            chosen["spark.ui.enabled"] = "false"
+            chosen["spark.driver.host"] = "127.0.0.1"
+            chosen["spark.driver.bindAddress"] = "127.0.0.1"
+        log4j = files("kwire.pipeline").joinpath("log4j2.properties")
+        chosen["spark.driver.extraJavaOptions"] = f"-Dlog4j2.configurationFile={log4j}"
+        if not {"spark.jars", "spark.jars.packages"} & set(given):
+            chosen["spark.jars.packages"] = ",".join(PACKAGES)
+    return {**chosen, **given}
+
+
+def start_session(conf: Mapping[str, str]) -> SparkSession:
+    """The session. Raises PipelineError when there can be none, in one line."""
+    from pyspark.errors import PySparkException
+    from pyspark.sql import SparkSession
+
+    if not under_spark_submit():
+        check_java()
+    os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
+    # What a batch raises is told by the job; py4j would print it as well, with its traceback.
+    logging.getLogger("py4j").setLevel(logging.CRITICAL)
+    builder = SparkSession.builder
+    for name, value in conf.items():
+        builder = builder.config(name, value)
+    try:
+        return builder.getOrCreate()
+    except (PySparkException, RuntimeError) as error:
+        first = (str(error).splitlines() or [type(error).__name__])[0]
+        raise PipelineError(f"Spark does not start: {first}. What it printed above says more") from None
+
+
+def stop_session(spark: SparkSession) -> None:
+    """Ends the session, and the Java process that it lives in if we started that."""
+    from pyspark import SparkContext
+
+    gateway = SparkContext._gateway
+    spark.stop()
+    process = getattr(gateway, "proc", None)
+    if gateway is not None and process is not None:
+        gateway.shutdown()
+        process.stdin.close()
+        process.wait(_JAVA_ANSWERS_WITHIN_S)
+        SparkContext._gateway = None
+        SparkContext._jvm = None
+
+
+def under_spark_submit() -> bool:
+    """Whether spark-submit started this process: the cluster's settings are its own then."""
+    return "PYSPARK_GATEWAY_PORT" in os.environ
+
+
+def check_packages() -> None:
+    """Raises PipelineError when the Python packages of the jobs are not installed."""
+    missing = [name for name in ("pyspark", "pyiceberg", "pyarrow", "sqlalchemy") if find_spec(name) is None]
+    if missing:
+        raise PipelineError(f"{', '.join(missing)} not found: the jobs need pip install 'kwire[pipeline]'")
+
+
+def check_java() -> None:
+    """Raises PipelineError unless there is a Java that Spark 4.0 runs on."""
+    home = os.environ.get("JAVA_HOME")
+    program = str(Path(home, "bin", "java")) if home else shutil.which("java")
+    wanted = f"Spark needs Java {OLDEST_JAVA} to {NEWEST_JAVA} (apt install openjdk-17-jre-headless, or JAVA_HOME)"
+    if program is None:
+        raise PipelineError(f"java not found: {wanted}")
+    try:
+        said = subprocess.run(
+            [program, "-XshowSettings:properties", "-version"],
+            capture_output=True,
+            text=True,
+            timeout=_JAVA_ANSWERS_WITHIN_S,
+            check=True,
+        ).stderr
+    except (OSError, subprocess.SubprocessError):
+        raise PipelineError(f"{program} does not run: {wanted}") from None
+    version = re.search(r"java\.specification\.version = (?:1\.)?(\d+)$", said, re.MULTILINE)
+    if version is None or not OLDEST_JAVA <= int(version[1]) <= NEWEST_JAVA:
+        found = "of no version that it tells" if version is None else f"Java {version[1]}"
+        raise PipelineError(f"{program} is {found}: {wanted}")

@@ -1,0 +1,151 @@
+"""A table's next snapshot: written on a branch, then made `main` if nobody was quicker.
+
+    main   ... - A                       main   ... - A - B
+                  \\                                      ^ draft
+          draft    B    -- publish -->
+
+`publish` is Iceberg's fast-forward: one atomic change of the table's metadata, which is refused unless `main` is still
+at A, an ancestor of B. So whoever wrote to the table since A was looked at is never overwritten, and what was decided
+by looking at A (how far the table has come) is still true when B is published. Readers know `main` only.
+
+This is the one file that reaches into Iceberg's Java classes: Spark's SQL can neither tell a conflict from another
+error nor answer within milliseconds.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from typing import Any, Final
+
+import attrs
+from py4j.protocol import Py4JJavaError
+from pyspark.sql import DataFrame, SparkSession
+
+from kwire.pipeline.tables.position import Position, newest_position
+
+BRANCH_PREFIX: Final = "kwire-"
+_PROPERTY_OPTION = "snapshot-property."
+_PROPERTY_SETTING = "spark.sql.iceberg.snapshot-property."
+_MERGED_VIEW = "kwire_batch"
+
+
+class Conflict(Exception):
+    """Somebody else's snapshot came in between. Nothing was changed; look again."""
+
+
+@attrs.frozen
+class Head:
+    """What `main` is at: `snapshot_id` is None for a table that was never written."""
+
+    snapshot_id: int | None
+    position: Position | None
+
+
+class Table:
+    """An Iceberg table of a Spark session. One owner: its draft is a single branch, named by `run_id`."""
+
+    def __init__(self, spark: SparkSession, name: str, *, run_id: str) -> None:
+        """`name` is as in Spark's SQL, with backticks; the table exists."""
+        assert spark._jvm is not None
+        self._java = spark._jvm.org.apache.iceberg.spark.Spark3Util.loadIcebergTable(spark._jsparkSession, name)
+        self._branch = f"{BRANCH_PREFIX}{run_id}"
+        self.name = name
+        self.draft_name = f"{name}.`branch_{self._branch}`"
+
+    def head(self) -> Head:
+        """What `main` is at now."""
+        self._java.refresh()
+        snapshot = self._java.currentSnapshot()
+        if snapshot is None:
+            return Head(None, None)
+        return Head(snapshot.snapshotId(), newest_position(_summaries(self._java, snapshot)))
+
+    def property(self, name: str) -> str | None:
+        """A property of the table, as `head` last saw it."""
+        found = self._java.properties().get(name)
+        return None if found is None else str(found)
+
+    def commit_first(self, properties: Mapping[str, str]) -> None:
+        """The first snapshot of a table: these properties and no rows, straight to `main`."""
+        append = self._java.newAppend()
+        for key, value in properties.items():
+            append.set(key, value)
+        append.commit()
+
+    def begin(self, head: Head) -> None:
+        """Puts the draft where `main` was seen to be. A draft that was begun before is forgotten."""
+        assert head.snapshot_id is not None, "a table gets a position before it gets a draft"
+        self._java.refresh()
+        manage = self._java.manageSnapshots()
+        if self._java.refs().containsKey(self._branch):
+            manage.replaceBranch(self._branch, head.snapshot_id).commit()
+        else:
+            manage.createBranch(self._branch, head.snapshot_id).commit()
+
+    def append(self, rows: DataFrame, properties: Mapping[str, str]) -> None:
+        """Adds rows to the draft, in one snapshot that carries `properties`."""
+        writer = rows.writeTo(self.draft_name)
+        for key, value in properties.items():
+            writer = writer.option(f"{_PROPERTY_OPTION}{key}", value)
+        writer.append()
+
+    def merge(self, rows: DataFrame, statement: str, properties: Mapping[str, str]) -> None:
+        """Runs a MERGE of `rows`, its view named {rows}, into the draft, named {draft}, in one snapshot.
+
+        It carries `properties`. MERGE takes these from the session's settings: a streaming query has a session of its
+        own, and that is the rows'.
+        """
+        spark = rows.sparkSession
+        settings = {f"{_PROPERTY_SETTING}{key}": value for key, value in properties.items()}
+        rows.createOrReplaceTempView(_MERGED_VIEW)
+        for key, value in settings.items():
+            spark.conf.set(key, value)
+        try:
+            spark.sql(statement.format(rows=_MERGED_VIEW, draft=self.draft_name))
+        finally:
+            for key in settings:
+                spark.conf.unset(key)
+            spark.catalog.dropTempView(_MERGED_VIEW)
+
+    def draft_summary(self) -> dict[str, str]:
+        """What Iceberg counted in the draft's last snapshot: `added-records` and so on.
+
+        Raises Conflict if the draft is gone: a run that started meanwhile took it for one that was left.
+        """
+        self._java.refresh()
+        snapshot = self._java.snapshot(self._branch)
+        if snapshot is None:
+            raise Conflict(f"the draft {self._branch} was removed")
+        return {str(key): str(value) for key, value in snapshot.summary().items()}
+
+    def publish(self) -> None:
+        """Makes the draft `main`. Raises Conflict if `main` is no longer where the draft began."""
+        self._java.refresh()
+        try:
+            self._java.manageSnapshots().fastForwardBranch("main", self._branch).commit()
+        except Py4JJavaError as error:
+            kind = error.java_exception.getClass().getSimpleName()
+            if kind in ("IllegalArgumentException", "CommitFailedException", "ValidationException"):
+                raise Conflict(str(error.java_exception.getMessage())) from None
+            raise
+
+    def drop_draft(self) -> None:
+        """At the end of a run."""
+        self._java.refresh()
+        if self._java.refs().containsKey(self._branch):
+            self._java.manageSnapshots().removeBranch(self._branch).commit()
+
+    def drop_drafts_of_others(self) -> None:
+        """What killed runs left. One that still lives finds its draft gone, and looks again."""
+        self._java.refresh()
+        for branch in list(self._java.refs().keySet()):
+            if str(branch).startswith(BRANCH_PREFIX) and branch != self._branch:
+                self._java.manageSnapshots().removeBranch(branch).commit()
+
+
+def _summaries(table: Any, snapshot: Any) -> Iterator[Mapping[str, str]]:
+    """Of a snapshot and its ancestors, as far as they were not expired."""
+    while snapshot is not None:
+        yield snapshot.summary()
+        parent = snapshot.parentId()
+        snapshot = None if parent is None else table.snapshot(parent)

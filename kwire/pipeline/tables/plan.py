@@ -1,0 +1,162 @@
+"""What a table job will do, as a value: made from flags or a file, checked, and printed, all without Spark."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from typing import Final, Literal
+
+import attrs
+
+from kwire.pipeline.errors import PipelineError
+from kwire.pipeline.tables.position import OnGap
+from kwire.pipeline.tables.values import AvroSchemas, ValueFormat
+from kwire.pipeline.warehouse import Warehouse, errors_table_name, table_name
+
+Mode = Literal["append", "upsert"]
+Isolation = Literal["read_committed", "read_uncommitted"]
+Beginning = Literal["earliest", "latest"]
+
+# Table properties: what a later run, `verify` and `redo` have to know.
+TOPIC_PROPERTY: Final = "kwire.topic"
+VALUE_PROPERTY: Final = "kwire.value"
+MODE_PROPERTY: Final = "kwire.mode"
+ISOLATION_PROPERTY: Final = "kwire.isolation"
+AVRO_PROPERTY: Final = "kwire.avro"
+
+_TRANSFORM = re.compile(r"(?:[a-z]+\((?:\d+ *, *)?[A-Za-z_][\w.]*(?: *, *\d+)?\)|[A-Za-z_][\w.]*)")
+_OWN_SOURCE_OPTIONS = {"subscribe", "assign", "subscribePattern", "startingOffsets", "endingOffsets", "includeHeaders"}
+_CONSUMER_GROUP = "kafka.group.id"
+
+
+@attrs.frozen(kw_only=True)
+class TablePlan:
+    """One topic into one table. Times in seconds."""
+
+    bootstrap: str
+    topic: str
+    warehouse: Warehouse
+    table: str
+    value: ValueFormat = "bytes"
+    schema: str | None = None
+    """For JSON: DDL, or Spark's JSON. None: the table's own, or inferred from a sample."""
+    avro: AvroSchemas | None = None
+    mode: Mode = "append"
+    partition_by: tuple[str, ...] = ()
+    evolve: bool = False
+    isolation: Isolation = "read_committed"
+    begin: Beginning = "earliest"
+    on_gap: OnGap = "fail"
+    group: str | None = None
+    dead_letter_topic: str | None = None
+    once: bool = False
+    interval_s: float = 10.0
+    max_records_per_commit: int = 5_000_000
+    sample_records: int = 10_000
+    source_options: Mapping[str, str] = attrs.field(factory=dict)
+
+    @property
+    def errors_table(self) -> str:
+        return errors_table_name(self.table)
+
+    @property
+    def published_group(self) -> str:
+        """The consumer group whose offsets tell lag tools how far the table is."""
+        return self.group or f"kwire-pipeline-{self.table}"
+
+    @property
+    def table_properties(self) -> dict[str, str]:
+        """What the table is created with."""
+        return {
+            TOPIC_PROPERTY: self.topic,
+            VALUE_PROPERTY: self.value,
+            MODE_PROPERTY: self.mode,
+            ISOLATION_PROPERTY: self.isolation,
+            "format-version": "2",
+            "write.merge.mode": "merge-on-read",
+            "write.delete.mode": "merge-on-read",
+            "write.parquet.compression-codec": "zstd",
+            # Each commit writes a metadata file; of the old ones a hundred are kept.
+            "write.metadata.delete-after-commit.enabled": "true",
+            "write.metadata.previous-versions-max": "100",
+        }
+
+    def check(self) -> None:
+        """Raises PipelineError for what cannot be meant."""
+        if self.value == "bytes" and (self.schema or self.evolve):
+            raise PipelineError("--schema and --evolve are for values that are decoded: give --value json or avro")
+        if self.value == "json" and self.avro is not None:
+            raise PipelineError("an Avro schema is given, and --value is json")
+        if self.value in ("avro", "confluent-avro") and self.avro is None:
+            raise PipelineError(f"--value {self.value} wants its schema: --schema FILE, or a folder for confluent-avro")
+        if self.evolve and self.value != "json":
+            raise PipelineError("--evolve is for JSON; an Avro table grows when it is given a schema with more fields")
+        for transform in self.partition_by:
+            if not _TRANSFORM.fullmatch(transform):
+                raise PipelineError(
+                    f"--partition-by {transform!r} is neither a field nor a transform of one, such as "
+                    "days(kafka.timestamp), value.country or bucket(16, value.user_id)"
+                )
+        taken = _OWN_SOURCE_OPTIONS.intersection(self.source_options)
+        if taken:
+            raise PipelineError(f"the job sets {', '.join(sorted(taken))} by itself; --option cannot")
+        if _CONSUMER_GROUP in self.source_options:
+            raise PipelineError(
+                f"Spark's readers are in no group; the job publishes its offsets as one: --group, not {_CONSUMER_GROUP}"
+            )
+
+    def source(self) -> dict[str, str]:
+        """The options of Spark's kafka source but for the offsets."""
+        return {
+            "kafka.bootstrap.servers": self.bootstrap,
+            "kafka.isolation.level": self.isolation,
+            "subscribe": self.topic,
+            "includeHeaders": "true",
+            # A record that is gone must be told of, not stepped over.
+            "failOnDataLoss": "true",
+            **self.source_options,
+        }
+
+    def describe(self) -> dict[str, object]:
+        """For --dry-run: names that stay."""
+        return {
+            "topic": self.topic,
+            "bootstrap": self.bootstrap,
+            "warehouse": str(self.warehouse),
+            "table": self.table,
+            "errors_table": self.errors_table,
+            "value": self.value,
+            "schema": self.schema,
+            "mode": self.mode,
+            "partition_by": list(self.partition_by),
+            "evolve": self.evolve,
+            "isolation": self.isolation,
+            "begin": self.begin,
+            "on_gap": self.on_gap,
+            "group": self.published_group,
+            "dead_letter_topic": self.dead_letter_topic,
+            "trigger": "once" if self.once else f"every {self.interval_s:g} s",
+            "max_records_per_commit": self.max_records_per_commit,
+            "source_options": dict(sorted(self.source().items())),
+        }
+
+
+def check_plans(plans: list[TablePlan]) -> None:
+    """Each, and that no two write to one table. Raises PipelineError."""
+    tables: dict[str, str] = {}
+    for plan in plans:
+        plan.check()
+        other = tables.setdefault(plan.table, plan.topic)
+        if other != plan.topic:
+            raise PipelineError(
+                f"topics {other} and {plan.topic} would both become table {plan.table}: give them jobs of their own, "
+                "with --table NAME"
+            )
+
+
+def table_of(topic: str, given: str | None) -> str:
+    """The name of the table: as given, or the topic's. Raises PipelineError."""
+    name = table_name(topic) if given is None else given
+    if table_name(name) != name:
+        raise PipelineError(f"--table {name!r} is no name for a table: letters, digits and _ make one")
+    return name

@@ -1,0 +1,165 @@
+"""How far a table has come with a topic, and where the next job starts. All of it is pure.
+
+A position is kept in the summary of a snapshot, under `kwire.offsets`, as JSON:
+
+    {"version": 1, "cluster_id": "...", "topic": "orders", "topic_id": "...", "offsets": {"0": 4711, "1": 4690}}
+
+An offset is the next to be read. Topic and cluster are named by their ids, since a topic that was deleted and made
+again counts from 0 once more: its records are others, with the same offsets.
+
+Compactions of a table, and whatever else its owner does to it, make snapshots without that key. The newest snapshot
+that has it counts; `maintain` never expires it.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Mapping
+from typing import Final, Literal
+
+import attrs
+
+from kwire.pipeline.errors import PipelineError
+
+PROPERTY: Final = "kwire.offsets"
+VERSION: Final = 1
+
+OnGap = Literal["fail", "record"]
+
+
+@attrs.frozen
+class Position:
+    """The next offset of each partition."""
+
+    cluster_id: str
+    topic: str
+    topic_id: str
+    offsets: Mapping[int, int]
+
+    def moved(self, offsets: Mapping[int, int]) -> Position:
+        """With these partitions elsewhere."""
+        return attrs.evolve(self, offsets={**self.offsets, **offsets})
+
+    def to_json(self) -> str:
+        return json.dumps(
+            {
+                "version": VERSION,
+                "cluster_id": self.cluster_id,
+                "topic": self.topic,
+                "topic_id": self.topic_id,
+                "offsets": {str(partition): self.offsets[partition] for partition in sorted(self.offsets)},
+            }
+        )
+
+    @classmethod
+    def from_json(cls, text: str) -> Position:
+        """Raises PipelineError for what no kwire wrote, or a newer one."""
+        try:
+            found = json.loads(text)
+            version = found["version"]
+            if version == VERSION:
+                offsets = {int(partition): int(offset) for partition, offset in found["offsets"].items()}
+                names = (found["cluster_id"], found["topic"], found["topic_id"])
+                if all(isinstance(name, str) for name in names) and all(n >= 0 for n in (*offsets, *offsets.values())):
+                    return cls(*names, offsets)
+        except (ValueError, TypeError, KeyError, AttributeError):
+            version = None
+        if isinstance(version, int) and version > VERSION:
+            raise PipelineError(
+                f"the table's offsets have version {version}; this kwire knows {VERSION}: upgrade kwire"
+            )
+        raise PipelineError(f"the table's {PROPERTY} cannot be read: {text[:200]!r}")
+
+
+def newest_position(summaries: Iterable[Mapping[str, str]]) -> Position | None:
+    """The position in the first of the summaries that has one. They come newest first."""
+    for summary in summaries:
+        if PROPERTY in summary:
+            return Position.from_json(summary[PROPERTY])
+    return None
+
+
+@attrs.frozen
+class TopicState:
+    """A topic as its cluster tells it at a moment. `topic_id` is empty where brokers know none."""
+
+    cluster_id: str
+    topic: str
+    topic_id: str
+    starts: Mapping[int, int]
+    ends: Mapping[int, int]
+
+
+@attrs.frozen
+class Gap:
+    """Records of a partition that are gone before they were read: from `first` to before `until`."""
+
+    partition: int
+    first: int
+    until: int
+
+    def __str__(self) -> str:
+        return f"partition {self.partition} offsets {self.first} to {self.until - 1}"
+
+
+@attrs.frozen
+class Start:
+    """Where a job starts, and what lies between the table's position and there."""
+
+    position: Position
+    gaps: tuple[Gap, ...] = ()
+
+
+class LostRange(PipelineError):
+    """Retention passed the table's position."""
+
+
+def start(reached: Position | None, topic: TopicState, *, begin_at: Mapping[int, int], on_gap: OnGap = "fail") -> Start:
+    """Where to go on with `topic`. A table that has no position yet begins at `begin_at`.
+
+    Raises PipelineError where the table's offsets are not this topic's, and LostRange, with the lost offsets named,
+    where records are gone and `on_gap` is "fail".
+    """
+    if reached is None:
+        return Start(Position(topic.cluster_id, topic.topic, topic.topic_id, dict(begin_at)))
+    same_topic(reached, topic)
+    offsets, gaps = {}, []
+    for partition, first in sorted(topic.starts.items()):
+        at = reached.offsets.get(partition, first)
+        if at > topic.ends[partition]:
+            raise PipelineError(
+                f"partition {partition} of topic {topic.topic} ends at offset {topic.ends[partition]}, and the table "
+                f"has records up to {at - 1}: the cluster lost its newest records (an unclean election, or a restored "
+                "backup). Offsets will be used again for other records, so write to another table: --table NAME"
+            )
+        if at < first:
+            gaps.append(Gap(partition, at, first))
+        offsets[partition] = max(at, first)
+    if gaps and on_gap == "fail":
+        raise LostRange(
+            f"records of topic {topic.topic} were deleted before they were read: {'; '.join(map(str, gaps))}. "
+            "Retention passed the table's position. --on-gap record goes on behind them, and writes down in the "
+            "errors table what is missing"
+        )
+    return Start(attrs.evolve(reached, offsets=offsets), tuple(gaps))
+
+
+def same_topic(reached: Position, topic: TopicState) -> None:
+    """Raises PipelineError unless the position's offsets are offsets of this topic."""
+    if reached.topic != topic.topic:
+        raise PipelineError(
+            f"the table holds topic {reached.topic}, not {topic.topic}: each topic has a table of its own "
+            "(--table NAME)"
+        )
+    if reached.cluster_id != topic.cluster_id:
+        raise PipelineError(
+            f"the table holds topic {topic.topic} of cluster {reached.cluster_id}, and this is cluster "
+            f"{topic.cluster_id}: name the right brokers, or another table (--table NAME)"
+        )
+    gone = sorted(set(reached.offsets) - set(topic.starts))
+    if (reached.topic_id and topic.topic_id and reached.topic_id != topic.topic_id) or gone:
+        raise PipelineError(
+            f"topic {topic.topic} was deleted and created again since the table was written (its id was "
+            f"{reached.topic_id or 'not known'}, and is {topic.topic_id or 'not known'}): its offsets count from 0 "
+            "again. Write the new topic to another table: --table NAME"
+        )

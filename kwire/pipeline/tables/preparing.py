@@ -1,0 +1,124 @@
+"""Tables are made, or found and checked, before the first record is read."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from pyspark.errors import PySparkException
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql.types import BinaryType, DataType, StructType
+
+from kwire.pipeline.errors import PipelineError
+from kwire.pipeline.tables import decoding, schemas
+from kwire.pipeline.tables.draft import Table
+from kwire.pipeline.tables.plan import MODE_PROPERTY, TOPIC_PROPERTY, VALUE_PROPERTY, TablePlan
+from kwire.pipeline.tables.rows import ERROR_COLUMNS, KAFKA_TYPE
+from kwire.pipeline.tables.values import AvroSchemas
+from kwire.pipeline.tables.writer import TableWriter
+from kwire.pipeline.warehouse import NAMESPACE
+
+Sample = Callable[[], "DataFrame"]
+"""Some of the topic's records, for a schema that nobody gave."""
+
+
+def open_tables(plan: TablePlan, spark: SparkSession, sample: Sample, *, run_id: str) -> TableWriter:
+    """The writer for the plan's tables, which exist then. Raises PipelineError for a table of something else."""
+    catalog = plan.warehouse.catalog
+    spark.sql(f"CREATE NAMESPACE IF NOT EXISTS `{catalog}`.`{NAMESPACE}`")
+    name, errors_name = plan.warehouse.spark_name(plan.table), plan.warehouse.spark_name(plan.errors_table)
+    wanted = _wanted_type(plan, spark)
+    if spark.catalog.tableExists(name):
+        _check_table(plan, spark, name)
+        _grow(spark, name, wanted)
+    else:
+        _create(plan, spark, name, wanted or _inferred(plan, spark, sample))
+    spark.sql(
+        f"CREATE TABLE IF NOT EXISTS {errors_name} ({ERROR_COLUMNS}) USING iceberg "
+        "TBLPROPERTIES ('format-version' = '2')"
+    )
+    table, errors = (Table(spark, it, run_id=run_id) for it in (name, errors_name))
+    return TableWriter(table, errors, decoder(plan, spark, name), upsert=plan.mode == "upsert")
+
+
+def decoder(plan: TablePlan, spark: SparkSession, name: str) -> Callable[[DataFrame], DataFrame]:
+    """What makes the table's values of a topic's, by the schema that the table has now."""
+    match plan.value:
+        case "bytes":
+            return decoding.decode_bytes
+        case "json":
+            schema = spark.table(name).schema["value"].dataType
+            assert isinstance(schema, StructType)
+            return lambda records: decoding.decode_json(records, schema)
+        case "avro" | "confluent-avro":
+            avro = plan.avro
+            assert avro is not None
+            have = spark.table(name).schema["value"].dataType
+            return lambda records: decoding.decode_avro(records, avro, have)
+
+
+def _wanted_type(plan: TablePlan, spark: SparkSession) -> DataType | None:
+    """The type of `value` as the plan gives it; None where it is to be found out."""
+    match plan.value:
+        case "bytes":
+            return BinaryType()
+        case "json":
+            return None if plan.schema is None else schemas.read_json_schema(plan.schema)
+        case "avro" | "confluent-avro":
+            assert isinstance(plan.avro, AvroSchemas)
+            return decoding.avro_type(spark, plan.avro)
+
+
+def _inferred(plan: TablePlan, spark: SparkSession, sample: Sample) -> DataType:
+    found = schemas.infer(spark, sample())
+    if found is None:
+        raise PipelineError(
+            f"topic {plan.topic} has no JSON objects to infer a schema from: give one, --schema FILE, or let it be "
+            "bytes (--value bytes)"
+        )
+    return found
+
+
+def _create(plan: TablePlan, spark: SparkSession, name: str, value: DataType) -> None:
+    parts = ", ".join(plan.partition_by)
+    properties = ", ".join(f"'{key}' = '{value}'" for key, value in plan.table_properties.items())
+    try:
+        spark.sql(
+            f"CREATE TABLE {name} (kafka {KAFKA_TYPE}, value {schemas.sql_type(value)}) USING iceberg "
+            f"{f'PARTITIONED BY ({parts}) ' if parts else ''}TBLPROPERTIES ({properties})"
+        )
+    except PySparkException as error:
+        raise PipelineError(f"the table {name} cannot be created: {str(error).strip().splitlines()[0]}") from None
+
+
+def _check_table(plan: TablePlan, spark: SparkSession, name: str) -> None:
+    rows = spark.sql(f"SHOW TBLPROPERTIES {name}").collect()
+    properties = {row.key: row.value for row in rows}
+    if TOPIC_PROPERTY not in properties:
+        raise PipelineError(f"table {name} was not made by kwire: write to another, --table NAME")
+    for key, mine, flag in (
+        (TOPIC_PROPERTY, plan.topic, "topic"),
+        (VALUE_PROPERTY, plan.value, "--value"),
+        (MODE_PROPERTY, plan.mode, "--mode"),
+    ):
+        if properties.get(key) != mine:
+            raise PipelineError(
+                f"table {name} was made with {flag} {properties.get(key)}, not {mine}: go on as it was made, or write "
+                "to another table, --table NAME"
+            )
+
+
+def _grow(spark: SparkSession, name: str, wanted: DataType | None) -> None:
+    have = spark.table(name).schema["value"].dataType
+    if isinstance(wanted, StructType) and isinstance(have, StructType):
+        add_fields(spark, name, schemas.additions(have, wanted))
+
+
+def add_fields(spark: SparkSession, name: str, additions: list[schemas.Addition]) -> None:
+    """Adds fields to the table's value: one change of its metadata."""
+    if additions:
+        columns = ", ".join(f"{_quoted(path)} {schemas.sql_type(kind)}" for path, kind in additions)
+        spark.sql(f"ALTER TABLE {name} ADD COLUMNS ({columns})")
+
+
+def _quoted(path: str) -> str:
+    return ".".join(f"`{part}`" for part in path.split("."))

@@ -1,0 +1,117 @@
+"""The rows of a table, made from the connector's records.
+
+    kafka    struct<partition, offset, timestamp, timestamp_type, key, headers>
+    value    bytes, or the struct that the value was decoded to
+
+`timestamp_type` is Kafka's: 0 for the producer's time, 1 for the broker's. The errors table has the value as it came:
+
+    kafka    the same
+    value    bytes
+    reason   why it is not in the table
+    until    null; for a range of lost records the offset behind it, and `kafka.offset` is where it begins
+    noted_at when the job saw it
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from typing import Final
+
+from pyspark.sql import Column, DataFrame, SparkSession, Window
+from pyspark.sql import functions as F
+
+from kwire.pipeline.tables.decoding import DECODED, REASON
+from kwire.pipeline.tables.position import Gap
+
+KAFKA_TYPE: Final = (
+    "STRUCT<`partition`: INT, `offset`: BIGINT, `timestamp`: TIMESTAMP, timestamp_type: INT, key: BINARY, "
+    "headers: ARRAY<STRUCT<key: STRING, value: BINARY>>>"
+)
+ERROR_COLUMNS: Final = f"kafka {KAFKA_TYPE}, value BINARY, reason STRING, until BIGINT, noted_at TIMESTAMP"
+
+NO_KEY: Final = "no key, and the table is kept by key (--mode upsert)"
+
+
+def with_kafka(decoded: DataFrame) -> DataFrame:
+    """Decoded records with the column `kafka`, their values as `raw` and `decoded`, and `reason`."""
+    kafka = F.struct(
+        "partition", "offset", "timestamp", F.col("timestampType").alias("timestamp_type"), "key", "headers"
+    )
+    return decoded.select(kafka.alias("kafka"), F.col("value").alias("raw"), DECODED, REASON)
+
+
+def good(rows: DataFrame) -> DataFrame:
+    """What goes into the table."""
+    return rows.where(F.col(REASON).isNull()).select("kafka", F.col(DECODED).alias("value"))
+
+
+def bad(rows: DataFrame, *, since: Mapping[int, int]) -> DataFrame:
+    """What goes into the errors table, but for what it has already: `since` is its position."""
+    return rows.where(F.col(REASON).isNotNull() & at_or_after(since)).select(
+        "kafka",
+        F.col("raw").alias("value"),
+        REASON,
+        F.lit(None).cast("bigint").alias("until"),
+        F.current_timestamp().alias("noted_at"),
+    )
+
+
+def gap_rows(spark: SparkSession, gaps: Iterable[Gap]) -> DataFrame:
+    """Lost ranges as rows of the errors table."""
+    found = [
+        ((gap.partition, gap.first, None, None, None, None), None, f"lost: {gap} were deleted unread", gap.until, None)
+        for gap in gaps
+    ]
+    return spark.createDataFrame(found, ERROR_COLUMNS).withColumn("noted_at", F.current_timestamp())
+
+
+def require_key(rows: DataFrame) -> DataFrame:
+    """Rows without a key get that as their reason, unless they have one."""
+    return rows.withColumn(
+        REASON, F.when(F.col(REASON).isNull() & F.col("kafka.key").isNull(), NO_KEY).otherwise(F.col(REASON))
+    )
+
+
+def newest_by_key(rows: DataFrame) -> DataFrame:
+    """The last good row of each key; `deleted` tells a tombstone.
+
+    A key's records are in one partition, in order; where a topic got more partitions, in two. Then the later timestamp
+    is the newer.
+    """
+
+    newest = Window.partitionBy("kafka.key").orderBy(F.desc("kafka.timestamp"), F.desc("kafka.offset"))
+    within = Window.partitionBy("kafka.key", "kafka.partition").orderBy(F.desc("kafka.offset"))
+    last_of_partition = rows.where(F.col(REASON).isNull()).withColumn("_place", F.row_number().over(within))
+    last = last_of_partition.where("_place = 1").withColumn("_place", F.row_number().over(newest))
+    return last.where("_place = 1").select(
+        "kafka", F.col(DECODED).alias("value"), F.col("raw").isNull().alias("deleted")
+    )
+
+
+UPSERT: Final = """\
+MERGE INTO {draft} AS mine USING {rows} AS theirs ON mine.kafka.key = theirs.kafka.key
+WHEN MATCHED AND theirs.deleted AND (mine.kafka.`partition` <> theirs.kafka.`partition`
+    OR mine.kafka.`offset` < theirs.kafka.`offset`) THEN DELETE
+WHEN MATCHED AND (mine.kafka.`partition` <> theirs.kafka.`partition`
+    OR mine.kafka.`offset` < theirs.kafka.`offset`) THEN UPDATE SET kafka = theirs.kafka, value = theirs.value
+WHEN NOT MATCHED AND NOT theirs.deleted THEN INSERT (kafka, value) VALUES (theirs.kafka, theirs.value)
+"""
+
+
+def at_or_after(offsets: Mapping[int, int], column: str = "kafka") -> Column:
+    """Whether a row's offset is at or behind that of its partition; true for a partition that is not named."""
+    return _compared(offsets, column, ">=", otherwise="TRUE")
+
+
+def before(offsets: Mapping[int, int], column: str = "kafka") -> Column:
+    """Whether a row's offset is before that of its partition; false for a partition that is not named."""
+    return _compared(offsets, column, "<", otherwise="FALSE")
+
+
+def _compared(offsets: Mapping[int, int], column: str, how: str, *, otherwise: str) -> Column:
+    if not offsets:
+        return F.expr(otherwise)
+    prefix = f"{column}." if column else ""
+    cases = " ".join(f"WHEN {number} THEN {offset}" for number, offset in sorted(offsets.items()))
+    position = f"CASE {prefix}`partition` {cases} END"
+    return F.expr(f"COALESCE({prefix}`offset` {how} {position}, {otherwise})")

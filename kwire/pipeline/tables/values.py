@@ -1,0 +1,23 @@
+"""How a job is told what values are: bytes, JSON or Avro, and the schemas of the latter.
+
+Avro comes plain, or in Confluent's wire format. Then the schemas lie in a folder as ID.avsc, and the newest is what the
+table is made from.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Final, Literal
+
+import attrs
+
+ValueFormat = Literal["bytes", "json", "avro", "confluent-avro"]
+FORMATS: Final[tuple[ValueFormat, ...]] = ("bytes", "json", "avro", "confluent-avro")
+
+
+@attrs.frozen
+class AvroSchemas:
+    """Avro schemas as JSON. `by_id` is empty for plain Avro; `reader` is what the table is made from."""
+
+    reader: str
+    by_id: Mapping[int, str] = attrs.field(factory=dict)

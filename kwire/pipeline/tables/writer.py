@@ -1,0 +1,173 @@
+"""A batch of records gets into its table and its errors table, once.
+
+The order of things, and what a kill between them leaves:
+
+1. The good rows are written to a draft of the table, with the offsets behind the batch. Nobody reads drafts.
+2. The bad rows are written to a draft of the errors table, with the same offsets, and published. A job that starts now
+   reads the batch again, or a longer one, and leaves out of its bad rows what the errors table has.
+3. The table's draft is published. The batch is done.
+
+Each is thrown away and done again when somebody else's snapshot came in between.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Final
+
+import attrs
+from pyspark.sql import DataFrame, Observation, SparkSession
+from pyspark.sql import functions as F
+
+from kwire.pipeline.errors import PipelineError
+from kwire.pipeline.tables import rows
+from kwire.pipeline.tables.decoding import REASON
+from kwire.pipeline.tables.draft import Conflict, Head, Table
+from kwire.pipeline.tables.position import PROPERTY, Position, Start
+
+CONFLICTS_IN_A_ROW: Final = 20
+"""Compactions and backfills come in between, now and then; so many times, something else is wrong."""
+
+
+class AnotherJob(PipelineError):
+    """The table moved on by somebody else's hand."""
+
+
+@attrs.frozen
+class Counts:
+    """Of one batch."""
+
+    records: int
+    errors: int
+
+
+@attrs.define(eq=False)
+class TableWriter:
+    """`decode` adds `decoded` and `reason` to the connector's records. `upsert` keeps one row a key."""
+
+    table: Table
+    errors: Table
+    decode: Callable[[DataFrame], DataFrame]
+    upsert: bool
+
+    def reached(self) -> Position | None:
+        """The position that the table has now."""
+        return self.table.head().position
+
+    def drop_drafts_of_others(self) -> None:
+        """What killed runs left. A run that still lives finds its draft gone, and looks again."""
+        for table in (self.table, self.errors):
+            table.drop_drafts_of_others()
+
+    def drop_drafts(self) -> None:
+        """At the end of a run."""
+        for table in (self.table, self.errors):
+            table.drop_draft()
+
+    def open(self, spark: SparkSession, begun: Start) -> Position:
+        """Writes down where a run starts, and what was lost before there; returns the table's position."""
+        if self.errors.head().snapshot_id is None:
+            self.errors.commit_first(_summary(attrs.evolve(begun.position, offsets={})))
+        noted = self._noted(self.errors.head())
+        lost = [gap for gap in begun.gaps if noted.get(gap.partition, gap.first) < gap.until]
+        if lost:
+            after = begun.position
+            self._publish(self.errors, lambda _: self.errors.append(rows.gap_rows(spark, lost), _summary(after)))
+        head = self.table.head()
+        if head.snapshot_id is None:
+            self.table.commit_first(_summary(begun.position))
+        elif begun.gaps:
+            empty = spark.table(self.table.name).limit(0)
+            self._publish(self.table, lambda _: self.table.append(empty, _summary(begun.position)))
+        found = self.reached()
+        assert found is not None
+        return found
+
+    def commit(
+        self, records: DataFrame, *, reached: Position, after: Position, still_so: Callable[[], object]
+    ) -> Counts:
+        """Adds the records between two positions. Raises AnotherJob when the table is not at `reached` any more.
+
+        `still_so` is called when the rows are written and not yet published: what it raises leaves the table as it was.
+        """
+        decoded = rows.with_kafka(self.decode(records))
+        if self.upsert:
+            decoded = rows.require_key(decoded).persist()
+        counts: list[Counts] = []
+
+        def write(head: Head) -> None:
+            if head.position != reached:
+                raise AnotherJob(
+                    f"another job writes the table {self.table.name}: this one left it at {_offsets(reached)}, and it "
+                    f"is at {_offsets(head.position)}. Stop one of them; nothing was lost or doubled"
+                )
+            written = self._upsert(decoded, after) if self.upsert else self._append(decoded, after)
+            still_so()
+            if written.errors:
+                self._write_errors(decoded, after)
+            counts.append(written)
+
+        try:
+            self._publish(self.table, write)
+        finally:
+            if self.upsert:
+                decoded.unpersist()
+        return counts[-1]
+
+    def _append(self, decoded: DataFrame, after: Position) -> Counts:
+        """One pass over the records: they are counted on their way into the draft."""
+        seen = Observation()
+        all_of_them, bad = F.count(F.lit(1)).alias("records"), F.count(REASON).alias("errors")
+        self.table.append(rows.good(decoded.observe(seen, all_of_them, bad)), _summary(after))
+        counts = Counts(seen.get["records"], seen.get["errors"])
+        added = int(self.table.draft_summary().get("added-records", "0"))
+        if added != counts.records - counts.errors:
+            raise PipelineError(
+                f"{added} rows were written to {self.table.name}, of {counts.records} records with {counts.errors} "
+                "errors among them: the batch was not committed. Please report this"
+            )
+        return counts
+
+    def _upsert(self, decoded: DataFrame, after: Position) -> Counts:
+        (seen,) = decoded.agg(F.count(F.lit(1)).alias("records"), F.count(REASON).alias("errors")).collect()
+        if seen.records > seen.errors:
+            self.table.merge(rows.newest_by_key(decoded), rows.UPSERT, _summary(after))
+        if PROPERTY not in self.table.draft_summary() or seen.records == seen.errors:
+            self.table.append(rows.good(decoded).limit(0), _summary(after))
+        return Counts(seen.records, seen.errors)
+
+    def _write_errors(self, decoded: DataFrame, after: Position) -> None:
+        def write(head: Head) -> None:
+            self.errors.append(rows.bad(decoded, since=self._noted(head)), _summary(after))
+
+        self._publish(self.errors, write)
+
+    @staticmethod
+    def _noted(errors: Head) -> Mapping[int, int]:
+        """How far the errors table is."""
+        return {} if errors.position is None else errors.position.offsets
+
+    def _publish(self, table: Table, write: Callable[[Head], None]) -> None:
+        for _ in range(CONFLICTS_IN_A_ROW):
+            head = table.head()
+            table.begin(head)
+            try:
+                write(head)
+                table.publish()
+            except Conflict:
+                continue
+            return
+        raise PipelineError(
+            f"{CONFLICTS_IN_A_ROW} times in a row somebody else wrote to {table.name} while a batch was written: "
+            "give the job fewer neighbours, or smaller batches (--max-records-per-commit)"
+        )
+
+
+def _summary(position: Position) -> dict[str, str]:
+    return {PROPERTY: position.to_json()}
+
+
+def _offsets(position: Position | None) -> str:
+    if position is None:
+        return "no offsets"
+    return ", ".join(f"{partition}:{offset}" for partition, offset in sorted(position.offsets.items()))

@@ -1,0 +1,86 @@
+"""What the brokers say about a topic, and what is told to them: a job's few questions, asked without Spark.
+
+Several tables of one job ask in turn; each question has a connection that is made when the last one failed.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Mapping
+from types import TracebackType
+from typing import Self
+
+from kwire_protocol.wire import NULL_UUID
+
+from kwire.client.cluster import Cluster, TopicPartition
+from kwire.client.errors import ClientError, UnknownTopic
+from kwire.client.groups import commit_offsets
+from kwire.client.offsets import EARLIEST, LATEST, IsolationLevel, list_offsets
+from kwire.pipeline.errors import PipelineError
+from kwire.pipeline.tables.position import TopicState
+
+TIMEOUT_S = 30.0
+
+
+class Unreachable(PipelineError):
+    """The brokers do not answer: a job that runs already waits for them."""
+
+
+class Topics:
+    """A cluster's topics. A context manager; may be asked from several threads."""
+
+    def __init__(self, bootstrap: str, *, timeout_s: float = TIMEOUT_S) -> None:
+        self._bootstrap = bootstrap
+        self._timeout_s = timeout_s
+        self._cluster: Cluster | None = None
+        self._lock = threading.Lock()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
+    ) -> None:
+        with self._lock:
+            self._forget()
+
+    def state(self, topic: str, isolation: str) -> TopicState:
+        """The topic's ids, first offsets and ends. Raises PipelineError."""
+        with self._lock:
+            try:
+                cluster = self._connected()
+                cluster.forget_topic(topic)
+                found = cluster.topic(topic)
+                level = IsolationLevel[isolation.upper()]
+                starts = list_offsets(cluster, topic, EARLIEST)
+                ends = list_offsets(cluster, topic, LATEST, isolation_level=level)
+                topic_id = "" if found.topic_id == NULL_UUID else str(found.topic_id)
+                return TopicState(cluster.cluster_id or "", topic, topic_id, starts, ends)
+            except UnknownTopic:
+                raise PipelineError(f"topic {topic} not found at {self._bootstrap}") from None
+            except ClientError as error:
+                self._forget()
+                raise Unreachable(f"topic {topic} cannot be looked at: {error}") from None
+
+    def publish_group(self, group: str, topic: str, offsets: Mapping[int, int]) -> None:
+        """Commits the offsets as a consumer group that has no members. Raises PipelineError."""
+        with self._lock:
+            try:
+                commit_offsets(
+                    self._connected(),
+                    group,
+                    {TopicPartition(topic, partition): offset for partition, offset in offsets.items()},
+                )
+            except ClientError as error:
+                self._forget()
+                raise PipelineError(f"group {group} cannot be told how far the table is: {error}") from None
+
+    def _connected(self) -> Cluster:
+        if self._cluster is None:
+            self._cluster = Cluster(self._bootstrap, timeout_s=self._timeout_s, client_id="kwire-pipeline")
+        return self._cluster
+
+    def _forget(self) -> None:
+        if self._cluster is not None:
+            self._cluster.close()
+            self._cluster = None

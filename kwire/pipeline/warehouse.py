@@ -1,0 +1,129 @@
+"""Where tables are: a folder, or a catalog that Spark's configuration describes.
+
+A folder needs no service: its catalog is one SQLite file beside the tables, `catalog.db`. Spark reaches it by Iceberg's
+JDBC catalog, pyiceberg by its SqlCatalog; both see the same tables. Any other catalog (REST, Glue, Hive, ...) is
+configured as for Spark, `spark.sql.catalog.NAME.type=rest` and so on, and named as `catalog:NAME`; pyiceberg knows
+nearly all of these settings by the same names.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from pathlib import Path
+from typing import TYPE_CHECKING, Final
+
+import attrs
+
+from kwire.pipeline.errors import PipelineError
+
+if TYPE_CHECKING:
+    from pyiceberg.catalog import Catalog
+
+CATALOG: Final = "kwire"
+"""Of a folder, in Spark and in pyiceberg: the name is a column of the catalog's own tables."""
+NAMESPACE: Final = "kwire"
+ERRORS_SUFFIX: Final = "__errors"
+
+_SPARK_CATALOG = "org.apache.iceberg.spark.SparkCatalog"
+_PREFIX = "spark.sql.catalog."
+_BUSY_MS = 30_000
+_NOT_IN_PATHS = frozenset("?#%")
+
+
+@attrs.frozen
+class Warehouse:
+    """`folder` is None where the catalog is configured by `settings`, which are Spark's."""
+
+    catalog: str
+    folder: Path | None
+    settings: Mapping[str, str]
+
+    @property
+    def spark_settings(self) -> dict[str, str]:
+        """What Spark needs to find the tables."""
+        prefix = f"{_PREFIX}{self.catalog}"
+        if self.folder is None:
+            return {name: value for name, value in self.settings.items() if _is_of(name, prefix)}
+        return {
+            prefix: _SPARK_CATALOG,
+            f"{prefix}.type": "jdbc",
+            # Readers go on while a commit is written, and two writers wait for each other.
+            f"{prefix}.uri": f"jdbc:sqlite:{self.folder / 'catalog.db'}?journal_mode=WAL&busy_timeout={_BUSY_MS}",
+            f"{prefix}.jdbc.schema-version": "V1",
+            f"{prefix}.warehouse": self.folder.as_uri(),
+            # A table is looked up anew each time: others write it, too.
+            f"{prefix}.cache-enabled": "false",
+        }
+
+    def pyiceberg_catalog(self) -> Catalog:
+        """The same catalog without Spark. Raises PipelineError when it cannot be had."""
+        from pyiceberg.catalog import load_catalog
+
+        if self.folder is None:
+            prefix = f"{_PREFIX}{self.catalog}."
+            given = {
+                name.removeprefix(prefix): value for name, value in self.settings.items() if name.startswith(prefix)
+            }
+            settings = {name: value for name, value in given.items() if name != "catalog-impl"}
+        else:
+            settings = {
+                "type": "sql",
+                "uri": f"sqlite:///{self.folder / 'catalog.db'}",
+                "warehouse": self.folder.as_uri(),
+            }
+        try:
+            return load_catalog(self.catalog, **settings)
+        except Exception as error:  # whatever a catalog's own library raises
+            raise PipelineError(f"the catalog {self.catalog} cannot be opened: {_first_line(error)}") from None
+
+    def exists(self) -> bool:
+        """Whether anything was ever written. A catalog that is configured is taken to be there."""
+        return self.folder is None or (self.folder / "catalog.db").exists()
+
+    def spark_name(self, table: str, namespace: str = NAMESPACE) -> str:
+        """A table as Spark's SQL names it."""
+        return ".".join(f"`{part}`" for part in (self.catalog, namespace, table))
+
+    def __str__(self) -> str:
+        return str(self.folder) if self.folder is not None else f"catalog:{self.catalog}"
+
+
+def parse_warehouse(text: str, settings: Mapping[str, str]) -> Warehouse:
+    """A folder's path, or catalog:NAME of one that `settings` (Spark's) describe. Raises PipelineError."""
+    if text.startswith("catalog:"):
+        name = text.removeprefix("catalog:")
+        if f"{_PREFIX}{name}" not in settings:
+            raise PipelineError(
+                f"{text} is not configured: give --conf {_PREFIX}{name}={_SPARK_CATALOG} and "
+                f"--conf {_PREFIX}{name}.type=rest (or hive, glue, jdbc), with its uri and warehouse"
+            )
+        return Warehouse(name, None, dict(settings))
+    if re.match(r"[a-z][a-z0-9+.-]*://", text) and not text.startswith("file://"):
+        raise PipelineError(
+            f"{text} is no folder of this machine. Tables elsewhere need a catalog: configure one with --conf and "
+            "name it, --to catalog:NAME"
+        )
+    folder = Path(text.removeprefix("file://")).expanduser().absolute()
+    if _NOT_IN_PATHS.intersection(str(folder)):
+        raise PipelineError(f"the path of a warehouse may not hold any of ? # %: {folder}")
+    if folder.exists() and not folder.is_dir():
+        raise PipelineError(f"{folder} is a file; a warehouse is a folder")
+    return Warehouse(CATALOG, folder, {})
+
+
+def table_name(topic: str) -> str:
+    """The table of a topic: what SQL would not take in a name becomes an underscore."""
+    return re.sub(r"[^A-Za-z0-9_]", "_", topic)
+
+
+def errors_table_name(table: str) -> str:
+    return f"{table}{ERRORS_SUFFIX}"
+
+
+def _is_of(name: str, prefix: str) -> bool:
+    return name == prefix or name.startswith(f"{prefix}.")
+
+
+def _first_line(error: Exception) -> str:
+    return (str(error).splitlines() or [type(error).__name__])[0]

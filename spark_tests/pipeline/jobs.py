@@ -1,0 +1,98 @@
+"""Table jobs in the tests' own Spark session, and their tables as pyiceberg sees them."""
+
+from __future__ import annotations
+
+import itertools
+from typing import Any
+
+import attrs
+import pyarrow as pa
+from pyiceberg.table import Table as IcebergTable
+from pyspark.sql import SparkSession
+
+from kwire.pipeline.job import Job
+from kwire.pipeline.report import Step
+from kwire.pipeline.tables.plan import TablePlan, check_plans, table_of
+from kwire.pipeline.tables.position import Position, newest_position
+from kwire.pipeline.tables.run import TableRun
+from kwire.pipeline.topics import Topics
+from kwire.pipeline.warehouse import NAMESPACE, Warehouse, errors_table_name
+
+_numbers = itertools.count(1)
+
+
+@attrs.define
+class Told:
+    """A report that keeps what it was told."""
+
+    steps: list[Step] = attrs.field(factory=list)
+    warnings: list[str] = attrs.field(factory=list)
+
+    def step(self, step: Step) -> None:
+        self.steps.append(step)
+
+    def warning(self, text: str) -> None:
+        self.warnings.append(text)
+
+
+@attrs.define(eq=False)
+class Jobs:
+    spark: SparkSession
+    bootstrap: str
+    warehouse: Warehouse
+    topics: Topics
+
+    def plan(self, topic: str, **options: Any) -> TablePlan:
+        table = table_of(topic, options.pop("table", None))
+        plan = TablePlan(
+            bootstrap=self.bootstrap,
+            topic=topic,
+            warehouse=self.warehouse,
+            table=table,
+            **{"once": True, "interval_s": 0.2, **options},
+        )
+        check_plans([plan])
+        return plan
+
+    def run_of(self, topic: str, told: Told | None = None, **options: Any) -> TableRun:
+        return TableRun(self.plan(topic, **options), self.spark, self.topics, f"t{next(_numbers)}", told or Told())
+
+    def once(self, topic: str, **options: Any) -> Told:
+        """Lets a job take what there is. Raises what ended it."""
+        told = Told()
+        Job([self.run_of(topic, told, **options)], 20.0, told.warning).work()
+        return told
+
+    def table(self, topic: str, table: str | None = None) -> IcebergTable:
+        return self.warehouse.pyiceberg_catalog().load_table((NAMESPACE, table_of(topic, table)))
+
+    def rows(self, topic: str, table: str | None = None) -> list[dict[str, Any]]:
+        """By partition and offset; `kafka` and `value` as dictionaries."""
+        return _sorted(self.table(topic, table).scan().to_arrow())
+
+    def errors(self, topic: str, table: str | None = None) -> list[dict[str, Any]]:
+        name = (NAMESPACE, errors_table_name(table_of(topic, table)))
+        return _sorted(self.warehouse.pyiceberg_catalog().load_table(name).scan().to_arrow())
+
+    def position(self, topic: str, table: str | None = None) -> Position:
+        found = self.table(topic, table)
+        summaries = []
+        snapshot = found.current_snapshot()
+        while snapshot is not None:
+            assert snapshot.summary is not None
+            summaries.append(snapshot.summary.additional_properties)
+            parent = snapshot.parent_snapshot_id
+            snapshot = None if parent is None else found.snapshot_by_id(parent)
+        position = newest_position(summaries)
+        assert position is not None
+        return position
+
+
+def _sorted(rows: pa.Table) -> list[dict[str, Any]]:
+    found: list[dict[str, Any]] = rows.to_pylist()
+    return sorted(found, key=lambda row: (row["kafka"]["partition"], row["kafka"]["offset"]))
+
+
+def places(rows: list[dict[str, Any]]) -> list[tuple[int, int]]:
+    """Partition and offset of each."""
+    return [(row["kafka"]["partition"], row["kafka"]["offset"]) for row in rows]

@@ -1,0 +1,207 @@
+"""A topic as a table with a row for each record."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+
+import pytest
+
+from compat_tests.waiting import eventually
+from kwire.pipeline.errors import PipelineError
+from kwire.pipeline.tables import writer
+from kwire.pipeline.tables.draft import Table
+from kwire.pipeline.tables.position import LostRange
+
+from .. import records
+from ..records import Record, numbered
+from .jobs import Jobs, places
+
+NewTopic = Callable[..., str]
+Sent = Callable[..., None]
+
+
+def test_every_record_is_a_row_with_all_that_kafka_knows_of_it(jobs: Jobs, topic: str, sent: Sent) -> None:
+    at = records.an_hour_ago_ms()
+    headers = [("trace", b"\x00\xff"), ("trace", None), ("empty", b"")]
+    sent(topic, [Record(b"\x00value", key=b"k", headers=headers, timestamp_ms=at), Record(None), Record(b"", key=b"")])
+
+    jobs.once(topic)
+
+    first, tombstone, empty = jobs.rows(topic)
+    assert first["value"] == b"\x00value"
+    assert first["kafka"]["key"] == b"k"
+    assert first["kafka"]["timestamp"].timestamp() * 1000 == at
+    assert first["kafka"]["timestamp_type"] == 0
+    assert [(it["key"], it["value"]) for it in first["kafka"]["headers"]] == headers
+    assert (tombstone["value"], tombstone["kafka"]["key"]) == (None, None)
+    assert (empty["value"], empty["kafka"]["key"]) == (b"", b"")
+
+
+def test_a_job_goes_on_where_the_table_ends(jobs: Jobs, new_topic: NewTopic, sent: Sent) -> None:
+    topic = new_topic(partitions=3)
+    for first in (0, 100, 200):
+        sent(topic, numbered(100, first=first, partitions=3))
+        jobs.once(topic)
+    jobs.once(topic)
+
+    assert sorted(int(row["value"]) for row in jobs.rows(topic)) == list(range(300))
+    assert jobs.position(topic).offsets == {0: 100, 1: 100, 2: 100}
+
+
+def test_a_topic_that_grows_while_the_job_runs_is_read_from_its_new_partitions_beginning(
+    jobs: Jobs, topic: str, sent: Sent
+) -> None:
+    sent(topic, numbered(5))
+    jobs.once(topic)
+    records.add_partitions(jobs.bootstrap, topic, 3)
+    sent(topic, numbered(30, first=5, partitions=3))
+    jobs.once(topic)
+
+    assert sorted(int(row["value"]) for row in jobs.rows(topic)) == list(range(35))
+
+
+def test_bad_json_goes_to_the_errors_table_with_its_bytes_and_the_reason(jobs: Jobs, topic: str, sent: Sent) -> None:
+    good = json.dumps({"id": 1, "name": "a"}).encode()
+    bad = [b"{broken", b"\xff\xfe", b'{"id": "not a number"}', b"[1]", b"7", b""]
+    sent(topic, [Record(good), *map(Record, bad), Record(None, key=b"tombstone")])
+
+    told = jobs.once(topic, value="json", schema="id BIGINT, name STRING")
+
+    assert [row["value"] for row in jobs.rows(topic)] == [{"id": 1, "name": "a"}, None]
+    errors = jobs.errors(topic)
+    assert [row["value"] for row in errors] == bad
+    assert places(errors) == [(0, n) for n in range(1, 7)]
+    assert errors[1]["reason"] == "not UTF-8"
+    assert {errors[n]["reason"] for n in (0, 2, 3, 4, 5)} == {"not JSON of the table's schema"}
+    assert [(step.records, step.errors) for step in told.steps] == [(8, 6)]
+
+
+def test_a_batch_that_is_committed_again_after_a_crash_has_its_errors_once(
+    jobs: Jobs, topic: str, sent: Sent, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    sent(topic, [Record(b'{"id": 1}'), Record(b"{broken")])
+    publish = Table.publish
+
+    class Killed(Exception):
+        pass
+
+    def publish_errors_only(table: Table) -> None:
+        if table.name.endswith("__errors`"):
+            publish(table)
+        else:
+            raise Killed
+
+    monkeypatch.setattr(Table, "publish", publish_errors_only)
+    with pytest.raises(Killed):
+        jobs.once(topic, value="json", schema="id BIGINT")
+    monkeypatch.undo()
+    assert (len(jobs.rows(topic)), len(jobs.errors(topic))) == (0, 1)
+
+    sent(topic, [Record(b'{"id": 2}'), Record(b"{broken too")])
+    jobs.once(topic, value="json", schema="id BIGINT")
+
+    assert places(jobs.rows(topic)) == [(0, 0), (0, 2)]
+    assert places(jobs.errors(topic)) == [(0, 1), (0, 3)]
+
+
+def test_of_two_jobs_on_one_table_the_second_to_commit_ends_and_nothing_is_doubled(
+    jobs: Jobs, topic: str, sent: Sent, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The other job commits between this one's look at the table and its own commit."""
+    sent(topic, numbered(10))
+    append = Table.append
+    others = iter([lambda: jobs.once(topic)])
+
+    def append_late(table: Table, *arguments: object) -> None:
+        append(table, *arguments)  # type: ignore[arg-type]
+        monkeypatch.setattr(Table, "append", append)
+        next(others)()
+
+    jobs.once(topic, max_records_per_commit=5)  # so that the tables are there
+    sent(topic, numbered(10, first=10))
+    monkeypatch.setattr(Table, "append", append_late)
+    with pytest.raises(writer.AnotherJob, match="another job writes the table"):
+        jobs.once(topic)
+
+    assert sorted(int(row["value"]) for row in jobs.rows(topic)) == list(range(20))
+
+
+def test_a_snapshot_that_comes_in_between_makes_the_batch_be_written_again(
+    jobs: Jobs, topic: str, sent: Sent, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    sent(topic, numbered(10))
+    jobs.once(topic)
+    sent(topic, numbered(10, first=10))
+    publish = Table.publish
+    name = jobs.warehouse.spark_name(jobs.plan(topic).table)
+
+    def publish_late(table: Table) -> None:
+        monkeypatch.setattr(Table, "publish", publish)
+        jobs.spark.sql(f"DELETE FROM {name} WHERE kafka.`offset` = 3")
+        publish(table)
+
+    monkeypatch.setattr(Table, "publish", publish_late)
+    jobs.once(topic)
+
+    assert [offset for _, offset in places(jobs.rows(topic))] == [n for n in range(20) if n != 3]
+
+
+def test_records_that_are_gone_are_named_and_the_job_goes_on_behind_them_only_if_asked(
+    jobs: Jobs, topic: str, sent: Sent
+) -> None:
+    sent(topic, numbered(10))
+    jobs.once(topic)
+    sent(topic, numbered(20, first=10))
+    records.delete_records(jobs.bootstrap, topic, {0: 25})
+
+    with pytest.raises(LostRange, match="partition 0 offsets 10 to 24"):
+        jobs.once(topic)
+    assert len(jobs.rows(topic)) == 10
+
+    jobs.once(topic, on_gap="record")
+    jobs.once(topic, on_gap="record")
+    assert [offset for _, offset in places(jobs.rows(topic))] == [*range(10), *range(25, 30)]
+    (gap,) = jobs.errors(topic)
+    assert (gap["kafka"]["offset"], gap["until"], gap["value"]) == (10, 25, None)
+    assert "offsets 10 to 24" in gap["reason"]
+
+
+def test_a_topic_that_was_made_again_is_refused(jobs: Jobs, new_topic: NewTopic, sent: Sent) -> None:
+    from compat_tests.topics import admin
+
+    topic = new_topic()
+    sent(topic, numbered(10))
+    jobs.once(topic)
+    admin(jobs.bootstrap).delete_topics([topic])[topic].result(30)
+    eventually(lambda: topic not in admin(jobs.bootstrap).list_topics(timeout=30).topics, "the topic is gone")
+    new_topic(name=topic)
+    sent(topic, numbered(20))
+
+    with pytest.raises(PipelineError, match="deleted and created again"):
+        jobs.once(topic)
+    assert len(jobs.rows(topic)) == 10
+
+
+def test_a_table_of_other_settings_is_refused(jobs: Jobs, topic: str, sent: Sent) -> None:
+    sent(topic, numbered(1))
+    jobs.once(topic)
+    with pytest.raises(PipelineError, match="was made with --value bytes, not json"):
+        jobs.once(topic, value="json", schema="id BIGINT")
+    with pytest.raises(PipelineError, match="was made with --mode append, not upsert"):
+        jobs.once(topic, mode="upsert")
+
+
+def test_lag_tools_see_the_table_as_a_group(jobs: Jobs, new_topic: NewTopic, sent: Sent) -> None:
+    from confluent_kafka import Consumer, TopicPartition
+
+    topic = new_topic(partitions=2)
+    sent(topic, numbered(7, partitions=2))
+    jobs.once(topic, group="lag-of-table")
+
+    consumer = Consumer({"bootstrap.servers": jobs.bootstrap, "group.id": "lag-of-table"})
+    try:
+        committed = consumer.committed([TopicPartition(topic, n) for n in (0, 1)], timeout=30)
+    finally:
+        consumer.close()
+    assert [it.offset for it in committed] == [4, 3]
