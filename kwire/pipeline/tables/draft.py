@@ -8,22 +8,31 @@
 at A, an ancestor of B. So whoever wrote to the table since A was looked at is never overwritten, and what was decided
 by looking at A (how far the table has come) is still true when B is published. Readers know `main` only.
 
+A snapshot with offsets is tagged in the same change (`kwire-offsets`). Whoever expires snapshots, with `maintain` or
+without, leaves those that have a name: the offsets stay when newer snapshots, which compactions made, have none.
+
 This is the one file that reaches into Iceberg's Java classes: Spark's SQL can neither tell a conflict from another
 error nor answer within milliseconds.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from typing import Any, Final
 
 import attrs
 from py4j.protocol import Py4JJavaError
+from pyspark.errors import IllegalArgumentException
 from pyspark.sql import DataFrame, SparkSession
 
+from kwire.pipeline.errors import PipelineError
 from kwire.pipeline.tables.position import Position, newest_position
 
-BRANCH_PREFIX: Final = "kwire-"
+BRANCH_PREFIX: Final = "kwire-draft-"
+POSITION_TAG: Final = "kwire-offsets"
+CONFLICTS_IN_A_ROW: Final = 20
+"""Compactions and backfills come in between, now and then; so many times, something else is wrong."""
+
 _PROPERTY_OPTION = "snapshot-property."
 _PROPERTY_SETTING = "spark.sql.iceberg.snapshot-property."
 _MERGED_VIEW = "kwire_batch"
@@ -58,7 +67,13 @@ class Table:
         snapshot = self._java.currentSnapshot()
         if snapshot is None:
             return Head(None, None)
-        return Head(snapshot.snapshotId(), newest_position(_summaries(self._java, snapshot)))
+        summaries = [*_summaries(self._java, snapshot)]
+        if self._java.refs().containsKey(POSITION_TAG):
+            tagged = self._java.snapshot(POSITION_TAG)
+            # A table that was rolled back is older than its tag. What its snapshots say themselves goes first.
+            if tagged.sequenceNumber() <= snapshot.sequenceNumber():
+                summaries.append(tagged.summary())
+        return Head(snapshot.snapshotId(), newest_position(summaries))
 
     def property(self, name: str) -> str | None:
         """A property of the table, as `head` last saw it."""
@@ -71,6 +86,25 @@ class Table:
         for key, value in properties.items():
             append.set(key, value)
         append.commit()
+
+    def commit(self, write: Callable[[Head], None], *, with_position: bool) -> None:
+        """Has `write` fill the draft, and publishes it; again when somebody else's snapshot came in between.
+
+        `write` is told what `main` is at, and decides on that. What it raises leaves the table as it was.
+        """
+        for _ in range(CONFLICTS_IN_A_ROW):
+            head = self.head()
+            self.begin(head)
+            try:
+                write(head)
+                self.publish(with_position=with_position)
+            except Conflict:
+                continue
+            return
+        raise PipelineError(
+            f"{CONFLICTS_IN_A_ROW} times in a row somebody else wrote to {self.name} while a batch was written: "
+            "give the job fewer neighbours, or smaller batches (--max-records-per-commit)"
+        )
 
     def begin(self, head: Head) -> None:
         """Puts the draft where `main` was seen to be. A draft that was begun before is forgotten."""
@@ -118,16 +152,27 @@ class Table:
             raise Conflict(f"the draft {self._branch} was removed")
         return {str(key): str(value) for key, value in snapshot.summary().items()}
 
-    def publish(self) -> None:
-        """Makes the draft `main`. Raises Conflict if `main` is no longer where the draft began."""
+    def publish(self, *, with_position: bool) -> None:
+        """Makes the draft `main`. Raises Conflict if `main` is no longer where the draft began.
+
+        with_position: the draft's last snapshot carries offsets.
+        """
         self._java.refresh()
+        draft = self._java.snapshot(self._branch)
+        if draft is None:
+            raise Conflict(f"the draft {self._branch} was removed")
         try:
-            self._java.manageSnapshots().fastForwardBranch("main", self._branch).commit()
-        except Py4JJavaError as error:
-            kind = error.java_exception.getClass().getSimpleName()
-            if kind in ("IllegalArgumentException", "CommitFailedException", "ValidationException"):
-                raise Conflict(str(error.java_exception.getMessage())) from None
-            raise
+            change = self._java.manageSnapshots().fastForwardBranch("main", self._branch)
+            if with_position:
+                tagged = self._java.refs().containsKey(POSITION_TAG)
+                (change.replaceTag if tagged else change.createTag)(POSITION_TAG, draft.snapshotId())
+            change.commit()
+        except IllegalArgumentException as error:  # `main` is no ancestor of the draft
+            raise Conflict(str(error)) from None
+        except Py4JJavaError as error:  # it was one, a moment before the change
+            if error.java_exception.getClass().getSimpleName() != "CommitFailedException":
+                raise
+            raise Conflict(str(error.java_exception.getMessage())) from None
 
     def drop_draft(self) -> None:
         """At the end of a run."""
