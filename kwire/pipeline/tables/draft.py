@@ -18,6 +18,7 @@ error nor answer within milliseconds.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager, suppress
 from typing import Any, Final
 
 import attrs
@@ -94,8 +95,8 @@ class Table:
         """
         for _ in range(CONFLICTS_IN_A_ROW):
             head = self.head()
-            self.begin(head)
             try:
+                self.begin(head)
                 write(head)
                 self.publish(with_position=with_position)
             except Conflict:
@@ -107,21 +108,25 @@ class Table:
         )
 
     def begin(self, head: Head) -> None:
-        """Puts the draft where `main` was seen to be. A draft that was begun before is forgotten."""
+        """Puts the draft where `main` was seen to be. A draft that was begun before is forgotten.
+
+        Raises Conflict where anything of the table was changed since then.
+        """
         assert head.snapshot_id is not None, "a table gets a position before it gets a draft"
-        self._java.refresh()
-        manage = self._java.manageSnapshots()
+        change = self._java.manageSnapshots()
         if self._java.refs().containsKey(self._branch):
-            manage.replaceBranch(self._branch, head.snapshot_id).commit()
+            change.replaceBranch(self._branch, head.snapshot_id)
         else:
-            manage.createBranch(self._branch, head.snapshot_id).commit()
+            change.createBranch(self._branch, head.snapshot_id)
+        _commit(change)
 
     def append(self, rows: DataFrame, properties: Mapping[str, str]) -> None:
-        """Adds rows to the draft, in one snapshot that carries `properties`."""
+        """Adds rows to the draft, in one snapshot that carries `properties`. Raises Conflict."""
         writer = rows.writeTo(self.draft_name)
         for key, value in properties.items():
             writer = writer.option(f"{_PROPERTY_OPTION}{key}", value)
-        writer.append()
+        with _conflicts():
+            writer.append()
 
     def merge(self, rows: DataFrame, statement: str, properties: Mapping[str, str]) -> None:
         """Runs a MERGE of `rows`, its view named {rows}, into the draft, named {draft}, in one snapshot.
@@ -135,7 +140,8 @@ class Table:
         for key, value in settings.items():
             spark.conf.set(key, value)
         try:
-            spark.sql(statement.format(rows=_MERGED_VIEW, draft=self.draft_name))
+            with _conflicts():
+                spark.sql(statement.format(rows=_MERGED_VIEW, draft=self.draft_name))
         finally:
             for key in settings:
                 spark.conf.unset(key)
@@ -161,31 +167,58 @@ class Table:
         draft = self._java.snapshot(self._branch)
         if draft is None:
             raise Conflict(f"the draft {self._branch} was removed")
+        change = self._java.manageSnapshots()
         try:
-            change = self._java.manageSnapshots().fastForwardBranch("main", self._branch)
-            if with_position:
-                tagged = self._java.refs().containsKey(POSITION_TAG)
-                (change.replaceTag if tagged else change.createTag)(POSITION_TAG, draft.snapshotId())
-            change.commit()
+            change.fastForwardBranch("main", self._branch)
         except IllegalArgumentException as error:  # `main` is no ancestor of the draft
             raise Conflict(str(error)) from None
-        except Py4JJavaError as error:  # it was one, a moment before the change
-            if error.java_exception.getClass().getSimpleName() != "CommitFailedException":
-                raise
-            raise Conflict(str(error.java_exception.getMessage())) from None
+        if with_position:
+            tagged = self._java.refs().containsKey(POSITION_TAG)
+            (change.replaceTag if tagged else change.createTag)(POSITION_TAG, draft.snapshotId())
+        _commit(change)
 
     def drop_draft(self) -> None:
         """At the end of a run."""
-        self._java.refresh()
-        if self._java.refs().containsKey(self._branch):
-            self._java.manageSnapshots().removeBranch(self._branch).commit()
+        self._drop(lambda branch: branch == self._branch)
 
     def drop_drafts_of_others(self) -> None:
         """What killed runs left. One that still lives finds its draft gone, and looks again."""
-        self._java.refresh()
-        for branch in list(self._java.refs().keySet()):
-            if str(branch).startswith(BRANCH_PREFIX) and branch != self._branch:
-                self._java.manageSnapshots().removeBranch(branch).commit()
+        self._drop(lambda branch: branch.startswith(BRANCH_PREFIX) and branch != self._branch)
+
+    def _drop(self, which: Callable[[str], bool]) -> None:
+        for _ in range(CONFLICTS_IN_A_ROW):
+            self._java.refresh()
+            change, found = self._java.manageSnapshots(), False
+            for branch in filter(which, map(str, list(self._java.refs().keySet()))):
+                change.removeBranch(branch)
+                found = True
+            if not found:
+                return
+            with suppress(Conflict):
+                _commit(change)
+
+
+def _commit(change: Any) -> None:
+    """Commits a change of the table's branches. Raises Conflict if the table is not as it was when the change began.
+
+    Iceberg tries again by itself, sees each time that it is not, and ends so.
+    """
+    with _conflicts():
+        change.commit()
+
+
+@contextmanager
+def _conflicts() -> Iterator[None]:
+    """Raises Conflict for an Iceberg that gave way to others too often."""
+    try:
+        yield
+    except Py4JJavaError as error:
+        cause = error.java_exception
+        while cause is not None and cause.getClass().getSimpleName() != "CommitFailedException":
+            cause = cause.getCause()
+        if cause is None:
+            raise
+        raise Conflict(str(cause.getMessage())) from None
 
 
 def _summaries(table: Any, snapshot: Any) -> Iterator[Mapping[str, str]]:
