@@ -16,6 +16,7 @@ from kwire.client.cluster import Cluster, TopicPartition
 from kwire.client.errors import ClientError, UnknownTopic
 from kwire.client.groups import commit_offsets
 from kwire.client.offsets import EARLIEST, LATEST, IsolationLevel, list_offsets
+from kwire.client.topics import describe_topic_configs
 from kwire.pipeline.errors import PipelineError
 from kwire.pipeline.tables.position import TopicState
 
@@ -61,6 +62,16 @@ class Topics:
             except ClientError as error:
                 self._forget()
                 raise Unreachable(f"topic {topic} cannot be looked at: {error}") from None
+
+    def is_compacted(self, topic: str) -> bool:
+        """Whether the topic's cleanup.policy has "compact". Raises PipelineError."""
+        with self._lock:
+            try:
+                policy = describe_topic_configs(self._connected(), [topic])[topic].get("cleanup.policy")
+            except ClientError as error:
+                self._forget()
+                raise Unreachable(f"the configuration of topic {topic} cannot be looked at: {error}") from None
+            return "compact" in (policy or "").split(",")
 
     def publish_group(self, group: str, topic: str, offsets: Mapping[int, int]) -> None:
         """Commits the offsets as a consumer group that has no members. Raises PipelineError."""

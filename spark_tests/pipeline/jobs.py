@@ -14,7 +14,9 @@ from kwire.pipeline.job import Job
 from kwire.pipeline.report import Step
 from kwire.pipeline.tables.plan import TablePlan, check_plans, table_of
 from kwire.pipeline.tables.position import Position, newest_position
+from kwire.pipeline.tables.preparing import open_existing
 from kwire.pipeline.tables.run import TableRun
+from kwire.pipeline.tables.verify import Report, verify
 from kwire.pipeline.topics import Topics
 from kwire.pipeline.warehouse import NAMESPACE, Warehouse, errors_table_name
 
@@ -62,6 +64,12 @@ class Jobs:
         told = Told()
         Job([self.run_of(topic, told, **options)], 20.0, told.warning).work()
         return told
+
+    def verify(self, topic: str, table: str | None = None) -> Report:
+        plan, writer = open_existing(
+            self.warehouse, table_of(topic, table), self.spark, bootstrap=self.bootstrap, options={}, run_id="verify"
+        )
+        return verify(plan, writer, self.spark, self.topics)
 
     def table(self, topic: str, table: str | None = None) -> IcebergTable:
         return self.warehouse.pyiceberg_catalog().load_table((NAMESPACE, table_of(topic, table)))

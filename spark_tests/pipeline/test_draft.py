@@ -75,13 +75,10 @@ def test_the_offsets_outlive_compactions_and_the_expiry_of_all_that_may_go(
         table.commit(lambda _, rows=rows, n=n: table.append(rows, _summary(n + 1)), with_position=True)  # type: ignore[misc]
     table.drop_draft()
     plain = name.replace("`", "")
+    system = f"{warehouse.catalog}.system"
     for _ in range(2):
-        spark.sql(
-            f"CALL {warehouse.catalog}.system.rewrite_data_files(table => '{plain}', options => map('rewrite-all', 'true'))"
-        )
-    spark.sql(
-        f"CALL {warehouse.catalog}.system.expire_snapshots(table => '{plain}', older_than => now(), retain_last => 1)"
-    )
+        spark.sql(f"CALL {system}.rewrite_data_files(table => '{plain}', options => map('rewrite-all', 'true'))")
+    spark.sql(f"CALL {system}.expire_snapshots(table => '{plain}', older_than => now(), retain_last => 1)")
 
     assert Table(spark, name, run_id="next").head().position == _position(3)
     assert spark.table(name).count() == 3

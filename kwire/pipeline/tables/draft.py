@@ -17,6 +17,7 @@ error nor answer within milliseconds.
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from typing import Any, Final
@@ -25,6 +26,7 @@ import attrs
 from py4j.protocol import Py4JJavaError
 from pyspark.errors import IllegalArgumentException
 from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql.types import StructType
 
 from kwire.pipeline.errors import PipelineError
 from kwire.pipeline.tables.position import Position, newest_position
@@ -57,6 +59,7 @@ class Table:
     def __init__(self, spark: SparkSession, name: str, *, run_id: str) -> None:
         """`name` is as in Spark's SQL, with backticks; the table exists."""
         assert spark._jvm is not None
+        self._jvm = spark._jvm
         self._java = spark._jvm.org.apache.iceberg.spark.Spark3Util.loadIcebergTable(spark._jsparkSession, name)
         self._branch = f"{BRANCH_PREFIX}{run_id}"
         self.name = name
@@ -76,10 +79,18 @@ class Table:
                 summaries.append(tagged.summary())
         return Head(snapshot.snapshotId(), newest_position(summaries))
 
-    def property(self, name: str) -> str | None:
-        """A property of the table, as `head` last saw it."""
-        found = self._java.properties().get(name)
-        return None if found is None else str(found)
+    def properties(self) -> dict[str, str]:
+        """The table's properties, as `head` last saw them."""
+        return {str(name): str(value) for name, value in self._java.properties().items()}
+
+    def set_property(self, name: str, value: str) -> None:
+        self._java.updateProperties().set(name, value).commit()
+
+    def schemas(self) -> list[StructType]:
+        """Those that the table ever had, oldest first, as Spark's."""
+        convert = self._jvm.org.apache.iceberg.spark.SparkSchemaUtil.convert
+        found = sorted(self._java.schemas().items(), key=lambda it: int(it[0]))
+        return [StructType.fromJson(json.loads(convert(schema).json())) for _, schema in found]
 
     def commit_first(self, properties: Mapping[str, str]) -> None:
         """The first snapshot of a table: these properties and no rows, straight to `main`."""
