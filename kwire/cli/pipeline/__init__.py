@@ -123,6 +123,14 @@ _WAREHOUSE = click.option(
     metavar="WAREHOUSE",
     help="A folder, with its catalog beside the tables; or catalog:NAME, configured by --conf.",
 )
+_SOURCE_OPTION = click.option(
+    "--option",
+    "source_options",
+    multiple=True,
+    callback=_settings,
+    metavar="NAME=VALUE",
+    help="An option of Spark's kafka source, such as kafka.security.protocol=SSL.",
+)
 _SPARK = _options(
     click.option("--master", metavar="URL", help="Spark's master, instead of local[*]; or use spark-submit."),
     click.option(
@@ -218,14 +226,7 @@ def pipeline() -> None:
     metavar="N",
     help="The most that one commit takes from a topic.",
 )
-@click.option(
-    "--option",
-    "source_options",
-    multiple=True,
-    callback=_settings,
-    metavar="NAME=VALUE",
-    help="An option of Spark's kafka source, such as kafka.security.protocol=SSL.",
-)
+@_SOURCE_OPTION
 @click.option(
     "--give-up-after",
     "give_up_after_s",
@@ -252,3 +253,90 @@ def table(**options: Any) -> None:
         from kwire.cli.pipeline.table import run_table
 
         run_table(**options)
+
+
+VERIFY_EPILOG = """\b
+Examples:
+  kwire pipeline verify orders --to warehouse
+  kwire pipeline verify orders --to warehouse --json | jq '.partitions[] | select(.missing > 0)'
+
+\b
+Exit code: 0 sound, 1 something is missing, doubled or different, 2 it could not be compared.
+"""
+
+
+@pipeline.command(epilog=VERIFY_EPILOG, short_help="Compare a table with its topic, record by record.")
+@click.argument("topic")
+@_BROKER
+@_WAREHOUSE
+@click.option("--table", "table_name", metavar="NAME", help="The table's name, instead of the topic's.")
+@_SOURCE_OPTION
+@_SPARK
+@_FILE
+@_JSON
+def verify(**options: Any) -> None:
+    """Check that a table has every record of TOPIC once, as it was.
+
+    Everything from the topic's first offset to the table's own position is compared, the errors table included: counts
+    and hashes by partition, and where these differ, each record. What comes behind is told as lag.
+    """
+    with _told_in_a_line():
+        from kwire.cli.pipeline.verify import run_verify
+
+        sys.exit(0 if run_verify(**options) else 1)
+
+
+MAINTAIN_EPILOG = """\b
+Examples:
+  kwire pipeline maintain orders --to warehouse
+  kwire pipeline maintain --to warehouse --keep-snapshots 2 --target-file-size 256
+
+\b
+Exit code: 0 done, 2 something could not be done.
+"""
+
+
+@pipeline.command(epilog=MAINTAIN_EPILOG, short_help="Compact small files, expire snapshots.")
+@click.argument("topics", metavar="[TOPIC]...", nargs=-1)
+@_WAREHOUSE
+@click.option("--table", "table_name", metavar="NAME", help="The table's name, instead of the topic's.")
+@click.option(
+    "--target-file-size",
+    "target_file_mib",
+    type=click.IntRange(min=1),
+    default=128,
+    show_default=True,
+    metavar="MIB",
+    help="Smaller files are merged up to this.",
+)
+@click.option(
+    "--keep-snapshots",
+    "keep_snapshots_days",
+    type=click.FloatRange(min=0),
+    default=5.0,
+    show_default=True,
+    metavar="DAYS",
+    help="How far back readers may look.",
+)
+@click.option(
+    "--orphans-older-than",
+    "orphans_days",
+    type=click.FloatRange(min=1),
+    default=3.0,
+    show_default=True,
+    metavar="DAYS",
+    help="Remove files of no snapshot that are older.",
+)
+@_SPARK
+@_FILE
+@_JSON
+def maintain(**options: Any) -> None:
+    """Keep tables quick to read: of each TOPIC, or all of the warehouse.
+
+    Merges small files and folds in deletes, expires old snapshots, and removes what killed jobs left. Readers and jobs
+    go on meanwhile; the table's offsets stay.
+    """
+    with _told_in_a_line():
+        from kwire.cli.pipeline.maintain import run_maintain
+
+        run_maintain(**options)

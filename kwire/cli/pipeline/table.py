@@ -9,11 +9,12 @@ from typing import Any
 
 import click
 
+from kwire.cli.pipeline.session import spark_for
 from kwire.pipeline.errors import PipelineError
 from kwire.pipeline.files import read_avro_schemas, read_schema_file
 from kwire.pipeline.job import Job, stopping_on_signals
 from kwire.pipeline.report import reporting
-from kwire.pipeline.session import check_packages, settings, start_session, stop_session
+from kwire.pipeline.session import check_packages
 from kwire.pipeline.tables.plan import TablePlan, check_plans, table_of
 from kwire.pipeline.tables.run import TableRun
 from kwire.pipeline.topics import Topics
@@ -44,17 +45,13 @@ def run_table(
     with Topics(plans[0].bootstrap) as asked:
         for plan in plans:
             asked.state(plan.topic, plan.isolation)  # a wrong name, or nobody there, costs no Java process
-        spark = start_session(
-            settings(conf | plans[0].warehouse.spark_settings, master=master, name="kwire pipeline table")
-        )
-        try:
-            with reporting(as_json=as_json, metrics_port=metrics_port) as report:
-                runs = [TableRun(plan, spark, asked, run_id, report) for plan in plans]
-                job = Job(runs, give_up_after_s, report.warning)
-                with stopping_on_signals(job):
-                    job.work()
-        finally:
-            stop_session(spark)
+        with (
+            spark_for("table", plans[0].warehouse, conf, master) as spark,
+            reporting(as_json=as_json, metrics_port=metrics_port) as report,
+        ):
+            job = Job([TableRun(plan, spark, asked, run_id, report) for plan in plans], give_up_after_s, report.warning)
+            with stopping_on_signals(job):
+                job.work()
 
 
 def make_plans(

@@ -24,11 +24,12 @@ from typing import Any, Final
 
 import attrs
 from py4j.protocol import Py4JJavaError
-from pyspark.errors import IllegalArgumentException
+from pyspark.errors import IllegalArgumentException, PySparkException
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.types import StructType
 
 from kwire.pipeline.errors import PipelineError
+from kwire.pipeline.tables.java_errors import first_words, is_conflict
 from kwire.pipeline.tables.position import Position, newest_position
 
 BRANCH_PREFIX: Final = "kwire-draft-"
@@ -223,13 +224,10 @@ def _conflicts() -> Iterator[None]:
     """Raises Conflict for an Iceberg that gave way to others too often."""
     try:
         yield
-    except Py4JJavaError as error:
-        cause = error.java_exception
-        while cause is not None and cause.getClass().getSimpleName() != "CommitFailedException":
-            cause = cause.getCause()
-        if cause is None:
+    except (PySparkException, Py4JJavaError) as error:
+        if not is_conflict(error):
             raise
-        raise Conflict(str(cause.getMessage())) from None
+        raise Conflict(first_words(error)) from None
 
 
 def _summaries(table: Any, snapshot: Any) -> Iterator[Mapping[str, str]]:
