@@ -21,6 +21,7 @@ from pyspark.errors import PySparkException
 from pyspark.sql.streaming.query import StreamingQuery
 
 from kwire.pipeline.errors import PipelineError
+from kwire.pipeline.tables.java_errors import first_words
 from kwire.pipeline.topics import Unreachable
 
 _TICK_S = 0.2
@@ -93,19 +94,19 @@ class Job:
             return
         try:
             it.run.start()
-        except Unreachable as error:
-            self._again(it, error)
+        except (Unreachable, PySparkException, Py4JError) as error:
+            self._again(it, _told(error))
 
     def _again(self, it: _Running, error: PipelineError) -> None:
+        if not it.run.advanced_s:
+            raise error  # it never began: a wrong address is told at once
         if it.run.advanced_s != it.advanced_s:
             it.advanced_s, it.ends = it.run.advanced_s, 0
         it.ends += 1
-        stuck_s = time.monotonic() - it.run.advanced_s if it.run.advanced_s else 0.0
+        stuck_s = time.monotonic() - it.run.advanced_s
         out_of_reach = isinstance(error, Unreachable)
         if (stuck_s > self.give_up_after_s) if out_of_reach else it.ends >= _ENDS_WITHOUT_PROGRESS:
             raise error
-        if out_of_reach and not it.run.advanced_s:
-            raise error  # it never began: a wrong address is told at once
         it.again_at_s = time.monotonic() + min(_FIRST_PAUSE_S * 2 ** (it.ends - 1), _LONGEST_PAUSE_S)
         self.warned(f"{error}. The job starts again where the table ends")
 
@@ -131,6 +132,5 @@ def _told(error: Exception) -> PipelineError:
     if isinstance(error, Unreachable):
         return error
     if isinstance(error, (PySparkException, Py4JError)):
-        lines = [line.strip() for line in str(error).splitlines() if line.strip()]
-        return PipelineError(lines[0] if lines else type(error).__name__)
+        return PipelineError(first_words(error))
     raise error

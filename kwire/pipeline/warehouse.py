@@ -8,6 +8,7 @@ nearly all of these settings by the same names.
 
 from __future__ import annotations
 
+import os
 import re
 from collections.abc import Mapping
 from pathlib import Path
@@ -76,6 +77,16 @@ class Warehouse:
             return load_catalog(self.catalog, **settings)
         except Exception as error:  # whatever a catalog's own library raises
             raise PipelineError(f"the catalog {self.catalog} cannot be opened: {_first_line(error)}") from None
+
+    def create(self) -> None:
+        """Makes the folder, if it is one and not there. Raises PipelineError."""
+        if self.folder is not None:
+            try:
+                self.folder.mkdir(parents=True, exist_ok=True)
+            except OSError as error:
+                raise PipelineError(f"the warehouse {self.folder} cannot be made: {error.strerror}") from None
+            if not os.access(self.folder, os.W_OK):
+                raise PipelineError(f"the warehouse {self.folder} cannot be written to: permission denied")
 
     def exists(self) -> bool:
         """Whether anything was ever written. A catalog that is configured is taken to be there."""

@@ -45,6 +45,7 @@ def run_table(
     with Topics(plans[0].bootstrap) as asked:
         for plan in plans:
             asked.state(plan.topic, plan.isolation)  # a wrong name, or nobody there, costs no Java process
+        plans[0].warehouse.create()
         with (
             spark_for("table", plans[0].warehouse, conf, master) as spark,
             reporting(as_json=as_json, metrics_port=metrics_port) as report,

@@ -9,6 +9,7 @@ from rich.console import Console
 from rich.table import Table
 
 from kwire.cli.pipeline.session import spark_for
+from kwire.pipeline.errors import PipelineError
 from kwire.pipeline.session import check_packages
 from kwire.pipeline.tables.plan import table_of
 from kwire.pipeline.tables.preparing import open_existing
@@ -31,6 +32,8 @@ def run_verify(
     """Whether the table is sound. Raises PipelineError."""
     check_packages()
     place, name = parse_warehouse(warehouse, conf), table_of(topic, table_name)
+    if not place.exists():
+        raise PipelineError(f"table {name} not found: there are no tables in {place}")
     with Topics(bootstrap) as topics:
         topics.state(topic, "read_committed")  # a wrong name, or nobody there, costs no Java process
         with spark_for("verify", place, conf, master) as spark:
@@ -47,8 +50,8 @@ def run_verify(
 
 def _print(report: Report) -> None:
     table = Table(title=f"topic {report.topic} and table {report.table}, snapshot {report.snapshot_id}")
-    for name in ("partition", "offsets", "lag", "records", "rows", "errors", "topic's hash", "table's hash", "result"):
-        table.add_column(name, justify="left" if name in ("offsets", "result") or "hash" in name else "right")
+    for name in ("partition", "offsets", "lag", "records", "rows", "errors", "result"):
+        table.add_column(name, justify="left" if name in ("offsets", "result") else "right")
     for it in report.partitions:
         wrong = {
             kind: count
@@ -63,8 +66,6 @@ def _print(report: Report) -> None:
             f"{it.records:,}",
             f"{it.rows:,}",
             f"{it.errors:,}",
-            it.topic_hash,
-            it.table_hash,
             result,
             style=None if it.sound else "red",
         )

@@ -13,6 +13,7 @@ from pyspark.sql.types import BinaryType, DataType, StructType
 from kwire.pipeline.errors import PipelineError
 from kwire.pipeline.tables import decoding, schemas
 from kwire.pipeline.tables.draft import Table
+from kwire.pipeline.tables.java_errors import first_words
 from kwire.pipeline.tables.plan import (
     AVRO_PROPERTY,
     ISOLATION_PROPERTY,
@@ -141,7 +142,7 @@ def _create(plan: TablePlan, spark: SparkSession, name: str, value: DataType) ->
             f"{f'PARTITIONED BY ({parts}) ' if parts else ''}TBLPROPERTIES ({properties})"
         )
     except PySparkException as error:
-        raise PipelineError(f"the table {name} cannot be created: {str(error).strip().splitlines()[0]}") from None
+        raise PipelineError(f"the table {name} cannot be created: {first_words(error)}") from None
 
 
 def _check_table(plan: TablePlan, spark: SparkSession, name: str) -> None:
@@ -183,4 +184,4 @@ def _exists(spark: SparkSession, name: str) -> bool:
     try:
         return spark.catalog.tableExists(name)
     except (PySparkException, Py4JJavaError) as error:
-        raise PipelineError(f"the catalog cannot be asked for {name}: {str(error).strip().splitlines()[0]}") from None
+        raise PipelineError(f"the catalog cannot be asked for {name}: {first_words(error)}") from None
