@@ -23,10 +23,9 @@ def test_it_is_done_when_every_leader_answers() -> None:
     brokers = FakeBrokers()
 
     def metadata(node_id: int, request: Any) -> Any:
-        answer = brokers.metadata(request)
-        if request.topics:
-            brokers.leaders["t"] = [1]  # heard of too late for this answer
-        return answer
+        if len(brokers.clock.slept_s) == 1:
+            brokers.leaders["t"] = [1]
+        return brokers.metadata(request)
 
     codes = iter([6, 6, 0])
     brokers.answers[MetadataRequest] = metadata
@@ -65,7 +64,7 @@ def test_a_topic_that_exists_or_is_refused_is_told() -> None:
 
 def test_what_may_have_been_done_is_not_asked_for_twice() -> None:
     brokers = FakeBrokers()
-    brokers.answers[CreateTopicsRequest] = in_turn(None)
+    brokers.answers[CreateTopicsRequest] = in_turn(ConnectionResetError(104, "Connection reset by peer"))
     with brokers.cluster() as cluster, pytest.raises(ConnectionFailed, match="did not answer CreateTopics"):
         create_topics(cluster, [NewTopic("t")])
     assert len(brokers.requests(CreateTopicsRequest)) == 1
