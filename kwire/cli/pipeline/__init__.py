@@ -41,8 +41,10 @@ Exit code: 0 the job ended, or was stopped; 2 it cannot go on, and one line says
 def _told_in_a_line() -> Iterator[None]:
     """What a user can mend ends the command with one line and exit code 2."""
     from kwire.pipeline.errors import PipelineError
+    from kwire.pipeline.session import check_packages
 
     try:
+        check_packages()
         yield
     except PipelineError as error:
         click.echo(f"kwire pipeline: {error}", err=True)
@@ -52,39 +54,45 @@ def _told_in_a_line() -> Iterator[None]:
 def _from_file(context: click.Context, _parameter: click.Parameter, path: Path | None) -> Path | None:
     """The file's options become the defaults of the flags."""
     if path is not None:
-        from kwire.pipeline.errors import PipelineError
-        from kwire.pipeline.files import read_options
+        with _told_in_a_line():
+            from kwire.pipeline.files import read_options
 
-        try:
             found = read_options(path)
-        except PipelineError as error:
-            raise click.UsageError(str(error)) from None
-        known = {parameter.name for parameter in context.command.params if parameter.name is not None}
-        named = {_FILE_NAMES.get(name, name): value for name, value in found.items()}
-        unknown = sorted(set(named) - known)
+        known = dict(_names(context.command))
+        unknown = sorted(set(found) - set(known))
         if unknown:
             raise click.UsageError(f"{path} has options that {context.info_name} does not know: {', '.join(unknown)}")
-        context.default_map = {name: _as_given(value) for name, value in named.items()}
+        context.default_map = {str(known[name].name): _as_given(name, known[name], it) for name, it in found.items()}
     return path
 
 
-# What a flag's value is called within, where that differs from the flag.
-_FILE_NAMES = {
-    "to": "warehouse",
-    "bootstrap_server": "bootstrap",
-    "table": "table_name",
-    "interval": "interval_s",
-    "json": "as_json",
-}
+def _names(command: click.Command) -> Iterator[tuple[str, click.Parameter]]:
+    """What may stand in a file: the long flags with _ for -, and the name of the argument."""
+    for parameter in command.params:
+        if isinstance(parameter, click.Argument):
+            yield str(parameter.name), parameter
+        elif parameter.name != "file":
+            for flag in parameter.opts:
+                if flag.startswith("--"):
+                    yield flag.removeprefix("--").replace("-", "_"), parameter
 
 
-def _as_given(value: object) -> object:
-    """A value of a file as the command line would give it."""
-    if isinstance(value, Mapping):
-        return [f"{name}={_as_given(it)}" for name, it in value.items()]
-    if isinstance(value, list):
-        return [str(it) for it in value]
-    return value if isinstance(value, bool) else str(value)
+def _as_given(name: str, parameter: click.Parameter, value: object) -> object:
+    """A value of a file as the command line would give it. Raises UsageError for one of another shape."""
+    several = parameter.nargs == -1 or (isinstance(parameter, click.Option) and parameter.multiple)
+    if isinstance(value, Mapping) and parameter.callback is _settings:
+        return [f"{key}={_text(it)}" for key, it in value.items()]
+    items = value if isinstance(value, list) else [value]
+    if any(isinstance(it, (Mapping, list)) for it in items) or not (several or items is not value):
+        raise click.UsageError(f"{name} takes {'values' if several else 'one value'}, not {value!r}")
+    if several:
+        return [_text(it) for it in items]
+    return value if isinstance(value, bool) else _text(value)
+
+
+def _text(value: object) -> str:
+    """Booleans as Java writes them."""
+    return str(value).lower() if isinstance(value, bool) else str(value)
 
 
 def _settings(_context: click.Context, parameter: click.Parameter, given: tuple[str, ...]) -> dict[str, str]:
@@ -242,7 +250,7 @@ def pipeline() -> None:
 @_SPARK
 @_FILE
 @_JSON
-@click.option("--dry-run", is_flag=True, help="Check the plan, print it, and do nothing.")
+@click.option("--dry-run", is_flag=True, help="Check the plan, print it and where it would start, and do nothing.")
 def table(**options: Any) -> None:
     """Keep an Iceberg table of each TOPIC.
 

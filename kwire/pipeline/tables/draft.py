@@ -30,10 +30,9 @@ from pyspark.sql.types import StructType
 
 from kwire.pipeline.errors import PipelineError
 from kwire.pipeline.tables.java_errors import first_words, is_conflict
-from kwire.pipeline.tables.position import Position, newest_position
+from kwire.pipeline.tables.position import TAG, Position, newest_position
 
 BRANCH_PREFIX: Final = "kwire-draft-"
-POSITION_TAG: Final = "kwire-offsets"
 CONFLICTS_IN_A_ROW: Final = 20
 """Compactions and backfills come in between, now and then; so many times, something else is wrong."""
 
@@ -73,8 +72,8 @@ class Table:
         if snapshot is None:
             return Head(None, None)
         summaries = [*_summaries(self._java, snapshot)]
-        if self._java.refs().containsKey(POSITION_TAG):
-            tagged = self._java.snapshot(POSITION_TAG)
+        if self._java.refs().containsKey(TAG):
+            tagged = self._java.snapshot(TAG)
             # A table that was rolled back is older than its tag. What its snapshots say themselves goes first.
             if tagged.sequenceNumber() <= snapshot.sequenceNumber():
                 summaries.append(tagged.summary())
@@ -185,8 +184,8 @@ class Table:
         except IllegalArgumentException as error:  # `main` is no ancestor of the draft
             raise Conflict(str(error)) from None
         if with_position:
-            tagged = self._java.refs().containsKey(POSITION_TAG)
-            (change.replaceTag if tagged else change.createTag)(POSITION_TAG, draft.snapshotId())
+            tagged = self._java.refs().containsKey(TAG)
+            (change.replaceTag if tagged else change.createTag)(TAG, draft.snapshotId())
         _commit(change)
 
     def drop_draft(self) -> None:

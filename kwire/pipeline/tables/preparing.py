@@ -40,7 +40,7 @@ def open_tables(plan: TablePlan, spark: SparkSession, sample: Sample, *, run_id:
     name, errors_name = plan.warehouse.spark_name(plan.table), plan.warehouse.spark_name(plan.errors_table)
     wanted = _wanted_type(plan, spark)
     if _exists(spark, name):
-        _check_table(plan, spark, name)
+        plan.check_table({row.key: row.value for row in spark.sql(f"SHOW TBLPROPERTIES {name}").collect()})
         _grow(spark, name, wanted)
     else:
         _create(plan, spark, name, wanted or _inferred(plan, spark, sample))
@@ -143,23 +143,6 @@ def _create(plan: TablePlan, spark: SparkSession, name: str, value: DataType) ->
         )
     except PySparkException as error:
         raise PipelineError(f"the table {name} cannot be created: {first_words(error)}") from None
-
-
-def _check_table(plan: TablePlan, spark: SparkSession, name: str) -> None:
-    rows = spark.sql(f"SHOW TBLPROPERTIES {name}").collect()
-    properties = {row.key: row.value for row in rows}
-    if TOPIC_PROPERTY not in properties:
-        raise PipelineError(f"table {name} was not made by kwire: write to another, --table NAME")
-    for key, mine, flag in (
-        (TOPIC_PROPERTY, plan.topic, "topic"),
-        (VALUE_PROPERTY, plan.value, "--value"),
-        (MODE_PROPERTY, plan.mode, "--mode"),
-    ):
-        if properties.get(key) != mine:
-            raise PipelineError(
-                f"table {name} was made with {flag} {properties.get(key)}, not {mine}: go on as it was made, or write "
-                "to another table, --table NAME"
-            )
 
 
 def _grow(spark: SparkSession, name: str, wanted: DataType | None) -> None:
