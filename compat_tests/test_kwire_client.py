@@ -5,14 +5,16 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 
 import pytest
+from kwire_protocol.records import Record
 
 from kwire.client.cluster import Cluster, TopicPartition
 from kwire.client.errors import Refused, TopicExists, UnknownTopic
+from kwire.client.fetching import OffsetOutOfRange, PartitionReader, TopicReplaced
 from kwire.client.groups import CommittedOffset, commit_offsets, fetch_offsets
 from kwire.client.offsets import EARLIEST, LATEST, IsolationLevel, list_offsets
 from kwire.client.topics import NewTopic, create_topics, describe_topic_configs
 
-from . import brokers
+from . import brokers, confluent, topics
 from .transactions.hanging import leave_hanging
 
 TIMEOUT_S = 60.0
@@ -71,3 +73,78 @@ def test_a_read_committed_end_is_the_last_stable_offset(
     assert list_offsets(cluster, topic, LATEST) == {0: 0, 1: 1}
     assert list_offsets(cluster, topic, LATEST, isolation_level=IsolationLevel.READ_COMMITTED) == {0: 0, 1: 0}
     assert list_offsets(cluster, topic, 0, partitions=[0]) == {}
+
+
+def read(
+    cluster: Cluster, topic: str, start: int = 0, stop: int | None = None, *, committed: bool = False
+) -> list[Record]:
+    level = IsolationLevel.READ_COMMITTED if committed else IsolationLevel.READ_UNCOMMITTED
+    if stop is None:
+        stop = list_offsets(cluster, topic, LATEST, isolation_level=level)[0]
+    with PartitionReader(cluster, TopicPartition(topic, 0), start, stop, isolation_level=level) as reader:
+        return list(reader.records())
+
+
+@pytest.mark.parametrize("codec", ["none", "gzip", "snappy", "lz4", "zstd"])
+def test_what_a_client_wrote_is_read(broker: brokers.Broker, cluster: Cluster, topic: str, codec: str) -> None:
+    values = [b"%d" % number * 50 for number in range(500)]
+    with confluent.producing(broker.bootstrap, **{"compression.type": codec, "batch.num.messages": 70}) as producer:
+        confluent.send_all(producer, topic, values)
+    found = read(cluster, topic)
+    assert [(it.offset, it.value) for it in found] == list(enumerate(values))
+    assert read(cluster, topic, 123, 345) == found[123:345]
+
+
+def test_committed_data_is_without_what_was_aborted(broker: brokers.Broker, cluster: Cluster, topic: str) -> None:
+    with confluent.producing(broker.bootstrap, **{"transactional.id": topic}) as producer:
+        producer.init_transactions()
+        for number in range(6):
+            producer.begin_transaction()
+            confluent.send_all(producer, topic, [b"%d" % number] * 2)
+            if number % 2:
+                producer.abort_transaction()
+            else:
+                producer.commit_transaction()
+    confluent.fill(broker.bootstrap, topic, [b"plain"])
+    committed = read(cluster, topic, committed=True)
+    assert [it.value for it in committed] == [b"0", b"0", b"2", b"2", b"4", b"4", b"plain"]
+    assert len(read(cluster, topic)) == 13
+    for start in range(18):
+        assert read(cluster, topic, start, committed=True) == [it for it in committed if it.offset >= start]
+
+
+def test_what_retention_took_is_out_of_range(broker: brokers.Broker, cluster: Cluster, topic: str) -> None:
+    confluent.fill(broker.bootstrap, topic, [b"v"] * 10)
+    topics.delete_records(broker.bootstrap, topic, 4)
+    assert [it.offset for it in read(cluster, topic, 4)] == [4, 5, 6, 7, 8, 9]
+    for start, stop in ((3, 10), (11, 12)):
+        with pytest.raises(
+            OffsetOutOfRange, match=f"offset {start} of {topic}-0 is out of range: it has 4 up to, .*10"
+        ):
+            read(cluster, topic, start, stop)
+
+
+def test_a_topic_that_was_made_again_is_another(broker: brokers.Broker, cluster: Cluster, topic: str) -> None:
+    was = cluster.topic(topic).topic_id
+    topics.delete(broker.bootstrap, topic)
+    topics.create(broker.bootstrap, topic)
+    confluent.fill(broker.bootstrap, topic, [b"v"])
+    with (
+        PartitionReader(cluster, TopicPartition(topic, 0), 0, 1, topic_id=was) as reader,
+        pytest.raises(TopicReplaced),
+    ):
+        list(reader.records())
+
+
+def test_a_reader_waits_for_a_broker_that_restarts(restartable_broker: brokers.RestartableBroker) -> None:
+    name = "restarted-while-it-is-read"
+    with Cluster(restartable_broker.bootstrap, timeout_s=TIMEOUT_S) as cluster:
+        create_topics(cluster, [NewTopic(name, 1, 1)])
+        confluent.fill(restartable_broker.bootstrap, name, [b"%d" % number * 1000 for number in range(200)])
+        seen = []
+        with PartitionReader(cluster, TopicPartition(name, 0), 0, 200, fetch_bytes=30_000) as reader:
+            for it in reader.records():
+                seen.append(it.offset)
+                if len(seen) == 50:
+                    restartable_broker.kill_and_restart()
+        assert seen == list(range(200))

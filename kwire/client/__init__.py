@@ -3,6 +3,7 @@
 * `connection.py`: one broker, several requests in flight
 * `cluster.py`: all brokers, each connected to when it is first asked; leaders and coordinators looked up
 * `offsets.py`: where partitions begin and end
+* `fetching.py`: records of a partition, from an offset to an offset; `committed.py`: what of them is committed
 * `groups.py`: what groups have committed
 * `topics.py`: topics made, and their configurations
 * `errors.py`: what it raises, a sentence each

@@ -62,6 +62,8 @@ class FakeBrokers:
     """That of the last request of each class."""
     connected: list[int] = attrs.field(factory=list)
     clock: FakeClock = attrs.field(factory=FakeClock)
+    trickle_s: float = 0.0
+    """Answers come byte by byte, each after so many seconds."""
 
     def cluster(self, timeout_s: float = 30.0) -> Cluster:
         bootstrap = ",".join(f"{HOST}:{node_id}" for node_id in self.node_ids)
@@ -149,6 +151,9 @@ class FakeTransport:
             self._brokers.clock.now_s += self._timeout_s
             raise TimeoutError
         count = min(len(buffer), len(self._replies))
+        if self._brokers.trickle_s:
+            self._brokers.clock.now_s += self._brokers.trickle_s
+            count = 1
         buffer[:count] = self._replies[:count]
         del self._replies[:count]
         return count

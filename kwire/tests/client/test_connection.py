@@ -86,6 +86,14 @@ def test_no_answer_in_time_closes_the_connection(brokers: FakeBrokers) -> None:
             connection.call(HeartbeatRequest("g"))
 
 
+def test_an_answer_that_trickles_in_is_waited_for_no_longer_than_any(brokers: FakeBrokers) -> None:
+    with connected(brokers, timeout_s=5) as connection:
+        brokers.trickle_s = 1
+        with pytest.raises(ConnectionFailed, match="did not answer Heartbeat: it took too long"):
+            connection.call(HeartbeatRequest("g"))
+        assert brokers.clock.now_s == 5
+
+
 def test_a_broker_that_hangs_up_is_told(brokers: FakeBrokers) -> None:
     with connected(brokers) as connection:
         ticket = connection.send(HeartbeatRequest("g"))

@@ -58,6 +58,8 @@ def test_only_what_moved_is_asked_for_again() -> None:
         brokers.leaders["t"] = [1, 1, 1]
         assert list_offsets(cluster, "t", LATEST) == {0: 0, 1: 10, 2: 20}
     assert brokers.nodes_asked(ListOffsetsRequest) == [1, 2, 1]
+    again = brokers.requests(ListOffsetsRequest)[-1]
+    assert [it.partition_index for it in again.topics[0].partitions] == [1]
     assert len(brokers.requests(MetadataRequest)) == 2
 
 

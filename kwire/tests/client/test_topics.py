@@ -65,7 +65,7 @@ def test_a_topic_that_exists_or_is_refused_is_told() -> None:
 
 def test_what_may_have_been_done_is_not_asked_for_twice() -> None:
     brokers = FakeBrokers()
-    brokers.answers[CreateTopicsRequest] = in_turn(None)
+    brokers.answers[CreateTopicsRequest] = in_turn(ConnectionResetError(104, "Connection reset by peer"))
     with brokers.cluster() as cluster, pytest.raises(ConnectionFailed, match="did not answer CreateTopics"):
         create_topics(cluster, [NewTopic("t")])
     assert len(brokers.requests(CreateTopicsRequest)) == 1
