@@ -1,18 +1,18 @@
 """A blocking connection for what is not measured by the request: making topics, asking whether they are there.
 
 Apache Kafka names the leader of a new partition some moments before that leader answers. A load that began in between
-would meet errors, so `create` returns when every partition answers for itself.
+would meet errors, so `create` returns when every partition answers for itself, as `kwire.client` has it. What else is
+asked is asked in the versions of the loads, over a connection that does nothing of its own accord.
 """
 
 from __future__ import annotations
 
-import socket
 import time
 from collections.abc import Callable, Iterable, Mapping
 from types import TracebackType
 from typing import Any, Self
 
-from kwire_protocol.messages.create_topics import CreatableTopic, CreatableTopicConfig, CreateTopicsRequest
+from kwire_protocol.frames import ReplyBuffer
 from kwire_protocol.messages.delete_topics import DeleteTopicsRequest
 from kwire_protocol.messages.incremental_alter_configs import (
     AlterableConfig,
@@ -23,7 +23,11 @@ from kwire_protocol.messages.metadata import MetadataRequest, MetadataRequestTop
 from kwire_protocol.wire import ApiMessage
 
 from benchmarks.answers import BadAnswer, check_produce
-from benchmarks.requests import decode, encode, list_offsets, produce
+from benchmarks.requests import decode, encode, produce
+from kwire.client.cluster import Cluster
+from kwire.client.errors import ClientError
+from kwire.client.topics import NewTopic, create_topics
+from kwire.client.transport import connect_plain_text, receive_frame
 
 LOOPBACK = "127.0.0.1"
 CREATE_TIMEOUT_S = 180.0
@@ -31,15 +35,16 @@ COORDINATOR_TIMEOUT_S = 120.0
 
 _ASK_AGAIN_S = 0.02
 _KNOCK_AGAIN_S = 0.002
-_LIST_OFFSETS_KEY = 2
+_MAX_ANSWER_BYTES = 1 << 30
 _TOPIC, _BROKER = 2, 4
 _SET = 0
 
 
 class Connection:
     def __init__(self, port: int, timeout_s: float = CREATE_TIMEOUT_S) -> None:
-        self.socket = socket.create_connection((LOOPBACK, port), timeout=timeout_s)
-        self.socket.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        self._port = port
+        self._socket = connect_plain_text((LOOPBACK, port), timeout_s)
+        self._received = ReplyBuffer(_MAX_ANSWER_BYTES)
 
     def __enter__(self) -> Self:
         return self
@@ -47,12 +52,12 @@ class Connection:
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        self.socket.close()
+        self._socket.close()
 
     def call(self, frame: bytes) -> bytearray:
         """Sends a frame; returns the answer without its size."""
-        self.socket.sendall(frame)
-        return self._take(int.from_bytes(self._take(4), "big"))
+        self._socket.sendall(frame)
+        return bytearray(receive_frame(self._socket, self._received))
 
     def ask(self, request: ApiMessage) -> Any:
         return decode(self.call(encode(request)), request.api_key)
@@ -87,36 +92,12 @@ class Connection:
 
     def create(self, topics: Mapping[str, int], configs: Mapping[str, str] | None = None) -> None:
         """Creates topics with so many partitions each, and waits until all of them are served."""
-        settings = [CreatableTopicConfig(name, value) for name, value in (configs or {}).items()]
-        wanted = [CreatableTopic(name, partitions, 1, configs=settings) for name, partitions in topics.items()]
-        for topic in self.ask(CreateTopicsRequest(wanted, timeout_ms=int(CREATE_TIMEOUT_S * 1000))).topics:
-            if topic.error_code:
-                raise BadAnswer(f"CreateTopics {topic.name}: {topic.error_code} {topic.error_message}")
-        # The last partition of each topic is cheap to ask for; when it is there, the others are or will be soon.
-        self._wait_until_served({name: range(partitions - 1, partitions) for name, partitions in topics.items()})
-        self._wait_until_served({name: range(partitions) for name, partitions in topics.items()})
-
-    def _wait_until_served(self, topics: Mapping[str, range]) -> None:
-        deadline = time.monotonic() + CREATE_TIMEOUT_S
-        frame = list_offsets(topics)
-        while not self._all_served(frame):
-            if time.monotonic() > deadline:
-                raise BadAnswer(f"partitions were not served {CREATE_TIMEOUT_S:.0f} s after their topics were created")
-            time.sleep(_ASK_AGAIN_S)
-
-    def _all_served(self, frame: bytes) -> bool:
-        answer = decode(self.call(frame), _LIST_OFFSETS_KEY)
-        return all(partition.error_code == 0 for topic in answer.topics for partition in topic.partitions)
-
-    def _take(self, size: int) -> bytearray:
-        data = bytearray(size)
-        view, filled = memoryview(data), 0
-        while filled < size:
-            count = self.socket.recv_into(view[filled:])
-            if count == 0:
-                raise ConnectionError("the broker hung up")
-            filled += count
-        return data
+        wanted = [NewTopic(name, partitions, 1, configs or {}) for name, partitions in topics.items()]
+        try:
+            with Cluster(f"{LOOPBACK}:{self._port}", timeout_s=CREATE_TIMEOUT_S) as cluster:
+                create_topics(cluster, wanted)
+        except ClientError as error:
+            raise BadAnswer(error.message) from None
 
 
 def wait_for_first_ack(port: int, topic: str, batch: bytes, *, deadline_s: float, alive: Callable[[], bool]) -> None:

@@ -10,14 +10,13 @@ import time
 from collections.abc import Iterable, Mapping
 from typing import Any
 
-from kwire_protocol.headers import RequestHeader, read_response_header, write_request_header
-from kwire_protocol.messages import APIS
+from kwire_protocol.conversation import decode_reply, encode_request
 from kwire_protocol.messages.api_versions import ApiVersionsRequest
 from kwire_protocol.messages.fetch import FetchPartition, FetchRequest, FetchTopic
 from kwire_protocol.messages.list_offsets import ListOffsetsPartition, ListOffsetsRequest, ListOffsetsTopic
 from kwire_protocol.messages.produce import PartitionProduceData, ProduceRequest, TopicProduceData
 from kwire_protocol.records import Record, build_batch
-from kwire_protocol.wire import ApiMessage, Reader, Writer
+from kwire_protocol.wire import ApiMessage, Buffer
 
 CLIENT_ID = "kwire-bench"
 # By API key.
@@ -27,20 +26,12 @@ LATEST = -1
 
 def encode(request: ApiMessage, correlation_id: int = 0) -> bytes:
     """A frame: size, header, request."""
-    version = VERSIONS[request.api_key]
-    writer = Writer()
-    writer.begin_frame()
-    write_request_header(writer, RequestHeader(request.api_key, version, correlation_id, CLIENT_ID))
-    request.write(writer, version)
-    writer.end_frame()
-    return writer.getvalue()
+    return encode_request(request, VERSIONS[request.api_key], correlation_id=correlation_id, client_id=CLIENT_ID)
 
 
-def decode(answer: bytes | bytearray, api_key: int) -> Any:
+def decode(answer: Buffer, api_key: int) -> Any:
     """The message in an answer, whose size has been taken off."""
-    reader = Reader(answer)
-    read_response_header(reader, api_key, VERSIONS[api_key])
-    return APIS[api_key].response_class.read(reader, VERSIONS[api_key])
+    return decode_reply(answer, api_key, VERSIONS[api_key])[1]
 
 
 def numbered(frames: Iterable[bytes]) -> list[bytes]:

@@ -8,10 +8,12 @@ import pytest
 from kwire_protocol.records import Record
 
 from kwire.client.cluster import Cluster, TopicPartition
+from kwire.client.connection import BrokerConnection
 from kwire.client.errors import Refused, TopicExists, UnknownTopic
 from kwire.client.fetching import OffsetOutOfRange, PartitionReader, TopicReplaced
 from kwire.client.groups import CommittedOffset, commit_offsets, fetch_offsets
 from kwire.client.offsets import EARLIEST, LATEST, IsolationLevel, list_offsets
+from kwire.client.producing import Producer, ProducerFenced
 from kwire.client.topics import NewTopic, create_topics, describe_topic_configs
 
 from . import brokers, confluent, topics
@@ -78,9 +80,10 @@ def test_a_read_committed_end_is_the_last_stable_offset(
 def read(
     cluster: Cluster, topic: str, start: int = 0, stop: int | None = None, *, committed: bool = False
 ) -> list[Record]:
+    """Up to the end there is now. What is committed is waited for: its marker may come after the answer."""
     level = IsolationLevel.READ_COMMITTED if committed else IsolationLevel.READ_UNCOMMITTED
     if stop is None:
-        stop = list_offsets(cluster, topic, LATEST, isolation_level=level)[0]
+        stop = list_offsets(cluster, topic, LATEST)[0]
     with PartitionReader(cluster, TopicPartition(topic, 0), start, stop, isolation_level=level) as reader:
         return list(reader.records())
 
@@ -148,3 +151,109 @@ def test_a_reader_waits_for_a_broker_that_restarts(restartable_broker: brokers.R
                 if len(seen) == 50:
                     restartable_broker.kill_and_restart()
         assert seen == list(range(200))
+
+
+def records(*values: bytes) -> list[Record]:
+    return [Record(value=value, timestamp=1_700_000_000_000) for value in values]
+
+
+@pytest.mark.parametrize("codec", range(5))
+def test_what_a_producer_writes_is_what_clients_read(
+    broker: brokers.Broker, cluster: Cluster, new_topic: Callable[..., str], codec: int
+) -> None:
+    topic = new_topic(partitions=2)
+    first, second = TopicPartition(topic, 0), TopicPartition(topic, 1)
+    producer = Producer(cluster, compression=codec)
+    assert producer.produce({first: records(b"1", b"2"), second: records(b"3")}) == {first: 0, second: 0}
+    assert producer.write(first, records(*[b"%d" % number * 100 for number in range(50)]), batch_bytes=2000) == 2
+    values = confluent.values_of(confluent.read_all(broker.bootstrap, topic, 53, partitions=[0, 1]))
+    values.remove(b"3")
+    assert values == [b"1", b"2", *(b"%d" % number * 100 for number in range(50))]
+
+
+@pytest.fixture(params=["transaction version 2", "before"])
+def protocol(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Brokers serve both; a client that is told of no features speaks the older one."""
+    if request.param == "before":
+        monkeypatch.setattr(BrokerConnection, "features", {})
+
+
+@pytest.mark.usefixtures("protocol")
+def test_transactions_commit_and_abort_with_their_offsets(
+    cluster: Cluster, new_topic: Callable[..., str], group: str
+) -> None:
+    topic = new_topic(partitions=2)
+    first, second = TopicPartition(topic, 0), TopicPartition(topic, 1)
+    producer = Producer(cluster, transactional_id=topic)
+    producer.init()
+    for number in range(4):
+        producer.begin()
+        producer.produce({first: records(b"%d" % number), second: records(b"x")})
+        producer.produce({first: records(b"%d again" % number)})
+        producer.add_offsets(group, {first: 10 * number})
+        if number % 2:
+            producer.abort()
+        else:
+            producer.commit()
+    assert [it.value for it in read(cluster, topic, committed=True)] == [b"0", b"0 again", b"2", b"2 again"]
+    assert fetch_offsets(cluster, group, require_stable=True) == {first: CommittedOffset(20)}
+
+
+@pytest.mark.usefixtures("protocol")
+def test_a_failed_transaction_is_aborted_and_done_again(cluster: Cluster, new_topic: Callable[..., str]) -> None:
+    topic = new_topic(config={"max.message.bytes": "1000"})
+    at = TopicPartition(topic, 0)
+    producer = Producer(cluster, transactional_id=topic)
+    producer.init()
+    for before in ([b"lost"], []):
+        producer.begin()
+        for value in before:
+            producer.produce({at: records(value)})
+        with pytest.raises(Refused, match="MESSAGE_TOO_LARGE"):
+            producer.produce({at: records(b"x" * 2000)})
+        producer.abort()
+        with producer.transaction():
+            producer.produce({at: records(b"kept")})
+    assert [it.value for it in read(cluster, topic, committed=True)] == [b"kept", b"kept"]
+
+
+@pytest.mark.usefixtures("protocol")
+def test_a_newer_producer_fences_the_older(cluster: Cluster, topic: str) -> None:
+    at = TopicPartition(topic, 0)
+    older, newer = (Producer(cluster, transactional_id=topic) for _ in range(2))
+    older.init()
+    older.begin()
+    older.produce({at: records(b"lost")})
+    newer.init()
+    with pytest.raises(ProducerFenced):
+        older.produce({at: records(b"late")})
+    with newer.transaction():
+        newer.produce({at: records(b"kept")})
+    assert [it.value for it in read(cluster, topic, committed=True)] == [b"kept"]
+
+
+@pytest.mark.usefixtures("protocol")
+def test_a_zombie_does_not_commit(cluster: Cluster, topic: str) -> None:
+    at = TopicPartition(topic, 0)
+    older, newer = (Producer(cluster, transactional_id=topic) for _ in range(2))
+    older.init()
+    older.begin()
+    older.produce({at: records(b"lost")})
+    newer.init()
+    with pytest.raises(ProducerFenced):
+        older.commit()
+    assert read(cluster, topic, committed=True) == []
+
+
+def test_a_producer_goes_on_over_a_kill_of_the_broker(restartable_broker: brokers.RestartableBroker) -> None:
+    name = "written-over-a-kill"
+    with Cluster(restartable_broker.bootstrap, timeout_s=TIMEOUT_S) as cluster:
+        create_topics(cluster, [NewTopic(name, 1, 1)])
+        producer = Producer(cluster, transactional_id=name)
+        producer.init()
+        for number in range(6):
+            with producer.transaction():
+                producer.produce({TopicPartition(name, 0): records(b"%d" % number)})
+                if number == 2:
+                    restartable_broker.kill_and_restart()
+        assert [it.value for it in read(cluster, name, committed=True)] == [b"%d" % number for number in range(6)]

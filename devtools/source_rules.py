@@ -111,7 +111,11 @@ ALLOWED = (
         "a query's empty checkpoint; Spark calls in its own thread",
     ),
     _may("kwire/pipeline/topics.py", "threads", "a lock: the tables of a job ask in turn"),
-    _may("kwire/pipeline/warehouse.py", "disk", "where a folder's tables are"),
+    _may(
+        "kwire/pipeline/warehouse.py",
+        "disk surroundings threads",
+        "where a folder's tables are, and whether it can be written; a thread waits for a catalog in vain",
+    ),
     _may("kwire/testing/", "disk threads", "a broker in a thread on a temporary folder"),
 )
 CATCH_ALL_ALLOWED = {

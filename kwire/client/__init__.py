@@ -6,6 +6,7 @@
 * `fetching.py`: records of a partition, from an offset to an offset; `committed.py`: what of them is committed
 * `groups.py`: what groups have committed
 * `topics.py`: topics made, and their configurations
+* `producing.py`: batches written once, with and without transactions; `producer_state.py`: what that takes
 * `errors.py`: what it raises, a sentence each
 * `transport.py`, `waiting.py`: where sockets and time come in
 

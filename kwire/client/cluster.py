@@ -108,7 +108,7 @@ class Cluster:
         self, request: ApiMessage, *, node_id: int | None = None, at_least: int = 0, at_most: int | None = None
     ) -> Any:
         """Asks one broker once; without `node_id` any."""
-        connection = self._any_connection() if node_id is None else self.connection(node_id)
+        connection = self.any_connection() if node_id is None else self.connection(node_id)
         return connection.call(request, at_least=at_least, at_most=at_most)
 
     def call_each(
@@ -163,7 +163,7 @@ class Cluster:
         """The brokers, and these topics, or all of them, internal ones included. No topic is created by it."""
         asked = None if topics is None else [MetadataRequestTopic(NULL_UUID, topic) for topic in topics]
         # Version 4 is the first in which asking for a topic does not create it.
-        response: MetadataResponse = self._any_connection().call(MetadataRequest(asked, False), at_least=4)
+        response: MetadataResponse = self.any_connection().call(MetadataRequest(asked, False), at_least=4)
         if response.error_code:
             raise refused("the cluster does not tell its metadata", response.error_code)
         self._addresses = {it.node_id: (it.host, it.port) for it in response.brokers}
@@ -269,7 +269,8 @@ class Cluster:
             clock=self.clock,
         )
 
-    def _any_connection(self) -> BrokerConnection:
+    def any_connection(self) -> BrokerConnection:
+        """The connection to some broker that all of this cluster's users share."""
         if not self._bootstrap.is_closed:
             return self._bootstrap
         for connection in self._connections.values():

@@ -63,6 +63,7 @@ def create_topics(cluster: Cluster, topics: Sequence[NewTopic]) -> None:
         raise_worst(problems)
 
     cluster.until_done(create)
+    cluster.metadata([it.name for it in topics])  # of all at once
     for it in topics:
         _wait_until_served(cluster, it.name)
 
@@ -71,7 +72,6 @@ def _wait_until_served(cluster: Cluster, topic: str) -> None:
     """Apache Kafka answers before its brokers know of the topic, and names leaders before these do."""
 
     def look() -> None:
-        cluster.forget_topic(topic)
         try:
             list_offsets(cluster, topic, LATEST)
         except UnknownTopic as error:

@@ -6,6 +6,7 @@ import socket
 from collections.abc import Callable
 from typing import Protocol
 
+from kwire_protocol.frames import ReplyBuffer
 from kwire_protocol.wire import Buffer
 
 from kwire.client.errors import InvalidAddress
@@ -53,6 +54,16 @@ def receive_some(transport: Transport, into: Receiving) -> None:
     if not count:
         raise ConnectionResetError(0, "it closed the connection")
     into.received(count)
+
+
+def receive_frame(transport: Transport, buffer: ReplyBuffer) -> memoryview:
+    """The next frame without its size, for whoever speaks the protocol without a `Conversation`.
+
+    Raises OSError, ConnectionResetError when the peer hung up, and ProtocolError for a size that cannot be.
+    """
+    while (frame := buffer.next_frame()) is None:
+        receive_some(transport, buffer)
+    return frame
 
 
 def parse_addresses(text: str) -> list[Address]:

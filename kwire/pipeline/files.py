@@ -23,15 +23,23 @@ def read_options(path: Path) -> dict[str, object]:
         raise PipelineError(f"{path} is not well-formed: {' '.join(str(error).split())}") from None
     if not isinstance(found, dict):
         raise PipelineError(f"{path} holds no options: it wants lines such as topics: [orders]")
-    return {str(key).replace("-", "_"): value for key, value in found.items()}
+    # A name without a value, as in `schema:`, is an option that is not given.
+    return {str(key).replace("-", "_"): value for key, value in found.items() if value is not None}
 
 
 def read_schema_file(path: Path) -> str:
+    """A schema of JSON values: DDL, or Spark's JSON. Raises PipelineError, though DDL is known by Spark only."""
     try:
-        return path.read_text(encoding="utf-8")
+        text = path.read_text(encoding="utf-8")
+        found = json.loads(text) if text.lstrip().startswith("{") else None
     except (OSError, UnicodeDecodeError) as error:
         reason = getattr(error, "strerror", None) or error
         raise PipelineError(f"the schema {path} cannot be read: {reason}") from None
+    except ValueError as error:
+        raise PipelineError(f"the schema {path} is not JSON: {error}") from None
+    if not text.strip() or (found is not None and not found.get("fields")):
+        raise PipelineError(f"the schema {path} names no fields: it wants some, such as id BIGINT, name STRING")
+    return text
 
 
 def read_avro_schemas(path: Path, value_format: ValueFormat) -> AvroSchemas:

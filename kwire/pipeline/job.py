@@ -21,12 +21,15 @@ from pyspark.errors import PySparkException
 from pyspark.sql.streaming.query import StreamingQuery
 
 from kwire.pipeline.errors import PipelineError
+from kwire.pipeline.tables.java_errors import first_words
 from kwire.pipeline.topics import Unreachable
 
 _TICK_S = 0.2
 _FIRST_PAUSE_S, _LONGEST_PAUSE_S = 0.5, 10.0
 _ENDS_WITHOUT_PROGRESS = 5
 """So many queries in a row that ended without a commit, the brokers being there: it will not get better."""
+_STEADY_S = 60.0
+"""A query that lived so long was in order, even if there was nothing to commit."""
 
 
 class Run(Protocol):
@@ -46,68 +49,92 @@ class Run(Protocol):
 @attrs.define(eq=False)
 class _Running:
     run: Run
+    began: bool = False
+    """Whether it ever had a query."""
+    began_s: float = 0.0
+    """When its last query did."""
     ends: int = 0
-    again_at_s: float = 0.0
-    advanced_s: float = -1.0
+    advanced_s: float = 0.0
+    again_at_s: float = float("-inf")
+    out_of_reach_since_s: float | None = None
     done: bool = False
 
 
 @attrs.define(eq=False)
 class Job:
-    """Runs side by side. `give_up_after_s` is for brokers out of reach."""
+    """Runs side by side. `give_up_after_s` is for brokers out of reach; `monotonic` tells seconds."""
 
     runs: Sequence[Run]
     give_up_after_s: float
     warned: Callable[[str], None]
-    _stop: threading.Event = attrs.field(factory=threading.Event)
+    monotonic: Callable[[], float] = time.monotonic
+    stop_asked: threading.Event = attrs.field(factory=threading.Event)
 
     def request_stop(self) -> None:
         """Batches that are being written come to their end. May be called from a signal handler."""
-        self._stop.set()
+        self.stop_asked.set()
 
     def work(self) -> None:
         """Until all runs are done, or a stop is asked for. Raises PipelineError for what ended a run for good."""
         running = [_Running(run) for run in self.runs]
         try:
-            while not self._stop.is_set() and not all(it.done for it in running):
+            while not self.stop_asked.is_set() and not all(it.done for it in running):
                 for it in running:
                     self._look_after(it)
-                self._stop.wait(_TICK_S)
+                self.stop_asked.wait(_TICK_S)
         finally:
-            for it in running:
-                it.run.stop()
-            for it in running:
-                it.run.end()
+            for put_in_order in (*(it.run.stop for it in running), *(it.run.end for it in running)):
+                self._warning_of_errors(put_in_order)
 
     def _look_after(self, it: _Running) -> None:
         query = it.run.query
-        if it.done or time.monotonic() < it.again_at_s or (query is not None and query.isActive):
+        if it.done or self.monotonic() < it.again_at_s or (query is not None and query.isActive):
             return
         if query is not None:
             error = query.exception()
             if error is None:
                 it.done = True
                 return
-            self._again(it, _told(it.run.failure or error))
+            if self.monotonic() - it.began_s >= _STEADY_S:
+                it.ends = 0
+            told = _told(it.run.failure or error)
             it.run.query = None
+            self._again(it, told)
             return
         try:
             it.run.start()
         except Unreachable as error:
             self._again(it, error)
+        except (PySparkException, Py4JError, OSError) as error:
+            self._again(it, _told(error))
+        else:
+            it.began, it.began_s, it.out_of_reach_since_s = True, self.monotonic(), None
 
     def _again(self, it: _Running, error: PipelineError) -> None:
+        """Raises the error where another start is of no use."""
+        now_s = self.monotonic()
+        if not it.began:
+            raise error  # a wrong address, or a warehouse that cannot be written, is told at once
         if it.run.advanced_s != it.advanced_s:
             it.advanced_s, it.ends = it.run.advanced_s, 0
         it.ends += 1
-        stuck_s = time.monotonic() - it.run.advanced_s if it.run.advanced_s else 0.0
-        out_of_reach = isinstance(error, Unreachable)
-        if (stuck_s > self.give_up_after_s) if out_of_reach else it.ends >= _ENDS_WITHOUT_PROGRESS:
+        if isinstance(error, Unreachable):
+            if it.out_of_reach_since_s is None:
+                it.out_of_reach_since_s = now_s
+            hopeless = now_s - it.out_of_reach_since_s > self.give_up_after_s
+        else:
+            hopeless = it.ends >= _ENDS_WITHOUT_PROGRESS
+        if hopeless:
             raise error
-        if out_of_reach and not it.run.advanced_s:
-            raise error  # it never began: a wrong address is told at once
-        it.again_at_s = time.monotonic() + min(_FIRST_PAUSE_S * 2 ** (it.ends - 1), _LONGEST_PAUSE_S)
+        it.again_at_s = now_s + min(_FIRST_PAUSE_S * 2 ** (it.ends - 1), _LONGEST_PAUSE_S)
         self.warned(f"{error}. The job starts again where the table ends")
+
+    def _warning_of_errors(self, put_in_order: Callable[[], None]) -> None:
+        """At the end, what cannot be put in order must not hide why the job ended, nor keep others from it."""
+        try:
+            put_in_order()
+        except (PipelineError, PySparkException, Py4JError, OSError) as error:
+            self.warned(f"not all was put in order at the end: {first_words(error)}")
 
 
 @contextmanager
@@ -130,7 +157,6 @@ def _told(error: Exception) -> PipelineError:
     """What ended a query, in one line. Raises what another start cannot mend."""
     if isinstance(error, Unreachable):
         return error
-    if isinstance(error, (PySparkException, Py4JError)):
-        lines = [line.strip() for line in str(error).splitlines() if line.strip()]
-        return PipelineError(lines[0] if lines else type(error).__name__)
+    if isinstance(error, (PySparkException, Py4JError, OSError)):
+        return PipelineError(first_words(error))
     raise error

@@ -33,6 +33,7 @@ PACKAGES: Final = (
 EXTENSIONS: Final = "org.apache.iceberg.spark.extensions.IcebergSparkSessionExtensions"
 OLDEST_JAVA, NEWEST_JAVA = 17, 23
 
+_PYTHON_PACKAGES = ("pyspark", "pyiceberg", "pyarrow", "sqlalchemy", "yaml", "prometheus_client")
 _JAVA_ANSWERS_WITHIN_S = 60
 
 
@@ -104,7 +105,7 @@ def under_spark_submit() -> bool:
 
 def check_packages() -> None:
     """Raises PipelineError when the Python packages of the jobs are not installed."""
-    missing = [name for name in ("pyspark", "pyiceberg", "pyarrow", "sqlalchemy") if find_spec(name) is None]
+    missing = [name for name in _PYTHON_PACKAGES if find_spec(name) is None]
     if missing:
         raise PipelineError(f"{', '.join(missing)} not found: the jobs need pip install 'kwire[pipeline]'")
 

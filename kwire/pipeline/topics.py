@@ -13,9 +13,10 @@ from typing import Self
 from kwire_protocol.wire import NULL_UUID
 
 from kwire.client.cluster import Cluster, TopicPartition
-from kwire.client.errors import ClientError, UnknownTopic
+from kwire.client.errors import ClientError, InvalidAddress, UnknownTopic
 from kwire.client.groups import commit_offsets
 from kwire.client.offsets import EARLIEST, LATEST, IsolationLevel, list_offsets
+from kwire.client.topics import describe_topic_configs
 from kwire.pipeline.errors import PipelineError
 from kwire.pipeline.tables.position import TopicState
 
@@ -57,10 +58,24 @@ class Topics:
                 topic_id = "" if found.topic_id == NULL_UUID else str(found.topic_id)
                 return TopicState(cluster.cluster_id or "", topic, topic_id, starts, ends)
             except UnknownTopic:
-                raise PipelineError(f"topic {topic} not found at {self._bootstrap}") from None
+                raise PipelineError(f"topic {topic} not found at {self._bootstrap}: create it, or see -b") from None
+            except InvalidAddress as error:
+                raise PipelineError(f"--bootstrap-server {self._bootstrap}: {error}") from None
             except ClientError as error:
                 self._forget()
-                raise Unreachable(f"topic {topic} cannot be looked at: {error}") from None
+                raise Unreachable(
+                    f"topic {topic} cannot be looked at: {error}. Is -b right, and the broker up?"
+                ) from None
+
+    def is_compacted(self, topic: str) -> bool:
+        """Whether the topic's cleanup.policy has "compact". Raises PipelineError."""
+        with self._lock:
+            try:
+                policy = describe_topic_configs(self._connected(), [topic])[topic].get("cleanup.policy")
+            except ClientError as error:
+                self._forget()
+                raise Unreachable(f"the configuration of topic {topic} cannot be looked at: {error}") from None
+            return "compact" in (policy or "").split(",")
 
     def publish_group(self, group: str, topic: str, offsets: Mapping[int, int]) -> None:
         """Commits the offsets as a consumer group that has no members. Raises PipelineError."""

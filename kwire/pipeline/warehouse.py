@@ -8,10 +8,13 @@ nearly all of these settings by the same names.
 
 from __future__ import annotations
 
+import os
 import re
-from collections.abc import Mapping
+import tempfile
+import threading
+from collections.abc import Callable, Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Final, TypeVar
 
 import attrs
 
@@ -29,6 +32,13 @@ _SPARK_CATALOG = "org.apache.iceberg.spark.SparkCatalog"
 _PREFIX = "spark.sql.catalog."
 _BUSY_MS = 30_000
 _NOT_IN_PATHS = frozenset("?#%")
+_ANSWERS_WITHIN_S = 60.0
+
+T = TypeVar("T")
+
+
+class NotReadable(PipelineError):
+    """A catalog that pyiceberg cannot open on this machine. Spark may well be able to."""
 
 
 @attrs.frozen
@@ -57,7 +67,10 @@ class Warehouse:
         }
 
     def pyiceberg_catalog(self) -> Catalog:
-        """The same catalog without Spark. Raises PipelineError when it cannot be had."""
+        """The same catalog without Spark. Raises PipelineError, NotReadable if that is no fault of the catalog's.
+
+        The folder of a warehouse has to be there: its catalog is made if need be.
+        """
         from pyiceberg.catalog import load_catalog
 
         if self.folder is None:
@@ -72,10 +85,38 @@ class Warehouse:
                 "uri": f"sqlite:///{self.folder / 'catalog.db'}",
                 "warehouse": self.folder.as_uri(),
             }
+
+        def load() -> Catalog:
+            try:
+                return load_catalog(self.catalog, **settings)
+            except (ImportError, ValueError) as error:
+                raise NotReadable(f"{self} cannot be opened without Spark: {_first_line(error)}") from None
+
+        return asked(load, str(self))
+
+    def check(self) -> None:
+        """Raises PipelineError where the folder can hold no tables, as far as that is seen without making it."""
+        if self.folder is None:
+            return
+        there = next(it for it in (self.folder, *self.folder.parents) if it.exists())
+        if not there.is_dir():
+            raise PipelineError(f"the warehouse {self.folder} cannot be made: {there} is a file. Name another folder")
+        if not os.access(there, os.W_OK | os.X_OK):
+            raise PipelineError(f"the warehouse {self.folder} cannot be written: {there} is not yours to write to")
+
+    def make(self) -> None:
+        """Makes the folder, unless it is there, and tries it. Raises PipelineError."""
+        if self.folder is None:
+            return
         try:
-            return load_catalog(self.catalog, **settings)
-        except Exception as error:  # whatever a catalog's own library raises
-            raise PipelineError(f"the catalog {self.catalog} cannot be opened: {_first_line(error)}") from None
+            self.folder.mkdir(parents=True, exist_ok=True)
+            with tempfile.TemporaryFile(dir=self.folder):
+                pass
+        except OSError as error:
+            raise PipelineError(
+                f"the warehouse {self.folder} cannot be written: {error.strerror}. Name another folder (--to), or "
+                "make this one yours"
+            ) from None
 
     def exists(self) -> bool:
         """Whether anything was ever written. A catalog that is configured is taken to be there."""
@@ -104,6 +145,8 @@ def parse_warehouse(text: str, settings: Mapping[str, str]) -> Warehouse:
             f"{text} is no folder of this machine. Tables elsewhere need a catalog: configure one with --conf and "
             "name it, --to catalog:NAME"
         )
+    if not text:
+        raise PipelineError("no folder is named: --to FOLDER, or --to catalog:NAME")
     folder = Path(text.removeprefix("file://")).expanduser().absolute()
     if _NOT_IN_PATHS.intersection(str(folder)):
         raise PipelineError(f"the path of a warehouse may not hold any of ? # %: {folder}")
@@ -119,6 +162,32 @@ def table_name(topic: str) -> str:
 
 def errors_table_name(table: str) -> str:
     return f"{table}{ERRORS_SUFFIX}"
+
+
+def asked(question: Callable[[], T], whom: str) -> T:
+    """What a catalog's library answers. Raises PipelineError for what goes wrong, and when no answer comes.
+
+    These libraries have no deadline of their own. One that is waited for in vain is left in its thread.
+    """
+    answers: list[T] = []
+    errors: list[Exception] = []
+
+    def ask() -> None:
+        try:
+            answers.append(question())
+        except Exception as error:  # whatever a catalog's own library raises
+            errors.append(error)
+
+    thread = threading.Thread(target=ask, name="kwire-catalog", daemon=True)
+    thread.start()
+    thread.join(_ANSWERS_WITHIN_S)
+    if answers:
+        return answers[0]
+    if not errors:
+        raise PipelineError(f"{whom}: no answer within {_ANSWERS_WITHIN_S:g} s. Is its uri right, and its service up?")
+    if isinstance(errors[0], PipelineError):
+        raise errors[0]
+    raise PipelineError(f"{whom} cannot be read: {_first_line(errors[0])}")
 
 
 def _is_of(name: str, prefix: str) -> bool:

@@ -98,7 +98,7 @@ class Fuzzer:
         assert decoded_reply(reply, key, version)[0] == int.from_bytes(attack.data[8:12], "big", signed=True)
         return "answered"
 
-    def _reply_or_wait(self, client: RawClient) -> bytes:
+    def _reply_or_wait(self, client: RawClient) -> memoryview:
         """Raises TimeoutError where the broker keeps the request, however slow the machine is."""
         client.sock.settimeout(BRIEF_PATIENCE_S)
         try:

@@ -7,13 +7,18 @@ from __future__ import annotations
 
 import socket
 from types import TracebackType
-from typing import Any, Self
+from typing import Any, Final, Self
 
-from kwire_protocol.headers import RequestHeader, read_response_header, write_request_header
-from kwire_protocol.messages import APIS
-from kwire_protocol.wire import ApiMessage, Reader, Writer
+from kwire_protocol.conversation import decode_reply as decoded_reply
+from kwire_protocol.conversation import encode_request
+from kwire_protocol.frames import ReplyBuffer
+from kwire_protocol.wire import ApiMessage
 
-MAX_REPLY_BYTES = 256 * 1024 * 1024
+from kwire.client.transport import connect_plain_text, parse_addresses, receive_frame
+
+MAX_REPLY_BYTES: Final = 256 * 1024 * 1024
+
+__all__ = ["ConnectionClosed", "RawClient", "decoded_reply", "framed", "request_frame"]
 
 
 class ConnectionClosed(Exception):
@@ -25,35 +30,17 @@ def framed(body: bytes | bytearray) -> bytes:
 
 
 def request_frame(
-    request: ApiMessage,
-    version: int,
-    *,
-    correlation_id: int = 1,
-    client_id: str | None = "raw",
-    size: int | None = None,
+    request: ApiMessage, version: int, *, correlation_id: int = 1, client_id: str | None = "raw"
 ) -> bytes:
     """A request with its header, and its size in front."""
-    writer = Writer()
-    write_request_header(writer, RequestHeader(request.api_key, version, correlation_id, client_id))
-    request.write(writer, version)
-    return framed(writer.getvalue())
-
-
-def decoded_reply(reply: bytes, api_key: int, version: int) -> tuple[int, Any]:
-    """Correlation id and message; every byte of the reply must belong to it."""
-    reader = Reader(memoryview(reply))
-    correlation_id = read_response_header(reader, api_key, version)
-    message = APIS[api_key].response_class.read(reader, version)
-    assert reader.remaining == 0, f"{reader.remaining} bytes behind {message!r}"
-    return correlation_id, message
+    return encode_request(request, version, correlation_id=correlation_id, client_id=client_id)
 
 
 class RawClient:
     def __init__(self, address: str, *, timeout_s: float = 30.0) -> None:
-        host, _, port = address.rpartition(":")
-        self.sock = socket.create_connection((host, int(port)), timeout=timeout_s)
-        self.sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-        self._received = bytearray()
+        (to,) = parse_addresses(address)
+        self.sock = connect_plain_text(to, timeout_s)
+        self._received = ReplyBuffer(MAX_REPLY_BYTES)
         self._correlation_id = 0
 
     def __enter__(self) -> Self:
@@ -80,29 +67,22 @@ class RawClient:
         except OSError as error:
             raise ConnectionClosed from error
 
-    def read_frame(self) -> bytes:
+    def read_frame(self) -> memoryview:
         """The next reply without its size. Raises ConnectionClosed, or TimeoutError when nothing comes."""
-        size = int.from_bytes(self._take(4), "big", signed=True)
-        assert 4 <= size <= MAX_REPLY_BYTES, f"a reply of {size} bytes"
-        return self._take(size)
+        try:
+            return receive_frame(self.sock, self._received)
+        except ConnectionResetError as error:
+            raise ConnectionClosed from error
 
     def receive(self, size: int) -> None:
         """Waits for something, and takes up to `size` bytes of it, for a later `read_frame`."""
         try:
-            data = self.sock.recv(size)
+            count = self.sock.recv_into(self._received.writable()[:size])
         except ConnectionResetError as error:
             raise ConnectionClosed from error
-        if not data:
+        if not count:
             raise ConnectionClosed
-        self._received += data
-
-    def _take(self, size: int) -> bytes:
-        received = self._received
-        while len(received) < size:
-            self.receive(1 << 16)
-        taken = bytes(received[:size])
-        del received[:size]
-        return taken
+        self._received.received(count)
 
     def call(self, request: ApiMessage, version: int) -> Any:
         """The answer to `request`."""

@@ -13,8 +13,11 @@ from pyspark.sql import SparkSession
 from kwire.pipeline.job import Job
 from kwire.pipeline.report import Step
 from kwire.pipeline.tables.plan import TablePlan, check_plans, table_of
-from kwire.pipeline.tables.position import Position, newest_position
+from kwire.pipeline.tables.position import Position
+from kwire.pipeline.tables.preparing import open_existing
 from kwire.pipeline.tables.run import TableRun
+from kwire.pipeline.tables.standing import of_table
+from kwire.pipeline.tables.verify import Report, verify
 from kwire.pipeline.topics import Topics
 from kwire.pipeline.warehouse import NAMESPACE, Warehouse, errors_table_name
 
@@ -63,6 +66,12 @@ class Jobs:
         Job([self.run_of(topic, told, **options)], 20.0, told.warning).work()
         return told
 
+    def verify(self, topic: str, table: str | None = None) -> Report:
+        plan, writer = open_existing(
+            self.warehouse, table_of(topic, table), self.spark, bootstrap=self.bootstrap, options={}, run_id="verify"
+        )
+        return verify(plan, writer, self.spark, self.topics)
+
     def table(self, topic: str, table: str | None = None) -> IcebergTable:
         return self.warehouse.pyiceberg_catalog().load_table((NAMESPACE, table_of(topic, table)))
 
@@ -75,15 +84,7 @@ class Jobs:
         return _sorted(self.warehouse.pyiceberg_catalog().load_table(name).scan().to_arrow())
 
     def position(self, topic: str, table: str | None = None) -> Position:
-        found = self.table(topic, table)
-        summaries = []
-        snapshot = found.current_snapshot()
-        while snapshot is not None:
-            assert snapshot.summary is not None
-            summaries.append(snapshot.summary.additional_properties)
-            parent = snapshot.parent_snapshot_id
-            snapshot = None if parent is None else found.snapshot_by_id(parent)
-        position = newest_position(summaries)
+        position = of_table(self.table(topic, table)).position
         assert position is not None
         return position
 

@@ -86,9 +86,9 @@ def test_a_batch_that_is_committed_again_after_a_crash_has_its_errors_once(
     class Killed(Exception):
         pass
 
-    def publish_errors_only(table: Table) -> None:
+    def publish_errors_only(table: Table, *, with_position: bool) -> None:
         if table.name.endswith("__errors`"):
-            publish(table)
+            publish(table, with_position=with_position)
         else:
             raise Killed
 
@@ -136,14 +136,15 @@ def test_a_snapshot_that_comes_in_between_makes_the_batch_be_written_again(
     publish = Table.publish
     name = jobs.warehouse.spark_name(jobs.plan(topic).table)
 
-    def publish_late(table: Table) -> None:
+    def publish_late(table: Table, *, with_position: bool) -> None:
         monkeypatch.setattr(Table, "publish", publish)
         jobs.spark.sql(f"DELETE FROM {name} WHERE kafka.`offset` = 3")
-        publish(table)
+        publish(table, with_position=with_position)
 
     monkeypatch.setattr(Table, "publish", publish_late)
-    jobs.once(topic)
+    told = jobs.once(topic)
 
+    assert told.warnings == []
     assert [offset for _, offset in places(jobs.rows(topic))] == [n for n in range(20) if n != 3]
 
 

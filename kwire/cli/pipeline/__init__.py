@@ -41,8 +41,10 @@ Exit code: 0 the job ended, or was stopped; 2 it cannot go on, and one line says
 def _told_in_a_line() -> Iterator[None]:
     """What a user can mend ends the command with one line and exit code 2."""
     from kwire.pipeline.errors import PipelineError
+    from kwire.pipeline.session import check_packages
 
     try:
+        check_packages()
         yield
     except PipelineError as error:
         click.echo(f"kwire pipeline: {error}", err=True)
@@ -52,39 +54,45 @@ def _told_in_a_line() -> Iterator[None]:
 def _from_file(context: click.Context, _parameter: click.Parameter, path: Path | None) -> Path | None:
     """The file's options become the defaults of the flags."""
     if path is not None:
-        from kwire.pipeline.errors import PipelineError
-        from kwire.pipeline.files import read_options
+        with _told_in_a_line():
+            from kwire.pipeline.files import read_options
 
-        try:
             found = read_options(path)
-        except PipelineError as error:
-            raise click.UsageError(str(error)) from None
-        known = {parameter.name for parameter in context.command.params if parameter.name is not None}
-        named = {_FILE_NAMES.get(name, name): value for name, value in found.items()}
-        unknown = sorted(set(named) - known)
+        known = dict(_names(context.command))
+        unknown = sorted(set(found) - set(known))
         if unknown:
             raise click.UsageError(f"{path} has options that {context.info_name} does not know: {', '.join(unknown)}")
-        context.default_map = {name: _as_given(value) for name, value in named.items()}
+        context.default_map = {str(known[name].name): _as_given(name, known[name], it) for name, it in found.items()}
     return path
 
 
-# What a flag's value is called within, where that differs from the flag.
-_FILE_NAMES = {
-    "to": "warehouse",
-    "bootstrap_server": "bootstrap",
-    "table": "table_name",
-    "interval": "interval_s",
-    "json": "as_json",
-}
+def _names(command: click.Command) -> Iterator[tuple[str, click.Parameter]]:
+    """What may stand in a file: the long flags with _ for -, and the name of the argument."""
+    for parameter in command.params:
+        if isinstance(parameter, click.Argument):
+            yield str(parameter.name), parameter
+        elif parameter.name != "file":
+            for flag in parameter.opts:
+                if flag.startswith("--"):
+                    yield flag.removeprefix("--").replace("-", "_"), parameter
 
 
-def _as_given(value: object) -> object:
-    """A value of a file as the command line would give it."""
-    if isinstance(value, Mapping):
-        return [f"{name}={_as_given(it)}" for name, it in value.items()]
-    if isinstance(value, list):
-        return [str(it) for it in value]
-    return value if isinstance(value, bool) else str(value)
+def _as_given(name: str, parameter: click.Parameter, value: object) -> object:
+    """A value of a file as the command line would give it. Raises UsageError for one of another shape."""
+    several = parameter.nargs == -1 or (isinstance(parameter, click.Option) and parameter.multiple)
+    if isinstance(value, Mapping) and parameter.callback is _settings:
+        return [f"{key}={_text(it)}" for key, it in value.items()]
+    items = value if isinstance(value, list) else [value]
+    if any(isinstance(it, (Mapping, list)) for it in items) or not (several or items is not value):
+        raise click.UsageError(f"{name} takes {'values' if several else 'one value'}, not {value!r}")
+    if several:
+        return [_text(it) for it in items]
+    return value if isinstance(value, bool) else _text(value)
+
+
+def _text(value: object) -> str:
+    """Booleans as Java writes them."""
+    return str(value).lower() if isinstance(value, bool) else str(value)
 
 
 def _settings(_context: click.Context, parameter: click.Parameter, given: tuple[str, ...]) -> dict[str, str]:
@@ -122,6 +130,14 @@ _WAREHOUSE = click.option(
     required=True,
     metavar="WAREHOUSE",
     help="A folder, with its catalog beside the tables; or catalog:NAME, configured by --conf.",
+)
+_SOURCE_OPTION = click.option(
+    "--option",
+    "source_options",
+    multiple=True,
+    callback=_settings,
+    metavar="NAME=VALUE",
+    help="An option of Spark's kafka source, such as kafka.security.protocol=SSL.",
 )
 _SPARK = _options(
     click.option("--master", metavar="URL", help="Spark's master, instead of local[*]; or use spark-submit."),
@@ -218,14 +234,7 @@ def pipeline() -> None:
     metavar="N",
     help="The most that one commit takes from a topic.",
 )
-@click.option(
-    "--option",
-    "source_options",
-    multiple=True,
-    callback=_settings,
-    metavar="NAME=VALUE",
-    help="An option of Spark's kafka source, such as kafka.security.protocol=SSL.",
-)
+@_SOURCE_OPTION
 @click.option(
     "--give-up-after",
     "give_up_after_s",
@@ -241,7 +250,7 @@ def pipeline() -> None:
 @_SPARK
 @_FILE
 @_JSON
-@click.option("--dry-run", is_flag=True, help="Check the plan, print it, and do nothing.")
+@click.option("--dry-run", is_flag=True, help="Check the plan, print it and where it would start, and do nothing.")
 def table(**options: Any) -> None:
     """Keep an Iceberg table of each TOPIC.
 
@@ -252,3 +261,90 @@ def table(**options: Any) -> None:
         from kwire.cli.pipeline.table import run_table
 
         run_table(**options)
+
+
+VERIFY_EPILOG = """\b
+Examples:
+  kwire pipeline verify orders --to warehouse
+  kwire pipeline verify orders --to warehouse --json | jq '.partitions[] | select(.missing > 0)'
+
+\b
+Exit code: 0 sound, 1 something is missing, doubled or different, 2 it could not be compared.
+"""
+
+
+@pipeline.command(epilog=VERIFY_EPILOG, short_help="Compare a table with its topic, record by record.")
+@click.argument("topic")
+@_BROKER
+@_WAREHOUSE
+@click.option("--table", "table_name", metavar="NAME", help="The table's name, instead of the topic's.")
+@_SOURCE_OPTION
+@_SPARK
+@_FILE
+@_JSON
+def verify(**options: Any) -> None:
+    """Check that a table has every record of TOPIC once, as it was.
+
+    Everything from the topic's first offset to the table's own position is compared, the errors table included: counts
+    and hashes by partition, and where these differ, each record. What comes behind is told as lag.
+    """
+    with _told_in_a_line():
+        from kwire.cli.pipeline.verify import run_verify
+
+        sys.exit(0 if run_verify(**options) else 1)
+
+
+MAINTAIN_EPILOG = """\b
+Examples:
+  kwire pipeline maintain orders --to warehouse
+  kwire pipeline maintain --to warehouse --keep-snapshots 2 --target-file-size 256
+
+\b
+Exit code: 0 done, 2 something could not be done.
+"""
+
+
+@pipeline.command(epilog=MAINTAIN_EPILOG, short_help="Compact small files, expire snapshots.")
+@click.argument("topics", metavar="[TOPIC]...", nargs=-1)
+@_WAREHOUSE
+@click.option("--table", "table_name", metavar="NAME", help="The table's name, instead of the topic's.")
+@click.option(
+    "--target-file-size",
+    "target_file_mib",
+    type=click.IntRange(min=1),
+    default=128,
+    show_default=True,
+    metavar="MIB",
+    help="Smaller files are merged up to this.",
+)
+@click.option(
+    "--keep-snapshots",
+    "keep_snapshots_days",
+    type=click.FloatRange(min=0),
+    default=5.0,
+    show_default=True,
+    metavar="DAYS",
+    help="How far back readers may look.",
+)
+@click.option(
+    "--orphans-older-than",
+    "orphans_days",
+    type=click.FloatRange(min=1),
+    default=3.0,
+    show_default=True,
+    metavar="DAYS",
+    help="Remove files of no snapshot that are older.",
+)
+@_SPARK
+@_FILE
+@_JSON
+def maintain(**options: Any) -> None:
+    """Keep tables quick to read: of each TOPIC, or all of the warehouse.
+
+    Merges small files and folds in deletes, expires old snapshots, and removes what killed jobs left. Readers and jobs
+    go on meanwhile; the table's offsets stay.
+    """
+    with _told_in_a_line():
+        from kwire.cli.pipeline.maintain import run_maintain
+
+        run_maintain(**options)

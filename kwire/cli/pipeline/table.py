@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import uuid
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -11,13 +12,11 @@ import click
 
 from kwire.pipeline.errors import PipelineError
 from kwire.pipeline.files import read_avro_schemas, read_schema_file
-from kwire.pipeline.job import Job, stopping_on_signals
 from kwire.pipeline.report import reporting
-from kwire.pipeline.session import check_packages, settings, start_session, stop_session
 from kwire.pipeline.tables.plan import TablePlan, check_plans, table_of
-from kwire.pipeline.tables.run import TableRun
+from kwire.pipeline.tables.standing import outlook
 from kwire.pipeline.topics import Topics
-from kwire.pipeline.warehouse import parse_warehouse
+from kwire.pipeline.warehouse import NotReadable, parse_warehouse
 
 
 def run_table(
@@ -36,25 +35,48 @@ def run_table(
 ) -> None:
     """Until the job ends. Raises PipelineError."""
     plans = make_plans(topics, warehouse, table_name, schema, conf, options)
-    if dry_run:
-        _print(plans, as_json=as_json)
-        return
-    check_packages()
-    run_id = uuid.uuid4().hex[:12]
     with Topics(plans[0].bootstrap) as asked:
-        for plan in plans:
-            asked.state(plan.topic, plan.isolation)  # a wrong name, or nobody there, costs no Java process
-        spark = start_session(
-            settings(conf | plans[0].warehouse.spark_settings, master=master, name="kwire pipeline table")
-        )
-        try:
-            with reporting(as_json=as_json, metrics_port=metrics_port) as report:
-                runs = [TableRun(plan, spark, asked, run_id, report) for plan in plans]
-                job = Job(runs, give_up_after_s, report.warning)
-                with stopping_on_signals(job):
-                    job.work()
-        finally:
-            stop_session(spark)
+        if dry_run:
+            for plan in plans:
+                _show(plan, asked, as_json=as_json)
+        else:
+            for plan in plans:
+                _check(plan, asked)
+            _work(plans, asked, conf, master, as_json, metrics_port, give_up_after_s)
+
+
+def _check(plan: TablePlan, asked: Topics) -> None:
+    """Raises PipelineError for what can be known before a Java process is paid for."""
+    topic = asked.state(plan.topic, plan.isolation)
+    if plan.dead_letter_topic is not None:
+        asked.state(plan.dead_letter_topic, plan.isolation)
+    with suppress(NotReadable):  # Spark has catalogs that pyiceberg has not
+        outlook(plan, topic)
+    plan.warehouse.make()
+
+
+def _work(
+    plans: list[TablePlan],
+    asked: Topics,
+    conf: dict[str, str],
+    master: str | None,
+    as_json: bool,
+    metrics_port: int | None,
+    give_up_after_s: float,
+) -> None:
+    # They need pyspark, which takes its time, and a dry run does without.
+    from kwire.cli.pipeline.session import spark_for
+    from kwire.pipeline.job import Job, stopping_on_signals
+    from kwire.pipeline.tables.run import TableRun
+
+    run_id = uuid.uuid4().hex[:12]
+    with (
+        reporting(as_json=as_json, metrics_port=metrics_port) as report,
+        spark_for("table", plans[0].warehouse, conf, master) as spark,
+    ):
+        job = Job([TableRun(plan, spark, asked, run_id, report) for plan in plans], give_up_after_s, report.warning)
+        with stopping_on_signals(job):
+            job.work()
 
 
 def make_plans(
@@ -84,21 +106,29 @@ def make_plans(
     return plans
 
 
-def _print(plans: list[TablePlan], *, as_json: bool) -> None:
-    for plan in plans:
-        described = plan.describe()
+def _show(plan: TablePlan, asked: Topics, *, as_json: bool) -> None:
+    """Prints the plan, and where it would start. Raises PipelineError where that cannot be told, the plan printed."""
+    described = plan.describe()
+    try:
+        topic = asked.state(plan.topic, plan.isolation)
+        if plan.dead_letter_topic is not None:
+            asked.state(plan.dead_letter_topic, plan.isolation)
+        described |= outlook(plan, topic).describe()
+    finally:
         if as_json:
             click.echo(json.dumps(described))
-            continue
-        width = max(map(len, described))
-        for name, value in described.items():
-            click.echo(f"{name.replace('_', ' '):<{width}}  {_shown(value)}")
-        click.echo()
+        else:
+            width = max(map(len, described))
+            for name, value in described.items():
+                click.echo(f"{name.replace('_', ' '):<{width}}  {_shown(value)}")
+            click.echo()
 
 
 def _shown(value: object) -> str:
     match value:
-        case None | []:
+        case None:
+            return "-"
+        case dict() | list() if not value:
             return "-"
         case dict():
             return " ".join(f"{name}={it}" for name, it in value.items())

@@ -8,22 +8,34 @@
 at A, an ancestor of B. So whoever wrote to the table since A was looked at is never overwritten, and what was decided
 by looking at A (how far the table has come) is still true when B is published. Readers know `main` only.
 
+A snapshot with offsets is tagged in the same change (`kwire-offsets`). Whoever expires snapshots, with `maintain` or
+without, leaves those that have a name: the offsets stay when newer snapshots, which compactions made, have none.
+
 This is the one file that reaches into Iceberg's Java classes: Spark's SQL can neither tell a conflict from another
 error nor answer within milliseconds.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+import json
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager, suppress
 from typing import Any, Final
 
 import attrs
 from py4j.protocol import Py4JJavaError
+from pyspark.errors import IllegalArgumentException, PySparkException
 from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql.types import StructType
 
-from kwire.pipeline.tables.position import Position, newest_position
+from kwire.pipeline.errors import PipelineError
+from kwire.pipeline.tables.java_errors import first_words, is_conflict
+from kwire.pipeline.tables.position import TAG, Position, newest_position
 
-BRANCH_PREFIX: Final = "kwire-"
+BRANCH_PREFIX: Final = "kwire-draft-"
+CONFLICTS_IN_A_ROW: Final = 20
+"""Compactions and backfills come in between, now and then; so many times, something else is wrong."""
+
 _PROPERTY_OPTION = "snapshot-property."
 _PROPERTY_SETTING = "spark.sql.iceberg.snapshot-property."
 _MERGED_VIEW = "kwire_batch"
@@ -47,6 +59,7 @@ class Table:
     def __init__(self, spark: SparkSession, name: str, *, run_id: str) -> None:
         """`name` is as in Spark's SQL, with backticks; the table exists."""
         assert spark._jvm is not None
+        self._jvm = spark._jvm
         self._java = spark._jvm.org.apache.iceberg.spark.Spark3Util.loadIcebergTable(spark._jsparkSession, name)
         self._branch = f"{BRANCH_PREFIX}{run_id}"
         self.name = name
@@ -58,12 +71,26 @@ class Table:
         snapshot = self._java.currentSnapshot()
         if snapshot is None:
             return Head(None, None)
-        return Head(snapshot.snapshotId(), newest_position(_summaries(self._java, snapshot)))
+        summaries = [*_summaries(self._java, snapshot)]
+        if self._java.refs().containsKey(TAG):
+            tagged = self._java.snapshot(TAG)
+            # A table that was rolled back is older than its tag. What its snapshots say themselves goes first.
+            if tagged.sequenceNumber() <= snapshot.sequenceNumber():
+                summaries.append(tagged.summary())
+        return Head(snapshot.snapshotId(), newest_position(summaries))
 
-    def property(self, name: str) -> str | None:
-        """A property of the table, as `head` last saw it."""
-        found = self._java.properties().get(name)
-        return None if found is None else str(found)
+    def properties(self) -> dict[str, str]:
+        """The table's properties, as `head` last saw them."""
+        return {str(name): str(value) for name, value in self._java.properties().items()}
+
+    def set_property(self, name: str, value: str) -> None:
+        self._java.updateProperties().set(name, value).commit()
+
+    def schemas(self) -> list[StructType]:
+        """Those that the table ever had, oldest first, as Spark's."""
+        convert = self._jvm.org.apache.iceberg.spark.SparkSchemaUtil.convert
+        found = sorted(self._java.schemas().items(), key=lambda it: int(it[0]))
+        return [StructType.fromJson(json.loads(convert(schema).json())) for _, schema in found]
 
     def commit_first(self, properties: Mapping[str, str]) -> None:
         """The first snapshot of a table: these properties and no rows, straight to `main`."""
@@ -72,22 +99,45 @@ class Table:
             append.set(key, value)
         append.commit()
 
+    def commit(self, write: Callable[[Head], None], *, with_position: bool) -> None:
+        """Has `write` fill the draft, and publishes it; again when somebody else's snapshot came in between.
+
+        `write` is told what `main` is at, and decides on that. What it raises leaves the table as it was.
+        """
+        for _ in range(CONFLICTS_IN_A_ROW):
+            head = self.head()
+            try:
+                self.begin(head)
+                write(head)
+                self.publish(with_position=with_position)
+            except Conflict:
+                continue
+            return
+        raise PipelineError(
+            f"{CONFLICTS_IN_A_ROW} times in a row somebody else wrote to {self.name} while a batch was written: "
+            "give the job fewer neighbours, or smaller batches (--max-records-per-commit)"
+        )
+
     def begin(self, head: Head) -> None:
-        """Puts the draft where `main` was seen to be. A draft that was begun before is forgotten."""
+        """Puts the draft where `main` was seen to be. A draft that was begun before is forgotten.
+
+        Raises Conflict where anything of the table was changed since then.
+        """
         assert head.snapshot_id is not None, "a table gets a position before it gets a draft"
-        self._java.refresh()
-        manage = self._java.manageSnapshots()
+        change = self._java.manageSnapshots()
         if self._java.refs().containsKey(self._branch):
-            manage.replaceBranch(self._branch, head.snapshot_id).commit()
+            change.replaceBranch(self._branch, head.snapshot_id)
         else:
-            manage.createBranch(self._branch, head.snapshot_id).commit()
+            change.createBranch(self._branch, head.snapshot_id)
+        _commit(change)
 
     def append(self, rows: DataFrame, properties: Mapping[str, str]) -> None:
-        """Adds rows to the draft, in one snapshot that carries `properties`."""
+        """Adds rows to the draft, in one snapshot that carries `properties`. Raises Conflict."""
         writer = rows.writeTo(self.draft_name)
         for key, value in properties.items():
             writer = writer.option(f"{_PROPERTY_OPTION}{key}", value)
-        writer.append()
+        with _conflicts():
+            writer.append()
 
     def merge(self, rows: DataFrame, statement: str, properties: Mapping[str, str]) -> None:
         """Runs a MERGE of `rows`, its view named {rows}, into the draft, named {draft}, in one snapshot.
@@ -101,7 +151,8 @@ class Table:
         for key, value in settings.items():
             spark.conf.set(key, value)
         try:
-            spark.sql(statement.format(rows=_MERGED_VIEW, draft=self.draft_name))
+            with _conflicts():
+                spark.sql(statement.format(rows=_MERGED_VIEW, draft=self.draft_name))
         finally:
             for key in settings:
                 spark.conf.unset(key)
@@ -118,29 +169,64 @@ class Table:
             raise Conflict(f"the draft {self._branch} was removed")
         return {str(key): str(value) for key, value in snapshot.summary().items()}
 
-    def publish(self) -> None:
-        """Makes the draft `main`. Raises Conflict if `main` is no longer where the draft began."""
+    def publish(self, *, with_position: bool) -> None:
+        """Makes the draft `main`. Raises Conflict if `main` is no longer where the draft began.
+
+        with_position: the draft's last snapshot carries offsets.
+        """
         self._java.refresh()
+        draft = self._java.snapshot(self._branch)
+        if draft is None:
+            raise Conflict(f"the draft {self._branch} was removed")
+        change = self._java.manageSnapshots()
         try:
-            self._java.manageSnapshots().fastForwardBranch("main", self._branch).commit()
-        except Py4JJavaError as error:
-            kind = error.java_exception.getClass().getSimpleName()
-            if kind in ("IllegalArgumentException", "CommitFailedException", "ValidationException"):
-                raise Conflict(str(error.java_exception.getMessage())) from None
-            raise
+            change.fastForwardBranch("main", self._branch)
+        except IllegalArgumentException as error:  # `main` is no ancestor of the draft
+            raise Conflict(str(error)) from None
+        if with_position:
+            tagged = self._java.refs().containsKey(TAG)
+            (change.replaceTag if tagged else change.createTag)(TAG, draft.snapshotId())
+        _commit(change)
 
     def drop_draft(self) -> None:
         """At the end of a run."""
-        self._java.refresh()
-        if self._java.refs().containsKey(self._branch):
-            self._java.manageSnapshots().removeBranch(self._branch).commit()
+        self._drop(lambda branch: branch == self._branch)
 
     def drop_drafts_of_others(self) -> None:
         """What killed runs left. One that still lives finds its draft gone, and looks again."""
-        self._java.refresh()
-        for branch in list(self._java.refs().keySet()):
-            if str(branch).startswith(BRANCH_PREFIX) and branch != self._branch:
-                self._java.manageSnapshots().removeBranch(branch).commit()
+        self._drop(lambda branch: branch.startswith(BRANCH_PREFIX) and branch != self._branch)
+
+    def _drop(self, which: Callable[[str], bool]) -> None:
+        for _ in range(CONFLICTS_IN_A_ROW):
+            self._java.refresh()
+            change, found = self._java.manageSnapshots(), False
+            for branch in filter(which, map(str, list(self._java.refs().keySet()))):
+                change.removeBranch(branch)
+                found = True
+            if not found:
+                return
+            with suppress(Conflict):
+                _commit(change)
+
+
+def _commit(change: Any) -> None:
+    """Commits a change of the table's branches. Raises Conflict if the table is not as it was when the change began.
+
+    Iceberg tries again by itself, sees each time that it is not, and ends so.
+    """
+    with _conflicts():
+        change.commit()
+
+
+@contextmanager
+def _conflicts() -> Iterator[None]:
+    """Raises Conflict for an Iceberg that gave way to others too often."""
+    try:
+        yield
+    except (PySparkException, Py4JJavaError) as error:
+        if not is_conflict(error):
+            raise
+        raise Conflict(first_words(error)) from None
 
 
 def _summaries(table: Any, snapshot: Any) -> Iterator[Mapping[str, str]]:

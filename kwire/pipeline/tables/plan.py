@@ -25,8 +25,30 @@ ISOLATION_PROPERTY: Final = "kwire.isolation"
 AVRO_PROPERTY: Final = "kwire.avro"
 
 _TRANSFORM = re.compile(r"(?:[a-z]+\((?:\d+ *, *)?[A-Za-z_][\w.]*(?: *, *\d+)?\)|[A-Za-z_][\w.]*)")
-_OWN_SOURCE_OPTIONS = {"subscribe", "assign", "subscribePattern", "startingOffsets", "endingOffsets", "includeHeaders"}
+# Spark's options are the same in small letters. What of them decides which records are read is the job's to say.
+_OWN_SOURCE_OPTIONS = frozenset(
+    (
+        "subscribe",
+        "assign",
+        "subscribepattern",
+        "includeheaders",
+        "failondataloss",
+        "startingoffsets",
+        "startingtimestamp",
+        "startingoffsetsbytimestamp",
+        "startingoffsetsbytimestampstrategy",
+        "endingoffsets",
+        "endingtimestamp",
+        "endingoffsetsbytimestamp",
+        "maxoffsetspertrigger",
+        "minoffsetspertrigger",
+        "maxtriggerdelay",
+        "kafka.bootstrap.servers",
+        "kafka.isolation.level",
+    )
+)
 _CONSUMER_GROUP = "kafka.group.id"
+_SECRET = re.compile(r"password|secret|jaas|\.key$|token|credential", re.IGNORECASE)
 
 
 @attrs.frozen(kw_only=True)
@@ -83,7 +105,7 @@ class TablePlan:
 
     def check(self) -> None:
         """Raises PipelineError for what cannot be meant."""
-        if self.value == "bytes" and (self.schema or self.evolve):
+        if self.value == "bytes" and (self.schema is not None or self.avro is not None or self.evolve):
             raise PipelineError("--schema and --evolve are for values that are decoded: give --value json or avro")
         if self.value == "json" and self.avro is not None:
             raise PipelineError("an Avro schema is given, and --value is json")
@@ -97,13 +119,32 @@ class TablePlan:
                     f"--partition-by {transform!r} is neither a field nor a transform of one, such as "
                     "days(kafka.timestamp), value.country or bucket(16, value.user_id)"
                 )
-        taken = _OWN_SOURCE_OPTIONS.intersection(self.source_options)
+        taken = sorted(name for name in self.source_options if name.lower() in _OWN_SOURCE_OPTIONS)
         if taken:
-            raise PipelineError(f"the job sets {', '.join(sorted(taken))} by itself; --option cannot")
+            raise PipelineError(f"the job sets {', '.join(taken)} by itself; --option cannot")
         if _CONSUMER_GROUP in self.source_options:
             raise PipelineError(
                 f"Spark's readers are in no group; the job publishes its offsets as one: --group, not {_CONSUMER_GROUP}"
             )
+        if self.dead_letter_topic == self.topic:
+            raise PipelineError(
+                f"--dead-letter-topic {self.topic} is the topic that is read: a bad record would come back for ever"
+            )
+
+    def check_table(self, properties: Mapping[str, str]) -> None:
+        """Raises PipelineError unless the table that is there was made by such a plan."""
+        if TOPIC_PROPERTY not in properties:
+            raise PipelineError(f"table {self.table} was not made by kwire: write to another, --table NAME")
+        for key, mine, flag in (
+            (TOPIC_PROPERTY, self.topic, "topic"),
+            (VALUE_PROPERTY, self.value, "--value"),
+            (MODE_PROPERTY, self.mode, "--mode"),
+        ):
+            if properties.get(key) != mine:
+                raise PipelineError(
+                    f"table {self.table} was made with {flag} {properties.get(key)}, not {mine}: go on as it was made, "
+                    "or write to another table, --table NAME"
+                )
 
     def source(self) -> dict[str, str]:
         """The options of Spark's kafka source but for the offsets."""
@@ -137,26 +178,33 @@ class TablePlan:
             "dead_letter_topic": self.dead_letter_topic,
             "trigger": "once" if self.once else f"every {self.interval_s:g} s",
             "max_records_per_commit": self.max_records_per_commit,
-            "source_options": dict(sorted(self.source().items())),
+            "source_options": {
+                name: "(not shown)" if _SECRET.search(name) else value for name, value in sorted(self.source().items())
+            },
         }
 
 
 def check_plans(plans: list[TablePlan]) -> None:
-    """Each, and that no two write to one table. Raises PipelineError."""
+    """Each, and that no two get into each other's way. Raises PipelineError."""
+    topics = {plan.topic for plan in plans}
     tables: dict[str, str] = {}
     for plan in plans:
         plan.check()
-        other = tables.setdefault(plan.table, plan.topic)
-        if other != plan.topic:
-            raise PipelineError(
-                f"topics {other} and {plan.topic} would both become table {plan.table}: give them jobs of their own, "
-                "with --table NAME"
-            )
+        for table in (plan.table, plan.errors_table):
+            if table in tables:
+                both = f"topics {tables[table]} and {plan.topic} would both become table {table}"
+                same = f"topic {plan.topic} is named twice"
+                raise PipelineError(
+                    same if tables[table] == plan.topic else f"{both}: give them jobs of their own, with --table NAME"
+                )
+            tables[table] = plan.topic
+        if plan.dead_letter_topic in topics:
+            raise PipelineError(f"--dead-letter-topic {plan.dead_letter_topic} is a topic that is read: name another")
 
 
 def table_of(topic: str, given: str | None) -> str:
     """The name of the table: as given, or the topic's. Raises PipelineError."""
     name = table_name(topic) if given is None else given
-    if table_name(name) != name:
+    if not name or table_name(name) != name:
         raise PipelineError(f"--table {name!r} is no name for a table: letters, digits and _ make one")
     return name

@@ -8,7 +8,7 @@ An offset is the next to be read. Topic and cluster are named by their ids, sinc
 again counts from 0 once more: its records are others, with the same offsets.
 
 Compactions of a table, and whatever else its owner does to it, make snapshots without that key. The newest snapshot
-that has it counts; `maintain` never expires it.
+that has it counts. It is tagged, so that it is never expired.
 """
 
 from __future__ import annotations
@@ -22,6 +22,8 @@ import attrs
 from kwire.pipeline.errors import PipelineError
 
 PROPERTY: Final = "kwire.offsets"
+TAG: Final = "kwire-offsets"
+"""Of the newest snapshot that has them."""
 VERSION: Final = 1
 
 OnGap = Literal["fail", "record"]

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
+from typing import cast
 
+from py4j.protocol import Py4JJavaError
 from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.types import BinaryType, DataType, StructType
@@ -11,11 +13,21 @@ from pyspark.sql.types import BinaryType, DataType, StructType
 from kwire.pipeline.errors import PipelineError
 from kwire.pipeline.tables import decoding, schemas
 from kwire.pipeline.tables.draft import Table
-from kwire.pipeline.tables.plan import MODE_PROPERTY, TOPIC_PROPERTY, VALUE_PROPERTY, TablePlan
+from kwire.pipeline.tables.java_errors import first_words
+from kwire.pipeline.tables.plan import (
+    AVRO_PROPERTY,
+    ISOLATION_PROPERTY,
+    MODE_PROPERTY,
+    TOPIC_PROPERTY,
+    VALUE_PROPERTY,
+    Isolation,
+    Mode,
+    TablePlan,
+)
 from kwire.pipeline.tables.rows import ERROR_COLUMNS, KAFKA_TYPE
-from kwire.pipeline.tables.values import AvroSchemas
+from kwire.pipeline.tables.values import AvroSchemas, ValueFormat
 from kwire.pipeline.tables.writer import TableWriter
-from kwire.pipeline.warehouse import NAMESPACE
+from kwire.pipeline.warehouse import NAMESPACE, Warehouse, errors_table_name
 
 Sample = Callable[[], "DataFrame"]
 """Some of the topic's records, for a schema that nobody gave."""
@@ -27,8 +39,8 @@ def open_tables(plan: TablePlan, spark: SparkSession, sample: Sample, *, run_id:
     spark.sql(f"CREATE NAMESPACE IF NOT EXISTS `{catalog}`.`{NAMESPACE}`")
     name, errors_name = plan.warehouse.spark_name(plan.table), plan.warehouse.spark_name(plan.errors_table)
     wanted = _wanted_type(plan, spark)
-    if spark.catalog.tableExists(name):
-        _check_table(plan, spark, name)
+    if _exists(spark, name):
+        plan.check_table({row.key: row.value for row in spark.sql(f"SHOW TBLPROPERTIES {name}").collect()})
         _grow(spark, name, wanted)
     else:
         _create(plan, spark, name, wanted or _inferred(plan, spark, sample))
@@ -37,23 +49,66 @@ def open_tables(plan: TablePlan, spark: SparkSession, sample: Sample, *, run_id:
         "TBLPROPERTIES ('format-version' = '2')"
     )
     table, errors = (Table(spark, it, run_id=run_id) for it in (name, errors_name))
+    if plan.avro is not None and table.properties().get(AVRO_PROPERTY) != plan.avro.to_json():
+        table.set_property(AVRO_PROPERTY, plan.avro.to_json())  # for verify and redo, which are given no schema
     return TableWriter(table, errors, decoder(plan, spark, name), upsert=plan.mode == "upsert")
+
+
+def open_existing(
+    warehouse: Warehouse, name: str, spark: SparkSession, *, bootstrap: str, options: Mapping[str, str], run_id: str
+) -> tuple[TablePlan, TableWriter]:
+    """A table that a job made, with the plan that its properties tell. Raises PipelineError."""
+    full, errors_name = warehouse.spark_name(name), warehouse.spark_name(errors_table_name(name))
+    if not _exists(spark, full):
+        raise PipelineError(f"table {name} not found in {warehouse}: kwire pipeline table makes it")
+    table = Table(spark, full, run_id=run_id)
+    properties = table.properties()
+    if TOPIC_PROPERTY not in properties:
+        raise PipelineError(f"table {name} was not made by kwire: it has no property {TOPIC_PROPERTY}")
+    avro = properties.get(AVRO_PROPERTY)
+    plan = TablePlan(
+        bootstrap=bootstrap,
+        topic=properties[TOPIC_PROPERTY],
+        warehouse=warehouse,
+        table=name,
+        value=cast("ValueFormat", properties[VALUE_PROPERTY]),
+        avro=None if avro is None else AvroSchemas.from_json(avro),
+        mode=cast("Mode", properties[MODE_PROPERTY]),
+        isolation=cast("Isolation", properties[ISOLATION_PROPERTY]),
+        source_options=options,
+    )
+    errors = Table(spark, errors_name, run_id=run_id)
+    return plan, TableWriter(table, errors, decoder(plan, spark, full), upsert=plan.mode == "upsert")
 
 
 def decoder(plan: TablePlan, spark: SparkSession, name: str) -> Callable[[DataFrame], DataFrame]:
     """What makes the table's values of a topic's, by the schema that the table has now."""
+    return _decoder(plan, spark.table(name).schema["value"].dataType)
+
+
+def older_decoders(plan: TablePlan, table: Table) -> tuple[Callable[[DataFrame], DataFrame], ...]:
+    """The same by the schemas that the table had before, in the shape of today's."""
+    kinds = [schema["value"].dataType for schema in table.schemas()]
+    *older, today = [kind for place, kind in enumerate(kinds) if kind not in kinds[:place]]
+
+    def as_then(then: DataType) -> Callable[[DataFrame], DataFrame]:
+        decode = _decoder(plan, then)
+        return lambda records: schemas.conformed(decode(records), decoding.DECODED, today)
+
+    return tuple(as_then(kind) for kind in older)
+
+
+def _decoder(plan: TablePlan, kind: DataType) -> Callable[[DataFrame], DataFrame]:
     match plan.value:
         case "bytes":
             return decoding.decode_bytes
         case "json":
-            schema = spark.table(name).schema["value"].dataType
-            assert isinstance(schema, StructType)
-            return lambda records: decoding.decode_json(records, schema)
+            assert isinstance(kind, StructType)
+            return lambda records: decoding.decode_json(records, kind)
         case "avro" | "confluent-avro":
             avro = plan.avro
             assert avro is not None
-            have = spark.table(name).schema["value"].dataType
-            return lambda records: decoding.decode_avro(records, avro, have)
+            return lambda records: decoding.decode_avro(records, avro, kind)
 
 
 def _wanted_type(plan: TablePlan, spark: SparkSession) -> DataType | None:
@@ -87,24 +142,7 @@ def _create(plan: TablePlan, spark: SparkSession, name: str, value: DataType) ->
             f"{f'PARTITIONED BY ({parts}) ' if parts else ''}TBLPROPERTIES ({properties})"
         )
     except PySparkException as error:
-        raise PipelineError(f"the table {name} cannot be created: {str(error).strip().splitlines()[0]}") from None
-
-
-def _check_table(plan: TablePlan, spark: SparkSession, name: str) -> None:
-    rows = spark.sql(f"SHOW TBLPROPERTIES {name}").collect()
-    properties = {row.key: row.value for row in rows}
-    if TOPIC_PROPERTY not in properties:
-        raise PipelineError(f"table {name} was not made by kwire: write to another, --table NAME")
-    for key, mine, flag in (
-        (TOPIC_PROPERTY, plan.topic, "topic"),
-        (VALUE_PROPERTY, plan.value, "--value"),
-        (MODE_PROPERTY, plan.mode, "--mode"),
-    ):
-        if properties.get(key) != mine:
-            raise PipelineError(
-                f"table {name} was made with {flag} {properties.get(key)}, not {mine}: go on as it was made, or write "
-                "to another table, --table NAME"
-            )
+        raise PipelineError(f"the table {name} cannot be created: {first_words(error)}") from None
 
 
 def _grow(spark: SparkSession, name: str, wanted: DataType | None) -> None:
@@ -122,3 +160,11 @@ def add_fields(spark: SparkSession, name: str, additions: list[schemas.Addition]
 
 def _quoted(path: str) -> str:
     return ".".join(f"`{part}`" for part in path.split("."))
+
+
+def _exists(spark: SparkSession, name: str) -> bool:
+    """Raises PipelineError where the catalog does not answer."""
+    try:
+        return spark.catalog.tableExists(name)
+    except (PySparkException, Py4JJavaError) as error:
+        raise PipelineError(f"the catalog cannot be asked for {name}: {first_words(error)}") from None

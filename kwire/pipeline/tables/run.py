@@ -58,9 +58,9 @@ class TableRun:
         self.forget_checkpoint()
         state = self.topics.state(self.plan.topic, self.plan.isolation)
         if self._writer is None:
-            self.advanced_s = time.monotonic()
             self._writer = open_tables(self.plan, self.spark, self._sample, run_id=self.run_id)
             self._writer.drop_drafts_of_others()
+            self.advanced_s = time.monotonic()
         begin_at = state.starts if self.plan.begin == "earliest" else state.ends
         begun = start(self._writer.reached(), state, begin_at=begin_at, on_gap=self.plan.on_gap)
         self._position = self._writer.open(self.spark, begun)

@@ -6,6 +6,7 @@ table is made from.
 
 from __future__ import annotations
 
+import json
 from collections.abc import Mapping
 from typing import Final, Literal
 
@@ -21,3 +22,11 @@ class AvroSchemas:
 
     reader: str
     by_id: Mapping[int, str] = attrs.field(factory=dict)
+
+    def to_json(self) -> str:
+        return json.dumps({"reader": self.reader, "by_id": {str(number): it for number, it in self.by_id.items()}})
+
+    @classmethod
+    def from_json(cls, text: str) -> AvroSchemas:
+        found = json.loads(text)
+        return cls(found["reader"], {int(number): it for number, it in found["by_id"].items()})

@@ -13,7 +13,6 @@ Each is thrown away and done again when somebody else's snapshot came in between
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from typing import Final
 
 import attrs
 from pyspark.sql import DataFrame, Observation, SparkSession
@@ -22,11 +21,8 @@ from pyspark.sql import functions as F
 from kwire.pipeline.errors import PipelineError
 from kwire.pipeline.tables import rows
 from kwire.pipeline.tables.decoding import REASON
-from kwire.pipeline.tables.draft import Conflict, Head, Table
+from kwire.pipeline.tables.draft import Head, Table
 from kwire.pipeline.tables.position import PROPERTY, Position, Start
-
-CONFLICTS_IN_A_ROW: Final = 20
-"""Compactions and backfills come in between, now and then; so many times, something else is wrong."""
 
 
 class AnotherJob(PipelineError):
@@ -72,13 +68,15 @@ class TableWriter:
         lost = [gap for gap in begun.gaps if noted.get(gap.partition, gap.first) < gap.until]
         if lost:
             after = begun.position
-            self._publish(self.errors, lambda _: self.errors.append(rows.gap_rows(spark, lost), _summary(after)))
+            self.errors.commit(
+                lambda _: self.errors.append(rows.gap_rows(spark, lost), _summary(after)), with_position=True
+            )
         head = self.table.head()
         if head.snapshot_id is None:
             self.table.commit_first(_summary(begun.position))
         elif begun.gaps:
             empty = spark.table(self.table.name).limit(0)
-            self._publish(self.table, lambda _: self.table.append(empty, _summary(begun.position)))
+            self.table.commit(lambda _: self.table.append(empty, _summary(begun.position)), with_position=True)
         found = self.reached()
         assert found is not None
         return found
@@ -108,7 +106,7 @@ class TableWriter:
             counts.append(written)
 
         try:
-            self._publish(self.table, write)
+            self.table.commit(write, with_position=True)
         finally:
             if self.upsert:
                 decoded.unpersist()
@@ -140,27 +138,12 @@ class TableWriter:
         def write(head: Head) -> None:
             self.errors.append(rows.bad(decoded, since=self._noted(head)), _summary(after))
 
-        self._publish(self.errors, write)
+        self.errors.commit(write, with_position=True)
 
     @staticmethod
     def _noted(errors: Head) -> Mapping[int, int]:
         """How far the errors table is."""
         return {} if errors.position is None else errors.position.offsets
-
-    def _publish(self, table: Table, write: Callable[[Head], None]) -> None:
-        for _ in range(CONFLICTS_IN_A_ROW):
-            head = table.head()
-            table.begin(head)
-            try:
-                write(head)
-                table.publish()
-            except Conflict:
-                continue
-            return
-        raise PipelineError(
-            f"{CONFLICTS_IN_A_ROW} times in a row somebody else wrote to {table.name} while a batch was written: "
-            "give the job fewer neighbours, or smaller batches (--max-records-per-commit)"
-        )
 
 
 def _summary(position: Position) -> dict[str, str]:

@@ -1,0 +1,78 @@
+"""`kwire pipeline maintain`: upkeep of tables, one after the other."""
+
+from __future__ import annotations
+
+import json
+import time
+
+import attrs
+import click
+from rich.console import Console
+from rich.table import Table
+
+from kwire.cli.pipeline.session import spark_for
+from kwire.pipeline.errors import PipelineError
+from kwire.pipeline.session import check_packages
+from kwire.pipeline.tables.maintain import Kept, Maintenance, Upkeep
+from kwire.pipeline.tables.plan import table_of
+from kwire.pipeline.warehouse import NAMESPACE, Warehouse, errors_table_name, parse_warehouse
+
+_DAY_S = 24 * 3600
+
+
+def run_maintain(
+    *,
+    topics: tuple[str, ...],
+    warehouse: str,
+    table_name: str | None,
+    target_file_mib: int,
+    keep_snapshots_days: float,
+    orphans_days: float,
+    conf: dict[str, str],
+    master: str | None,
+    as_json: bool,
+) -> None:
+    """Raises PipelineError."""
+    check_packages()
+    place = parse_warehouse(warehouse, conf)
+    names = _names(place, topics, table_name)
+    upkeep = Upkeep(
+        target_file_bytes=target_file_mib << 20,
+        keep_snapshots_s=keep_snapshots_days * _DAY_S,
+        orphans_older_than_s=orphans_days * _DAY_S,
+    )
+    upkeep.check()
+    done = []
+    with spark_for("maintain", place, conf, master) as spark:
+        maintenance = Maintenance(spark, lambda: time.time_ns() // 1_000_000)
+        for name in names:
+            kept = attrs.evolve(maintenance.maintain(place.spark_name(name), upkeep), table=name)
+            done.append(kept)
+            if as_json:
+                click.echo(json.dumps(attrs.asdict(kept)))
+    if not as_json:
+        _print(done)
+
+
+def _names(place: Warehouse, topics: tuple[str, ...], table_name: str | None) -> list[str]:
+    """The tables that are meant, those of errors included."""
+    if not place.exists():
+        raise PipelineError(f"no tables found in {place}: kwire pipeline table makes some")
+    there = [name for _, name in place.pyiceberg_catalog().list_tables(NAMESPACE)]
+    if table_name is None and not topics:
+        return sorted(there)
+    wanted = [table_of(topic, None) for topic in topics] or [table_of("", table_name)]
+    missing = [name for name in wanted if name not in there]
+    if missing:
+        raise PipelineError(f"table {', '.join(missing)} not found in {place}; there are {', '.join(sorted(there))}")
+    return [name for it in wanted for name in (it, errors_table_name(it)) if name in there]
+
+
+def _print(done: list[Kept]) -> None:
+    table = Table()
+    for name in ("table", "files rewritten", "files written", "files expired", "orphans removed", "overtaken", "s"):
+        table.add_column(name, justify="left" if name == "table" else "right")
+    for it in done:
+        figures = (it.rewritten_files, it.added_files, it.expired_files, it.orphans, it.overtaken)
+        table.add_row(it.table, *map(str, figures), f"{it.took_s:.1f}")
+    Console().print(table)

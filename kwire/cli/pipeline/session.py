@@ -1,0 +1,24 @@
+"""Spark for a command: started when all that can be checked without it is checked, and ended with the command."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+
+from pyspark.sql import SparkSession
+
+from kwire.pipeline.session import settings, start_session, stop_session
+from kwire.pipeline.warehouse import Warehouse
+
+
+@contextmanager
+def spark_for(
+    command: str, warehouse: Warehouse, conf: Mapping[str, str], master: str | None
+) -> Iterator[SparkSession]:
+    """A session that knows the warehouse. Raises PipelineError."""
+    given = {**warehouse.spark_settings, **conf}
+    spark = start_session(settings(given, master=master, name=f"kwire pipeline {command}"))
+    try:
+        yield spark
+    finally:
+        stop_session(spark)

@@ -1,0 +1,78 @@
+"""`kwire pipeline verify`: a report, as a table or as JSON."""
+
+from __future__ import annotations
+
+import uuid
+
+import click
+from rich.console import Console
+from rich.table import Table
+
+from kwire.cli.pipeline.session import spark_for
+from kwire.pipeline.errors import PipelineError
+from kwire.pipeline.session import check_packages
+from kwire.pipeline.tables.plan import table_of
+from kwire.pipeline.tables.preparing import open_existing
+from kwire.pipeline.tables.verify import SHOWN, Report, verify
+from kwire.pipeline.topics import Topics
+from kwire.pipeline.warehouse import parse_warehouse
+
+
+def run_verify(
+    *,
+    topic: str,
+    bootstrap: str,
+    warehouse: str,
+    table_name: str | None,
+    source_options: dict[str, str],
+    conf: dict[str, str],
+    master: str | None,
+    as_json: bool,
+) -> bool:
+    """Whether the table is sound. Raises PipelineError."""
+    check_packages()
+    place, name = parse_warehouse(warehouse, conf), table_of(topic, table_name)
+    if not place.exists():
+        raise PipelineError(f"table {name} not found: there are no tables in {place}")
+    with Topics(bootstrap) as topics:
+        topics.state(topic, "read_committed")  # a wrong name, or nobody there, costs no Java process
+        with spark_for("verify", place, conf, master) as spark:
+            plan, writer = open_existing(
+                place, name, spark, bootstrap=bootstrap, options=source_options, run_id=uuid.uuid4().hex[:12]
+            )
+            report = verify(plan, writer, spark, topics)
+    if as_json:
+        click.echo(report.to_json())
+    else:
+        _print(report)
+    return report.sound
+
+
+def _print(report: Report) -> None:
+    table = Table(title=f"topic {report.topic} and table {report.table}, snapshot {report.snapshot_id}")
+    for name in ("partition", "offsets", "lag", "records", "rows", "errors", "result"):
+        table.add_column(name, justify="left" if name in ("offsets", "result") else "right")
+    for it in report.partitions:
+        wrong = {
+            kind: count
+            for kind in ("missing", "doubled", "different", "unexpected", "compacted", "older_schema")
+            if (count := getattr(it, kind))
+        }
+        result = ", ".join(f"{count:,} {kind.replace('_', ' ')}" for kind, count in wrong.items()) or "the same"
+        table.add_row(
+            str(it.partition),
+            f"{it.first} to {it.until - 1}" if it.until > it.first else "none",
+            f"{it.lag:,}",
+            f"{it.records:,}",
+            f"{it.rows:,}",
+            f"{it.errors:,}",
+            result,
+            style=None if it.sound else "red",
+        )
+    console = Console()
+    console.print(table)
+    for finding in report.findings:
+        console.print(f"{finding.kind}: partition {finding.partition} offset {finding.offset}")
+    if len(report.findings) >= SHOWN:
+        console.print(f"these are the first {SHOWN}")
+    console.print("sound" if report.sound else "not sound", style="green" if report.sound else "red")

@@ -1,0 +1,441 @@
+"""A producer that blocks: batches written once and in order, by themselves or in transactions.
+
+A batch that is sent again, since its leader moved or its answer was lost, is written once: brokers know it by producer
+id, epoch and sequence (KIP-98). What is written in a transaction is seen when that commits, with the offsets of a group
+that it consumed up to.
+
+Which protocol its transactions have is the cluster's. Where the feature `transaction.version` is 2 (KIP-890),
+partitions and groups join a transaction by what is written to them, and each end of a transaction gives a new epoch.
+Before, the coordinator is told of each of them first.
+
+Errors that may pass are waited out until the cluster's timeout. What fails in a transaction then leaves it to be
+aborted. What fails without one may have been written, or not; the producer goes on under another id.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
+from typing import Final, TypeVar
+
+from kwire_protocol.compression import NONE
+from kwire_protocol.errors import ErrorCode
+from kwire_protocol.kafka_error import quoted
+from kwire_protocol.messages.add_offsets_to_txn import AddOffsetsToTxnRequest
+from kwire_protocol.messages.add_partitions_to_txn import AddPartitionsToTxnRequest, AddPartitionsToTxnTopic
+from kwire_protocol.messages.end_txn import EndTxnRequest, EndTxnResponse
+from kwire_protocol.messages.init_producer_id import InitProducerIdRequest, InitProducerIdResponse
+from kwire_protocol.messages.produce import PartitionProduceData, ProduceRequest, TopicProduceData
+from kwire_protocol.messages.txn_offset_commit import (
+    TxnOffsetCommitRequest,
+    TxnOffsetCommitRequestPartition,
+    TxnOffsetCommitRequestTopic,
+)
+from kwire_protocol.records import Record, build_batch
+
+from kwire.client.cluster import Cluster, CoordinatorKind, TopicPartition
+from kwire.client.connection import BrokerConnection
+from kwire.client.errors import ClientError, Refused, raise_worst, refused
+from kwire.client.groups import CommittedOffset
+from kwire.client.producer_state import Phase, ProducerState
+
+DEFAULT_TRANSACTION_TIMEOUT_MS: Final = 60_000
+DEFAULT_BATCH_BYTES: Final = 512 * 1024
+_RECORD_BYTES: Final = 32  # what a record takes beside key, value and headers, at the most that is usual
+_ALL_REPLICAS: Final = -1
+_NO_TRANSACTIONS_TIMEOUT_MS: Final = (1 << 31) - 1
+
+_TRANSACTION_VERSION: Final = "transaction.version"
+_EPOCH_PER_TRANSACTION: Final = 2  # the level of that feature from which on each end gives a new epoch
+_FIRST_INIT_WITH_EPOCH: Final = 3
+_FIRST_PRODUCE_THAT_ADDS: Final = 12
+_LAST_PRODUCE_WITH_TOPIC_NAMES: Final = 12
+_LAST_ADD_OF_CLIENTS: Final = 3
+_FIRST_OFFSETS_THAT_ADD: Final = 5
+_LAST_OFFSETS_WITH_TOPIC_NAMES: Final = 5
+_FIRST_END_WITH_EPOCH: Final = 5
+T = TypeVar("T")
+
+_FENCED: Final = {ErrorCode.INVALID_PRODUCER_EPOCH, ErrorCode.PRODUCER_FENCED}
+
+
+class ProducerFenced(Refused):
+    """Another producer has taken the transactional id, or the transaction took too long: this one is at its end."""
+
+
+class TransactionAborted(Refused):
+    """The transaction cannot be committed any more: `abort` it, and do it again."""
+
+
+class Producer:
+    """Writes batches. `init` comes first where there is a transactional id.
+
+    transactional_id: one for all incarnations of a writer; the newest of them fences the others. None for a producer
+        without transactions.
+    transaction_timeout_ms: after so long the broker aborts a transaction by itself.
+    compression: a codec of `kwire_protocol.compression`.
+    """
+
+    def __init__(
+        self,
+        cluster: Cluster,
+        *,
+        transactional_id: str | None = None,
+        transaction_timeout_ms: int = DEFAULT_TRANSACTION_TIMEOUT_MS,
+        compression: int = NONE,
+    ) -> None:
+        self._cluster = cluster
+        self._timeout_ms = transaction_timeout_ms
+        self._compression = compression
+        self._state = ProducerState(transactional_id)
+        self._gives_epochs = False
+        """Whether the transaction is of version 2."""
+
+    @property
+    def producer_id(self) -> int:
+        """-1 before `init`."""
+        return self._state.producer_id
+
+    @property
+    def producer_epoch(self) -> int:
+        return self._state.producer_epoch
+
+    @property
+    def phase(self) -> Phase:
+        return self._state.phase
+
+    # Its id
+
+    def init(self) -> None:
+        """Gets id and epoch. Of a transactional id, aborts what is open and fences all producers before this one."""
+        self._init(-1, -1)
+
+    def _init(self, producer_id: int, producer_epoch: int) -> None:
+        state = self._state
+        if state.transactional_id is None:
+            request = InitProducerIdRequest(None, _NO_TRANSACTIONS_TIMEOUT_MS)
+        else:
+            request = InitProducerIdRequest(state.transactional_id, self._timeout_ms, producer_id, producer_epoch)
+        at_least = _FIRST_INIT_WITH_EPOCH if producer_id >= 0 else 0
+
+        def ask(connection: BrokerConnection) -> InitProducerIdResponse:
+            response: InitProducerIdResponse = connection.call(request, at_least=at_least)
+            if response.error_code:
+                raise self._refused("cannot get a producer id", response.error_code)
+            return response
+
+        with self._fencing():
+            if state.transactional_id is None:
+                response = self._cluster.until_done(lambda: ask(self._cluster.any_connection()))
+            else:
+                response = self._ask_coordinator(ask)
+        state.initialized(response.producer_id, response.producer_epoch)
+
+    # Writing
+
+    def produce(self, batches: Mapping[TopicPartition, Sequence[Record]]) -> dict[TopicPartition, int]:
+        """Writes one batch to each partition, and returns the offset of its first record when all replicas have it.
+
+        The offset is -1 where the leader knows only that it has the batch already.
+
+        Offsets in the records do not count; timestamps do. Raises ProducerFenced, TransactionAborted, WrongPhase,
+        UnknownTopic and other ClientErrors; some of the batches may have been written then.
+        """
+        state = self._state
+        if state.transactional_id is None and state.phase is Phase.UNINITIALIZED:
+            self.init()
+        state.check_may_write()
+        offsets: dict[TopicPartition, int] = {}
+        with self._failing():
+            pending = {at: self._batch(at, records) for at, records in batches.items() if records}
+            self._add_partitions(pending.keys() - state.partitions)
+
+            def forget_leaders(_: ClientError) -> None:
+                for at in pending:
+                    self._cluster.forget_topic(at.topic)
+
+            self._cluster.until_done(lambda: self._send(pending, offsets), forget_leaders)
+        return offsets
+
+    def write(
+        self, at: TopicPartition, records: Iterable[Record], *, batch_bytes: int = DEFAULT_BATCH_BYTES
+    ) -> int | None:
+        """Writes any number of records to a partition, in batches of about so many bytes before they are compressed.
+
+        Returns the offset of the first, None where there was none. Raises as `produce`.
+        """
+        first: int | None = None
+        for some in split_records(records, batch_bytes):
+            offset = self.produce({at: some})[at]
+            first = offset if first is None else first
+        return first
+
+    def _batch(self, at: TopicPartition, records: Sequence[Record]) -> bytes:
+        state = self._state
+        return build_batch(
+            records,
+            compression=self._compression,
+            base_sequence=state.take_sequence(at, len(records)),
+            producer_id=state.producer_id,
+            producer_epoch=state.producer_epoch,
+            transactional=state.transactional_id is not None,
+        )
+
+    def _send(self, pending: dict[TopicPartition, bytes], offsets: dict[TopicPartition, int]) -> None:
+        """Sends what is pending to its leaders; what was written goes over to `offsets`."""
+        by_leader: dict[int, dict[str, list[PartitionProduceData]]] = defaultdict(lambda: defaultdict(list))
+        for at, batch in pending.items():
+            by_leader[self._cluster.leader(at)][at.topic].append(PartitionProduceData(at.partition, batch))
+        requests = {
+            leader: ProduceRequest(
+                self._state.transactional_id,
+                _ALL_REPLICAS,
+                int(self._cluster.timeout_s * 1000),
+                [TopicProduceData(topic, partition_data=data) for topic, data in topics.items()],
+            )
+            for leader, topics in by_leader.items()
+        }
+        is_transactional = self._state.transactional_id is not None
+        answers = self._cluster.call_each(
+            requests,
+            at_least=_FIRST_PRODUCE_THAT_ADDS if is_transactional and self._gives_epochs else 0,
+            at_most=_FIRST_PRODUCE_THAT_ADDS - 1
+            if is_transactional and not self._gives_epochs
+            else _LAST_PRODUCE_WITH_TOPIC_NAMES,
+        )
+        problems: list[ClientError] = []
+        for answer in answers.values():
+            if isinstance(answer, ClientError):
+                problems.append(answer)
+                continue
+            for topic in answer.responses:
+                for it in topic.partition_responses:
+                    at = TopicPartition(topic.name, it.index)
+                    # A batch that is there already was written by the request whose answer was lost.
+                    if it.error_code in (ErrorCode.NONE, ErrorCode.DUPLICATE_SEQUENCE_NUMBER):
+                        offsets[at] = it.base_offset
+                        pending.pop(at, None)
+                    else:
+                        problems.append(self._refused(f"cannot write to {at}", it.error_code, it.error_message))
+        raise_worst(problems)
+        if pending:
+            at = next(iter(pending))
+            raise Refused(f"{self._state.name} was told nothing of {at}", ErrorCode.UNKNOWN_SERVER_ERROR)
+
+    # Transactions
+
+    def begin(self) -> None:
+        """Begins a transaction. The coordinator is connected to, and not asked anything."""
+        self._state.begin()
+        # Its coordinator's features are the cluster's. The transaction keeps to them until its end.
+        with self._failing():
+            self._gives_epochs = self._ask_coordinator(
+                lambda connection: connection.features.get(_TRANSACTION_VERSION, 0) >= _EPOCH_PER_TRANSACTION
+            )
+
+    @contextmanager
+    def transaction(self) -> Iterator[None]:
+        """Commits when the block ends, aborts when it raises."""
+        self.begin()
+        try:
+            yield
+        except BaseException:
+            with suppress(ClientError):
+                self.abort()
+            raise
+        self.commit()
+
+    def add_offsets(
+        self,
+        group_id: str,
+        offsets: Mapping[TopicPartition, int | CommittedOffset],
+        *,
+        generation_id: int = -1,
+        member_id: str = "",
+        group_instance_id: str | None = None,
+    ) -> None:
+        """Has a group's offsets committed when the transaction is.
+
+        generation_id, member_id: those of the member that consumed; without them the group must have no members.
+        """
+        state = self._state
+        state.check(Phase.IN_TRANSACTION, "add offsets")
+        if not offsets:
+            return
+        by_topic: dict[str, list[TxnOffsetCommitRequestPartition]] = defaultdict(list)
+        for at, committed in offsets.items():
+            it = committed if isinstance(committed, CommittedOffset) else CommittedOffset(committed)
+            by_topic[at.topic].append(
+                TxnOffsetCommitRequestPartition(at.partition, it.offset, it.leader_epoch, it.metadata)
+            )
+        with self._failing():
+            self._add_group(group_id)
+            request = TxnOffsetCommitRequest(
+                state.transactional_id or "",
+                group_id,
+                state.producer_id,
+                state.producer_epoch,
+                generation_id,
+                member_id,
+                group_instance_id,
+                [TxnOffsetCommitRequestTopic(name, partitions=some) for name, some in by_topic.items()],
+            )
+
+            def ask(connection: BrokerConnection) -> None:
+                response = connection.call(
+                    request,
+                    at_least=_FIRST_OFFSETS_THAT_ADD if self._gives_epochs else 0,
+                    at_most=_LAST_OFFSETS_WITH_TOPIC_NAMES if self._gives_epochs else _FIRST_OFFSETS_THAT_ADD - 1,
+                )
+                for topic in response.topics:
+                    for it in topic.partitions:
+                        if it.error_code:
+                            what = f"cannot add the offset of {topic.name}-{it.partition_index}"
+                            raise self._refused(what, it.error_code)
+
+            state.is_known = True
+            self._cluster.ask_coordinator(CoordinatorKind.GROUP, group_id, ask)
+
+    def commit(self) -> None:
+        """Commits the transaction: it is decided when this returns.
+
+        After a ConnectionFailed nobody knows; then it may be called again, until it is.
+        """
+        self._state.committing()
+        try:
+            self._end(committed=True)
+        except TransactionAborted:
+            self._state.phase = Phase.MUST_ABORT
+            raise
+
+    def abort(self) -> None:
+        """Aborts the transaction, whatever has failed in it."""
+        state = self._state
+        was_sound = state.phase is Phase.IN_TRANSACTION
+        state.aborting()
+        if was_sound or self._gives_epochs:
+            self._end(committed=False)
+        else:
+            # The coordinator may know of no transaction, and no batch can follow in this epoch: it ends both (KIP-360).
+            self._init(state.producer_id, state.producer_epoch)
+
+    def _end(self, *, committed: bool) -> None:
+        state = self._state
+        if not state.is_known:
+            state.ended()
+            return
+        request = EndTxnRequest(
+            state.transactional_id or "", state.producer_id, state.producer_epoch, committed=committed
+        )
+
+        def ask(connection: BrokerConnection) -> EndTxnResponse:
+            response: EndTxnResponse = connection.call(
+                request,
+                at_least=_FIRST_END_WITH_EPOCH if self._gives_epochs else 0,
+                at_most=None if self._gives_epochs else _FIRST_END_WITH_EPOCH - 1,
+            )
+            if response.error_code:
+                raise self._refused(f"cannot {'commit' if committed else 'abort'}", response.error_code)
+            return response
+
+        with self._fencing():
+            response = self._ask_coordinator(ask)
+        state.ended(response.producer_id, response.producer_epoch)
+
+    def _add_partitions(self, partitions: Collection[TopicPartition]) -> None:
+        """Tells the coordinator of them, if it wants to be told."""
+        state = self._state
+        if state.transactional_id is None or self._gives_epochs or not partitions:
+            return
+        by_topic: dict[str, list[int]] = defaultdict(list)
+        for at in sorted(partitions):
+            by_topic[at.topic].append(at.partition)
+        request = AddPartitionsToTxnRequest(
+            v3_and_below_transactional_id=state.transactional_id,
+            v3_and_below_producer_id=state.producer_id,
+            v3_and_below_producer_epoch=state.producer_epoch,
+            v3_and_below_topics=[AddPartitionsToTxnTopic(name, indexes) for name, indexes in by_topic.items()],
+        )
+
+        def ask(connection: BrokerConnection) -> None:
+            response = connection.call(request, at_most=_LAST_ADD_OF_CLIENTS)
+            # The others of a request that has one bad partition were not attempted: that is no reason.
+            results = [
+                (f"{topic.name}-{it.partition_index}", it.partition_error_code)
+                for topic in response.results_by_topic_v3_and_below
+                for it in topic.results_by_partition
+                if it.partition_error_code
+            ]
+            results.sort(key=lambda it: it[1] == ErrorCode.OPERATION_NOT_ATTEMPTED)
+            for name, code in results:
+                raise self._refused(f"cannot add {name} to its transaction", code)
+
+        self._ask_coordinator(ask)
+        state.partitions |= {TopicPartition(name, index) for name, indexes in by_topic.items() for index in indexes}
+
+    def _add_group(self, group_id: str) -> None:
+        """Tells the coordinator that offsets will come, if it wants to be told."""
+        state = self._state
+        if self._gives_epochs or group_id in state.groups:
+            return
+        request = AddOffsetsToTxnRequest(
+            state.transactional_id or "", state.producer_id, state.producer_epoch, group_id
+        )
+
+        def ask(connection: BrokerConnection) -> None:
+            code = connection.call(request).error_code
+            if code:
+                raise self._refused(f"cannot add group {quoted(group_id)} to its transaction", code)
+
+        state.is_known = True
+        self._ask_coordinator(ask)
+        state.groups.add(group_id)
+
+    def _ask_coordinator(self, ask: Callable[[BrokerConnection], T]) -> T:
+        assert self._state.transactional_id is not None
+        return self._cluster.ask_coordinator(CoordinatorKind.TRANSACTION, self._state.transactional_id, ask)
+
+    @contextmanager
+    def _failing(self) -> Iterator[None]:
+        """Whatever fails in the block leaves the transaction to be aborted, or the sequences unknown."""
+        try:
+            with self._fencing():
+                yield
+        except BaseException:
+            self._state.failed()
+            raise
+
+    @contextmanager
+    def _fencing(self) -> Iterator[None]:
+        """Notes it when the block finds that another producer has the transactional id."""
+        try:
+            yield
+        except ProducerFenced:
+            self._state.fenced()
+            raise
+
+    def _refused(self, what: str, code: int, told: str | None = None) -> Refused:
+        it = refused(f"{self._state.name} {what}", code, told)
+        if code in _FENCED:
+            return ProducerFenced(it.message, code)
+        if code == ErrorCode.TRANSACTION_ABORTABLE:
+            return TransactionAborted(it.message, code)
+        return it
+
+
+def split_records(records: Iterable[Record], batch_bytes: int = DEFAULT_BATCH_BYTES) -> Iterator[list[Record]]:
+    """Records in lists, each of about so many bytes as a batch that is not compressed; a larger record is alone."""
+    some: list[Record] = []
+    size = 0
+    for it in records:
+        needed = _RECORD_BYTES + len(it.key or b"") + len(it.value or b"")
+        if it.headers:
+            needed += sum(8 + len(name) + len(value or b"") for name, value in it.headers)
+        if some and size + needed > batch_bytes:
+            yield some
+            some, size = [], 0
+        some.append(it)
+        size += needed
+    if some:
+        yield some

@@ -1,0 +1,141 @@
+"""Upkeep of a table, beside readers and a running job.
+
+Small files become large ones, position deletes are folded into the rows, manifests are merged, old snapshots go, and so
+do files that belong to none (what killed runs wrote). Each is Iceberg's own action, a commit of its own; a job whose
+batch it overtakes writes that batch once more. The snapshot that has the table's offsets is tagged, and stays.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Mapping
+from typing import Any, Final
+
+import attrs
+from py4j.protocol import Py4JJavaError
+from pyspark.errors import PySparkException
+from pyspark.sql import SparkSession
+
+from kwire.pipeline.errors import PipelineError
+from kwire.pipeline.tables.java_errors import first_words, is_conflict
+
+_ATTEMPTS: Final = 5
+YOUNGEST_ORPHAN_S: Final = 24 * 3600
+"""A file that is younger may belong to a commit that is being written."""
+
+
+@attrs.frozen(kw_only=True)
+class Upkeep:
+    """What is to be done. Times in seconds."""
+
+    target_file_bytes: int = 128 << 20
+    keep_snapshots_s: float = 5 * 24 * 3600
+    keep_last: int = 1
+    orphans_older_than_s: float | None = 3 * 24 * 3600
+    """None: files that belong to no snapshot are left."""
+
+    def check(self) -> None:
+        """Raises PipelineError."""
+        if self.orphans_older_than_s is not None and self.orphans_older_than_s < YOUNGEST_ORPHAN_S:
+            raise PipelineError(
+                "--orphans-older-than is a day at least: a younger file may belong to a commit that is being written"
+            )
+
+
+@attrs.frozen(kw_only=True)
+class Kept:
+    """What was done to one table."""
+
+    table: str
+    rewritten_files: int
+    added_files: int
+    expired_files: int
+    orphans: int
+    overtaken: int
+    """Steps that a running job overtook each time; the next upkeep makes up for them."""
+    took_s: float
+
+
+@attrs.define(eq=False)
+class Maintenance:
+    """`now_ms` is the wall clock's."""
+
+    spark: SparkSession
+    now_ms: Callable[[], int]
+
+    def maintain(self, name: str, upkeep: Upkeep) -> Kept:
+        """One table, by its name in Spark's SQL. Raises PipelineError."""
+        began_s = time.monotonic()
+        spark, now_ms = self.spark, self.now_ms()
+        assert spark._jvm is not None
+        iceberg = spark._jvm.org.apache.iceberg
+        table = iceberg.spark.Spark3Util.loadIcebergTable(spark._jsparkSession, name)
+        if table.currentSnapshot() is None:
+            return Kept(table=name, **dict.fromkeys(_FIGURES, 0), took_s=0.0)
+        actions = iceberg.spark.actions.SparkActions.get(spark._jsparkSession)
+        steps: list[Callable[[], Mapping[str, int]]] = [
+            lambda: _rewrite_files(actions, table, upkeep),
+            lambda: _rewrite_manifests(actions, table),
+            lambda: _expire(actions, table, upkeep, now_ms),
+            lambda: _remove_orphans(actions, table, upkeep, now_ms),
+        ]
+        figures = dict.fromkeys(_FIGURES, 0)
+        for step in steps:
+            found = _until_not_overtaken(name, table, step)
+            if found is None:
+                figures["overtaken"] += 1
+            else:
+                figures.update(found)
+        return Kept(table=name, **figures, took_s=time.monotonic() - began_s)
+
+
+_FIGURES = ("rewritten_files", "added_files", "expired_files", "orphans", "overtaken")
+
+
+def _until_not_overtaken(name: str, table: Any, step: Callable[[], Mapping[str, int]]) -> Mapping[str, int] | None:
+    """What a step did; None where somebody else's commits came in between each time. Raises PipelineError."""
+    for _ in range(_ATTEMPTS):
+        table.refresh()
+        try:
+            return step()
+        except (PySparkException, Py4JJavaError) as error:
+            if not is_conflict(error):
+                raise PipelineError(
+                    f"upkeep of {name} did not come to its end: {first_words(error)}. It can be started again"
+                ) from None
+    return None
+
+
+def _rewrite_files(actions: Any, table: Any, upkeep: Upkeep) -> Mapping[str, int]:
+    rewrite = actions.rewriteDataFiles(table)
+    for option, value in {
+        "target-file-size-bytes": str(upkeep.target_file_bytes),
+        "min-input-files": "2",
+        # A file with deletes is written anew without the rows; these deletes then point at nothing.
+        "delete-file-threshold": "1",
+        "remove-dangling-deletes": "true",
+        # A group of files at a time: a job that commits meanwhile undoes the work on one group only.
+        "partial-progress.enabled": "true",
+    }.items():
+        rewrite = rewrite.option(option, value)
+    done = rewrite.execute()
+    return {"rewritten_files": done.rewrittenDataFilesCount(), "added_files": done.addedDataFilesCount()}
+
+
+def _rewrite_manifests(actions: Any, table: Any) -> Mapping[str, int]:
+    actions.rewriteManifests(table).execute()
+    return {}
+
+
+def _expire(actions: Any, table: Any, upkeep: Upkeep, now_ms: int) -> Mapping[str, int]:
+    expire = actions.expireSnapshots(table).retainLast(upkeep.keep_last)
+    done = expire.expireOlderThan(int(now_ms - upkeep.keep_snapshots_s * 1000)).execute()
+    deletes = done.deletedPositionDeleteFilesCount() + done.deletedEqualityDeleteFilesCount()
+    return {"expired_files": int(done.deletedDataFilesCount() + deletes)}
+
+
+def _remove_orphans(actions: Any, table: Any, upkeep: Upkeep, now_ms: int) -> Mapping[str, int]:
+    if upkeep.orphans_older_than_s is None:
+        return {}
+    remove = actions.deleteOrphanFiles(table).olderThan(int(now_ms - upkeep.orphans_older_than_s * 1000))
+    return {"orphans": sum(1 for _ in remove.execute().orphanFileLocations())}

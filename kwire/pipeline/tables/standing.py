@@ -1,0 +1,100 @@
+"""Where a table stands, without Spark: read through pyiceberg, from the same snapshots that a job looks at."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+
+import attrs
+from pyiceberg.exceptions import NoSuchNamespaceError, NoSuchTableError
+from pyiceberg.table import Table
+from pyiceberg.table.snapshots import Snapshot
+
+from kwire.pipeline.tables.plan import TablePlan
+from kwire.pipeline.tables.position import TAG, Position, Start, TopicState, newest_position, start
+from kwire.pipeline.warehouse import NAMESPACE, Warehouse, asked
+
+
+@attrs.frozen
+class Standing:
+    """A table as its newest snapshot has it. `snapshot_id` is None for one that was never written."""
+
+    properties: Mapping[str, str]
+    snapshot_id: int | None
+    position: Position | None
+
+
+def standing(warehouse: Warehouse, table: str) -> Standing | None:
+    """Where a table of the pipeline stands; None for one that is not there. Makes nothing. Raises PipelineError."""
+    if not warehouse.exists():
+        return None
+    catalog = warehouse.pyiceberg_catalog()
+
+    def look() -> Standing | None:
+        try:
+            return of_table(catalog.load_table((NAMESPACE, table)))
+        except (NoSuchTableError, NoSuchNamespaceError):
+            return None
+
+    try:
+        return asked(look, f"the table {table} in {warehouse}")
+    finally:
+        catalog.close()
+
+
+def of_table(table: Table) -> Standing:
+    """Where a table that pyiceberg has loaded stands. Raises PipelineError for offsets of a newer kwire."""
+    newest = table.current_snapshot()
+    return Standing(
+        properties=dict(table.properties),
+        snapshot_id=None if newest is None else newest.snapshot_id,
+        position=newest_position(summaries(table, newest)),
+    )
+
+
+def summaries(table: Table, newest: Snapshot | None) -> Iterator[Mapping[str, str]]:
+    """Of a snapshot and its ancestors, newest first, as far as they were not expired; then the tagged one's."""
+    snapshot = newest
+    while snapshot is not None:
+        yield {} if snapshot.summary is None else snapshot.summary.additional_properties
+        parent = snapshot.parent_snapshot_id
+        snapshot = None if parent is None else table.snapshot_by_id(parent)
+    tagged = table.snapshot_by_name(TAG) if TAG in table.refs() else None
+    # A table that was rolled back is older than its tag. What its snapshots say themselves goes first.
+    if newest is not None and tagged is not None and tagged.summary is not None and _order(tagged) <= _order(newest):
+        yield tagged.summary.additional_properties
+
+
+def _order(snapshot: Snapshot) -> int:
+    return snapshot.sequence_number or 0
+
+
+@attrs.frozen
+class Outlook:
+    """What a job would begin with."""
+
+    table_exists: bool
+    start: Start
+    unread: Mapping[int, int]
+    """Offsets between there and the topic's end, by partition."""
+
+    def describe(self) -> dict[str, object]:
+        """For --dry-run: names that stay."""
+        return {
+            "table_exists": self.table_exists,
+            "start": {str(number): offset for number, offset in sorted(self.start.position.offsets.items())},
+            "unread": {str(number): count for number, count in sorted(self.unread.items())},
+            "lost": [str(gap) for gap in self.start.gaps],
+        }
+
+
+def outlook(plan: TablePlan, topic: TopicState) -> Outlook:
+    """Where the plan's job would start. Raises PipelineError for all that would keep it from doing so."""
+    plan.warehouse.check()
+    found = standing(plan.warehouse, plan.table)
+    if found is not None:
+        plan.check_table(found.properties)
+    reached = None if found is None else found.position
+    begin_at = topic.starts if plan.begin == "earliest" else topic.ends
+    begun = start(reached, topic, begin_at=begin_at, on_gap=plan.on_gap)
+    unread = {number: topic.ends[number] - at for number, at in begun.position.offsets.items()}
+    return Outlook(found is not None, begun, unread)

@@ -1,0 +1,64 @@
+"""A job in a process of its own, which tests kill: `python -m spark_tests.pipeline.job_process FOLDER`.
+
+It is what `kwire pipeline table` runs, for a table of each mode in one Java process. FOLDER/job.json says what to do;
+what the job reports goes to standard output, a line each. The tables that "verify" names are compared when the job has
+ended; the reports follow.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import sys
+import uuid
+from pathlib import Path
+
+from devtools.jars import jars
+from devtools.java import java_environment
+from kwire.cli.pipeline.session import spark_for
+from kwire.pipeline.job import Job, stopping_on_signals
+from kwire.pipeline.report import JsonLines
+from kwire.pipeline.tables.plan import TablePlan
+from kwire.pipeline.tables.preparing import open_existing
+from kwire.pipeline.tables.run import TableRun
+from kwire.pipeline.tables.verify import verify
+from kwire.pipeline.topics import Topics
+from kwire.pipeline.warehouse import Warehouse, parse_warehouse
+
+from ..session import QUICK
+
+
+def main(folder: Path) -> None:
+    told = json.loads((folder / "job.json").read_text(encoding="utf-8"))
+    warehouse = parse_warehouse(str(folder / "warehouse"), {})
+    conf = {
+        "spark.jars": ",".join(map(str, jars("spark-kafka") + jars("spark-iceberg"))),
+        "spark.driver.memory": "1g",
+        "spark.driver.extraJavaOptions": " ".join(QUICK),
+        "spark.local.dir": str(folder / "tmp"),
+        "spark.sql.shuffle.partitions": "2",
+    }
+    warehouse.make()
+    os.environ.update(java_environment())
+    with spark_for("test", warehouse, conf, "local[2]") as spark, Topics(told["bootstrap"], timeout_s=10.0) as topics:
+        report = JsonLines(sys.stdout)
+        plans = [_plan(told, warehouse, options) for options in told["tables"]]
+        run_id = uuid.uuid4().hex[:12]
+        job = Job([TableRun(plan, spark, topics, run_id, report) for plan in plans], 120.0, report.warning)
+        with stopping_on_signals(job):
+            job.work()
+        for name in told["verify"]:
+            plan, writer = open_existing(
+                warehouse, name, spark, bootstrap=told["bootstrap"], options={}, run_id=f"{run_id}-verify"
+            )
+            sys.stdout.write(verify(plan, writer, spark, topics).to_json() + "\n")
+
+
+def _plan(told: dict[str, object], warehouse: Warehouse, options: dict[str, object]) -> TablePlan:
+    plan = TablePlan(bootstrap=str(told["bootstrap"]), warehouse=warehouse, once=bool(told["once"]), **options)  # type: ignore[arg-type]
+    plan.check()
+    return plan
+
+
+if __name__ == "__main__":
+    main(Path(sys.argv[1]))

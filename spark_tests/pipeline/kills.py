@@ -1,0 +1,372 @@
+"""Jobs and brokers killed at random: what was acknowledged is in the tables, once.
+
+`python -m spark_tests.pipeline.kills --kills 200` goes on for as long as one likes; `make test` kills ten times.
+
+A producer writes numbered records to two topics, whatever happens to the broker. A job keeps a table of each: one with
+a row for every record, one by key with tombstones; now and then a value cannot be decoded. Job and broker are killed at
+random moments. A reader looks at the first table all the time, through pyiceberg: the rows of a snapshot are those of
+its offsets, and never fewer than before. In the end the job takes what is left, `verify` compares, and so does a count
+that knows nothing of it.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import random
+import shutil
+import signal
+import subprocess
+import sys
+import tempfile
+import threading
+import time
+from collections import Counter
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
+from pathlib import Path
+from typing import Any
+
+import attrs
+import click
+from confluent_kafka import KafkaError, Message, Producer
+
+from compat_tests import topics as compat_topics
+from compat_tests.brokers import RestartableBroker, restartable_broker
+from compat_tests.waiting import Deadline
+from kwire.pipeline.tables.standing import of_table, standing
+from kwire.pipeline.warehouse import NAMESPACE, Warehouse, errors_table_name, parse_warehouse
+
+EVENTS, ACCOUNTS = "events", "accounts"
+PARTITIONS = 3
+KEYS = 40
+RECORDS_A_SECOND = 400
+SCHEMA = "n BIGINT, text STRING"
+
+_READY_WITHIN_S = 60.0
+_DRAINED_WITHIN_S = 120.0
+
+
+@attrs.define
+class Ledger:
+    """What the brokers acknowledged: (partition, offset) of each record, and what it said."""
+
+    events: dict[tuple[int, int], int] = attrs.field(factory=dict)
+    bad_events: set[tuple[int, int]] = attrs.field(factory=set)
+    accounts: dict[bytes, tuple[int, int | None]] = attrs.field(factory=dict)
+    """By key the offset and the number of its newest record; None for a tombstone."""
+
+
+@attrs.define
+class Load:
+    """A producer that goes on over the broker's death; librdkafka repeats what was not acknowledged."""
+
+    bootstrap: str
+    seed: int
+    ledger: Ledger = attrs.field(factory=Ledger)
+    _stop: threading.Event = attrs.field(factory=threading.Event)
+    _failures: list[str] = attrs.field(factory=list)
+
+    def work(self) -> None:
+        producer = Producer(
+            {
+                "bootstrap.servers": self.bootstrap,
+                "enable.idempotence": True,
+                "linger.ms": 5,
+                "message.timeout.ms": 300_000,
+                "log_level": 0,
+            }
+        )
+        chance = random.Random(self.seed)
+        n = 0
+        while not self._stop.wait(1 / 50):
+            for _ in range(RECORDS_A_SECOND // 50):
+                n += 1
+                self._event(producer, n, chance)
+                self._account(producer, n, chance)
+            producer.poll(0)
+        left = producer.flush(_DRAINED_WITHIN_S)
+        if left:
+            self._failures.append(f"{left} records were never acknowledged")
+
+    def stop(self) -> None:
+        self._stop.set()
+
+    def check(self) -> None:
+        assert not self._failures, self._failures[:5]
+
+    def _event(self, producer: Producer, n: int, chance: random.Random) -> None:
+        bad = chance.random() < 0.01
+        value = b"{broken" if bad else json.dumps({"n": n, "text": "x" * chance.randrange(50)}).encode()
+
+        def delivered(error: KafkaError | None, message: Message) -> None:
+            if error is not None:
+                self._failures.append(str(error))
+                return
+            place = (message.partition() or 0, message.offset() or 0)
+            if bad:
+                self.ledger.bad_events.add(place)
+            else:
+                self.ledger.events[place] = n
+
+        producer.produce(EVENTS, value, key=str(n).encode(), on_delivery=delivered)
+
+    def _account(self, producer: Producer, n: int, chance: random.Random) -> None:
+        key = b"key%d" % chance.randrange(KEYS)
+        deleted = chance.random() < 0.05
+        value = None if deleted else json.dumps({"n": n, "text": None}).encode()
+
+        def delivered(error: KafkaError | None, message: Message) -> None:
+            if error is not None:
+                self._failures.append(str(error))
+            elif self.ledger.accounts.get(key, (-1, None))[0] < (message.offset() or 0):
+                self.ledger.accounts[key] = (message.offset() or 0, None if deleted else n)
+
+        producer.produce(ACCOUNTS, value, key=key, on_delivery=delivered)
+
+
+@attrs.define(eq=False)
+class JobProcess:
+    """`job_process.py`, in a process group of its own: Python and Java are killed together."""
+
+    folder: Path
+    bootstrap: str
+    commits: int = 0
+    _process: subprocess.Popen[str] | None = None
+    _reader: threading.Thread | None = None
+    lines: list[dict[str, Any]] = attrs.field(factory=list)
+
+    def start(self, *, once: bool = False, verify: tuple[str, ...] = ()) -> None:
+        common = {"value": "json", "schema": SCHEMA, "interval_s": 0.2}
+        told = {
+            "bootstrap": self.bootstrap,
+            "once": once,
+            "verify": list(verify),
+            "tables": [
+                {"topic": EVENTS, "table": EVENTS, **common},
+                {"topic": ACCOUNTS, "table": ACCOUNTS, "mode": "upsert", **common},
+            ],
+        }
+        (self.folder / "job.json").write_text(json.dumps(told), encoding="utf-8")
+        command = [sys.executable, "-m", "spark_tests.pipeline.job_process", str(self.folder)]
+        with (self.folder / "job.log").open("a", encoding="utf-8") as log:
+            self._process = subprocess.Popen(
+                command, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=log, text=True, start_new_session=True
+            )
+        self._reader = threading.Thread(target=self._read, args=(self._process,))
+        self._reader.start()
+
+    def _read(self, process: subprocess.Popen[str]) -> None:
+        assert process.stdout is not None
+        with process.stdout as out, suppress(ValueError):
+            for line in out:
+                found = json.loads(line)
+                self.lines.append(found)
+                self.commits += found.get("event") == "commit"
+
+    def until_commits(self, more: int) -> None:
+        """Waits for so many commits from now on."""
+        wanted, deadline = self.commits + more, Deadline(_READY_WITHIN_S)
+        while self.commits < wanted:
+            assert deadline.not_over(f"{more} commits of the job; see {self.folder / 'job.log'}"), self.log()
+            assert self._process is not None
+            assert self._process.poll() is None, f"the job ended by itself: {self.log()}"
+            time.sleep(0.02)
+
+    def kill(self) -> None:
+        assert self._process is not None
+        with suppress(ProcessLookupError):
+            os.killpg(self._process.pid, signal.SIGKILL)
+        self._wait()
+
+    def end(self) -> None:
+        """Waits for the end of one that ends by itself."""
+        assert self._process is not None
+        code = self._process.wait(_DRAINED_WITHIN_S)
+        self._wait()
+        assert code == 0, f"the job ended with {code}: {self.log()}"
+
+    def stop(self) -> None:
+        """As Ctrl-C does."""
+        assert self._process is not None
+        self._process.send_signal(signal.SIGTERM)
+        self.end()
+
+    def _wait(self) -> None:
+        assert self._process is not None
+        assert self._reader is not None
+        self._process.wait(30)
+        self._reader.join(30)
+
+    def log(self) -> str:
+        return (self.folder / "job.log").read_text(encoding="utf-8")[-4000:]
+
+
+@attrs.define(eq=False)
+class Watcher:
+    """Reads the table of events all the time; `problems` stays empty."""
+
+    warehouse: Warehouse
+    looks: int = 0
+    problems: list[str] = attrs.field(factory=list)
+    _stop: threading.Event = attrs.field(factory=threading.Event)
+
+    def work(self) -> None:
+        rows_before = 0
+        while not self._stop.wait(0.05):
+            if not self.warehouse.exists() or (found := standing(self.warehouse, EVENTS)) is None:
+                continue
+            if found.snapshot_id is None:
+                continue
+            rows = self._look()
+            if rows is not None:
+                if rows < rows_before:
+                    self.problems.append(f"{rows} rows, and {rows_before} a moment before")
+                rows_before = rows
+                self.looks += 1
+
+    def _look(self) -> int | None:
+        catalog = self.warehouse.pyiceberg_catalog()
+        try:
+            table = catalog.load_table((NAMESPACE, EVENTS))
+            errors = catalog.load_table((NAMESPACE, errors_table_name(EVENTS)))
+            position = of_table(table).position
+            if position is None:
+                return None
+            rows: int = table.scan().count()
+            kafka = errors.scan(selected_fields=("kafka",)).to_arrow().to_pylist()
+            bad = sum(1 for row in kafka if row["kafka"]["offset"] < position.offsets.get(row["kafka"]["partition"], 0))
+            if rows + bad != sum(position.offsets.values()):
+                self.problems.append(f"{rows} rows and {bad} errors at {dict(position.offsets)}")
+            return rows
+        finally:
+            catalog.close()
+
+    def stop(self) -> None:
+        self._stop.set()
+
+
+@attrs.define
+class Account:
+    """What a run has come to."""
+
+    kills: Counter[str] = attrs.field(factory=Counter)
+    events: int = 0
+    looks: int = 0
+
+    @property
+    def progress(self) -> str:
+        return ", ".join(f"{times} of the {what}" for what, times in sorted(self.kills.items()))
+
+
+def run(
+    broker: RestartableBroker, *, kills: int, seed: int, folder: Path, on_kill: Callable[[Account], None]
+) -> Account:
+    """So many kills. AssertionError tells what is wrong, and the seed."""
+    chance = random.Random(seed)
+    account = Account()
+    for topic in (EVENTS, ACCOUNTS):
+        compat_topics.create(broker.bootstrap, topic, partitions=PARTITIONS)
+    load = Load(broker.bootstrap, seed)
+    job = JobProcess(folder, broker.bootstrap)
+    warehouse = parse_warehouse(str(folder / "warehouse"), {})
+    watcher = Watcher(warehouse)
+    with _in_thread(load.work, load.stop), _in_thread(watcher.work, watcher.stop):
+        job.start()
+        job.until_commits(2)
+        for number in range(kills):
+            time.sleep(chance.random() * 1.5)
+            if number % 3 == 1:  # a job takes ten times as long to start as a broker
+                job.kill()
+                job.start()
+                account.kills["job"] += 1
+            else:
+                broker.kill()
+                time.sleep(chance.random())
+                broker.start()
+                account.kills["broker"] += 1
+            on_kill(account)
+            # Some kills come before the first commit after the last one.
+            if chance.random() < 0.8:
+                job.until_commits(chance.randrange(1, 5))
+            assert not watcher.problems, f"seed {seed}: {watcher.problems[:5]}"
+        load.stop()
+        job.until_commits(1)
+        job.stop()
+    load.check()
+    job.start(once=True, verify=(EVENTS, ACCOUNTS))
+    job.end()
+    reports = [line for line in job.lines if "sound" in line]
+    assert [report["sound"] for report in reports] == [True, True], f"seed {seed}: {reports}"
+    assert not watcher.problems, f"seed {seed}: {watcher.problems[:5]}"
+    count(warehouse, load.ledger, seed)
+    account.events = len(load.ledger.events)
+    account.looks = watcher.looks
+    return account
+
+
+def count(warehouse: Warehouse, ledger: Ledger, seed: int) -> None:
+    """Through pyiceberg, against what was acknowledged."""
+    catalog = warehouse.pyiceberg_catalog()
+    try:
+        rows = catalog.load_table((NAMESPACE, EVENTS)).scan().to_arrow().to_pylist()
+        errors = catalog.load_table((NAMESPACE, errors_table_name(EVENTS))).scan().to_arrow().to_pylist()
+        accounts = catalog.load_table((NAMESPACE, ACCOUNTS)).scan().to_arrow().to_pylist()
+    finally:
+        catalog.close()
+    found = [((row["kafka"]["partition"], row["kafka"]["offset"]), row["value"]["n"]) for row in rows]
+    assert sorted(found) == sorted(ledger.events.items()), f"seed {seed}: events are lost or doubled"
+    bad = sorted((row["kafka"]["partition"], row["kafka"]["offset"]) for row in errors)
+    assert bad == sorted(ledger.bad_events), f"seed {seed}: errors are lost or doubled"
+    newest = sorted((key, n) for key, (_, n) in ledger.accounts.items() if n is not None)
+    kept = sorted((row["kafka"]["key"], row["value"]["n"]) for row in accounts)
+    assert kept == newest, f"seed {seed}: the accounts are not the newest ones"
+
+
+@contextmanager
+def _in_thread(work: Callable[[], None], stop: Callable[[], None]) -> Iterator[None]:
+    failures: list[BaseException] = []
+
+    def guarded() -> None:
+        try:
+            work()
+        except BaseException as error:
+            failures.append(error)
+
+    thread = threading.Thread(target=guarded)
+    thread.start()
+    try:
+        yield
+    finally:
+        stop()
+        thread.join()
+    assert not failures, failures
+
+
+@contextmanager
+def scene() -> Iterator[tuple[RestartableBroker, Path]]:
+    """A broker to kill and a folder, which stays where something was wrong."""
+    folder = Path(tempfile.mkdtemp(prefix="kwire-kills-"))
+    with restartable_broker() as broker:
+        yield broker, folder
+    shutil.rmtree(folder)
+
+
+@click.command()
+@click.option("--kills", type=click.IntRange(1), default=200, show_default=True)
+@click.option("--seed", type=int, help="Of a run to repeat, as far as scheduling can be. [default: a new one]")
+def main(kills: int, seed: int | None) -> None:
+    """Kills a table job and its broker under load, and proves that the tables lost and doubled nothing."""
+    seed = random.randrange(1 << 32) if seed is None else seed
+    click.echo(f"{kills} kills, seed {seed}", err=True)
+    with scene() as (broker, folder):
+        account = run(
+            broker, kills=kills, seed=seed, folder=folder, on_kill=lambda so_far: click.echo(so_far.progress, err=True)
+        )
+    click.echo(
+        f"{account.progress}; {account.events:,} events and each newest account there once, {account.looks:,} looks"
+    )
+
+
+if __name__ == "__main__":
+    main(prog_name="python -m spark_tests.pipeline.kills")

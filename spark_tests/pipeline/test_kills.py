@@ -1,0 +1,13 @@
+"""A job and its broker, killed ten times; `make soak-jobs` kills 200 times."""
+
+from __future__ import annotations
+
+from .kills import Account, run, scene
+
+
+def test_killed_jobs_and_brokers_lose_and_double_nothing() -> None:
+    with scene() as (broker, folder):
+        account: Account = run(broker, kills=10, seed=16, folder=folder, on_kill=lambda _: None)
+    assert account.kills.total() == 10
+    assert account.events > 0
+    assert account.looks > 0

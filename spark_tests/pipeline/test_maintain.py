@@ -1,0 +1,73 @@
+"""Upkeep beside a job and readers."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Callable
+
+from kwire.pipeline.job import Job
+from kwire.pipeline.tables.maintain import Maintenance, Upkeep
+
+from ..records import Record, numbered
+from .jobs import Jobs, Told
+
+Sent = Callable[..., None]
+
+EVERYTHING = Upkeep(keep_snapshots_s=0, orphans_older_than_s=None)
+
+
+def _now_ms() -> int:
+    return time.time_ns() // 1_000_000
+
+
+def test_upkeep_beside_a_job_loses_nothing_and_leaves_few_files(jobs: Jobs, topic: str, sent: Sent) -> None:
+    """The job commits as fast as it can, and so does the upkeep, which expires all that may go."""
+    sent(topic, [Record(b"%d" % n, key=b"k%d" % (n % 20)) for n in range(2000)])
+    told = Told()
+    run = jobs.run_of(topic, told, mode="upsert", max_records_per_commit=250)
+    plain = jobs.run_of(topic, told, table=f"{jobs.plan(topic).table}_plain", max_records_per_commit=250)
+    maintenance = Maintenance(jobs.spark, _now_ms)
+    failures: list[BaseException] = []
+
+    def work() -> None:
+        try:
+            Job([run, plain], 20.0, told.warning).work()
+        except BaseException as error:
+            failures.append(error)
+
+    thread = threading.Thread(target=work)
+    thread.start()
+    rounds = 0
+    while thread.is_alive():
+        for it in (run, plain):
+            name = jobs.warehouse.spark_name(it.plan.table)
+            if jobs.spark.catalog.tableExists(name):
+                maintenance.maintain(name, EVERYTHING)
+                rounds += 1
+    thread.join()
+    kept = maintenance.maintain(jobs.warehouse.spark_name(plain.plan.table), EVERYTHING)
+
+    assert failures == []
+    assert told.warnings == []
+    assert rounds >= 2
+    assert kept.added_files <= 1
+    for it in (run, plain):
+        report = jobs.verify(topic, it.plan.table)
+        assert report.sound, report.findings
+        assert report.partitions[0].lag == 0
+    assert len(jobs.rows(topic, plain.plan.table)) == 2000
+    assert len(jobs.table(topic, plain.plan.table).inspect.data_files()) == 1
+
+
+def test_a_job_goes_on_after_everything_that_may_go_has_expired(jobs: Jobs, topic: str, sent: Sent) -> None:
+    for first in (0, 10):
+        sent(topic, numbered(10, first=first))
+        jobs.once(topic)
+    name = jobs.warehouse.spark_name(jobs.plan(topic).table)
+    maintenance = Maintenance(jobs.spark, _now_ms)
+    for _ in range(2):
+        maintenance.maintain(name, EVERYTHING)
+    jobs.once(topic)
+
+    assert sorted(int(row["value"]) for row in jobs.rows(topic)) == list(range(20))
