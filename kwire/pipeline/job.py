@@ -20,7 +20,7 @@ from py4j.protocol import Py4JError
 from pyspark.errors import PySparkException
 from pyspark.sql.streaming.query import StreamingQuery
 
-from kwire.pipeline.errors import PipelineError
+from kwire.pipeline.errors import PipelineError, first_line
 from kwire.pipeline.topics import Unreachable
 
 _TICK_S = 0.2
@@ -133,7 +133,7 @@ class Job:
         try:
             put_in_order()
         except (PipelineError, PySparkException, Py4JError, OSError) as error:
-            self.warned(f"not all was put in order at the end: {_first_line(error)}")
+            self.warned(f"not all was put in order at the end: {first_line(error)}")
 
 
 @contextmanager
@@ -157,10 +157,5 @@ def _told(error: Exception) -> PipelineError:
     if isinstance(error, Unreachable):
         return error
     if isinstance(error, (PySparkException, Py4JError, OSError)):
-        return PipelineError(_first_line(error))
+        return PipelineError(first_line(error))
     raise error
-
-
-def _first_line(error: Exception) -> str:
-    lines = [line.strip() for line in str(error).splitlines() if line.strip()]
-    return lines[0] if lines else type(error).__name__

@@ -2,17 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
+from functools import partial
 
+from py4j.protocol import Py4JError
 from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.types import BinaryType, DataType, StructType
 
-from kwire.pipeline.errors import PipelineError
+from kwire.pipeline.errors import PipelineError, first_line
 from kwire.pipeline.tables import decoding, schemas
 from kwire.pipeline.tables.draft import Table
 from kwire.pipeline.tables.plan import TablePlan
-from kwire.pipeline.tables.rows import ERROR_COLUMNS, KAFKA_TYPE
+from kwire.pipeline.tables.rows import ERROR_COLUMNS, KAFKA_TYPE, dead_letters
 from kwire.pipeline.tables.values import AvroSchemas
 from kwire.pipeline.tables.writer import TableWriter
 from kwire.pipeline.warehouse import NAMESPACE
@@ -37,7 +39,13 @@ def open_tables(plan: TablePlan, spark: SparkSession, sample: Sample, *, run_id:
         "TBLPROPERTIES ('format-version' = '2')"
     )
     table, errors = (Table(spark, it, run_id=run_id) for it in (name, errors_name))
-    return TableWriter(table, errors, decoder(plan, spark, name), upsert=plan.mode == "upsert")
+    return TableWriter(
+        table,
+        errors,
+        decoder(plan, spark, name),
+        upsert=plan.mode == "upsert",
+        send_bad=None if plan.dead_letter_topic is None else partial(_send_bad, plan),
+    )
 
 
 def decoder(plan: TablePlan, spark: SparkSession, name: str) -> Callable[[DataFrame], DataFrame]:
@@ -56,6 +64,11 @@ def decoder(plan: TablePlan, spark: SparkSession, name: str) -> Callable[[DataFr
             return lambda records: decoding.decode_avro(records, avro, have)
 
 
+def _send_bad(plan: TablePlan, decoded: DataFrame, since: Mapping[int, int]) -> None:
+    letters = dead_letters(decoded, since=since, topic=plan.topic)
+    letters.write.format("kafka").options(**plan.sink()).save()
+
+
 def _wanted_type(plan: TablePlan, spark: SparkSession) -> DataType | None:
     """The type of `value` as the plan gives it; None where it is to be found out."""
     match plan.value:
@@ -69,7 +82,7 @@ def _wanted_type(plan: TablePlan, spark: SparkSession) -> DataType | None:
 
 
 def _inferred(plan: TablePlan, spark: SparkSession, sample: Sample) -> DataType:
-    found = schemas.infer(spark, sample())
+    found = schemas.infer(spark, sample(), with_nulls=not plan.evolve)
     if found is None:
         raise PipelineError(
             f"topic {plan.topic} has no JSON objects to infer a schema from: give one, --schema FILE, or let it be "
@@ -86,14 +99,27 @@ def _create(plan: TablePlan, spark: SparkSession, name: str, value: DataType) ->
             f"CREATE TABLE {name} (kafka {KAFKA_TYPE}, value {schemas.sql_type(value)}) USING iceberg "
             f"{f'PARTITIONED BY ({parts}) ' if parts else ''}TBLPROPERTIES ({properties})"
         )
-    except PySparkException as error:
-        raise PipelineError(f"the table {name} cannot be created: {str(error).strip().splitlines()[0]}") from None
+    except (PySparkException, Py4JError) as error:
+        raise PipelineError(f"the table {name} cannot be created: {first_line(error)}") from None
 
 
 def _grow(spark: SparkSession, name: str, wanted: DataType | None) -> None:
     have = spark.table(name).schema["value"].dataType
     if isinstance(wanted, StructType) and isinstance(have, StructType):
         add_fields(spark, name, schemas.additions(have, wanted))
+
+
+def grown_by(spark: SparkSession, name: str, records: DataFrame) -> bool:
+    """Adds the fields to the table that JSON values bring; whether there were any.
+
+    A field that the table has keeps its type: a value that has it otherwise is an error of its own.
+    """
+    found = schemas.infer(spark, records, with_nulls=False)
+    have = spark.table(name).schema["value"].dataType
+    assert isinstance(have, StructType)
+    new = [] if found is None else schemas.additions(have, found, conflicts="skip")
+    add_fields(spark, name, new)
+    return bool(new)
 
 
 def add_fields(spark: SparkSession, name: str, additions: list[schemas.Addition]) -> None:
@@ -103,5 +129,5 @@ def add_fields(spark: SparkSession, name: str, additions: list[schemas.Addition]
         spark.sql(f"ALTER TABLE {name} ADD COLUMNS ({columns})")
 
 
-def _quoted(path: str) -> str:
-    return ".".join(f"`{part}`" for part in path.split("."))
+def _quoted(path: tuple[str, ...]) -> str:
+    return ".".join("`{}`".format(part.replace("`", "``")) for part in path)
