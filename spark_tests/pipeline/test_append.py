@@ -77,32 +77,60 @@ def test_bad_json_goes_to_the_errors_table_with_its_bytes_and_the_reason(jobs: J
     assert [(step.records, step.errors) for step in told.steps] == [(8, 6)]
 
 
-def test_a_batch_that_is_committed_again_after_a_crash_has_its_errors_once(
-    jobs: Jobs, topic: str, sent: Sent, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    sent(topic, [Record(b'{"id": 1}'), Record(b"{broken")])
+class _Killed(Exception):
+    pass
+
+
+def _publish_errors_only(patch: pytest.MonkeyPatch) -> None:
     publish = Table.publish
 
-    class Killed(Exception):
-        pass
+    def published(table: Table, *, with_position: bool) -> None:
+        if not table.name.endswith("__errors`"):
+            raise _Killed
+        publish(table, with_position=with_position)
 
-    def publish_errors_only(table: Table, *, with_position: bool) -> None:
-        if table.name.endswith("__errors`"):
-            publish(table, with_position=with_position)
-        else:
-            raise Killed
+    patch.setattr(Table, "publish", published)
 
-    monkeypatch.setattr(Table, "publish", publish_errors_only)
-    with pytest.raises(Killed):
-        jobs.once(topic, value="json", schema="id BIGINT")
-    monkeypatch.undo()
-    assert (len(jobs.rows(topic)), len(jobs.errors(topic))) == (0, 1)
+
+@pytest.mark.parametrize("batch", [1, 100], ids=["shorter", "longer"])
+def test_a_batch_that_is_made_again_after_a_crash_has_its_errors_once(
+    jobs: Jobs, topic: str, sent: Sent, monkeypatch: pytest.MonkeyPatch, batch: int
+) -> None:
+    options = {"value": "json", "schema": "id BIGINT"}
+    sent(topic, [Record(b"{broken"), Record(b'{"id": 1}'), Record(b"{broken")])
+    with monkeypatch.context() as patch:
+        _publish_errors_only(patch)
+        with pytest.raises(_Killed):
+            jobs.once(topic, **options)
+    assert (len(jobs.rows(topic)), len(jobs.errors(topic))) == (0, 2)
 
     sent(topic, [Record(b'{"id": 2}'), Record(b"{broken too")])
-    jobs.once(topic, value="json", schema="id BIGINT")
+    jobs.once(topic, max_records_per_commit=batch, **options)
 
-    assert places(jobs.rows(topic)) == [(0, 0), (0, 2)]
-    assert places(jobs.errors(topic)) == [(0, 1), (0, 3)]
+    assert places(jobs.rows(topic)) == [(0, 1), (0, 3)]
+    assert places(jobs.errors(topic)) == [(0, 0), (0, 2), (0, 4)]
+
+
+def test_a_gap_does_not_make_errors_be_written_again(
+    jobs: Jobs, new_topic: NewTopic, sent: Sent, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The errors of a batch are published, its rows are not, and retention passes another partition meanwhile."""
+    topic = new_topic(partitions=2)
+    options = {"value": "json", "schema": "id BIGINT", "on_gap": "record"}
+    sent(topic, [Record(b"{broken"), Record(b'{"id": 1}', partition=1), Record(b'{"id": 2}', partition=1)])
+    with monkeypatch.context() as patch:
+        _publish_errors_only(patch)
+        with pytest.raises(_Killed):
+            jobs.once(topic, **options)
+    records.delete_records(jobs.bootstrap, topic, {1: 1})
+
+    jobs.once(topic, **options)
+
+    assert places(jobs.rows(topic)) == [(1, 1)]
+    assert [(it["kafka"]["partition"], it["kafka"]["offset"], it["until"]) for it in jobs.errors(topic)] == [
+        (0, 0, None),
+        (1, 0, 1),
+    ]
 
 
 def test_of_two_jobs_on_one_table_the_second_to_commit_ends_and_nothing_is_doubled(

@@ -215,7 +215,9 @@ def pipeline() -> None:
     metavar="GROUP",
     help="The consumer group that shows lag tools how far the table is.  [default: kwire-pipeline-TABLE]",
 )
-@click.option("--dead-letter-topic", metavar="TOPIC", help="Send records that cannot be decoded there, too.")
+@click.option(
+    "--dead-letter-topic", metavar="TOPIC", help="Send records that cannot be decoded there, too: at least once."
+)
 @click.option("--once", is_flag=True, help="Take what is there, then end.")
 @click.option(
     "--interval",

@@ -28,8 +28,8 @@ from pyspark.errors import IllegalArgumentException, PySparkException
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.types import StructType
 
-from kwire.pipeline.errors import PipelineError
-from kwire.pipeline.tables.java_errors import first_words, is_conflict
+from kwire.pipeline.errors import PipelineError, first_line
+from kwire.pipeline.tables.java_errors import is_conflict
 from kwire.pipeline.tables.position import TAG, Position, newest_position
 
 BRANCH_PREFIX: Final = "kwire-draft-"
@@ -226,7 +226,7 @@ def _conflicts() -> Iterator[None]:
     except (PySparkException, Py4JJavaError) as error:
         if not is_conflict(error):
             raise
-        raise Conflict(first_words(error)) from None
+        raise Conflict(first_line(error)) from None
 
 
 def _summaries(table: Any, snapshot: Any) -> Iterator[Mapping[str, str]]:

@@ -16,8 +16,8 @@ from py4j.protocol import Py4JJavaError
 from pyspark.errors import PySparkException
 from pyspark.sql import SparkSession
 
-from kwire.pipeline.errors import PipelineError
-from kwire.pipeline.tables.java_errors import first_words, is_conflict
+from kwire.pipeline.errors import PipelineError, first_line
+from kwire.pipeline.tables.java_errors import is_conflict
 
 _ATTEMPTS: Final = 5
 YOUNGEST_ORPHAN_S: Final = 24 * 3600
@@ -93,7 +93,7 @@ def _until_not_overtaken(name: str, table: Any, step: Callable[[], Mapping[str, 
         except (PySparkException, Py4JJavaError) as error:
             if not is_conflict(error):
                 raise PipelineError(
-                    f"upkeep of {name} did not come to its end: {first_words(error)}. It can be started again"
+                    f"upkeep of {name} did not come to its end: {first_line(error)}. It can be started again"
                 ) from None
     return None
 

@@ -3,20 +3,20 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from functools import partial
 from pathlib import Path
 from typing import cast
 
 import attrs
-from py4j.protocol import Py4JJavaError
+from py4j.protocol import Py4JError
 from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.types import BinaryType, DataType, StructType
 
-from kwire.pipeline.errors import PipelineError
+from kwire.pipeline.errors import PipelineError, first_line
 from kwire.pipeline.files import read_avro_schemas, read_schema_file
 from kwire.pipeline.tables import decoding, schemas
 from kwire.pipeline.tables.draft import Table
-from kwire.pipeline.tables.java_errors import first_words
 from kwire.pipeline.tables.plan import (
     AVRO_PROPERTY,
     ISOLATION_PROPERTY,
@@ -27,7 +27,7 @@ from kwire.pipeline.tables.plan import (
     Mode,
     TablePlan,
 )
-from kwire.pipeline.tables.rows import ERROR_COLUMNS, KAFKA_TYPE
+from kwire.pipeline.tables.rows import ERROR_COLUMNS, KAFKA_TYPE, dead_letters
 from kwire.pipeline.tables.values import AvroSchemas, ValueFormat
 from kwire.pipeline.tables.writer import TableWriter
 from kwire.pipeline.warehouse import NAMESPACE, Warehouse, errors_table_name
@@ -53,7 +53,13 @@ def open_tables(plan: TablePlan, spark: SparkSession, sample: Sample, *, run_id:
     )
     table, errors = (Table(spark, it, run_id=run_id) for it in (name, errors_name))
     _remember_avro(plan, table)
-    return TableWriter(table, errors, decoder(plan, spark, name), upsert=plan.mode == "upsert")
+    return TableWriter(
+        table,
+        errors,
+        decoder(plan, spark, name),
+        upsert=plan.mode == "upsert",
+        send_bad=None if plan.dead_letter_topic is None else partial(_send_bad, plan),
+    )
 
 
 def open_existing(
@@ -133,6 +139,11 @@ def _remember_avro(plan: TablePlan, table: Table) -> None:
         table.set_property(AVRO_PROPERTY, plan.avro.to_json())
 
 
+def _send_bad(plan: TablePlan, decoded: DataFrame, since: Mapping[int, int]) -> None:
+    letters = dead_letters(decoded, since=since, topic=plan.topic)
+    letters.write.format("kafka").options(**plan.sink()).save()
+
+
 def _wanted_type(plan: TablePlan, spark: SparkSession) -> DataType | None:
     """The type of `value` as the plan gives it; None where it is to be found out."""
     match plan.value:
@@ -146,7 +157,7 @@ def _wanted_type(plan: TablePlan, spark: SparkSession) -> DataType | None:
 
 
 def _inferred(plan: TablePlan, spark: SparkSession, sample: Sample) -> DataType:
-    found = schemas.infer(spark, sample())
+    found = schemas.infer(spark, sample(), with_nulls=not plan.evolve)
     if found is None:
         raise PipelineError(
             f"topic {plan.topic} has no JSON objects to infer a schema from: give one, --schema FILE, or let it be "
@@ -163,14 +174,27 @@ def _create(plan: TablePlan, spark: SparkSession, name: str, value: DataType) ->
             f"CREATE TABLE {name} (kafka {KAFKA_TYPE}, value {schemas.sql_type(value)}) USING iceberg "
             f"{f'PARTITIONED BY ({parts}) ' if parts else ''}TBLPROPERTIES ({properties})"
         )
-    except PySparkException as error:
-        raise PipelineError(f"the table {name} cannot be created: {first_words(error)}") from None
+    except (PySparkException, Py4JError) as error:
+        raise PipelineError(f"the table {name} cannot be created: {first_line(error)}") from None
 
 
 def _grow(spark: SparkSession, name: str, wanted: DataType | None) -> None:
     have = spark.table(name).schema["value"].dataType
     if isinstance(wanted, StructType) and isinstance(have, StructType):
         add_fields(spark, name, schemas.additions(have, wanted))
+
+
+def grown_by(spark: SparkSession, name: str, records: DataFrame) -> bool:
+    """Adds the fields to the table that JSON values bring; whether there were any.
+
+    A field that the table has keeps its type: a value that has it otherwise is an error of its own.
+    """
+    found = schemas.infer(spark, records, with_nulls=False)
+    have = spark.table(name).schema["value"].dataType
+    assert isinstance(have, StructType)
+    new = [] if found is None else schemas.additions(have, found, conflicts="skip")
+    add_fields(spark, name, new)
+    return bool(new)
 
 
 def add_fields(spark: SparkSession, name: str, additions: list[schemas.Addition]) -> None:
@@ -180,13 +204,13 @@ def add_fields(spark: SparkSession, name: str, additions: list[schemas.Addition]
         spark.sql(f"ALTER TABLE {name} ADD COLUMNS ({columns})")
 
 
-def _quoted(path: str) -> str:
-    return ".".join(f"`{part}`" for part in path.split("."))
+def _quoted(path: tuple[str, ...]) -> str:
+    return ".".join("`{}`".format(part.replace("`", "``")) for part in path)
 
 
 def _exists(spark: SparkSession, name: str) -> bool:
     """Raises PipelineError where the catalog does not answer."""
     try:
         return spark.catalog.tableExists(name)
-    except (PySparkException, Py4JJavaError) as error:
-        raise PipelineError(f"the catalog cannot be asked for {name}: {first_words(error)}") from None
+    except (PySparkException, Py4JError) as error:
+        raise PipelineError(f"the catalog cannot be asked for {name}: {first_line(error)}") from None

@@ -29,10 +29,9 @@ from pyspark.sql import Column, DataFrame, Row, SparkSession
 from pyspark.sql import functions as F
 from pyspark.sql.types import ArrayType, BinaryType, DataType, MapType, StructType
 
-from kwire.pipeline.errors import PipelineError
+from kwire.pipeline.errors import PipelineError, first_line
 from kwire.pipeline.tables import rows
 from kwire.pipeline.tables.decoding import DECODED, REASON
-from kwire.pipeline.tables.java_errors import first_words
 from kwire.pipeline.tables.plan import TablePlan
 from kwire.pipeline.tables.position import Position, TopicState, same_topic
 from kwire.pipeline.tables.preparing import older_decoders
@@ -178,7 +177,7 @@ def verify(plan: TablePlan, writer: TableWriter, spark: SparkSession, topics: To
             return compare(sides, table=plan.table, snapshot_id=head.snapshot_id, position=head.position, topic=state)
         except (PySparkException, Py4JJavaError) as error:
             if not attempts_left or topics.state(plan.topic, plan.isolation).starts == state.starts:
-                raise PipelineError(f"topic {plan.topic} cannot be read to its end: {first_words(error)}") from None
+                raise PipelineError(f"topic {plan.topic} cannot be read to its end: {first_line(error)}") from None
     raise AssertionError("the last attempt returns or raises")
 
 
