@@ -36,6 +36,7 @@ class Group:
 
 # In the order in which they begin: what takes long first.
 GROUPS = (
+    Group("tables", Unit.GROUP, 260, ("spark_tests/pipeline/",)),
     Group("Spark", Unit.GROUP, 120, ("spark_tests/",)),
     Group("everything at once", Unit.MODULE, 100, ("compat_tests/everything_at_once/", "compat_tests/test_everything")),
     Group(

@@ -170,8 +170,9 @@ def test_a_snapshot_that_comes_in_between_makes_the_batch_be_written_again(
         publish(table)
 
     monkeypatch.setattr(Table, "publish", publish_late)
-    jobs.once(topic)
+    told = jobs.once(topic)
 
+    assert told.warnings == [], "the batch was written again, and not the job begun"
     assert [offset for _, offset in places(jobs.rows(topic))] == [n for n in range(20) if n != 3]
 
 
@@ -233,3 +234,31 @@ def test_lag_tools_see_the_table_as_a_group(jobs: Jobs, new_topic: NewTopic, sen
     finally:
         consumer.close()
     assert [it.offset for it in committed] == [4, 3]
+
+
+def test_a_draft_that_is_taken_away_is_written_again(
+    jobs: Jobs, topic: str, sent: Sent, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A job that starts removes what killed ones left, and cannot tell them from one that lives."""
+    sent(topic, numbered(1))
+    jobs.once(topic)
+    sent(topic, numbered(1, first=1))
+    name = jobs.warehouse.spark_name(jobs.plan(topic).table)
+    methods = {it: getattr(Table, it) for it in ("append", "publish")}
+
+    def taken_away_before(method: str) -> None:
+        def call(table: Table, *arguments: object) -> None:
+            monkeypatch.setattr(Table, method, methods[method])
+            Table(jobs.spark, name, run_id="other").drop_drafts_of_others()
+            methods[method](table, *arguments)
+
+        monkeypatch.setattr(Table, method, call)
+
+    taken_away_before("append")
+    told = jobs.once(topic)
+    sent(topic, numbered(1, first=2))
+    taken_away_before("publish")
+    told_too = jobs.once(topic)
+
+    assert sorted(int(row["value"]) for row in jobs.rows(topic)) == [0, 1, 2]
+    assert told.warnings == told_too.warnings == []

@@ -15,12 +15,15 @@ error nor answer within milliseconds.
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from typing import Any, Final
 
 import attrs
 from py4j.protocol import Py4JJavaError
+from pyspark.errors import IllegalArgumentException, PySparkException
 from pyspark.sql import DataFrame, SparkSession
 
+from kwire.pipeline.errors import first_line
 from kwire.pipeline.tables.position import Position, newest_position
 
 BRANCH_PREFIX: Final = "kwire-"
@@ -83,17 +86,20 @@ class Table:
             manage.createBranch(self._branch, head.snapshot_id).commit()
 
     def append(self, rows: DataFrame, properties: Mapping[str, str]) -> None:
-        """Adds rows to the draft, in one snapshot that carries `properties`."""
+        """Adds rows to the draft, in one snapshot that carries `properties`. Raises Conflict if the draft is gone."""
         writer = rows.writeTo(self.draft_name)
         for key, value in properties.items():
             writer = writer.option(f"{_PROPERTY_OPTION}{key}", value)
-        writer.append()
+        with self._draft_there():
+            writer.append()
 
     def merge(self, rows: DataFrame, statement: str, properties: Mapping[str, str]) -> None:
         """Runs a MERGE of `rows`, its view named {rows}, into the draft, named {draft}, in one snapshot.
 
-        It carries `properties`. MERGE takes these from the session's settings: a streaming query has a session of its
-        own, and that is the rows'.
+        It carries `properties`. Raises Conflict if the draft is gone.
+
+        MERGE takes properties from the session's settings: a streaming query has a session of its own, and that is
+        the rows'.
         """
         spark = rows.sparkSession
         settings = {f"{_PROPERTY_SETTING}{key}": value for key, value in properties.items()}
@@ -101,11 +107,23 @@ class Table:
         for key, value in settings.items():
             spark.conf.set(key, value)
         try:
-            spark.sql(statement.format(rows=_MERGED_VIEW, draft=self.draft_name))
+            with self._draft_there():
+                spark.sql(statement.format(rows=_MERGED_VIEW, draft=self.draft_name))
         finally:
             for key in settings:
                 spark.conf.unset(key)
             spark.catalog.dropTempView(_MERGED_VIEW)
+
+    @contextmanager
+    def _draft_there(self) -> Iterator[None]:
+        """A write to a branch that was removed fails in ways of Spark's: look whether it was."""
+        try:
+            yield
+        except (PySparkException, Py4JJavaError):
+            self._java.refresh()
+            if self._java.refs().containsKey(self._branch):
+                raise
+            raise Conflict(f"the draft {self._branch} was removed") from None
 
     def draft_summary(self) -> dict[str, str]:
         """What Iceberg counted in the draft's last snapshot: `added-records` and so on.
@@ -123,10 +141,11 @@ class Table:
         self._java.refresh()
         try:
             self._java.manageSnapshots().fastForwardBranch("main", self._branch).commit()
+        except IllegalArgumentException as error:  # one of those that pyspark makes its own of
+            raise Conflict(first_line(error)) from None
         except Py4JJavaError as error:
-            kind = error.java_exception.getClass().getSimpleName()
-            if kind in ("IllegalArgumentException", "CommitFailedException", "ValidationException"):
-                raise Conflict(str(error.java_exception.getMessage())) from None
+            if error.java_exception.getClass().getSimpleName() in ("CommitFailedException", "ValidationException"):
+                raise Conflict(first_line(error)) from None
             raise
 
     def drop_draft(self) -> None:
