@@ -9,7 +9,7 @@ import pytest
 
 from compat_tests.waiting import eventually
 from kwire.pipeline.errors import PipelineError
-from kwire.pipeline.tables import writer
+from kwire.pipeline.tables import rows, writer
 from kwire.pipeline.tables.draft import Table
 from kwire.pipeline.tables.position import LostRange
 
@@ -123,6 +123,10 @@ def test_a_gap_does_not_make_errors_be_written_again(
         with pytest.raises(_Killed):
             jobs.once(topic, **options)
     records.delete_records(jobs.bootstrap, topic, {1: 1})
+    with monkeypatch.context() as patch:
+        _publish_errors_only(patch)
+        with pytest.raises(_Killed):  # when the gap is noted, and the table is not behind it
+            jobs.once(topic, **options)
 
     jobs.once(topic, **options)
 
@@ -262,3 +266,15 @@ def test_a_draft_that_is_taken_away_is_written_again(
 
     assert sorted(int(row["value"]) for row in jobs.rows(topic)) == [0, 1, 2]
     assert told.warnings == told_too.warnings == []
+
+
+def test_a_batch_of_which_a_row_is_missing_is_not_committed(
+    jobs: Jobs, topic: str, sent: Sent, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What is written is held against what was read, whatever Spark may do in between."""
+    sent(topic, numbered(10))
+    good = rows.good
+    monkeypatch.setattr(rows, "good", lambda decoded: good(decoded).where("kafka.`offset` <> 7"))
+    with pytest.raises(PipelineError, match="9 rows were written to .*, of 10 records with 0 errors"):
+        jobs.once(topic)
+    assert jobs.rows(topic) == []
