@@ -6,10 +6,9 @@ import itertools
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 
-import pytest
 from confluent_kafka import Producer
 
-from compat_tests import topics
+from compat_tests.test_compaction import frequent_cleanings
 from compat_tests.waiting import eventually
 
 from .. import records
@@ -101,45 +100,37 @@ def test_the_latest_is_where_a_table_begins_if_told_so(jobs: Jobs, new_topic: Ne
 def test_a_topic_that_is_compacted_while_the_job_runs_leaves_no_hole_that_it_waits_at(
     jobs: Jobs, new_topic: NewTopic, sent: Sent
 ) -> None:
+    segment_ms, at_ms = 1000, records.an_hour_ago_ms()
     topic = new_topic(
-        config={"cleanup.policy": "compact", "segment.ms": "100", "min.cleanable.dirty.ratio": "0.01"},
+        config={"cleanup.policy": "compact", "segment.ms": str(segment_ms), "min.cleanable.dirty.ratio": "0"}
     )
-    with jobs.running(topic, mode="upsert", max_records_per_commit=20) as job:
-        for round_ in range(5):
-            sent(
-                topic, [Record(str(n).encode(), key=str(n % 7).encode()) for n in range(round_ * 20, round_ * 20 + 20)]
-            )
-        job.until_at({0: 100})
-        sent(topic, [Record(b"last", key=b"last")])
-        job.until_at({0: 101})
+
+    def segment(first: int) -> list[Record]:
+        """Records of seven keys, which begin a segment of their own."""
+        at = at_ms + 2 * segment_ms * first
+        return [Record(b"%d" % n, key=b"%d" % (n % 7), timestamp_ms=at) for n in range(first, first + 20)]
+
+    with frequent_cleanings(jobs.bootstrap), jobs.running(topic, mode="upsert", max_records_per_commit=20) as job:
+        for first in (0, 20, 40):
+            sent(topic, segment(first))
+        job.until_at({0: 60})
+        eventually(lambda: len(records.consume(jobs.bootstrap, topic)) <= 27, "the log is compacted")
+        sent(topic, segment(60))
+        job.until_at({0: 80})
         assert job.told.steps[-1].lag == {0: 0}
-    wanted = {str(n % 7).encode(): str(n).encode() for n in range(100)} | {b"last": b"last"}
-    assert {row["kafka"]["key"]: row["value"] for row in jobs.rows(topic)} == wanted
     assert job.told.warnings == []
+    left = {(it.partition, it.offset) for it in records.consume(jobs.bootstrap, topic)}
+    jobs.once(topic, table="after", max_records_per_commit=30)
+
+    newest = {b"%d" % (n % 7): b"%d" % n for n in range(80)}
+    assert {row["kafka"]["key"]: row["value"] for row in jobs.rows(topic)} == newest
+    after = jobs.rows(topic, "after")
+    assert {row["kafka"]["key"]: row["value"] for row in after} == newest
+    assert set(places(after)) <= left, "it may have been compacted once more"
+    assert jobs.position(topic, "after").offsets == {0: 80}
 
 
-def test_a_topic_that_was_compacted_before_has_its_holes_read_over(jobs: Jobs, new_topic: NewTopic, sent: Sent) -> None:
-    topic = new_topic(
-        config={"cleanup.policy": "compact", "segment.ms": "100", "min.cleanable.dirty.ratio": "0.01"},
-    )
-    sent(topic, [Record(str(n).encode(), key=str(n % 3).encode()) for n in range(30)])
-    jobs.once(topic, max_records_per_commit=10)
-
-    def compacted() -> bool:
-        sent(topic, [Record(b"x", key=b"rolls")])
-        return len(records.consume(jobs.bootstrap, topic)) < 20
-
-    eventually(compacted, "the log is compacted", within_s=30)
-    topics.configure(jobs.bootstrap, topic, {"cleanup.policy": "delete", "segment.ms": "600000"})
-    left = records.consume(jobs.bootstrap, topic)
-    jobs.once(topic, table="after", max_records_per_commit=10)
-    assert places(jobs.rows(topic, "after")) == [(it.partition, it.offset) for it in left]
-    assert len(jobs.rows(topic)) == 30
-
-
-@pytest.mark.parametrize("count", [0, 1])
-def test_an_empty_topic_becomes_an_empty_table(jobs: Jobs, topic: str, sent: Sent, count: int) -> None:
-    sent(topic, numbered(count))
+def test_an_empty_topic_becomes_an_empty_table(jobs: Jobs, topic: str) -> None:
     jobs.once(topic)
-    assert len(jobs.rows(topic)) == count
-    assert jobs.position(topic).offsets == {0: count}
+    assert jobs.rows(topic) == []
+    assert jobs.position(topic).offsets == {0: 0}

@@ -20,13 +20,13 @@ from kwire.pipeline.warehouse import Warehouse
 
 from .. import records
 from ..records import Record, numbered
-from .jobs import Jobs, places
+from .jobs import Jobs
 
 NewTopic = Callable[..., str]
 Sent = Callable[..., None]
 
 _IMPATIENT: dict[str, Any] = {
-    "source_options": {"kafka.default.api.timeout.ms": "3000", "kafka.request.timeout.ms": "3000"}
+    "source_options": {"kafka.default.api.timeout.ms": "2000", "kafka.request.timeout.ms": "2000"}
 }
 
 
@@ -39,7 +39,7 @@ def test_a_reader_sees_whole_batches_only_and_never_fewer_rows_than_before(
 ) -> None:
     """Batches of 30 from three partitions; errors among them are in their own table."""
     topic = new_topic(partitions=3)
-    values = [Record(b'{"id": %d}' % n if n % 10 else b"{broken", partition=n % 3) for n in range(180)]
+    values = [Record(b'{"id": %d}' % n if n % 10 else b"{broken", partition=n % 3) for n in range(120)]
     seen: list[int] = []
     over = threading.Event()
 
@@ -54,7 +54,7 @@ def test_a_reader_sees_whole_batches_only_and_never_fewer_rows_than_before(
         reader = threading.Thread(target=count)
         reader.start()
         try:
-            job.until_at({0: 60, 1: 60, 2: 60})
+            job.until_at({0: 40, 1: 40, 2: 40})
         finally:
             over.set()
             reader.join(60)
@@ -63,8 +63,8 @@ def test_a_reader_sees_whole_batches_only_and_never_fewer_rows_than_before(
     assert set(seen) <= totals
     assert seen == sorted(seen)
     assert len(set(seen)) > 1, "it looked while batches were committed"
-    assert len(jobs.rows(topic)) == 162
-    assert len(jobs.errors(topic)) == 18
+    assert len(jobs.rows(topic)) == 108
+    assert len(jobs.errors(topic)) == 12
 
 
 def test_a_stop_lets_the_batch_be_committed_and_leaves_nothing_behind(
@@ -167,21 +167,3 @@ def test_a_broker_that_goes_away_is_waited_for(
     assert sorted(int(row["value"]) for row in elsewhere.rows(topic)) == list(range(20))
     assert all("\n" not in it for it in job.told.warnings)
     assert elsewhere.branches(topic) == set()
-
-
-def test_brokers_that_stay_away_are_given_up(
-    elsewhere: Jobs, restartable_broker: brokers.RestartableBroker, unique: Callable[[str], str]
-) -> None:
-    topic = unique("topic")
-    topics.create(elsewhere.bootstrap, topic)
-    records.produce(elsewhere.bootstrap, topic, numbered(3))
-    with elsewhere.running(topic, give_up_after_s=0.5, **_IMPATIENT) as job:
-        job.until_at({0: 3})
-        restartable_broker.kill()
-        try:
-            error = job.until_it_ends()
-        finally:
-            restartable_broker.start()
-    assert isinstance(error, PipelineError)
-    assert "cannot be looked at" in str(error)
-    assert places(elsewhere.rows(topic)) == [(0, 0), (0, 1), (0, 2)]

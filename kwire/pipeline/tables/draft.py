@@ -136,14 +136,16 @@ class Table:
         writer = rows.writeTo(self.draft_name)
         for key, value in properties.items():
             writer = writer.option(f"{_PROPERTY_OPTION}{key}", value)
-        with _conflicts():
+        with self._conflicts_of_draft():
             writer.append()
 
     def merge(self, rows: DataFrame, statement: str, properties: Mapping[str, str]) -> None:
         """Runs a MERGE of `rows`, its view named {rows}, into the draft, named {draft}, in one snapshot.
 
-        It carries `properties`. MERGE takes these from the session's settings: a streaming query has a session of its
-        own, and that is the rows'.
+        It carries `properties`. Raises Conflict if the draft is gone.
+
+        MERGE takes properties from the session's settings: a streaming query has a session of its own, and that is
+        the rows'.
         """
         spark = rows.sparkSession
         settings = {f"{_PROPERTY_SETTING}{key}": value for key, value in properties.items()}
@@ -151,12 +153,24 @@ class Table:
         for key, value in settings.items():
             spark.conf.set(key, value)
         try:
-            with _conflicts():
+            with self._conflicts_of_draft():
                 spark.sql(statement.format(rows=_MERGED_VIEW, draft=self.draft_name))
         finally:
             for key in settings:
                 spark.conf.unset(key)
             spark.catalog.dropTempView(_MERGED_VIEW)
+
+    @contextmanager
+    def _conflicts_of_draft(self) -> Iterator[None]:
+        """As `_conflicts`. A write to a branch that was removed fails in ways of Spark's: look whether it was."""
+        try:
+            with _conflicts():
+                yield
+        except (PySparkException, Py4JJavaError):
+            self._java.refresh()
+            if self._java.refs().containsKey(self._branch):
+                raise
+            raise Conflict(f"the draft {self._branch} was removed") from None
 
     def draft_summary(self) -> dict[str, str]:
         """What Iceberg counted in the draft's last snapshot: `added-records` and so on.
