@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from pathlib import Path
 from typing import cast
 
+import attrs
 from py4j.protocol import Py4JJavaError
 from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.types import BinaryType, DataType, StructType
 
 from kwire.pipeline.errors import PipelineError
+from kwire.pipeline.files import read_avro_schemas, read_schema_file
 from kwire.pipeline.tables import decoding, schemas
 from kwire.pipeline.tables.draft import Table
 from kwire.pipeline.tables.java_errors import first_words
@@ -49,8 +52,7 @@ def open_tables(plan: TablePlan, spark: SparkSession, sample: Sample, *, run_id:
         "TBLPROPERTIES ('format-version' = '2')"
     )
     table, errors = (Table(spark, it, run_id=run_id) for it in (name, errors_name))
-    if plan.avro is not None and table.properties().get(AVRO_PROPERTY) != plan.avro.to_json():
-        table.set_property(AVRO_PROPERTY, plan.avro.to_json())  # for verify and redo, which are given no schema
+    _remember_avro(plan, table)
     return TableWriter(table, errors, decoder(plan, spark, name), upsert=plan.mode == "upsert")
 
 
@@ -81,6 +83,20 @@ def open_existing(
     return plan, TableWriter(table, errors, decoder(plan, spark, full), upsert=plan.mode == "upsert")
 
 
+def grow_to(plan: TablePlan, writer: TableWriter, spark: SparkSession, schema: Path) -> TableWriter:
+    """The writer by a schema with more fields, from a file, which the table has then. Raises PipelineError."""
+    match plan.value:
+        case "bytes":
+            raise PipelineError(f"table {plan.table} holds bytes: there is no schema to make better")
+        case "json":
+            grown = attrs.evolve(plan, schema=read_schema_file(schema))
+        case "avro" | "confluent-avro":
+            grown = attrs.evolve(plan, avro=read_avro_schemas(schema, plan.value))
+    _grow(spark, writer.table.name, _wanted_type(grown, spark))
+    _remember_avro(grown, writer.table)
+    return attrs.evolve(writer, decode=decoder(grown, spark, writer.table.name))
+
+
 def decoder(plan: TablePlan, spark: SparkSession, name: str) -> Callable[[DataFrame], DataFrame]:
     """What makes the table's values of a topic's, by the schema that the table has now."""
     return _decoder(plan, spark.table(name).schema["value"].dataType)
@@ -109,6 +125,12 @@ def _decoder(plan: TablePlan, kind: DataType) -> Callable[[DataFrame], DataFrame
             avro = plan.avro
             assert avro is not None
             return lambda records: decoding.decode_avro(records, avro, kind)
+
+
+def _remember_avro(plan: TablePlan, table: Table) -> None:
+    """For verify and redo, which are given no schema."""
+    if plan.avro is not None and table.properties().get(AVRO_PROPERTY) != plan.avro.to_json():
+        table.set_property(AVRO_PROPERTY, plan.avro.to_json())
 
 
 def _wanted_type(plan: TablePlan, spark: SparkSession) -> DataType | None:
