@@ -30,10 +30,6 @@ _IMPATIENT: dict[str, Any] = {
 }
 
 
-def _folders() -> set[str]:
-    return {it.name for it in Path(tempfile.gettempdir()).glob("kwire-pipeline-*")}
-
-
 def test_a_reader_sees_whole_batches_only_and_never_fewer_rows_than_before(
     jobs: Jobs, new_topic: NewTopic, sent: Sent
 ) -> None:
@@ -68,10 +64,10 @@ def test_a_reader_sees_whole_batches_only_and_never_fewer_rows_than_before(
 
 
 def test_a_stop_lets_the_batch_be_committed_and_leaves_nothing_behind(
-    jobs: Jobs, topic: str, sent: Sent, monkeypatch: pytest.MonkeyPatch
+    jobs: Jobs, topic: str, sent: Sent, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
     sent(topic, numbered(50))
-    folders = _folders()
     appending, go_on = threading.Event(), threading.Event()
     append = Table.append
 
@@ -86,7 +82,7 @@ def test_a_stop_lets_the_batch_be_committed_and_leaves_nothing_behind(
         sent(topic, numbered(50, first=50))
         assert appending.wait(60)
         assert jobs.branches(topic) == {f"kwire-{job.run.run_id}"}
-        assert len(_folders() - folders) == 1
+        assert len(list(tmp_path.iterdir())) == 1
         job.job.request_stop()
         job.thread.join(1.0)
         assert job.thread.is_alive(), "it waits for the batch"
@@ -95,7 +91,7 @@ def test_a_stop_lets_the_batch_be_committed_and_leaves_nothing_behind(
     assert len(jobs.rows(topic)) == 100
     assert jobs.position(topic).offsets == {0: 100}
     assert jobs.branches(topic) == set()
-    assert _folders() == folders
+    assert list(tmp_path.iterdir()) == []
     assert job.told.warnings == []
 
 
