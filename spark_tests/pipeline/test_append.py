@@ -3,14 +3,18 @@
 from __future__ import annotations
 
 import json
+import threading
+import time
 from collections.abc import Callable
+from pathlib import Path
 
 import pytest
+from pyspark.sql import functions as F  # noqa: N812
 
 from compat_tests.waiting import eventually
 from kwire.pipeline.errors import PipelineError
 from kwire.pipeline.tables import rows, writer
-from kwire.pipeline.tables.draft import Table
+from kwire.pipeline.tables.draft import Conflict, Table
 from kwire.pipeline.tables.position import LostRange
 
 from .. import records
@@ -278,3 +282,47 @@ def test_a_batch_of_which_a_row_is_missing_is_not_committed(
     with pytest.raises(PipelineError, match="9 rows were written to .*, of 10 records with 0 errors"):
         jobs.once(topic)
     assert jobs.rows(topic) == []
+
+
+def test_a_draft_that_is_taken_away_while_it_is_written_is_never_published(
+    jobs: Jobs, topic: str, sent: Sent, tmp_path: Path
+) -> None:
+    """Iceberg makes the branch anew when the write ends, behind what the other job has published meanwhile."""
+    sent(topic, numbered(1))
+    jobs.once(topic)
+    mine, other = (
+        Table(jobs.spark, jobs.warehouse.spark_name(jobs.plan(topic).table), run_id=name) for name in ("mine", "other")
+    )
+    begun, go_on = tmp_path / "begun", tmp_path / "go_on"
+
+    def wait(offset: int) -> int:
+        begun.touch()
+        while not go_on.exists():
+            time.sleep(0.01)
+        return offset
+
+    mine.begin(mine.head())
+    slow = F.col("kafka").withField("offset", F.udf(wait, "bigint")("kafka.offset"))
+    written: list[BaseException | None] = []
+
+    def write() -> None:
+        try:
+            mine.append(jobs.spark.table(mine.name).withColumn("kafka", slow), {})
+        except BaseException as error:
+            written.append(error)
+
+    thread = threading.Thread(target=write)
+    thread.start()
+    try:
+        eventually(lambda: begun.exists() or not thread.is_alive(), "the write is under way")
+        other.drop_drafts_of_others()
+        sent(topic, numbered(1, first=1))
+        jobs.once(topic)
+    finally:
+        go_on.touch()
+        thread.join(60)
+    assert [type(error) for error in written] == [Conflict]
+    with pytest.raises(Conflict):
+        mine.publish(with_position=True)
+    mine.drop_draft()
+    assert places(jobs.rows(topic)) == [(0, 0), (0, 1)]

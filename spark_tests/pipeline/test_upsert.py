@@ -95,7 +95,7 @@ def test_a_batch_that_was_written_and_not_published_is_written_again(
     class Killed(Exception):
         pass
 
-    def killed(_table: Table) -> None:
+    def killed(_table: Table, *, with_position: bool) -> None:
         raise Killed
 
     with monkeypatch.context() as patch:
