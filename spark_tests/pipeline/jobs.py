@@ -10,6 +10,9 @@ import pyarrow as pa
 from pyiceberg.table import Table as IcebergTable
 from pyspark.sql import SparkSession
 
+from kwire.pipeline.index.fields import parse_fields
+from kwire.pipeline.index.layout import open_index
+from kwire.pipeline.index.plan import IndexPlan
 from kwire.pipeline.job import Job
 from kwire.pipeline.report import Step
 from kwire.pipeline.tables.plan import TablePlan, check_plans, table_of
@@ -19,7 +22,7 @@ from kwire.pipeline.tables.run import TableRun
 from kwire.pipeline.tables.standing import of_table
 from kwire.pipeline.tables.verify import Report, verify
 from kwire.pipeline.topics import Topics
-from kwire.pipeline.warehouse import NAMESPACE, Warehouse, errors_table_name
+from kwire.pipeline.warehouse import NAMESPACE, Warehouse, errors_table_name, index_table_name
 
 _numbers = itertools.count(1)
 
@@ -56,6 +59,25 @@ class Jobs:
         )
         check_plans([plan])
         return plan
+
+    def index_plan(self, topic: str, fields: str, **options: Any) -> IndexPlan:
+        plan = IndexPlan(
+            bootstrap=self.bootstrap,
+            topic=topic,
+            warehouse=self.warehouse,
+            table=index_table_name(table_of(topic, None)),
+            fields=parse_fields(fields),
+            **{"once": True, "interval_s": 0.2, "buckets": 2, **options},
+        )
+        check_plans([plan])
+        return plan
+
+    def index_once(self, topic: str, fields: str, **options: Any) -> Told:
+        """Lets an index job take what there is. Raises what ended it."""
+        told, plan = Told(), self.index_plan(topic, fields, **options)
+        run = TableRun(plan, self.spark, self.topics, f"t{next(_numbers)}", told, open_index)
+        Job([run], 20.0, told.warning).work()
+        return told
 
     def run_of(self, topic: str, told: Told | None = None, **options: Any) -> TableRun:
         return TableRun(self.plan(topic, **options), self.spark, self.topics, f"t{next(_numbers)}", told or Told())

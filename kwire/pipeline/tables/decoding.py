@@ -13,6 +13,7 @@ four, the datum.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Final
 
 from py4j.protocol import Py4JJavaError
@@ -38,10 +39,11 @@ def decode_bytes(records: DataFrame) -> DataFrame:
     return records.withColumns({DECODED: F.col("value"), REASON: F.lit(None).cast("string")})
 
 
-def decode_json(records: DataFrame, schema: StructType) -> DataFrame:
+def decode_json(records: DataFrame, schema: StructType, leniency: Mapping[str, str] | None = None) -> DataFrame:
+    """`leniency`: options of Spark's reader of JSON, where it is to take more or less than it does by itself."""
     text = F.try_validate_utf8(F.col("value").cast("string"))
     with_corrupt = StructType([*schema.fields, StructField(_CORRUPT, StringType())])
-    options = {"mode": "PERMISSIVE", "columnNameOfCorruptRecord": _CORRUPT}
+    options = {"mode": "PERMISSIVE", "columnNameOfCorruptRecord": _CORRUPT, **(leniency or {})}
     parsed = records.withColumn("_text", text).withColumn("_parsed", F.from_json("_text", with_corrupt, options))
     broken = F.col("_parsed").isNull() | F.col(f"_parsed.{_CORRUPT}").isNotNull()
     reason = (
