@@ -105,6 +105,8 @@ ALLOWED = (
     _may("kwire/pipeline/job.py", "clock surroundings threads", "waits for queries; ends on a signal"),
     _may("kwire/pipeline/report.py", "clock threads", "stamps its lines; one at a time"),
     _may("kwire/pipeline/session.py", "disk surroundings", "looks for a Java, and starts Spark in it"),
+    _may("kwire/pipeline/tables/preparing.py", "disk", "names the file of a schema"),
+    _may("kwire/pipeline/tables/maintain.py", "clock", "what is old, and how long it took"),
     _may(
         "kwire/pipeline/tables/run.py",
         "clock disk threads",

@@ -46,29 +46,33 @@ def numbers(rows: DataFrame) -> list[int]:
 
 @attrs.define(eq=False)
 class Tables:
-    """Reads and writes the topics of one broker. `defaults` are options for every reader."""
+    """Reads and writes the topics of one broker. `defaults` are options for every reader.
+
+    kind: the format: `kafka` is Spark's own connector, `kwire` the one of kwire.pipeline.spark_source.
+    """
 
     spark: SparkSession
     bootstrap: str
     defaults: Mapping[str, object] = attrs.field(factory=dict)
+    kind: str = "kafka"
 
     def read(self, **options: object) -> DataFrame:
         """A batch. Options with dots go in as `**{"kafka.isolation.level": ...}`."""
-        reader = self.spark.read.format("kafka").option("kafka.bootstrap.servers", self.bootstrap)
+        reader = self.spark.read.format(self.kind).option("kafka.bootstrap.servers", self.bootstrap)
         return reader.options(**_texts({**self.defaults, **options})).load()
 
     def stream(self, **options: object) -> DataFrame:
-        reader = self.spark.readStream.format("kafka").option("kafka.bootstrap.servers", self.bootstrap)
+        reader = self.spark.readStream.format(self.kind).option("kafka.bootstrap.servers", self.bootstrap)
         return reader.options(**_texts({**self.defaults, **options})).load()
 
     def write(self, rows: DataFrame, **options: object) -> None:
         """A batch into the sink."""
-        writer = rows.write.format("kafka").option("kafka.bootstrap.servers", self.bootstrap)
+        writer = rows.write.format(self.kind).option("kafka.bootstrap.servers", self.bootstrap)
         writer.options(**_texts(options)).save()
 
     def write_stream(self, rows: DataFrame, checkpoint: Path, **options: object) -> DataStreamWriter:
         """A stream into the sink, not started yet."""
-        writer = rows.writeStream.format("kafka").option("kafka.bootstrap.servers", self.bootstrap)
+        writer = rows.writeStream.format(self.kind).option("kafka.bootstrap.servers", self.bootstrap)
         return writer.option("checkpointLocation", str(checkpoint)).options(**_texts(options))
 
 

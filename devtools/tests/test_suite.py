@@ -33,16 +33,16 @@ def test_a_file_is_in_the_group_that_names_it_most_exactly() -> None:
         group_of("elsewhere/test_it.py::test")
 
 
-def test_one_process_has_all_of_spark() -> None:
+def test_one_process_has_all_of_a_spark_session() -> None:
     spark = {unit_of(f"{file}::test") for file in FILES if file.startswith("spark_tests/")}
-    assert spark == {"Spark"}
+    assert spark == {"Spark", "tables"}
     assert unit_of("storage/tests/test_index.py::a") == unit_of("storage/tests/test_index.py::b[1]")
     cuts = "storage/tests/power_cuts/test_power_cuts.py"
     assert unit_of(f"{cuts}::test[a]") != unit_of(f"{cuts}::test[b]")
 
 
 def test_what_takes_longest_begins_first() -> None:
-    assert place_in_order("spark_tests/test_sink.py::test") == 0
+    assert place_in_order("spark_tests/pipeline/test_append.py::test") == 0
 
 
 def test_a_group_fails_at_twice_its_budget_and_later_on_a_slow_machine() -> None:

@@ -1,7 +1,15 @@
-"""What ends a job that is no fault of the job's."""
+"""What ends a job that is no fault of the job's, and errors of others' in a line."""
 
 from __future__ import annotations
 
 
 class PipelineError(Exception):
     """What the user of a job can mend: one line that says what happened, to what, and what to do. Exit code 2."""
+
+
+def first_line(error: BaseException) -> str:
+    """What went wrong, in a line; in Java's own words where it was Java, without its traceback."""
+    java = getattr(error, "java_exception", None)
+    said = str(error) if java is None else str(java.getMessage() or java.toString())
+    lines = [line.strip() for line in said.splitlines() if line.strip()]
+    return lines[0] if lines else type(error).__name__

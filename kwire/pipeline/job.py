@@ -20,8 +20,7 @@ from py4j.protocol import Py4JError
 from pyspark.errors import PySparkException
 from pyspark.sql.streaming.query import StreamingQuery
 
-from kwire.pipeline.errors import PipelineError
-from kwire.pipeline.tables.java_errors import first_words
+from kwire.pipeline.errors import PipelineError, first_line
 from kwire.pipeline.topics import Unreachable
 
 _TICK_S = 0.2
@@ -134,7 +133,7 @@ class Job:
         try:
             put_in_order()
         except (PipelineError, PySparkException, Py4JError, OSError) as error:
-            self.warned(f"not all was put in order at the end: {first_words(error)}")
+            self.warned(f"not all was put in order at the end: {first_line(error)}")
 
 
 @contextmanager
@@ -158,5 +157,5 @@ def _told(error: Exception) -> PipelineError:
     if isinstance(error, Unreachable):
         return error
     if isinstance(error, (PySparkException, Py4JError, OSError)):
-        return PipelineError(first_words(error))
+        return PipelineError(first_line(error))
     raise error

@@ -19,7 +19,7 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
-from kwire.pipeline.errors import PipelineError
+from kwire.pipeline.errors import PipelineError, first_line
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -79,8 +79,7 @@ def start_session(conf: Mapping[str, str]) -> SparkSession:
     try:
         return builder.getOrCreate()
     except (PySparkException, RuntimeError) as error:
-        first = (str(error).splitlines() or [type(error).__name__])[0]
-        raise PipelineError(f"Spark does not start: {first}. What it printed above says more") from None
+        raise PipelineError(f"Spark does not start: {first_line(error)}. What it printed above says more") from None
 
 
 def stop_session(spark: SparkSession) -> None:

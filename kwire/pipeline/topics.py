@@ -67,6 +67,15 @@ class Topics:
                     f"topic {topic} cannot be looked at: {error}. Is -b right, and the broker up?"
                 ) from None
 
+    def offsets_at(self, topic: str, ms: int) -> dict[int, int]:
+        """The first record of each partition that is not older than a moment; those that have none are left out."""
+        with self._lock:
+            try:
+                return list_offsets(self._connected(), topic, ms)
+            except ClientError as error:
+                self._forget()
+                raise Unreachable(f"topic {topic} cannot be looked at: {error}") from None
+
     def is_compacted(self, topic: str) -> bool:
         """Whether the topic's cleanup.policy has "compact". Raises PipelineError."""
         with self._lock:

@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Final, TypeVar
 
 import attrs
 
-from kwire.pipeline.errors import PipelineError
+from kwire.pipeline.errors import PipelineError, first_line
 
 if TYPE_CHECKING:
     from pyiceberg.catalog import Catalog
@@ -91,7 +91,7 @@ class Warehouse:
             try:
                 return load_catalog(self.catalog, **settings)
             except (ImportError, ValueError) as error:
-                raise NotReadable(f"{self} cannot be opened without Spark: {_first_line(error)}") from None
+                raise NotReadable(f"{self} cannot be opened without Spark: {first_line(error)}") from None
 
         return asked(load, str(self))
 
@@ -193,12 +193,8 @@ def asked(question: Callable[[], T], whom: str) -> T:
         raise PipelineError(f"{whom}: no answer within {_ANSWERS_WITHIN_S:g} s. Is its uri right, and its service up?")
     if isinstance(errors[0], PipelineError):
         raise errors[0]
-    raise PipelineError(f"{whom} cannot be read: {_first_line(errors[0])}")
+    raise PipelineError(f"{whom} cannot be read: {first_line(errors[0])}")
 
 
 def _is_of(name: str, prefix: str) -> bool:
     return name == prefix or name.startswith(f"{prefix}.")
-
-
-def _first_line(error: Exception) -> str:
-    return (str(error).splitlines() or [type(error).__name__])[0]

@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import itertools
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import Any
 
 import attrs
@@ -10,16 +13,17 @@ import pyarrow as pa
 from pyiceberg.table import Table as IcebergTable
 from pyspark.sql import SparkSession
 
+from compat_tests.waiting import eventually
 from kwire.pipeline.index.fields import parse_fields
 from kwire.pipeline.index.layout import open_index
 from kwire.pipeline.index.plan import IndexPlan
 from kwire.pipeline.job import Job
 from kwire.pipeline.report import Step
 from kwire.pipeline.tables.plan import TablePlan, check_plans, table_of
-from kwire.pipeline.tables.position import Position
+from kwire.pipeline.tables.position import TAG, Position
 from kwire.pipeline.tables.preparing import open_existing
 from kwire.pipeline.tables.run import TableRun
-from kwire.pipeline.tables.standing import of_table
+from kwire.pipeline.tables.standing import standing
 from kwire.pipeline.tables.verify import Report, verify
 from kwire.pipeline.topics import Topics
 from kwire.pipeline.warehouse import NAMESPACE, Warehouse, errors_table_name, index_table_name
@@ -105,10 +109,76 @@ class Jobs:
         name = (NAMESPACE, errors_table_name(table_of(topic, table)))
         return _sorted(self.warehouse.pyiceberg_catalog().load_table(name).scan().to_arrow())
 
+    def values(self, topic: str) -> list[Any]:
+        """As Spark reads them, by partition and offset. (pyiceberg takes a list that is null for an empty one.)"""
+        table = self.spark.table(self.warehouse.spark_name(table_of(topic, None)))
+        found = table.orderBy("kafka.partition", "kafka.offset").select("value").collect()
+        return [None if row.value is None else row.value.asDict(recursive=True) for row in found]
+
     def position(self, topic: str, table: str | None = None) -> Position:
-        position = of_table(self.table(topic, table)).position
-        assert position is not None
-        return position
+        found = standing(self.warehouse, table_of(topic, table))
+        assert found is not None
+        assert found.position is not None
+        return found.position
+
+    def branches(self, topic: str, table: str | None = None) -> set[str]:
+        """Of the table and its errors table, beside `main`."""
+        name = table_of(topic, table)
+        catalog = self.warehouse.pyiceberg_catalog()
+        refs = (catalog.load_table((NAMESPACE, it)).refs() for it in (name, errors_table_name(name)))
+        return {branch for found in refs for branch in found} - {"main", TAG}
+
+    @contextmanager
+    def running(self, topic: str, *, give_up_after_s: float = 60.0, **options: Any) -> Iterator[Running]:
+        """A job that goes on until it is stopped, or the block ends. Raises what ended it."""
+        told = Told()
+        run = self.run_of(topic, told, **{"once": False, **options})
+        found = Running(Job([run], give_up_after_s, told.warning), run, told)
+        found.thread.start()
+        try:
+            yield found
+        finally:
+            found.stop()
+
+
+@attrs.define(eq=False)
+class Running:
+    """A job in a thread of its own."""
+
+    job: Job
+    run: TableRun
+    told: Told
+    error: BaseException | None = None
+    thread: threading.Thread = attrs.field(init=False)
+
+    def __attrs_post_init__(self) -> None:
+        self.thread = threading.Thread(target=self._work, name="job")
+
+    def _work(self) -> None:
+        try:
+            self.job.work()
+        except BaseException as error:
+            self.error = error
+
+    def until_at(self, offsets: dict[int, int]) -> None:
+        """Returns when that is committed."""
+
+        def there() -> bool:
+            assert self.thread.is_alive(), f"the job ended: {self.error!r}"
+            return bool(self.told.steps) and self.told.steps[-1].offsets == offsets
+
+        eventually(there, f"the table is at {offsets}", within_s=60)
+
+    def until_it_ends(self) -> BaseException | None:
+        self.thread.join(60)
+        assert not self.thread.is_alive(), "the job still runs"
+        return self.error
+
+    def stop(self) -> None:
+        """Asks for it, and waits."""
+        self.job.request_stop()
+        self.thread.join(60)
+        assert not self.thread.is_alive(), "the job does not stop"
 
 
 def _sorted(rows: pa.Table) -> list[dict[str, Any]]:

@@ -9,7 +9,7 @@ import pytest
 
 from compat_tests.waiting import eventually
 from kwire.pipeline.errors import PipelineError
-from kwire.pipeline.tables import writer
+from kwire.pipeline.tables import rows, writer
 from kwire.pipeline.tables.draft import Table
 from kwire.pipeline.tables.position import LostRange
 
@@ -77,32 +77,64 @@ def test_bad_json_goes_to_the_errors_table_with_its_bytes_and_the_reason(jobs: J
     assert [(step.records, step.errors) for step in told.steps] == [(8, 6)]
 
 
-def test_a_batch_that_is_committed_again_after_a_crash_has_its_errors_once(
-    jobs: Jobs, topic: str, sent: Sent, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    sent(topic, [Record(b'{"id": 1}'), Record(b"{broken")])
+class _Killed(Exception):
+    pass
+
+
+def _publish_errors_only(patch: pytest.MonkeyPatch) -> None:
     publish = Table.publish
 
-    class Killed(Exception):
-        pass
+    def published(table: Table, *, with_position: bool) -> None:
+        if not table.name.endswith("__errors`"):
+            raise _Killed
+        publish(table, with_position=with_position)
 
-    def publish_errors_only(table: Table, *, with_position: bool) -> None:
-        if table.name.endswith("__errors`"):
-            publish(table, with_position=with_position)
-        else:
-            raise Killed
+    patch.setattr(Table, "publish", published)
 
-    monkeypatch.setattr(Table, "publish", publish_errors_only)
-    with pytest.raises(Killed):
-        jobs.once(topic, value="json", schema="id BIGINT")
-    monkeypatch.undo()
-    assert (len(jobs.rows(topic)), len(jobs.errors(topic))) == (0, 1)
+
+@pytest.mark.parametrize("batch", [1, 100], ids=["shorter", "longer"])
+def test_a_batch_that_is_made_again_after_a_crash_has_its_errors_once(
+    jobs: Jobs, topic: str, sent: Sent, monkeypatch: pytest.MonkeyPatch, batch: int
+) -> None:
+    options = {"value": "json", "schema": "id BIGINT"}
+    sent(topic, [Record(b"{broken"), Record(b'{"id": 1}'), Record(b"{broken")])
+    with monkeypatch.context() as patch:
+        _publish_errors_only(patch)
+        with pytest.raises(_Killed):
+            jobs.once(topic, **options)
+    assert (len(jobs.rows(topic)), len(jobs.errors(topic))) == (0, 2)
 
     sent(topic, [Record(b'{"id": 2}'), Record(b"{broken too")])
-    jobs.once(topic, value="json", schema="id BIGINT")
+    jobs.once(topic, max_records_per_commit=batch, **options)
 
-    assert places(jobs.rows(topic)) == [(0, 0), (0, 2)]
-    assert places(jobs.errors(topic)) == [(0, 1), (0, 3)]
+    assert places(jobs.rows(topic)) == [(0, 1), (0, 3)]
+    assert places(jobs.errors(topic)) == [(0, 0), (0, 2), (0, 4)]
+
+
+def test_a_gap_does_not_make_errors_be_written_again(
+    jobs: Jobs, new_topic: NewTopic, sent: Sent, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The errors of a batch are published, its rows are not, and retention passes another partition meanwhile."""
+    topic = new_topic(partitions=2)
+    options = {"value": "json", "schema": "id BIGINT", "on_gap": "record"}
+    sent(topic, [Record(b"{broken"), Record(b'{"id": 1}', partition=1), Record(b'{"id": 2}', partition=1)])
+    with monkeypatch.context() as patch:
+        _publish_errors_only(patch)
+        with pytest.raises(_Killed):
+            jobs.once(topic, **options)
+    records.delete_records(jobs.bootstrap, topic, {1: 1})
+    with monkeypatch.context() as patch:
+        _publish_errors_only(patch)
+        with pytest.raises(_Killed):  # when the gap is noted, and the table is not behind it
+            jobs.once(topic, **options)
+
+    jobs.once(topic, **options)
+
+    assert places(jobs.rows(topic)) == [(1, 1)]
+    assert [(it["kafka"]["partition"], it["kafka"]["offset"], it["until"]) for it in jobs.errors(topic)] == [
+        (0, 0, None),
+        (1, 0, 1),
+    ]
 
 
 def test_of_two_jobs_on_one_table_the_second_to_commit_ends_and_nothing_is_doubled(
@@ -144,7 +176,7 @@ def test_a_snapshot_that_comes_in_between_makes_the_batch_be_written_again(
     monkeypatch.setattr(Table, "publish", publish_late)
     told = jobs.once(topic)
 
-    assert told.warnings == []
+    assert told.warnings == [], "the batch was written again, and not the job begun"
     assert [offset for _, offset in places(jobs.rows(topic))] == [n for n in range(20) if n != 3]
 
 
@@ -206,3 +238,43 @@ def test_lag_tools_see_the_table_as_a_group(jobs: Jobs, new_topic: NewTopic, sen
     finally:
         consumer.close()
     assert [it.offset for it in committed] == [4, 3]
+
+
+def test_a_draft_that_is_taken_away_is_written_again(
+    jobs: Jobs, topic: str, sent: Sent, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A job that starts removes what killed ones left, and cannot tell them from one that lives."""
+    sent(topic, numbered(1))
+    jobs.once(topic)
+    sent(topic, numbered(1, first=1))
+    name = jobs.warehouse.spark_name(jobs.plan(topic).table)
+    methods = {it: getattr(Table, it) for it in ("append", "publish")}
+
+    def taken_away_before(method: str) -> None:
+        def call(table: Table, *arguments: object) -> None:
+            monkeypatch.setattr(Table, method, methods[method])
+            Table(jobs.spark, name, run_id="other").drop_drafts_of_others()
+            methods[method](table, *arguments)
+
+        monkeypatch.setattr(Table, method, call)
+
+    taken_away_before("append")
+    told = jobs.once(topic)
+    sent(topic, numbered(1, first=2))
+    taken_away_before("publish")
+    told_too = jobs.once(topic)
+
+    assert sorted(int(row["value"]) for row in jobs.rows(topic)) == [0, 1, 2]
+    assert told.warnings == told_too.warnings == []
+
+
+def test_a_batch_of_which_a_row_is_missing_is_not_committed(
+    jobs: Jobs, topic: str, sent: Sent, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What is written is held against what was read, whatever Spark may do in between."""
+    sent(topic, numbered(10))
+    good = rows.good
+    monkeypatch.setattr(rows, "good", lambda decoded: good(decoded).where("kafka.`offset` <> 7"))
+    with pytest.raises(PipelineError, match="9 rows were written to .*, of 10 records with 0 errors"):
+        jobs.once(topic)
+    assert jobs.rows(topic) == []

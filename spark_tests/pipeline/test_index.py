@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import time
 from collections.abc import Callable
 from typing import Any
 
@@ -13,7 +12,7 @@ import pytest
 
 from kwire.pipeline.errors import PipelineError
 from kwire.pipeline.tables.draft import Table
-from kwire.pipeline.tables.maintain import Maintenance, Upkeep
+from kwire.pipeline.tables.maintain import Upkeep, maintain
 from kwire.pipeline.tables.plan import table_of
 from kwire.pipeline.warehouse import index_table_name
 
@@ -122,9 +121,8 @@ def test_files_are_sorted_by_what_repeats_with_filters_also_when_upkeep_merged_t
         sent(topic, [as_json({"s": f"s{n}", "n": (n * 7) % 100 << 40}) for n in range(first, 200, 2)])
         jobs.index_once(topic, "s,n")
     before = _check_files(jobs, topic)
-    kept = Maintenance(jobs.spark, lambda: time.time_ns() // 1_000_000).maintain(
-        jobs.warehouse.spark_name(index_of(topic)), Upkeep(keep_snapshots_s=0, orphans_older_than_s=None)
-    )
+    upkeep = Upkeep(keep_snapshots_s=0, orphans_older_than_s=None)
+    kept = maintain(jobs.spark, jobs.warehouse.spark_name(index_of(topic)), upkeep)
     assert (before, kept.rewritten_files, kept.added_files) == (4, 4, 2)
     assert _check_files(jobs, topic) == 2
     sent(topic, [as_json({"n": 1000, "s": "new"})])

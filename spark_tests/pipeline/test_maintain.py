@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 import threading
-import time
 from collections.abc import Callable
 
 from kwire.pipeline.job import Job
-from kwire.pipeline.tables.maintain import Maintenance, Upkeep
+from kwire.pipeline.tables.maintain import Upkeep, maintain
 
 from ..records import Record, numbered
 from .jobs import Jobs, Told
@@ -17,17 +16,12 @@ Sent = Callable[..., None]
 EVERYTHING = Upkeep(keep_snapshots_s=0, orphans_older_than_s=None)
 
 
-def _now_ms() -> int:
-    return time.time_ns() // 1_000_000
-
-
 def test_upkeep_beside_a_job_loses_nothing_and_leaves_few_files(jobs: Jobs, topic: str, sent: Sent) -> None:
     """The job commits as fast as it can, and so does the upkeep, which expires all that may go."""
-    sent(topic, [Record(b"%d" % n, key=b"k%d" % (n % 20)) for n in range(2000)])
+    sent(topic, [Record(b"%d" % n, key=b"k%d" % (n % 20)) for n in range(1000)])
     told = Told()
     run = jobs.run_of(topic, told, mode="upsert", max_records_per_commit=250)
     plain = jobs.run_of(topic, told, table=f"{jobs.plan(topic).table}_plain", max_records_per_commit=250)
-    maintenance = Maintenance(jobs.spark, _now_ms)
     failures: list[BaseException] = []
 
     def work() -> None:
@@ -43,10 +37,10 @@ def test_upkeep_beside_a_job_loses_nothing_and_leaves_few_files(jobs: Jobs, topi
         for it in (run, plain):
             name = jobs.warehouse.spark_name(it.plan.table)
             if jobs.spark.catalog.tableExists(name):
-                maintenance.maintain(name, EVERYTHING)
+                maintain(jobs.spark, name, EVERYTHING)
                 rounds += 1
     thread.join()
-    kept = maintenance.maintain(jobs.warehouse.spark_name(plain.plan.table), EVERYTHING)
+    kept = maintain(jobs.spark, jobs.warehouse.spark_name(plain.plan.table), EVERYTHING)
 
     assert failures == []
     assert told.warnings == []
@@ -56,7 +50,7 @@ def test_upkeep_beside_a_job_loses_nothing_and_leaves_few_files(jobs: Jobs, topi
         report = jobs.verify(topic, it.plan.table)
         assert report.sound, report.findings
         assert report.partitions[0].lag == 0
-    assert len(jobs.rows(topic, plain.plan.table)) == 2000
+    assert len(jobs.rows(topic, plain.plan.table)) == 1000
     assert len(jobs.table(topic, plain.plan.table).inspect.data_files()) == 1
 
 
@@ -65,9 +59,8 @@ def test_a_job_goes_on_after_everything_that_may_go_has_expired(jobs: Jobs, topi
         sent(topic, numbered(10, first=first))
         jobs.once(topic)
     name = jobs.warehouse.spark_name(jobs.plan(topic).table)
-    maintenance = Maintenance(jobs.spark, _now_ms)
     for _ in range(2):
-        maintenance.maintain(name, EVERYTHING)
+        maintain(jobs.spark, name, EVERYTHING)
     jobs.once(topic)
 
     assert sorted(int(row["value"]) for row in jobs.rows(topic)) == list(range(20))

@@ -245,7 +245,9 @@ def pipeline() -> None:
 )
 @click.option("--evolve", is_flag=True, help="Add fields that JSON values bring to the table.")
 @_READING
-@click.option("--dead-letter-topic", metavar="TOPIC", help="Send records that cannot be decoded there, too.")
+@click.option(
+    "--dead-letter-topic", metavar="TOPIC", help="Send records that cannot be decoded there, too: at least once."
+)
 @click.option("--once", is_flag=True, help="Take what is there, then end.")
 @click.option(
     "--interval",
@@ -418,3 +420,97 @@ def maintain(**options: Any) -> None:
         from kwire.cli.pipeline.maintain import run_maintain
 
         run_maintain(**options)
+
+
+BACKFILL_EPILOG = """\b
+Examples:
+  kwire pipeline backfill orders --to warehouse --from 2026-11-20 --until 2026-11-21
+  kwire pipeline backfill orders --to warehouse --from 0:4711,2:100 --until latest
+
+\b
+Exit code: 0 done, 2 it could not be done.
+"""
+
+
+@pipeline.command(epilog=BACKFILL_EPILOG, short_help="Take a range of a topic once more, without doubles.")
+@click.argument("topic")
+@_BROKER
+@_WAREHOUSE
+@click.option("--table", "table_name", metavar="NAME", help="The table's name, instead of the topic's.")
+@click.option("--from", "first", default="earliest", show_default=True, metavar="BOUND", help="Where the range begins.")
+@click.option("--until", default="latest", show_default=True, metavar="BOUND", help="Where it ends, exclusively.")
+@_SOURCE_OPTION
+@_SPARK
+@_FILE
+@_JSON
+def backfill(**options: Any) -> None:
+    """Add what a table lacks of a range of TOPIC.
+
+    A BOUND is an offset (4711, or 0:4711,1:100 by partition), a time (2026-11-22T10:00:00, UTC), earliest or latest.
+    What the table or its errors table has is not added again, so this may be repeated, and run beside the job.
+    """
+    with _told_in_a_line():
+        from kwire.cli.pipeline.backfill import run_backfill
+
+        run_backfill(**options)
+
+
+REDO_EPILOG = """\b
+Examples:
+  kwire pipeline redo orders --to warehouse
+  kwire pipeline redo orders --to warehouse --schema better.ddl
+
+\b
+Exit code: 0 done, 2 it could not be done.
+"""
+
+
+@pipeline.command(epilog=REDO_EPILOG, short_help="Decode the errors again, by a better schema.")
+@click.argument("topic")
+@_BROKER
+@_WAREHOUSE
+@click.option("--table", "table_name", metavar="NAME", help="The table's name, instead of the topic's.")
+@click.option(
+    "--schema",
+    type=click.Path(path_type=Path),
+    metavar="FILE",
+    help="One with more fields; without it, the one that the table has by now.",
+)
+@_SOURCE_OPTION
+@_SPARK
+@_FILE
+@_JSON
+def redo(**options: Any) -> None:
+    """Take the errors of TOPIC's table once more.
+
+    What can be decoded now becomes rows and leaves TABLE__errors; the rest stays. May run beside the job.
+    """
+    with _told_in_a_line():
+        from kwire.cli.pipeline.backfill import run_redo
+
+        run_redo(**options)
+
+
+STATUS_EPILOG = """\b
+Examples:
+  kwire pipeline status warehouse
+  kwire pipeline status warehouse -b 127.0.0.1:9092 --json | jq 'select(.lag > 1000)'
+
+\b
+Exit code: 0, also when brokers do not answer; 2 the warehouse cannot be read.
+"""
+
+
+@pipeline.command(epilog=STATUS_EPILOG, short_help="Show all tables of a warehouse: lag, last commit, errors.")
+@click.argument("warehouse")
+@click.option("-b", "--bootstrap-server", "bootstrap", metavar="HOST:PORT", help="A broker to ask for the lag.")
+@click.option(
+    "--conf", multiple=True, callback=_settings, metavar="NAME=VALUE", help="A catalog's settings, as Spark's."
+)
+@_JSON
+def status(**options: Any) -> None:
+    """Show how the tables of WAREHOUSE stand. Starts no Spark."""
+    with _told_in_a_line():
+        from kwire.cli.pipeline.status import run_status
+
+        run_status(**options)

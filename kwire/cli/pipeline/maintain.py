@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import time
 
 import attrs
 import click
@@ -13,7 +12,7 @@ from rich.table import Table
 from kwire.cli.pipeline.session import spark_for
 from kwire.pipeline.errors import PipelineError
 from kwire.pipeline.session import check_packages
-from kwire.pipeline.tables.maintain import Kept, Maintenance, Upkeep
+from kwire.pipeline.tables.maintain import Kept, Upkeep, maintain
 from kwire.pipeline.tables.plan import table_of
 from kwire.pipeline.warehouse import NAMESPACE, Warehouse, errors_table_name, index_table_name, parse_warehouse
 
@@ -44,9 +43,8 @@ def run_maintain(
     upkeep.check()
     done = []
     with spark_for("maintain", place, conf, master) as spark:
-        maintenance = Maintenance(spark, lambda: time.time_ns() // 1_000_000)
         for name in names:
-            kept = attrs.evolve(maintenance.maintain(place.spark_name(name), upkeep), table=name)
+            kept = attrs.evolve(maintain(spark, place.spark_name(name), upkeep), table=name)
             done.append(kept)
             if as_json:
                 click.echo(json.dumps(attrs.asdict(kept)))

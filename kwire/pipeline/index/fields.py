@@ -63,7 +63,7 @@ def parse_fields(text: str) -> tuple[Wanted, ...]:
         if colon and kind not in TYPES:
             raise PipelineError(f"--fields: {path} cannot be {given or 'of no type'}; there are {', '.join(TYPES)}")
         found.append(Wanted(path, cast("FieldType", kind) if colon else None))
-    paths = [it.path for it in found]
+    paths = [it.path.lower() for it in found]  # SQL does not tell columns apart by case
     if not paths:
         raise PipelineError("--fields names none: it wants some, such as user_id,order.total:DOUBLE")
     for at, path in enumerate(paths):
@@ -117,7 +117,7 @@ def read_fields(value: bytes | None, fields: Sequence[Field]) -> list[object]:
     if value is None:
         return [None] * len(fields)
     try:
-        found = _DECODER.decode_first(value.decode())
+        found: object = _DECODER.decode(value.decode())
     except UnicodeDecodeError:
         raise NotIndexed("not UTF-8") from None
     except (ValueError, RecursionError):
@@ -156,20 +156,11 @@ def _as_double(number: float) -> float:
         return float("inf") if number > 0 else float("-inf")
 
 
-class _FirstValue(json.JSONDecoder):
-    """Takes what Spark takes: what stands behind the first value is not looked at."""
-
-    def decode_first(self, text: str) -> object:
-        """Raises ValueError and RecursionError."""
-        found, _ = self.raw_decode(text.lstrip(" \t\r\n"))
-        return found
-
-
 def _refuse(name: str) -> object:
     raise ValueError(f"{name} is no JSON")
 
 
-_DECODER: Final = _FirstValue(parse_constant=_refuse)
+_DECODER: Final = json.JSONDecoder(parse_constant=_refuse)
 
 
 def fields_to_json(fields: Sequence[Field]) -> str:

@@ -23,7 +23,7 @@ from pyspark.sql.types import (
     VariantType,
 )
 
-from kwire.pipeline.errors import PipelineError
+from kwire.pipeline.errors import PipelineError, first_line
 from kwire.pipeline.index.fields import (
     TYPES,
     Field,
@@ -37,13 +37,11 @@ from kwire.pipeline.index.plan import FIELDS_PROPERTY, IndexPlan
 from kwire.pipeline.tables import schemas
 from kwire.pipeline.tables.decoding import DECODED, REASON, decode_json
 from kwire.pipeline.tables.draft import Table
-from kwire.pipeline.tables.java_errors import first_words
 from kwire.pipeline.tables.plan import TablePlan
 from kwire.pipeline.tables.preparing import Sample, exists, make_namespace, open_errors
 from kwire.pipeline.tables.rows import KAFKA_TYPE
 from kwire.pipeline.tables.writer import TableWriter
 
-_STRICT: Final = {"allowSingleQuotes": "false", "allowNonNumericNumbers": "false"}
 _ORDERED: Final = "write.distribution-mode"
 _READ_AS: Final[dict[FieldType, DataType]] = {
     "BIGINT": LongType(),
@@ -86,7 +84,7 @@ def open_index(plan: TablePlan, spark: SparkSession, sample: Sample, run_id: str
 
 def decode_fields(records: DataFrame, fields: Sequence[Field]) -> DataFrame:
     """Adds `decoded`, a struct of the fields' columns, and `reason`."""
-    parsed = decode_json(records, _json_schema(fields), _STRICT)
+    parsed = decode_json(records, _json_schema(fields))
     columns, not_strings = [], []
     for it in fields:
         found = F.col(".".join(f"`{step}`" for step in (DECODED, *it.steps)))
@@ -143,7 +141,7 @@ def _create(plan: IndexPlan, spark: SparkSession, name: str, sample: Sample) -> 
             f"TBLPROPERTIES ({told}, '{FIELDS_PROPERTY}' = '{fields_to_json(fields)}')"
         )
     except PySparkException as error:
-        raise PipelineError(f"the index {name} cannot be created: {first_words(error)}") from None
+        raise PipelineError(f"the index {name} cannot be created: {first_line(error)}") from None
     return fields
 
 
@@ -159,7 +157,7 @@ def _typed(plan: IndexPlan, spark: SparkSession, sample: DataFrame) -> list[tupl
     """The plan's fields with their types: as given, or as a sample of the topic has them. Raises PipelineError."""
     inferred = None
     if any(it.type is None for it in plan.fields):
-        inferred = schemas.infer(spark, sample)
+        inferred = schemas.infer(spark, sample, with_nulls=False)
     found: list[tuple[str, FieldType]] = []
     for it in plan.fields:
         if it.type is not None:

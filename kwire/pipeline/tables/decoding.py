@@ -3,34 +3,39 @@
 A decoder adds two columns to the connector's: `decoded`, what the table will hold, and `reason`, null where the value
 could be decoded. A null value (a tombstone) is no error: it stays null.
 
-JSON is read strictly. A value that is not UTF-8, not an object, cut off, or has a field of another type than the schema
-says is an error as a whole: half a row would be a row that nobody wrote. A field that the schema does not name is left
-out, unless the job lets the schema grow (`--evolve`).
+JSON is read strictly. A value that is not UTF-8, not one object, cut off, or has a field of another type than the
+schema says is an error as a whole: half a row would be a row that nobody wrote. A text field takes any JSON value as
+its text, and a decimal is rounded to its scale. A field that the schema does not name is left out, unless the job lets
+the schema grow (`--evolve`); names are told apart by case, so that `ID` is no `id`.
 
 Avro comes plain, written with the schema that is given, or in Confluent's wire format: a zero byte, the schema's id in
-four, the datum.
+four, the datum. A datum has to end where its schema does.
+
+Spark's decoders see neither what follows behind a value, nor tell a datum that is broken from one whose fields are all
+null. So both get theirs in a wrapping that ends in something that has to be found again.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import json
 from typing import Final
 
-from py4j.protocol import Py4JJavaError
+from py4j.protocol import Py4JError
 from pyspark.errors import PySparkException
 from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as F
 from pyspark.sql.avro.functions import from_avro
-from pyspark.sql.types import DataType, StringType, StructField, StructType
+from pyspark.sql.types import ArrayType, DataType, IntegerType, StringType, StructField, StructType
 
-from kwire.pipeline.errors import PipelineError
-from kwire.pipeline.tables.schemas import as_nullable, conformed
+from kwire.pipeline.errors import PipelineError, first_line
+from kwire.pipeline.tables.schemas import JSON_OPTIONS, as_nullable, conformed
 from kwire.pipeline.tables.values import AvroSchemas
 
 DECODED: Final = "decoded"
 REASON: Final = "reason"
 
 _CORRUPT = "_kwire_corrupt"
+_END = b"kwireend"
 _MAGIC_BYTES = 5  # a zero, and a schema id
 _SHOWN_IDS = 5
 
@@ -39,27 +44,40 @@ def decode_bytes(records: DataFrame) -> DataFrame:
     return records.withColumns({DECODED: F.col("value"), REASON: F.lit(None).cast("string")})
 
 
-def decode_json(records: DataFrame, schema: StructType, leniency: Mapping[str, str] | None = None) -> DataFrame:
-    """`leniency`: options of Spark's reader of JSON, where it is to take more or less than it does by itself."""
+def decode_json(records: DataFrame, schema: StructType) -> DataFrame:
+    """`schema` is the table's."""
     text = F.try_validate_utf8(F.col("value").cast("string"))
-    with_corrupt = StructType([*schema.fields, StructField(_CORRUPT, StringType())])
-    options = {"mode": "PERMISSIVE", "columnNameOfCorruptRecord": _CORRUPT, **(leniency or {})}
-    parsed = records.withColumn("_text", text).withColumn("_parsed", F.from_json("_text", with_corrupt, options))
-    broken = F.col("_parsed").isNull() | F.col(f"_parsed.{_CORRUPT}").isNotNull()
+    # In an array a second value is a second item; behind a brace too many, the end is not reached.
+    wrapped = F.concat(F.lit('{"it":['), F.col("_text"), F.lit('],"end":1}'))
+    wrapping = StructType(
+        [
+            StructField("it", ArrayType(schema)),
+            StructField("end", IntegerType()),
+            StructField(_CORRUPT, StringType()),
+        ]
+    )
+    options = {**JSON_OPTIONS, "mode": "PERMISSIVE", "columnNameOfCorruptRecord": _CORRUPT}
+    parsed = records.withColumn("_text", text).withColumn("_parsed", F.from_json(wrapped, wrapping, options))
+    item = F.get("_parsed.it", F.lit(0))
+    whole = (
+        F.col(f"_parsed.{_CORRUPT}").isNull()
+        & (F.col("_parsed.end") == 1)
+        & (F.size("_parsed.it") == 1)
+        & item.isNotNull()
+    )
     reason = (
         F.when(F.col("value").isNull(), None)
         .when(F.col("_text").isNull(), "not UTF-8")
-        .when(broken, "not JSON of the table's schema")
+        .when(~F.coalesce(whole, F.lit(False)), "not JSON of the table's schema")
     )
-    decoded = F.when(F.col("value").isNotNull(), F.col("_parsed").dropFields(_CORRUPT))
+    decoded = F.when(F.col("value").isNotNull(), item)
     return parsed.withColumns({DECODED: decoded, REASON: reason}).drop("_text", "_parsed")
 
 
 def decode_avro(records: DataFrame, schemas: AvroSchemas, wanted: DataType) -> DataFrame:
     """`wanted` is the table's type, which may have fields that the schemas lack."""
-    options = {"mode": "PERMISSIVE"}
     if not schemas.by_id:
-        decoded = from_avro("value", schemas.reader, options)
+        decoded = _datum(F.col("value"), schemas.reader, schemas.reader)
         reason = F.when(F.col("value").isNotNull() & F.col(DECODED).isNull(), "not Avro of the table's schema")
         return conformed(records.withColumn(DECODED, decoded).withColumn(REASON, reason), DECODED, wanted)
 
@@ -67,11 +85,12 @@ def decode_avro(records: DataFrame, schemas: AvroSchemas, wanted: DataType) -> D
     datum = F.expr(f"substring(value, {_MAGIC_BYTES + 1})")
     chosen: Column | None = None
     for number, writer in schemas.by_id.items():
-        one = from_avro(datum, writer, {**options, "avroSchema": schemas.reader})
+        one = _datum(datum, writer, schemas.reader)
         is_it = F.col("_head") == f"{number:010X}"
         chosen = F.when(is_it, one) if chosen is None else chosen.when(is_it, one)
     assert chosen is not None
     known = ", ".join(map(str, list(schemas.by_id)[-_SHOWN_IDS:]))
+    shown_id = F.conv(F.substring("_head", 3, 8), 16, 10)
     reason = (
         F.when(F.col("value").isNull() | F.col(DECODED).isNotNull(), None)
         .when(
@@ -79,7 +98,7 @@ def decode_avro(records: DataFrame, schemas: AvroSchemas, wanted: DataType) -> D
         )
         .when(
             ~F.col("_head").isin([f"{number:010X}" for number in schemas.by_id]),
-            F.concat(F.lit("unknown schema id 0x"), F.substring("_head", 3, 8), F.lit(f"; known are {known}")),
+            F.concat(F.lit("unknown schema id "), shown_id, F.lit(f"; known are {known}")),
         )
         .otherwise("not Avro of its schema")
     )
@@ -88,9 +107,31 @@ def decode_avro(records: DataFrame, schemas: AvroSchemas, wanted: DataType) -> D
 
 
 def avro_type(spark: SparkSession, schemas: AvroSchemas) -> DataType:
-    """What Spark makes of the reader's schema, all of it nullable. Raises PipelineError for one that is none."""
-    try:
-        datum = from_avro(F.lit(None).cast("binary"), schemas.reader)
-        return as_nullable(spark.range(0).select(datum.alias(DECODED)).schema[0].dataType)
-    except (PySparkException, Py4JJavaError) as error:
-        raise PipelineError(f"Spark cannot read the Avro schema: {str(error).splitlines()[0]}") from None
+    """What Spark makes of the reader's schema, all of it nullable. Raises PipelineError for one that it cannot read."""
+    found: DataType | None = None
+    for name, writer in [*((f" {number}.avsc", it) for number, it in schemas.by_id.items()), ("", schemas.reader)]:
+        try:
+            datum = from_avro(F.lit(None).cast("binary"), writer)
+            found = as_nullable(spark.range(0).select(datum.alias(DECODED)).schema[0].dataType)
+        except (PySparkException, Py4JError) as error:
+            raise PipelineError(f"Spark cannot read the Avro schema{name}: {first_line(error)}") from None
+    assert found is not None
+    if isinstance(found, StructType) and not found.fields:
+        raise PipelineError("the Avro schema has no fields")
+    return found
+
+
+def _datum(value: Column, writer: str, reader: str) -> Column:
+    """What Avro's bytes say; null where they are not of the schema, to the last byte.
+
+    A record is its fields, one after the other: bytes of our own behind the datum are another field.
+    """
+    options = {"mode": "PERMISSIVE", "avroSchema": _wrapping(reader)}
+    whole = from_avro(F.concat(value, F.lit(_END)), _wrapping(writer), options)
+    return F.when(whole["end"] == F.lit(_END), whole["it"])
+
+
+def _wrapping(schema: str) -> str:
+    end = {"type": "fixed", "name": "kwire_pipeline_end", "namespace": "", "size": len(_END)}
+    fields = [{"name": "it", "type": json.loads(schema)}, {"name": "end", "type": end}]
+    return json.dumps({"type": "record", "name": "kwire_pipeline_wrapping", "namespace": "", "fields": fields})

@@ -28,8 +28,8 @@ from pyspark.errors import IllegalArgumentException, PySparkException
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.types import StructType
 
-from kwire.pipeline.errors import PipelineError
-from kwire.pipeline.tables.java_errors import first_words, is_conflict
+from kwire.pipeline.errors import PipelineError, first_line
+from kwire.pipeline.tables.java_errors import is_conflict
 from kwire.pipeline.tables.position import TAG, Position, newest_position
 
 BRANCH_PREFIX: Final = "kwire-draft-"
@@ -139,14 +139,16 @@ class Table:
         writer = rows.writeTo(self.draft_name)
         for key, value in properties.items():
             writer = writer.option(f"{_PROPERTY_OPTION}{key}", value)
-        with _conflicts():
+        with self._conflicts_of_draft():
             writer.append()
 
     def merge(self, rows: DataFrame, statement: str, properties: Mapping[str, str]) -> None:
         """Runs a MERGE of `rows`, its view named {rows}, into the draft, named {draft}, in one snapshot.
 
-        It carries `properties`. MERGE takes these from the session's settings: a streaming query has a session of its
-        own, and that is the rows'.
+        It carries `properties`. Raises Conflict if the draft is gone.
+
+        MERGE takes properties from the session's settings: a streaming query has a session of its own, and that is
+        the rows'.
         """
         spark = rows.sparkSession
         settings = {f"{_PROPERTY_SETTING}{key}": value for key, value in properties.items()}
@@ -154,12 +156,24 @@ class Table:
         for key, value in settings.items():
             spark.conf.set(key, value)
         try:
-            with _conflicts():
+            with self._conflicts_of_draft():
                 spark.sql(statement.format(rows=_MERGED_VIEW, draft=self.draft_name))
         finally:
             for key in settings:
                 spark.conf.unset(key)
             spark.catalog.dropTempView(_MERGED_VIEW)
+
+    @contextmanager
+    def _conflicts_of_draft(self) -> Iterator[None]:
+        """As `_conflicts`. A write to a branch that was removed fails in ways of Spark's: look whether it was."""
+        try:
+            with _conflicts():
+                yield
+        except (PySparkException, Py4JJavaError):
+            self._java.refresh()
+            if self._java.refs().containsKey(self._branch):
+                raise
+            raise Conflict(f"the draft {self._branch} was removed") from None
 
     def draft_summary(self) -> dict[str, str]:
         """What Iceberg counted in the draft's last snapshot: `added-records` and so on.
@@ -229,7 +243,7 @@ def _conflicts() -> Iterator[None]:
     except (PySparkException, Py4JJavaError) as error:
         if not is_conflict(error):
             raise
-        raise Conflict(first_words(error)) from None
+        raise Conflict(first_line(error)) from None
 
 
 def _summaries(table: Any, snapshot: Any) -> Iterator[Mapping[str, str]]:

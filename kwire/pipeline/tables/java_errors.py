@@ -1,4 +1,4 @@
-"""What Spark and Iceberg raise, told in a line or told apart.
+"""What Spark and Iceberg raise, told apart.
 
 PySpark turns some of Java's exceptions into its own, and hands others through as py4j's.
 """
@@ -13,13 +13,6 @@ from pyspark.errors import PySparkException
 
 CONFLICTS: Final = ("CommitFailedException", "ValidationException")
 """Of Iceberg's, for a table that is not as it was when the change began."""
-
-
-def first_words(error: Exception) -> str:
-    """One line, without the class and the stack."""
-    text = str(error.java_exception.getMessage()) if isinstance(error, Py4JJavaError) else str(error)
-    lines = [line.strip() for line in text.splitlines() if line.strip()]
-    return lines[0] if lines else type(error).__name__
 
 
 def is_conflict(error: PySparkException | Py4JJavaError) -> bool:

@@ -16,8 +16,8 @@ from py4j.protocol import Py4JJavaError
 from pyspark.errors import PySparkException
 from pyspark.sql import SparkSession
 
-from kwire.pipeline.errors import PipelineError
-from kwire.pipeline.tables.java_errors import first_words, is_conflict
+from kwire.pipeline.errors import PipelineError, first_line
+from kwire.pipeline.tables.java_errors import is_conflict
 
 _ATTEMPTS: Final = 5
 YOUNGEST_ORPHAN_S: Final = 24 * 3600
@@ -56,22 +56,15 @@ class Kept:
     took_s: float
 
 
-@attrs.define(eq=False)
-class Maintenance:
-    """`now_ms` is the wall clock's."""
-
-    spark: SparkSession
-    now_ms: Callable[[], int]
-
-    def maintain(self, name: str, upkeep: Upkeep) -> Kept:
-        """One table, by its name in Spark's SQL. Raises PipelineError."""
-        began_s = time.monotonic()
-        spark, now_ms = self.spark, self.now_ms()
-        assert spark._jvm is not None
-        iceberg = spark._jvm.org.apache.iceberg
-        table = iceberg.spark.Spark3Util.loadIcebergTable(spark._jsparkSession, name)
-        if table.currentSnapshot() is None:
-            return Kept(table=name, **dict.fromkeys(_FIGURES, 0), took_s=0.0)
+def maintain(spark: SparkSession, name: str, upkeep: Upkeep) -> Kept:
+    """Upkeep of one table, by its name in Spark's SQL. Raises PipelineError."""
+    began_s = time.monotonic()
+    now_ms = time.time_ns() // 1_000_000
+    assert spark._jvm is not None
+    iceberg = spark._jvm.org.apache.iceberg
+    table = iceberg.spark.Spark3Util.loadIcebergTable(spark._jsparkSession, name)
+    figures = dict.fromkeys(_FIGURES, 0)
+    if table.currentSnapshot() is not None:
         actions = iceberg.spark.actions.SparkActions.get(spark._jsparkSession)
         steps: list[Callable[[], Mapping[str, int]]] = [
             lambda: _rewrite_files(actions, table, upkeep),
@@ -79,14 +72,13 @@ class Maintenance:
             lambda: _expire(actions, table, upkeep, now_ms),
             lambda: _remove_orphans(actions, table, upkeep, now_ms),
         ]
-        figures = dict.fromkeys(_FIGURES, 0)
         for step in steps:
             found = _until_not_overtaken(name, table, step)
             if found is None:
                 figures["overtaken"] += 1
             else:
                 figures.update(found)
-        return Kept(table=name, **figures, took_s=time.monotonic() - began_s)
+    return Kept(table=name, **figures, took_s=time.monotonic() - began_s)
 
 
 _FIGURES = ("rewritten_files", "added_files", "expired_files", "orphans", "overtaken")
@@ -101,7 +93,7 @@ def _until_not_overtaken(name: str, table: Any, step: Callable[[], Mapping[str, 
         except (PySparkException, Py4JJavaError) as error:
             if not is_conflict(error):
                 raise PipelineError(
-                    f"upkeep of {name} did not come to its end: {first_words(error)}. It can be started again"
+                    f"upkeep of {name} did not come to its end: {first_line(error)}. It can be started again"
                 ) from None
     return None
 

@@ -155,7 +155,22 @@ class TablePlan:
             "includeHeaders": "true",
             # A record that is gone must be told of, not stepped over.
             "failOnDataLoss": "true",
+            # Where brokers are away, Spark asks three times for a minute each and says nothing. The job does better.
+            "kafka.default.api.timeout.ms": "20000",
+            "kafka.request.timeout.ms": "20000",
+            "fetchOffset.numRetries": "1",
             **self.source_options,
+        }
+
+    def sink(self) -> dict[str, str]:
+        """The options of Spark's kafka sink, for dead letters: it logs in as the source does."""
+        assert self.dead_letter_topic is not None
+        kafka = {name: value for name, value in self.source_options.items() if name.lower().startswith("kafka.")}
+        return {
+            "kafka.bootstrap.servers": self.bootstrap,
+            "topic": self.dead_letter_topic,
+            "includeHeaders": "true",
+            **kafka,
         }
 
     def describe(self) -> dict[str, object]:

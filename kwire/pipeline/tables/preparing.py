@@ -3,17 +3,20 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from functools import partial
+from pathlib import Path
 from typing import cast
 
-from py4j.protocol import Py4JJavaError
+import attrs
+from py4j.protocol import Py4JError
 from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.types import BinaryType, DataType, StructType
 
-from kwire.pipeline.errors import PipelineError
+from kwire.pipeline.errors import PipelineError, first_line
+from kwire.pipeline.files import read_avro_schemas, read_schema_file
 from kwire.pipeline.tables import decoding, schemas
 from kwire.pipeline.tables.draft import Table
-from kwire.pipeline.tables.java_errors import first_words
 from kwire.pipeline.tables.plan import (
     AVRO_PROPERTY,
     ISOLATION_PROPERTY,
@@ -24,7 +27,7 @@ from kwire.pipeline.tables.plan import (
     Mode,
     TablePlan,
 )
-from kwire.pipeline.tables.rows import ERROR_COLUMNS, KAFKA_TYPE
+from kwire.pipeline.tables.rows import ERROR_COLUMNS, KAFKA_TYPE, dead_letters
 from kwire.pipeline.tables.values import AvroSchemas, ValueFormat
 from kwire.pipeline.tables.writer import TableWriter
 from kwire.pipeline.warehouse import NAMESPACE, Warehouse, errors_table_name
@@ -44,9 +47,14 @@ def open_tables(plan: TablePlan, spark: SparkSession, sample: Sample, run_id: st
     else:
         _create(plan, spark, name, wanted or _inferred(plan, spark, sample))
     table, errors = Table(spark, name, run_id=run_id), open_errors(plan, spark, run_id)
-    if plan.avro is not None and table.properties().get(AVRO_PROPERTY) != plan.avro.to_json():
-        table.set_property(AVRO_PROPERTY, plan.avro.to_json())  # for verify and redo, which are given no schema
-    return TableWriter(table, errors, decoder(plan, spark, name), upsert=plan.mode == "upsert")
+    _remember_avro(plan, table)
+    return TableWriter(
+        table,
+        errors,
+        decoder(plan, spark, name),
+        upsert=plan.mode == "upsert",
+        send_bad=None if plan.dead_letter_topic is None else partial(_send_bad, plan),
+    )
 
 
 def make_namespace(plan: TablePlan, spark: SparkSession) -> None:
@@ -91,6 +99,20 @@ def open_existing(
     return plan, TableWriter(table, errors, decoder(plan, spark, full), upsert=plan.mode == "upsert")
 
 
+def grow_to(plan: TablePlan, writer: TableWriter, spark: SparkSession, schema: Path) -> TableWriter:
+    """The writer by a schema with more fields, from a file, which the table has then. Raises PipelineError."""
+    match plan.value:
+        case "bytes":
+            raise PipelineError(f"table {plan.table} holds bytes: there is no schema to make better")
+        case "json":
+            grown = attrs.evolve(plan, schema=read_schema_file(schema))
+        case "avro" | "confluent-avro":
+            grown = attrs.evolve(plan, avro=read_avro_schemas(schema, plan.value))
+    _grow(spark, writer.table.name, _wanted_type(grown, spark))
+    _remember_avro(grown, writer.table)
+    return attrs.evolve(writer, decode=decoder(grown, spark, writer.table.name))
+
+
 def decoder(plan: TablePlan, spark: SparkSession, name: str) -> Callable[[DataFrame], DataFrame]:
     """What makes the table's values of a topic's, by the schema that the table has now."""
     return _decoder(plan, spark.table(name).schema["value"].dataType)
@@ -121,6 +143,17 @@ def _decoder(plan: TablePlan, kind: DataType) -> Callable[[DataFrame], DataFrame
             return lambda records: decoding.decode_avro(records, avro, kind)
 
 
+def _remember_avro(plan: TablePlan, table: Table) -> None:
+    """For verify and redo, which are given no schema."""
+    if plan.avro is not None and table.properties().get(AVRO_PROPERTY) != plan.avro.to_json():
+        table.set_property(AVRO_PROPERTY, plan.avro.to_json())
+
+
+def _send_bad(plan: TablePlan, decoded: DataFrame, since: Mapping[int, int]) -> None:
+    letters = dead_letters(decoded, since=since, topic=plan.topic)
+    letters.write.format("kafka").options(**plan.sink()).save()
+
+
 def _wanted_type(plan: TablePlan, spark: SparkSession) -> DataType | None:
     """The type of `value` as the plan gives it; None where it is to be found out."""
     match plan.value:
@@ -134,7 +167,7 @@ def _wanted_type(plan: TablePlan, spark: SparkSession) -> DataType | None:
 
 
 def _inferred(plan: TablePlan, spark: SparkSession, sample: Sample) -> DataType:
-    found = schemas.infer(spark, sample())
+    found = schemas.infer(spark, sample(), with_nulls=not plan.evolve)
     if found is None:
         raise PipelineError(
             f"topic {plan.topic} has no JSON objects to infer a schema from: give one, --schema FILE, or let it be "
@@ -151,14 +184,27 @@ def _create(plan: TablePlan, spark: SparkSession, name: str, value: DataType) ->
             f"CREATE TABLE {name} (kafka {KAFKA_TYPE}, value {schemas.sql_type(value)}) USING iceberg "
             f"{f'PARTITIONED BY ({parts}) ' if parts else ''}TBLPROPERTIES ({properties})"
         )
-    except PySparkException as error:
-        raise PipelineError(f"the table {name} cannot be created: {first_words(error)}") from None
+    except (PySparkException, Py4JError) as error:
+        raise PipelineError(f"the table {name} cannot be created: {first_line(error)}") from None
 
 
 def _grow(spark: SparkSession, name: str, wanted: DataType | None) -> None:
     have = spark.table(name).schema["value"].dataType
     if isinstance(wanted, StructType) and isinstance(have, StructType):
         add_fields(spark, name, schemas.additions(have, wanted))
+
+
+def grown_by(spark: SparkSession, name: str, records: DataFrame) -> bool:
+    """Adds the fields to the table that JSON values bring; whether there were any.
+
+    A field that the table has keeps its type: a value that has it otherwise is an error of its own.
+    """
+    found = schemas.infer(spark, records, with_nulls=False)
+    have = spark.table(name).schema["value"].dataType
+    assert isinstance(have, StructType)
+    new = [] if found is None else schemas.additions(have, found, conflicts="skip")
+    add_fields(spark, name, new)
+    return bool(new)
 
 
 def add_fields(spark: SparkSession, name: str, additions: list[schemas.Addition]) -> None:
@@ -168,13 +214,13 @@ def add_fields(spark: SparkSession, name: str, additions: list[schemas.Addition]
         spark.sql(f"ALTER TABLE {name} ADD COLUMNS ({columns})")
 
 
-def _quoted(path: str) -> str:
-    return ".".join(f"`{part}`" for part in path.split("."))
+def _quoted(path: tuple[str, ...]) -> str:
+    return ".".join("`{}`".format(part.replace("`", "``")) for part in path)
 
 
 def exists(spark: SparkSession, name: str) -> bool:
     """Raises PipelineError where the catalog does not answer."""
     try:
         return spark.catalog.tableExists(name)
-    except (PySparkException, Py4JJavaError) as error:
-        raise PipelineError(f"the catalog cannot be asked for {name}: {first_words(error)}") from None
+    except (PySparkException, Py4JError) as error:
+        raise PipelineError(f"the catalog cannot be asked for {name}: {first_line(error)}") from None

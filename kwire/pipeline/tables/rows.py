@@ -56,6 +56,19 @@ def bad(rows: DataFrame, *, since: Mapping[int, int]) -> DataFrame:
     )
 
 
+def dead_letters(rows: DataFrame, *, since: Mapping[int, int], topic: str) -> DataFrame:
+    """The same as records for the sink: key, value and headers as they came, and where from and why."""
+    told = {
+        "kwire.topic": F.lit(topic),
+        "kwire.partition": F.col("kafka.partition").cast("string"),
+        "kwire.offset": F.col("kafka.offset").cast("string"),
+        "kwire.reason": F.col("reason"),
+    }
+    more = F.array(*(F.struct(F.lit(name).alias("key"), it.cast("binary").alias("value")) for name, it in told.items()))
+    headers = F.when(F.col("kafka.headers").isNull(), more).otherwise(F.concat("kafka.headers", more))
+    return bad(rows, since=since).select(F.col("kafka.key").alias("key"), "value", headers.alias("headers"))
+
+
 def gap_rows(spark: SparkSession, gaps: Iterable[Gap]) -> DataFrame:
     """Lost ranges as rows of the errors table."""
     found = [
@@ -63,6 +76,12 @@ def gap_rows(spark: SparkSession, gaps: Iterable[Gap]) -> DataFrame:
         for gap in gaps
     ]
     return spark.createDataFrame(found, ERROR_COLUMNS).withColumn("noted_at", F.current_timestamp())
+
+
+def noted_gaps(errors: DataFrame) -> dict[int, int]:
+    """Up to where an errors table has lost ranges of each partition."""
+    found = errors.where("until IS NOT NULL").groupBy("kafka.partition").agg(F.max("until").alias("until")).collect()
+    return {row["partition"]: row["until"] for row in found}
 
 
 def require_key(rows: DataFrame) -> DataFrame:
@@ -76,7 +95,7 @@ def newest_by_key(rows: DataFrame) -> DataFrame:
     """The last good row of each key; `deleted` tells a tombstone.
 
     A key's records are in one partition, in order; where a topic got more partitions, in two. Then the later timestamp
-    is the newer.
+    is the newer. So it is in UPSERT: partitions are not read at one pace.
     """
 
     newest = Window.partitionBy("kafka.key").orderBy(F.desc("kafka.timestamp"), F.desc("kafka.offset"))
@@ -88,14 +107,15 @@ def newest_by_key(rows: DataFrame) -> DataFrame:
     )
 
 
+_NEWER = """\
+CASE WHEN mine.kafka.`partition` = theirs.kafka.`partition` THEN mine.kafka.`offset` < theirs.kafka.`offset`
+    ELSE mine.kafka.`timestamp` <= theirs.kafka.`timestamp` END"""
 UPSERT: Final = """\
 MERGE INTO {draft} AS mine USING {rows} AS theirs ON mine.kafka.key = theirs.kafka.key
-WHEN MATCHED AND theirs.deleted AND (mine.kafka.`partition` <> theirs.kafka.`partition`
-    OR mine.kafka.`offset` < theirs.kafka.`offset`) THEN DELETE
-WHEN MATCHED AND (mine.kafka.`partition` <> theirs.kafka.`partition`
-    OR mine.kafka.`offset` < theirs.kafka.`offset`) THEN UPDATE SET kafka = theirs.kafka, value = theirs.value
+WHEN MATCHED AND theirs.deleted AND {newer} THEN DELETE
+WHEN MATCHED AND {newer} THEN UPDATE SET kafka = theirs.kafka, value = theirs.value
 WHEN NOT MATCHED AND NOT theirs.deleted THEN INSERT (kafka, value) VALUES (theirs.kafka, theirs.value)
-"""
+""".replace("{newer}", _NEWER)
 
 
 def at_or_after(offsets: Mapping[int, int], column: str = "kafka") -> Column:

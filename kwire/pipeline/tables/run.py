@@ -23,7 +23,7 @@ from kwire.pipeline.errors import PipelineError
 from kwire.pipeline.report import Report, Step
 from kwire.pipeline.tables.plan import TablePlan
 from kwire.pipeline.tables.position import Position, same_topic, start
-from kwire.pipeline.tables.preparing import Sample, open_tables
+from kwire.pipeline.tables.preparing import Sample, decoder, grown_by, open_tables
 from kwire.pipeline.tables.writer import TableWriter
 from kwire.pipeline.topics import Topics
 
@@ -50,6 +50,7 @@ class TableRun:
     """When the table last moved on, on the monotonic clock; at first, when the run began."""
     _writer: TableWriter | None = None
     _position: Position | None = None
+    _ends: Mapping[int, int] = attrs.field(factory=dict)
     _checkpoint: Path | None = None
     _busy: threading.Lock = attrs.field(factory=threading.Lock)
     _stopping: bool = False
@@ -108,25 +109,31 @@ class TableRun:
             self._checkpoint = None
 
     def _batch(self, records: DataFrame, batch_id: int) -> None:
-        with self._busy:
-            if self._stopping:
-                return
-            try:
+        # Who stops the query holds the lock until this thread has ended: to wait for it would be to wait for ever.
+        if not self._busy.acquire(blocking=False):
+            return
+        try:
+            if not self._stopping:
                 self._commit(records, batch_id)
-            except Exception as error:
-                self.failure = error
-                raise
+        except Exception as error:
+            self.failure = error
+            raise
+        finally:
+            self._busy.release()
 
     def _commit(self, records: DataFrame, batch_id: int) -> None:
         assert self._writer is not None
         assert self._position is not None
         began_s = time.monotonic()
         reached, after = self._position, self._position.moved(self._end_of(batch_id))
+        if after == reached:  # a job that takes what is there always has a batch, if only an empty one
+            return
+        if self.plan.evolve and grown_by(self.spark, self._writer.table.name, records):
+            self._writer.decode = decoder(self.plan, self.spark, self._writer.table.name)
         counts = self._writer.commit(records, reached=reached, after=after, still_so=self._check_topic)
         self._position = after
         self.advanced_s = time.monotonic()
-        ends = self._check_topic()
-        lag = {number: max(0, end - after.offsets.get(number, 0)) for number, end in sorted(ends.items())}
+        lag = {number: max(0, end - after.offsets.get(number, 0)) for number, end in sorted(self._ends.items())}
         self.report.step(
             Step(
                 name=self.plan.table,
@@ -142,12 +149,12 @@ class TableRun:
         except PipelineError as error:
             self.report.warning(str(error))
 
-    def _check_topic(self) -> Mapping[int, int]:
-        """The topic's ends. Raises PipelineError when it is another one by now: the batch may be of either."""
+    def _check_topic(self) -> None:
+        """Notes the topic's ends. Raises PipelineError when it is another one by now: the batch may be of either."""
         assert self._position is not None
         state = self.topics.state(self.plan.topic, self.plan.isolation)
         same_topic(self._position, state)
-        return state.ends
+        self._ends = state.ends
 
     def _end_of(self, batch_id: int) -> dict[int, int]:
         assert self._checkpoint is not None

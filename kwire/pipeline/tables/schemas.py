@@ -8,42 +8,58 @@ rows that are there already would have to be read in two ways.
 from __future__ import annotations
 
 import json
-from typing import TypeVar
+from typing import Final, Literal, TypeVar
 
+from py4j.protocol import Py4JError
 from pyspark.errors import PySparkException
 from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as F
 from pyspark.sql.types import ArrayType, DataType, MapType, StructField, StructType
 
-from kwire.pipeline.errors import PipelineError
+from kwire.pipeline.errors import PipelineError, first_line
 
 T = TypeVar("T", bound="DataType")
 
-Addition = tuple[str, "DataType"]
-"""A field's path, such as `value.address.zip`, and its type."""
+Addition = tuple[tuple[str, ...], "DataType"]
+"""A field's path, such as ("value", "address", "zip"), and its type."""
+
+JSON_OPTIONS: Final = {
+    # What Spark lets pass, and JSON does not.
+    "allowSingleQuotes": "false",
+    "allowNonNumericNumbers": "false",
+}
 
 
 def read_json_schema(text: str) -> StructType:
     """A schema in Spark's JSON, or as DDL (`id BIGINT, name STRING`). Raises PipelineError. DDL needs a session."""
     try:
         found = StructType.fromJson(json.loads(text)) if text.lstrip().startswith("{") else StructType.fromDDL(text)
-    except (PySparkException, ValueError, KeyError, TypeError) as error:
-        first = (str(error).strip().splitlines() or [type(error).__name__])[0]
-        raise PipelineError(f"the schema cannot be read, neither as DDL nor as Spark's JSON: {first}") from None
+    except (PySparkException, Py4JError, ValueError, KeyError, TypeError) as error:
+        raise PipelineError(
+            f"the schema cannot be read, neither as DDL nor as Spark's JSON: {first_line(error)}"
+        ) from None
     if not isinstance(found, StructType) or not found.fields:
         raise PipelineError("the schema names no fields: it wants some, such as id BIGINT, name STRING")
+    if _distinct(found) != found:
+        raise PipelineError("the schema has a field twice (small and capital letters are the same to SQL)")
     return as_nullable(found)
 
 
-def infer(spark: SparkSession, values: DataFrame) -> StructType | None:
-    """The schema of the JSON objects in the column `value`; None where there is none."""
-    texts = values.selectExpr("try_validate_utf8(cast(value as string)) AS text").where("text IS NOT NULL")
-    reader = spark._jsparkSession.read().option("mode", "DROPMALFORMED").option("allowNonNumericNumbers", "false")
+def infer(spark: SparkSession, values: DataFrame, *, with_nulls: bool) -> StructType | None:
+    """The schema of the JSON objects in the column `value`; None where there is none.
+
+    Of fields whose names differ by case only, one is taken. `with_nulls` takes a field that is null everywhere as
+    text; without it such a field is left out until it has a value.
+    """
+    texts = values.selectExpr("try_validate_utf8(cast(value as string)) AS text").where(r"text RLIKE '^\\s*\\{'")
+    reader = spark._jsparkSession.read().option("mode", "DROPMALFORMED")
+    for name, value in {**JSON_OPTIONS, "dropFieldIfAllNull": "false" if with_nulls else "true"}.items():
+        reader = reader.option(name, value)
     assert spark._jvm is not None
     # Python's own reader of JSON takes rows from Python processes; Java's takes them where they are.
     strings = getattr(texts._jdf, "as")(spark._jvm.org.apache.spark.sql.Encoders.STRING())
     found = StructType.fromJson(json.loads(reader.json(strings).schema().json()))
-    return as_nullable(found) if found.fields else None
+    return as_nullable(_distinct(found)) if found.fields else None
 
 
 def as_nullable(kind: T) -> T:
@@ -80,33 +96,69 @@ def sql_type(kind: DataType) -> str:
     return StructType([StructField("it", kind)]).toDDL().removeprefix("it ")
 
 
-def additions(table: StructType, wanted: StructType, path: str = "value") -> list[Addition]:
-    """What has to be added to the table's schema so that it has all of `wanted`. Raises PipelineError."""
+def additions(
+    table: StructType,
+    wanted: StructType,
+    path: tuple[str, ...] = ("value",),
+    *,
+    conflicts: Literal["raise", "skip"] = "raise",
+) -> list[Addition]:
+    """What has to be added to the table's schema so that it has all of `wanted`.
+
+    Raises PipelineError for a field that is there with another type, or leaves the table's as it is.
+    """
     found: list[Addition] = []
     have = {field.name.lower(): field for field in table.fields}
     for field in wanted.fields:
-        at = f"{path}.{field.name}"
         mine = have.get(field.name.lower())
         if mine is None:
-            found.append((at, field.dataType))
+            found.append(((*path, field.name), field.dataType))
         else:
-            found += _additions_within(mine.dataType, field.dataType, at)
+            # By the table's own name of it: SQL adds to what it finds by that.
+            found += _additions_within(mine.dataType, field.dataType, (*path, mine.name), conflicts)
     return found
 
 
-def _additions_within(mine: DataType, other: DataType, at: str) -> list[Addition]:
+def _additions_within(
+    mine: DataType, other: DataType, at: tuple[str, ...], conflicts: Literal["raise", "skip"]
+) -> list[Addition]:
     if isinstance(mine, StructType) and isinstance(other, StructType):
-        return additions(mine, other, at)
+        return additions(mine, other, at, conflicts=conflicts)
     if isinstance(mine, ArrayType) and isinstance(other, ArrayType):
-        return _additions_within(mine.elementType, other.elementType, f"{at}.element")
+        return _additions_within(mine.elementType, other.elementType, (*at, "element"), conflicts)
     if isinstance(mine, MapType) and isinstance(other, MapType) and mine.keyType == other.keyType:
-        return _additions_within(mine.valueType, other.valueType, f"{at}.value")
-    if mine != other:
+        return _additions_within(mine.valueType, other.valueType, (*at, "value"), conflicts)
+    if mine != other and conflicts == "raise":
         raise PipelineError(
-            f"the schema wants {at} as {other.simpleString()}, and the table has it as {mine.simpleString()}: a "
-            "field keeps its type. Give it another name, or write to another table (--table NAME)"
+            f"the schema wants {'.'.join(at)} as {other.simpleString()}, and the table has it as "
+            f"{mine.simpleString()}: a field keeps its type. Give it another name, or write to another table "
+            "(--table NAME)"
         )
     return []
+
+
+def _distinct(kind: T) -> T:
+    """The same with one field of each name, whatever its case, at every depth."""
+    found = _distinct_type(kind)
+    assert isinstance(found, type(kind))
+    return found
+
+
+def _distinct_type(kind: DataType) -> DataType:
+    match kind:
+        case StructType():
+            by_name: dict[str, StructField] = {}
+            for it in kind.fields:
+                by_name.setdefault(
+                    it.name.lower(), StructField(it.name, _distinct_type(it.dataType), it.nullable, it.metadata)
+                )
+            return StructType(list(by_name.values()))
+        case ArrayType():
+            return ArrayType(_distinct_type(kind.elementType), kind.containsNull)
+        case MapType():
+            return MapType(kind.keyType, _distinct_type(kind.valueType), kind.valueContainsNull)
+        case _:
+            return kind
 
 
 def _nullable(kind: DataType) -> DataType:

@@ -29,13 +29,13 @@ from pyspark.sql import Column, DataFrame, Row, SparkSession
 from pyspark.sql import functions as F
 from pyspark.sql.types import ArrayType, BinaryType, DataType, MapType, StructType
 
-from kwire.pipeline.errors import PipelineError
+from kwire.pipeline.errors import PipelineError, first_line
 from kwire.pipeline.tables import rows
 from kwire.pipeline.tables.decoding import DECODED, REASON
-from kwire.pipeline.tables.java_errors import first_words
 from kwire.pipeline.tables.plan import TablePlan
 from kwire.pipeline.tables.position import Position, TopicState, same_topic
 from kwire.pipeline.tables.preparing import older_decoders
+from kwire.pipeline.tables.reading import pinned, records_between
 from kwire.pipeline.tables.writer import TableWriter
 from kwire.pipeline.topics import Topics
 
@@ -165,9 +165,9 @@ def verify(plan: TablePlan, writer: TableWriter, spark: SparkSession, topics: To
         same_topic(head.position, state)
         ranges = {number: (at, max(at, head.position.offsets.get(number, at))) for number, at in state.starts.items()}
         sides = Sides(
-            records=records_between(spark, plan.source(), plan.topic, ranges),
-            table=_pinned(spark, writer.table.name, head.snapshot_id),
-            errors=_pinned(spark, writer.errors.name, errors.snapshot_id),
+            records=records_between(spark, plan.source(), state, ranges),
+            table=pinned(spark, writer.table.name, head.snapshot_id),
+            errors=pinned(spark, writer.errors.name, errors.snapshot_id),
             decode=writer.decode,
             older=older_decoders(plan, writer.table),
             upsert=writer.upsert,
@@ -177,12 +177,8 @@ def verify(plan: TablePlan, writer: TableWriter, spark: SparkSession, topics: To
             return compare(sides, table=plan.table, snapshot_id=head.snapshot_id, position=head.position, topic=state)
         except (PySparkException, Py4JJavaError) as error:
             if not attempts_left or topics.state(plan.topic, plan.isolation).starts == state.starts:
-                raise PipelineError(f"topic {plan.topic} cannot be read to its end: {first_words(error)}") from None
+                raise PipelineError(f"topic {plan.topic} cannot be read to its end: {first_line(error)}") from None
     raise AssertionError("the last attempt returns or raises")
-
-
-def _pinned(spark: SparkSession, name: str, snapshot_id: int) -> DataFrame:
-    return spark.read.option("snapshot-id", snapshot_id).table(name)
 
 
 @attrs.define
@@ -321,14 +317,3 @@ def _raw(sides: Sides) -> DataFrame:
     """partition, offset, raw_hash: each record as the errors table would hold it."""
     kafka = rows.with_kafka(sides.records.withColumns({DECODED: F.lit(None), REASON: F.lit(None)}))
     return kafka.select(*_place(), _hash("raw", kafka).alias("raw_hash"))
-
-
-def records_between(
-    spark: SparkSession, source: Mapping[str, str], topic: str, ranges: Mapping[int, tuple[int, int]]
-) -> DataFrame:
-    """A topic's records in ranges of offsets. `source` has the connector's options."""
-    first = {str(number): begin for number, (begin, _) in ranges.items()}
-    until = {str(number): end for number, (_, end) in ranges.items()}
-    reader = spark.read.format("kafka").options(**source)
-    reader = reader.option("startingOffsets", json.dumps({topic: first}))
-    return reader.option("endingOffsets", json.dumps({topic: until})).load()

@@ -3,8 +3,9 @@
 The order of things, and what a kill between them leaves:
 
 1. The good rows are written to a draft of the table, with the offsets behind the batch. Nobody reads drafts.
-2. The bad rows are written to a draft of the errors table, with the same offsets, and published. A job that starts now
-   reads the batch again, or a longer one, and leaves out of its bad rows what the errors table has.
+2. The bad rows are sent to the dead-letter topic, if there is one; a kill here sends them again.
+   Then they are written to a draft of the errors table, with the same offsets, and published. A job that starts now
+   reads the batch again, or a longer one, or a shorter one, and leaves out of its bad rows what the errors table has.
 3. The table's draft is published. The batch is done.
 
 Each is thrown away and done again when somebody else's snapshot came in between.
@@ -12,7 +13,7 @@ Each is thrown away and done again when somebody else's snapshot came in between
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 
 import attrs
 from pyspark.sql import DataFrame, Observation, SparkSession
@@ -22,7 +23,7 @@ from kwire.pipeline.errors import PipelineError
 from kwire.pipeline.tables import rows
 from kwire.pipeline.tables.decoding import REASON
 from kwire.pipeline.tables.draft import Head, Table
-from kwire.pipeline.tables.position import PROPERTY, Position, Start
+from kwire.pipeline.tables.position import PROPERTY, Gap, Position, Start
 
 
 class AnotherJob(PipelineError):
@@ -42,12 +43,14 @@ class TableWriter:
     """`decode` adds `decoded` and `reason` to the connector's records. `upsert` keeps one row a key.
 
     `arrange` makes the table's rows of those that `rows.with_kafka` gives, all but the bad ones.
+    `send_bad` is given decoded records, and the offsets before which it knows the bad ones already.
     """
 
     table: Table
     errors: Table
     decode: Callable[[DataFrame], DataFrame]
     upsert: bool = False
+    send_bad: Callable[[DataFrame, Mapping[int, int]], None] | None = None
     arrange: Callable[[DataFrame], DataFrame] = rows.good
 
     def reached(self) -> Position | None:
@@ -68,10 +71,9 @@ class TableWriter:
         """Writes down where a run starts, and what was lost before there; returns the table's position."""
         if self.errors.head().snapshot_id is None:
             self.errors.commit_first(_summary(attrs.evolve(begun.position, offsets={})))
-        noted = self._noted(self.errors.head())
-        lost = [gap for gap in begun.gaps if noted.get(gap.partition, gap.first) < gap.until]
+        lost = self._not_noted(spark, begun.gaps)
         if lost:
-            after = begun.position
+            after = _further(begun.position, self._noted(self.errors.head()))
             self.errors.commit(
                 lambda _: self.errors.append(rows.gap_rows(spark, lost), _summary(after)), with_position=True
             )
@@ -139,15 +141,35 @@ class TableWriter:
         return Counts(seen.records, seen.errors)
 
     def _write_errors(self, decoded: DataFrame, after: Position) -> None:
+        if self.send_bad is not None:
+            self.send_bad(decoded, self._noted(self.errors.head()))
+
         def write(head: Head) -> None:
-            self.errors.append(rows.bad(decoded, since=self._noted(head)), _summary(after))
+            noted = self._noted(head)
+            self.errors.append(rows.bad(decoded, since=noted), _summary(_further(after, noted)))
 
         self.errors.commit(write, with_position=True)
+
+    def _not_noted(self, spark: SparkSession, gaps: Sequence[Gap]) -> list[Gap]:
+        """The gaps without what a run that was killed has written down of them.
+
+        The position of the errors table does not tell: it is ahead of the table where a batch was not published.
+        """
+        if not gaps:
+            return []
+        known = rows.noted_gaps(spark.table(self.errors.name))
+        begun = [attrs.evolve(gap, first=max(gap.first, known.get(gap.partition, 0))) for gap in gaps]
+        return [gap for gap in begun if gap.first < gap.until]
 
     @staticmethod
     def _noted(errors: Head) -> Mapping[int, int]:
         """How far the errors table is."""
         return {} if errors.position is None else errors.position.offsets
+
+
+def _further(position: Position, noted: Mapping[int, int]) -> Position:
+    """A position that nowhere goes back: a batch that is made anew after a kill may end before the first one did."""
+    return position.moved({number: max(at, position.offsets.get(number, at)) for number, at in noted.items()})
 
 
 def _summary(position: Position) -> dict[str, str]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -274,6 +275,29 @@ def test_topics_and_brokers_that_are_not_there_are_one_line(bootstrap: str, mode
     assert "topic nonsense not found at" in refused(*flags)
     assert "cannot reach" in refused("orders", "--to", "w", "-b", NOBODY, *mode)
     assert "is not HOST:PORT" in refused("orders", "--to", "w", "-b", "nonsense", *mode)
+
+
+def test_a_wrong_java_is_told_before_spark_says_anything(bootstrap: str, tmp_path: Path) -> None:
+    java = tmp_path / "bin" / "java"
+    java.parent.mkdir()
+    java.write_text("#!/bin/sh\necho '  java.specification.version = 11' >&2\n")
+    java.chmod(0o755)
+    command = [sys.executable, "-m", "kwire", "pipeline", "table", "orders", "--to", "w", "-b", bootstrap]
+    environment = {name: value for name, value in os.environ.items() if name != "JAVA_HOME"}
+    for path, said in ((java.parent, f"{java} is Java 11: "), (tmp_path / "none", "java not found: ")):
+        done = subprocess.run(
+            command,
+            check=False,
+            timeout=60,
+            capture_output=True,
+            text=True,
+            env={**environment, "PATH": str(path)},
+            stdin=subprocess.DEVNULL,
+        )
+        assert done.returncode == 2
+        assert done.stderr.startswith(f"kwire pipeline: {said}")
+        assert len(done.stderr.splitlines()) == 1
+        assert done.stdout == ""
 
 
 def test_the_help_tells_what_is_where() -> None:

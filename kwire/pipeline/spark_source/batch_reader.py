@@ -1,0 +1,43 @@
+"""A batch: `spark.read.format("kwire")`. Spark plans it in one process of its own, and each task reads its range."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from contextlib import closing
+
+import pyarrow as pa
+from pyspark.sql.datasource import DataSourceReader, InputPartition
+
+from kwire.pipeline.errors import PipelineError
+from kwire.pipeline.spark_source.asking import Asking
+from kwire.pipeline.spark_source.options import SourceOptions
+from kwire.pipeline.spark_source.ranges import OffsetRange, split
+from kwire.pipeline.spark_source.reading import RangePartition, read_range
+
+
+class BatchReader(DataSourceReader):
+    def __init__(self, options: SourceOptions) -> None:
+        self.options = options
+
+    def partitions(self) -> Sequence[InputPartition]:
+        """The ranges, as the brokers have them at this moment. Raises PipelineError."""
+        with closing(Asking(self.options)) as asking:
+            there = asking.partitions()
+            starts, ends = asking.starts(there), asking.ends(there)
+        found = []
+        for at in sorted(starts.keys() & ends.keys()):
+            if starts[at] > ends[at]:
+                raise PipelineError(
+                    f"{at} would be read from offset {starts[at]} to {ends[at]}: "
+                    f"options {self.options.starting.option} and {self.options.ending.option} leave nothing between"
+                )
+            found.append(OffsetRange(at, starts[at], ends[at]))
+        tasks = split(
+            found,
+            min_partitions=self.options.min_partitions,
+            max_records=self.options.max_records_per_partition,
+        )
+        return [RangePartition(it, asking.topic_ids.get(it.at.topic)) for it in tasks]
+
+    def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
+        return read_range(partition, self.options)

@@ -1,0 +1,41 @@
+"""What a stream cannot read any more: found by comparing where it stands with what the partitions have. Pure.
+
+Spark's Kafka connector looks for the same, and calls it by the same words: "some data may have been missed". Whether it
+ends the query is the option `failOnDataLoss`.
+"""
+
+from __future__ import annotations
+
+from kwire.pipeline.spark_source.positions import Positions, listed
+
+ADVICE = (
+    "some data may have been missed, because it is not there any more: it aged out, or the topic was deleted before "
+    "all of it was read. To go on without it, set the option failOnDataLoss to false"
+)
+
+
+def losses(start: Positions, end: Positions, first_of_new: Positions) -> list[str]:
+    """What is missing between two positions of a query, a clause each.
+
+    first_of_new: of the partitions that are in `end` only, those that are there, with their first offsets.
+    """
+    found = []
+    gone = start.keys() - end.keys()
+    if gone:
+        found.append(f"{listed(gone)}: deleted")
+    vanished = end.keys() - start.keys() - first_of_new.keys()
+    if vanished:
+        found.append(f"{listed(vanished)}: new, and gone again")
+    for at, first in sorted(first_of_new.items()):
+        if first > 0:
+            found.append(f"{at}: new, and its offsets 0 to {first - 1} are gone")
+    for at, stop in sorted(end.items()):
+        begin = start.get(at, 0)
+        if stop < begin:
+            found.append(f"{at}: its end has moved back from {begin} to {stop}")
+    return found
+
+
+def told(found: list[str]) -> str:
+    """One line for an error."""
+    return f"{'; '.join(found)}; {ADVICE}"

@@ -1,0 +1,81 @@
+"""What Spark registers under the name kwire, and the columns of its rows.
+
+The class is made anew, from the options alone, in every process in which Spark needs it: to learn the columns, to plan,
+to follow a stream. Each has to have kwire installed, on every machine of a cluster.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from pyspark.sql.datasource import DataSource, DataSourceReader, DataSourceStreamReader
+from pyspark.sql.types import (
+    ArrayType,
+    BinaryType,
+    IntegerType,
+    LongType,
+    StringType,
+    StructField,
+    StructType,
+    TimestampType,
+)
+
+from kwire.pipeline.errors import PipelineError
+from kwire.pipeline.spark_source.options import parse_source_options
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+_HEADER = StructType([StructField("key", StringType()), StructField("value", BinaryType())])
+_COLUMNS = [
+    StructField("key", BinaryType()),
+    StructField("value", BinaryType()),
+    StructField("topic", StringType()),
+    StructField("partition", IntegerType()),
+    StructField("offset", LongType()),
+    StructField("timestamp", TimestampType()),
+    StructField("timestampType", IntegerType()),
+]
+
+
+def columns(*, include_headers: bool) -> StructType:
+    """As of Spark's Kafka connector."""
+    headers = [StructField("headers", ArrayType(_HEADER))] if include_headers else []
+    return StructType([*_COLUMNS, *headers])
+
+
+class KwireDataSource(DataSource):
+    """Topics of a Kafka cluster, read without a jar. The options are in `options.py`."""
+
+    @classmethod
+    def name(cls) -> str:
+        return "kwire"
+
+    def schema(self) -> StructType:
+        include_headers = str(self.options.get("includeheaders", "false")).strip().lower() == "true"
+        return columns(include_headers=include_headers)
+
+    def reader(self, schema: StructType) -> DataSourceReader:
+        from kwire.pipeline.spark_source.batch_reader import BatchReader
+
+        options = parse_source_options(self.options, streaming=False)
+        self._check(schema, include_headers=options.include_headers)
+        return BatchReader(options)
+
+    def streamReader(self, schema: StructType) -> DataSourceStreamReader:  # noqa: N802 - Spark's name
+        from kwire.pipeline.spark_source.stream_reader import StreamReader
+
+        options = parse_source_options(self.options, streaming=True)
+        self._check(schema, include_headers=options.include_headers)
+        return StreamReader(options)
+
+    def _check(self, schema: StructType, *, include_headers: bool) -> None:
+        if schema.fieldNames() != columns(include_headers=include_headers).fieldNames():
+            raise PipelineError(
+                "the columns of the format kwire are given: leave out .schema(...), and cast in the query"
+            )
+
+
+def register(spark: SparkSession) -> None:
+    """Lets the session know the format kwire."""
+    spark.dataSource.register(KwireDataSource)

@@ -1,0 +1,133 @@
+"""A stream: `spark.readStream.format("kwire")`. The reader lives in one process beside the driver.
+
+Spark 4.0 asks it thus, as measured:
+
+| when | calls |
+|---|---|
+| the query begins | latestOffset(), initialOffset() |
+| it goes on after a restart | partitions(end, end), with the end of the last batch in its log |
+| and that batch was not committed | partitions(start, end) of it |
+| each batch | latestOffset(), commit(end of the one before), partitions(start, end) |
+| nothing new | latestOffset(), again and again |
+
+So latestOffset() is not told where the query is, which limits must know: they are counted from the last end that
+partitions() was called with, and that is known before latestOffset() is called, after a restart, too. At the very
+beginning it is the initial offset, which is looked up once.
+
+Not possible with Spark 4.0: Trigger.AvailableNow and Trigger.Once run a Python source for one batch, and do not tell it
+so. With `maxOffsetsPerTrigger` that batch ends at the limit, and the query with it; started again it goes on there.
+Nor are there metrics of a source in a query's progress (the connector's `maxOffsetsBehindLatest`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from typing import Any
+
+import pyarrow as pa
+from kwire_protocol.wire import Uuid
+from pyspark.sql.datasource import DataSourceStreamReader, InputPartition
+
+from kwire.client.cluster import TopicPartition
+from kwire.client.waiting import Clock, SystemClock
+from kwire.pipeline.errors import PipelineError
+from kwire.pipeline.spark_source.asking import Asking
+from kwire.pipeline.spark_source.limits import Patience, limited
+from kwire.pipeline.spark_source.losses import losses, told
+from kwire.pipeline.spark_source.options import SourceOptions
+from kwire.pipeline.spark_source.positions import Positions, from_json_value, to_json_value
+from kwire.pipeline.spark_source.ranges import OffsetRange, split
+from kwire.pipeline.spark_source.reading import RangePartition, read_range
+
+JsonOffsets = dict[str, dict[str, int]]
+
+
+class StreamReader(DataSourceStreamReader):
+    """Its state is the driver's. Tasks get a copy, of which they use the options only."""
+
+    def __init__(self, options: SourceOptions, asking: Asking | None = None, clock: Clock | None = None) -> None:
+        self.options = options
+        self._asking = asking or Asking(options)
+        self._clock = clock or SystemClock()
+        self._initial: dict[TopicPartition, int] | None = None
+        self._position: dict[TopicPartition, int] | None = None
+        """Where the query is: the end of the last batch that was planned."""
+        self._topic_ids: dict[str, Uuid] = {}
+        self._patience = (
+            None
+            if options.min_offsets_per_trigger is None
+            else Patience(options.min_offsets_per_trigger, options.max_trigger_delay_ms)
+        )
+
+    def __reduce__(self) -> tuple[Callable[[SourceOptions], StreamReader], tuple[SourceOptions]]:
+        return StreamReader, (self.options,)
+
+    # Called by Spark, in the driver's process
+
+    def initialOffset(self) -> JsonOffsets:  # noqa: N802 - Spark's name
+        return to_json_value(self._begin())
+
+    def latestOffset(self) -> JsonOffsets:  # noqa: N802 - Spark's name
+        """Where the next batch ends; where the last one did when there is to be none yet."""
+        position = self._begin() if self._position is None else self._position
+        latest = self._asking.latest(self._asking.partitions())
+        if self._patience is not None and latest != position:
+            now_ms = int(self._clock.monotonic() * 1000)
+            if not self._patience.is_over(position, latest, now_ms=now_ms):
+                return to_json_value(position)
+        if self.options.max_offsets_per_trigger is None:
+            return to_json_value(latest)
+        start = {**self._asking.earliest(latest.keys() - position.keys()), **position}
+        return to_json_value(limited(start, latest, self.options.max_offsets_per_trigger))
+
+    def partitions(self, start: Mapping[str, Any], end: Mapping[str, Any]) -> Sequence[InputPartition]:
+        """The ranges between. Raises PipelineError when some of it is gone, unless that is allowed."""
+        begins, ends = _positions(start), _positions(end)
+        self._position = ends
+        if begins == ends:
+            return []
+        new = self._asking.earliest(ends.keys() - begins.keys())
+        topic_ids = dict(self._asking.topic_ids)
+        if self.options.fail_on_data_loss:
+            found = losses(begins, ends, new) + self._replaced(begins, topic_ids)
+            if found:
+                raise PipelineError(told(found))
+        self._topic_ids |= topic_ids
+        known = {**new, **begins}
+        ranges = [OffsetRange(at, known[at], stop) for at, stop in ends.items() if at in known]
+        tasks = split(
+            ranges, min_partitions=self.options.min_partitions, max_records=self.options.max_records_per_partition
+        )
+        return [RangePartition(it, topic_ids.get(it.at.topic)) for it in tasks]
+
+    def commit(self, end: Mapping[str, Any]) -> None:
+        """Nothing is kept at the brokers: where the query is stands in its checkpoint."""
+
+    def stop(self) -> None:
+        self._asking.close()
+
+    # Called by Spark, in a task
+
+    def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
+        return read_range(partition, self.options)
+
+    def _begin(self) -> dict[TopicPartition, int]:
+        if self._initial is None:
+            self._initial = self._asking.starts(self._asking.partitions())
+        return self._initial
+
+    def _replaced(self, begins: Positions, topic_ids: Mapping[str, Uuid]) -> list[str]:
+        """Topics that were deleted and created again while the query ran: their offsets mean other records."""
+        read = {at.topic for at in begins}
+        return [
+            f"{topic}: deleted, and created again"
+            for topic, topic_id in sorted(topic_ids.items())
+            if topic in read and self._topic_ids.get(topic, topic_id) != topic_id
+        ]
+
+
+def _positions(offsets: Mapping[str, Any]) -> dict[TopicPartition, int]:
+    try:
+        return from_json_value(dict(offsets))
+    except ValueError as error:
+        raise PipelineError(f"the checkpoint's offsets are not those of this source: {error}") from None

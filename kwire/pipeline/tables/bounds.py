@@ -1,0 +1,92 @@
+"""Where a range of a topic begins or ends, as a person writes it.
+
+earliest, latest       all that there is
+4711                   an offset, of every partition
+0:4711,2:100           offsets of partitions; others are left out
+2026-11-22T10:00:00    the first record that is not older; a date alone is its midnight; UTC unless it says another
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Mapping
+from datetime import UTC, datetime
+
+import attrs
+
+from kwire.pipeline.errors import PipelineError
+from kwire.pipeline.tables.position import TopicState
+
+OffsetsAt = Callable[[int], Mapping[int, int]]
+"""The first record of each partition that is not older than a moment in ms; those that have none are left out."""
+
+
+@attrs.frozen
+class Offset:
+    """The same in every partition."""
+
+    offset: int
+
+
+@attrs.frozen
+class Offsets:
+    """By partition."""
+
+    offsets: Mapping[int, int]
+
+
+@attrs.frozen
+class Moment:
+    """`ms` since the epoch."""
+
+    ms: int
+
+
+@attrs.frozen
+class Edge:
+    """The topic's beginning or end."""
+
+    latest: bool
+
+
+Bound = Offset | Offsets | Moment | Edge
+
+
+def parse_bound(text: str) -> Bound:
+    """Raises PipelineError."""
+    if text in ("earliest", "latest"):
+        return Edge(text == "latest")
+    if re.fullmatch(r"\d{1,18}", text):
+        return Offset(int(text))
+    if re.fullmatch(r"\d+:\d{1,18}(?:,\d+:\d{1,18})*", text):
+        pairs = [part.split(":") for part in text.split(",")]
+        return Offsets({int(partition): int(offset) for partition, offset in pairs})
+    try:
+        if "-" not in text:  # a long number is no date, though ISO 8601 would have it so
+            raise ValueError
+        moment = datetime.fromisoformat(text)
+    except ValueError:
+        raise PipelineError(
+            f"{text!r} is neither an offset (4711, or 0:4711,1:100 by partition) nor a time (2026-11-22T10:00:00), "
+            "earliest or latest"
+        ) from None
+    return Moment(int((moment if moment.tzinfo else moment.replace(tzinfo=UTC)).timestamp() * 1000))
+
+
+def resolve(bound: Bound, topic: TopicState, offsets_at: OffsetsAt) -> dict[int, int]:
+    """The bound as an offset of each partition that it speaks of, within what the topic has."""
+    match bound:
+        case Edge(latest):
+            found: Mapping[int, int] = topic.ends if latest else topic.starts
+        case Offset(offset):
+            found = dict.fromkeys(topic.starts, offset)
+        case Offsets(offsets):
+            unknown = sorted(set(offsets) - set(topic.starts))
+            if unknown:
+                raise PipelineError(
+                    f"topic {topic.topic} has no partition {unknown[0]}, but {len(topic.starts)} from 0"
+                )
+            found = offsets
+        case Moment(ms):
+            found = {**topic.ends, **offsets_at(ms)}
+    return {number: min(max(at, topic.starts[number]), topic.ends[number]) for number, at in sorted(found.items())}

@@ -1,0 +1,28 @@
+"""Batches to read: a topic between offsets, a table at a snapshot."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+
+from pyspark.sql import DataFrame, SparkSession
+
+from kwire.pipeline.tables.position import TopicState
+
+
+def records_between(
+    spark: SparkSession, source: Mapping[str, str], topic: TopicState, ranges: Mapping[int, tuple[int, int]]
+) -> DataFrame:
+    """A topic's records in ranges of offsets; of a partition without a range there are none. `source` has the
+    connector's options."""
+    whole = {number: ranges.get(number, (at, at)) for number, at in topic.starts.items()}
+    first = {str(number): begin for number, (begin, _) in whole.items()}
+    until = {str(number): end for number, (_, end) in whole.items()}
+    reader = spark.read.format("kafka").options(**source)
+    reader = reader.option("startingOffsets", json.dumps({topic.topic: first}))
+    return reader.option("endingOffsets", json.dumps({topic.topic: until})).load()
+
+
+def pinned(spark: SparkSession, name: str, snapshot_id: int) -> DataFrame:
+    """A table as it was at a snapshot."""
+    return spark.read.option("snapshot-id", snapshot_id).table(name)
