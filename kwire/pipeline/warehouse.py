@@ -27,6 +27,7 @@ CATALOG: Final = "kwire"
 """Of a folder, in Spark and in pyiceberg: the name is a column of the catalog's own tables."""
 NAMESPACE: Final = "kwire"
 ERRORS_SUFFIX: Final = "__errors"
+INDEX_SUFFIX: Final = "__index"
 
 _SPARK_CATALOG = "org.apache.iceberg.spark.SparkCatalog"
 _PREFIX = "spark.sql.catalog."
@@ -162,6 +163,11 @@ def table_name(topic: str) -> str:
 
 def errors_table_name(table: str) -> str:
     return f"{table}{ERRORS_SUFFIX}"
+
+
+def index_table_name(table: str) -> str:
+    """The index by field beside a topic's table."""
+    return f"{table}{INDEX_SUFFIX}"
 
 
 def asked(question: Callable[[], T], whom: str) -> T:

@@ -15,6 +15,9 @@ from pyspark.sql import SparkSession
 
 from compat_tests import brokers
 from compat_tests.waiting import eventually
+from kwire.pipeline.index.fields import parse_fields
+from kwire.pipeline.index.layout import open_index
+from kwire.pipeline.index.plan import IndexPlan
 from kwire.pipeline.job import Job
 from kwire.pipeline.report import Step
 from kwire.pipeline.tables.plan import TablePlan, check_plans, table_of
@@ -24,7 +27,7 @@ from kwire.pipeline.tables.run import TableRun
 from kwire.pipeline.tables.standing import standing
 from kwire.pipeline.tables.verify import Report, verify
 from kwire.pipeline.topics import Topics
-from kwire.pipeline.warehouse import NAMESPACE, Warehouse, errors_table_name
+from kwire.pipeline.warehouse import NAMESPACE, Warehouse, errors_table_name, index_table_name
 
 # Apache Kafka lets Spark's question for the ends wait for a fetch that was sent before (spark_tests/conftest.py).
 _READER_DEFAULTS = {"kafka.fetch.max.wait.ms": "50"} if brokers.KIND == "kafka" else {}
@@ -70,6 +73,25 @@ class Jobs:
         )
         check_plans([plan])
         return plan
+
+    def index_plan(self, topic: str, fields: str, **options: Any) -> IndexPlan:
+        plan = IndexPlan(
+            bootstrap=self.bootstrap,
+            topic=topic,
+            warehouse=self.warehouse,
+            table=index_table_name(table_of(topic, None)),
+            fields=parse_fields(fields),
+            **{"once": True, "interval_s": 0.2, "buckets": 2, **options},
+        )
+        check_plans([plan])
+        return plan
+
+    def index_once(self, topic: str, fields: str, **options: Any) -> Told:
+        """Lets an index job take what there is. Raises what ended it."""
+        told, plan = Told(), self.index_plan(topic, fields, **options)
+        run = TableRun(plan, self.spark, self.topics, f"t{next(_numbers)}", told, open_index)
+        Job([run], 20.0, told.warning).work()
+        return told
 
     def run_of(self, topic: str, told: Told | None = None, **options: Any) -> TableRun:
         return TableRun(self.plan(topic, **options), self.spark, self.topics, f"t{next(_numbers)}", told or Told())

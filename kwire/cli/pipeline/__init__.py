@@ -155,6 +155,60 @@ _FILE = click.option(
 )
 _JSON = click.option("--json", "as_json", is_flag=True, help="One JSON object a line, under names that stay.")
 
+_READING = _options(
+    click.option(
+        "--isolation",
+        type=click.Choice(["read_committed", "read_uncommitted"]),
+        default="read_committed",
+        show_default=True,
+    ),
+    click.option(
+        "--begin",
+        type=click.Choice(["earliest", "latest"]),
+        default="earliest",
+        show_default=True,
+        help="Where a new table begins.",
+    ),
+    click.option(
+        "--on-gap",
+        type=click.Choice(["fail", "record"]),
+        default="fail",
+        show_default=True,
+        help="What to do when records were deleted before they were read.",
+    ),
+    click.option(
+        "--group",
+        metavar="GROUP",
+        help="The consumer group that shows lag tools how far the table is.  [default: kwire-pipeline-TABLE]",
+    ),
+)
+_WORKING = _options(
+    click.option(
+        "--max-records-per-commit",
+        type=click.IntRange(min=1),
+        default=5_000_000,
+        show_default=True,
+        metavar="N",
+        help="The most that one commit takes from a topic.",
+    ),
+    _SOURCE_OPTION,
+    click.option(
+        "--give-up-after",
+        "give_up_after_s",
+        type=click.FloatRange(min=0),
+        default=300.0,
+        show_default=True,
+        metavar="SECONDS",
+        help="How long to wait for brokers that went away.",
+    ),
+    click.option(
+        "--metrics-port", type=click.IntRange(0, 65_535), metavar="PORT", help="Serve Prometheus metrics on 127.0.0.1."
+    ),
+)
+_DRY_RUN = click.option(
+    "--dry-run", is_flag=True, help="Check the plan, print it and where it would start, and do nothing."
+)
+
 
 @click.group()
 def pipeline() -> None:
@@ -190,31 +244,7 @@ def pipeline() -> None:
     "--partition-by", multiple=True, metavar="EXPR", help="days(kafka.timestamp), value.country, ... May be repeated."
 )
 @click.option("--evolve", is_flag=True, help="Add fields that JSON values bring to the table.")
-@click.option(
-    "--isolation",
-    type=click.Choice(["read_committed", "read_uncommitted"]),
-    default="read_committed",
-    show_default=True,
-)
-@click.option(
-    "--begin",
-    type=click.Choice(["earliest", "latest"]),
-    default="earliest",
-    show_default=True,
-    help="Where a new table begins.",
-)
-@click.option(
-    "--on-gap",
-    type=click.Choice(["fail", "record"]),
-    default="fail",
-    show_default=True,
-    help="What to do when records were deleted before they were read.",
-)
-@click.option(
-    "--group",
-    metavar="GROUP",
-    help="The consumer group that shows lag tools how far the table is.  [default: kwire-pipeline-TABLE]",
-)
+@_READING
 @click.option(
     "--dead-letter-topic", metavar="TOPIC", help="Send records that cannot be decoded there, too: at least once."
 )
@@ -228,31 +258,11 @@ def pipeline() -> None:
     metavar="SECONDS",
     help="How often to commit.",
 )
-@click.option(
-    "--max-records-per-commit",
-    type=click.IntRange(min=1),
-    default=5_000_000,
-    show_default=True,
-    metavar="N",
-    help="The most that one commit takes from a topic.",
-)
-@_SOURCE_OPTION
-@click.option(
-    "--give-up-after",
-    "give_up_after_s",
-    type=click.FloatRange(min=0),
-    default=300.0,
-    show_default=True,
-    metavar="SECONDS",
-    help="How long to wait for brokers that went away.",
-)
-@click.option(
-    "--metrics-port", type=click.IntRange(0, 65_535), metavar="PORT", help="Serve Prometheus metrics on 127.0.0.1."
-)
+@_WORKING
 @_SPARK
 @_FILE
 @_JSON
-@click.option("--dry-run", is_flag=True, help="Check the plan, print it and where it would start, and do nothing.")
+@_DRY_RUN
 def table(**options: Any) -> None:
     """Keep an Iceberg table of each TOPIC.
 
@@ -263,6 +273,66 @@ def table(**options: Any) -> None:
         from kwire.cli.pipeline.table import run_table
 
         run_table(**options)
+
+
+INDEX_EPILOG = """\b
+Examples:
+  kwire pipeline index logs --to warehouse --fields user_id,log_id
+  kwire pipeline index orders --to warehouse --fields customer.id:BIGINT,total:DOUBLE --once
+  kwire query logs --to warehouse --where "user_id = 42" --since 1d
+
+\b
+Exit code: 0 the job ended, or was stopped; 2 it cannot go on, and one line says why.
+"""
+
+
+@pipeline.command(epilog=INDEX_EPILOG, short_help="Keep an index of a topic by fields, for kwire query.")
+@click.argument("topic")
+@_BROKER
+@_WAREHOUSE
+@click.option(
+    "--fields",
+    multiple=True,
+    required=True,
+    metavar="FIELD[:TYPE],...",
+    help="What of the JSON values is indexed: user_id, customer.id, total:DOUBLE. Types: BIGINT, DOUBLE, STRING, "
+    "BOOLEAN; found out from a sample where they are not given.",
+)
+@click.option("--table", "table_name", metavar="NAME", help="The index's table, instead of TOPIC__index.")
+@click.option(
+    "--buckets",
+    type=click.IntRange(1, 1024),
+    default=8,
+    show_default=True,
+    metavar="N",
+    help="So many parts, by one of the fields, each of its own files.",
+)
+@_READING
+@click.option("--once", is_flag=True, help="Take what is there, then end.")
+@click.option(
+    "--interval",
+    "interval_s",
+    type=click.FloatRange(min=0, max=86_400),
+    default=60.0,
+    show_default=True,
+    metavar="SECONDS",
+    help="How often to commit. Queries read what came since from the brokers.",
+)
+@_WORKING
+@_SPARK
+@_FILE
+@_JSON
+@_DRY_RUN
+def index(**options: Any) -> None:
+    """Keep an index of TOPIC by fields of its JSON values.
+
+    Every record is in it exactly once, as with kwire pipeline table. What is no JSON object, or has a field of another
+    type, goes to TOPIC__index__errors, with the reason. kwire pipeline maintain merges its files, sorted.
+    """
+    with _told_in_a_line():
+        from kwire.cli.pipeline.index import run_index
+
+        run_index(**options)
 
 
 VERIFY_EPILOG = """\b

@@ -14,7 +14,7 @@ from kwire.pipeline.errors import PipelineError
 from kwire.pipeline.session import check_packages
 from kwire.pipeline.tables.maintain import Kept, Upkeep, maintain
 from kwire.pipeline.tables.plan import table_of
-from kwire.pipeline.warehouse import NAMESPACE, Warehouse, errors_table_name, parse_warehouse
+from kwire.pipeline.warehouse import NAMESPACE, Warehouse, errors_table_name, index_table_name, parse_warehouse
 
 _DAY_S = 24 * 3600
 
@@ -53,17 +53,18 @@ def run_maintain(
 
 
 def _names(place: Warehouse, topics: tuple[str, ...], table_name: str | None) -> list[str]:
-    """The tables that are meant, those of errors included."""
+    """The tables that are meant, their indexes and those of errors included."""
     if not place.exists():
         raise PipelineError(f"no tables found in {place}: kwire pipeline table makes some")
     there = [name for _, name in place.pyiceberg_catalog().list_tables(NAMESPACE)]
     if table_name is None and not topics:
         return sorted(there)
     wanted = [table_of(topic, None) for topic in topics] or [table_of("", table_name)]
-    missing = [name for name in wanted if name not in there]
+    missing = [name for name in wanted if name not in there and index_table_name(name) not in there]
     if missing:
         raise PipelineError(f"table {', '.join(missing)} not found in {place}; there are {', '.join(sorted(there))}")
-    return [name for it in wanted for name in (it, errors_table_name(it)) if name in there]
+    with_indexes = [name for it in wanted for name in (it, index_table_name(it))]
+    return [name for it in with_indexes for name in (it, errors_table_name(it)) if name in there]
 
 
 def _print(done: list[Kept]) -> None:

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import json
 import uuid
+from collections.abc import Callable, Sequence
 from contextlib import suppress
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import click
 
@@ -17,6 +18,9 @@ from kwire.pipeline.tables.plan import TablePlan, check_plans, table_of
 from kwire.pipeline.tables.standing import outlook
 from kwire.pipeline.topics import Topics
 from kwire.pipeline.warehouse import NotReadable, parse_warehouse
+
+if TYPE_CHECKING:
+    from kwire.pipeline.tables.run import Opener
 
 
 def run_table(
@@ -35,14 +39,62 @@ def run_table(
 ) -> None:
     """Until the job ends. Raises PipelineError."""
     plans = make_plans(topics, warehouse, table_name, schema, conf, options)
+    run_plans(
+        plans,
+        "table",
+        _open_tables,
+        conf=conf,
+        master=master,
+        as_json=as_json,
+        metrics_port=metrics_port,
+        give_up_after_s=give_up_after_s,
+        dry_run=dry_run,
+    )
+
+
+def _open_tables() -> Opener:
+    from kwire.pipeline.tables.preparing import open_tables
+
+    return open_tables
+
+
+def run_plans(
+    plans: Sequence[TablePlan],
+    command: str,
+    opener: Callable[[], Opener],
+    *,
+    conf: dict[str, str],
+    master: str | None,
+    as_json: bool,
+    metrics_port: int | None,
+    give_up_after_s: float,
+    dry_run: bool,
+) -> None:
+    """Works until the job ends, or prints the plans. Raises PipelineError.
+
+    `opener` is asked only when Spark is needed: it imports that.
+    """
     with Topics(plans[0].bootstrap) as asked:
         if dry_run:
             for plan in plans:
                 _show(plan, asked, as_json=as_json)
-        else:
-            for plan in plans:
-                _check(plan, asked)
-            _work(plans, asked, conf, master, as_json, metrics_port, give_up_after_s)
+            return
+        for plan in plans:
+            _check(plan, asked)
+        # They need pyspark, which takes its time, and a dry run does without.
+        from kwire.cli.pipeline.session import spark_for
+        from kwire.pipeline.job import Job, stopping_on_signals
+        from kwire.pipeline.tables.run import TableRun
+
+        run_id = uuid.uuid4().hex[:12]
+        with (
+            reporting(as_json=as_json, metrics_port=metrics_port) as report,
+            spark_for(command, plans[0].warehouse, conf, master) as spark,
+        ):
+            runs = [TableRun(plan, spark, asked, run_id, report, opener()) for plan in plans]
+            job = Job(runs, give_up_after_s, report.warning)
+            with stopping_on_signals(job):
+                job.work()
 
 
 def _check(plan: TablePlan, asked: Topics) -> None:
@@ -53,30 +105,6 @@ def _check(plan: TablePlan, asked: Topics) -> None:
     with suppress(NotReadable):  # Spark has catalogs that pyiceberg has not
         outlook(plan, topic)
     plan.warehouse.make()
-
-
-def _work(
-    plans: list[TablePlan],
-    asked: Topics,
-    conf: dict[str, str],
-    master: str | None,
-    as_json: bool,
-    metrics_port: int | None,
-    give_up_after_s: float,
-) -> None:
-    # They need pyspark, which takes its time, and a dry run does without.
-    from kwire.cli.pipeline.session import spark_for
-    from kwire.pipeline.job import Job, stopping_on_signals
-    from kwire.pipeline.tables.run import TableRun
-
-    run_id = uuid.uuid4().hex[:12]
-    with (
-        reporting(as_json=as_json, metrics_port=metrics_port) as report,
-        spark_for("table", plans[0].warehouse, conf, master) as spark,
-    ):
-        job = Job([TableRun(plan, spark, asked, run_id, report) for plan in plans], give_up_after_s, report.warning)
-        with stopping_on_signals(job):
-            job.work()
 
 
 def make_plans(

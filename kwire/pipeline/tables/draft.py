@@ -92,6 +92,9 @@ class Table:
     def set_property(self, name: str, value: str) -> None:
         self._java.updateProperties().set(name, value).commit()
 
+    def is_partitioned(self) -> bool:
+        return bool(self._java.spec().isPartitioned())
+
     def schemas(self) -> list[StructType]:
         """Those that the table ever had, oldest first, as Spark's."""
         convert = self._jvm.org.apache.iceberg.spark.SparkSchemaUtil.convert

@@ -100,6 +100,8 @@ def _until_not_overtaken(name: str, table: Any, step: Callable[[], Mapping[str, 
 
 def _rewrite_files(actions: Any, table: Any, upkeep: Upkeep) -> Mapping[str, int]:
     rewrite = actions.rewriteDataFiles(table)
+    if table.sortOrder().isSorted():
+        rewrite = rewrite.sort()  # an index: its files are to be sorted when they are merged, too
     for option, value in {
         "target-file-size-bytes": str(upkeep.target_file_bytes),
         "min-input-files": "2",

@@ -13,7 +13,7 @@ from kwire.pipeline.tables.position import OnGap
 from kwire.pipeline.tables.values import AvroSchemas, ValueFormat
 from kwire.pipeline.warehouse import Warehouse, errors_table_name, table_name
 
-Mode = Literal["append", "upsert"]
+Mode = Literal["append", "upsert", "index"]
 Isolation = Literal["read_committed", "read_uncommitted"]
 Beginning = Literal["earliest", "latest"]
 

@@ -36,22 +36,17 @@ Sample = Callable[[], "DataFrame"]
 """Some of the topic's records, for a schema that nobody gave."""
 
 
-def open_tables(plan: TablePlan, spark: SparkSession, sample: Sample, *, run_id: str) -> TableWriter:
+def open_tables(plan: TablePlan, spark: SparkSession, sample: Sample, run_id: str) -> TableWriter:
     """The writer for the plan's tables, which exist then. Raises PipelineError for a table of something else."""
-    catalog = plan.warehouse.catalog
-    spark.sql(f"CREATE NAMESPACE IF NOT EXISTS `{catalog}`.`{NAMESPACE}`")
-    name, errors_name = plan.warehouse.spark_name(plan.table), plan.warehouse.spark_name(plan.errors_table)
+    make_namespace(plan, spark)
+    name = plan.warehouse.spark_name(plan.table)
     wanted = _wanted_type(plan, spark)
-    if _exists(spark, name):
+    if exists(spark, name):
         plan.check_table({row.key: row.value for row in spark.sql(f"SHOW TBLPROPERTIES {name}").collect()})
         _grow(spark, name, wanted)
     else:
         _create(plan, spark, name, wanted or _inferred(plan, spark, sample))
-    spark.sql(
-        f"CREATE TABLE IF NOT EXISTS {errors_name} ({ERROR_COLUMNS}) USING iceberg "
-        "TBLPROPERTIES ('format-version' = '2')"
-    )
-    table, errors = (Table(spark, it, run_id=run_id) for it in (name, errors_name))
+    table, errors = Table(spark, name, run_id=run_id), open_errors(plan, spark, run_id)
     _remember_avro(plan, table)
     return TableWriter(
         table,
@@ -62,17 +57,32 @@ def open_tables(plan: TablePlan, spark: SparkSession, sample: Sample, *, run_id:
     )
 
 
+def make_namespace(plan: TablePlan, spark: SparkSession) -> None:
+    spark.sql(f"CREATE NAMESPACE IF NOT EXISTS `{plan.warehouse.catalog}`.`{NAMESPACE}`")
+
+
+def open_errors(plan: TablePlan, spark: SparkSession, run_id: str) -> Table:
+    """The plan's errors table, which exists then."""
+    name = plan.warehouse.spark_name(plan.errors_table)
+    spark.sql(
+        f"CREATE TABLE IF NOT EXISTS {name} ({ERROR_COLUMNS}) USING iceberg TBLPROPERTIES ('format-version' = '2')"
+    )
+    return Table(spark, name, run_id=run_id)
+
+
 def open_existing(
     warehouse: Warehouse, name: str, spark: SparkSession, *, bootstrap: str, options: Mapping[str, str], run_id: str
 ) -> tuple[TablePlan, TableWriter]:
     """A table that a job made, with the plan that its properties tell. Raises PipelineError."""
     full, errors_name = warehouse.spark_name(name), warehouse.spark_name(errors_table_name(name))
-    if not _exists(spark, full):
+    if not exists(spark, full):
         raise PipelineError(f"table {name} not found in {warehouse}: kwire pipeline table makes it")
     table = Table(spark, full, run_id=run_id)
     properties = table.properties()
     if TOPIC_PROPERTY not in properties:
         raise PipelineError(f"table {name} was not made by kwire: it has no property {TOPIC_PROPERTY}")
+    if properties[MODE_PROPERTY] == "index":
+        raise PipelineError(f"table {name} is an index: it has no values of its topic's to look at")
     avro = properties.get(AVRO_PROPERTY)
     plan = TablePlan(
         bootstrap=bootstrap,
@@ -208,7 +218,7 @@ def _quoted(path: tuple[str, ...]) -> str:
     return ".".join("`{}`".format(part.replace("`", "``")) for part in path)
 
 
-def _exists(spark: SparkSession, name: str) -> bool:
+def exists(spark: SparkSession, name: str) -> bool:
     """Raises PipelineError where the catalog does not answer."""
     try:
         return spark.catalog.tableExists(name)

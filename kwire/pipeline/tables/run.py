@@ -12,7 +12,7 @@ import shutil
 import tempfile
 import threading
 import time
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from pathlib import Path
 
 import attrs
@@ -23,11 +23,14 @@ from kwire.pipeline.errors import PipelineError
 from kwire.pipeline.report import Report, Step
 from kwire.pipeline.tables.plan import TablePlan
 from kwire.pipeline.tables.position import Position, same_topic, start
-from kwire.pipeline.tables.preparing import decoder, grown_by, open_tables
+from kwire.pipeline.tables.preparing import Sample, decoder, grown_by, open_tables
 from kwire.pipeline.tables.writer import TableWriter
 from kwire.pipeline.topics import Topics
 
 _STOP_WITHIN_S = 120
+
+Opener = Callable[[TablePlan, SparkSession, Sample, str], TableWriter]
+"""Makes or finds a plan's tables: those of a topic, or of another layout. The last argument is the run's id."""
 
 
 @attrs.define(eq=False)
@@ -39,6 +42,7 @@ class TableRun:
     topics: Topics
     run_id: str
     report: Report
+    open_tables: Opener = open_tables
     query: StreamingQuery | None = None
     failure: Exception | None = None
     """What ended the query, where it was raised within a batch."""
@@ -59,7 +63,7 @@ class TableRun:
         self.forget_checkpoint()
         state = self.topics.state(self.plan.topic, self.plan.isolation)
         if self._writer is None:
-            self._writer = open_tables(self.plan, self.spark, self._sample, run_id=self.run_id)
+            self._writer = self.open_tables(self.plan, self.spark, self._sample, self.run_id)
             self._writer.drop_drafts_of_others()
             self.advanced_s = time.monotonic()
         begin_at = state.starts if self.plan.begin == "earliest" else state.ends

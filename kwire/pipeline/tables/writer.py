@@ -42,14 +42,16 @@ class Counts:
 class TableWriter:
     """`decode` adds `decoded` and `reason` to the connector's records. `upsert` keeps one row a key.
 
+    `arrange` makes the table's rows of those that `rows.with_kafka` gives, all but the bad ones.
     `send_bad` is given decoded records, and the offsets before which it knows the bad ones already.
     """
 
     table: Table
     errors: Table
     decode: Callable[[DataFrame], DataFrame]
-    upsert: bool
+    upsert: bool = False
     send_bad: Callable[[DataFrame, Mapping[int, int]], None] | None = None
+    arrange: Callable[[DataFrame], DataFrame] = rows.good
 
     def reached(self) -> Position | None:
         """The position that the table has now."""
@@ -120,7 +122,7 @@ class TableWriter:
         """One pass over the records: they are counted on their way into the draft."""
         seen = Observation()
         all_of_them, bad = F.count(F.lit(1)).alias("records"), F.count(REASON).alias("errors")
-        self.table.append(rows.good(decoded.observe(seen, all_of_them, bad)), _summary(after))
+        self.table.append(self.arrange(decoded.observe(seen, all_of_them, bad)), _summary(after))
         counts = Counts(seen.get["records"], seen.get["errors"])
         added = int(self.table.draft_summary().get("added-records", "0"))
         if added != counts.records - counts.errors:

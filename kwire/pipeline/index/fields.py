@@ -1,0 +1,179 @@
+"""The indexed fields, and how they are read out of a value.
+
+A value is JSON, read as strictly as a table job does. A field is named by its path (`user.id`). One that is missing or
+null is null in the index. A value that is no JSON object, or has a field of another type, is an error as a whole.
+
+What a type takes, the same for Spark (`layout.py`), which writes the index, and for Python, which reads the tail:
+
+    BIGINT    whole numbers of 64 bits, without a point or an exponent
+    DOUBLE    numbers
+    STRING    strings
+    BOOLEAN   true, false
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Final, Literal, cast
+
+import attrs
+
+from kwire.pipeline.errors import PipelineError
+
+FieldType = Literal["BIGINT", "DOUBLE", "STRING", "BOOLEAN"]
+TYPES: Final[tuple[FieldType, ...]] = ("BIGINT", "DOUBLE", "STRING", "BOOLEAN")
+OWN_COLUMNS: Final = ("kafka", "value")
+
+_PATH = re.compile(r"[A-Za-z_]\w*(?:\.[A-Za-z_]\w*)*", re.ASCII)
+_ALSO_CALLED: Final[Mapping[str, FieldType]] = {"LONG": "BIGINT", "INT": "BIGINT", "TEXT": "STRING", "BOOL": "BOOLEAN"}
+
+
+@attrs.frozen
+class Field:
+    """`column` is its name in the table."""
+
+    path: str
+    type: FieldType
+    column: str
+
+    @property
+    def steps(self) -> tuple[str, ...]:
+        return tuple(self.path.split("."))
+
+
+@attrs.frozen
+class Wanted:
+    """A field as it was asked for: without a type, it is found out."""
+
+    path: str
+    type: FieldType | None = None
+
+
+def parse_fields(text: str) -> tuple[Wanted, ...]:
+    """`user_id,order.total:DOUBLE`. Raises PipelineError."""
+    found: list[Wanted] = []
+    for part in filter(None, (it.strip() for it in text.split(","))):
+        path, colon, given = (it.strip() for it in part.partition(":"))
+        if not _PATH.fullmatch(path):
+            raise PipelineError(f"--fields: {path!r} is no field, such as user_id or order.user_id")
+        kind = given.upper()
+        kind = _ALSO_CALLED.get(kind, kind)
+        if colon and kind not in TYPES:
+            raise PipelineError(f"--fields: {path} cannot be {given or 'of no type'}; there are {', '.join(TYPES)}")
+        found.append(Wanted(path, cast("FieldType", kind) if colon else None))
+    paths = [it.path.lower() for it in found]  # SQL does not tell columns apart by case
+    if not paths:
+        raise PipelineError("--fields names none: it wants some, such as user_id,order.total:DOUBLE")
+    for at, path in enumerate(paths):
+        for other in paths[:at]:
+            if path == other:
+                raise PipelineError(f"--fields names {path} twice")
+            if path.startswith(f"{other}.") or other.startswith(f"{path}."):
+                raise PipelineError(f"--fields: {other} and {path} cannot both be: one is within the other")
+    return tuple(found)
+
+
+def with_columns(typed: Iterable[tuple[str, FieldType]]) -> tuple[Field, ...]:
+    """The fields with their columns: `user.id` becomes user_id, and what is taken gets another underscore."""
+    taken = set(OWN_COLUMNS)
+    found = []
+    for path, kind in typed:
+        column = path.replace(".", "_")
+        while column.lower() in taken:
+            column += "_"
+        taken.add(column.lower())
+        found.append(Field(path, kind, column))
+    return tuple(found)
+
+
+def ordered(
+    fields: Sequence[Field], different: Mapping[str, int], buckets: int
+) -> tuple[tuple[Field, ...], Field | None]:
+    """The fields as the index is sorted by them, and the one that its buckets are made by, if any can be.
+
+    different: how many different values a sample has of each field, by its column.
+
+    Fields that repeat most come first: then the records of each of their values lie together, and within these those
+    of the next. The other way round, a field that hardly repeats would scatter all others. Buckets are made by the
+    first that has enough values to fill them all; Iceberg has no buckets of floating point numbers and booleans.
+    """
+    found = tuple(sorted(fields, key=lambda it: different[it.column]))
+    fit = [it for it in found if it.type in ("BIGINT", "STRING")]
+    full = [it for it in fit if different[it.column] >= buckets]
+    return found, next(iter(full or fit[-1:]), None)
+
+
+class NotIndexed(Exception):
+    """A value that has no place in the index, and why."""
+
+
+def read_fields(value: bytes | None, fields: Sequence[Field]) -> list[object]:
+    """The fields of a record's value, in their order, as the index would have them. Raises NotIndexed.
+
+    Of a field that a value has twice, the last counts.
+    """
+    if value is None:
+        return [None] * len(fields)
+    try:
+        found: object = _DECODER.decode(value.decode())
+    except UnicodeDecodeError:
+        raise NotIndexed("not UTF-8") from None
+    except (ValueError, RecursionError):
+        raise NotIndexed("not JSON") from None
+    if not isinstance(found, dict):
+        raise NotIndexed("no JSON object")
+    return [_read_field(found, it) for it in fields]
+
+
+def _read_field(at: object, field: Field) -> object:
+    for step in field.steps:
+        if at is None:
+            return None
+        if not isinstance(at, dict):
+            raise NotIndexed(f"{field.path} is within something else than an object")
+        at = at.get(step)
+    if at is None:
+        return None
+    match field.type:
+        case "BIGINT" if type(at) is int and -(1 << 63) <= at < 1 << 63:
+            return at
+        case "DOUBLE" if type(at) in (int, float):
+            return _as_double(cast("float", at))
+        case "STRING" if isinstance(at, str):
+            # Half a surrogate pair is no character: a question mark, as Java has it.
+            return at if at.isascii() else at.encode(errors="replace").decode()
+        case "BOOLEAN" if isinstance(at, bool):
+            return at
+    raise NotIndexed(f"{field.path} is no {field.type}")
+
+
+def _as_double(number: float) -> float:
+    try:
+        return float(number)
+    except OverflowError:  # of a whole number
+        return float("inf") if number > 0 else float("-inf")
+
+
+def _refuse(name: str) -> object:
+    raise ValueError(f"{name} is no JSON")
+
+
+_DECODER: Final = json.JSONDecoder(parse_constant=_refuse)
+
+
+def fields_to_json(fields: Sequence[Field]) -> str:
+    """For the table's properties."""
+    return json.dumps([attrs.asdict(it) for it in fields])
+
+
+def fields_from_json(text: str) -> tuple[Field, ...]:
+    """Raises PipelineError for what no kwire wrote."""
+    try:
+        found = tuple(Field(it["path"], it["type"], it["column"]) for it in json.loads(text))
+    except (ValueError, TypeError, KeyError):
+        found = ()
+    if not found or any(it.type not in TYPES for it in found):
+        raise PipelineError(f"the index's fields cannot be read: {text[:200]!r}. Is a newer kwire's? Upgrade kwire")
+    return found
