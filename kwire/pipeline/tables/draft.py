@@ -75,11 +75,15 @@ class Table:
         return None if found is None else str(found)
 
     def commit_first(self, properties: Mapping[str, str]) -> None:
-        """The first snapshot of a table: these properties and no rows, straight to `main`."""
-        append = self._java.newAppend()
+        """The first snapshot of a table: these properties and no rows. Raises Conflict if there is one already."""
+        self.drop_draft()
+        self._tip = None
+        append = self._java.newAppend().toBranch(self._branch)
         for key, value in properties.items():
             append.set(key, value)
-        append.commit()
+        with self._writing():
+            append.commit()
+        self.publish()
 
     def begin(self, head: Head) -> None:
         """Puts the draft where `main` was seen to be. A draft that was begun before is forgotten."""

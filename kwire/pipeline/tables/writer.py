@@ -14,6 +14,7 @@ Each is thrown away and done again when somebody else's snapshot came in between
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
 from typing import Final
 
 import attrs
@@ -72,14 +73,16 @@ class TableWriter:
     def open(self, spark: SparkSession, begun: Start) -> Position:
         """Writes down where a run starts, and what was lost before there; returns the table's position."""
         if self.errors.head().snapshot_id is None:
-            self.errors.commit_first(_summary(attrs.evolve(begun.position, offsets={})))
+            with suppress(Conflict):  # another job that begins was first; the table decides between the two
+                self.errors.commit_first(_summary(attrs.evolve(begun.position, offsets={})))
         lost = self._not_noted(spark, begun.gaps)
         if lost:
             after = _further(begun.position, self._noted(self.errors.head()))
             self._publish(self.errors, lambda _: self.errors.append(rows.gap_rows(spark, lost), _summary(after)))
         head = self.table.head()
         if head.snapshot_id is None:
-            self.table.commit_first(_summary(begun.position))
+            with suppress(Conflict):
+                self.table.commit_first(_summary(begun.position))
         elif begun.gaps:
             empty = spark.table(self.table.name).limit(0)
             self._publish(self.table, lambda _: self.table.append(empty, _summary(begun.position)))
