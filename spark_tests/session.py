@@ -29,7 +29,7 @@ from devtools.java import java_environment
 from kwire.pipeline.session import EXTENSIONS, stop_session
 
 # Each query is new code that runs for a second: compiling it thoroughly costs half of all CPU time and saves little.
-_QUICK = ["-XX:TieredStopAtLevel=1", "-XX:+UseSerialGC"]
+QUICK = ["-XX:TieredStopAtLevel=1", "-XX:+UseSerialGC"]
 
 # Errors only, and these are seen where a test fails: pytest keeps what the process prints.
 _LOG4J = """\
@@ -51,7 +51,7 @@ def spark_session(folder: Path) -> Iterator[SparkSession]:
     log4j.write_text(_LOG4J)
     temporary = folder / "tmp"
     temporary.mkdir()
-    java_options = [*_QUICK, f"-Dlog4j2.configurationFile={log4j}", f"-Djava.io.tmpdir={temporary}"]
+    java_options = [*QUICK, f"-Dlog4j2.configurationFile={log4j}", f"-Djava.io.tmpdir={temporary}"]
     settings: dict[str, bool | float | int | str | None] = {
         "spark.jars": ",".join(map(str, jars("spark-kafka") + jars("spark-iceberg"))),
         "spark.sql.extensions": EXTENSIONS,
