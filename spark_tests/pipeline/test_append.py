@@ -326,3 +326,25 @@ def test_a_draft_that_is_taken_away_while_it_is_written_is_never_published(
         mine.publish(with_position=True)
     mine.drop_draft()
     assert places(jobs.rows(topic)) == [(0, 0), (0, 1)]
+
+
+def test_of_two_jobs_that_begin_a_table_at_once_one_says_where(
+    jobs: Jobs, topic: str, sent: Sent, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The other one has made the table's first snapshot, and commits, when this one is about to make its own."""
+    sent(topic, numbered(3))
+    first = Table.commit_first
+    others = [lambda: jobs.once(topic)]
+
+    def commit_late(table: Table, properties: dict[str, str]) -> None:
+        if not table.name.endswith("__errors`") and others:
+            others.pop()()
+            sent(topic, numbered(2, first=3))
+        first(table, properties)
+
+    monkeypatch.setattr(Table, "commit_first", commit_late)
+    jobs.once(topic)
+
+    assert sorted(int(row["value"]) for row in jobs.rows(topic)) == list(range(5))
+    assert jobs.position(topic).offsets == {0: 5}
+    assert jobs.branches(topic) == set()

@@ -102,11 +102,15 @@ class Table:
         return [StructType.fromJson(json.loads(convert(schema).json())) for _, schema in found]
 
     def commit_first(self, properties: Mapping[str, str]) -> None:
-        """The first snapshot of a table: these properties and no rows, straight to `main`."""
-        append = self._java.newAppend()
+        """The first snapshot of a table: these properties and no rows. Raises Conflict if there is one already."""
+        self.drop_draft()
+        self._tip = None
+        append = self._java.newAppend().toBranch(self._branch)
         for key, value in properties.items():
             append.set(key, value)
-        append.commit()
+        with self._writing():
+            append.commit()
+        self.publish(with_position=True)
 
     def commit(self, write: Callable[[Head], None], *, with_position: bool) -> None:
         """Has `write` fill the draft, and publishes it; again when somebody else's snapshot came in between.
