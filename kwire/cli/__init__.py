@@ -7,6 +7,7 @@ import click
 import kwire
 from kwire.cli.log import log
 from kwire.cli.pipeline import pipeline
+from kwire.cli.query import query
 from kwire.cli.serve import serve
 from kwire.cli.txn import txn
 
@@ -22,5 +23,6 @@ def main() -> None:
 
 main.add_command(log)
 main.add_command(pipeline)
+main.add_command(query)
 main.add_command(serve)
 main.add_command(txn)

@@ -13,7 +13,7 @@ import re
 import shutil
 import subprocess
 import sys
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from importlib.resources import files
 from importlib.util import find_spec
 from pathlib import Path
@@ -102,11 +102,11 @@ def under_spark_submit() -> bool:
     return "PYSPARK_GATEWAY_PORT" in os.environ
 
 
-def check_packages() -> None:
-    """Raises PipelineError when the Python packages of the jobs are not installed."""
-    missing = [name for name in _PYTHON_PACKAGES if find_spec(name) is None]
+def check_packages(names: Sequence[str] = _PYTHON_PACKAGES, *, whose: str = "the jobs need") -> None:
+    """Raises PipelineError when Python packages, by default those of the jobs, are not installed."""
+    missing = [name for name in names if find_spec(name) is None]
     if missing:
-        raise PipelineError(f"{', '.join(missing)} not found: the jobs need pip install 'kwire[pipeline]'")
+        raise PipelineError(f"{', '.join(missing)} not found: {whose} pip install 'kwire[pipeline]'")
 
 
 def check_java() -> None:

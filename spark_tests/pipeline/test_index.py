@@ -11,12 +11,15 @@ import pyarrow.parquet as pq
 import pytest
 
 from kwire.pipeline.errors import PipelineError
+from kwire.pipeline.index.fields import NotIndexed, read_fields, with_columns
+from kwire.pipeline.index.query import Freshness, Query, ask
 from kwire.pipeline.tables.draft import Table
 from kwire.pipeline.tables.maintain import Upkeep, maintain
 from kwire.pipeline.tables.plan import table_of
 from kwire.pipeline.warehouse import index_table_name
+from kwire.tests.pipeline.index.test_fields import NOT_INDEXED
 
-from ..records import Record
+from ..records import Record, an_hour_ago_ms
 from .jobs import Jobs, places
 
 NewTopic = Callable[..., str]
@@ -139,3 +142,93 @@ def _check_files(jobs: Jobs, topic: str) -> int:
         filters = "SELECT path_in_schema FROM parquet_metadata(?) WHERE bloom_filter_offset IS NOT NULL"
         assert {name for (name,) in duckdb.execute(filters, [path]).fetchall()} >= {"s", "kafka, key"}
     return len(paths)
+
+
+# Queries of what a job wrote.
+
+ODD = [
+    b"{}",
+    b' \n{"n": 1, "d": 2, "s": "x", "b": true, "o": {"i": 3}}\t',
+    b'{"n": -9223372036854775808, "d": 1e400, "s": "", "b": false}',
+    b'{"n": 9223372036854775808}',
+    b'{"n": null, "d": null, "s": null, "b": null, "o": null}',
+    b'{"o": {}, "N": "x", "n": -0, "d": -0.0}',
+    b'{"n": 1, "n": 2}',
+    b'{"s": "\\ud83d\\ude00\\u0000\xc3\xa4"}',
+    b'{"s": "a\\ud83d"}',
+    b'{"d": 123456789012345678901234567890, "x": [1, {"n": 2}]}',
+    b'{"d": 0.1, "s": "12"}',
+    b'{"o": {"i": 1}, "o": {}}',
+    b'{"o": {"i": 1}, "o": null}',
+    *(value for value, _ in NOT_INDEXED if len(value) < 1000),
+]
+
+
+def test_the_tail_is_decoded_as_the_index_is(jobs: Jobs, topic: str, sent: Sent) -> None:
+    sent(topic, list(map(Record, ODD)))
+    jobs.index_once(topic, "n:BIGINT,d:DOUBLE,s:STRING,b:BOOLEAN,o.i:BIGINT")
+    fields = with_columns([("n", "BIGINT"), ("d", "DOUBLE"), ("s", "STRING"), ("b", "BOOLEAN"), ("o.i", "BIGINT")])
+
+    def read(value: bytes) -> list[object] | None:
+        try:
+            return read_fields(value, fields)
+        except NotIndexed:
+            return None
+
+    rows = {row["kafka"]["offset"]: row for row in jobs.rows(topic, index_of(topic))}
+    found = [[rows[at][it.column] for it in fields] if at in rows else None for at in range(len(ODD))]
+    for value, by_spark in zip(ODD, found, strict=True):
+        assert (value, read(value)) == (value, by_spark)
+
+
+def test_queries_find_what_a_scan_finds_while_the_job_goes_on(jobs: Jobs, new_topic: NewTopic, sent: Sent) -> None:
+    topic = new_topic(partitions=2)
+    at = an_hour_ago_ms()
+    everything = [
+        as_json({"user": {"id": n % 7}, "log_id": f"l{n}"}, partition=n % 2, timestamp_ms=at + n * 1000, key=b"%d" % n)
+        for n in range(120)
+    ]
+
+    def ask_for(where: str | None, **options: Any) -> tuple[list[int], Freshness]:
+        query = Query(
+            topic=topic,
+            bootstrap=jobs.bootstrap,
+            warehouse=jobs.warehouse,
+            table=index_of(topic),
+            where=where,
+            **{"limit": 1000, **options},
+        )
+        answer = ask(query, now_ms=at)
+        return [int(it.key or b"-1") for it in answer.records], answer.freshness
+
+    for until in (50, 90, 120):
+        sent(topic, everything[{50: 0, 90: 50, 120: 90}[until] : until])
+        if until != 120:
+            jobs.index_once(topic, "user.id,log_id", max_records_per_commit=30)
+        there = range(until)
+        found, told = ask_for("user.id = 3")
+        assert found == [n for n in there if n % 7 == 3]
+        assert told.lag == ({0: 15, 1: 15} if until == 120 else {0: 0, 1: 0})
+        assert ask_for("log_id IN ('l5', 'l110', 'l49')")[0] == [n for n in (5, 49, 110) if n in there]
+        assert ask_for("user.id > 4 AND NOT log_id = 'l5'", since_ms=at + 40_000)[0] == [
+            n for n in there if n % 7 > 4 and n >= 40
+        ]
+        assert ask_for("key = '7' OR offset = 20")[0] == [n for n in (7, 40, 41) if n in there]
+    maintain(
+        jobs.spark,
+        jobs.warehouse.spark_name(index_of(topic)),
+        Upkeep(keep_snapshots_s=0, orphans_older_than_s=None),
+    )
+    found, told = ask_for("user.id = 3")
+    assert (found, told.rows, told.offsets) == ([n for n in range(120) if n % 7 == 3], 90, {0: 45, 1: 45})
+
+
+def test_values_of_a_megabyte_come_back_whole(jobs: Jobs, new_topic: NewTopic, sent: Sent) -> None:
+    topic = new_topic(config={"max.message.bytes": "2000000"})
+    sent(topic, [as_json({"n": n, "rest": str(n) * (1 << 20)}) for n in range(8)])
+    jobs.index_once(topic, "n")
+    query = Query(
+        topic=topic, bootstrap=jobs.bootstrap, warehouse=jobs.warehouse, table=index_of(topic), where="n >= 6"
+    )
+    found = [it.value for it in ask(query, now_ms=0).records]
+    assert found == [json.dumps({"n": n, "rest": str(n) * (1 << 20)}).encode() for n in (6, 7)]

@@ -20,5 +20,5 @@ files are in buckets of one field, so that a commit of few records is looked int
 * `fields.py`: the indexed fields, and how they are read out of JSON
 * `plan.py`, `layout.py`: what the job will do, and the table that it writes
 * `where.py`: the condition of a query, parsed, and told for a single record
-* `lookup.py`: the index's answer; `tail.py`: the brokers'; `query.py`: both together
+* `found.py`: what is found; `lookup.py`: by the index; `tail.py`: by the brokers; `query.py`: by both together
 """

@@ -1,0 +1,132 @@
+"""What `kwire query` asks, and how it shows the answer: columns for eyes, or JSON."""
+
+from __future__ import annotations
+
+import base64
+import json
+import time
+
+import click
+from rich.console import Console
+from rich.table import Table
+from rich.text import Text
+
+from kwire.cli.log.printing import time_text
+from kwire.pipeline.index.found import FoundRecord
+from kwire.pipeline.index.query import Answer, Freshness, Query, ask
+from kwire.pipeline.index.where import parse_moment
+from kwire.pipeline.tables.plan import table_of
+from kwire.pipeline.warehouse import index_table_name, parse_warehouse
+
+_SHOWN_CHARACTERS = 200
+"""Of a value, for eyes."""
+
+
+def run_query(
+    *,
+    topic: str,
+    where: str | None,
+    since: str | None,
+    until: str | None,
+    limit: int,
+    tail_limit: int,
+    bootstrap: str,
+    warehouse: str,
+    conf: tuple[str, ...],
+    table_name: str | None,
+    as_json: bool,
+) -> None:
+    """Raises PipelineError."""
+    now_ms = time.time_ns() // 1_000_000
+    asked = Query(
+        topic=topic,
+        bootstrap=bootstrap,
+        warehouse=parse_warehouse(warehouse, _settings(conf)),
+        table=index_table_name(table_of(topic, None)) if table_name is None else table_of(topic, table_name),
+        where=where,
+        since_ms=None if since is None else parse_moment(since, now_ms=now_ms),
+        until_ms=None if until is None else parse_moment(until, now_ms=now_ms),
+        limit=limit,
+        tail_limit=tail_limit,
+    )
+    answer = ask(asked, now_ms=now_ms)
+    if as_json:
+        for it in answer.records:
+            click.echo(json.dumps(as_json_object(it)))
+        click.echo(json.dumps({**answer.freshness.describe(), "is_cut": answer.is_cut}), err=True)
+    else:
+        _print(answer)
+
+
+def _settings(given: tuple[str, ...]) -> dict[str, str]:
+    pairs = [text.partition("=") for text in given]
+    return {name.strip(): value.strip() for name, _, value in pairs}
+
+
+def as_json_object(record: FoundRecord) -> dict[str, object]:
+    """Names that stay. Bytes that are no UTF-8 are told in base64, and the encoding with them."""
+    return {
+        "partition": record.partition,
+        "offset": record.offset,
+        "timestamp_ms": record.timestamp_ms,
+        "timestamp_type": record.timestamp_type,
+        **_bytes("key", record.key),
+        **_bytes("value", record.value),
+        "headers": [{"name": name, **_bytes("value", value)} for name, value in record.headers],
+        "fields": dict(record.fields),
+        "indexed": not record.is_tail,
+    }
+
+
+def _bytes(name: str, value: bytes | None) -> dict[str, object]:
+    if value is None:
+        return {name: None}
+    try:
+        return {name: value.decode()}
+    except UnicodeDecodeError:
+        return {name: base64.b64encode(value).decode(), f"{name}_encoding": "base64"}
+
+
+def _print(answer: Answer) -> None:
+    if answer.records:
+        names = list(answer.records[0].fields)
+        table = Table()
+        for heading in ("timestamp", "partition", "offset", "key", *names, "value"):
+            table.add_column(heading, overflow="fold")
+        for it in answer.records:
+            cells = [time_text(it.timestamp_ms), str(it.partition), str(it.offset), _text(it.key)]
+            cells += [_shown(it.fields[name]) for name in names]
+            table.add_row(*map(Text, (*cells, _text(it.value))))
+        Console().print(table)
+    found = f"{len(answer.records):,} records"
+    cut = ", and there are more: --limit" if answer.is_cut else ""
+    click.echo(f"{found}{cut}. {_freshness(answer.freshness)}", err=True)
+
+
+def _shown(value: object) -> str:
+    return "-" if value is None else _quoted(value) if isinstance(value, str) else json.dumps(value)
+
+
+def _text(value: bytes | None) -> str:
+    """A value, as far as it is shown. Clients may send anything: nothing of it moves the cursor."""
+    if value is None:
+        return "null"
+    return _quoted(value[: 4 * _SHOWN_CHARACTERS].decode(errors="backslashreplace"))
+
+
+def _quoted(text: str) -> str:
+    cut = text if len(text) <= _SHOWN_CHARACTERS else f"{text[:_SHOWN_CHARACTERS]}..."
+    return cut if cut.isprintable() else ascii(cut)[1:-1]
+
+
+def _freshness(it: Freshness) -> str:
+    told = f"The index has {it.rows:,} rows and is {it.age_s:,.0f} s old"
+    if it.lag is None:
+        return f"{told}; what came since was not asked for"
+    lag = sum(it.lag.values())
+    told += f"; {lag:,} offsets behind it were read from the brokers" if lag else "; nothing came since"
+    if it.not_indexed:
+        told += f", {it.not_indexed:,} records there have not the fields' types"
+    if it.lost:
+        told += f". Deleted before they were indexed: {', '.join(map(str, it.lost))}"
+    return told

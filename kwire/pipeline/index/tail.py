@@ -1,0 +1,126 @@
+"""What the index has not got yet: the records behind its position, read from the brokers and looked at one by one.
+
+They are decoded by the rules of the index, so that a record is found the same way before it is indexed and after.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from typing import Final
+
+import attrs
+from kwire_protocol.wire import NULL_UUID
+
+from kwire.client.cluster import Cluster, TopicPartition
+from kwire.client.errors import ClientError, InvalidAddress, UnknownTopic
+from kwire.client.fetching import PartitionReader
+from kwire.client.offsets import EARLIEST, LATEST, IsolationLevel, list_offsets
+from kwire.pipeline.errors import PipelineError
+from kwire.pipeline.index.fields import Field, NotIndexed, read_fields
+from kwire.pipeline.index.found import FoundRecord
+from kwire.pipeline.index.where import Condition, holds
+from kwire.pipeline.tables.position import Gap, Position, TopicState, start
+
+TIMEOUT_S: Final = 30.0
+_ENDS_AT_ONCE_MS: Final = 50
+"""What is asked for is there: a fetch never has to wait for it."""
+
+
+@attrs.define(eq=False)
+class Tail:
+    """The offsets behind a position, from `starts` to `ends`. `not_indexed` counts as they are read."""
+
+    topic: str
+    isolation: IsolationLevel
+    starts: Mapping[int, int]
+    ends: Mapping[int, int]
+    lost: tuple[Gap, ...] = ()
+    """What retention took before it was indexed."""
+    not_indexed: int = 0
+    """Records that would go to the errors table."""
+
+    @property
+    def offsets(self) -> int:
+        """How many there are, markers and what was compacted away included."""
+        return sum(end - self.starts[number] for number, end in self.ends.items())
+
+    def find(self, cluster: Cluster, fields: Sequence[Field], condition: Condition | None) -> Iterator[FoundRecord]:
+        """Those that meet the condition, by partition and offset. Raises PipelineError."""
+        for number, end in sorted(self.ends.items()):
+            if self.starts[number] < end:
+                yield from self._find(cluster, number, fields, condition)
+
+    def _find(
+        self, cluster: Cluster, number: int, fields: Sequence[Field], condition: Condition | None
+    ) -> Iterator[FoundRecord]:
+        at = TopicPartition(self.topic, number)
+        reader = PartitionReader(
+            cluster,
+            at,
+            self.starts[number],
+            self.ends[number],
+            isolation_level=self.isolation,
+            max_wait_ms=_ENDS_AT_ONCE_MS,
+        )
+        paths = [it.path for it in fields]
+        with reader, _told(self.topic):
+            for batch in reader.batches():
+                timestamp_type = batch.header.timestamp_type
+                for it in batch.records():
+                    try:
+                        values = read_fields(it.value, fields)
+                    except NotIndexed:
+                        self.not_indexed += 1
+                        continue
+                    found = FoundRecord(
+                        partition=number,
+                        offset=it.offset,
+                        timestamp_ms=it.timestamp,
+                        timestamp_type=timestamp_type,
+                        key=it.key,
+                        value=it.value,
+                        headers=it.headers,
+                        fields=dict(zip(paths, values, strict=True)),
+                        is_tail=True,
+                    )
+                    if condition is None or holds(condition, found.value_of):
+                        yield found
+
+
+def tail_behind(cluster: Cluster, position: Position, isolation: str) -> Tail:
+    """What there is behind a position, as the brokers have it now. Raises PipelineError."""
+    level = IsolationLevel[isolation.upper()]
+    with _told(position.topic):
+        found = cluster.topic(position.topic)
+        state = TopicState(
+            cluster_id=cluster.cluster_id or "",
+            topic=position.topic,
+            topic_id="" if found.topic_id == NULL_UUID else str(found.topic_id),
+            starts=list_offsets(cluster, position.topic, EARLIEST),
+            ends=list_offsets(cluster, position.topic, LATEST, isolation_level=level),
+        )
+    begun = start(position, state, begin_at=state.starts, on_gap="record")
+    return Tail(position.topic, level, begun.position.offsets, state.ends, begun.gaps)
+
+
+@contextmanager
+def reaching(bootstrap: str) -> Iterator[Cluster]:
+    """The cluster. Raises PipelineError."""
+    with _told(None), Cluster(bootstrap, timeout_s=TIMEOUT_S, client_id="kwire-query") as cluster:
+        yield cluster
+
+
+@contextmanager
+def _told(topic: str | None) -> Iterator[None]:
+    """The client's errors as the pipeline's."""
+    try:
+        yield
+    except InvalidAddress as error:
+        raise PipelineError(f"--bootstrap-server: {error}") from None
+    except UnknownTopic:
+        raise PipelineError(f"topic {topic} not found: is -b the cluster of the index?") from None
+    except ClientError as error:
+        raise PipelineError(
+            f"what is not indexed yet cannot be read: {error}. --tail-limit 0 asks the index alone"
+        ) from None
