@@ -27,6 +27,7 @@ from pyspark.sql.types import (
 )
 
 from kwire.pipeline.errors import PipelineError
+from kwire.pipeline.spark_source.light_tasks import spare_reading_archives
 from kwire.pipeline.spark_source.options import parse_source_options
 from kwire.pipeline.spark_source.sink_options import SinkOptions, parse_sink_options
 
@@ -65,6 +66,7 @@ class KwireDataSource(DataSource):
     def reader(self, schema: StructType) -> DataSourceReader:
         from kwire.pipeline.spark_source.batch_reader import BatchReader
 
+        spare_reading_archives()
         options = parse_source_options(self.options, streaming=False)
         self._check(schema, include_headers=options.include_headers)
         return BatchReader(options)
@@ -72,6 +74,7 @@ class KwireDataSource(DataSource):
     def streamReader(self, schema: StructType) -> DataSourceStreamReader:  # noqa: N802 - Spark's name
         from kwire.pipeline.spark_source.stream_reader import StreamReader
 
+        spare_reading_archives()
         options = parse_source_options(self.options, streaming=True)
         self._check(schema, include_headers=options.include_headers)
         return StreamReader(options)
@@ -95,6 +98,7 @@ class KwireDataSource(DataSource):
             )
         options = parse_sink_options(self.options, streaming=streaming)
         check_columns(schema, options.topic)
+        spare_reading_archives()
         return options
 
     def _check(self, schema: StructType, *, include_headers: bool) -> None:

@@ -8,6 +8,8 @@ from typing import Final
 import attrs
 from pyspark import TaskContext
 
+from kwire.pipeline.spark_source.light_tasks import begin_task
+
 _QUERY_ID: Final = "sql.streaming.queryId"
 _RUN_ID: Final = "spark.jobGroup.id"  # a streaming query makes its run's id that of its jobs' group
 
@@ -24,6 +26,7 @@ class Task:
 
 
 def this_task() -> Task:
+    begin_task()
     context = TaskContext.get()
     if context is None:
         return Task(0, 0, None, "")

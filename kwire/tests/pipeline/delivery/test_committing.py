@@ -13,6 +13,7 @@ import pytest
 from kwire_protocol.records import Record
 
 from kwire.client.cluster import Cluster, TopicPartition
+from kwire.client.connection import BrokerConnection
 from kwire.client.fetching import PartitionReader
 from kwire.client.offsets import EARLIEST, LATEST, IsolationLevel, list_offsets
 from kwire.client.producing import Producer, ProducerFenced
@@ -153,6 +154,26 @@ def test_wherever_it_crashes_the_batch_is_there_once(
     assert scene.commit(7, scene.parts(run_again_with)) is Committed.BEFORE
     assert scene.commit(8, scene.parts([b"x", b"y"])) is Committed.NOW
     assert scene.committed() == sorted([*(ONCE if was_decided else run_again_with), b"x", b"y"])
+
+
+@pytest.mark.parametrize("crash_at", ["decide", "commit 1", "sweep"])
+def test_brokers_before_transaction_version_2_do_as_well(
+    scene: Scene, monkeypatch: pytest.MonkeyPatch, crash_at: str
+) -> None:
+    monkeypatch.setattr(BrokerConnection, "features", {})
+    parts = scene.parts()
+    assert parts[0].transaction is not None
+    assert not parts[0].transaction.gives_epochs
+    with pytest.raises(Crash):
+        scene.commit(7, parts, crash_at)
+    scene.commit(7, scene.parts())
+    assert scene.committed() == ONCE
+    lost = scene.parts([b"a", b"b"])
+    with pytest.raises(Crash):
+        scene.commit(8, lost, "commit 1")
+    lose(scene, lost[1])
+    assert scene.commit(8, scene.parts([b"a", b"b"])) is Committed.NOW
+    assert scene.committed() == sorted([*ONCE, b"a", b"b"])
 
 
 def test_a_crash_within_the_decision_decides_nothing(scene: Scene, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -72,6 +72,7 @@ def test_records_without_keys_fill_a_batch_and_go_on_with_the_next_partition() -
         it.add("t", None, Record(value=bytes(100)))
         it.add("u", None, Record(value=b"x"))
     it.flush()
+    assert next(iter(producer.values)) == TopicPartition("t", 2)
     assert {at: len(values) for at, values in producer.values.items()} == {
         TopicPartition("t", 2): 10,
         TopicPartition("t", 0): 10,
