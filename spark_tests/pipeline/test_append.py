@@ -13,7 +13,7 @@ from pyspark.sql import functions as F  # noqa: N812
 
 from compat_tests.waiting import eventually
 from kwire.pipeline.errors import PipelineError
-from kwire.pipeline.tables import rows, writer
+from kwire.pipeline.tables import writer
 from kwire.pipeline.tables.draft import Conflict, Table
 from kwire.pipeline.tables.position import LostRange
 
@@ -255,10 +255,10 @@ def test_a_draft_that_is_taken_away_is_written_again(
     methods = {it: getattr(Table, it) for it in ("append", "publish")}
 
     def taken_away_before(method: str) -> None:
-        def call(table: Table, *arguments: object) -> None:
+        def call(table: Table, *arguments: object, **named: object) -> None:
             monkeypatch.setattr(Table, method, methods[method])
             Table(jobs.spark, name, run_id="other").drop_drafts_of_others()
-            methods[method](table, *arguments)
+            methods[method](table, *arguments, **named)
 
         monkeypatch.setattr(Table, method, call)
 
@@ -277,8 +277,10 @@ def test_a_batch_of_which_a_row_is_missing_is_not_committed(
 ) -> None:
     """What is written is held against what was read, whatever Spark may do in between."""
     sent(topic, numbered(10))
-    good = rows.good
-    monkeypatch.setattr(rows, "good", lambda decoded: good(decoded).where("kafka.`offset` <> 7"))
+    append = Table.append
+    monkeypatch.setattr(
+        Table, "append", lambda table, good, summary: append(table, good.where("kafka.`offset` <> 7"), summary)
+    )
     with pytest.raises(PipelineError, match="9 rows were written to .*, of 10 records with 0 errors"):
         jobs.once(topic)
     assert jobs.rows(topic) == []

@@ -81,6 +81,7 @@ def test_a_signal_ends_the_command_in_good_order(jobs: Jobs, topic: str, sent: S
     assert tempfile.gettempdir() != str(tmp_path)
 
 
+@pytest.mark.soak  # two of them; in one process it is in test_append.py
 def test_a_table_that_another_job_writes_ends_the_command_in_a_line(
     jobs: Jobs, topic: str, sent: Sent, tmp_path: Path
 ) -> None:
