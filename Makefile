@@ -5,7 +5,7 @@
 PYTHONS = $(or $(PYTHON),python3.13 python3.12 python3.11 python3)
 BIN = .venv/bin
 COMPAT2 = .cache/kafka-python-2
-SOAKS = soak-tests soak-everything-at-once soak-mistakes soak-kills soak-bank soak-streams soak-partitions soak-kafka-python
+SOAKS = soak-tests soak-everything-at-once soak-mistakes soak-kills soak-bank soak-streams soak-jobs soak-partitions soak-kafka-python
 ARGS ?=
 
 # uv takes its certificates from the system, its interpreter from .venv and, since it reads none of pip's settings, the
@@ -53,6 +53,9 @@ soak-bank: # a bank's transactions, 300 kills
 
 soak-streams: # 20 kills
 	@$(BIN)/python -m compat_tests.streams
+
+soak-jobs: # the pipeline's jobs and their broker, 200 kills
+	@$(BIN)/python -m spark_tests.pipeline.kills $(ARGS)
 
 soak-partitions: # 10,000 on 1,024 descriptors
 	@$(BIN)/python -m kwire.tests.many_partitions

@@ -113,6 +113,8 @@ ALLOWED = (
         "clock disk threads",
         "a query's empty checkpoint; Spark calls in its own thread",
     ),
+    _may("kwire/pipeline/spark_source/light_tasks.py", "disk", "whether Spark's archive is another than before"),
+    _may("kwire/pipeline/spark_source/task.py", "clock", "stamps the records that a task writes"),
     _may("kwire/pipeline/topics.py", "threads", "a lock: the tables of a job ask in turn"),
     _may(
         "kwire/pipeline/warehouse.py",

@@ -68,7 +68,7 @@ class Tables:
     def write(self, rows: DataFrame, **options: object) -> None:
         """A batch into the sink."""
         writer = rows.write.format(self.kind).option("kafka.bootstrap.servers", self.bootstrap)
-        writer.options(**_texts(options)).save()
+        writer.mode("append").options(**_texts(options)).save()
 
     def write_stream(self, rows: DataFrame, checkpoint: Path, **options: object) -> DataStreamWriter:
         """A stream into the sink, not started yet."""

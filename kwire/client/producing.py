@@ -102,6 +102,11 @@ class Producer:
         return self._state.producer_epoch
 
     @property
+    def gives_epochs(self) -> bool:
+        """Whether the transaction that was begun is of version 2: whoever else ends it has to do it that way."""
+        return self._gives_epochs
+
+    @property
     def phase(self) -> Phase:
         return self._state.phase
 

@@ -8,8 +8,9 @@ without Spark, so that a mistake costs no Java process, and `--dry-run` prints i
 * `session.py`: a Spark session with the connector and Iceberg, and the Java that it needs
 * `warehouse.py`: where the tables are, in Spark's words and in pyiceberg's
 * `tables/`: a topic as a table, exactly once
+* `spark_source/`: `spark.read.format("kwire")`, a source and sink without jars
+* `delivery/`: batches that many tasks write into topics, each of them once
 * `index/`: a topic's records by field, and queries for them
-* `spark_source/`: `spark.read.format("kwire")`, a source without jars
 
 Nothing of the broker is used, nor needs this: the jobs work with any Kafka cluster. What they need beyond kwire itself
 comes with `pip install kwire[pipeline]`.

@@ -16,6 +16,7 @@ from pathlib import Path
 from devtools.jars import jars
 from devtools.java import java_environment
 from kwire.cli.pipeline.session import spark_for
+from kwire.pipeline.errors import PipelineError
 from kwire.pipeline.job import Job, stopping_on_signals
 from kwire.pipeline.report import JsonLines
 from kwire.pipeline.tables.plan import TablePlan
@@ -61,4 +62,7 @@ def _plan(told: dict[str, object], warehouse: Warehouse, options: dict[str, obje
 
 
 if __name__ == "__main__":
-    main(Path(sys.argv[1]))
+    try:
+        main(Path(sys.argv[1]))
+    except PipelineError as error:
+        sys.exit(str(error))

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import itertools
 import threading
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from typing import Any
 
@@ -13,6 +13,7 @@ import pyarrow as pa
 from pyiceberg.table import Table as IcebergTable
 from pyspark.sql import SparkSession
 
+from compat_tests import brokers
 from compat_tests.waiting import eventually
 from kwire.pipeline.index.fields import parse_fields
 from kwire.pipeline.index.layout import open_index
@@ -27,6 +28,9 @@ from kwire.pipeline.tables.standing import standing
 from kwire.pipeline.tables.verify import Report, verify
 from kwire.pipeline.topics import Topics
 from kwire.pipeline.warehouse import NAMESPACE, Warehouse, errors_table_name, index_table_name
+
+# Apache Kafka lets Spark's question for the ends wait for a fetch that was sent before (spark_tests/conftest.py).
+_READER_DEFAULTS = {"kafka.fetch.max.wait.ms": "50"} if brokers.KIND == "kafka" else {}
 
 _numbers = itertools.count(1)
 
@@ -51,6 +55,7 @@ class Jobs:
     bootstrap: str
     warehouse: Warehouse
     topics: Topics
+    source_options: Mapping[str, str] = attrs.field(factory=lambda: _READER_DEFAULTS)
 
     def plan(self, topic: str, **options: Any) -> TablePlan:
         table = table_of(topic, options.pop("table", None))
@@ -59,7 +64,12 @@ class Jobs:
             topic=topic,
             warehouse=self.warehouse,
             table=table,
-            **{"once": True, "interval_s": 0.2, **options},
+            **{
+                "once": True,
+                "interval_s": 0.2,
+                **options,
+                "source_options": {**self.source_options, **options.get("source_options", {})},
+            },
         )
         check_plans([plan])
         return plan

@@ -3,14 +3,18 @@
 from __future__ import annotations
 
 import json
+import threading
+import time
 from collections.abc import Callable
+from pathlib import Path
 
 import pytest
+from pyspark.sql import functions as F  # noqa: N812
 
 from compat_tests.waiting import eventually
 from kwire.pipeline.errors import PipelineError
-from kwire.pipeline.tables import rows, writer
-from kwire.pipeline.tables.draft import Table
+from kwire.pipeline.tables import writer
+from kwire.pipeline.tables.draft import Conflict, Table
 from kwire.pipeline.tables.position import LostRange
 
 from .. import records
@@ -85,7 +89,7 @@ def _publish_errors_only(patch: pytest.MonkeyPatch) -> None:
     publish = Table.publish
 
     def published(table: Table, *, with_position: bool) -> None:
-        if not table.name.endswith("__errors`"):
+        if not table.name.endswith("__errors`") and table.head().snapshot_id is not None:
             raise _Killed
         publish(table, with_position=with_position)
 
@@ -251,10 +255,10 @@ def test_a_draft_that_is_taken_away_is_written_again(
     methods = {it: getattr(Table, it) for it in ("append", "publish")}
 
     def taken_away_before(method: str) -> None:
-        def call(table: Table, *arguments: object) -> None:
+        def call(table: Table, *arguments: object, **named: object) -> None:
             monkeypatch.setattr(Table, method, methods[method])
             Table(jobs.spark, name, run_id="other").drop_drafts_of_others()
-            methods[method](table, *arguments)
+            methods[method](table, *arguments, **named)
 
         monkeypatch.setattr(Table, method, call)
 
@@ -273,8 +277,76 @@ def test_a_batch_of_which_a_row_is_missing_is_not_committed(
 ) -> None:
     """What is written is held against what was read, whatever Spark may do in between."""
     sent(topic, numbered(10))
-    good = rows.good
-    monkeypatch.setattr(rows, "good", lambda decoded: good(decoded).where("kafka.`offset` <> 7"))
+    append = Table.append
+    monkeypatch.setattr(
+        Table, "append", lambda table, good, summary: append(table, good.where("kafka.`offset` <> 7"), summary)
+    )
     with pytest.raises(PipelineError, match="9 rows were written to .*, of 10 records with 0 errors"):
         jobs.once(topic)
     assert jobs.rows(topic) == []
+
+
+def test_a_draft_that_is_taken_away_while_it_is_written_is_never_published(
+    jobs: Jobs, topic: str, sent: Sent, tmp_path: Path
+) -> None:
+    """Iceberg makes the branch anew when the write ends, behind what the other job has published meanwhile."""
+    sent(topic, numbered(1))
+    jobs.once(topic)
+    mine, other = (
+        Table(jobs.spark, jobs.warehouse.spark_name(jobs.plan(topic).table), run_id=name) for name in ("mine", "other")
+    )
+    begun, go_on = tmp_path / "begun", tmp_path / "go_on"
+
+    def wait(offset: int) -> int:
+        begun.touch()
+        while not go_on.exists():
+            time.sleep(0.01)
+        return offset
+
+    mine.begin(mine.head())
+    slow = F.col("kafka").withField("offset", F.udf(wait, "bigint")("kafka.offset"))
+    written: list[BaseException | None] = []
+
+    def write() -> None:
+        try:
+            mine.append(jobs.spark.table(mine.name).withColumn("kafka", slow), {})
+        except BaseException as error:
+            written.append(error)
+
+    thread = threading.Thread(target=write)
+    thread.start()
+    try:
+        eventually(lambda: begun.exists() or not thread.is_alive(), "the write is under way")
+        other.drop_drafts_of_others()
+        sent(topic, numbered(1, first=1))
+        jobs.once(topic)
+    finally:
+        go_on.touch()
+        thread.join(60)
+    assert [type(error) for error in written] == [Conflict]
+    with pytest.raises(Conflict):
+        mine.publish(with_position=True)
+    mine.drop_draft()
+    assert places(jobs.rows(topic)) == [(0, 0), (0, 1)]
+
+
+def test_of_two_jobs_that_begin_a_table_at_once_one_says_where(
+    jobs: Jobs, topic: str, sent: Sent, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The other one has made the table's first snapshot, and commits, when this one is about to make its own."""
+    sent(topic, numbered(3))
+    first = Table.commit_first
+    others = [lambda: jobs.once(topic)]
+
+    def commit_late(table: Table, properties: dict[str, str]) -> None:
+        if not table.name.endswith("__errors`") and others:
+            others.pop()()
+            sent(topic, numbered(2, first=3))
+        first(table, properties)
+
+    monkeypatch.setattr(Table, "commit_first", commit_late)
+    jobs.once(topic)
+
+    assert sorted(int(row["value"]) for row in jobs.rows(topic)) == list(range(5))
+    assert jobs.position(topic).offsets == {0: 5}
+    assert jobs.branches(topic) == set()

@@ -22,6 +22,7 @@ from devtools.ports import free_port
 from kwire.pipeline.tables.writer import AnotherJob
 
 from ..records import Record, numbered
+from ..session import QUICK
 from .jobs import Jobs
 
 Sent = Callable[..., None]
@@ -42,7 +43,7 @@ def _command(jobs: Jobs, tmp_path: Path, topic: str, *flags: str) -> Iterator[su
             stdout=out,
             stderr=err,
             text=True,
-            env={**os.environ, **java_environment(), "TMPDIR": str(tmp_path)},
+            env={**os.environ, **java_environment(), "TMPDIR": str(tmp_path), "JAVA_TOOL_OPTIONS": " ".join(QUICK)},
         )
         try:
             yield process
@@ -80,6 +81,7 @@ def test_a_signal_ends_the_command_in_good_order(jobs: Jobs, topic: str, sent: S
     assert tempfile.gettempdir() != str(tmp_path)
 
 
+@pytest.mark.soak  # two of them; in one process it is in test_append.py
 def test_a_table_that_another_job_writes_ends_the_command_in_a_line(
     jobs: Jobs, topic: str, sent: Sent, tmp_path: Path
 ) -> None:
@@ -99,12 +101,12 @@ def test_a_table_that_another_job_writes_ends_the_command_in_a_line(
     assert [row["kafka"]["offset"] for row in jobs.rows(topic)] == list(range(jobs.position(topic).offsets[0]))
 
 
-@pytest.mark.parametrize("ddl", ["id BIGNUMBER,, name"])
+@pytest.mark.soak  # a Java process for one line
 def test_a_schema_that_only_spark_can_refuse_is_a_line(
-    jobs: Jobs, topic: str, sent: Sent, tmp_path: Path, schema_file: Callable[[str, str], Path], ddl: str
+    jobs: Jobs, topic: str, sent: Sent, tmp_path: Path, schema_file: Callable[[str, str], Path]
 ) -> None:
     sent(topic, [Record(b"{}")])
-    schema = schema_file("wrong.ddl", ddl)
+    schema = schema_file("wrong.ddl", "id BIGNUMBER,, name")
     with _command(jobs, tmp_path, topic, "--once", "--value", "json", "--schema", str(schema)) as process:
         assert process.wait(_ENDS_WITHIN_S) == 2
     (line,) = _said(tmp_path)

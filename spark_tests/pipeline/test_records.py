@@ -63,16 +63,18 @@ def test_what_was_aborted_is_no_row_and_what_is_open_waits(jobs: Jobs, topic: st
     assert jobs.position(topic).offsets == {0: 6}
     assert told.steps[-1].lag == {0: 0}
 
+    sent(topic, [Record(b"before it")])
     with _transaction(jobs, topic, b"open") as producer:
         sent(topic, [Record(b"behind it")])
-        assert jobs.once(topic).steps == []
+        told = jobs.once(topic)
+        assert [(step.records, step.offsets, step.lag) for step in told.steps] == [(1, {0: 7}, {0: 0})]
         jobs.once(topic, table="uncommitted", isolation="read_uncommitted")
         producer.commit_transaction(30)
     told = jobs.once(topic)
-    assert [row["value"] for row in jobs.rows(topic)][2:] == [b"open", b"behind it"]
-    assert (jobs.position(topic).offsets, told.steps[-1].lag) == ({0: 9}, {0: 0})
+    assert [row["value"] for row in jobs.rows(topic)][2:] == [b"before it", b"open", b"behind it"]
+    assert (jobs.position(topic).offsets, told.steps[-1].lag) == ({0: 10}, {0: 0})
     uncommitted = [row["value"] for row in jobs.rows(topic, "uncommitted")]
-    assert uncommitted == [b"plain", b"aborted", b"aborted", b"committed", b"open", b"behind it"]
+    assert uncommitted == [b"plain", b"aborted", b"aborted", b"committed", b"before it", b"open", b"behind it"]
 
 
 def test_markers_alone_move_the_table_on(jobs: Jobs, topic: str, sent: Sent) -> None:

@@ -14,7 +14,7 @@ from pyspark.sql import SparkSession
 from compat_tests import brokers, topics
 from compat_tests.waiting import eventually
 from kwire.pipeline.errors import PipelineError
-from kwire.pipeline.tables.draft import Table
+from kwire.pipeline.tables.draft import BRANCH_PREFIX, Table
 from kwire.pipeline.topics import Topics
 from kwire.pipeline.warehouse import Warehouse
 
@@ -28,10 +28,6 @@ Sent = Callable[..., None]
 _IMPATIENT: dict[str, Any] = {
     "source_options": {"kafka.default.api.timeout.ms": "2000", "kafka.request.timeout.ms": "2000"}
 }
-
-
-def _folders() -> set[str]:
-    return {it.name for it in Path(tempfile.gettempdir()).glob("kwire-pipeline-*")}
 
 
 def test_a_reader_sees_whole_batches_only_and_never_fewer_rows_than_before(
@@ -68,10 +64,10 @@ def test_a_reader_sees_whole_batches_only_and_never_fewer_rows_than_before(
 
 
 def test_a_stop_lets_the_batch_be_committed_and_leaves_nothing_behind(
-    jobs: Jobs, topic: str, sent: Sent, monkeypatch: pytest.MonkeyPatch
+    jobs: Jobs, topic: str, sent: Sent, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
     sent(topic, numbered(50))
-    folders = _folders()
     appending, go_on = threading.Event(), threading.Event()
     append = Table.append
 
@@ -85,8 +81,8 @@ def test_a_stop_lets_the_batch_be_committed_and_leaves_nothing_behind(
         monkeypatch.setattr(Table, "append", slowly)
         sent(topic, numbered(50, first=50))
         assert appending.wait(60)
-        assert jobs.branches(topic) == {f"kwire-{job.run.run_id}"}
-        assert len(_folders() - folders) == 1
+        assert jobs.branches(topic) == {f"{BRANCH_PREFIX}{job.run.run_id}"}
+        assert len(list(tmp_path.iterdir())) == 1
         job.job.request_stop()
         job.thread.join(1.0)
         assert job.thread.is_alive(), "it waits for the batch"
@@ -95,7 +91,7 @@ def test_a_stop_lets_the_batch_be_committed_and_leaves_nothing_behind(
     assert len(jobs.rows(topic)) == 100
     assert jobs.position(topic).offsets == {0: 100}
     assert jobs.branches(topic) == set()
-    assert _folders() == folders
+    assert list(tmp_path.iterdir()) == []
     assert job.told.warnings == []
 
 
@@ -105,7 +101,7 @@ def test_drafts_that_a_killed_job_left_are_removed_by_the_next(jobs: Jobs, topic
     for name in (jobs.plan(topic).table, jobs.plan(topic).errors_table):
         left = Table(jobs.spark, jobs.warehouse.spark_name(name), run_id="killed")
         left.begin(left.head())
-    assert jobs.branches(topic) == {"kwire-killed"}
+    assert jobs.branches(topic) == {f"{BRANCH_PREFIX}killed"}
     jobs.once(topic)
     assert jobs.branches(topic) == set()
 

@@ -95,7 +95,7 @@ def test_a_batch_that_was_written_and_not_published_is_written_again(
     class Killed(Exception):
         pass
 
-    def killed(_table: Table) -> None:
+    def killed(_table: Table, *, with_position: bool) -> None:
         raise Killed
 
     with monkeypatch.context() as patch:
@@ -117,7 +117,10 @@ def test_records_that_come_a_second_time_change_nothing(
     _upsert(jobs, topic)
     before = jobs.position(topic)
     table = Table(jobs.spark, jobs.warehouse.spark_name(jobs.plan(topic).table), run_id="test")
-    table.commit_first({"kwire.offsets": before.moved({0: 0}).to_json()})
+    table.begin(table.head())
+    table.append(jobs.spark.table(table.name).limit(0), {"kwire.offsets": before.moved({0: 0}).to_json()})
+    table.publish(with_position=True)
+    table.drop_draft()
 
     seen = []
     publish = Table.publish

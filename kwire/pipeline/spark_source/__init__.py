@@ -15,6 +15,14 @@ Reading
 * `ranges.py`, `limits.py`, `losses.py`: what tasks read, how much a batch holds, what is gone; pure
 * `batch_reader.py`, `stream_reader.py`: a batch, a stream
 * `reading.py`: what a task does; `arrow_rows.py`: record batches as Arrow columns
+
+Writing
+* `sink_options.py`, `sink_rows.py`: the options, and rows as records
+* `batch_writer.py`, `stream_writer.py`: a batch, and a stream's batches, each of them once
+* `task.py`: what a task knows of itself
+
+Both
+* `light_tasks.py`: what keeps a task from costing 0.1 s beside what it does
 """
 
 from __future__ import annotations

@@ -10,6 +10,7 @@ from pyspark.sql.datasource import DataSourceReader, InputPartition
 
 from kwire.pipeline.errors import PipelineError
 from kwire.pipeline.spark_source.asking import Asking
+from kwire.pipeline.spark_source.light_tasks import begin_task
 from kwire.pipeline.spark_source.options import SourceOptions
 from kwire.pipeline.spark_source.ranges import OffsetRange, split
 from kwire.pipeline.spark_source.reading import RangePartition, read_range
@@ -40,4 +41,5 @@ class BatchReader(DataSourceReader):
         return [RangePartition(it, asking.topic_ids.get(it.at.topic)) for it in tasks]
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
+        begin_task()
         return read_range(partition, self.options)

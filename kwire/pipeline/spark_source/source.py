@@ -8,7 +8,13 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from pyspark.sql.datasource import DataSource, DataSourceReader, DataSourceStreamReader
+from pyspark.sql.datasource import (
+    DataSource,
+    DataSourceReader,
+    DataSourceStreamReader,
+    DataSourceStreamWriter,
+    DataSourceWriter,
+)
 from pyspark.sql.types import (
     ArrayType,
     BinaryType,
@@ -21,7 +27,9 @@ from pyspark.sql.types import (
 )
 
 from kwire.pipeline.errors import PipelineError
+from kwire.pipeline.spark_source.light_tasks import spare_reading_archives
 from kwire.pipeline.spark_source.options import parse_source_options
+from kwire.pipeline.spark_source.sink_options import SinkOptions, parse_sink_options
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -45,7 +53,7 @@ def columns(*, include_headers: bool) -> StructType:
 
 
 class KwireDataSource(DataSource):
-    """Topics of a Kafka cluster, read without a jar. The options are in `options.py`."""
+    """Topics of a Kafka cluster, without a jar. The options are in `options.py` and `sink_options.py`."""
 
     @classmethod
     def name(cls) -> str:
@@ -58,6 +66,7 @@ class KwireDataSource(DataSource):
     def reader(self, schema: StructType) -> DataSourceReader:
         from kwire.pipeline.spark_source.batch_reader import BatchReader
 
+        spare_reading_archives()
         options = parse_source_options(self.options, streaming=False)
         self._check(schema, include_headers=options.include_headers)
         return BatchReader(options)
@@ -65,9 +74,32 @@ class KwireDataSource(DataSource):
     def streamReader(self, schema: StructType) -> DataSourceStreamReader:  # noqa: N802 - Spark's name
         from kwire.pipeline.spark_source.stream_reader import StreamReader
 
+        spare_reading_archives()
         options = parse_source_options(self.options, streaming=True)
         self._check(schema, include_headers=options.include_headers)
         return StreamReader(options)
+
+    def writer(self, schema: StructType, overwrite: bool) -> DataSourceWriter:
+        from kwire.pipeline.spark_source.batch_writer import BatchWriter
+
+        return BatchWriter(self._sink_options(schema, overwrite, streaming=False))
+
+    def streamWriter(self, schema: StructType, overwrite: bool) -> DataSourceStreamWriter:  # noqa: N802 - Spark's name
+        from kwire.pipeline.spark_source.stream_writer import StreamWriter
+
+        return StreamWriter(self._sink_options(schema, overwrite, streaming=True))
+
+    def _sink_options(self, schema: StructType, overwrite: bool, *, streaming: bool) -> SinkOptions:
+        from kwire.pipeline.spark_source.sink_rows import check_columns
+
+        if overwrite:
+            raise PipelineError(
+                "a topic cannot be overwritten: use .mode('append'), or of a stream the output modes append and update"
+            )
+        options = parse_sink_options(self.options, streaming=streaming)
+        check_columns(schema, options.topic)
+        spare_reading_archives()
+        return options
 
     def _check(self, schema: StructType, *, include_headers: bool) -> None:
         if schema.fieldNames() != columns(include_headers=include_headers).fieldNames():

@@ -32,6 +32,7 @@ from kwire.client.cluster import TopicPartition
 from kwire.client.waiting import Clock, SystemClock
 from kwire.pipeline.errors import PipelineError
 from kwire.pipeline.spark_source.asking import Asking
+from kwire.pipeline.spark_source.light_tasks import begin_task
 from kwire.pipeline.spark_source.limits import Patience, limited
 from kwire.pipeline.spark_source.losses import losses, told
 from kwire.pipeline.spark_source.options import SourceOptions
@@ -109,6 +110,7 @@ class StreamReader(DataSourceStreamReader):
     # Called by Spark, in a task
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
+        begin_task()
         return read_range(partition, self.options)
 
     def _begin(self) -> dict[TopicPartition, int]:

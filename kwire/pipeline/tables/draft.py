@@ -8,6 +8,10 @@
 at A, an ancestor of B. So whoever wrote to the table since A was looked at is never overwritten, and what was decided
 by looking at A (how far the table has come) is still true when B is published. Readers know `main` only.
 
+A branch that is removed while rows are written to it is made anew by Iceberg when they are committed, at whatever
+`main` is by then: A's successor by another hand. Such a draft could be published, and its rows would be there twice. So
+each snapshot of a draft has to be the child of the one before.
+
 A snapshot with offsets is tagged in the same change (`kwire-offsets`). Whoever expires snapshots, with `maintain` or
 without, leaves those that have a name: the offsets stay when newer snapshots, which compactions made, have none.
 
@@ -63,6 +67,8 @@ class Table:
         self._java = spark._jvm.org.apache.iceberg.spark.Spark3Util.loadIcebergTable(spark._jsparkSession, name)
         self._branch = f"{BRANCH_PREFIX}{run_id}"
         self.name = name
+        self._tip: int | None = None
+        """The draft's newest snapshot."""
         self.draft_name = f"{name}.`branch_{self._branch}`"
 
     def head(self) -> Head:
@@ -96,11 +102,15 @@ class Table:
         return [StructType.fromJson(json.loads(convert(schema).json())) for _, schema in found]
 
     def commit_first(self, properties: Mapping[str, str]) -> None:
-        """The first snapshot of a table: these properties and no rows, straight to `main`."""
-        append = self._java.newAppend()
+        """The first snapshot of a table: these properties and no rows. Raises Conflict if there is one already."""
+        self.drop_draft()
+        self._tip = None
+        append = self._java.newAppend().toBranch(self._branch)
         for key, value in properties.items():
             append.set(key, value)
-        append.commit()
+        with self._writing():
+            append.commit()
+        self.publish(with_position=True)
 
     def commit(self, write: Callable[[Head], None], *, with_position: bool) -> None:
         """Has `write` fill the draft, and publishes it; again when somebody else's snapshot came in between.
@@ -133,13 +143,14 @@ class Table:
         else:
             change.createBranch(self._branch, head.snapshot_id)
         _commit(change)
+        self._tip = head.snapshot_id
 
     def append(self, rows: DataFrame, properties: Mapping[str, str]) -> None:
         """Adds rows to the draft, in one snapshot that carries `properties`. Raises Conflict."""
         writer = rows.writeTo(self.draft_name)
         for key, value in properties.items():
             writer = writer.option(f"{_PROPERTY_OPTION}{key}", value)
-        with self._conflicts_of_draft():
+        with self._writing():
             writer.append()
 
     def merge(self, rows: DataFrame, statement: str, properties: Mapping[str, str]) -> None:
@@ -156,7 +167,7 @@ class Table:
         for key, value in settings.items():
             spark.conf.set(key, value)
         try:
-            with self._conflicts_of_draft():
+            with self._writing():
                 spark.sql(statement.format(rows=_MERGED_VIEW, draft=self.draft_name))
         finally:
             for key in settings:
@@ -164,37 +175,45 @@ class Table:
             spark.catalog.dropTempView(_MERGED_VIEW)
 
     @contextmanager
-    def _conflicts_of_draft(self) -> Iterator[None]:
-        """As `_conflicts`. A write to a branch that was removed fails in ways of Spark's: look whether it was."""
+    def _writing(self) -> Iterator[None]:
+        """Raises Conflict when the draft was removed before or during the write, and as `_conflicts` does."""
         try:
             with _conflicts():
                 yield
-        except (PySparkException, Py4JJavaError):
+        except (PySparkException, Py4JJavaError):  # in ways of Spark's: look whether it was that
             self._java.refresh()
             if self._java.refs().containsKey(self._branch):
                 raise
             raise Conflict(f"the draft {self._branch} was removed") from None
+        newest = self._newest()
+        if newest.snapshotId() != self._tip:
+            if newest.parentId() != self._tip:
+                raise Conflict(f"the draft {self._branch} was removed, and begun anew elsewhere")
+            self._tip = newest.snapshotId()
+
+    def _newest(self) -> Any:
+        """The draft's newest snapshot, as the catalog has it. Raises Conflict if the draft is gone."""
+        self._java.refresh()
+        snapshot = self._java.snapshot(self._branch)
+        if snapshot is None:
+            raise Conflict(f"the draft {self._branch} was removed")
+        return snapshot
 
     def draft_summary(self) -> dict[str, str]:
         """What Iceberg counted in the draft's last snapshot: `added-records` and so on.
 
         Raises Conflict if the draft is gone: a run that started meanwhile took it for one that was left.
         """
-        self._java.refresh()
-        snapshot = self._java.snapshot(self._branch)
-        if snapshot is None:
-            raise Conflict(f"the draft {self._branch} was removed")
-        return {str(key): str(value) for key, value in snapshot.summary().items()}
+        return {str(key): str(value) for key, value in self._newest().summary().items()}
 
     def publish(self, *, with_position: bool) -> None:
         """Makes the draft `main`. Raises Conflict if `main` is no longer where the draft began.
 
         with_position: the draft's last snapshot carries offsets.
         """
-        self._java.refresh()
-        draft = self._java.snapshot(self._branch)
-        if draft is None:
-            raise Conflict(f"the draft {self._branch} was removed")
+        draft = self._newest()
+        if draft.snapshotId() != self._tip:
+            raise Conflict(f"the draft {self._branch} is not as it was written")
         change = self._java.manageSnapshots()
         try:
             change.fastForwardBranch("main", self._branch)

@@ -14,6 +14,7 @@ Each is thrown away and done again when somebody else's snapshot came in between
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
 
 import attrs
 from pyspark.sql import DataFrame, Observation, SparkSession
@@ -22,7 +23,7 @@ from pyspark.sql import functions as F
 from kwire.pipeline.errors import PipelineError
 from kwire.pipeline.tables import rows
 from kwire.pipeline.tables.decoding import REASON
-from kwire.pipeline.tables.draft import Head, Table
+from kwire.pipeline.tables.draft import Conflict, Head, Table
 from kwire.pipeline.tables.position import PROPERTY, Gap, Position, Start
 
 
@@ -70,7 +71,8 @@ class TableWriter:
     def open(self, spark: SparkSession, begun: Start) -> Position:
         """Writes down where a run starts, and what was lost before there; returns the table's position."""
         if self.errors.head().snapshot_id is None:
-            self.errors.commit_first(_summary(attrs.evolve(begun.position, offsets={})))
+            with suppress(Conflict):  # another job that begins was first; the table decides between the two
+                self.errors.commit_first(_summary(attrs.evolve(begun.position, offsets={})))
         lost = self._not_noted(spark, begun.gaps)
         if lost:
             after = _further(begun.position, self._noted(self.errors.head()))
@@ -79,7 +81,8 @@ class TableWriter:
             )
         head = self.table.head()
         if head.snapshot_id is None:
-            self.table.commit_first(_summary(begun.position))
+            with suppress(Conflict):
+                self.table.commit_first(_summary(begun.position))
         elif begun.gaps:
             empty = spark.table(self.table.name).limit(0)
             self.table.commit(lambda _: self.table.append(empty, _summary(begun.position)), with_position=True)

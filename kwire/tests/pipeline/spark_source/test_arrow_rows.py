@@ -130,6 +130,23 @@ def test_what_is_damaged_is_told_or_read_but_breaks_nothing(its_records: list[Re
         assert "the records of topic-3 from offset 0 on are corrupt" in str(error)  # noqa: PT017 - or it is read
 
 
+def test_records_stamped_by_the_broker_and_others_may_follow_each_other() -> None:
+    some = [Record(0, 1000), Record(0, 1007)]
+    batches = [
+        batch(build_batch(some, base_offset=0)),
+        batch(build_batch(some, base_offset=2, timestamp_type=1, log_append_time=5000)),
+        batch(build_batch(some, base_offset=4)),
+    ]
+    compared(batches)
+    compared(batches[1:])
+
+
+def test_a_time_that_spark_cannot_hold_is_told() -> None:
+    with pytest.raises(CorruptRecords, match="overflow"):
+        found([batch(build_batch([Record(0, 1 << 60)]))])
+
+
+@pytest.mark.parametrize("include_headers", [False, True])
 @pytest.mark.parametrize(
     "content",
     [
@@ -139,13 +156,12 @@ def test_what_is_damaged_is_told_or_read_but_breaks_nothing(its_records: list[Re
         b"\x0c\x00\x00\x00\x03\x01\x00",  # a key of -2 bytes
         b"\x0c\x00\x00\x00\x01\x14\x00",  # a value longer than its record
         b"\x0c\x00\x00\x00\x14\x01\x00",  # a key longer than its record
-        b"\x0c\x00\x00\x00\x01\x01\x02",  # a header that is not there
         b"\x1a\x00" + b"\xff" * 11 + b"\x00",  # a number without end
     ],
 )
-def test_lengths_that_lie_are_told(content: bytes) -> None:
+def test_lengths_that_lie_are_told(content: bytes, *, include_headers: bool) -> None:
     header = read_header(build_batch([Record()]))
     data = build_batch([Record()])[:61] + content
     header = header._replace(batch_length=len(data) - 12)
     with pytest.raises(CorruptRecords):
-        found([Batch(AT, header, memoryview(data), 0, EVERYTHING)])
+        found([Batch(AT, header, memoryview(data), 0, EVERYTHING)], include_headers=include_headers)

@@ -32,6 +32,8 @@ def test_a_long_partition_is_cut_into_equal_pieces() -> None:
 
 def test_more_tasks_are_made_of_the_long_ones() -> None:
     assert pieces((A, 0, 100), (B, 0, 2), min_partitions=4) == [(A, 0, 33), (A, 33, 66), (A, 66, 100), (B, 0, 2)]
+    # A half rounds up: 2.5 and 1.5 of four tasks.
+    assert [it[0] for it in pieces((A, 0, 50), (B, 0, 30), min_partitions=4)] == [A, A, A, B, B]
     assert pieces((A, 0, 100), (B, 0, 100), min_partitions=2) == [(A, 0, 100), (B, 0, 100)]
 
 

@@ -131,6 +131,13 @@ def test_an_end_by_time_is_the_latest_offset_when_no_record_is_so_late(brokers: 
     assert asking(brokers, endingTimestamp="99").ends([T0, T1]) == {T0: 9, T1: 9}
 
 
+def test_what_open_transactions_hold_back_is_no_latest_offset_of_committed_data(brokers: FakeBrokers) -> None:
+    two_partitions(brokers)
+    for isolation in ("read_uncommitted", "read_committed"):
+        asking(brokers, **{"kafka.isolation.level": isolation}).latest([T0])
+    assert [it.isolation_level for it in brokers.requests(ListOffsetsRequest)] == [0, 1]
+
+
 @pytest.mark.parametrize(
     ("given", "says"),
     [

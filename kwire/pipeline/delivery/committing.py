@@ -1,0 +1,167 @@
+"""A batch is written once: decided in the ledger, then ended part by part, and after a crash brought to that end.
+
+Tasks write their parts in transactions, which they leave open. When all are written, the driver
+
+    1. takes the writer's place in the ledger
+    2. reads the last decision
+    3. writes the decision: this batch, these transactions
+    4. commits each of them
+    5. aborts whatever else is open under this writer's name
+
+and then its caller notes that the batch is done. Whoever crashes before that runs the batch again, under the same
+number, with new tasks and new transactions. What a crash leaves, and what the next run makes of it:
+
+| crash after | left behind | the next run of the batch |
+|---|---|---|
+| a part was written | open transactions that nobody decided | writes anew; 5 aborts them, as would their time-out |
+| 1, 2 | the same; and the place in the ledger, which anybody may take | the same |
+| the decision's record, without its end | an open transaction in the ledger | 1 aborts it: nothing was decided |
+| 3 | a decision; all of its transactions open | reads it in 2, commits them, and aborts its own |
+| some of 4 | a decision; some of its transactions open | the same; those that are committed say so once more |
+| 4, 5 | a decision; nothing open | the same: it finds all committed, and aborts its own |
+| the caller's note | nothing | there is none: the next batch has another number |
+
+Two runs at once, one of them given up for dead: 1 lets only one of them decide at a time. The other fails there, or
+finds the decision in 2 and completes it.
+
+A transaction that is decided may be lost before it is committed when the writer stays down for longer than the
+transaction's time-out, or when a task of the same run and place that everybody gave up wakes between 3 and 4. Then the
+next run finds some of the decided parts committed, and others lost. Where its own parts of the same tasks have the same
+records, by count and checksum, they take the place of the lost ones, which is a new decision. Where they have not, the
+batch cannot be brought to an end as it was decided: BatchTorn says which parts are missing. So that this stays far off,
+nothing is decided whose transactions have spent half of their time already: PartsTooOld.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from enum import Enum, auto
+from urllib.parse import quote
+
+import attrs
+
+from kwire.client.cluster import Cluster
+from kwire.client.errors import ClientError
+from kwire.pipeline.delivery.ledger import DEFAULT_TOPIC, Decision, Ledger
+from kwire.pipeline.delivery.parts import Part, abort_orphans, end_all
+
+
+class BatchTorn(ClientError):
+    """A decided batch is committed in part, and the rest is lost and cannot be made anew."""
+
+
+class PartsTooOld(ClientError):
+    """The transactions might end by themselves before they are committed."""
+
+
+class PartsLost(ClientError):
+    """Decided transactions were lost before they were committed. Running the batch again mends it."""
+
+
+class Committed(Enum):
+    NOW = auto()
+    """By this call."""
+    BEFORE = auto()
+    """By an earlier run, or by this call what an earlier one had decided. What was written now was aborted."""
+
+
+@attrs.frozen(kw_only=True)
+class Committer:
+    """Commits the batches of one writer.
+
+    writer: a name that the writer keeps over restarts, and nobody else has.
+    timeout_ms: that of the parts' transactions.
+    now_ms: the time since the epoch.
+    step: is told what comes next; tests stop there.
+    """
+
+    cluster: Cluster
+    writer: str
+    timeout_ms: int
+    now_ms: Callable[[], int]
+    ledger_topic: str = DEFAULT_TOPIC
+    step: Callable[[str], None] = attrs.field(default=lambda _: None)
+
+    @property
+    def prefix(self) -> str:
+        """With which the transactional ids of all of its parts begin."""
+        return f"kwire-part/{quote(self.writer, safe='')}/"  # no other writer's begin so
+
+    def commit(self, batch: int, parts: Sequence[Part]) -> Committed:
+        """Batches have ascending numbers. Raises BatchTorn, PartsTooOld, PartsLost and other ClientErrors."""
+        ledger = self._ledger()
+        self.step("read")
+        last = ledger.last()
+        if last is not None and last.batch >= batch:
+            decided = last.parts if last.batch == batch else ()
+            lost = self._end(decided)
+            if not lost:
+                end_all(self.cluster, parts, committed=False)
+                self._sweep()
+                return Committed.BEFORE
+            parts = self._mended(batch, decided, lost, parts)
+        self._check_age(parts)
+        self.step("decide")
+        ledger.decide(Decision(batch, tuple(parts)))
+        if lost := self._end(parts):
+            raise PartsLost(
+                f"batch {batch} was decided, and {_told(lost)} of it cannot be committed any more. Run again, the "
+                "batch is completed"
+            )
+        self._sweep()
+        return Committed.NOW
+
+    def abort(self, parts: Sequence[Part]) -> None:
+        """Aborts parts that nobody decided. Those of a decision stay for the batch's next run. Raises ClientError."""
+        last = self._ledger().last()
+        decided = {it.transaction for it in last.parts} if last is not None else set()
+        end_all(self.cluster, [it for it in parts if it.transaction not in decided], committed=False)
+
+    def _ledger(self) -> Ledger:
+        self.step("take")
+        return Ledger(self.cluster, self.writer, self.now_ms, self.ledger_topic)
+
+    def _end(self, parts: Sequence[Part]) -> list[Part]:
+        lost = []
+        for number, part in enumerate(parts):
+            self.step(f"commit {number}")
+            lost += end_all(self.cluster, [part], committed=True)
+        self.step("sweep")
+        return lost
+
+    def _mended(self, batch: int, decided: Sequence[Part], lost: Sequence[Part], ours: Sequence[Part]) -> list[Part]:
+        """What is to be decided instead of a decision of which some is lost."""
+        with_records = [it for it in decided if it.transaction is not None]
+        if len(lost) == len(with_records):
+            return list(ours)  # none of it is to be seen: it may be decided anew, whatever it is
+        by_task = {it.task: it for it in ours}
+        torn = [it for it in lost if it.task not in by_task or not it.is_alike(by_task[it.task])]
+        if torn:
+            end_all(self.cluster, ours, committed=False)
+            raise BatchTorn(
+                f"batch {batch} of {self.writer} is committed in part: {_told(torn)} took longer than "
+                f"{self.timeout_ms} ms to be committed and are lost, and they have other records now that the batch is "
+                "run again. What is missing has to be written by hand"
+            )
+        replaced = {it.task for it in lost}
+        end_all(self.cluster, [it for it in ours if it.task not in replaced], committed=False)
+        return [by_task[it.task] if it.task in replaced else it for it in decided]
+
+    def _check_age(self, parts: Sequence[Part]) -> None:
+        begun_ms = min((it.begun_ms for it in parts if it.transaction is not None), default=None)
+        if begun_ms is None:
+            return
+        age_ms = self.now_ms() - begun_ms
+        if age_ms > self.timeout_ms // 2:
+            end_all(self.cluster, parts, committed=False)
+            raise PartsTooOld(
+                f"the batch took {age_ms} ms to be written, more than half of its transactions' timeout, "
+                f"{self.timeout_ms} ms: nothing of it is committed. Make it smaller, or the timeout longer"
+            )
+
+    def _sweep(self) -> None:
+        abort_orphans(self.cluster, self.prefix)
+
+
+def _told(parts: Sequence[Part]) -> str:
+    return f"the parts of tasks {', '.join(str(it.task) for it in parts[:10])}"

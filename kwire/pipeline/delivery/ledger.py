@@ -1,0 +1,125 @@
+"""The ledger: for each writer the last batch that was decided, in a compacted topic of one partition.
+
+A record's key is the writer's name; its value is JSON:
+
+    {"batch": 7, "parts": [[task, records, checksum, begun ms, id, producer id, epoch, of version 2], ...]}
+
+with only four entries for a part that has no transaction. It is written in a transaction under the writer's own
+transactional id. Whoever wants to decide takes that id first, which ends what another was about to decide, and only
+then reads: so what it reads stays the last decision until it makes its own, or somebody takes the id from it, which
+makes its own fail.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from contextlib import suppress
+from typing import Any, Final
+
+import attrs
+from kwire_protocol.records import Record
+
+from kwire.client.cluster import Cluster, TopicPartition
+from kwire.client.errors import ClientError, TopicExists, UnknownTopic
+from kwire.client.fetching import PartitionReader
+from kwire.client.offsets import EARLIEST, LATEST, IsolationLevel, list_offsets
+from kwire.client.producing import Producer
+from kwire.client.topics import NewTopic, create_topics
+from kwire.pipeline.delivery.parts import OpenTransaction, Part
+
+DEFAULT_TOPIC: Final = "kwire-ledger"
+_CONFIGS: Final = {"cleanup.policy": "compact", "segment.bytes": str(1 << 20)}
+_TIMEOUT_MS: Final = 10_000
+_FIRST_LOOK: Final = 32
+_FARTHER: Final = 16
+"""Where the writer's last record is not among the last offsets, so many times more are looked at, up to all."""
+
+
+class UnreadableLedger(ClientError):
+    """A record of the ledger is none of ours."""
+
+
+@attrs.frozen
+class Decision:
+    batch: int
+    parts: tuple[Part, ...]
+
+
+class Ledger:
+    """A writer's place in the ledger, which it has taken from whoever had it before. Raises ClientError."""
+
+    def __init__(self, cluster: Cluster, writer: str, now_ms: Callable[[], int], topic: str = DEFAULT_TOPIC) -> None:
+        self._cluster = cluster
+        self._key = writer.encode()
+        self._now_ms = now_ms
+        self._at = TopicPartition(topic, 0)
+        self._producer = Producer(cluster, transactional_id=f"{topic}-{writer}", transaction_timeout_ms=_TIMEOUT_MS)
+        self._make_topic()
+        self._producer.init()
+
+    def last(self) -> Decision | None:
+        """The last decision of this writer."""
+        first, end = (self._offset(which) for which in (EARLIEST, LATEST))
+        stop, look = end, _FIRST_LOOK
+        while stop > first:
+            start = max(first, stop - look)
+            if (value := self._last_between(start, stop)) is not None:
+                return decode(value)
+            stop, look = start, look * _FARTHER
+        return None
+
+    def decide(self, decision: Decision) -> None:
+        """Raises ProducerFenced when another has taken the place since: then nothing is decided.
+
+        After another ClientError it may be, or not: `last` of a new Ledger tells.
+        """
+        with self._producer.transaction():
+            self._producer.produce({self._at: [Record(0, self._now_ms(), self._key, encode(decision))]})
+
+    def _make_topic(self) -> None:
+        try:
+            self._cluster.topic(self._at.topic)
+        except UnknownTopic:
+            with suppress(TopicExists):
+                create_topics(self._cluster, [NewTopic(self._at.topic, 1, configs=_CONFIGS)])
+
+    def _offset(self, which: int) -> int:
+        return list_offsets(self._cluster, self._at.topic, which, partitions=[0])[0]
+
+    def _last_between(self, start: int, stop: int) -> bytes | None:
+        """Waits for what others are about to decide: behind it may be what we have decided."""
+        found = None
+        level = IsolationLevel.READ_COMMITTED
+        with PartitionReader(self._cluster, self._at, start, stop, isolation_level=level) as reader:
+            for record in reader.records():
+                if record.key == self._key:
+                    found = record.value
+        return found
+
+
+def encode(decision: Decision) -> bytes:
+    parts = [
+        [
+            it.task,
+            it.records,
+            it.checksum,
+            it.begun_ms,
+            *(attrs.astuple(it.transaction) if it.transaction is not None else ()),
+        ]
+        for it in decision.parts
+    ]
+    return json.dumps({"batch": decision.batch, "parts": parts}, separators=(",", ":")).encode()
+
+
+def decode(value: bytes) -> Decision:
+    """Raises UnreadableLedger."""
+    try:
+        found: dict[str, Any] = json.loads(value)
+        parts = []
+        for task, records, checksum, begun_ms, *name in found["parts"]:
+            transaction = OpenTransaction(*name) if name else None
+            parts.append(Part(task, records, checksum, transaction, begun_ms))
+        return Decision(found["batch"], tuple(parts))
+    except (ValueError, TypeError, KeyError):
+        raise UnreadableLedger(f"the ledger has a record that is none of this version's: {value[:100]!r}") from None

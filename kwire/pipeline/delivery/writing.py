@@ -1,0 +1,119 @@
+"""A task's records on their way: gathered by partition, and written in batches as large as brokers take by default."""
+
+from __future__ import annotations
+
+import struct
+from collections import defaultdict
+from collections.abc import Mapping
+from typing import Final
+
+from crc32c import crc32c
+from kwire_protocol.messages.metadata import MetadataRequest, MetadataRequestTopic
+from kwire_protocol.records import Record
+from kwire_protocol.wire import NULL_UUID
+
+from kwire.client.cluster import Cluster, TopicPartition
+from kwire.client.errors import Refused, UnknownTopic
+from kwire.client.producing import DEFAULT_BATCH_BYTES, Producer, split_records
+from kwire.pipeline.delivery.partitioning import partition_of
+
+GATHERED_BYTES: Final = 4 << 20
+"""So much is kept before it is written, of all partitions together."""
+_RECORD_BYTES: Final = 32
+_SIZES: Final = struct.Struct("<qqq")
+
+
+class RecordWriter:
+    """Writes records by a producer that is ready for them. `flush` comes last.
+
+    first_partition: where records without keys go first; each task has another, so that not all go to one.
+    """
+
+    def __init__(
+        self,
+        cluster: Cluster,
+        producer: Producer,
+        *,
+        first_partition: int = 0,
+        batch_bytes: int = DEFAULT_BATCH_BYTES,
+    ) -> None:
+        self._cluster = cluster
+        self._producer = producer
+        self._first_partition = first_partition
+        self._batch_bytes = batch_bytes
+        self._gathered: dict[TopicPartition, list[Record]] = defaultdict(list)
+        self._gathered_bytes = 0
+        self._counts: dict[str, int] = {}
+        self._turns: dict[str, int] = defaultdict(int)
+        """By topic: the bytes of records without keys."""
+        self.records = 0
+        """How many were added."""
+        self.checksum = 0
+        """Of what was added, in order: two tasks that were given the same have the same."""
+
+    def add(self, topic: str, partition: int | None, record: Record) -> None:
+        """Raises ClientError; some of the records so far may have been written then."""
+        key, value = record.key, record.value
+        size = _RECORD_BYTES + len(key or b"") + len(value or b"")
+        count = self._counts.get(topic) or self._count(topic)
+        if partition is None:
+            if key is not None:
+                partition = partition_of(key, count)
+            else:
+                turn = self._turns[topic]
+                self._turns[topic] = turn + size
+                partition = (self._first_partition + turn // self._batch_bytes) % count
+        self._gathered[TopicPartition(topic, partition)].append(record)
+        sizes = _SIZES.pack(-1 if key is None else len(key), -1 if value is None else len(value), partition)
+        checksum = crc32c(value or b"", crc32c(key or b"", crc32c(sizes, self.checksum)))
+        if record.headers:
+            checksum = crc32c(repr(tuple(record.headers)).encode(), checksum)
+        self.checksum = crc32c(topic.encode(), checksum)
+        self.records += 1
+        self._gathered_bytes += size
+        if self._gathered_bytes >= GATHERED_BYTES:
+            self.flush()
+
+    def flush(self) -> None:
+        """Returns when all replicas have all of it. Raises ClientError."""
+        gathered, self._gathered = self._gathered, defaultdict(list)
+        self._gathered_bytes = 0
+        _produce(self._producer, gathered, self._batch_bytes)
+
+    def _count(self, topic: str) -> int:
+        self._counts[topic] = partition_count(self._cluster, topic)
+        return self._counts[topic]
+
+
+def _produce(producer: Producer, gathered: Mapping[TopicPartition, list[Record]], batch_bytes: int) -> None:
+    """One batch of each partition at a time."""
+    left = {at: split_records(records, batch_bytes) for at, records in gathered.items()}
+    while left:
+        batches = {at: some for at, parts in left.items() if (some := next(parts, None)) is not None}
+        if batches:
+            producer.produce(batches)
+        left = {at: left[at] for at in batches}
+
+
+def partition_count(cluster: Cluster, topic: str) -> int:
+    """How many partitions a topic has. One that is not there is made, where the brokers do so for producers.
+
+    Raises UnknownTopic where they do not, and other ClientErrors.
+    """
+    try:
+        return len(cluster.topic(topic).leaders)
+    except UnknownTopic:
+        wanted = MetadataRequest([MetadataRequestTopic(NULL_UUID, topic)], allow_auto_topic_creation=True)
+        cluster.call(wanted, at_least=4)
+
+    def look() -> int:
+        cluster.forget_topic(topic)
+        try:
+            return len(cluster.topic(topic).leaders)
+        except UnknownTopic as error:
+            raise Refused(error.message, error.code) from None  # which may pass: it is being made
+
+    try:
+        return cluster.until_done(look)
+    except Refused as error:
+        raise UnknownTopic(error.message) from None

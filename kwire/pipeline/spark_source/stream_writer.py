@@ -1,0 +1,116 @@
+"""A stream into topics: `writeStream.format("kwire")`, each batch once however often Spark runs it.
+
+Spark 4.0 makes the writer anew wherever it needs one, and calls, as measured:
+
+| where | calls |
+|---|---|
+| a process beside the driver, each batch | DataSource.streamWriter(), and pickles what it returns |
+| each task | write(rows), which returns the task's message |
+| another process beside the driver | commit(messages, batch id); abort(messages, batch id) when something failed |
+
+A task knows its query's id, which a restart keeps, and its run's, which it does not, by Spark's local properties. The
+messages carry the query to the driver, and the query is the writer in the ledger. Read what is committed only
+(`read_committed`) to see each batch once; what becomes of it at each crash is told in `delivery/committing.py`.
+
+A query whose checkpoint was lost, or is a new one, is another query: it begins its batches anew, and writes them anew.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from typing import TYPE_CHECKING
+
+import attrs
+from pyspark.sql.datasource import DataSourceArrowWriter, DataSourceStreamWriter, WriterCommitMessage
+
+from kwire.client.cluster import Cluster
+from kwire.client.errors import ClientError
+from kwire.pipeline.delivery.committing import Committer
+from kwire.pipeline.delivery.parts import Part, PartWriter
+from kwire.pipeline.errors import PipelineError
+from kwire.pipeline.spark_source.batch_writer import Written, add_rows, connect, write_as_it_comes
+from kwire.pipeline.spark_source.sink_options import SinkOptions
+from kwire.pipeline.spark_source.task import now_ms, this_task
+
+if TYPE_CHECKING:
+    from pyarrow import RecordBatch
+
+
+@attrs.frozen
+class WrittenPart(WriterCommitMessage):
+    """A part that a task has left open, and whose it is."""
+
+    writer: str
+    part: Part
+
+
+class StreamWriter(DataSourceStreamWriter, DataSourceArrowWriter):
+    """`DataSourceArrowWriter` is what makes Spark hand over Arrow batches, instead of a Row for each row."""
+
+    step: Callable[[str], None] = staticmethod(lambda _: None)
+    """Told before each step of a commit; tests die there."""
+
+    def __init__(self, options: SinkOptions) -> None:
+        self.options = options
+
+    # In a task
+
+    def write(self, iterator: Iterator[RecordBatch]) -> WriterCommitMessage:
+        """Raises PipelineError."""
+        if not self.options.is_exactly_once:
+            return write_as_it_comes(self.options, iterator)
+        task = this_task()
+        writer_name = self.options.sink_id or task.query_id
+        if writer_name is None:
+            raise PipelineError("Spark does not tell this task its query: set the option kwire.sink.id to a name of it")
+        try:
+            with connect(self.options) as cluster:
+                prefix = self._committer(cluster, writer_name).prefix
+                with PartWriter(
+                    cluster,
+                    f"{prefix}{task.run_id}/{task.partition}/{task.attempt}",
+                    task.partition,
+                    begun_ms=now_ms(),
+                    timeout_ms=self.options.transaction_timeout_ms,
+                    compression=self.options.compression,
+                ) as writer:
+                    add_rows(writer.records, iterator, self.options)
+                    return WrittenPart(writer_name, writer.finish())
+        except ClientError as error:
+            raise PipelineError(error.message) from None
+
+    # Beside the driver
+
+    def commit(self, messages: Sequence[WriterCommitMessage | None], batchId: int) -> None:  # type: ignore[override]  # noqa: N803
+        """Raises PipelineError. Spark calls `abort` then, ends the query, and runs the batch again at its restart."""
+        self._for_writer(messages, lambda committer, parts: committer.commit(batchId, parts))
+
+    def abort(self, messages: Sequence[WriterCommitMessage | None], batchId: int) -> None:  # type: ignore[override]  # noqa: ARG002, N803
+        """Some tasks may have no message: they failed."""
+        self._for_writer(messages, lambda committer, parts: committer.abort(parts))
+
+    def _for_writer(
+        self, messages: Sequence[WriterCommitMessage | None], act: Callable[[Committer, Sequence[Part]], object]
+    ) -> None:
+        written = [it for it in messages if isinstance(it, WrittenPart)]
+        if not written:
+            return
+        (writer_name,) = {it.writer for it in written}
+        try:
+            with connect(self.options) as cluster:
+                act(self._committer(cluster, writer_name), [it.part for it in written])
+        except ClientError as error:
+            raise PipelineError(error.message) from None
+
+    def _committer(self, cluster: Cluster, writer_name: str) -> Committer:
+        return Committer(
+            cluster=cluster,
+            writer=writer_name,
+            timeout_ms=self.options.transaction_timeout_ms,
+            now_ms=now_ms,
+            ledger_topic=self.options.ledger_topic,
+            step=self.step,
+        )
+
+
+__all__ = ["StreamWriter", "Written", "WrittenPart"]

@@ -1,0 +1,43 @@
+"""What a task of Spark's knows of itself: which part it is, of which query; and the time."""
+
+from __future__ import annotations
+
+import time
+from typing import Final
+
+import attrs
+from pyspark import TaskContext
+
+from kwire.pipeline.spark_source.light_tasks import begin_task
+
+_QUERY_ID: Final = "sql.streaming.queryId"
+_RUN_ID: Final = "spark.jobGroup.id"  # a streaming query makes its run's id that of its jobs' group
+
+
+@attrs.frozen
+class Task:
+    partition: int
+    attempt: int
+    """Which try it is of this part: several may be under way, when Spark takes one of them for too slow."""
+    query_id: str | None
+    """Of a stream: the same over its restarts."""
+    run_id: str
+    """Of a stream: another after each restart."""
+
+
+def this_task() -> Task:
+    begin_task()
+    context = TaskContext.get()
+    if context is None:
+        return Task(0, 0, None, "")
+    return Task(
+        partition=context.partitionId(),
+        attempt=context.attemptNumber(),
+        query_id=context.getLocalProperty(_QUERY_ID),
+        run_id=context.getLocalProperty(_RUN_ID) or "",
+    )
+
+
+def now_ms() -> int:
+    """Since the epoch, by this machine's clock."""
+    return int(time.time() * 1000)
