@@ -43,7 +43,7 @@ class Counts:
 class TableWriter:
     """`decode` adds `decoded` and `reason` to the connector's records. `upsert` keeps one row a key.
 
-    `arrange` makes the table's rows of those that `rows.with_kafka` gives, all but the bad ones.
+    `arrange` makes the table's rows of those that `rows.with_kafka` gives, all but the bad ones; else `rows.good` does.
     `send_bad` is given decoded records, and the offsets before which it knows the bad ones already.
     """
 
@@ -52,7 +52,7 @@ class TableWriter:
     decode: Callable[[DataFrame], DataFrame]
     upsert: bool = False
     send_bad: Callable[[DataFrame, Mapping[int, int]], None] | None = None
-    arrange: Callable[[DataFrame], DataFrame] = rows.good
+    arrange: Callable[[DataFrame], DataFrame] | None = None
 
     def reached(self) -> Position | None:
         """The position that the table has now."""
@@ -125,7 +125,9 @@ class TableWriter:
         """One pass over the records: they are counted on their way into the draft."""
         seen = Observation()
         all_of_them, bad = F.count(F.lit(1)).alias("records"), F.count(REASON).alias("errors")
-        self.table.append(self.arrange(decoded.observe(seen, all_of_them, bad)), _summary(after))
+        observed = decoded.observe(seen, all_of_them, bad)
+        arrange = self.arrange or rows.good
+        self.table.append(arrange(observed), _summary(after))
         counts = Counts(seen.get["records"], seen.get["errors"])
         added = int(self.table.draft_summary().get("added-records", "0"))
         if added != counts.records - counts.errors:

@@ -52,9 +52,9 @@ def test_fields_that_cannot_be_are_one_line(text: str, said: str) -> None:
 
 
 def test_columns_have_names_of_their_own() -> None:
-    paths = ["user.id", "user_id", "value", "kafka", "VALUE.x", "value_x"]
+    paths = ["user.id", "USER_id", "value", "kafka", "VALUE.x", "value_x"]
     found = [it.column for it in with_columns((path, "STRING") for path in paths)]
-    assert found == ["user_id", "user_id_", "value_", "kafka_", "VALUE_x", "value_x_"]
+    assert found == ["user_id", "USER_id_", "value_", "kafka_", "VALUE_x", "value_x_"]
 
 
 def test_what_repeats_comes_first_and_buckets_are_of_what_fills_them() -> None:

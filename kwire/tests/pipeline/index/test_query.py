@@ -6,6 +6,7 @@ import json
 import random
 import subprocess
 import sys
+import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -25,7 +26,7 @@ from kwire.pipeline.index.fields import NotIndexed, fields_to_json, read_fields,
 from kwire.pipeline.index.plan import FIELDS_PROPERTY
 from kwire.pipeline.index.query import Query, ask
 from kwire.pipeline.tables.plan import ISOLATION_PROPERTY, MODE_PROPERTY, TOPIC_PROPERTY
-from kwire.pipeline.tables.position import PROPERTY, Position
+from kwire.pipeline.tables.position import PROPERTY, TAG, Position
 from kwire.pipeline.warehouse import NAMESPACE, Warehouse, index_table_name, parse_warehouse
 from kwire.testing import Broker
 
@@ -63,6 +64,7 @@ class Scene:
     warehouse: Warehouse
     records: list[tuple[int, Record]]
     """All that can be indexed, with their partitions, by time."""
+    committed_ms: int
 
     def ask(self, where: str | None = None, **options: Any) -> list[tuple[int, int]]:
         return [(it.partition, it.offset) for it in ask(self.query(where, **options), now_ms=AT_MS + 1000).records]
@@ -113,12 +115,12 @@ def scene(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Scene]:
             Producer(cluster).produce({TopicPartition(TOPIC, number): them for number, them in sent.items()})
             topic_id = str(cluster.topic(TOPIC).topic_id)
             position = Position(cluster.cluster_id or "", TOPIC, topic_id, INDEXED)
-        write_index(warehouse, [(number, it) for number, them in sent.items() for it in them], position)
+        committed_ms = write_index(warehouse, [(number, it) for number, them in sent.items() for it in them], position)
         everything = sorted(
             ((number, it) for number, them in sent.items() for it in them if _is_indexed(it)),
             key=lambda it: (it[1].timestamp, it[0], it[1].offset),
         )
-        yield Scene(broker.address, warehouse, everything)
+        yield Scene(broker.address, warehouse, everything, committed_ms)
 
 
 def _is_indexed(record: Record) -> bool:
@@ -129,8 +131,8 @@ def _is_indexed(record: Record) -> bool:
     return True
 
 
-def write_index(warehouse: Warehouse, records: list[tuple[int, Record]], position: Position) -> None:
-    """In three snapshots, and with one of upkeep behind them."""
+def write_index(warehouse: Warehouse, records: list[tuple[int, Record]], position: Position) -> int:
+    """In three snapshots, and with one of upkeep behind them. Returns when the job committed last, in ms."""
     rows: list[dict[str, Any]] = []
     for partition, it in records:
         if it.offset < position.offsets[partition] and _is_indexed(it):
@@ -152,9 +154,14 @@ def write_index(warehouse: Warehouse, records: list[tuple[int, Record]], positio
     for part in range(3):
         found = {PROPERTY: attrs.evolve(position, offsets={0: 0, 1: 0} if part < 2 else position.offsets).to_json()}
         table.append(pa.Table.from_pylist(rows[part::3], schema=_SCHEMA), snapshot_properties=found)
+    written = table.current_snapshot()
+    assert written is not None
+    table.manage_snapshots().create_tag(written.snapshot_id, TAG).commit()
+    time.sleep(0.01)  # upkeep comes later than the job
     table.append(pa.Table.from_pylist([], schema=_SCHEMA))
     catalog.create_table((NAMESPACE, "plain"), _SCHEMA, properties={TOPIC_PROPERTY: TOPIC, MODE_PROPERTY: "append"})
     catalog.close()
+    return written.timestamp_ms
 
 
 def user(value: dict[str, Any]) -> Any:
@@ -230,7 +237,8 @@ def test_the_first_of_them_by_time_are_shown_and_that_there_are_more(scene: Scen
 
 
 def test_how_fresh_it_is_is_told(scene: Scene) -> None:
-    told = ask(scene.query("user.id = 4"), now_ms=AT_MS).freshness
+    told = ask(scene.query("user.id = 4"), now_ms=scene.committed_ms + 34_000).freshness
+    assert told.age_s == 34.0
     assert told.offsets == INDEXED
     assert told.lag == {0: 50, 1: 80}
     assert told.rows == len([it for number, it in scene.records if it.offset < INDEXED[number]])
