@@ -36,7 +36,16 @@ class Group:
 
 # In the order in which they begin: what takes long first.
 GROUPS = (
-    Group("tables", Unit.GROUP, 440, ("spark_tests/pipeline/",)),
+    Group("tables", Unit.GROUP, 240, ("spark_tests/pipeline/",)),
+    # The same with a Spark session of their own, so that neither is what the others wait for.
+    Group(
+        "tables looked after",
+        Unit.GROUP,
+        240,
+        tuple(
+            f"spark_tests/pipeline/test_{name}" for name in ("backfill", "cuts", "draft", "index", "maintain", "verify")
+        ),
+    ),
     Group("Spark", Unit.GROUP, 220, ("spark_tests/",)),
     Group("killed jobs", Unit.MODULE, 120, ("spark_tests/pipeline/test_kills",)),
     Group("everything at once", Unit.MODULE, 100, ("compat_tests/everything_at_once/", "compat_tests/test_everything")),

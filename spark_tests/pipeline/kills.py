@@ -153,7 +153,13 @@ class JobProcess:
         with (self.folder / "job.log").open("a", encoding="utf-8") as log:
             self._log_begins = log.tell()
             self._process = subprocess.Popen(
-                command, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=log, text=True, start_new_session=True
+                command,
+                stdin=subprocess.DEVNULL,
+                stdout=subprocess.PIPE,
+                stderr=log,
+                text=True,
+                start_new_session=True,
+                env={**os.environ, "TMPDIR": str(self.folder)},  # what a killed job leaves goes with the scene
             )
         self._reader = threading.Thread(target=self._read, args=(self._process,))
         self._reader.start()

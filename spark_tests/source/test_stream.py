@@ -117,10 +117,10 @@ def test_a_topic_that_is_deleted_and_made_again_is_a_loss(kwire: Tables, topic: 
 
 
 def test_a_topic_of_a_pattern_may_go_and_come_again(kwire: Tables, new_topic: Callable[..., str]) -> None:
-    goes, stays = new_topic(name="kwire-comes-again-1"), new_topic(name="kwire-comes-again-2")
+    goes, stays = new_topic(name="kwire-returns-1"), new_topic(name="kwire-returns-2")
     produce(kwire.bootstrap, goes, numbered(10))
     produce(kwire.bootstrap, stays, numbered(10, first=10))
-    stream = kwire.stream(subscribePattern="kwire-comes-again-.*", startingOffsets="earliest", failOnDataLoss=False)
+    stream = kwire.stream(subscribePattern="^kwire-returns-.*", startingOffsets="earliest", failOnDataLoss=False)
     seen: list[int] = []
     with running(deleting_after_the_first_batch(kwire, stream, goes, seen)) as query:
         until(query, lambda: last_end(query).keys() == {stays}, "the query knows that the topic is gone")

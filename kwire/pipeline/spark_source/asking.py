@@ -40,7 +40,8 @@ class Asking:
                 pattern = re.compile(subscription.pattern)
                 told = cluster.metadata(None).topics
                 names = {it.name for it in told if it.name and not it.is_internal and not it.error_code}
-                topics = {name for name in names if pattern.fullmatch(name)}
+                # As the connector: a pattern is found anywhere in a name, unless it says ^ and $.
+                topics = {name for name in names if pattern.search(name)}
             elif subscription.topics is not None:
                 topics = set(subscription.topics)
                 cluster.until_done(lambda: cluster.metadata(sorted(topics)))

@@ -3,7 +3,7 @@
 | option | means |
 |---|---|
 | kafka.bootstrap.servers | HOST:PORT, or several with commas |
-| subscribe, subscribePattern, assign | one of them: topics with commas; a pattern for whole names; {"topic": [0, 1]} |
+| subscribe, subscribePattern, assign | one of them: topics with commas; a pattern found in names; {"topic": [0, 1]} |
 | startingTimestamp, startingOffsetsByTimestamp, startingOffsets | where to begin; the first one given counts |
 | endingTimestamp, endingOffsetsByTimestamp, endingOffsets | of a batch: where to end; the first one given counts |
 | startingOffsetsByTimestampStrategy | `error`, or `latest` where no record is so late |
