@@ -1,10 +1,12 @@
-"""Records written into topics by many tasks at once, and each batch of them once, however often it is run.
+"""Records written into topics by many tasks at once, each of them once, however often the tasks are run.
 
-Independent of Spark: whoever has batches with numbers and tasks that write parts of them can use it.
+Independent of Spark. There are two ways, by who knows where to go on:
 
-* `partitioning.py`: which partition a record goes to, as Kafka's own producer decides it
-* `writing.py`: a task's records, gathered and written
-* `parts.py`: a task's transaction, left open; ended, or aborted, by whoever has its name
-* `ledger.py`: which batch was decided last, in a compacted topic
-* `committing.py`: the decision, and what is done after a crash
+* the caller has batches with numbers, and keeps the last number himself, as a Spark query does in its checkpoint:
+  `committing.py`, with `parts.py` (a task's transaction, left open until all are written) and `ledger.py` (which batch
+  was decided last)
+* the writer itself keeps how far it has come: `positioned.py`
+
+Both use `kept.py`, a compacted topic. `partitioning.py` tells which partition a record goes to, as Kafka's own producer
+decides it. `writing.py` gathers a task's records and writes them.
 """

@@ -14,26 +14,19 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable
-from contextlib import suppress
 from typing import Any, Final
 
 import attrs
 from kwire_protocol.records import Record
 
-from kwire.client.cluster import Cluster, TopicPartition
-from kwire.client.errors import ClientError, TopicExists, UnknownTopic
-from kwire.client.fetching import PartitionReader
-from kwire.client.offsets import EARLIEST, LATEST, IsolationLevel, list_offsets
+from kwire.client.cluster import Cluster
+from kwire.client.errors import ClientError
 from kwire.client.producing import Producer
-from kwire.client.topics import NewTopic, create_topics
+from kwire.pipeline.delivery.kept import KeptTopic
 from kwire.pipeline.delivery.parts import OpenTransaction, Part
 
 DEFAULT_TOPIC: Final = "kwire-ledger"
-_CONFIGS: Final = {"cleanup.policy": "compact", "segment.bytes": str(1 << 20)}
 _TIMEOUT_MS: Final = 10_000
-_FIRST_LOOK: Final = 32
-_FARTHER: Final = 16
-"""Where the writer's last record is not among the last offsets, so many times more are looked at, up to all."""
 
 
 class UnreadableLedger(ClientError):
@@ -50,24 +43,17 @@ class Ledger:
     """A writer's place in the ledger, which it has taken from whoever had it before. Raises ClientError."""
 
     def __init__(self, cluster: Cluster, writer: str, now_ms: Callable[[], int], topic: str = DEFAULT_TOPIC) -> None:
-        self._cluster = cluster
+        self._kept = KeptTopic(cluster, topic)
         self._key = writer.encode()
         self._now_ms = now_ms
-        self._at = TopicPartition(topic, 0)
         self._producer = Producer(cluster, transactional_id=f"{topic}-{writer}", transaction_timeout_ms=_TIMEOUT_MS)
-        self._make_topic()
+        self._kept.make()
         self._producer.init()
 
     def last(self) -> Decision | None:
         """The last decision of this writer."""
-        first, end = (self._offset(which) for which in (EARLIEST, LATEST))
-        stop, look = end, _FIRST_LOOK
-        while stop > first:
-            start = max(first, stop - look)
-            if (value := self._last_between(start, stop)) is not None:
-                return decode(value)
-            stop, look = start, look * _FARTHER
-        return None
+        value = self._kept.newest(self._key)
+        return None if value is None else decode(value)
 
     def decide(self, decision: Decision) -> None:
         """Raises ProducerFenced when another has taken the place since: then nothing is decided.
@@ -75,27 +61,7 @@ class Ledger:
         After another ClientError it may be, or not: `last` of a new Ledger tells.
         """
         with self._producer.transaction():
-            self._producer.produce({self._at: [Record(0, self._now_ms(), self._key, encode(decision))]})
-
-    def _make_topic(self) -> None:
-        try:
-            self._cluster.topic(self._at.topic)
-        except UnknownTopic:
-            with suppress(TopicExists):
-                create_topics(self._cluster, [NewTopic(self._at.topic, 1, configs=_CONFIGS)])
-
-    def _offset(self, which: int) -> int:
-        return list_offsets(self._cluster, self._at.topic, which, partitions=[0])[0]
-
-    def _last_between(self, start: int, stop: int) -> bytes | None:
-        """Waits for what others are about to decide: behind it may be what we have decided."""
-        found = None
-        level = IsolationLevel.READ_COMMITTED
-        with PartitionReader(self._cluster, self._at, start, stop, isolation_level=level) as reader:
-            for record in reader.records():
-                if record.key == self._key:
-                    found = record.value
-        return found
+            self._producer.produce({self._kept.at: [Record(0, self._now_ms(), self._key, encode(decision))]})
 
 
 def encode(decision: Decision) -> bytes:

@@ -1,0 +1,78 @@
+"""A compacted topic of one partition that keeps the newest value of each key, such as how far a writer has come."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import suppress
+from typing import Final
+
+from kwire_protocol.records import Record
+
+from kwire.client.cluster import Cluster, TopicPartition
+from kwire.client.errors import TopicExists, UnknownTopic
+from kwire.client.fetching import PartitionReader
+from kwire.client.offsets import EARLIEST, LATEST, IsolationLevel, list_offsets
+from kwire.client.topics import NewTopic, create_topics
+
+_CONFIGS: Final = {"cleanup.policy": "compact", "segment.bytes": str(1 << 20)}
+_FIRST_LOOK: Final = 32
+_FARTHER: Final = 16
+"""Where a key's newest record is not among the last offsets, so many times more are looked at, up to all."""
+
+
+class KeptTopic:
+    """Reads such a topic. What is written to it, a producer writes, in a transaction with whatever goes with it.
+
+    Readers wait for open transactions: their records may be newer than the ones before. All methods raise ClientError.
+    """
+
+    def __init__(self, cluster: Cluster, topic: str) -> None:
+        self._cluster = cluster
+        self.at = TopicPartition(topic, 0)
+
+    def make(self) -> None:
+        """Creates the topic unless it is there."""
+        try:
+            self._cluster.topic(self.at.topic)
+        except UnknownTopic:
+            with suppress(TopicExists):
+                create_topics(self._cluster, [NewTopic(self.at.topic, 1, configs=_CONFIGS)])
+
+    def newest(self, key: bytes) -> bytes | None:
+        """The value of a key; None where there is none, or it was deleted."""
+        first, end = self._ends()
+        stop, look = end, _FIRST_LOOK
+        while stop > first:
+            start = max(first, stop - look)
+            found = [it.value for it in self._records(start, stop) if it.key == key]
+            if found:
+                return found[-1]
+            stop, look = start, look * _FARTHER
+        return None
+
+    def all(self) -> dict[bytes, bytes]:
+        """The values of all keys. Empty, too, where the topic is not there."""
+        found: dict[bytes, bytes] = {}
+        try:
+            first, end = self._ends()
+        except UnknownTopic:
+            return found
+        for it in self._records(first, end):
+            if it.key is None:
+                continue
+            if it.value is None:
+                found.pop(it.key, None)
+            else:
+                found[it.key] = it.value
+        return found
+
+    def _ends(self) -> tuple[int, int]:
+        first, end = (
+            list_offsets(self._cluster, self.at.topic, which, partitions=[0])[0] for which in (EARLIEST, LATEST)
+        )
+        return first, end
+
+    def _records(self, start: int, stop: int) -> Iterator[Record]:
+        level = IsolationLevel.READ_COMMITTED
+        with PartitionReader(self._cluster, self.at, start, stop, isolation_level=level) as reader:
+            yield from reader.records()

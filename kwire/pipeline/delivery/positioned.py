@@ -1,0 +1,89 @@
+"""A writer whose transactions hold its position: what it has written, and how far it has come, are decided together.
+
+For jobs that copy records from one place to another. Each part of the work (a partition, say) has a writer of its own,
+with a name that it keeps over restarts. A writer
+
+    1. takes its name, which aborts what an earlier writer of that name left open, and fences it
+    2. reads its position, which nobody else can move any more
+    3. writes records and the position behind them, in one transaction, again and again
+
+so whatever is killed, and however often the work is started again, each record is written once. Without transactions
+the records are written first and the position after them: nothing is lost then, but what was written after the last
+position is written again.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from typing import Final
+
+from kwire_protocol.compression import NONE
+from kwire_protocol.records import Record
+
+from kwire.client.cluster import Cluster, TopicPartition
+from kwire.client.producing import Producer
+from kwire.pipeline.delivery.kept import KeptTopic
+
+TIMEOUT_MS: Final = 60_000
+
+
+class PositionedWriter:
+    """Takes the name. All methods raise ClientError; ProducerFenced where another writer has taken the name since.
+
+    name: becomes the transactional id.
+    kept: where the position is, under `key`.
+    exactly_once: whether there are transactions.
+    timeout_ms: after so long the brokers abort a transaction by themselves.
+    now_ms: the time since the epoch, for the position's record.
+    """
+
+    def __init__(
+        self,
+        cluster: Cluster,
+        name: str,
+        kept: KeptTopic,
+        key: bytes,
+        *,
+        now_ms: Callable[[], int],
+        exactly_once: bool = True,
+        timeout_ms: int = TIMEOUT_MS,
+        compression: int = NONE,
+    ) -> None:
+        self._kept = kept
+        self._key = key
+        self._now_ms = now_ms
+        self._exactly_once = exactly_once
+        self._producer = Producer(
+            cluster,
+            transactional_id=name if exactly_once else None,
+            transaction_timeout_ms=timeout_ms,
+            compression=compression,
+        )
+        self._producer.init()
+
+    def position(self) -> bytes | None:
+        """The last one that was kept; None for a name that is new."""
+        return self._kept.newest(self._key)
+
+    @contextmanager
+    def transaction(self) -> Iterator[None]:
+        """What is written and kept in the block is there when it ends, all of it; nothing of it where it raises.
+
+        Without transactions, what was written before the block raised may be there.
+        """
+        if not self._exactly_once:
+            yield
+            return
+        with self._producer.transaction():
+            yield
+
+    def write(self, batches: Mapping[TopicPartition, Sequence[Record]]) -> dict[TopicPartition, int]:
+        """Writes a batch to each partition. Returns the offset of its first record, -1 where no broker tells it."""
+        return self._producer.produce(batches)
+
+    def keep(self, position: bytes, others: Mapping[bytes, bytes | None] | None = None) -> None:
+        """Keeps the position, behind all that was written. `others` are more values for the kept topic."""
+        now_ms = self._now_ms()
+        values = {**(others or {}), self._key: position}
+        self._producer.produce({self._kept.at: [Record(0, now_ms, key, value) for key, value in values.items()]})
