@@ -173,7 +173,7 @@ def test_what_a_producer_writes_is_what_clients_read(
 
 @pytest.fixture(params=["transaction version 2", "before"])
 def protocol(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Brokers serve both; a client that is told of no features speaks the older one."""
+    """Brokers serve both protocols. A client that sees no features in ApiVersions uses the older one."""
     if request.param == "before":
         monkeypatch.setattr(BrokerConnection, "features", {})
 
