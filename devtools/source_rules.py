@@ -102,6 +102,7 @@ ALLOWED = (
     _may("kwire/client/waiting.py", "clock", "the client's deadlines; waits before it asks once more"),
     _may("kwire/cli/", "disk", "reads the configuration file that the user names"),
     _may("kwire/cli/querying.py", "clock", "what an hour ago is, and how old an index"),
+    _may("kwire/cli/pipeline/backfill.py", "clock", "what an hour ago is"),
     _may("kwire/pipeline/files.py", "disk", "reads the options and schemas that the user names"),
     _may("kwire/pipeline/job.py", "clock surroundings threads", "waits for queries; ends on a signal"),
     _may("kwire/pipeline/report.py", "clock threads", "stamps its lines; one at a time"),

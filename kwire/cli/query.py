@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-import sys
 from typing import Any
 
 import click
+
+from kwire.cli.pipeline.options import BROKER, CATALOG_CONF, INDEX_TABLE, JSON, WAREHOUSE, told_in_a_line
 
 EPILOG = """\b
 Examples:
@@ -43,39 +44,18 @@ Exit code: 0 answered, also when nothing was found; 2 it cannot be answered, and
     metavar="N",
     help="The most offsets that are read from the brokers because they are not indexed yet; 0 asks the index alone.",
 )
-@click.option(
-    "-b",
-    "--bootstrap-server",
-    "bootstrap",
-    default="127.0.0.1:9092",
-    show_default=True,
-    metavar="HOST:PORT",
-    help="A broker of the cluster; several with commas.",
-)
-@click.option(
-    "--to",
-    "warehouse",
-    required=True,
-    metavar="WAREHOUSE",
-    help="Where the index is: a folder; or catalog:NAME, configured by --conf.",
-)
-@click.option("--conf", multiple=True, metavar="NAME=VALUE", help="A setting of the catalog's, as for Spark.")
-@click.option("--table", "table_name", metavar="NAME", help="The index's table, instead of TOPIC__index.")
-@click.option("--json", "as_json", is_flag=True, help="One JSON object a line, under names that stay.")
+@BROKER
+@WAREHOUSE
+@CATALOG_CONF
+@INDEX_TABLE
+@JSON
 def query(**options: Any) -> None:
     """Find records of TOPIC by the fields of its index.
 
     kwire pipeline index keeps the index. What it has not got yet is read from the brokers, so the answer is of this
     moment. How far the index is, is told on standard error. Needs pip install 'kwire[pipeline]', and no Java.
     """
-    from kwire.pipeline.errors import PipelineError
-    from kwire.pipeline.session import check_packages
-
-    try:
-        check_packages(("duckdb", "pyarrow", "pyiceberg", "sqlalchemy"), whose="it needs")
+    with told_in_a_line("kwire query", ("duckdb", "pyarrow", "pyiceberg", "sqlalchemy"), whose="it needs"):
         from kwire.cli.querying import run_query
 
         run_query(**options)
-    except PipelineError as error:
-        click.echo(f"kwire query: {error}", err=True)
-        sys.exit(2)

@@ -14,7 +14,7 @@ from rich.text import Text
 from kwire.cli.log.printing import time_text
 from kwire.pipeline.index.found import FoundRecord
 from kwire.pipeline.index.query import Answer, Freshness, Query, ask
-from kwire.pipeline.index.where import parse_moment
+from kwire.pipeline.moments import parse_moment
 from kwire.pipeline.tables.plan import table_of
 from kwire.pipeline.warehouse import index_table_name, parse_warehouse
 
@@ -32,7 +32,7 @@ def run_query(
     tail_limit: int,
     bootstrap: str,
     warehouse: str,
-    conf: tuple[str, ...],
+    conf: dict[str, str],
     table_name: str | None,
     as_json: bool,
 ) -> None:
@@ -41,7 +41,7 @@ def run_query(
     asked = Query(
         topic=topic,
         bootstrap=bootstrap,
-        warehouse=parse_warehouse(warehouse, _settings(conf)),
+        warehouse=parse_warehouse(warehouse, conf),
         table=index_table_name(table_of(topic, None)) if table_name is None else table_of(topic, table_name),
         where=where,
         since_ms=None if since is None else parse_moment(since, now_ms=now_ms),
@@ -56,11 +56,6 @@ def run_query(
         click.echo(json.dumps({**answer.freshness.describe(), "is_cut": answer.is_cut}), err=True)
     else:
         _print(answer)
-
-
-def _settings(given: tuple[str, ...]) -> dict[str, str]:
-    pairs = [text.partition("=") for text in given]
-    return {name.strip(): value.strip() for name, _, value in pairs}
 
 
 def as_json_object(record: FoundRecord) -> dict[str, object]:

@@ -10,15 +10,13 @@ from collections.abc import Mapping
 from types import TracebackType
 from typing import Self
 
-from kwire_protocol.wire import NULL_UUID
-
 from kwire.client.cluster import Cluster, TopicPartition
 from kwire.client.errors import ClientError, InvalidAddress, UnknownTopic
 from kwire.client.groups import commit_offsets
-from kwire.client.offsets import EARLIEST, LATEST, IsolationLevel, list_offsets
+from kwire.client.offsets import IsolationLevel, list_offsets
 from kwire.client.topics import describe_topic_configs
 from kwire.pipeline.errors import PipelineError
-from kwire.pipeline.tables.position import TopicState
+from kwire.pipeline.topic_state import TopicState, topic_state
 
 TIMEOUT_S = 30.0
 
@@ -49,14 +47,7 @@ class Topics:
         """The topic's ids, first offsets and ends. Raises PipelineError."""
         with self._lock:
             try:
-                cluster = self._connected()
-                cluster.forget_topic(topic)
-                found = cluster.topic(topic)
-                level = IsolationLevel[isolation.upper()]
-                starts = list_offsets(cluster, topic, EARLIEST)
-                ends = list_offsets(cluster, topic, LATEST, isolation_level=level)
-                topic_id = "" if found.topic_id == NULL_UUID else str(found.topic_id)
-                return TopicState(cluster.cluster_id or "", topic, topic_id, starts, ends)
+                return topic_state(self._connected(), topic, IsolationLevel[isolation.upper()])
             except UnknownTopic:
                 raise PipelineError(f"topic {topic} not found at {self._bootstrap}: create it, or see -b") from None
             except InvalidAddress as error:

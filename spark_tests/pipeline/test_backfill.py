@@ -12,10 +12,10 @@ from pyspark.sql import SparkSession
 from kwire.pipeline.errors import PipelineError
 from kwire.pipeline.tables.backfill import Added, Redone, backfill, redo
 from kwire.pipeline.tables.plan import TablePlan
-from kwire.pipeline.tables.position import TopicState
 from kwire.pipeline.tables.preparing import grow_to, open_existing
 from kwire.pipeline.tables.status import statuses
 from kwire.pipeline.tables.writer import TableWriter
+from kwire.pipeline.topic_state import TopicState
 
 from .. import records
 from ..records import Record, numbered

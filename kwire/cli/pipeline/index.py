@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from kwire.cli.pipeline.table import run_plans
+from kwire.cli.pipeline.options import Running
+from kwire.cli.pipeline.running import run_plans
 from kwire.pipeline.index.fields import parse_fields
 from kwire.pipeline.index.plan import IndexPlan
 from kwire.pipeline.tables.plan import check_plans, table_of
@@ -15,39 +16,24 @@ if TYPE_CHECKING:
 
 
 def run_index(
+    running: Running,
     *,
     topic: str,
     warehouse: str,
     table_name: str | None,
     fields: tuple[str, ...],
-    conf: dict[str, str],
-    master: str | None,
-    as_json: bool,
-    metrics_port: int | None,
-    give_up_after_s: float,
-    dry_run: bool,
     **options: Any,
 ) -> None:
     """Until the job ends. Raises PipelineError."""
     plan = IndexPlan(
         topic=topic,
         table=index_table_name(table_of(topic, None)) if table_name is None else table_of(topic, table_name),
-        warehouse=parse_warehouse(warehouse, conf),
+        warehouse=parse_warehouse(warehouse, running.conf),
         fields=parse_fields(",".join(fields)),
         **options,
     )
     check_plans([plan])
-    run_plans(
-        [plan],
-        "index",
-        _open_index,
-        conf=conf,
-        master=master,
-        as_json=as_json,
-        metrics_port=metrics_port,
-        give_up_after_s=give_up_after_s,
-        dry_run=dry_run,
-    )
+    run_plans([plan], "index", _open_index, running)
 
 
 def _open_index() -> Opener:

@@ -11,7 +11,6 @@ from rich.table import Table
 
 from kwire.cli.pipeline.session import spark_for
 from kwire.pipeline.errors import PipelineError
-from kwire.pipeline.session import check_packages
 from kwire.pipeline.tables.maintain import Kept, Upkeep, maintain
 from kwire.pipeline.tables.plan import table_of
 from kwire.pipeline.warehouse import NAMESPACE, Warehouse, errors_table_name, index_table_name, parse_warehouse
@@ -32,7 +31,6 @@ def run_maintain(
     as_json: bool,
 ) -> None:
     """Raises PipelineError."""
-    check_packages()
     place = parse_warehouse(warehouse, conf)
     names = _names(place, topics, table_name)
     upkeep = Upkeep(

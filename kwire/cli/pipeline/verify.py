@@ -2,45 +2,18 @@
 
 from __future__ import annotations
 
-import uuid
-
 import click
 from rich.console import Console
 from rich.table import Table
 
-from kwire.cli.pipeline.session import spark_for
-from kwire.pipeline.errors import PipelineError
-from kwire.pipeline.session import check_packages
-from kwire.pipeline.tables.plan import table_of
-from kwire.pipeline.tables.preparing import open_existing
+from kwire.cli.pipeline.existing import Asked, opened
 from kwire.pipeline.tables.verify import SHOWN, Report, verify
-from kwire.pipeline.topics import Topics
-from kwire.pipeline.warehouse import parse_warehouse
 
 
-def run_verify(
-    *,
-    topic: str,
-    bootstrap: str,
-    warehouse: str,
-    table_name: str | None,
-    source_options: dict[str, str],
-    conf: dict[str, str],
-    master: str | None,
-    as_json: bool,
-) -> bool:
+def run_verify(asked: Asked, *, as_json: bool) -> bool:
     """Whether the table is sound. Raises PipelineError."""
-    check_packages()
-    place, name = parse_warehouse(warehouse, conf), table_of(topic, table_name)
-    if not place.exists():
-        raise PipelineError(f"table {name} not found: there are no tables in {place}")
-    with Topics(bootstrap) as topics:
-        topics.state(topic, "read_committed")  # a wrong name, or nobody there, costs no Java process
-        with spark_for("verify", place, conf, master) as spark:
-            plan, writer = open_existing(
-                place, name, spark, bootstrap=bootstrap, options=source_options, run_id=uuid.uuid4().hex[:12]
-            )
-            report = verify(plan, writer, spark, topics)
+    with opened(asked, "verify") as it:
+        report = verify(it.plan, it.writer, it.spark, it.topics)
     if as_json:
         click.echo(report.to_json())
     else:

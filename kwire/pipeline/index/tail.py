@@ -10,17 +10,17 @@ from contextlib import contextmanager
 from typing import Final
 
 import attrs
-from kwire_protocol.wire import NULL_UUID
 
 from kwire.client.cluster import Cluster, TopicPartition
 from kwire.client.errors import ClientError, InvalidAddress, UnknownTopic
 from kwire.client.fetching import PartitionReader
-from kwire.client.offsets import EARLIEST, LATEST, IsolationLevel, list_offsets
+from kwire.client.offsets import IsolationLevel
 from kwire.pipeline.errors import PipelineError
 from kwire.pipeline.index.fields import Field, NotIndexed, read_fields
 from kwire.pipeline.index.found import FoundRecord
 from kwire.pipeline.index.where import Condition, holds
-from kwire.pipeline.tables.position import Gap, Position, TopicState, start
+from kwire.pipeline.tables.position import Gap, Position, start
+from kwire.pipeline.topic_state import topic_state
 
 TIMEOUT_S: Final = 30.0
 _ENDS_AT_ONCE_MS: Final = 50
@@ -92,14 +92,7 @@ def tail_behind(cluster: Cluster, position: Position, isolation: str) -> Tail:
     """What there is behind a position, as the brokers have it now. Raises PipelineError."""
     level = IsolationLevel[isolation.upper()]
     with _told(position.topic):
-        found = cluster.topic(position.topic)
-        state = TopicState(
-            cluster_id=cluster.cluster_id or "",
-            topic=position.topic,
-            topic_id="" if found.topic_id == NULL_UUID else str(found.topic_id),
-            starts=list_offsets(cluster, position.topic, EARLIEST),
-            ends=list_offsets(cluster, position.topic, LATEST, isolation_level=level),
-        )
+        state = topic_state(cluster, position.topic, level)
     begun = start(position, state, begin_at=state.starts, on_gap="record")
     return Tail(position.topic, level, begun.position.offsets, state.ends, begun.gaps)
 

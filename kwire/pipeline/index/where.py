@@ -14,13 +14,13 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from datetime import UTC, datetime
 from typing import Final, Literal
 
 import attrs
 
 from kwire.pipeline.errors import PipelineError
 from kwire.pipeline.index.fields import Field, FieldType
+from kwire.pipeline.moments import parse_moment
 
 ColumnType = FieldType | Literal["BYTES", "TIMESTAMP"]
 Operator = Literal["=", "!=", "<", "<=", ">", ">="]
@@ -28,8 +28,6 @@ Value = bool | int | float | str | bytes
 """Of a TIMESTAMP: ms since the epoch."""
 
 _DEEPEST: Final = 100
-_DAY_MS: Final = 24 * 3600 * 1000
-_UNITS_MS: Final[Mapping[str, int]] = {"s": 1000, "m": 60_000, "h": 3_600_000, "d": _DAY_MS}
 
 
 @attrs.frozen
@@ -132,23 +130,6 @@ _COMPARISONS: Final[Mapping[Operator, Callable[..., bool]]] = {
 def parse_where(text: str, fields: Sequence[Field], *, now_ms: int) -> Condition:
     """The condition of --where. `now_ms` is what ages such as '2h' are counted from. Raises PipelineError."""
     return _Parser(text, fields, now_ms).whole()
-
-
-def parse_moment(text: str, *, now_ms: int) -> int:
-    """Ms, from 2026-01-31, 2026-01-31T12:00:00 (in UTC, or with +01:00), 90m (ago), or ms. Raises PipelineError."""
-    stripped = text.strip()
-    if age := re.fullmatch(r"(\d{1,9})([smhd])", stripped, re.ASCII):
-        return now_ms - int(age[1]) * _UNITS_MS[age[2]]
-    if re.fullmatch(r"\d{1,15}", stripped, re.ASCII):
-        return int(stripped)
-    try:
-        found = datetime.fromisoformat(stripped)
-    except ValueError:
-        raise PipelineError(
-            f"{text!r} is no moment: it wants 2026-01-31, 2026-01-31T12:00:00Z, 2h (ago), or ms since 1970"
-        ) from None
-    since = (found if found.tzinfo else found.replace(tzinfo=UTC)) - datetime(1970, 1, 1, tzinfo=UTC)
-    return since.days * _DAY_MS + since.seconds * 1000 + since.microseconds // 1000
 
 
 _TOKEN: Final = re.compile(

@@ -21,9 +21,10 @@ from kwire.pipeline.tables import rows
 from kwire.pipeline.tables.decoding import REASON
 from kwire.pipeline.tables.draft import Head, Table
 from kwire.pipeline.tables.plan import TablePlan
-from kwire.pipeline.tables.position import Position, TopicState, same_topic
+from kwire.pipeline.tables.position import Position, same_topic
 from kwire.pipeline.tables.reading import pinned, records_between
 from kwire.pipeline.tables.writer import TableWriter
+from kwire.pipeline.topic_state import TopicState
 
 _PLACE = ("kafka.partition", "kafka.offset")
 _DELETE_PLACES = """\

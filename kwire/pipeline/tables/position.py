@@ -20,6 +20,7 @@ from typing import Final, Literal
 import attrs
 
 from kwire.pipeline.errors import PipelineError
+from kwire.pipeline.topic_state import TopicState
 
 PROPERTY: Final = "kwire.offsets"
 TAG: Final = "kwire-offsets"
@@ -79,17 +80,6 @@ def newest_position(summaries: Iterable[Mapping[str, str]]) -> Position | None:
         if PROPERTY in summary:
             return Position.from_json(summary[PROPERTY])
     return None
-
-
-@attrs.frozen
-class TopicState:
-    """A topic as its cluster tells it at a moment. `topic_id` is empty where brokers know none."""
-
-    cluster_id: str
-    topic: str
-    topic_id: str
-    starts: Mapping[int, int]
-    ends: Mapping[int, int]
 
 
 @attrs.frozen

@@ -7,7 +7,7 @@ from collections.abc import Mapping
 
 from pyspark.sql import DataFrame, SparkSession
 
-from kwire.pipeline.tables.position import TopicState
+from kwire.pipeline.topic_state import TopicState
 
 
 def records_between(

@@ -10,7 +10,8 @@ from pyiceberg.table import Table
 from pyiceberg.table.snapshots import Snapshot
 
 from kwire.pipeline.tables.plan import TablePlan
-from kwire.pipeline.tables.position import TAG, Position, Start, TopicState, newest_position, start
+from kwire.pipeline.tables.position import TAG, Position, Start, newest_position, start
+from kwire.pipeline.topic_state import TopicState
 from kwire.pipeline.warehouse import NAMESPACE, Warehouse, asked
 
 

@@ -33,10 +33,11 @@ from kwire.pipeline.errors import PipelineError, first_line
 from kwire.pipeline.tables import rows
 from kwire.pipeline.tables.decoding import DECODED, REASON
 from kwire.pipeline.tables.plan import TablePlan
-from kwire.pipeline.tables.position import Position, TopicState, same_topic
+from kwire.pipeline.tables.position import Position, same_topic
 from kwire.pipeline.tables.preparing import older_decoders
 from kwire.pipeline.tables.reading import pinned, records_between
 from kwire.pipeline.tables.writer import TableWriter
+from kwire.pipeline.topic_state import TopicState
 from kwire.pipeline.topics import Topics
 
 SHOWN: Final = 20

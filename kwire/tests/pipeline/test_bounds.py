@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import pytest
 
+from kwire.pipeline.bounds import Bound, Edge, Moment, Offset, Offsets, parse_bound, resolve
 from kwire.pipeline.errors import PipelineError
-from kwire.pipeline.tables.bounds import Bound, Edge, Moment, Offset, Offsets, parse_bound, resolve
-from kwire.pipeline.tables.position import TopicState
+from kwire.pipeline.topic_state import TopicState
 
+NOW_MS = 1_795_341_600_000
 TOPIC = TopicState("cluster", "orders", "id", {0: 10, 1: 0}, {0: 100, 1: 50})
 
 
@@ -21,16 +22,17 @@ TOPIC = TopicState("cluster", "orders", "id", {0: 10, 1: 0}, {0: 100, 1: 50})
         ("2026-11-22", Moment(1_795_305_600_000)),
         ("2026-11-22T10:00:00.250", Moment(1_795_341_600_250)),
         ("2026-11-22T10:00:00+02:00", Moment(1_795_334_400_000)),
+        ("2h", Moment(NOW_MS - 7_200_000)),
     ],
 )
 def test_offsets_times_and_edges_are_told_apart(text: str, bound: Bound) -> None:
-    assert parse_bound(text) == bound
+    assert parse_bound(text, now_ms=NOW_MS) == bound
 
 
 @pytest.mark.parametrize("text", ["", "soon", "-1", "0:", "0:1;1:2", "1" * 19, "2026-13-01"])
 def test_what_is_none_of_them_is_refused_in_a_line(text: str) -> None:
     with pytest.raises(PipelineError, match="neither an offset .* nor a time") as raised:
-        parse_bound(text)
+        parse_bound(text, now_ms=NOW_MS)
     assert "\n" not in str(raised.value)
 
 

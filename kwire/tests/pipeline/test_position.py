@@ -17,11 +17,11 @@ from kwire.pipeline.tables.position import (
     LostRange,
     OnGap,
     Position,
-    TopicState,
     newest_position,
     same_topic,
     start,
 )
+from kwire.pipeline.topic_state import TopicState
 
 REACHED = Position("cluster", "orders", "id-1", {0: 10, 1: 20})
 TOPIC = TopicState("cluster", "orders", "id-1", {0: 0, 1: 0}, {0: 100, 1: 100})

@@ -10,8 +10,9 @@ import pytest
 
 from kwire.pipeline.errors import PipelineError
 from kwire.pipeline.tables.plan import TablePlan
-from kwire.pipeline.tables.position import LostRange, Position, TopicState
+from kwire.pipeline.tables.position import LostRange, Position
 from kwire.pipeline.tables.standing import outlook, standing
+from kwire.pipeline.topic_state import TopicState
 from kwire.pipeline.warehouse import Warehouse, parse_warehouse
 from kwire.tests.pipeline.iceberg import commit, make_table, table_at
 

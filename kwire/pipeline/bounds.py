@@ -3,19 +3,19 @@
 earliest, latest       all that there is
 4711                   an offset, of every partition
 0:4711,2:100           offsets of partitions; others are left out
-2026-11-22T10:00:00    the first record that is not older; a date alone is its midnight; UTC unless it says another
+2026-11-22T10:00:00    the first record that is not older; see moments.py for other ways to write a time
 """
 
 from __future__ import annotations
 
 import re
 from collections.abc import Callable, Mapping
-from datetime import UTC, datetime
 
 import attrs
 
 from kwire.pipeline.errors import PipelineError
-from kwire.pipeline.tables.position import TopicState
+from kwire.pipeline.moments import parse_moment
+from kwire.pipeline.topic_state import TopicState
 
 OffsetsAt = Callable[[int], Mapping[int, int]]
 """The first record of each partition that is not older than a moment in ms; those that have none are left out."""
@@ -52,8 +52,8 @@ class Edge:
 Bound = Offset | Offsets | Moment | Edge
 
 
-def parse_bound(text: str) -> Bound:
-    """Raises PipelineError."""
+def parse_bound(text: str, *, now_ms: int) -> Bound:
+    """A number is an offset, never a time. Raises PipelineError."""
     if text in ("earliest", "latest"):
         return Edge(text == "latest")
     if re.fullmatch(r"\d{1,18}", text):
@@ -62,15 +62,12 @@ def parse_bound(text: str) -> Bound:
         pairs = [part.split(":") for part in text.split(",")]
         return Offsets({int(partition): int(offset) for partition, offset in pairs})
     try:
-        if "-" not in text:  # a long number is no date, though ISO 8601 would have it so
-            raise ValueError
-        moment = datetime.fromisoformat(text)
-    except ValueError:
+        return Moment(parse_moment(text, now_ms=now_ms))
+    except PipelineError:
         raise PipelineError(
-            f"{text!r} is neither an offset (4711, or 0:4711,1:100 by partition) nor a time (2026-11-22T10:00:00), "
-            "earliest or latest"
+            f"{text!r} is neither an offset (4711, or 0:4711,1:100 by partition) nor a time (2026-11-22T10:00:00, or "
+            "2h for two hours ago), earliest or latest"
         ) from None
-    return Moment(int((moment if moment.tzinfo else moment.replace(tzinfo=UTC)).timestamp() * 1000))
 
 
 def resolve(bound: Bound, topic: TopicState, offsets_at: OffsetsAt) -> dict[int, int]:

@@ -1,0 +1,71 @@
+"""A table that a job made, opened for `verify`, `backfill` and `redo`."""
+
+from __future__ import annotations
+
+import uuid
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any, Self
+
+import attrs
+from pyspark.sql import SparkSession
+
+from kwire.cli.pipeline.session import spark_for
+from kwire.pipeline.errors import PipelineError
+from kwire.pipeline.tables.plan import TablePlan, table_of
+from kwire.pipeline.tables.preparing import open_existing
+from kwire.pipeline.tables.writer import TableWriter
+from kwire.pipeline.topics import Topics
+from kwire.pipeline.warehouse import parse_warehouse
+
+
+@attrs.frozen(kw_only=True)
+class Asked:
+    """Which table, and how Spark reaches it: the values of EXISTING_TABLE and EXISTING_TABLE_WITH."""
+
+    topic: str
+    bootstrap: str
+    warehouse: str
+    table_name: str | None
+    source_options: dict[str, str]
+    conf: dict[str, str]
+    master: str | None
+
+    @classmethod
+    def taken_from(cls, given: dict[str, Any]) -> Self:
+        """Takes its own out of a command's options, and leaves the rest."""
+        return cls(**{it.name: given.pop(it.name) for it in attrs.fields(cls)})
+
+
+@attrs.frozen
+class Opened:
+    plan: TablePlan
+    writer: TableWriter
+    spark: SparkSession
+    topics: Topics
+
+
+@contextmanager
+def opened(asked: Asked, command: str) -> Iterator[Opened]:
+    """The table, in a session of its own. Raises PipelineError; what a look without Spark can find, before Java starts.
+
+    No draft of the command's stays in the table.
+    """
+    place, name = parse_warehouse(asked.warehouse, asked.conf), table_of(asked.topic, asked.table_name)
+    if not place.exists():
+        raise PipelineError(f"table {name} not found: there are no tables in {place}")
+    with Topics(asked.bootstrap) as topics:
+        topics.state(asked.topic, "read_committed")
+        with spark_for(command, place, asked.conf, asked.master) as spark:
+            plan, writer = open_existing(
+                place,
+                name,
+                spark,
+                bootstrap=asked.bootstrap,
+                options=asked.source_options,
+                run_id=uuid.uuid4().hex[:12],
+            )
+            try:
+                yield Opened(plan, writer, spark, topics)
+            finally:
+                writer.drop_drafts()

@@ -1,0 +1,234 @@
+"""The options that several commands share, a file that may hold them, and errors in a line."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any, Self
+
+import attrs
+import click
+
+
+@contextmanager
+def told_in_a_line(command: str = "kwire pipeline", packages: Sequence[str] = (), *, whose: str = "") -> Iterator[None]:
+    """Ends the command with one line and exit code 2 where the user can mend what is wrong.
+
+    packages: what has to be installed for the command, and is `whose` need. [default: what the jobs need]
+    """
+    from kwire.pipeline.errors import PipelineError
+    from kwire.pipeline.session import check_packages
+
+    try:
+        if packages:
+            check_packages(packages, whose=whose)
+        else:
+            check_packages()
+        yield
+    except PipelineError as error:
+        click.echo(f"{command}: {error}", err=True)
+        sys.exit(2)
+
+
+def options(*several: Callable[..., Any]) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
+    """Several options as one decorator. They are listed in --help in this order."""
+
+    def with_them(command: Callable[..., Any]) -> Callable[..., Any]:
+        for option in reversed(several):
+            command = option(command)
+        return command
+
+    return with_them
+
+
+def _from_file(context: click.Context, _parameter: click.Parameter, path: Path | None) -> Path | None:
+    """Makes the file's options the defaults of the flags."""
+    if path is not None:
+        with told_in_a_line():
+            from kwire.pipeline.files import read_options
+
+            found = read_options(path)
+        known = dict(_names(context.command))
+        unknown = sorted(set(found) - set(known))
+        if unknown:
+            raise click.UsageError(f"{path} has options that {context.info_name} does not know: {', '.join(unknown)}")
+        context.default_map = {str(known[name].name): _as_given(name, known[name], it) for name, it in found.items()}
+    return path
+
+
+def _names(command: click.Command) -> Iterator[tuple[str, click.Parameter]]:
+    """What may stand in a file: the long flags with _ for -, and the name of the argument."""
+    for parameter in command.params:
+        if isinstance(parameter, click.Argument):
+            yield str(parameter.name), parameter
+        elif parameter.name != "file":
+            for flag in parameter.opts:
+                if flag.startswith("--"):
+                    yield flag.removeprefix("--").replace("-", "_"), parameter
+
+
+def _as_given(name: str, parameter: click.Parameter, value: object) -> object:
+    """A value of a file as the command line would give it. Raises UsageError for one of another shape."""
+    several = parameter.nargs == -1 or (isinstance(parameter, click.Option) and parameter.multiple)
+    if isinstance(value, Mapping) and parameter.callback is _settings:
+        return [f"{key}={_text(it)}" for key, it in value.items()]
+    items = value if isinstance(value, list) else [value]
+    if any(isinstance(it, (Mapping, list)) for it in items) or not (several or items is not value):
+        raise click.UsageError(f"{name} takes {'values' if several else 'one value'}, not {value!r}")
+    if several:
+        return [_text(it) for it in items]
+    return value if isinstance(value, bool) else _text(value)
+
+
+def _text(value: object) -> str:
+    """Booleans as Java writes them."""
+    return str(value).lower() if isinstance(value, bool) else str(value)
+
+
+def _settings(_context: click.Context, parameter: click.Parameter, given: tuple[str, ...]) -> dict[str, str]:
+    """NAME=VALUE, several times, as a dictionary."""
+    found = {}
+    for text in given:
+        name, equals, value = text.partition("=")
+        if not equals or not name.strip():
+            raise click.BadParameter(f"{text!r} is not NAME=VALUE", param=parameter)
+        found[name.strip()] = value.strip()
+    return found
+
+
+def settings(flag: str, text: str) -> Callable[..., Any]:
+    """An option that takes NAME=VALUE and may be repeated."""
+    return click.option(flag, multiple=True, callback=_settings, metavar="NAME=VALUE", help=text)
+
+
+BROKER = click.option(
+    "-b",
+    "--bootstrap-server",
+    "bootstrap",
+    default="127.0.0.1:9092",
+    show_default=True,
+    metavar="HOST:PORT",
+    help="A broker of the cluster; several with commas.",
+)
+WAREHOUSE = click.option(
+    "--to",
+    "warehouse",
+    required=True,
+    metavar="WAREHOUSE",
+    help="A folder, with its catalog beside the tables; or catalog:NAME, configured by --conf.",
+)
+TABLE = click.option("--table", "table_name", metavar="NAME", help="The table's name, instead of the topic's.")
+INDEX_TABLE = click.option("--table", "table_name", metavar="NAME", help="The index's table, instead of TOPIC__index.")
+SOURCE_OPTION = click.option(
+    "--option",
+    "source_options",
+    multiple=True,
+    callback=_settings,
+    metavar="NAME=VALUE",
+    help="An option of Spark's kafka source, such as kafka.security.protocol=SSL.",
+)
+CATALOG_CONF = settings("--conf", "A setting of the catalog, as Spark has it. May be repeated.")
+SPARK = options(
+    click.option("--master", metavar="URL", help="Spark's master, instead of local[*]; or use spark-submit."),
+    settings("--conf", "A setting of Spark's. May be repeated."),
+)
+FILE = click.option(
+    "--file",
+    type=click.Path(exists=True, dir_okay=False, path_type=Path),
+    is_eager=True,
+    expose_value=False,
+    callback=_from_file,
+    help="Take options from a YAML or TOML file; flags go before it.",
+)
+JSON = click.option("--json", "as_json", is_flag=True, help="One JSON object a line, under names that stay.")
+EXISTING_TABLE = options(click.argument("topic"), BROKER, WAREHOUSE, TABLE)
+"""What names a table that a job made, and the topic that it is compared with or filled from."""
+EXISTING_TABLE_WITH = options(SOURCE_OPTION, SPARK, FILE, JSON)
+"""How Spark works on it."""
+
+READING = options(
+    click.option(
+        "--isolation",
+        type=click.Choice(["read_committed", "read_uncommitted"]),
+        default="read_committed",
+        show_default=True,
+    ),
+    click.option(
+        "--begin",
+        type=click.Choice(["earliest", "latest"]),
+        default="earliest",
+        show_default=True,
+        help="Where a new table begins.",
+    ),
+    click.option(
+        "--on-gap",
+        type=click.Choice(["fail", "record"]),
+        default="fail",
+        show_default=True,
+        help="What to do when records were deleted before they were read.",
+    ),
+    click.option(
+        "--group",
+        metavar="GROUP",
+        help="The consumer group that shows lag tools how far the table is.  [default: kwire-pipeline-TABLE]",
+    ),
+)
+ONCE = click.option("--once", is_flag=True, help="Take what is there, then end.")
+
+
+def interval(default_s: float, text: str) -> Callable[..., Any]:
+    return click.option(
+        "--interval",
+        "interval_s",
+        type=click.FloatRange(min=0, max=86_400),
+        default=default_s,
+        show_default=True,
+        metavar="SECONDS",
+        help=text,
+    )
+
+
+MAX_RECORDS = click.option(
+    "--max-records-per-commit",
+    type=click.IntRange(min=1),
+    default=5_000_000,
+    show_default=True,
+    metavar="N",
+    help="The most that one commit takes from a topic.",
+)
+PATIENCE = click.option(
+    "--give-up-after",
+    "give_up_after_s",
+    type=click.FloatRange(min=0),
+    default=300.0,
+    show_default=True,
+    metavar="SECONDS",
+    help="How long to wait for brokers that went away.",
+)
+METRICS = click.option(
+    "--metrics-port", type=click.IntRange(0, 65_535), metavar="PORT", help="Serve Prometheus metrics on 127.0.0.1."
+)
+DRY_RUN = click.option(
+    "--dry-run", is_flag=True, help="Check the plan, print it and where it would start, and do nothing."
+)
+RUNNING = options(PATIENCE, METRICS, SPARK, FILE, JSON, DRY_RUN)
+"""How a job runs, whatever it does: see `Running`."""
+
+
+@attrs.frozen(kw_only=True)
+class Running:
+    """The values of RUNNING."""
+
+    give_up_after_s: float
+    metrics_port: int | None
+    conf: dict[str, str]
+    master: str | None
+    as_json: bool
+    dry_run: bool
+
+    @classmethod
+    def taken_from(cls, given: dict[str, Any]) -> Self:
+        """Takes its own out of a command's options, and leaves the rest."""
+        return cls(**{it.name: given.pop(it.name) for it in attrs.fields(cls)})

@@ -1,0 +1,91 @@
+"""Plans at work: what `kwire pipeline table` and `index` have in common."""
+
+from __future__ import annotations
+
+import json
+import uuid
+from collections.abc import Callable, Sequence
+from contextlib import suppress
+from typing import TYPE_CHECKING
+
+import click
+
+from kwire.cli.pipeline.options import Running
+from kwire.pipeline.report import reporting
+from kwire.pipeline.tables.plan import TablePlan
+from kwire.pipeline.tables.standing import outlook
+from kwire.pipeline.topics import Topics
+from kwire.pipeline.warehouse import NotReadable
+
+if TYPE_CHECKING:
+    from kwire.pipeline.tables.run import Opener
+
+
+def run_plans(plans: Sequence[TablePlan], command: str, opener: Callable[[], Opener], running: Running) -> None:
+    """Works until the job ends, or prints the plans. Raises PipelineError.
+
+    `opener` is asked only when Spark is needed: it imports that.
+    """
+    with Topics(plans[0].bootstrap) as asked:
+        if running.dry_run:
+            for plan in plans:
+                _show(plan, asked, as_json=running.as_json)
+            return
+        for plan in plans:
+            _check(plan, asked)
+        # They need pyspark, which takes its time, and a dry run does without.
+        from kwire.cli.pipeline.session import spark_for
+        from kwire.pipeline.job import Job, stopping_on_signals
+        from kwire.pipeline.tables.run import TableRun
+
+        run_id = uuid.uuid4().hex[:12]
+        with (
+            reporting(as_json=running.as_json, metrics_port=running.metrics_port) as report,
+            spark_for(command, plans[0].warehouse, running.conf, running.master) as spark,
+        ):
+            runs = [TableRun(plan, spark, asked, run_id, report, opener()) for plan in plans]
+            job = Job(runs, running.give_up_after_s, report.warning)
+            with stopping_on_signals(job):
+                job.work()
+
+
+def _check(plan: TablePlan, asked: Topics) -> None:
+    """Raises PipelineError for what can be known before a Java process is paid for."""
+    topic = asked.state(plan.topic, plan.isolation)
+    if plan.dead_letter_topic is not None:
+        asked.state(plan.dead_letter_topic, plan.isolation)
+    with suppress(NotReadable):  # Spark has catalogs that pyiceberg has not
+        outlook(plan, topic)
+    plan.warehouse.make()
+
+
+def _show(plan: TablePlan, asked: Topics, *, as_json: bool) -> None:
+    """Prints the plan, and where it would start. Raises PipelineError where that cannot be told, the plan printed."""
+    described = plan.describe()
+    try:
+        topic = asked.state(plan.topic, plan.isolation)
+        if plan.dead_letter_topic is not None:
+            asked.state(plan.dead_letter_topic, plan.isolation)
+        described |= outlook(plan, topic).describe()
+    finally:
+        if as_json:
+            click.echo(json.dumps(described))
+        else:
+            width = max(map(len, described))
+            for name, value in described.items():
+                click.echo(f"{name.replace('_', ' '):<{width}}  {_shown(value)}")
+            click.echo()
+
+
+def _shown(value: object) -> str:
+    match value:
+        case None:
+            return "-"
+        case dict() | list() if not value:
+            return "-"
+        case dict():
+            return " ".join(f"{name}={it}" for name, it in value.items())
+        case list():
+            return ", ".join(map(str, value))
+        case _:
+            return str(value)
