@@ -10,6 +10,7 @@ from confluent_kafka import Producer
 
 from compat_tests.test_compaction import frequent_cleanings
 from compat_tests.waiting import eventually
+from kwire.pipeline.tables.position import LostRange
 
 from .. import records
 from ..records import Record, numbered
@@ -75,6 +76,25 @@ def test_what_was_aborted_is_no_row_and_what_is_open_waits(jobs: Jobs, topic: st
     assert (jobs.position(topic).offsets, told.steps[-1].lag) == ({0: 10}, {0: 0})
     uncommitted = [row["value"] for row in jobs.rows(topic, "uncommitted")]
     assert uncommitted == [b"plain", b"aborted", b"aborted", b"committed", b"before it", b"open", b"behind it"]
+
+
+def test_retention_that_passes_a_running_job_ends_it_and_names_what_is_lost(jobs: Jobs, topic: str, sent: Sent) -> None:
+    sent(topic, numbered(5))
+    with jobs.running(topic) as job:
+        job.until_at({0: 5})
+        # The job cannot read what is not committed yet, so some of it can be deleted before the job gets there.
+        with _transaction(jobs, topic, *(b"%d" % number for number in range(5, 15))) as producer:
+            records.delete_records(jobs.bootstrap, topic, {0: 10})
+            producer.commit_transaction(30)
+        error = job.until_it_ends()
+    assert isinstance(error, LostRange)
+    assert "partition 0 offsets 5 to 9" in str(error)
+    assert len(jobs.rows(topic)) == 5
+
+    with jobs.running(topic, on_gap="record") as job:
+        job.until_at({0: 16})
+    assert [int(row["value"]) for row in jobs.rows(topic)] == [*range(5), *range(10, 15)]
+    assert [(row["kafka"]["offset"], row["until"]) for row in jobs.errors(topic)] == [(5, 10)]
 
 
 def test_markers_alone_move_the_table_on(jobs: Jobs, topic: str, sent: Sent) -> None:
