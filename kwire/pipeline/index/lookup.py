@@ -9,7 +9,9 @@ somebody else must have made, come through pyiceberg: right, and slower.
 
 from __future__ import annotations
 
+import heapq
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from itertools import groupby, islice
 from typing import Any, Final
 from urllib.parse import unquote, urlsplit
 
@@ -24,7 +26,7 @@ from kwire.pipeline.errors import PipelineError, first_line
 from kwire.pipeline.index.fields import Field, fields_from_json
 from kwire.pipeline.index.found import FoundRecord
 from kwire.pipeline.index.plan import FIELDS_PROPERTY
-from kwire.pipeline.index.where import And, Column, Compare, Condition, In, IsNull, Not, Operator, Or, Value
+from kwire.pipeline.index.where import And, Column, Compare, Condition, In, IsNull, Not, Operator, Or, Value, lookups
 from kwire.pipeline.tables.plan import ISOLATION_PROPERTY, MODE_PROPERTY, TOPIC_PROPERTY
 from kwire.pipeline.tables.position import PROPERTY, TAG, Position
 from kwire.pipeline.tables.standing import of_table
@@ -61,7 +63,10 @@ class Index:
 
     def find(self, condition: Condition | None, limit: int) -> Iterator[FoundRecord]:
         """The first `limit` records that meet it, by time. Raises PipelineError."""
-        return _find(self.table, self.fields, condition, limit)
+        parts = [None] if condition is None else lookups(condition)
+        found = heapq.merge(*(_find(self.table, self.fields, it, limit) for it in parts), key=lambda it: it.order)
+        # A record may meet several of the parts, and then stands next to itself.
+        return islice((it for _, (it, *_) in groupby(found, key=lambda it: it.order)), limit)
 
 
 def open_index(warehouse: Warehouse, name: str) -> Index:

@@ -14,6 +14,8 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from itertools import product
+from math import prod
 from typing import Final, Literal
 
 import attrs
@@ -115,6 +117,45 @@ def _all(them: Iterable[bool | None]) -> bool | None:
 
 def _not(it: bool | None) -> bool | None:
     return None if it is None else not it
+
+
+def lookups(condition: Condition, most: int = 16) -> tuple[Condition, ...]:
+    """The condition as several that each look something up by its value; a record meets it if it meets one of them.
+
+    An index finds values fast, and cannot tell where either of two fields has one. Where that does not help, as with
+    ranges, or where there would be more than `most`, it is the condition itself.
+    """
+    found = _alternatives(condition, most)
+    return found if found is not None and all(map(_names_values, found)) else (condition,)
+
+
+def _alternatives(condition: Condition, most: int) -> tuple[Condition, ...] | None:
+    """None if there are too many."""
+    match condition:
+        case Or(of):
+            parts = [_alternatives(it, most) for it in of]
+            found = tuple(it for some in parts if some is not None for it in some)
+            return found if len(found) <= most and None not in parts else None
+        case And(of):
+            each = [_alternatives(it, most) for it in of]
+            several = [it for it in each if it is not None]
+            if len(several) < len(each) or prod(map(len, several)) > most:
+                return None
+            return tuple(it[0] if len(it) == 1 else And(it) for it in product(*several))
+        case _:
+            return (condition,)
+
+
+def _names_values(condition: Condition) -> bool:
+    match condition:
+        case And(of):
+            return any(map(_names_values, of))
+        case Compare(_, operator, _):
+            return operator == "="
+        case In():
+            return True
+        case _:
+            return False
 
 
 _COMPARISONS: Final[Mapping[Operator, Callable[..., bool]]] = {

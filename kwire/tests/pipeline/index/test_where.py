@@ -5,10 +5,12 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from kwire.pipeline.errors import PipelineError
 from kwire.pipeline.index.fields import with_columns
-from kwire.pipeline.index.where import Column, holds, parse_where
+from kwire.pipeline.index.where import And, Column, Compare, Condition, In, IsNull, Not, Or, holds, lookups, parse_where
 
 FIELDS = with_columns(
     [("n", "BIGINT"), ("d", "DOUBLE"), ("s", "STRING"), ("b", "BOOLEAN"), ("user.id", "BIGINT"), ("key", "STRING")]
@@ -122,3 +124,49 @@ def test_what_is_no_condition_is_one_line(text: str, said: str) -> None:
         parse_where(text, FIELDS, now_ms=NOW_MS)
     assert any(it in str(told.value) for it in said.split("|"))
     assert str(told.value).isprintable()
+
+
+COLUMNS = [Column(name, "BIGINT", (name,)) for name in ("a", "b", "c")]
+NUMBERS = st.integers(0, 2)
+LEAVES = st.one_of(
+    st.builds(Compare, st.sampled_from(COLUMNS), st.sampled_from(["=", "!=", "<"]), NUMBERS),
+    st.builds(In, st.sampled_from(COLUMNS), st.lists(NUMBERS, max_size=2).map(tuple)),
+    st.builds(IsNull, st.sampled_from(COLUMNS)),
+)
+
+
+def _joined(parts: st.SearchStrategy[Condition]) -> st.SearchStrategy[Condition]:
+    several = st.lists(parts, min_size=1, max_size=3).map(tuple)
+    return st.one_of(st.builds(And, several), st.builds(Or, several), st.builds(Not, parts))
+
+
+@given(
+    st.recursive(LEAVES, _joined, max_leaves=8),
+    st.fixed_dictionaries({name: st.none() | NUMBERS for name in ("a", "b", "c")}),
+    st.integers(1, 5),
+)
+def test_a_record_meets_a_condition_if_it_meets_one_of_its_lookups(
+    condition: Condition, values: dict[str, int | None], most: int
+) -> None:
+    parts = lookups(condition, most)
+    assert len(parts) <= most
+    one_of_them = any(holds(it, lambda column: values[column.name]) is True for it in parts)
+    assert one_of_them == (holds(condition, lambda column: values[column.name]) is True)
+
+
+@pytest.mark.parametrize(
+    ("text", "parts"),
+    [
+        ("n = 1 OR s = 'x'", ["n = 1", "s = 'x'"]),
+        ("(n = 1 OR s = 'x') AND d > 2", ["n = 1 AND d > 2", "s = 'x' AND d > 2"]),
+        ("n IN (1, 2) OR user.id = 7 OR s = 'x'", ["n IN (1, 2)", "user.id = 7", "s = 'x'"]),
+        ("n = 1 OR d > 2", ["n = 1 OR d > 2"]),
+        ("NOT (n = 1 OR s = 'x')", ["NOT (n = 1 OR s = 'x')"]),
+        (" OR ".join(f"n = {number}" for number in range(17)), [" OR ".join(f"n = {it}" for it in range(17))]),
+    ],
+)
+def test_only_what_names_its_values_is_looked_up_one_by_one(text: str, parts: list[str]) -> None:
+    def parsed(it: str) -> Condition:
+        return parse_where(it, FIELDS, now_ms=NOW_MS)
+
+    assert lookups(parsed(text)) == tuple(map(parsed, parts))
