@@ -11,13 +11,27 @@ from kwire.client.cluster import Cluster, TopicPartition
 from kwire.client.connection import BrokerConnection
 from kwire.client.errors import Refused, TopicExists, UnknownTopic
 from kwire.client.fetching import OffsetOutOfRange, PartitionReader, TopicReplaced
-from kwire.client.groups import CommittedOffset, commit_offsets, fetch_offsets
+from kwire.client.groups import (
+    CommittedOffset,
+    GroupHasMembers,
+    commit_offsets,
+    fetch_offsets,
+    list_consumer_groups,
+)
 from kwire.client.offsets import EARLIEST, LATEST, IsolationLevel, list_offsets
 from kwire.client.producing import Producer, ProducerFenced
-from kwire.client.topics import NewTopic, create_topics, describe_topic_configs
+from kwire.client.topics import (
+    NewTopic,
+    alter_topic_configs,
+    create_partitions,
+    create_topics,
+    describe_topic_configs,
+    topic_overrides,
+)
 
 from . import brokers, confluent, topics
 from .transactions.hanging import leave_hanging
+from .waiting import eventually
 
 TIMEOUT_S = 60.0
 
@@ -51,6 +65,41 @@ def test_topics_are_created_with_configurations(cluster: Cluster, unique: Callab
         create_topics(cluster, [NewTopic(unique("topic"), configs={"no.such.thing": "1"})])
     with pytest.raises(UnknownTopic):
         describe_topic_configs(cluster, [unique("topic")])
+
+
+def test_configurations_that_were_set_are_told_apart_from_defaults_and_changed(
+    cluster: Cluster, new_topic: Callable[..., str], unique: Callable[[str], str]
+) -> None:
+    topic = new_topic(config={"retention.ms": "4711", "cleanup.policy": "compact"})
+    assert topic_overrides(cluster, [topic]) == {topic: {"retention.ms": "4711", "cleanup.policy": "compact"}}
+    alter_topic_configs(cluster, topic, {"max.message.bytes": "5000"}, removed=["cleanup.policy"])
+    wanted = {topic: {"retention.ms": "4711", "max.message.bytes": "5000"}}
+    eventually(lambda: topic_overrides(cluster, [topic]) == wanted, "the configurations are as they were set")
+    with pytest.raises(Refused, match="INVALID_CONFIG"):
+        alter_topic_configs(cluster, topic, {"retention.ms": "soon"})
+    with pytest.raises(UnknownTopic):
+        alter_topic_configs(cluster, unique("topic"), {"retention.ms": "1"})
+
+
+def test_a_topic_grows_to_a_number_of_partitions(cluster: Cluster, topic: str, unique: Callable[[str], str]) -> None:
+    create_partitions(cluster, topic, 3)
+    assert list_offsets(cluster, topic, LATEST) == {0: 0, 1: 0, 2: 0}
+    create_partitions(cluster, topic, 2)
+    assert len(cluster.topic(topic).leaders) == 3
+    with pytest.raises(UnknownTopic):
+        create_partitions(cluster, unique("topic"), 2)
+
+
+def test_groups_are_listed_and_one_with_members_takes_no_offsets_from_others(
+    broker: brokers.Broker, cluster: Cluster, topic: str, group: str, unique: Callable[[str], str]
+) -> None:
+    only_offsets = unique("group")
+    commit_offsets(cluster, only_offsets, {TopicPartition(topic, 0): 0})
+    with confluent.consuming(broker.bootstrap, topic, **{"group.id": group}) as member:
+        eventually(lambda: member.poll(0.1) is None and member.assignment(), "the member has its partition")
+        assert {group, only_offsets} <= set(list_consumer_groups(cluster))
+        with pytest.raises(GroupHasMembers):
+            commit_offsets(cluster, group, {TopicPartition(topic, 0): 0})
 
 
 def test_offsets_are_committed_by_no_member(cluster: Cluster, new_topic: Callable[..., str], group: str) -> None:

@@ -109,11 +109,8 @@ ALLOWED = (
     _may("kwire/pipeline/session.py", "disk surroundings", "looks for a Java, and starts Spark in it"),
     _may("kwire/pipeline/tables/preparing.py", "disk", "names the file of a schema"),
     _may("kwire/pipeline/tables/maintain.py", "clock", "what is old, and how long it took"),
-    _may(
-        "kwire/pipeline/tables/run.py",
-        "clock disk threads",
-        "a query's empty checkpoint; Spark calls in its own thread",
-    ),
+    _may("kwire/pipeline/stream.py", "disk threads", "a query's empty checkpoint; Spark calls in its own thread"),
+    _may("kwire/pipeline/tables/run.py", "clock", "how long a batch took"),
     _may("kwire/pipeline/spark_source/light_tasks.py", "disk", "whether Spark's archive is another than before"),
     _may("kwire/pipeline/spark_source/task.py", "clock", "stamps the records that a task writes"),
     _may("kwire/pipeline/topics.py", "threads", "a lock: the tables of a job ask in turn"),
@@ -126,7 +123,7 @@ ALLOWED = (
 )
 CATCH_ALL_ALLOWED = {
     "kwire/connection.py": "a bug in a handler closes that connection, never the broker",
-    "kwire/pipeline/tables/run.py": "what ends a batch is raised by the job, in the thread that started it",
+    "kwire/pipeline/stream.py": "what ends a batch is raised by the job, in the thread that started it",
     "kwire/pipeline/warehouse.py": "a catalog raises whatever its own library does",
     "kwire/testing/broker.py": "what ends the broker's thread is raised in the thread that started it",
     "kwire/workers.py": "what ends a worker's work is raised in the task that waits for it",

@@ -12,6 +12,7 @@ from collections.abc import Collection, Mapping
 import attrs
 from kwire_protocol.errors import ErrorCode
 from kwire_protocol.kafka_error import quoted
+from kwire_protocol.messages.list_groups import ListGroupsRequest
 from kwire_protocol.messages.offset_commit import (
     OffsetCommitRequest,
     OffsetCommitRequestPartition,
@@ -25,11 +26,22 @@ from kwire_protocol.messages.offset_fetch import (
 
 from kwire.client.cluster import Cluster, CoordinatorKind, TopicPartition
 from kwire.client.connection import BrokerConnection
-from kwire.client.errors import Refused, error_name, refused
+from kwire.client.errors import ClientError, Refused, error_name, raise_worst, refused
 
 _LAST_WITH_TOPIC_NAMES = 9
 _FIRST_WITH_GROUPS = 8
-_OF_MEMBERS_ONLY = {ErrorCode.UNKNOWN_MEMBER_ID, ErrorCode.ILLEGAL_GENERATION, ErrorCode.REBALANCE_IN_PROGRESS}
+_OF_MEMBERS_ONLY = {
+    ErrorCode.UNKNOWN_MEMBER_ID,
+    ErrorCode.ILLEGAL_GENERATION,
+    ErrorCode.REBALANCE_IN_PROGRESS,
+    ErrorCode.STALE_MEMBER_EPOCH,
+}
+# A group that only keeps offsets has no type.
+_CONSUMERS = ("consumer", "")
+
+
+class GroupHasMembers(Refused):
+    """The group takes commits from its members only."""
 
 
 @attrs.frozen
@@ -44,8 +56,8 @@ class CommittedOffset:
 def commit_offsets(cluster: Cluster, group_id: str, offsets: Mapping[TopicPartition, int | CommittedOffset]) -> None:
     """Commits for a group without members; all of it is there when this returns.
 
-    A coordinator that is moving or loading is asked again until the cluster's timeout. Raises Refused for a group that
-    has members, UnknownTopic, and other ClientErrors; then some of it may be there.
+    A coordinator that is moving or loading is asked again until the cluster's timeout. Raises GroupHasMembers,
+    UnknownTopic, and other ClientErrors; then some of it may be there.
     """
     by_topic: dict[str, list[OffsetCommitRequestPartition]] = defaultdict(list)
     for at, committed in offsets.items():
@@ -114,6 +126,26 @@ def fetch_offsets(
     return cluster.ask_coordinator(CoordinatorKind.GROUP, group_id, ask)
 
 
+def list_consumer_groups(cluster: Cluster) -> list[str]:
+    """The groups of consumers, and those that only keep offsets, of all brokers. Raises ClientError."""
+    found: set[str] = set()
+
+    def ask() -> None:
+        cluster.metadata([])
+        problems: list[ClientError] = []
+        for node_id, answer in cluster.call_each(dict.fromkeys(cluster.node_ids(), ListGroupsRequest())).items():
+            if isinstance(answer, ClientError):
+                problems.append(answer)
+            elif answer.error_code:
+                problems.append(refused(f"the groups of broker {node_id} cannot be listed", answer.error_code))
+            else:
+                found.update(it.group_id for it in answer.groups if it.protocol_type in _CONSUMERS)
+        raise_worst(problems)
+
+    cluster.until_done(ask)
+    return sorted(found)
+
+
 def _commit_refused(cluster: Cluster, group_id: str, at: TopicPartition, code: int) -> Refused:
     """Raises UnknownTopic instead, when there is no such partition: the coordinator alone may just not know it yet."""
     if code == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION:
@@ -121,5 +153,5 @@ def _commit_refused(cluster: Cluster, group_id: str, at: TopicPartition, code: i
         cluster.leader(at)
     what = f"group {quoted(group_id)} does not take the offset of {at}"
     if code in _OF_MEMBERS_ONLY:
-        return Refused(f"{what}: it has members, and only they may commit ({error_name(code)})", code)
+        return GroupHasMembers(f"{what}: it has members, and only they may commit ({error_name(code)})", code)
     return refused(what, code)

@@ -1,14 +1,25 @@
-"""Topics made, and the configurations that topics have."""
+"""Topics made and given more partitions, and the configurations that topics have."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
+from typing import Final
 
 import attrs
 from kwire_protocol.errors import ErrorCode
 from kwire_protocol.kafka_error import quoted
+from kwire_protocol.messages.create_partitions import CreatePartitionsRequest, CreatePartitionsTopic
 from kwire_protocol.messages.create_topics import CreatableTopic, CreatableTopicConfig, CreateTopicsRequest
-from kwire_protocol.messages.describe_configs import DescribeConfigsRequest, DescribeConfigsResource
+from kwire_protocol.messages.describe_configs import (
+    DescribeConfigsRequest,
+    DescribeConfigsResource,
+    DescribeConfigsResourceResult,
+)
+from kwire_protocol.messages.incremental_alter_configs import (
+    AlterableConfig,
+    AlterConfigsResource,
+    IncrementalAlterConfigsRequest,
+)
 
 from kwire.client.cluster import Cluster
 from kwire.client.errors import ClientError, ConnectionFailed, Refused, TopicExists, UnknownTopic, raise_worst, refused
@@ -16,6 +27,9 @@ from kwire.client.offsets import LATEST, list_offsets
 
 _TOPIC = 2
 _FIRST_WITH_DEFAULTS = 4
+_FIRST_WITH_SOURCES = 1
+_SOURCE_TOPIC: Final = 1  # where a value comes from: it was set for this topic
+_SET, _DELETE = 0, 1
 
 
 @attrs.frozen
@@ -68,6 +82,36 @@ def create_topics(cluster: Cluster, topics: Sequence[NewTopic]) -> None:
         _wait_until_served(cluster, it.name)
 
 
+def create_partitions(cluster: Cluster, topic: str, total: int) -> None:
+    """Gives a topic more partitions, `total` in all, and returns when the leader of each answers for it.
+
+    A topic that has as many is left alone. Raises UnknownTopic, and other ClientErrors.
+    """
+
+    def grow() -> None:
+        cluster.forget_topic(topic)
+        if len(cluster.topic(topic).leaders) >= total:
+            return
+        request = CreatePartitionsRequest(
+            [CreatePartitionsTopic(topic, total, assignments=None)], int(cluster.timeout_s * 1000)
+        )
+        for it in cluster.call(request, node_id=cluster.controller_id()).results:
+            if it.error_code:
+                what = f"topic {quoted(topic)} cannot be given {total} partitions"
+                raise refused(what, it.error_code, it.error_message)
+
+    def look() -> None:
+        cluster.forget_topic(topic)
+        found = len(cluster.topic(topic).leaders)
+        if found < total:  # Apache Kafka answers before its brokers know
+            what = f"topic {quoted(topic)} has {found} partitions, and was given {total}"
+            raise refused(what, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
+
+    cluster.until_done(grow)
+    cluster.until_done(look)
+    _wait_until_served(cluster, topic)
+
+
 def _wait_until_served(cluster: Cluster, topic: str) -> None:
     """Apache Kafka answers before its brokers know of the topic, and names leaders before these do."""
 
@@ -85,17 +129,53 @@ def describe_topic_configs(cluster: Cluster, topics: Sequence[str]) -> dict[str,
 
     Raises UnknownTopic, and other ClientErrors.
     """
+    return {name: {it.name: it.value for it in configs} for name, configs in _described(cluster, topics).items()}
+
+
+def topic_overrides(cluster: Cluster, topics: Sequence[str]) -> dict[str, dict[str, str]]:
+    """The configurations that were set for these topics themselves. Raises as `describe_topic_configs`."""
+    return {
+        name: {it.name: it.value for it in configs if it.config_source == _SOURCE_TOPIC and it.value is not None}
+        for name, configs in _described(cluster, topics).items()
+    }
+
+
+def alter_topic_configs(
+    cluster: Cluster, topic: str, values: Mapping[str, str], *, removed: Collection[str] = ()
+) -> None:
+    """Sets some of a topic's configurations, and takes others back to their defaults; the rest stays.
+
+    Raises UnknownTopic, and other ClientErrors; then nothing is changed.
+    """
+    if not values and not removed:
+        return
+    configs = [AlterableConfig(name, _SET, value) for name, value in values.items()]
+    configs += [AlterableConfig(name, _DELETE, None) for name in removed]
+    request = IncrementalAlterConfigsRequest([AlterConfigsResource(_TOPIC, topic, configs)])
+
+    def alter() -> None:
+        for it in cluster.call(request, node_id=cluster.controller_id()).responses:
+            if it.error_code == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION:
+                raise UnknownTopic(f"there is no topic {quoted(topic)}")
+            if it.error_code:
+                what = f"the configurations of topic {quoted(topic)} cannot be changed"
+                raise refused(what, it.error_code, it.error_message)
+
+    cluster.until_done(alter)
+
+
+def _described(cluster: Cluster, topics: Sequence[str]) -> dict[str, list[DescribeConfigsResourceResult]]:
     request = DescribeConfigsRequest([DescribeConfigsResource(_TOPIC, name, None) for name in topics])
 
-    def describe() -> dict[str, dict[str, str | None]]:
+    def describe() -> dict[str, list[DescribeConfigsResourceResult]]:
         found = {}
-        for it in cluster.call(request).results:
+        for it in cluster.call(request, at_least=_FIRST_WITH_SOURCES).results:
             if it.error_code == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION:
                 raise UnknownTopic(f"there is no topic {quoted(it.resource_name)}")
             if it.error_code:
                 what = f"the configurations of topic {quoted(it.resource_name)} cannot be looked at"
                 raise refused(what, it.error_code, it.error_message)
-            found[it.resource_name] = {config.name: config.value for config in it.configs}
+            found[it.resource_name] = it.configs
         return found
 
     return cluster.until_done(describe)

@@ -34,11 +34,18 @@ _STEADY_S = 60.0
 class Run(Protocol):
     """What a job runs: one query, started again and again."""
 
-    query: StreamingQuery | None
-    failure: Exception | None
     advanced_s: float
+    """When it last got on, on the monotonic clock."""
+
+    @property
+    def query(self) -> StreamingQuery | None: ...
+
+    @property
+    def failure(self) -> Exception | None: ...
 
     def start(self) -> None: ...
+
+    def forget_query(self) -> None: ...
 
     def stop(self) -> None: ...
 
@@ -97,7 +104,7 @@ class Job:
             if self.monotonic() - it.began_s >= _STEADY_S:
                 it.ends = 0
             told = _told(it.run.failure or error)
-            it.run.query = None
+            it.run.forget_query()
             self._again(it, told)
             return
         try:

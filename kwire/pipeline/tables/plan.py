@@ -9,6 +9,7 @@ from typing import Final, Literal
 import attrs
 
 from kwire.pipeline.errors import PipelineError
+from kwire.pipeline.source import check_group, check_source_options, shown_options, source_options
 from kwire.pipeline.tables.position import OnGap
 from kwire.pipeline.tables.values import AvroSchemas, ValueFormat
 from kwire.pipeline.warehouse import Warehouse, errors_table_name, table_name
@@ -25,30 +26,6 @@ ISOLATION_PROPERTY: Final = "kwire.isolation"
 AVRO_PROPERTY: Final = "kwire.avro"
 
 _TRANSFORM = re.compile(r"(?:[a-z]+\((?:\d+ *, *)?[A-Za-z_][\w.]*(?: *, *\d+)?\)|[A-Za-z_][\w.]*)")
-# Spark's options are the same in small letters. What of them decides which records are read is the job's to say.
-_OWN_SOURCE_OPTIONS = frozenset(
-    (
-        "subscribe",
-        "assign",
-        "subscribepattern",
-        "includeheaders",
-        "failondataloss",
-        "startingoffsets",
-        "startingtimestamp",
-        "startingoffsetsbytimestamp",
-        "startingoffsetsbytimestampstrategy",
-        "endingoffsets",
-        "endingtimestamp",
-        "endingoffsetsbytimestamp",
-        "maxoffsetspertrigger",
-        "minoffsetspertrigger",
-        "maxtriggerdelay",
-        "kafka.bootstrap.servers",
-        "kafka.isolation.level",
-    )
-)
-_CONSUMER_GROUP = "kafka.group.id"
-_SECRET = re.compile(r"password|secret|jaas|\.key$|token|credential", re.IGNORECASE)
 
 
 @attrs.frozen(kw_only=True)
@@ -119,13 +96,8 @@ class TablePlan:
                     f"--partition-by {transform!r} is neither a field nor a transform of one, such as "
                     "days(kafka.timestamp), value.country or bucket(16, value.user_id)"
                 )
-        taken = sorted(name for name in self.source_options if name.lower() in _OWN_SOURCE_OPTIONS)
-        if taken:
-            raise PipelineError(f"the job sets {', '.join(taken)} by itself; --option cannot")
-        if _CONSUMER_GROUP in self.source_options:
-            raise PipelineError(
-                f"Spark's readers are in no group; the job publishes its offsets as one: --group, not {_CONSUMER_GROUP}"
-            )
+        check_source_options(self.source_options)
+        check_group(self.source_options, "the job publishes its offsets as one: --group")
         if self.dead_letter_topic == self.topic:
             raise PipelineError(
                 f"--dead-letter-topic {self.topic} is the topic that is read: a bad record would come back for ever"
@@ -148,19 +120,7 @@ class TablePlan:
 
     def source(self) -> dict[str, str]:
         """The options of Spark's kafka source but for the offsets."""
-        return {
-            "kafka.bootstrap.servers": self.bootstrap,
-            "kafka.isolation.level": self.isolation,
-            "subscribe": self.topic,
-            "includeHeaders": "true",
-            # A record that is gone must be told of, not stepped over.
-            "failOnDataLoss": "true",
-            # Where brokers are away, Spark asks three times for a minute each and says nothing. The job does better.
-            "kafka.default.api.timeout.ms": "20000",
-            "kafka.request.timeout.ms": "20000",
-            "fetchOffset.numRetries": "1",
-            **self.source_options,
-        }
+        return source_options(self.bootstrap, self.topic, self.isolation, self.source_options)
 
     def sink(self) -> dict[str, str]:
         """The options of Spark's kafka sink, for dead letters: it logs in as the source does."""
@@ -193,9 +153,7 @@ class TablePlan:
             "dead_letter_topic": self.dead_letter_topic,
             "trigger": "once" if self.once else f"every {self.interval_s:g} s",
             "max_records_per_commit": self.max_records_per_commit,
-            "source_options": {
-                name: "(not shown)" if _SECRET.search(name) else value for name, value in sorted(self.source().items())
-            },
+            "source_options": shown_options(self.source()),
         }
 
 

@@ -31,6 +31,20 @@ OnGap = Literal["fail", "record"]
 
 
 @attrs.frozen
+class Holder:
+    """Whose the offsets are, in the words of messages."""
+
+    name: str
+    anew: str
+    """What to do where they cannot be gone on from."""
+    notes: str
+    """Where lost records are written down."""
+
+
+TABLE: Final = Holder("the table", "write to another table: --table NAME", "in the errors table")
+
+
+@attrs.frozen
 class Position:
     """The next offset of each partition."""
 
@@ -106,23 +120,30 @@ class LostRange(PipelineError):
     """Retention passed the table's position."""
 
 
-def start(reached: Position | None, topic: TopicState, *, begin_at: Mapping[int, int], on_gap: OnGap = "fail") -> Start:
-    """Where to go on with `topic`. A table that has no position yet begins at `begin_at`.
+def start(
+    reached: Position | None,
+    topic: TopicState,
+    *,
+    begin_at: Mapping[int, int],
+    on_gap: OnGap = "fail",
+    holder: Holder = TABLE,
+) -> Start:
+    """Where to go on with `topic`. Without a position yet, that is `begin_at`.
 
-    Raises PipelineError where the table's offsets are not this topic's, and LostRange, with the lost offsets named,
+    Raises PipelineError where the position's offsets are not this topic's, and LostRange, with the lost offsets named,
     where records are gone and `on_gap` is "fail".
     """
     if reached is None:
         return Start(Position(topic.cluster_id, topic.topic, topic.topic_id, dict(begin_at)))
-    same_topic(reached, topic)
+    same_topic(reached, topic, holder)
     offsets, gaps = {}, []
     for partition, first in sorted(topic.starts.items()):
         at = reached.offsets.get(partition, first)
         if at > topic.ends[partition]:
             raise PipelineError(
-                f"partition {partition} of topic {topic.topic} ends at offset {topic.ends[partition]}, and the table "
-                f"has records up to {at - 1}: the cluster lost its newest records (an unclean election, or a restored "
-                "backup). Offsets will be used again for other records, so write to another table: --table NAME"
+                f"partition {partition} of topic {topic.topic} ends at offset {topic.ends[partition]}, and "
+                f"{holder.name} has records up to {at - 1}: the cluster lost its newest records (an unclean election, "
+                f"or a restored backup). Offsets will be used again for other records, so {holder.anew}"
             )
         if at < first:
             gaps.append(Gap(partition, at, first))
@@ -130,28 +151,28 @@ def start(reached: Position | None, topic: TopicState, *, begin_at: Mapping[int,
     if gaps and on_gap == "fail":
         raise LostRange(
             f"records of topic {topic.topic} were deleted before they were read: {'; '.join(map(str, gaps))}. "
-            "Retention passed the table's position. --on-gap record goes on behind them, and writes down in the "
-            "errors table what is missing"
+            f"Retention passed {holder.name}'s position. --on-gap record goes on behind them, and writes down "
+            f"{holder.notes} what is missing"
         )
     return Start(attrs.evolve(reached, offsets=offsets), tuple(gaps))
 
 
-def same_topic(reached: Position, topic: TopicState) -> None:
+def same_topic(reached: Position, topic: TopicState, holder: Holder = TABLE) -> None:
     """Raises PipelineError unless the position's offsets are offsets of this topic."""
     if reached.topic != topic.topic:
         raise PipelineError(
-            f"the table holds topic {reached.topic}, not {topic.topic}: each topic has a table of its own "
+            f"{holder.name} holds topic {reached.topic}, not {topic.topic}: each topic has a table of its own "
             "(--table NAME)"
         )
     if reached.cluster_id != topic.cluster_id:
         raise PipelineError(
-            f"the table holds topic {topic.topic} of cluster {reached.cluster_id}, and this is cluster "
-            f"{topic.cluster_id}: name the right brokers, or another table (--table NAME)"
+            f"{holder.name} holds topic {topic.topic} of cluster {reached.cluster_id}, and this is cluster "
+            f"{topic.cluster_id}: name the right brokers, or {holder.anew}"
         )
     gone = sorted(set(reached.offsets) - set(topic.starts))
     if (reached.topic_id and topic.topic_id and reached.topic_id != topic.topic_id) or gone:
         raise PipelineError(
-            f"topic {topic.topic} was deleted and created again since the table was written (its id was "
+            f"topic {topic.topic} was deleted and created again since {holder.name} was written (its id was "
             f"{reached.topic_id or 'not known'}, and is {topic.topic_id or 'not known'}): its offsets count from 0 "
-            "again. Write the new topic to another table: --table NAME"
+            f"again. For the new topic, {holder.anew}"
         )

@@ -74,6 +74,9 @@ class FakeRun:
         self.query = cast("StreamingQuery", FakeQuery())
         what(self)
 
+    def forget_query(self) -> None:
+        self.query = None
+
     def stop(self) -> None:
         self.calls.append("stop")
         if self.stop_raises is not None:
