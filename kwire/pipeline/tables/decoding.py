@@ -46,9 +46,10 @@ def decode_bytes(records: DataFrame) -> DataFrame:
 
 def decode_json(records: DataFrame, schema: StructType) -> DataFrame:
     """`schema` is the table's."""
+    # What is no UTF-8 becomes null, and is parsed as null. The text is no column: each value would be copied once more.
     text = F.try_validate_utf8(F.col("value").cast("string"))
     # In an array a second value is a second item; behind a brace too many, the end is not reached.
-    wrapped = F.concat(F.lit('{"it":['), F.col("_text"), F.lit('],"end":1}'))
+    wrapped = F.concat(F.lit('{"it":['), text, F.lit('],"end":1}'))
     wrapping = StructType(
         [
             StructField("it", ArrayType(schema)),
@@ -57,7 +58,7 @@ def decode_json(records: DataFrame, schema: StructType) -> DataFrame:
         ]
     )
     options = {**JSON_OPTIONS, "mode": "PERMISSIVE", "columnNameOfCorruptRecord": _CORRUPT}
-    parsed = records.withColumn("_text", text).withColumn("_parsed", F.from_json(wrapped, wrapping, options))
+    parsed = records.withColumn("_parsed", F.from_json(wrapped, wrapping, options))
     item = F.get("_parsed.it", F.lit(0))
     whole = (
         F.col(f"_parsed.{_CORRUPT}").isNull()
@@ -67,11 +68,11 @@ def decode_json(records: DataFrame, schema: StructType) -> DataFrame:
     )
     reason = (
         F.when(F.col("value").isNull(), None)
-        .when(F.col("_text").isNull(), "not UTF-8")
+        .when(F.col("_parsed").isNull(), "not UTF-8")
         .when(~F.coalesce(whole, F.lit(False)), "not JSON of the table's schema")
     )
     decoded = F.when(F.col("value").isNotNull(), item)
-    return parsed.withColumns({DECODED: decoded, REASON: reason}).drop("_text", "_parsed")
+    return parsed.withColumns({DECODED: decoded, REASON: reason}).drop("_parsed")
 
 
 def decode_avro(records: DataFrame, schemas: AvroSchemas, wanted: DataType) -> DataFrame:
