@@ -26,6 +26,7 @@ _TIMES = {
     "warm_s": "The longest warm-up by the clock.",
     "fill_mib": "Size of what is read by those that read.",
     "stored_mib": "Size of what the start- scenarios find; twice that, the room they take.",
+    "table_records": "Records in the topic that the pipeline- scenarios find, 200 bytes each.",
     "growth_to": "The last step of the growth scenarios.",
 }
 

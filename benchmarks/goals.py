@@ -84,6 +84,11 @@ GOALS = [
     _absolute("idle-10k", "wake_ups_per_s", 5.0),
     *_latency(1.0, "flush-each", of=("p99_ms",)),
     _cost("spark-trigger", "trigger_ms", 0.5),
+    _absolute("kwire-source-trigger", "trigger_of_connector", 2.0),
+    _least("kwire-source-batch", "records_of_connector", 0.5),
+    _least("pipeline-table", "rows_of_by_hand", 1.0),
+    _least("pipeline-table", "verified_per_cpu_s", 1e6),
+    *(_absolute("pipeline-query", f"{what}_ms", 200.0) for what in ("user_id", "log_id", "key", "offset", "either")),
     _absolute("*", "peak_mib", 80.0),
     _cost("*", "peak_mib", 0.1),
 ]

@@ -16,6 +16,7 @@ class Options:
     settle_s: float = 5.0  # before idling is measured
     fill_mib: int = 1024  # what the scenarios that read have to read
     stored_mib: int = 10_240  # what those that start on much data find
+    table_records: int = 10_000_000  # of the topic that the pipeline's scenarios read
     growth_to: int = 10_000  # the last step of connections and partitions; members go to a tenth of it
     scale: float = 1.0  # of every number of connections, partitions, records and repetitions
     report_ms: int = 500  # how often Java's tools say how far they are
@@ -27,7 +28,15 @@ class Options:
 STANDARD = Options()
 # A look at a change of one's own. Apache Kafka is far from warm by then.
 QUICK = Options(
-    run_s=2.0, warm_cpu_s=5.0, warm_s=10.0, idle_s=3.0, settle_s=1.0, fill_mib=256, stored_mib=512, growth_to=1000
+    run_s=2.0,
+    warm_cpu_s=5.0,
+    warm_s=10.0,
+    idle_s=3.0,
+    settle_s=1.0,
+    fill_mib=256,
+    stored_mib=512,
+    table_records=1_000_000,
+    growth_to=1000,
 )
 # Whether everything works at all.
 SMOKE = Options(
@@ -38,6 +47,7 @@ SMOKE = Options(
     settle_s=0.0,
     fill_mib=12,
     stored_mib=12,
+    table_records=1000,
     growth_to=100,
     scale=0.02,
     report_ms=50,

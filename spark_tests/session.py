@@ -17,7 +17,7 @@ import gc
 import os
 import sys
 import warnings
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from unittest import mock
@@ -45,13 +45,13 @@ appender.console.layout.pattern = %d{HH:mm:ss.SSS} %p %c{1}: %m%n%ex{20}
 
 
 @contextmanager
-def spark_session(folder: Path) -> Iterator[SparkSession]:
+def spark_session(folder: Path, java_options: Sequence[str] = QUICK) -> Iterator[SparkSession]:
     """A session that keeps its files in `folder`."""
     log4j = folder / "log4j2.properties"
     log4j.write_text(_LOG4J)
     temporary = folder / "tmp"
     temporary.mkdir()
-    java_options = [*QUICK, f"-Dlog4j2.configurationFile={log4j}", f"-Djava.io.tmpdir={temporary}"]
+    options = [*java_options, f"-Dlog4j2.configurationFile={log4j}", f"-Djava.io.tmpdir={temporary}"]
     settings: dict[str, bool | float | int | str | None] = {
         "spark.jars": ",".join(map(str, jars("spark-kafka") + jars("spark-iceberg"))),
         "spark.sql.extensions": EXTENSIONS,
@@ -60,7 +60,7 @@ def spark_session(folder: Path) -> Iterator[SparkSession]:
         "spark.driver.host": "127.0.0.1",
         "spark.driver.bindAddress": "127.0.0.1",
         "spark.driver.memory": "1g",
-        "spark.driver.extraJavaOptions": " ".join(java_options),
+        "spark.driver.extraJavaOptions": " ".join(options),
         "spark.local.dir": str(temporary),
         "spark.sql.warehouse.dir": str(folder / "warehouse"),
         "spark.sql.session.timeZone": "UTC",

@@ -23,6 +23,8 @@ BYTES = {"mib_per_s", "cpu_s_per_gib"}
 IDLE = {"idle_core", "wake_ups_per_s"}
 PRODUCED = {"records_per_s", "cpu_s_per_mrecord", "records_per_request", "p99_ms"}
 COMMITTED = {"transactions_per_s", "cpu_s_per_mtransaction", "refused_per_transaction"}
+JOBS = {"rows_per_s", "by_hand_rows_per_s", "rows_of_by_hand", "job_cpu_s_per_mrow", "by_hand_cpu_s_per_mrow"}
+FOUND = {"user_id_ms", "log_id_ms", "key_ms", "offset_ms", "either_ms"}
 
 FIGURES = {
     "raw-produce": SENT | BYTES | LATENCY,
@@ -58,6 +60,10 @@ FIGURES = {
     "idle-10k": IDLE | {"create_s", "idle_cpu_s"},
     "flush-each": SENT | LATENCY,
     "spark-trigger": {"trigger_ms", "cpu_ms_per_trigger"},
+    "kwire-source-trigger": {"trigger_ms", "connector_trigger_ms", "trigger_of_connector", "cpu_ms_per_trigger"},
+    "kwire-source-batch": {"records_per_s", "connector_records_per_s", "records_of_connector", "cpu_s_per_mrecord"},
+    "pipeline-table": JOBS | {"verified_per_cpu_s", "verify_s", "cpu_s_per_mrecord"},
+    "pipeline-query": FOUND | {"query_s", "index_rows_per_s", "maintain_s"},
     "growth-connections": {"cpu_s_per_mrequest@100", "idle_core@10", "resident_mib@100"},
     "growth-partitions": {"cpu_s_per_mrequest@100", "create_s@100"},
     "growth-segments": {"list_cpu_s_per_mrequest@10", "fetch_cpu_s_per_mrequest@10"},
