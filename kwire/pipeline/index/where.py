@@ -150,10 +150,8 @@ def _names_values(condition: Condition) -> bool:
     match condition:
         case And(of):
             return any(map(_names_values, of))
-        case Compare(_, operator, _):
-            return operator == "="
-        case In():
-            return True
+        case Compare(column, "=") | In(column):
+            return column.type != "BOOLEAN"  # half of all records have it
         case _:
             return False
 

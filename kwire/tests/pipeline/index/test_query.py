@@ -181,10 +181,17 @@ def user(value: dict[str, Any]) -> Any:
         ("user.id NOT IN (1, 7)", lambda v, r, p: user(v) not in (None, 1, 7)),
         ("user.id = 4 OR s = 'it''s'", lambda v, r, p: user(v) == 4 or v.get("s") == "it's"),
         (
-            "user.id = 4 OR b = true OR offset IN (1, 2)",
-            lambda v, r, p: user(v) == 4 or v.get("b") is True or r.offset in (1, 2),
+            "user.id = 4 OR s = 'it''s' OR offset IN (1, 2)",
+            lambda v, r, p: user(v) == 4 or v.get("s") == "it's" or r.offset in (1, 2),
         ),
         ("(user.id = 4 OR user.id = 5) AND b = true", lambda v, r, p: user(v) in (4, 5) and v.get("b") is True),
+        (
+            "(user.id = 4 OR s IN ('it''s', 'a') AND d = 1 OR key = X'0033') AND offset < 90",
+            lambda v, r, p: (
+                (user(v) == 4 or (v.get("s") in ("it's", "a") and v.get("d") == 1) or r.key == b"\x003")
+                and r.offset < 90
+            ),
+        ),
         ("NOT (user.id = 4 OR b = true)", lambda v, r, p: user(v) not in (None, 4) and v.get("b") is False),
         ("user.id IS NULL", lambda v, r, p: user(v) is None),
         ("user.id IS NOT NULL AND d IS NULL", lambda v, r, p: user(v) is not None and v.get("d") is None),

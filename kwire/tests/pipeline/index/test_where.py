@@ -161,6 +161,7 @@ def test_a_record_meets_a_condition_if_it_meets_one_of_its_lookups(
         ("(n = 1 OR s = 'x') AND d > 2", ["n = 1 AND d > 2", "s = 'x' AND d > 2"]),
         ("n IN (1, 2) OR user.id = 7 OR s = 'x'", ["n IN (1, 2)", "user.id = 7", "s = 'x'"]),
         ("n = 1 OR d > 2", ["n = 1 OR d > 2"]),
+        ("n = 1 OR b = true", ["n = 1 OR b = true"]),
         ("NOT (n = 1 OR s = 'x')", ["NOT (n = 1 OR s = 'x')"]),
         (" OR ".join(f"n = {number}" for number in range(17)), [" OR ".join(f"n = {it}" for it in range(17))]),
     ],
