@@ -17,11 +17,16 @@ from compat_tests.waiting import eventually
 from kwire.client.cluster import Cluster, TopicPartition
 from kwire.client.groups import commit_offsets, fetch_offsets
 from kwire.client.topics import topic_overrides
+from kwire.pipeline.delivery.kept import KeptTopic
 from kwire.pipeline.errors import PipelineError
 from kwire.pipeline.job import Job
+from kwire.pipeline.mirror import run
 from kwire.pipeline.mirror.origins import Cycle
 from kwire.pipeline.mirror.plan import MirrorPlan
 from kwire.pipeline.mirror.run import MirrorRun
+from kwire.pipeline.mirror.standing import Outlook, outlook
+from kwire.pipeline.mirror.state import State
+from kwire.pipeline.tables.position import Gap, LostRange
 
 from .. import records
 from ..records import Record, Written, numbered
@@ -161,9 +166,9 @@ def test_a_running_mirror_follows_partitions_and_configurations_and_ends_with_it
 ) -> None:
     topic = new_topic(config={"retention.ms": "3600000"})
     told = Told()
-    run = mirrors.run(topic, told=told, once=False, exactly_once=True)
-    run.topics_interval_s = 0.5
-    running = Running(Job([run], 60.0, told.warning), run, told)
+    it = mirrors.run(topic, told=told, once=False, exactly_once=True)
+    it.topics_interval_s = 0.5
+    running = Running(Job([it], 60.0, told.warning), it, told)
     running.thread.start()
     try:
         records.produce(mirrors.source, topic, numbered(3))
@@ -185,3 +190,45 @@ def test_a_running_mirror_follows_partitions_and_configurations_and_ends_with_it
     assert isinstance(error, PipelineError)
     assert "deleted" in str(error)
     assert [it.value for it in mirrors.at_target(topic)] == [b"0", b"1", b"2", b"new"]
+
+
+def test_of_two_mirrors_that_begin_together_and_would_go_in_a_circle_one_gives_way(
+    mirrors: Mirrors, new_topic: NewTopic, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    topic = new_topic()
+    topics.create(mirrors.target, topic)
+    records.produce(mirrors.target, topic, numbered(2))
+    looked = outlook
+
+    def look_and_be_overtaken(*about: Any) -> Outlook:
+        """It finds nothing, and then the other one begins."""
+        found = looked(*about)
+        monkeypatch.setattr(run, "outlook", looked)
+        mirrors.once(topic, back=True, name=f"back.{topic}")
+        return found
+
+    monkeypatch.setattr(run, "outlook", look_and_be_overtaken)
+    with pytest.raises(Cycle):
+        mirrors.once(topic)
+    records.produce(mirrors.target, topic, numbered(1, first=2))
+    mirrors.once(topic, back=True, name=f"back.{topic}")  # nothing keeps it from its work
+    assert [it.value for it in mirrors.at_source(topic)] == [b"0", b"1", b"2"]
+
+
+def test_what_retention_took_is_written_down_and_the_mirror_goes_on_behind_it(
+    mirrors: Mirrors, new_topic: NewTopic
+) -> None:
+    topic = new_topic()
+    records.produce(mirrors.source, topic, numbered(2))
+    mirrors.once(topic)
+    records.produce(mirrors.source, topic, numbered(4, first=2))
+    records.delete_records(mirrors.source, topic, {0: 4})
+    with pytest.raises(LostRange, match="partition 0 offsets 2 to 3"):
+        mirrors.once(topic)
+    told = mirrors.once(topic, on_gap="record")
+    assert told.warnings == [f"topic {topic}: partition 0 offsets 2 to 3 were deleted before they were mirrored"]
+    assert [it.value for it in mirrors.at_target(topic)] == [b"0", b"1", b"4", b"5"]
+    with Cluster(mirrors.target) as target:
+        kept = State.read(KeptTopic(target, f"kwire-mirror-{topic}").all())
+    assert kept.gaps == {TopicPartition(topic, 0): [Gap(0, 2, 4)]}
+    assert mirrors.once(topic).warnings == []

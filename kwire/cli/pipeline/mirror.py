@@ -56,8 +56,16 @@ def run_mirror(
 def _show(plan: MirrorPlan, *, as_json: bool) -> None:
     """Prints the plan, and where it would start. Raises PipelineError where that cannot be told, the plan printed."""
     described = plan.describe()
+    topics: dict[str, dict[str, object]] = {}
     try:
         with both_clusters(plan) as (source, target):
-            described |= outlook(plan, source, target).describe()
+            found = outlook(plan, source, target)
+            described |= found.describe()
+            topics = found.describe_topics()
     finally:
-        show(described, as_json=as_json)
+        if as_json:
+            show(described | ({"topics": topics} if topics else {}), as_json=True)
+        else:
+            show(described, as_json=False)
+            for topic, told in topics.items():
+                show({"topic": topic, **told}, as_json=False)

@@ -193,7 +193,7 @@ class MirrorRun:
                     position = declare(target, writing, position, gap_values(topic, lost), now_ms=now_ms)
                 mirrored[at] = Mirrored(position, found.kept.runs.get(at, []))
             for gap in it.begun.gaps:
-                self.report.warning(f"topic {topic}: {gap} was deleted before it was mirrored")
+                self.report.warning(f"topic {topic}: {gap} were deleted before they were mirrored")
         try:
             self._check_origins(source, found.source_id, found.target_id)
         except Cycle:

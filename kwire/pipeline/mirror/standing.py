@@ -77,7 +77,11 @@ class Outlook:
 
     def describe(self) -> dict[str, object]:
         """For --dry-run: names that stay."""
-        told = {}
+        return {"name": self.name, "kept_topic": self.kept_topic}
+
+    def describe_topics(self) -> dict[str, dict[str, object]]:
+        """The same for each topic."""
+        told: dict[str, dict[str, object]] = {}
         for topic, it in self.topics.items():
             offsets = it.begun.position.offsets
             told[topic] = {
@@ -91,7 +95,7 @@ class Outlook:
                 "reset": sorted(it.changes.removed),
                 "origins": [f"{found.cluster_id}/{found.topic}" for found in sorted(it.origins)],
             }
-        return {"name": self.name, "kept_topic": self.kept_topic, "topics": told}
+        return told
 
 
 def outlook(plan: MirrorPlan, source: Cluster, target: Cluster) -> Outlook:
