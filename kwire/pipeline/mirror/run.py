@@ -238,7 +238,7 @@ class MirrorRun:
         ends = self._stream.end_of(batch_id)
         with both_clusters(self.plan, timeout_s=self.timeout_s) as (source, target):
             self._look_at_topics(source, ends)
-            self._meet_new_partitions(target, writing, ends)
+            self._meet_new_partitions(source, target, writing, ends)
         stretches = self._stretches(ends)
         if not stretches:  # a job that takes what is there always has a batch, if only an empty one
             return
@@ -270,15 +270,17 @@ class MirrorRun:
             tables.same_topic(known, state, self.plan.holder(self._writing.kept_topic))
             self._states[topic] = state
 
-    def _meet_new_partitions(self, target: Cluster, writing: Writing, ends: Mapping[str, Mapping[int, int]]) -> None:
+    def _meet_new_partitions(
+        self, source: Cluster, target: Cluster, writing: Writing, ends: Mapping[str, Mapping[int, int]]
+    ) -> None:
         """Gives the target the partitions that the source has got, and declares where they start; and new origins."""
         for topic, offsets in ends.items():
             new = sorted(number for number in offsets if TopicPartition(topic, number) not in self._mirrored)
             if new:
-                with both_clusters(self.plan, timeout_s=self.timeout_s) as (source, other):
-                    self._follow_topics(source, other, {topic: self.plan.target_topic(topic)})
-                target.forget_topic(self.plan.target_topic(topic))
-                target_ends = list_offsets(target, self.plan.target_topic(topic), LATEST)
+                name = self.plan.target_topic(topic)
+                self._follow_topics(source, target, {topic: name})
+                target.forget_topic(name)
+                target_ends = list_offsets(target, name, LATEST)
                 for number in new:
                     at = TopicPartition(topic, number)
                     state = self._states[topic]
