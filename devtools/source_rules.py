@@ -110,6 +110,7 @@ ALLOWED = (
     _may("kwire/pipeline/tables/preparing.py", "disk", "names the file of a schema"),
     _may("kwire/pipeline/tables/maintain.py", "clock", "what is old, and how long it took"),
     _may("kwire/pipeline/stream.py", "disk threads", "a query's empty checkpoint; Spark calls in its own thread"),
+    _may("kwire/pipeline/mirror/run.py", "clock threads", "how long a batch took; a thread beside the batches"),
     _may("kwire/pipeline/tables/run.py", "clock", "how long a batch took"),
     _may("kwire/pipeline/spark_source/light_tasks.py", "disk", "whether Spark's archive is another than before"),
     _may("kwire/pipeline/spark_source/task.py", "clock", "stamps the records that a task writes"),

@@ -6,7 +6,7 @@ import itertools
 import threading
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
-from typing import Any
+from typing import Any, Generic, TypeVar
 
 import attrs
 import pyarrow as pa
@@ -18,7 +18,7 @@ from compat_tests.waiting import eventually
 from kwire.pipeline.index.fields import parse_fields
 from kwire.pipeline.index.layout import open_index
 from kwire.pipeline.index.plan import IndexPlan
-from kwire.pipeline.job import Job
+from kwire.pipeline.job import Job, Run
 from kwire.pipeline.report import Step
 from kwire.pipeline.tables.plan import TablePlan, check_plans, table_of
 from kwire.pipeline.tables.position import TAG, Position
@@ -33,6 +33,7 @@ from kwire.pipeline.warehouse import NAMESPACE, Warehouse, errors_table_name, in
 _READER_DEFAULTS = {"kafka.fetch.max.wait.ms": "50"} if brokers.KIND == "kafka" else {}
 
 _numbers = itertools.count(1)
+R = TypeVar("R", bound=Run)
 
 
 @attrs.define
@@ -139,7 +140,7 @@ class Jobs:
         return {branch for found in refs for branch in found} - {"main", TAG}
 
     @contextmanager
-    def running(self, topic: str, *, give_up_after_s: float = 60.0, **options: Any) -> Iterator[Running]:
+    def running(self, topic: str, *, give_up_after_s: float = 60.0, **options: Any) -> Iterator[Running[TableRun]]:
         """A job that goes on until it is stopped, or the block ends. Raises what ended it."""
         told = Told()
         run = self.run_of(topic, told, **{"once": False, **options})
@@ -152,11 +153,11 @@ class Jobs:
 
 
 @attrs.define(eq=False)
-class Running:
-    """A job in a thread of its own."""
+class Running(Generic[R]):
+    """A job of one run, in a thread of its own."""
 
     job: Job
-    run: TableRun
+    run: R
     told: Told
     error: BaseException | None = None
     thread: threading.Thread = attrs.field(init=False)
@@ -177,7 +178,7 @@ class Running:
             assert self.thread.is_alive(), f"the job ended: {self.error!r}"
             return bool(self.told.steps) and self.told.steps[-1].offsets == offsets
 
-        eventually(there, f"the table is at {offsets}", within_s=60)
+        eventually(there, f"it is at {offsets}", within_s=60)
 
     def until_it_ends(self) -> BaseException | None:
         self.thread.join(60)

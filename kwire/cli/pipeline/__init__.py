@@ -1,6 +1,7 @@
-"""`kwire pipeline`: topics become tables, on Spark. The work is in kwire.pipeline; here it is asked for and shown.
+"""`kwire pipeline`: topics become tables, or are kept in another cluster, on Spark.
 
-The commands import what they need when they run: Spark and Iceberg are no part of the broker.
+The work is in kwire.pipeline; here it is asked for and shown. The commands import what they need when they run: Spark
+and Iceberg are no part of the broker.
 """
 
 from __future__ import annotations
@@ -20,6 +21,7 @@ from kwire.cli.pipeline.options import (
     INDEX_TABLE,
     JSON,
     MAX_RECORDS,
+    ON_GAP,
     ONCE,
     READING,
     RUNNING,
@@ -28,6 +30,7 @@ from kwire.cli.pipeline.options import (
     TABLE,
     WAREHOUSE,
     Running,
+    begin,
     interval,
     told_in_a_line,
 )
@@ -58,7 +61,7 @@ Exit code: 0 the job ended, or was stopped; 2 it cannot go on, and one line says
 
 @click.group()
 def pipeline() -> None:
-    """Turn topics into Iceberg tables, exactly once, on Spark.
+    """Turn topics into Iceberg tables, exactly once, on Spark; or mirror them to another cluster.
 
     Any Kafka cluster will do, kwire or not. Needs pip install 'kwire[pipeline]' and Java 17 to 23.
     """
@@ -301,6 +304,80 @@ def redo(**options: Any) -> None:
         from kwire.cli.pipeline.existing import Asked
 
         run_redo(Asked.taken_from(options), **options)
+
+
+MIRROR_EPILOG = """\b
+Examples:
+  kwire pipeline mirror --from one:9092 --to two:9092 orders clicks
+  kwire pipeline mirror --from one:9092 --to two:9092 orders --exactly-once --rename one.{topic}
+  kwire pipeline mirror --from one:9092 --to two:9092 orders --dry-run --json
+
+\b
+Exit code: 0 the job ended, or was stopped; 2 it cannot go on, and one line says why.
+"""
+
+
+@pipeline.command(epilog=MIRROR_EPILOG, short_help="Keep topics in another cluster, with the offsets of groups.")
+@click.argument("topics", metavar="TOPIC...", nargs=-1)
+@click.option("--from", "source", required=True, metavar="HOST:PORT", help="A broker of the cluster to mirror.")
+@click.option("--to", "target", required=True, metavar="HOST:PORT", help="A broker of the cluster to write to.")
+@click.option("--exactly-once", is_flag=True, help="Write in transactions that hold the position, too: no doubles.")
+@click.option(
+    "--rename",
+    default="{topic}",
+    show_default=True,
+    metavar="TEMPLATE",
+    help="The topics' names at --to, such as one.{topic}.",
+)
+@click.option(
+    "--name", metavar="NAME", help="The mirror's; it keeps its place under it.  [default: of the clusters' ids]"
+)
+@begin("Where a topic that was never mirrored begins.")
+@ON_GAP
+@click.option(
+    "--groups", default=".*", show_default=True, metavar="PATTERN", help="The groups whose offsets are translated."
+)
+@click.option("--no-groups", is_flag=True, help="Translate no offsets of groups.")
+@click.option(
+    "--groups-interval",
+    "groups_interval_s",
+    type=click.FloatRange(min=0.1),
+    default=10.0,
+    show_default=True,
+    metavar="SECONDS",
+    help="How often to translate them.",
+)
+@click.option("--exclude-config", multiple=True, metavar="NAME", help="Leave a configuration of the topics alone.")
+@click.option(
+    "--compression",
+    type=click.Choice(["none", "gzip", "snappy", "lz4", "zstd"]),
+    default="lz4",
+    show_default=True,
+    help="How batches are compressed at --to, where the topic does not say.",
+)
+@ONCE
+@interval(1.0, "How often to write.")
+@click.option(
+    "--max-records-per-batch",
+    type=click.IntRange(min=1),
+    default=1_000_000,
+    show_default=True,
+    metavar="N",
+    help="The most that one batch takes from all topics.",
+)
+@SOURCE_OPTION
+@RUNNING
+def mirror(**options: Any) -> None:
+    """Keep each TOPIC of one cluster in another.
+
+    Partitions, configurations, keys, headers and timestamps are the same there. No record is lost, and with
+    --exactly-once none is there twice, whatever is killed. What groups have committed is committed at --to as well, as
+    the offset of the same record. Topics that came from --to are refused.
+    """
+    with told_in_a_line():
+        from kwire.cli.pipeline.mirror import run_mirror
+
+        run_mirror(Running.taken_from(options), **options)
 
 
 STATUS_EPILOG = """\b

@@ -148,6 +148,20 @@ EXISTING_TABLE = options(click.argument("topic"), BROKER, WAREHOUSE, TABLE)
 EXISTING_TABLE_WITH = options(SOURCE_OPTION, SPARK, FILE, JSON)
 """How Spark works on it."""
 
+
+def begin(text: str) -> Callable[..., Any]:
+    return click.option(
+        "--begin", type=click.Choice(["earliest", "latest"]), default="earliest", show_default=True, help=text
+    )
+
+
+ON_GAP = click.option(
+    "--on-gap",
+    type=click.Choice(["fail", "record"]),
+    default="fail",
+    show_default=True,
+    help="What to do when records were deleted before they were read.",
+)
 READING = options(
     click.option(
         "--isolation",
@@ -155,20 +169,8 @@ READING = options(
         default="read_committed",
         show_default=True,
     ),
-    click.option(
-        "--begin",
-        type=click.Choice(["earliest", "latest"]),
-        default="earliest",
-        show_default=True,
-        help="Where a new table begins.",
-    ),
-    click.option(
-        "--on-gap",
-        type=click.Choice(["fail", "record"]),
-        default="fail",
-        show_default=True,
-        help="What to do when records were deleted before they were read.",
-    ),
+    begin("Where a new table begins."),
+    ON_GAP,
     click.option(
         "--group",
         metavar="GROUP",

@@ -1,23 +1,26 @@
-"""Plans at work: what `kwire pipeline table` and `index` have in common."""
+"""Plans at work: what `kwire pipeline table`, `index` and `mirror` have in common."""
 
 from __future__ import annotations
 
 import json
 import uuid
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from typing import TYPE_CHECKING
 
 import click
 
 from kwire.cli.pipeline.options import Running
-from kwire.pipeline.report import reporting
+from kwire.pipeline.report import Report, reporting
 from kwire.pipeline.tables.plan import TablePlan
 from kwire.pipeline.tables.standing import outlook
 from kwire.pipeline.topics import Topics
-from kwire.pipeline.warehouse import NotReadable
+from kwire.pipeline.warehouse import NotReadable, Warehouse
 
 if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+    from kwire.pipeline.job import Run
     from kwire.pipeline.tables.run import Opener
 
 
@@ -33,20 +36,34 @@ def run_plans(plans: Sequence[TablePlan], command: str, opener: Callable[[], Ope
             return
         for plan in plans:
             _check(plan, asked)
-        # They need pyspark, which takes its time, and a dry run does without.
-        from kwire.cli.pipeline.session import spark_for
-        from kwire.pipeline.job import Job, stopping_on_signals
-        from kwire.pipeline.tables.run import TableRun
-
         run_id = uuid.uuid4().hex[:12]
-        with (
-            reporting(as_json=running.as_json, metrics_port=running.metrics_port) as report,
-            spark_for(command, plans[0].warehouse, running.conf, running.master) as spark,
-        ):
-            runs = [TableRun(plan, spark, asked, run_id, report, opener()) for plan in plans]
-            job = Job(runs, running.give_up_after_s, report.warning)
-            with stopping_on_signals(job):
-                job.work()
+
+        def runs(spark: SparkSession, report: Report) -> Sequence[Run]:
+            from kwire.pipeline.tables.run import TableRun
+
+            return [TableRun(plan, spark, asked, run_id, report, opener()) for plan in plans]
+
+        work(command, runs, running, plans[0].warehouse)
+
+
+def work(
+    command: str,
+    runs: Callable[[SparkSession, Report], Sequence[Run]],
+    running: Running,
+    warehouse: Warehouse | None = None,
+) -> None:
+    """Starts Spark, and works until the job ends. Raises PipelineError."""
+    # They need pyspark, which takes its time, and a dry run does without.
+    from kwire.cli.pipeline.session import spark_for
+    from kwire.pipeline.job import Job, stopping_on_signals
+
+    with (
+        reporting(as_json=running.as_json, metrics_port=running.metrics_port) as report,
+        spark_for(command, warehouse, running.conf, running.master) as spark,
+    ):
+        job = Job(runs(spark, report), running.give_up_after_s, report.warning)
+        with stopping_on_signals(job):
+            job.work()
 
 
 def _check(plan: TablePlan, asked: Topics) -> None:
@@ -68,13 +85,18 @@ def _show(plan: TablePlan, asked: Topics, *, as_json: bool) -> None:
             asked.state(plan.dead_letter_topic, plan.isolation)
         described |= outlook(plan, topic).describe()
     finally:
-        if as_json:
-            click.echo(json.dumps(described))
-        else:
-            width = max(map(len, described))
-            for name, value in described.items():
-                click.echo(f"{name.replace('_', ' '):<{width}}  {_shown(value)}")
-            click.echo()
+        show(described, as_json=as_json)
+
+
+def show(described: Mapping[str, object], *, as_json: bool) -> None:
+    """For --dry-run."""
+    if as_json:
+        click.echo(json.dumps(described))
+        return
+    width = max(map(len, described))
+    for name, value in described.items():
+        click.echo(f"{name.replace('_', ' '):<{width}}  {_shown(value)}")
+    click.echo()
 
 
 def _shown(value: object) -> str:

@@ -13,10 +13,10 @@ from kwire.pipeline.warehouse import Warehouse
 
 @contextmanager
 def spark_for(
-    command: str, warehouse: Warehouse, conf: Mapping[str, str], master: str | None
+    command: str, warehouse: Warehouse | None, conf: Mapping[str, str], master: str | None
 ) -> Iterator[SparkSession]:
-    """A session that knows the warehouse. Raises PipelineError."""
-    given = {**warehouse.spark_settings, **conf}
+    """A session that knows the warehouse, if there is one. Raises PipelineError."""
+    given = {**({} if warehouse is None else warehouse.spark_settings), **conf}
     spark = start_session(settings(given, master=master, name=f"kwire pipeline {command}"))
     try:
         yield spark

@@ -23,7 +23,8 @@ _FARTHER: Final = 16
 class KeptTopic:
     """Reads such a topic. What is written to it, a producer writes, in a transaction with whatever goes with it.
 
-    Readers wait for open transactions: their records may be newer than the ones before. All methods raise ClientError.
+    Readers of committed data wait for open transactions: their records may be newer than the ones before. All methods
+    raise ClientError.
     """
 
     def __init__(self, cluster: Cluster, topic: str) -> None:
@@ -50,14 +51,14 @@ class KeptTopic:
             stop, look = start, look * _FARTHER
         return None
 
-    def all(self) -> dict[bytes, bytes]:
+    def all(self, isolation_level: IsolationLevel = IsolationLevel.READ_COMMITTED) -> dict[bytes, bytes]:
         """The values of all keys. Empty, too, where the topic is not there."""
         found: dict[bytes, bytes] = {}
         try:
             first, end = self._ends()
         except UnknownTopic:
             return found
-        for it in self._records(first, end):
+        for it in self._records(first, end, isolation_level):
             if it.key is None:
                 continue
             if it.value is None:
@@ -72,7 +73,8 @@ class KeptTopic:
         )
         return first, end
 
-    def _records(self, start: int, stop: int) -> Iterator[Record]:
-        level = IsolationLevel.READ_COMMITTED
-        with PartitionReader(self._cluster, self.at, start, stop, isolation_level=level) as reader:
+    def _records(
+        self, start: int, stop: int, isolation_level: IsolationLevel = IsolationLevel.READ_COMMITTED
+    ) -> Iterator[Record]:
+        with PartitionReader(self._cluster, self.at, start, stop, isolation_level=isolation_level) as reader:
             yield from reader.records()

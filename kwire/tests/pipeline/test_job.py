@@ -138,7 +138,7 @@ def test_what_ends_a_query_is_told_in_a_line_and_the_run_starts_again() -> None:
     it, warned = job(clock, run)
     it.work()
     assert len(run.started_s) == 2
-    assert warned == ["[STREAM_FAILED] it went wrong. The job starts again where the table ends"]
+    assert warned == ["[STREAM_FAILED] it went wrong. The job starts again where it was"]
 
 
 def test_pauses_between_starts_grow_and_are_bounded() -> None:

@@ -1,0 +1,71 @@
+"""`kwire pipeline mirror`: flags become a plan, and the plan a job."""
+
+from __future__ import annotations
+
+import uuid
+from typing import TYPE_CHECKING, Any
+
+import attrs
+
+from kwire.cli.pipeline.options import Running
+from kwire.cli.pipeline.running import show, work
+from kwire.pipeline.mirror.plan import MirrorPlan
+from kwire.pipeline.mirror.standing import both_clusters, outlook
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from pyspark.sql import SparkSession
+
+    from kwire.pipeline.job import Run
+    from kwire.pipeline.report import Report
+
+# Rows come to a task in batches, which have to fit into its memory: records may have a megabyte each.
+_CONF = {"spark.sql.execution.arrow.maxRecordsPerBatch": "1000"}
+
+
+def run_mirror(
+    running: Running,
+    *,
+    topics: tuple[str, ...],
+    groups: str,
+    no_groups: bool,
+    exclude_config: tuple[str, ...],
+    **options: Any,
+) -> None:
+    """Until the job ends. Raises PipelineError."""
+    plan = MirrorPlan(
+        topics=topics, groups=None if no_groups else groups, excluded_configs=frozenset(exclude_config), **options
+    )
+    plan.check()
+    if running.dry_run:
+        _show(plan, as_json=running.as_json)
+        return
+    # What can be known is told before a Java process is paid for.
+    with both_clusters(plan) as (source, target):
+        outlook(plan, source, target)
+
+    def runs(spark: SparkSession, report: Report) -> Sequence[Run]:
+        from kwire.pipeline.mirror.run import MirrorRun
+
+        return [MirrorRun(plan, spark, uuid.uuid4().hex[:12], report)]
+
+    work("mirror", runs, attrs.evolve(running, conf={**_CONF, **running.conf}))
+
+
+def _show(plan: MirrorPlan, *, as_json: bool) -> None:
+    """Prints the plan, and where it would start. Raises PipelineError where that cannot be told, the plan printed."""
+    described = plan.describe()
+    topics: dict[str, dict[str, object]] = {}
+    try:
+        with both_clusters(plan) as (source, target):
+            found = outlook(plan, source, target)
+            described |= found.describe()
+            topics = found.describe_topics()
+    finally:
+        if as_json:
+            show(described | ({"topics": topics} if topics else {}), as_json=True)
+        else:
+            show(described, as_json=False)
+            for topic, told in topics.items():
+                show({"topic": topic, **told}, as_json=False)

@@ -1,0 +1,91 @@
+"""What groups have committed at the source, committed at the target.
+
+A group is taken over where it has no members at the target, and only forward: the offset at the target is the larger
+one of what is there and the translation. So a consumer that has moved to the target, and may come and go there, is not
+set back; and neither is a group that somebody reset at the source.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping, Sequence
+from typing import Final
+
+import attrs
+
+from kwire.client.cluster import Cluster, TopicPartition
+from kwire.client.groups import (
+    CommittedOffset,
+    GroupHasMembers,
+    commit_offsets,
+    fetch_offsets,
+    list_consumer_groups,
+)
+from kwire.client.offsets import EARLIEST, list_offsets
+from kwire.pipeline.mirror.offsets import Run, translated
+from kwire.pipeline.mirror.state import Position
+
+_OF_JOBS: Final = "kwire-pipeline-"
+"""By these, jobs tell how far they are at the source. That means nothing at the target."""
+
+
+@attrs.frozen
+class Mirrored:
+    """A partition as far as it is mirrored, and its map of offsets."""
+
+    position: Position
+    runs: Sequence[Run]
+
+    def translate(self, source: int) -> int:
+        """Where a consumer that is at offset `source` goes on at the target. Exact or earlier, never later."""
+        return translated(self.runs, self.position.target_begin, min(source, self.position.next))
+
+
+def to_commit(
+    committed: Mapping[TopicPartition, CommittedOffset],
+    at_target: Mapping[TopicPartition, CommittedOffset],
+    mirrored: Mapping[TopicPartition, Mirrored],
+    starts: Mapping[TopicPartition, int],
+) -> dict[TopicPartition, CommittedOffset]:
+    """What a group's offsets are at the target, where they are further than what it has there. Pure.
+
+    starts: the first offsets of the target's partitions, below which nobody can go on.
+    """
+    found = {}
+    for at, it in committed.items():
+        if at not in mirrored:
+            continue
+        target = mirrored[at].position.target
+        offset = max(mirrored[at].translate(it.offset), starts.get(target, 0))
+        if target not in at_target or offset > at_target[target].offset:
+            found[target] = CommittedOffset(offset, it.metadata)
+    return found
+
+
+def take_over(
+    source: Cluster, target: Cluster, pattern: str, mirrored: Mapping[TopicPartition, Mirrored]
+) -> dict[str, dict[TopicPartition, CommittedOffset]]:
+    """Commits at the target. Returns what was committed for which groups. Raises ClientError."""
+    done: dict[str, dict[TopicPartition, CommittedOffset]] = {}
+    starts: dict[TopicPartition, int] = {}
+    targets = {it.position.target for it in mirrored.values()}
+    for group_id in list_consumer_groups(source):
+        if group_id.startswith(_OF_JOBS) or not re.fullmatch(pattern, group_id):
+            continue
+        committed = {at: it for at, it in fetch_offsets(source, group_id).items() if at in mirrored}
+        if not committed:
+            continue
+        if not starts:
+            starts = {
+                TopicPartition(topic, partition): offset
+                for topic in {it.topic for it in targets}
+                for partition, offset in list_offsets(target, topic, EARLIEST).items()
+            }
+        wanted = to_commit(committed, fetch_offsets(target, group_id), mirrored, starts)
+        try:
+            commit_offsets(target, group_id, wanted)
+        except GroupHasMembers:  # it lives there by now
+            continue
+        if wanted:
+            done[group_id] = wanted
+    return done

@@ -1,0 +1,100 @@
+"""The map of offsets of one partition: where the source's records are at the target. All of it is pure.
+
+Offsets of the two differ: the target has markers of the mirror's transactions and lacks those of the source, and what
+was compacted away at the source leaves no gap at the target. But for long stretches both count alike. Such a stretch is
+a run: so many records from a source offset on, and from a target offset on.
+
+    run                      source 100 .. 149 -> target 90 .. 139
+    run                      source 152 .. 160 -> target 141 .. 149
+
+A consumer of the source that is at 120 goes on at 110 in the target. One that is at 150, where only markers follow,
+goes on at 140, behind the first run. So the translation of an offset is exact: the next record is the same in both.
+
+With transactions each of them makes a run, so there would be ever more. `superfluous` says which to give up: every
+other one of the older half, so that the map is fine where groups are, and coarse where they were. What lies in a run
+that was given up is translated to the end of the run before it. That is earlier than need be, and never too late:
+records are read again then, and none is left out.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_right
+from collections.abc import Sequence
+from typing import Final
+
+import attrs
+
+MOST_RUNS: Final = 512
+"""Of a partition, before some are given up."""
+
+
+@attrs.frozen
+class Run:
+    """`count` records, whose offsets follow one another at the source and at the target."""
+
+    source: int
+    target: int
+    count: int
+
+    @property
+    def source_end(self) -> int:
+        """The next offset behind it."""
+        return self.source + self.count
+
+    @property
+    def target_end(self) -> int:
+        return self.target + self.count
+
+
+def runs_of(source_offsets: Sequence[int], target: int) -> list[Run]:
+    """The runs of a batch that was written from offset `target` on."""
+    runs: list[Run] = []
+    for at, source in enumerate(source_offsets, target):
+        last = runs[-1] if runs else None
+        if last is not None and last.source_end == source:
+            runs[-1] = attrs.evolve(last, count=last.count + 1)
+        else:
+            runs.append(Run(source, at, 1))
+    return runs
+
+
+def joined(runs: Sequence[Run], more: Sequence[Run]) -> list[Run]:
+    """`more` behind `runs`; where the two meet without a gap on either side, they become one."""
+    if not runs or not more:
+        return [*runs, *more]
+    last, first = runs[-1], more[0]
+    if (last.source_end, last.target_end) != (first.source, first.target):
+        return [*runs, *more]
+    return [*runs[:-1], attrs.evolve(last, count=last.count + first.count), *more[1:]]
+
+
+def renewed(runs: Sequence[Run], newer: Sequence[Run]) -> list[Run]:
+    """`newer` behind `runs`; its first may be the last of `runs`, grown."""
+    if not newer:
+        return [*runs]
+    return [*(it for it in runs if it.source < newer[0].source), *newer]
+
+
+def translated(runs: Sequence[Run], begin: int, source: int) -> int:
+    """Where a consumer of the source that is at offset `source` goes on at the target.
+
+    runs: some of the partition's, in order; the fewer, the earlier the answer may be.
+    begin: the target's offset where the mirror began, for what lies before all runs.
+    """
+    index = bisect_right(runs, source, key=lambda it: it.source) - 1
+    if index < 0:
+        return begin
+    run = runs[index]
+    return run.target + min(source - run.source, run.count)
+
+
+def superfluous(runs: Sequence[Run], log_start: int, *, most: int = MOST_RUNS) -> list[Run]:
+    """Which of the runs to give up: those of records that the source no longer has, and some of the oldest others.
+
+    The last run stays, and so does the last one that begins before the source's log start.
+    """
+    gone = max(0, bisect_right(runs, log_start, key=lambda it: it.source) - 1)
+    dropped, left = list(runs[:gone]), runs[gone:]
+    if len(left) > most:
+        dropped += left[1 : len(left) // 2 : 2]
+    return dropped

@@ -1,0 +1,65 @@
+"""Where a topic's records come from, so that none are mirrored back to where they were. All of it is pure.
+
+A mirror writes down, with how far it has come, the origins of each topic that it writes: the topic that it reads, by
+its cluster's id and its name, and all the origins which that topic has itself. They are found in the kept topics
+of the mirrors that write into the source's cluster. So a way over any number of clusters is known at its last step.
+
+Two mirrors that start at the same moment, in opposite directions, find nothing of each other. So each writes its
+origins down first and looks for the other's then: one of them at least sees both, and ends.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from typing import NamedTuple
+
+from kwire.pipeline.errors import PipelineError
+
+
+class Origin(NamedTuple):
+    """A topic that records came from."""
+
+    cluster_id: str
+    topic: str
+
+
+class Cycle(PipelineError):
+    """The records would come back to where they were."""
+
+
+Lineage = Mapping[str, Mapping[str, frozenset[Origin]]]
+"""By topic of a cluster, what is known of its records: the kept topic that says so, and the origins."""
+
+
+def origins_of(source: Origin, lineage: Lineage) -> frozenset[Origin]:
+    """All origins of what a mirror of `source` writes."""
+    return frozenset({source}).union(*lineage.get(source.topic, {}).values())
+
+
+def check_origins(source: Origin, target: Origin, lineage: Lineage) -> frozenset[Origin]:
+    """The origins of what is written to `target`. Raises Cycle where records would come back.
+
+    Into another cluster, nothing may go that was in any of its topics. Within a cluster a topic may be copied to
+    another, as long as it does not come from there.
+    """
+    if source == target:
+        raise Cycle(
+            f"topic {source.topic} would be mirrored to itself: --from and --to are the same cluster "
+            f"({source.cluster_id}). Name another cluster, or other topics: --rename copy.{{topic}}"
+        )
+    for kept, origins in sorted(lineage.get(source.topic, {}).items()):
+        found = _comes_back(source, target, origins)
+        if found is not None:
+            raise Cycle(
+                f"topic {source.topic} would go in a circle: it has records of topic {found.topic} in cluster "
+                f"{found.cluster_id}, which is --to, as {kept} says. Leave it out; or, if the mirror that wrote it is "
+                f"over for good, delete topic {kept} at --from"
+            )
+    return origins_of(source, lineage)
+
+
+def _comes_back(source: Origin, target: Origin, origins: Iterable[Origin]) -> Origin | None:
+    for it in sorted(origins):
+        if it == target or (it.cluster_id == target.cluster_id != source.cluster_id):
+            return it
+    return None

@@ -1,0 +1,192 @@
+"""Where a mirror stands, and what it would do: asked of both clusters, without Spark."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Collection, Iterator, Mapping
+from contextlib import contextmanager
+
+import attrs
+
+from kwire.client.cluster import Cluster
+from kwire.client.errors import ClientError, InvalidAddress, UnknownTopic
+from kwire.client.fetching import EndNotReached
+from kwire.client.offsets import IsolationLevel
+from kwire.pipeline.delivery.kept import KeptTopic
+from kwire.pipeline.errors import PipelineError
+from kwire.pipeline.mirror.origins import Lineage, Origin, check_origins
+from kwire.pipeline.mirror.plan import MirrorPlan
+from kwire.pipeline.mirror.state import TOPIC_PREFIX, Position, State
+from kwire.pipeline.mirror.topics import Changes, planned_changes
+from kwire.pipeline.tables import position as tables
+from kwire.pipeline.topic_state import TopicState, topic_state
+from kwire.pipeline.topics import TIMEOUT_S, Unreachable
+
+
+@contextmanager
+def both_clusters(plan: MirrorPlan, *, timeout_s: float = TIMEOUT_S) -> Iterator[tuple[Cluster, Cluster]]:
+    """Source and target, connected anew. Raises PipelineError, also for what a client raises in the block."""
+    with reached(plan.source, "--from", timeout_s) as source, reached(plan.target, "--to", timeout_s) as target:
+        yield source, target
+
+
+@contextmanager
+def reached(bootstrap: str, flag: str, timeout_s: float = TIMEOUT_S) -> Iterator[Cluster]:
+    """One of the clusters. Raises PipelineError, also for what a client raises in the block."""
+    try:
+        cluster = Cluster(bootstrap, timeout_s=timeout_s, client_id="kwire-pipeline")
+    except InvalidAddress as error:
+        raise PipelineError(f"{flag} {bootstrap}: {error}") from None
+    except ClientError as error:
+        raise Unreachable(f"{flag} {bootstrap}: {error}. Is it right, and the broker up?") from None
+    try:
+        with cluster:
+            yield cluster
+    except ClientError as error:
+        # A transaction of somebody else's that is open ends by itself, after a minute at the latest.
+        if error.may_pass or isinstance(error, EndNotReached):
+            raise Unreachable(error.message) from None
+        raise PipelineError(error.message) from None
+
+
+@attrs.frozen(kw_only=True)
+class TopicOutlook:
+    """One topic, as a mirror would begin with it."""
+
+    state: TopicState
+    target: str
+    begun: tables.Start
+    is_new: bool
+    """Whether none of it was mirrored yet."""
+    origins: frozenset[Origin]
+    changes: Changes
+    configs: Mapping[str, str]
+
+
+@attrs.frozen(kw_only=True)
+class Outlook:
+    name: str
+    source_id: str
+    target_id: str
+    kept: State
+    topics: Mapping[str, TopicOutlook]
+
+    @property
+    def kept_topic(self) -> str:
+        return TOPIC_PREFIX + self.name
+
+    def describe(self) -> dict[str, object]:
+        """For --dry-run: names that stay."""
+        return {"name": self.name, "kept_topic": self.kept_topic}
+
+    def describe_topics(self) -> dict[str, dict[str, object]]:
+        """The same for each topic."""
+        told: dict[str, dict[str, object]] = {}
+        for topic, it in self.topics.items():
+            offsets = it.begun.position.offsets
+            told[topic] = {
+                "target": it.target,
+                "start": {str(number): at for number, at in sorted(offsets.items())},
+                "unread": {str(number): it.state.ends[number] - at for number, at in sorted(offsets.items())},
+                "lost": [str(gap) for gap in it.begun.gaps],
+                "create": it.changes.create,
+                "partitions": it.changes.partitions or None,
+                "set": dict(it.changes.values),
+                "reset": sorted(it.changes.removed),
+                "origins": [f"{found.cluster_id}/{found.topic}" for found in sorted(it.origins)],
+            }
+        return told
+
+
+def outlook(plan: MirrorPlan, source: Cluster, target: Cluster) -> Outlook:
+    """Where the plan's mirror would start. Raises PipelineError for all that would keep it from doing so."""
+    source_id, target_id = source.cluster_id or "", target.cluster_id or ""
+    name = plan.named(source_id, target_id)
+    states = {topic: source_state(plan, source, topic) for topic in plan.topics}
+    lineage = lineage_at(source, plan.topics)
+    origins = {
+        topic: check_origins(Origin(source_id, topic), Origin(target_id, to), lineage)
+        for topic, to in plan.pairs.items()
+    }
+    kept = State.read(KeptTopic(target, TOPIC_PREFIX + name).all())
+    changes = planned_changes(source, target, plan.pairs, kept.configs, plan.excluded_configs)
+    topics = {}
+    for topic, state in states.items():
+        positions = [it for at, it in kept.positions.items() if at.topic == topic]
+        for it in positions:
+            _check_target(name, it, plan, target)
+        begun = tables.start(
+            _joined(positions),
+            state,
+            begin_at=state.starts if plan.begin == "earliest" else state.ends,
+            on_gap=plan.on_gap,
+            holder=plan.holder(TOPIC_PREFIX + name),
+        )
+        topics[topic] = TopicOutlook(
+            state=state,
+            target=plan.target_topic(topic),
+            begun=begun,
+            is_new=not positions,
+            origins=origins[topic],
+            changes=changes[topic][0],
+            configs=changes[topic][1],
+        )
+    return Outlook(name=name, source_id=source_id, target_id=target_id, kept=kept, topics=topics)
+
+
+def source_state(plan: MirrorPlan, source: Cluster, topic: str) -> TopicState:
+    """Raises PipelineError for a topic that is not there, and other ClientErrors."""
+    try:
+        return topic_state(source, topic, IsolationLevel.READ_COMMITTED)
+    except UnknownTopic:
+        raise PipelineError(f"topic {topic} not found at {plan.source}: create it, or see --from") from None
+
+
+def lineage_at(cluster: Cluster, topics: Collection[str]) -> Lineage:
+    """What the mirrors that write into a cluster have written down about some of its topics. Raises ClientError."""
+    found: dict[str, dict[str, frozenset[Origin]]] = defaultdict(dict)
+    for it in cluster.metadata(None).topics:
+        name = it.name or ""
+        if not name.startswith(TOPIC_PREFIX):
+            continue
+        # What is not committed yet counts, too: that mirror has begun.
+        state = State.read(KeptTopic(cluster, name).all(IsolationLevel.READ_UNCOMMITTED))
+        for position in state.positions.values():
+            topic = position.target_topic
+            if topic in topics:
+                found[topic][name] = found[topic].get(name, frozenset()) | position.origins
+    return found
+
+
+def target_ids(target: Cluster, topics: Collection[str]) -> dict[str, str]:
+    """The ids of the target's topics, which have to be there. Raises ClientError."""
+    return {name: str(target.topic(name).topic_id) for name in topics}
+
+
+def _joined(positions: Collection[Position]) -> tables.Position | None:
+    """The position in a topic, of those of its partitions."""
+    for it in positions:
+        offsets = {other.at.partition: other.next for other in positions}
+        return tables.Position(it.cluster_id, it.at.topic, it.topic_id, offsets)
+    return None
+
+
+def _check_target(name: str, position: Position, plan: MirrorPlan, target: Cluster) -> None:
+    """Raises PipelineError unless what was mirrored is where it was."""
+    topic, to = position.at.topic, plan.target_topic(position.at.topic)
+    if position.target_topic != to:
+        raise PipelineError(
+            f"mirror {name} writes topic {topic} to {position.target_topic}, not to {to}: leave --rename as it was, or "
+            "begin another mirror, --name NAME"
+        )
+    target.forget_topic(to)
+    try:
+        found = str(target.topic(to).topic_id)
+    except UnknownTopic:
+        found = ""
+    if found != position.target_topic_id:
+        happened = "deleted and created again" if found else "deleted"
+        raise PipelineError(
+            f"topic {to} at --to was {happened} since it was mirrored, and its records are gone. To begin anew, let "
+            "another mirror write it: --name NAME"
+        )

@@ -1,0 +1,120 @@
+"""What Spark runs for a mirror in its Python processes: rows of the connector are copied, partition by partition.
+
+A task answers with a row of JSON for each partition.
+
+What goes wrong comes back as a row as well. A task that fails would be run again by Spark, and would end the others in
+the midst of their work; and of its error the driver would be told a traceback.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Iterator, Mapping
+from typing import TYPE_CHECKING, Any, Final
+
+import attrs
+import pyarrow as pa
+from kwire_protocol.records import Record
+
+from kwire.client.cluster import Cluster, TopicPartition
+from kwire.client.errors import ClientError, UnknownTopic
+from kwire.client.fetching import EndNotReached
+from kwire.client.producing import TransactionAborted
+from kwire.pipeline.errors import PipelineError
+from kwire.pipeline.mirror.offsets import Run
+from kwire.pipeline.mirror.state import Position
+from kwire.pipeline.mirror.writing import Copied, Stretch, Writing, copy_rows
+from kwire.pipeline.spark_source.light_tasks import begin_task
+from kwire.pipeline.spark_source.sink_rows import records
+from kwire.pipeline.spark_source.task import now_ms
+from kwire.pipeline.topics import Unreachable
+
+if TYPE_CHECKING:
+    from pyarrow import RecordBatch
+
+COLUMNS: Final = ("topic", "partition", "offset", "timestamp", "key", "value", "headers")
+SCHEMA: Final = "told string"
+
+
+@attrs.frozen(kw_only=True)
+class MirrorTask:
+    """Is sent to the tasks of a batch. `topic_ids`: those of the source's topics, as the driver knows them."""
+
+    source: str
+    target: str
+    timeout_s: float
+    writing: Writing
+    stretches: Mapping[TopicPartition, Stretch]
+    topic_ids: Mapping[str, str]
+
+    def copy(self, batches: Iterable[RecordBatch]) -> Iterator[RecordBatch]:
+        begin_task()
+        for told in self._told(_rows(batches)):
+            yield pa.RecordBatch.from_pydict({"told": [json.dumps(told)]})
+
+    def _told(self, rows: Iterable[tuple[TopicPartition, Record]]) -> Iterator[dict[str, Any]]:
+        try:
+            with (
+                Cluster(self.source, timeout_s=self.timeout_s, client_id="kwire-pipeline") as source,
+                Cluster(self.target, timeout_s=self.timeout_s, client_id="kwire-pipeline") as target,
+            ):
+                copied = copy_rows(
+                    target,
+                    self.writing,
+                    self.stretches,
+                    rows,
+                    still_so=lambda topic: self._check_topic(source, topic),
+                    now_ms=now_ms,
+                )
+                for it in copied:
+                    yield _as_told(it)
+        except PipelineError as error:
+            yield {"error": str(error)}
+        except ClientError as error:
+            passes = error.may_pass or isinstance(error, (EndNotReached, TransactionAborted))
+            yield {"error": error.message, "may_pass": passes}
+
+    def _check_topic(self, source: Cluster, topic: str) -> None:
+        """Raises PipelineError when it is another one by now: the records may be of either."""
+        source.forget_topic(topic)
+        try:
+            found = source.topic(topic).topic_id
+        except UnknownTopic:
+            raise PipelineError(f"topic {topic} was deleted while it was mirrored") from None
+        if any(found) and str(found) != self.topic_ids[topic]:
+            raise PipelineError(
+                f"topic {topic} was deleted and created again while it was mirrored: its offsets count from 0 again"
+            )
+
+
+def read_told(text: str) -> Copied:
+    """What a task has done. Raises PipelineError where it could not."""
+    told = json.loads(text)
+    if "error" in told:
+        raise (Unreachable if told.get("may_pass") else PipelineError)(told["error"])
+    return Copied(
+        position=Position.read(TopicPartition(*told["at"]), told["position"].encode()),
+        records=told["records"],
+        runs=[Run(*it) for it in told["runs"]],
+        was_further=told["was_further"],
+    )
+
+
+def _as_told(it: Copied) -> dict[str, Any]:
+    return {
+        "at": it.position.at,
+        "position": it.position.value().decode(),
+        "records": it.records,
+        "runs": [[run.source, run.target, run.count] for run in it.runs],
+        "was_further": it.was_further,
+    }
+
+
+def _rows(batches: Iterable[RecordBatch]) -> Iterator[tuple[TopicPartition, Record]]:
+    """The connector's rows as records, with their offsets and timestamps."""
+    for rows in batches:
+        offsets = rows.column("offset").to_pylist()
+        timestamps_us = rows.column("timestamp").cast(pa.int64()).to_pylist()
+        for (topic, partition, record), offset, us in zip(records(rows, None, 0), offsets, timestamps_us, strict=True):
+            assert partition is not None
+            yield TopicPartition(topic, partition), record._replace(offset=offset, timestamp=us // 1000)

@@ -1,0 +1,127 @@
+"""The target's topics, kept like the source's: partitions, and the configurations that were set there.
+
+What somebody sets at the target stays until the source changes that very configuration: only differences between what
+was mirrored last and what the source has now are carried over. Partitions are only added, as anywhere.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping
+from typing import Final
+
+import attrs
+
+from kwire.client.cluster import Cluster
+from kwire.client.errors import TopicExists, UnknownTopic
+from kwire.client.producing import DEFAULT_BATCH_BYTES
+from kwire.client.topics import (
+    NewTopic,
+    alter_topic_configs,
+    create_partitions,
+    create_topics,
+    describe_topic_configs,
+    topic_overrides,
+)
+
+NEVER_MIRRORED: Final = frozenset(
+    (
+        # They name brokers, or speak of how many there are.
+        "leader.replication.throttled.replicas",
+        "follower.replication.throttled.replicas",
+        "min.insync.replicas",
+        "unclean.leader.election.enable",
+        # Records keep their timestamps, however old they are by now.
+        "message.timestamp.type",
+        "message.timestamp.before.max.ms",
+        "message.timestamp.difference.max.ms",
+    )
+)
+_BATCH_HEADER_BYTES: Final = 512
+"""Of the largest batch that a topic takes, so much is left for what is not records."""
+
+
+@attrs.frozen
+class Changes:
+    """What has to be done for a topic of the target."""
+
+    create: bool
+    partitions: int
+    """How many there are to be; 0 for those that there are."""
+    values: Mapping[str, str]
+    removed: Collection[str]
+
+    @property
+    def is_nothing(self) -> bool:
+        return not (self.create or self.partitions or self.values or self.removed)
+
+
+def wanted_configs(overrides: Mapping[str, str], excluded: Collection[str]) -> dict[str, str]:
+    """What of a source's configurations is mirrored."""
+    return {name: value for name, value in overrides.items() if name not in NEVER_MIRRORED and name not in excluded}
+
+
+def changes(wanted: Mapping[str, str], mirrored: Mapping[str, str], *, partitions: int, there: int | None) -> Changes:
+    """wanted, mirrored: configurations as they are to be, and as they were carried over last.
+
+    partitions, there: how many the source has, and the target; None where it has no such topic.
+    """
+    if there is None:
+        return Changes(create=True, partitions=partitions, values=wanted, removed=())
+    return Changes(
+        create=False,
+        partitions=partitions if partitions > there else 0,
+        values={name: value for name, value in wanted.items() if mirrored.get(name) != value},
+        removed=sorted(set(mirrored) - set(wanted)),
+    )
+
+
+def planned_changes(
+    source: Cluster,
+    target: Cluster,
+    pairs: Mapping[str, str],
+    mirrored: Mapping[str, Mapping[str, str]],
+    excluded: Collection[str],
+) -> dict[str, tuple[Changes, dict[str, str]]]:
+    """For each topic of the source, what has to be done at the target, and its configurations. Raises ClientError."""
+    found = {}
+    overrides = topic_overrides(source, [*pairs])
+    for topic, name in pairs.items():
+        source.forget_topic(topic)
+        wanted = wanted_configs(overrides[topic], excluded)
+        partitions = len(source.topic(topic).leaders)
+        there = partition_count(target, name)
+        found[topic] = changes(wanted, mirrored.get(topic, {}), partitions=partitions, there=there), wanted
+    return found
+
+
+def carry_out(target: Cluster, name: str, it: Changes) -> None:
+    """Raises ClientError; some of it may be done then. It may be done again."""
+    if it.create:
+        # Whatever the target's brokers would do by default, records keep their timestamps.
+        configs = {"message.timestamp.type": "CreateTime", **it.values}
+        try:
+            create_topics(target, [NewTopic(name, it.partitions, configs=configs)])
+            return
+        except TopicExists:  # somebody was quicker
+            target.forget_topic(name)
+    if it.partitions:
+        create_partitions(target, name, it.partitions)
+    alter_topic_configs(target, name, it.values, removed=it.removed)
+
+
+def partition_count(cluster: Cluster, topic: str) -> int | None:
+    """None for a topic that is not there. Raises other ClientErrors."""
+    cluster.forget_topic(topic)
+    try:
+        return len(cluster.topic(topic).leaders)
+    except UnknownTopic:
+        return None
+
+
+def batch_bytes(target: Cluster, topics: Collection[str]) -> dict[str, int]:
+    """How large a batch of records may be, before it is compressed. Raises ClientError."""
+    described = describe_topic_configs(target, list(topics))
+    return {
+        name: max(1, min(DEFAULT_BATCH_BYTES, int(configs.get("max.message.bytes") or 0) - _BATCH_HEADER_BYTES))
+        for name, configs in described.items()
+    }

@@ -1,0 +1,246 @@
+"""Records of a batch get to the target, with the mirror's position behind them. What a task does; no Spark in it.
+
+For each partition a task takes the partition's writer, which fences whoever had it before, and looks how far the
+partition is mirrored. That may be farther than where the batch begins: the task is run again, or so is the batch. What
+is there already is passed over. The rest is gathered to transactions of a few megabytes. Only what is in memory
+already is written in one, so that none waits for the source. With the records of each go the runs of offsets
+that they make, and the position behind them; with the last one the position is the batch's end, behind control records
+and what was compacted away.
+
+| killed | what is there | the next run |
+|---|---|---|
+| before the commit | an open transaction, which nobody sees | aborts it, and goes on at the position |
+| after the commit | records, runs and position | goes on behind them |
+| without transactions, before the position is kept | records | writes those records again, behind the first ones |
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from functools import partial
+from itertools import groupby
+from typing import Final
+
+import attrs
+from kwire_protocol.records import Record
+
+from kwire.client.cluster import Cluster, TopicPartition
+from kwire.client.producing import ProducerFenced, split_records
+from kwire.pipeline.delivery.kept import KeptTopic
+from kwire.pipeline.delivery.positioned import PositionedWriter
+from kwire.pipeline.errors import PipelineError
+from kwire.pipeline.mirror.offsets import Run, joined, renewed, runs_of
+from kwire.pipeline.mirror.state import Position, run_values
+
+TRANSACTION_BYTES: Final = 8 << 20
+"""So much of a partition is written in one transaction. It has a minute, and this takes a second."""
+
+
+class AnotherMirror(PipelineError):
+    """Two mirrors of the same name mirror the same partition."""
+
+    def __init__(self, name: str, at: TopicPartition) -> None:
+        super().__init__(
+            f"another mirror named {name} writes {at}: stop one of the two, or give one of them another --name. "
+            "Nothing is lost"
+        )
+
+
+class PositionLost(PipelineError):
+    """The mirror's position is not where it was left."""
+
+    def __init__(self, at: TopicPartition, found: int | None, wanted: int, kept: str) -> None:
+        place = "gone" if found is None else f"offset {found}"
+        super().__init__(
+            f"the mirror's position of {at} is {place}, and was offset {wanted}: topic {kept} at --to lost its newest "
+            "records, or was deleted. Start the mirror again; records may be there twice then"
+        )
+
+
+@attrs.frozen(kw_only=True)
+class Writing:
+    """How a mirror writes: the same for all of its batches."""
+
+    name: str
+    kept_topic: str
+    run_id: str
+    exactly_once: bool
+    compression: int
+    transaction_bytes: int = TRANSACTION_BYTES
+    """Of one transaction; without transactions, how much may be there twice."""
+
+    def transactional_id(self, at: TopicPartition) -> str:
+        return f"{self.prefix(at.topic)}{at.partition}"
+
+    def prefix(self, topic: str) -> str:
+        """What the transactional ids of a topic begin with."""
+        return f"kwire-mirror/{self.name}/{topic}/"
+
+    def writer(self, cluster: Cluster, position: Position, now_ms: Callable[[], int]) -> PositionedWriter:
+        """Takes the partition. Raises ClientError."""
+        return PositionedWriter(
+            cluster,
+            self.transactional_id(position.at),
+            KeptTopic(cluster, self.kept_topic),
+            position.key,
+            now_ms=now_ms,
+            exactly_once=self.exactly_once,
+            compression=self.compression,
+        )
+
+
+@attrs.frozen(kw_only=True)
+class Stretch:
+    """What a batch has of one partition: from `position`, as the driver knows it, to `until`.
+
+    dropped: runs to give up.
+    batch_bytes: the largest batch of records that the target takes.
+    """
+
+    position: Position
+    until: int
+    dropped: Sequence[Run] = ()
+    batch_bytes: int
+
+
+@attrs.frozen(kw_only=True)
+class Copied:
+    """What was done of a stretch. `runs` are those that it made; the first may go on with one that was there.
+
+    was_further: the position was not the one that the driver knew, so there may be runs that it does not know.
+    """
+
+    position: Position
+    records: int
+    runs: Sequence[Run]
+    was_further: bool
+
+
+def declare(
+    cluster: Cluster,
+    writing: Writing,
+    position: Position,
+    more: Mapping[bytes, bytes | None] | None = None,
+    *,
+    now_ms: Callable[[], int],
+) -> Position:
+    """Keeps a position without records, and `more` with it, unless there is one that is further. Returns what is kept.
+
+    Raises AnotherMirror and ClientError.
+    """
+    try:
+        writer = writing.writer(cluster, position, now_ms)
+        value = writer.position()
+        found = None if value is None else Position.read(position.at, value)
+        if found is not None and found.next > position.next:
+            return found
+        with writer.transaction():
+            writer.keep(position.value(), more)
+    except ProducerFenced:
+        raise AnotherMirror(writing.name, position.at) from None
+    return position
+
+
+def copy_rows(
+    cluster: Cluster,
+    writing: Writing,
+    stretches: Mapping[TopicPartition, Stretch],
+    rows: Iterable[tuple[TopicPartition, Record]],
+    *,
+    still_so: Callable[[str], None],
+    now_ms: Callable[[], int],
+    step: Callable[[str], None] = lambda _: None,
+) -> Iterator[Copied]:
+    """Copies rows, which come partition by partition, each in the order of its offsets. The next one begins when asked.
+
+    still_so: called with the topic when its records were read and are not seen yet; raises to leave it at that.
+    step: told before each step; tests die there.
+
+    Raises AnotherMirror, PositionLost and ClientError.
+    """
+    for at, some in groupby(rows, key=lambda it: it[0]):
+        records = (record for _, record in some)
+        yield _Copier(cluster, writing, stretches[at], partial(still_so, at.topic), now_ms, step).copy(records)
+
+
+def copy_stretch(
+    cluster: Cluster,
+    writing: Writing,
+    stretch: Stretch,
+    records: Iterable[Record],
+    *,
+    still_so: Callable[[], None] = lambda: None,
+    now_ms: Callable[[], int],
+    step: Callable[[str], None] = lambda _: None,
+) -> Copied:
+    """Copies one partition's. Without records the position alone moves."""
+    return _Copier(cluster, writing, stretch, still_so, now_ms, step).copy(records)
+
+
+@attrs.frozen(eq=False)
+class _Copier:
+    cluster: Cluster
+    writing: Writing
+    stretch: Stretch
+    still_so: Callable[[], None]
+    now_ms: Callable[[], int]
+    step: Callable[[str], None]
+
+    def copy(self, records: Iterable[Record]) -> Copied:
+        at = self.stretch.position.at
+        try:
+            self.step("take")
+            writer = self.writing.writer(self.cluster, self.stretch.position, self.now_ms)
+            found = self._found(writer.position())
+            return self._write(writer, found, (it for it in records if it.offset >= found.next))
+        except ProducerFenced:
+            raise AnotherMirror(self.writing.name, at) from None
+
+    def _found(self, value: bytes | None) -> Position:
+        known, it = self.stretch.position, self.writing
+        found = None if value is None else Position.read(known.at, value)
+        if found is None or found.next < known.next:
+            raise PositionLost(known.at, None if found is None else found.next, known.next, it.kept_topic)
+        if found.run_id not in (it.run_id, known.run_id):
+            raise AnotherMirror(it.name, known.at)
+        return found
+
+    def _write(self, writer: PositionedWriter, found: Position, records: Iterable[Record]) -> Copied:
+        position, count = found, 0
+        runs: Sequence[Run] = []
+        dropped: Sequence[Run] = self.stretch.dropped
+        parts = split_records(records, self.writing.transaction_bytes)
+        part = next(parts, None)
+        while part is not None or position.next < self.stretch.until:
+            following = next(parts, None) if part is not None else None
+            end = self.stretch.until if following is None or part is None else part[-1].offset + 1
+            self.step("begin")
+            with writer.transaction():
+                written = self._write_records(writer, part or ())
+                self.still_so()
+                position, kept = self._moved(position, end, written)
+                self.step("keep")
+                writer.keep(position.value(), run_values(position.at, kept, dropped))
+                self.step("commit")
+            self.step("committed")
+            runs, count, dropped = renewed(runs, kept), count + len(part or ()), ()
+            part = following
+        return Copied(position=position, records=count, runs=runs, was_further=found != self.stretch.position)
+
+    def _write_records(self, writer: PositionedWriter, records: Sequence[Record]) -> list[Run]:
+        target = self.stretch.position.target
+        runs: list[Run] = []
+        for batch in split_records(records, self.stretch.batch_bytes):
+            self.step("write")
+            first = writer.write({target: batch})[target]
+            if first >= 0:  # else nobody tells where it is; the map does without it
+                runs = joined(runs, runs_of([it.offset for it in batch], first))
+        return runs
+
+    def _moved(self, position: Position, end: int, written: Sequence[Run]) -> tuple[Position, Sequence[Run]]:
+        """The position behind what was written, and the runs to keep: the newest one that was there may have grown."""
+        before = [] if position.run is None else [position.run]
+        runs = joined(before, written)
+        kept = runs[1:] if runs[:1] == before else runs
+        newest = runs[-1] if runs else None
+        return attrs.evolve(position, next=end, run=newest, run_id=self.writing.run_id), kept
