@@ -1,8 +1,8 @@
 """A job in a process of its own, which tests kill: `python -m spark_tests.pipeline.job_process FOLDER`.
 
-It is what `kwire pipeline table` runs, for a table of each mode in one Java process. FOLDER/job.json says what to do;
-what the job reports goes to standard output, a line each. The tables that "verify" names are compared when the job has
-ended; the reports follow.
+It is what `kwire pipeline table`, `mirror` and `replay` run, in one Java process. FOLDER/job.json says what to do; what
+the job reports goes to standard output, a line each. The tables that "verify" names are compared when the job has ended;
+the reports follow.
 """
 
 from __future__ import annotations
@@ -12,12 +12,15 @@ import os
 import sys
 import uuid
 from pathlib import Path
+from typing import Any
 
 from devtools.jars import jars
 from devtools.java import java_environment
 from kwire.cli.pipeline.session import spark_for
 from kwire.pipeline.errors import PipelineError
-from kwire.pipeline.job import Job, stopping_on_signals
+from kwire.pipeline.job import Job, Run, stopping_on_signals
+from kwire.pipeline.mirror.plan import MirrorPlan
+from kwire.pipeline.mirror.run import MirrorRun
 from kwire.pipeline.report import JsonLines
 from kwire.pipeline.tables.plan import TablePlan
 from kwire.pipeline.tables.preparing import open_existing
@@ -45,7 +48,9 @@ def main(folder: Path) -> None:
         report = JsonLines(sys.stdout)
         plans = [_plan(told, warehouse, options) for options in told["tables"]]
         run_id = uuid.uuid4().hex[:12]
-        job = Job([TableRun(plan, spark, topics, run_id, report) for plan in plans], 120.0, report.warning)
+        runs: list[Run] = [TableRun(plan, spark, topics, run_id, report) for plan in plans]
+        runs.append(MirrorRun(_mirror(told), spark, run_id, report, timeout_s=10.0))
+        job = Job(runs, 120.0, report.warning)
         with stopping_on_signals(job):
             job.work()
         for name in told["verify"]:
@@ -55,8 +60,22 @@ def main(folder: Path) -> None:
             sys.stdout.write(verify(plan, writer, spark, topics).to_json() + "\n")
 
 
-def _plan(told: dict[str, object], warehouse: Warehouse, options: dict[str, object]) -> TablePlan:
+def _plan(told: dict[str, Any], warehouse: Warehouse, options: dict[str, object]) -> TablePlan:
     plan = TablePlan(bootstrap=str(told["bootstrap"]), warehouse=warehouse, once=bool(told["once"]), **options)  # type: ignore[arg-type]
+    plan.check()
+    return plan
+
+
+def _mirror(told: dict[str, Any]) -> MirrorPlan:
+    plan = MirrorPlan(
+        source=told["bootstrap"],
+        target=told["target"],
+        topics=tuple(told["mirror"]),
+        exactly_once=True,
+        once=told["once"],
+        interval_s=0.2,
+        groups=None,
+    )
     plan.check()
     return plan
 

@@ -1,12 +1,14 @@
-"""Jobs and brokers killed at random: what was acknowledged is in the tables, once.
+"""Jobs and brokers killed at random: what was acknowledged is in the tables and in the copies, once.
 
 `python -m spark_tests.pipeline.kills --kills 200` goes on for as long as one likes; `make test` kills ten times.
 
-A producer writes numbered records to two topics, whatever happens to the broker. A job keeps a table of each: one with
-a row for every record, one by key with tombstones; now and then a value cannot be decoded. Job and broker are killed at
-random moments. A reader looks at the first table all the time, through pyiceberg: the rows of a snapshot are those of
-its offsets, and never fewer than before. In the end the job takes what is left, `verify` compares, and so does a count
-that knows nothing of it.
+A producer writes numbered records to two topics, whatever happens to the broker. One job does four things at once: it
+keeps a table with a row for every record of the one, and a table by key of the other, with tombstones; it mirrors the
+first topic to a second broker, exactly once; and it replays a third, which was written before. Now and then a value
+cannot be decoded. The job and either broker are killed at random moments. A reader looks at the first table all the
+time, through pyiceberg: the rows of a snapshot are those of its offsets, and never fewer than before. In the end the
+job takes what is left, `verify` compares, and so does a count that knows nothing of it. The copies are read by
+librdkafka, and compared with what was written.
 """
 
 from __future__ import annotations
@@ -22,7 +24,7 @@ import tempfile
 import threading
 import time
 from collections import Counter
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
@@ -37,11 +39,17 @@ from compat_tests.waiting import Deadline
 from kwire.pipeline.tables.standing import of_table, standing
 from kwire.pipeline.warehouse import NAMESPACE, Warehouse, errors_table_name, parse_warehouse
 
+from ..records import Record, consume, produce
+
 EVENTS, ACCOUNTS = "events", "accounts"
+PAST, REPLAYED = "past", "replayed"
+"""Written before the first kill, and replayed while there are kills."""
 PARTITIONS = 3
 KEYS = 40
 RECORDS_A_SECOND = 400
 SCHEMA = "n BIGINT, text STRING"
+REPLAYED_PER_KILL, REPLAYED_A_SECOND = 150, 50
+"""So the replay lasts about as long as the kills do."""
 
 _READY_WITHIN_S = 180.0
 _DRAINED_WITHIN_S = 120.0
@@ -131,6 +139,7 @@ class JobProcess:
 
     folder: Path
     bootstrap: str
+    target: str
     commits: int = 0
     _log_begins: int = 0
     _process: subprocess.Popen[str] | None = None
@@ -147,6 +156,9 @@ class JobProcess:
                 {"topic": EVENTS, "table": EVENTS, **common},
                 {"topic": ACCOUNTS, "table": ACCOUNTS, "mode": "upsert", **common},
             ],
+            "target": self.target,
+            "mirror": [EVENTS],
+            "replay": {"topic": PAST, "to_topic": REPLAYED, "rate_per_s": None if once else REPLAYED_A_SECOND},
         }
         (self.folder / "job.json").write_text(json.dumps(told), encoding="utf-8")
         command = [sys.executable, "-m", "spark_tests.pipeline.job_process", str(self.folder)]
@@ -273,15 +285,24 @@ class Account:
 
 
 def run(
-    broker: RestartableBroker, *, kills: int, seed: int, folder: Path, on_kill: Callable[[Account], None]
+    source: RestartableBroker,
+    target: RestartableBroker,
+    *,
+    kills: int,
+    seed: int,
+    folder: Path,
+    on_kill: Callable[[Account], None],
 ) -> Account:
     """So many kills. AssertionError tells what is wrong, and the seed."""
     chance = random.Random(seed)
     account = Account()
-    for topic in (EVENTS, ACCOUNTS):
-        compat_topics.create(broker.bootstrap, topic, partitions=PARTITIONS)
-    load = Load(broker.bootstrap, seed)
-    job = JobProcess(folder, broker.bootstrap)
+    for topic in (EVENTS, ACCOUNTS, PAST):
+        compat_topics.create(source.bootstrap, topic, partitions=PARTITIONS)
+    compat_topics.create(target.bootstrap, REPLAYED, partitions=PARTITIONS + 1)
+    past = [Record(b"%d" % n, key=b"key%d" % (n % KEYS)) for n in range(kills * REPLAYED_PER_KILL)]
+    produce(source.bootstrap, PAST, past)
+    load = Load(source.bootstrap, seed)
+    job = JobProcess(folder, source.bootstrap, target.bootstrap)
     warehouse = parse_warehouse(str(folder / "warehouse"), {})
     watcher = Watcher(warehouse)
     with _in_thread(load.work, load.stop), _in_thread(watcher.work, watcher.stop):
@@ -289,15 +310,16 @@ def run(
         job.until_commits(2)
         for number in range(kills):
             time.sleep(chance.random() * 1.5)
-            if number % 3 == 1:  # a job takes ten times as long to start as a broker
+            killed = ("source", "job", "target")[number % 3]
+            if killed == "job":
                 job.kill()
                 job.start()
-                account.kills["job"] += 1
             else:
+                broker = source if killed == "source" else target
                 broker.kill()
                 time.sleep(chance.random())
                 broker.start()
-                account.kills["broker"] += 1
+            account.kills[killed] += 1
             on_kill(account)
             # Some kills come before the first commit after the last one.
             if chance.random() < 0.8:
@@ -313,6 +335,7 @@ def run(
     assert [report["sound"] for report in reports] == [True, True], f"seed {seed}: {reports}"
     assert not watcher.problems, f"seed {seed}: {watcher.problems[:5]}"
     count(warehouse, load.ledger, seed)
+    compare_copies(source.bootstrap, target.bootstrap, load.ledger, past, seed)
     account.events = len(load.ledger.events)
     account.looks = watcher.looks
     return account
@@ -336,6 +359,17 @@ def count(warehouse: Warehouse, ledger: Ledger, seed: int) -> None:
     assert kept == newest, f"seed {seed}: the accounts are not the newest ones"
 
 
+def compare_copies(source: str, target: str, ledger: Ledger, past: Sequence[Record], seed: int) -> None:
+    """The mirror has what the source has, in its order. The replayed topic has each record once, each key in order."""
+    events = consume(source, EVENTS)
+    assert {(it.partition, it.offset) for it in events} == {*ledger.events, *ledger.bad_events}
+    theirs, mine = (
+        [(it.partition, it.key, it.value, it.timestamp_ms) for it in found]
+        for found in (events, consume(target, EVENTS))
+    )
+    assert mine == theirs, f"seed {seed}: the mirror has {len(mine)} records, and the source {len(theirs)}"
+
+
 @contextmanager
 def _in_thread(work: Callable[[], None], stop: Callable[[], None]) -> Iterator[None]:
     failures: list[BaseException] = []
@@ -357,11 +391,11 @@ def _in_thread(work: Callable[[], None], stop: Callable[[], None]) -> Iterator[N
 
 
 @contextmanager
-def scene() -> Iterator[tuple[RestartableBroker, Path]]:
-    """A broker to kill and a folder, which stays where something was wrong."""
+def scene() -> Iterator[tuple[RestartableBroker, RestartableBroker, Path]]:
+    """Two brokers to kill and a folder, which stays where something was wrong."""
     folder = Path(tempfile.mkdtemp(prefix="kwire-kills-"))
-    with restartable_broker() as broker:
-        yield broker, folder
+    with restartable_broker() as source, restartable_broker() as target:
+        yield source, target, folder
     shutil.rmtree(folder)
 
 
@@ -369,15 +403,21 @@ def scene() -> Iterator[tuple[RestartableBroker, Path]]:
 @click.option("--kills", type=click.IntRange(1), default=200, show_default=True)
 @click.option("--seed", type=int, help="Of a run to repeat, as far as scheduling can be. [default: a new one]")
 def main(kills: int, seed: int | None) -> None:
-    """Kills a table job and its broker under load, and proves that the tables lost and doubled nothing."""
+    """Kills a job and its brokers under load, and proves that tables and copies lost and doubled nothing."""
     seed = random.randrange(1 << 32) if seed is None else seed
     click.echo(f"{kills} kills, seed {seed}", err=True)
-    with scene() as (broker, folder):
+    with scene() as (source, target, folder):
         account = run(
-            broker, kills=kills, seed=seed, folder=folder, on_kill=lambda so_far: click.echo(so_far.progress, err=True)
+            source,
+            target,
+            kills=kills,
+            seed=seed,
+            folder=folder,
+            on_kill=lambda so_far: click.echo(so_far.progress, err=True),
         )
     click.echo(
-        f"{account.progress}; {account.events:,} events and each newest account there once, {account.looks:,} looks"
+        f"{account.progress}; {account.events:,} events in table and mirror once, each newest account, "
+        f"{kills * REPLAYED_PER_KILL:,} replayed records once and in order, {account.looks:,} looks"
     )
 
 

@@ -1,4 +1,4 @@
-"""A job and its broker, killed ten times; `make soak-jobs` kills 200 times."""
+"""A job and its brokers, killed ten times; `make soak-jobs` kills 200 times."""
 
 from __future__ import annotations
 
@@ -6,8 +6,8 @@ from .kills import Account, run, scene
 
 
 def test_killed_jobs_and_brokers_lose_and_double_nothing() -> None:
-    with scene() as (broker, folder):
-        account: Account = run(broker, kills=10, seed=16, folder=folder, on_kill=lambda _: None)
+    with scene() as (source, target, folder):
+        account: Account = run(source, target, kills=10, seed=16, folder=folder, on_kill=lambda _: None)
     assert account.kills.total() == 10
     assert account.events > 0
     assert account.looks > 0
