@@ -76,6 +76,7 @@ class ApacheKafka:
         self.log_file = self.folder / "kafka.log"
         self.port = 0
         self._controller_port = 0
+        self._cluster_id = _new_id()
         self._keep_folder = folder is not None
         self._process: subprocess.Popen[bytes] | None = None
         self._guard: subprocess.Popen[bytes] | None = None
@@ -107,10 +108,7 @@ class ApacheKafka:
         """Before the first start: as many more folders for log.dirs, each formatted. Returns all of them."""
         folders = [self.data_dir, *(self.folder / f"data-{number}" for number in range(2, count + 2))]
         for folder in folders[1:]:
-            shutil.copytree(_formatted_folder(self.version, self.settings.get("node.id", "1")), folder)
-            meta = folder / "meta.properties"
-            directory_id = base64.urlsafe_b64encode(uuid.uuid4().bytes)[:22].decode()
-            meta.write_text(re.sub("(?m)^directory.id=.*$", f"directory.id={directory_id}", meta.read_text()))
+            self._lay_out_data(folder, self.settings.get("node.id", "1"))
         self.settings["log.dirs"] = ",".join(map(str, folders))
         return folders
 
@@ -185,7 +183,14 @@ class ApacheKafka:
         properties = self._properties()
         _write_properties(self.folder / "server.properties", properties)
         if not self.data_dir.exists():
-            shutil.copytree(_formatted_folder(self.version, properties["node.id"]), self.data_dir)
+            self._lay_out_data(self.data_dir, properties["node.id"])
+
+    def _lay_out_data(self, folder: Path, node_id: str) -> None:
+        """A formatted folder with ids of its own: two instances are two clusters."""
+        shutil.copytree(_formatted_folder(self.version, node_id), folder)
+        meta = folder / "meta.properties"
+        text = re.sub("(?m)^directory.id=.*$", f"directory.id={_new_id()}", meta.read_text())
+        meta.write_text(re.sub("(?m)^cluster.id=.*$", f"cluster.id={self._cluster_id}", text))
 
     def _properties(self) -> dict[str, str]:
         node_id = self.settings.get("node.id", "1")
@@ -299,6 +304,11 @@ def _tool_command(main_class: str, arguments: tuple[str | Path, ...]) -> list[st
 def _environment(version: str) -> dict[str, str]:
     # The class path travels here, so that a failed command's line stays readable.
     return java_environment() | {"CLASSPATH": classpath(f"kafka-{version}")}
+
+
+def _new_id() -> str:
+    """An id as Kafka writes them."""
+    return base64.urlsafe_b64encode(uuid.uuid4().bytes)[:22].decode()
 
 
 def _text(value: Setting) -> str:

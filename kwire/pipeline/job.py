@@ -133,7 +133,8 @@ class Job:
         if hopeless:
             raise error
         it.again_at_s = now_s + min(_FIRST_PAUSE_S * 2 ** (it.ends - 1), _LONGEST_PAUSE_S)
-        self.warned(f"{error}. The job starts again where it was")
+        said = str(error)
+        self.warned(f"{said}{'' if said.endswith(('.', '?')) else '.'} The job starts again where it was")
 
     def _warning_of_errors(self, put_in_order: Callable[[], None]) -> None:
         """At the end, what cannot be put in order must not hide why the job ended, nor keep others from it."""

@@ -106,6 +106,9 @@ class MirrorRun:
 
         May be called again when the query has ended.
         """
+        if self.spark.sparkContext.getConf().get("spark.speculation", "false") == "true":
+            # The second try would take the partition from the first, which would look like another mirror.
+            raise PipelineError("spark.speculation lets two tasks write one partition: set it to false for a mirror")
         with both_clusters(self.plan, timeout_s=self.timeout_s) as (source, target):
             writing = self._named(source, target)
             for topic in self.plan.topics:

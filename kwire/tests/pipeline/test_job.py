@@ -141,6 +141,14 @@ def test_what_ends_a_query_is_told_in_a_line_and_the_run_starts_again() -> None:
     assert warned == ["[STREAM_FAILED] it went wrong. The job starts again where it was"]
 
 
+def test_a_line_that_ends_with_a_question_gets_no_second_stop() -> None:
+    clock = Clock()
+    run = FakeRun(clock, [ends(0.1, JAVA), Unreachable("Is the broker up?"), ends(1.0)])
+    it, warned = job(clock, run)
+    it.work()
+    assert warned[1] == "Is the broker up? The job starts again where it was"
+
+
 def test_pauses_between_starts_grow_and_are_bounded() -> None:
     clock = Clock()
     run = FakeRun(clock, [ends(0.1, JAVA), *[AWAY] * 8, ends()])
