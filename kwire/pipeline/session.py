@@ -31,6 +31,11 @@ PACKAGES: Final = (
     "org.xerial:sqlite-jdbc:3.46.1.3",
 )
 EXTENSIONS: Final = "org.apache.iceberg.spark.extensions.IcebergSparkSessionExtensions"
+_NEEDED: Final = {
+    "Spark's Kafka connector": "org.apache.spark.sql.kafka010.KafkaSourceProvider",
+    "Iceberg for Spark": EXTENSIONS,
+}
+"""What every job uses, and a class of each. Avro and SQLite's driver are for some jobs only."""
 OLDEST_JAVA, NEWEST_JAVA = 17, 23
 
 _PYTHON_PACKAGES = ("pyspark", "pyiceberg", "pyarrow", "sqlalchemy", "yaml", "prometheus_client")
@@ -38,7 +43,11 @@ _JAVA_ANSWERS_WITHIN_S = 60
 
 
 def settings(given: Mapping[str, str], *, master: str | None, name: str) -> dict[str, str]:
-    """The session's configuration: ours, and over it what the user gave."""
+    """The session's configuration: ours, and over it what the user gave. Raises PipelineError."""
+    if under_spark_submit() and master is not None:
+        raise PipelineError(
+            f"spark-submit has chosen the master already: give it --master {master}, before the program"
+        )
     chosen = {
         "spark.app.name": name,
         "spark.sql.extensions": EXTENSIONS,
@@ -65,6 +74,7 @@ def settings(given: Mapping[str, str], *, master: str | None, name: str) -> dict
 
 def start_session(conf: Mapping[str, str]) -> SparkSession:
     """The session. Raises PipelineError when there can be none, in one line."""
+    from py4j.protocol import Py4JError
     from pyspark.errors import PySparkException
     from pyspark.sql import SparkSession
 
@@ -77,9 +87,34 @@ def start_session(conf: Mapping[str, str]) -> SparkSession:
     for name, value in conf.items():
         builder = builder.config(name, value)
     try:
-        return builder.getOrCreate()
-    except (PySparkException, RuntimeError) as error:
-        raise PipelineError(f"Spark does not start: {first_line(error)}. What it printed above says more") from None
+        spark = builder.getOrCreate()
+    except (PySparkException, Py4JError, RuntimeError) as error:
+        why = first_line(error).rstrip(".")
+        master = conf.get("spark.master", "local")
+        where = "" if master.startswith("local") else f" on {master} (is its address right, and is it up?)"
+        raise PipelineError(f"Spark does not start{where}: {why}. What it printed above says more") from None
+    try:
+        _check_jars(spark)
+    except PipelineError:
+        stop_session(spark)
+        raise
+    return spark
+
+
+def _check_jars(spark: SparkSession) -> None:
+    """Raises PipelineError when Spark came without the classes that the jobs use."""
+    java = spark._jvm
+    assert java is not None
+    missing = [what for what, name in _NEEDED.items() if not java.org.apache.spark.util.Utils.classIsLoadable(name)]
+    if missing:
+        raise PipelineError(f"{' and '.join(missing)} not found: {_how_to_give_jars()}")
+
+
+def _how_to_give_jars() -> str:
+    packages = ",".join(PACKAGES)
+    if under_spark_submit():
+        return f"give spark-submit their files (--jars), or --packages {packages}"
+    return f"give their files (--conf spark.jars=FILE,...), or --conf spark.jars.packages={packages}"
 
 
 def stop_session(spark: SparkSession) -> None:

@@ -97,6 +97,8 @@ def test_under_spark_submit_the_cluster_says_where_it_is(monkeypatch: pytest.Mon
     found = settings({}, master=None, name="n")
     assert not {"spark.master", "spark.jars.packages", "spark.driver.host"} & set(found)
     assert "spark.sql.extensions" in found
+    with pytest.raises(PipelineError, match="give it --master local, before the program"):
+        settings({}, master="local", name="n")
 
 
 class _OfJava:

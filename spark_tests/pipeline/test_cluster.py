@@ -1,0 +1,114 @@
+"""Jobs on a Spark cluster, by `--master` and by `spark-submit`."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+
+from compat_tests import brokers
+from devtools.jars import jars
+from devtools.ports import LOOPBACK, free_port
+from kwire.pipeline.warehouse import NAMESPACE, parse_warehouse
+
+from ..records import Record, numbered
+from .cluster import Cluster, spark_environment, standalone_cluster
+
+pytestmark = pytest.mark.soak  # master, worker, driver and executor are Java processes of their own
+
+Sent = Callable[..., None]
+
+_ENDS_WITHIN_S = 240
+
+
+@pytest.fixture(scope="module")
+def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cluster]:
+    with standalone_cluster(tmp_path_factory.mktemp("cluster")) as found:
+        yield found
+
+
+def _jars() -> str:
+    return ",".join(map(str, jars("spark-kafka") + jars("spark-iceberg")))
+
+
+def _kwire(*arguments: str, master: str) -> list[str]:
+    return [sys.executable, "-m", "kwire", *arguments, "--master", master, "--conf", f"spark.jars={_jars()}"]
+
+
+def _spark_submit(folder: Path, *arguments: str, master: str, with_jars: bool = True) -> list[str]:
+    """The program is the one that docs/pipeline.md shows."""
+    program = folder / "job.py"
+    program.write_text("from kwire.cli import main; main()\n")
+    return ["spark-submit", "--master", master, "--jars", _jars() if with_jars else "", str(program), *arguments]
+
+
+def _run(folder: Path, command: list[str]) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(
+        command,
+        cwd=folder,
+        env=spark_environment(),
+        stdin=subprocess.DEVNULL,
+        capture_output=True,
+        text=True,
+        timeout=_ENDS_WITHIN_S,
+        check=False,
+    )
+
+
+@pytest.mark.parametrize("way", ["--master", "spark-submit"])
+def test_a_job_on_a_cluster_fills_the_table(
+    way: str, cluster: Cluster, broker: brokers.Broker, topic: str, sent: Sent, tmp_path: Path
+) -> None:
+    sent(topic, [*(Record(b'{"id": %d}' % n) for n in range(500)), Record(b"{broken")])
+    jobs_before = set(cluster.work.glob("app-*"))
+    asked = ["pipeline", "table", topic, "-b", broker.bootstrap, "--to", "warehouse", "--value", "json", "--once"]
+    if way == "--master":
+        done = _run(tmp_path, _kwire(*asked, "--json", master=cluster.master))
+    else:
+        done = _run(tmp_path, _spark_submit(tmp_path, *asked, "--json", master=cluster.master))
+
+    assert done.returncode == 0, done.stderr
+    (commit,) = map(json.loads, done.stdout.splitlines())
+    assert (commit["event"], commit["records"], commit["errors"]) == ("commit", 501, 1)
+    catalog = parse_warehouse(str(tmp_path / "warehouse"), {}).pyiceberg_catalog()
+    (table,) = (name for _, name in catalog.list_tables(NAMESPACE) if not name.endswith("__errors"))
+    rows = catalog.load_table((NAMESPACE, table)).scan().to_arrow()
+    assert sorted(row["id"] for row in rows["value"].to_pylist()) == list(range(500))
+    (executors,) = set(cluster.work.glob("app-*")) - jobs_before
+    assert (executors / "0" / "stderr").exists(), "the worker ran it"
+
+
+def test_what_ends_a_command_under_spark_submit_is_a_line(
+    cluster: Cluster, broker: brokers.Broker, topic: str, sent: Sent, tmp_path: Path
+) -> None:
+    """spark-submit prints a program's standard error on standard output, and passes its exit code on."""
+    sent(topic, numbered(1))
+    asked = ["pipeline", "table", topic, "-b", broker.bootstrap, "--to", "warehouse", "--once"]
+    for command, said in (
+        (_spark_submit(tmp_path, *asked, master=cluster.master, with_jars=False), "Iceberg for Spark not found: "),
+        (
+            _spark_submit(tmp_path, *asked, "--master", cluster.master, master=cluster.master),
+            "spark-submit has chosen the master already: ",
+        ),
+    ):
+        done = _run(tmp_path, command)
+        assert done.returncode == 2, done.stderr
+        (line,) = done.stdout.splitlines()
+        assert line.startswith("kwire pipeline: ")
+        assert said in line
+
+
+def test_a_master_that_is_not_there_is_a_line(broker: brokers.Broker, topic: str, sent: Sent, tmp_path: Path) -> None:
+    """Spark tries for a minute."""
+    sent(topic, numbered(1))
+    nobody = f"spark://{LOOPBACK}:{free_port()}"
+    asked = ["pipeline", "table", topic, "-b", broker.bootstrap, "--to", "warehouse", "--once"]
+    done = _run(tmp_path, _kwire(*asked, master=nobody))
+    assert (done.returncode, done.stdout) == (2, "")
+    line = done.stderr.splitlines()[-1]
+    assert line.startswith(f"kwire pipeline: Spark does not start on {nobody} (is its address right, and is it up?): ")
+    assert "Traceback" not in done.stderr
