@@ -13,7 +13,8 @@ import re
 import shutil
 import subprocess
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from importlib.resources import files
 from importlib.util import find_spec
 from pathlib import Path
@@ -87,7 +88,8 @@ def start_session(conf: Mapping[str, str]) -> SparkSession:
     for name, value in conf.items():
         builder = builder.config(name, value)
     try:
-        spark = builder.getOrCreate()
+        with _java_on_standard_error():
+            spark = builder.getOrCreate()
     except (PySparkException, Py4JError, RuntimeError) as error:
         why = first_line(error).rstrip(".")
         master = conf.get("spark.master", "local")
@@ -99,6 +101,22 @@ def start_session(conf: Mapping[str, str]) -> SparkSession:
         stop_session(spark)
         raise
     return spark
+
+
+@contextmanager
+def _java_on_standard_error() -> Iterator[None]:
+    """Standard output is the command's own: a Java process that is started meanwhile writes to standard error instead.
+
+    Ivy tells there where its settings are, in the midst of a job's lines of JSON.
+    """
+    sys.stdout.flush()
+    kept = os.dup(1)
+    os.dup2(2, 1)
+    try:
+        yield
+    finally:
+        os.dup2(kept, 1)
+        os.close(kept)
 
 
 def _check_jars(spark: SparkSession) -> None:

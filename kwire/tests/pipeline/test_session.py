@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import subprocess
 from collections.abc import Callable
 from pathlib import Path
 
@@ -99,6 +100,13 @@ def test_under_spark_submit_the_cluster_says_where_it_is(monkeypatch: pytest.Mon
     assert "spark.sql.extensions" in found
     with pytest.raises(PipelineError, match="give it --master local, before the program"):
         settings({}, master="local", name="n")
+
+
+def test_what_is_started_with_spark_writes_to_standard_error(capfd: pytest.CaptureFixture[str]) -> None:
+    with session._java_on_standard_error():
+        subprocess.run(["echo", "Java's"], check=True)
+    subprocess.run(["echo", "the command's"], check=True)
+    assert capfd.readouterr() == ("the command's\n", "Java's\n")
 
 
 class _OfJava:
