@@ -42,7 +42,7 @@ _SETTINGS = """\
 </ivysettings>
 """
 _MODULE = """\
-<ivy-module version="2.0">
+<ivy-module version="2.0" xmlns:maven="http://ant.apache.org/ivy/maven">
   <info organisation="kwire" module="jars"/>
   <configurations><conf name="default"/></configurations>
   <dependencies>
@@ -51,7 +51,11 @@ _MODULE = """\
   </dependencies>
 </ivy-module>
 """
-_DEPENDENCY = '    <dependency org="{0}" name="{1}" rev="{2}" conf="default->default" transitive="{3}"/>'
+_DEPENDENCY = """\
+    <dependency org="{0.group}" name="{0.artifact}" rev="{0.version}" conf="default->default" transitive="{1}">{2}\
+</dependency>
+"""
+_ARTIFACT = '<artifact name="{0.artifact}" type="jar" ext="jar" {1}/>'
 _KEEP_ALL = '<conflict manager="all"/>'
 _ATTEMPTS = 3
 
@@ -62,24 +66,34 @@ class JarError(Exception):
 
 @attrs.frozen
 class Coordinates:
+    """`classifier` names another file of the same artifact, such as its tests."""
+
     group: str
     artifact: str
     version: str
+    classifier: str = ""
 
     @classmethod
     def parse(cls, text: str) -> Coordinates:
         parts = text.split(":")
-        if len(parts) != 3:
-            raise JarError(f"not group:artifact:version: {text!r}")
+        if len(parts) not in (3, 4) or not all(parts):
+            raise JarError(f"not group:artifact:version, nor group:artifact:version:classifier: {text!r}")
         return cls(*parts)
+
+    @classmethod
+    def at(cls, path: Path) -> Coordinates:
+        """Of the file at `path` below a store."""
+        group, artifact, version, name = path.parts
+        return cls(group, artifact, version, name.removeprefix(f"{artifact}-{version}").removesuffix(".jar")[1:])
 
     @property
     def path(self) -> Path:
         """Where the file lies below a store."""
-        return Path(self.group, self.artifact, self.version, f"{self.artifact}-{self.version}.jar")
+        name = "-".join(filter(None, (self.artifact, self.version, self.classifier)))
+        return Path(self.group, self.artifact, self.version, f"{name}.jar")
 
     def __str__(self) -> str:
-        return f"{self.group}:{self.artifact}:{self.version}"
+        return ":".join(filter(None, (self.group, self.artifact, self.version, self.classifier)))
 
 
 @attrs.frozen
@@ -204,7 +218,11 @@ def _fetch(missing: Sequence[Locked]) -> None:
 def _run_ivy(folder: Path, wanted: Sequence[Coordinates], *, transitive: bool) -> None:
     """Resolves into `folder`/files. Without `transitive` the files are taken as named, without their descriptors."""
     follow = str(transitive).lower()
-    dependencies = "\n".join(_DEPENDENCY.format(c.group, c.artifact, c.version, follow) for c in wanted)
+    # Ivy knows a module once: several files of one are artifacts of the same dependency.
+    modules: dict[Coordinates, list[Coordinates]] = {}
+    for it in wanted:
+        modules.setdefault(attrs.evolve(it, classifier=""), []).append(it)
+    dependencies = "".join(_DEPENDENCY.format(it, follow, _artifacts(files)) for it, files in modules.items())
     settings, module = folder / "ivysettings.xml", folder / "ivy.xml"
     settings.write_text(_SETTINGS.format(descriptors=follow))
     module.write_text(_MODULE.format(dependencies=dependencies, conflicts="" if transitive else _KEEP_ALL))
@@ -217,6 +235,13 @@ def _run_ivy(folder: Path, wanted: Sequence[Coordinates], *, transitive: bool) -
             return
         if attempt == _ATTEMPTS:
             raise JarError(f"Ivy could not resolve {', '.join(map(str, wanted))}:\n{done.stdout}{done.stderr}")
+
+
+def _artifacts(files: Sequence[Coordinates]) -> str:
+    """Nothing where a module's own jar is all that is wanted of it."""
+    if not any(it.classifier for it in files):
+        return ""
+    return "".join(_ARTIFACT.format(it, f'maven:classifier="{it.classifier}"' if it.classifier else "") for it in files)
 
 
 def _pyspark_jars() -> Path:
@@ -257,11 +282,8 @@ def write_lock() -> None:
             _run_ivy(Path(folder), wanted, transitive=True)
             files = Path(folder, "files")
             for found in sorted(files.rglob("*.jar")):
-                group, artifact, version, _ = found.relative_to(files).parts
-                coordinates = Coordinates(group, artifact, version)
-                if coordinates.path != found.relative_to(files):
-                    raise JarError(f"{found.name} has a classifier; the lock has no place for one")
-                if artifact in without:
+                coordinates = Coordinates.at(found.relative_to(files))
+                if coordinates.artifact in without:
                     continue
                 lines.append(f"{coordinates} sha256:{_sha256(found)}")
                 (STORE / coordinates.path).parent.mkdir(parents=True, exist_ok=True)

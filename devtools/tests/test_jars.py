@@ -90,3 +90,22 @@ def test_java_that_does_not_compile_is_quoted(tmp_path: Path) -> None:
     source.write_text("class Broken { int x = nonsense; }")
     with pytest.raises(JarError, match="nonsense cannot be resolved"):
         jars.compile_java(source)
+
+
+@pytest.mark.parametrize(
+    ("text", "path"),
+    [
+        ("org.example:a-thing:1.0", "org.example/a-thing/1.0/a-thing-1.0.jar"),
+        ("org.example:a-thing:1.0:tests", "org.example/a-thing/1.0/a-thing-1.0-tests.jar"),
+    ],
+)
+def test_a_file_is_named_by_its_coordinates_and_the_other_way_round(text: str, path: str) -> None:
+    coordinates = Coordinates.parse(text)
+    assert (str(coordinates), coordinates.path) == (text, Path(path))
+    assert Coordinates.at(Path(path)) == coordinates
+
+
+@pytest.mark.parametrize("text", ["org.example:thing", "org.example:thing:1.0:tests:more", "org.example::1.0"])
+def test_what_is_no_coordinates_is_refused(text: str) -> None:
+    with pytest.raises(JarError, match="not group:artifact:version"):
+        Coordinates.parse(text)

@@ -7,9 +7,7 @@ worker ends its executors.
 from __future__ import annotations
 
 import json
-import os
 import subprocess
-import sys
 import urllib.error
 import urllib.request
 from collections.abc import Iterator, Mapping
@@ -17,15 +15,12 @@ from contextlib import ExitStack, contextmanager
 from pathlib import Path
 
 import attrs
-import pyspark
 
 from compat_tests.waiting import eventually
-from devtools.java import java_environment
 from devtools.ports import LOOPBACK, free_port
 
-from ..session import QUICK
+from .commands import SPARK, spark_environment
 
-_SPARK = Path(pyspark.__file__).parent
 _STARTS_WITHIN_S = 120
 _ENDS_WITHIN_S = 60
 
@@ -36,18 +31,6 @@ class Cluster:
 
     master: str
     work: Path
-
-
-def spark_environment() -> dict[str, str]:
-    """For Spark's own commands: Java, this Python, and nothing but loopback."""
-    return {
-        **java_environment(),
-        "PATH": os.pathsep.join([str(_SPARK / "bin"), java_environment()["PATH"]]),
-        "SPARK_HOME": str(_SPARK),
-        "SPARK_LOCAL_IP": LOOPBACK,
-        "PYSPARK_PYTHON": sys.executable,
-        "JAVA_TOOL_OPTIONS": " ".join(QUICK),
-    }
 
 
 @contextmanager
@@ -71,7 +54,7 @@ def standalone_cluster(folder: Path) -> Iterator[Cluster]:
 
 @contextmanager
 def _daemon(log: Path, name: str, *arguments: str) -> Iterator[subprocess.Popen[bytes]]:
-    command = [str(_SPARK / "bin" / "spark-class"), f"org.apache.spark.deploy.{name}", *arguments]
+    command = [str(SPARK / "bin" / "spark-class"), f"org.apache.spark.deploy.{name}", *arguments]
     with log.open("wb") as out:
         process = subprocess.Popen(
             command, stdin=subprocess.DEVNULL, stdout=out, stderr=out, env=_apart(log.parent, spark_environment())

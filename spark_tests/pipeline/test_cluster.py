@@ -3,26 +3,22 @@
 from __future__ import annotations
 
 import json
-import subprocess
-import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
 
 from compat_tests import brokers
-from devtools.jars import jars
 from devtools.ports import LOOPBACK, free_port
 from kwire.pipeline.warehouse import NAMESPACE, parse_warehouse
 
 from ..records import Record, numbered
-from .cluster import Cluster, spark_environment, standalone_cluster
+from .cluster import Cluster, standalone_cluster
+from .commands import jar_files, kwire, run
 
 pytestmark = pytest.mark.soak  # master, worker, driver and executor are Java processes of their own
 
 Sent = Callable[..., None]
-
-_ENDS_WITHIN_S = 240
 
 
 @pytest.fixture(scope="module")
@@ -31,32 +27,15 @@ def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cluster]:
         yield found
 
 
-def _jars() -> str:
-    return ",".join(map(str, jars("spark-kafka") + jars("spark-iceberg")))
-
-
-def _kwire(*arguments: str, master: str) -> list[str]:
-    return [sys.executable, "-m", "kwire", *arguments, "--master", master, "--conf", f"spark.jars={_jars()}"]
+def _on(master: str, *arguments: str) -> list[str]:
+    return kwire(*arguments, "--master", master, "--conf", f"spark.jars={jar_files()}")
 
 
 def _spark_submit(folder: Path, *arguments: str, master: str, with_jars: bool = True) -> list[str]:
     """The program is the one that docs/pipeline.md shows."""
     program = folder / "job.py"
     program.write_text("from kwire.cli import main; main()\n")
-    return ["spark-submit", "--master", master, "--jars", _jars() if with_jars else "", str(program), *arguments]
-
-
-def _run(folder: Path, command: list[str]) -> subprocess.CompletedProcess[str]:
-    return subprocess.run(
-        command,
-        cwd=folder,
-        env=spark_environment(),
-        stdin=subprocess.DEVNULL,
-        capture_output=True,
-        text=True,
-        timeout=_ENDS_WITHIN_S,
-        check=False,
-    )
+    return ["spark-submit", "--master", master, "--jars", jar_files() if with_jars else "", str(program), *arguments]
 
 
 @pytest.mark.parametrize("way", ["--master", "spark-submit"])
@@ -67,9 +46,9 @@ def test_a_job_on_a_cluster_fills_the_table(
     jobs_before = set(cluster.work.glob("app-*"))
     asked = ["pipeline", "table", topic, "-b", broker.bootstrap, "--to", "warehouse", "--value", "json", "--once"]
     if way == "--master":
-        done = _run(tmp_path, _kwire(*asked, "--json", master=cluster.master))
+        done = run(tmp_path, _on(cluster.master, *asked, "--json"))
     else:
-        done = _run(tmp_path, _spark_submit(tmp_path, *asked, "--json", master=cluster.master))
+        done = run(tmp_path, _spark_submit(tmp_path, *asked, "--json", master=cluster.master))
 
     assert done.returncode == 0, done.stderr
     (commit,) = map(json.loads, done.stdout.splitlines())
@@ -95,7 +74,7 @@ def test_what_ends_a_command_under_spark_submit_is_a_line(
             "spark-submit has chosen the master already: ",
         ),
     ):
-        done = _run(tmp_path, command)
+        done = run(tmp_path, command)
         assert done.returncode == 2, done.stderr
         (line,) = done.stdout.splitlines()
         assert line.startswith("kwire pipeline: ")
@@ -107,7 +86,7 @@ def test_a_master_that_is_not_there_is_a_line(broker: brokers.Broker, topic: str
     sent(topic, numbered(1))
     nobody = f"spark://{LOOPBACK}:{free_port()}"
     asked = ["pipeline", "table", topic, "-b", broker.bootstrap, "--to", "warehouse", "--once"]
-    done = _run(tmp_path, _kwire(*asked, master=nobody))
+    done = run(tmp_path, _on(nobody, *asked))
     assert (done.returncode, done.stdout) == (2, "")
     line = done.stderr.splitlines()[-1]
     assert line.startswith(f"kwire pipeline: Spark does not start on {nobody} (is its address right, and is it up?): ")
