@@ -1,0 +1,1 @@
+"""docs/tour.md, run as it is printed."""
