@@ -1,8 +1,8 @@
 """A job in a process of its own, which tests kill: `python -m spark_tests.pipeline.job_process FOLDER`.
 
 It is what `kwire pipeline table`, `mirror` and `replay` run, in one Java process. FOLDER/job.json says what to do; what
-the job reports goes to standard output, a line each. The tables that "verify" names are compared when the job has ended;
-the reports follow.
+the job reports goes to standard output, a line each. When the job has ended, the tables that "verify" names are
+compared; the reports follow.
 """
 
 from __future__ import annotations
