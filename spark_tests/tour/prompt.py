@@ -1,7 +1,7 @@
 """The tour's Python prompt, without a person: each line of standard input names a file, which is pasted line by line.
 
-What it prints goes to FILE.out. FILE.ended says how it went: 0, or 1 after an error. It is Python's own prompt: a block
-of an `if` or a `for` ends with an empty line, which has to be printed in the page.
+What it prints goes to FILE.out. FILE.ended says how it went: 0, or 1 after an error. It is Python's own prompt: a loop
+or a function ends with an empty line, so that another line of the block has to follow.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ class Prompt(code.InteractiveConsole):
             if self.failed:
                 return False
         if wants_more:
-            sys.stderr.write("the block ends within a statement: print an empty line behind it\n")
+            sys.stderr.write("the block ends within a statement: let a line follow the loop or the function\n")
         return not wants_more
 
 

@@ -21,6 +21,7 @@ TOUR = REPOSITORY / "docs" / "tour.md"
 _ENDS_WITHIN_S = 1500
 
 
+@pytest.mark.timeout(1800)
 @pytest.mark.soak  # ten Java processes, one after the other
 def test_the_tour_runs_as_it_is_printed(tmp_path: Path) -> None:
     folder = tmp_path / "tour"
