@@ -103,8 +103,10 @@ ALLOWED = (
     _may("kwire/cli/", "disk", "reads the configuration file that the user names"),
     _may("kwire/cli/querying.py", "clock", "what an hour ago is, and how old an index"),
     _may("kwire/cli/pipeline/backfill.py", "clock", "what an hour ago is"),
+    _may("kwire/cli/pipeline/replay.py", "clock", "what an hour ago is"),
     _may("kwire/pipeline/files.py", "disk", "reads the options and schemas that the user names"),
     _may("kwire/pipeline/job.py", "clock surroundings threads", "waits for queries; ends on a signal"),
+    _may("kwire/pipeline/replay/run.py", "threads", "Spark works in one thread, and another tells how far it is"),
     _may("kwire/pipeline/report.py", "clock threads", "stamps its lines; one at a time"),
     _may("kwire/pipeline/session.py", "disk surroundings", "looks for a Java, and starts Spark in it"),
     _may("kwire/pipeline/tables/preparing.py", "disk", "names the file of a schema"),
@@ -124,6 +126,7 @@ ALLOWED = (
 )
 CATCH_ALL_ALLOWED = {
     "kwire/connection.py": "a bug in a handler closes that connection, never the broker",
+    "kwire/pipeline/replay/run.py": "what ends the work is raised by the job, in the thread that started it",
     "kwire/pipeline/stream.py": "what ends a batch is raised by the job, in the thread that started it",
     "kwire/pipeline/warehouse.py": "a catalog raises whatever its own library does",
     "kwire/testing/broker.py": "what ends the broker's thread is raised in the thread that started it",

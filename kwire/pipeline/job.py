@@ -18,9 +18,8 @@ from typing import Protocol
 import attrs
 from py4j.protocol import Py4JError
 from pyspark.errors import PySparkException
-from pyspark.sql.streaming.query import StreamingQuery
 
-from kwire.pipeline.errors import PipelineError, first_line
+from kwire.pipeline.errors import Interrupted, PipelineError, first_line
 from kwire.pipeline.topics import Unreachable
 
 _TICK_S = 0.2
@@ -31,6 +30,16 @@ _STEADY_S = 60.0
 """A query that lived so long was in order, even if there was nothing to commit."""
 
 
+class Query(Protocol):
+    """What works in the background, such as a streaming query of Spark's."""
+
+    @property
+    def isActive(self) -> bool: ...  # noqa: N802 - Spark's name
+
+    def exception(self) -> Exception | None:
+        """What ended it; None where it has come to its end."""
+
+
 class Run(Protocol):
     """What a job runs: one query, started again and again."""
 
@@ -38,7 +47,7 @@ class Run(Protocol):
     """When it last got on, on the monotonic clock."""
 
     @property
-    def query(self) -> StreamingQuery | None: ...
+    def query(self) -> Query | None: ...
 
     @property
     def failure(self) -> Exception | None: ...
@@ -162,7 +171,7 @@ def stopping_on_signals(job: Job) -> Iterator[None]:
 
 def _told(error: Exception) -> PipelineError:
     """What ended a query, in one line. Raises what another start cannot mend."""
-    if isinstance(error, Unreachable):
+    if isinstance(error, (Unreachable, Interrupted)):
         return error
     if isinstance(error, (PySparkException, Py4JError, OSError)):
         return PipelineError(first_line(error))

@@ -17,10 +17,13 @@ from typing import Any
 from devtools.jars import jars
 from devtools.java import java_environment
 from kwire.cli.pipeline.session import spark_for
+from kwire.pipeline.bounds import Edge
 from kwire.pipeline.errors import PipelineError
 from kwire.pipeline.job import Job, Run, stopping_on_signals
 from kwire.pipeline.mirror.plan import MirrorPlan
 from kwire.pipeline.mirror.run import MirrorRun
+from kwire.pipeline.replay.plan import Range, ReplayPlan, TopicSource
+from kwire.pipeline.replay.run import ReplayRun
 from kwire.pipeline.report import JsonLines
 from kwire.pipeline.tables.plan import TablePlan
 from kwire.pipeline.tables.preparing import open_existing
@@ -50,6 +53,7 @@ def main(folder: Path) -> None:
         run_id = uuid.uuid4().hex[:12]
         runs: list[Run] = [TableRun(plan, spark, topics, run_id, report) for plan in plans]
         runs.append(MirrorRun(_mirror(told), spark, run_id, report, timeout_s=10.0))
+        runs.append(ReplayRun(_replay(told), spark, topics, run_id, report))
         job = Job(runs, 120.0, report.warning)
         with stopping_on_signals(job):
             job.work()
@@ -75,6 +79,20 @@ def _mirror(told: dict[str, Any]) -> MirrorPlan:
         once=told["once"],
         interval_s=0.2,
         groups=None,
+    )
+    plan.check()
+    return plan
+
+
+def _replay(told: dict[str, Any]) -> ReplayPlan:
+    it = told["replay"]
+    plan = ReplayPlan(
+        source=TopicSource(told["bootstrap"], it["topic"]),
+        range=Range(Edge(latest=False), Edge(latest=True), "earliest", "latest"),
+        where=None,
+        bootstrap=told["target"],
+        to_topic=it["to_topic"],
+        rate_per_s=it["rate_per_s"],
     )
     plan.check()
     return plan

@@ -23,7 +23,7 @@ import sys
 import tempfile
 import threading
 import time
-from collections import Counter
+from collections import Counter, defaultdict
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from pathlib import Path
@@ -368,6 +368,12 @@ def compare_copies(source: str, target: str, ledger: Ledger, past: Sequence[Reco
         for found in (events, consume(target, EVENTS))
     )
     assert mine == theirs, f"seed {seed}: the mirror has {len(mine)} records, and the source {len(theirs)}"
+    replayed = consume(target, REPLAYED)
+    assert sorted(int(it.value or b"") for it in replayed) == list(range(len(past))), f"seed {seed}: the replay"
+    by_key: dict[bytes | None, list[int]] = defaultdict(list)
+    for it in replayed:
+        by_key[it.key].append(int(it.value or b""))
+    assert all(numbers == sorted(numbers) for numbers in by_key.values()), f"seed {seed}: a key is out of order"
 
 
 @contextmanager

@@ -18,6 +18,7 @@ from kwire.cli.pipeline.options import (
     EXISTING_TABLE,
     EXISTING_TABLE_WITH,
     FILE,
+    FROM,
     INDEX_TABLE,
     JSON,
     MAX_RECORDS,
@@ -258,7 +259,7 @@ Exit code: 0 done, 2 it could not be done.
 
 @pipeline.command(epilog=BACKFILL_EPILOG, short_help="Take a range of a topic once more, without doubles.")
 @EXISTING_TABLE
-@click.option("--from", "first", default="earliest", show_default=True, metavar="BOUND", help="Where the range begins.")
+@FROM
 @click.option("--until", default="latest", show_default=True, metavar="BOUND", help="Where it ends, exclusively.")
 @EXISTING_TABLE_WITH
 def backfill(**options: Any) -> None:
@@ -378,6 +379,75 @@ def mirror(**options: Any) -> None:
         from kwire.cli.pipeline.mirror import run_mirror
 
         run_mirror(Running.taken_from(options), **options)
+
+
+REPLAY_EPILOG = """\b
+Examples:
+  kwire pipeline replay orders --to-topic orders-again --from 2026-11-20 --until 2026-11-21
+  kwire pipeline replay orders --warehouse warehouse --to-topic orders-de --where "value.country = 'DE'"
+  kwire pipeline replay orders__errors --warehouse warehouse --to-topic orders-retry --where "reason LIKE 'not JSON%'"
+  kwire pipeline replay orders -b prod:9092 --to-topic orders --target 127.0.0.1:9092 --from 2h --rate 1000
+  kwire pipeline replay orders --to-topic orders-again --dry-run
+
+\b
+Exit code: 0 all is replayed, was before, or the replay was stopped; 2 it cannot go on, and one line says why.
+"""
+
+
+@pipeline.command(epilog=REPLAY_EPILOG, short_help="Write a table, or a range of a topic, back into a topic.")
+@click.argument("source", metavar="TOPIC|TABLE")
+@BROKER
+@click.option(
+    "--warehouse",
+    metavar="WAREHOUSE",
+    help="Where TABLE is: a folder, or catalog:NAME, configured by --conf. Without it, a TOPIC of -b is replayed.",
+)
+@click.option("--to-topic", required=True, metavar="TOPIC", help="Where the records go. It may be the source itself.")
+@click.option("--target", metavar="HOST:PORT", help="A broker of the cluster of --to-topic.  [default: that of -b]")
+@FROM
+@click.option(
+    "--until", "--to", default="latest", show_default=True, metavar="BOUND", help="Where it ends, exclusively."
+)
+@click.option(
+    "--where",
+    metavar="SQL",
+    help="Only what meets this condition of Spark SQL: on value and kafka.partition, .offset, .timestamp, .key, "
+    ".headers. The value of a topic's record is bytes.",
+)
+@click.option(
+    "--rate", "rate_per_s", type=click.FloatRange(min=0, min_open=True), metavar="N", help="At most N records a second."
+)
+@click.option(
+    "--name",
+    "given_name",
+    metavar="NAME",
+    help="Of this replay: a run of the same name goes on with it.  [default: derived from source, range, condition and "
+    "target, so that the same command goes on]",
+)
+@click.option("--again", is_flag=True, help="Begin anew, whatever was replayed before under this name.")
+@click.option("--skip-lost", is_flag=True, help="Go on where retention took records before they were replayed.")
+@click.option(
+    "--kept-topic",
+    default="kwire-replays",
+    show_default=True,
+    metavar="TOPIC",
+    help="Where the target's cluster keeps how far replays are. Made when it is missing.",
+)
+@SOURCE_OPTION
+@RUNNING
+def replay(**options: Any) -> None:
+    """Write a table, or a range of a topic, into a topic.
+
+    Keys, values, headers and timestamps are as they were, and records of a key stay in their order. Each is there once
+    for readers of committed data (read_committed), however often the replay is killed and started again: the first run
+    decides what is replayed, and later ones go on. A replay that is done does nothing more.
+    A BOUND is an offset (4711, or 0:4711,1:100 by partition), a time (2026-11-22T10:00:00 in UTC, or 2h for two hours
+    ago), earliest or latest.
+    """
+    with told_in_a_line():
+        from kwire.cli.pipeline.replay import run_replay
+
+        run_replay(Running.taken_from(options), **options)
 
 
 STATUS_EPILOG = """\b

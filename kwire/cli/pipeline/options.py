@@ -143,6 +143,9 @@ FILE = click.option(
     help="Take options from a YAML or TOML file; flags go before it.",
 )
 JSON = click.option("--json", "as_json", is_flag=True, help="One JSON object a line, under names that stay.")
+FROM = click.option(
+    "--from", "first", default="earliest", show_default=True, metavar="BOUND", help="Where the range begins."
+)
 EXISTING_TABLE = options(click.argument("topic"), BROKER, WAREHOUSE, TABLE)
 """What names a table that a job made, and the topic that it is compared with or filled from."""
 EXISTING_TABLE_WITH = options(SOURCE_OPTION, SPARK, FILE, JSON)

@@ -23,8 +23,8 @@ _FARTHER: Final = 16
 class KeptTopic:
     """Reads such a topic. What is written to it, a producer writes, in a transaction with whatever goes with it.
 
-    Readers of committed data wait for open transactions: their records may be newer than the ones before. All methods
-    raise ClientError.
+    Readers of committed data wait for open transactions, whose records may be newer than the ones before;
+    `committed_since` alone does not. All methods raise ClientError.
     """
 
     def __init__(self, cluster: Cluster, topic: str) -> None:
@@ -67,9 +67,19 @@ class KeptTopic:
                 found[it.key] = it.value
         return found
 
-    def _ends(self) -> tuple[int, int]:
+    def committed_since(self, offset: int) -> tuple[dict[bytes, bytes | None], int]:
+        """The newest values of the keys that were written from an offset on, and the offset to go on from.
+
+        A deleted key has None. What is in open transactions comes later: nothing is waited for.
+        """
+        first, end = self._ends(IsolationLevel.READ_COMMITTED)
+        start = max(first, offset)
+        return {it.key: it.value for it in self._records(start, end) if it.key is not None}, max(start, end)
+
+    def _ends(self, level: IsolationLevel = IsolationLevel.READ_UNCOMMITTED) -> tuple[int, int]:
         first, end = (
-            list_offsets(self._cluster, self.at.topic, which, partitions=[0])[0] for which in (EARLIEST, LATEST)
+            list_offsets(self._cluster, self.at.topic, which, isolation_level=level, partitions=[0])[0]
+            for which in (EARLIEST, LATEST)
         )
         return first, end
 

@@ -92,6 +92,37 @@ class Table:
     def set_property(self, name: str, value: str) -> None:
         self._java.updateProperties().set(name, value).commit()
 
+    def has_snapshot(self, snapshot_id: int) -> bool:
+        """Whether that was not expired, as `head` last saw the table."""
+        return self._java.snapshot(snapshot_id) is not None
+
+    def tag(self, name: str, snapshot_id: int) -> None:
+        """Keeps a snapshot from being expired. A tag of that name moves there."""
+
+        def put(change: Any, *, is_there: bool) -> None:
+            (change.replaceTag if is_there else change.createTag)(name, snapshot_id)
+
+        self._change_tag(name, put)
+
+    def untag(self, name: str) -> None:
+        """Takes a tag away, if it is there."""
+
+        def take(change: Any, *, is_there: bool) -> None:
+            if is_there:
+                change.removeTag(name)
+
+        self._change_tag(name, take)
+
+    def _change_tag(self, name: str, how: Callable[..., None]) -> None:
+        for _ in range(CONFLICTS_IN_A_ROW):
+            self._java.refresh()
+            change = self._java.manageSnapshots()
+            how(change, is_there=self._java.refs().containsKey(name))
+            with suppress(Conflict):
+                _commit(change)
+                return
+        raise PipelineError(f"{CONFLICTS_IN_A_ROW} times in a row somebody else wrote to {self.name}: try again")
+
     def is_partitioned(self) -> bool:
         return bool(self._java.spec().isPartitioned())
 

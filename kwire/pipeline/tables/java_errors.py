@@ -5,6 +5,7 @@ PySpark turns some of Java's exceptions into its own, and hands others through a
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator
 from typing import Any, Final
 
@@ -13,6 +14,8 @@ from pyspark.errors import PySparkException
 
 CONFLICTS: Final = ("CommitFailedException", "ValidationException")
 """Of Iceberg's, for a table that is not as it was when the change began."""
+_TRACEBACK: Final = "Traceback (most recent call last):"
+_RAISED: Final = re.compile(r"^(?:\w+\.)*(\w+): (.*)$", re.MULTILINE)
 
 
 def is_conflict(error: PySparkException | Py4JJavaError) -> bool:
@@ -26,3 +29,11 @@ def _causes(exception: Any) -> Iterator[Any]:
     while exception is not None:
         yield exception
         exception = exception.getCause()
+
+
+def raised_in_task(error: Exception) -> tuple[str, str] | None:
+    """The name of the class, and the message, of what a task raised in Python; None where it was Java that failed."""
+    told = str(error)
+    begin = told.find(_TRACEBACK)
+    found = _RAISED.search(told, begin) if begin >= 0 else None
+    return None if found is None else (found[1], found[2].strip())

@@ -11,10 +11,9 @@ import attrs
 import pytest
 from py4j.protocol import Py4JError
 from pyspark.errors import StreamingQueryException
-from pyspark.sql.streaming.query import StreamingQuery
 
-from kwire.pipeline.errors import PipelineError
-from kwire.pipeline.job import Job, stopping_on_signals
+from kwire.pipeline.errors import Interrupted, PipelineError
+from kwire.pipeline.job import Job, Query, stopping_on_signals
 from kwire.pipeline.topics import Unreachable
 
 
@@ -58,7 +57,7 @@ class FakeRun:
 
     clock: Clock
     starts: list[Exception | Callable[[FakeRun], None]]
-    query: StreamingQuery | None = None
+    query: Query | None = None
     failure: Exception | None = None
     advanced_s: float = 0.0
     started_s: list[float] = attrs.field(factory=list)
@@ -71,7 +70,7 @@ class FakeRun:
         what = self.starts.pop(0) if len(self.starts) > 1 else self.starts[0]
         if isinstance(what, Exception):
             raise what
-        self.query = cast("StreamingQuery", FakeQuery())
+        self.query = FakeQuery()
         what(self)
 
     def forget_query(self) -> None:
@@ -147,6 +146,18 @@ def test_a_line_that_ends_with_a_question_gets_no_second_stop() -> None:
     it, warned = job(clock, run)
     it.work()
     assert warned[1] == "Is the broker up? The job starts again where it was"
+
+
+def test_what_may_pass_is_tried_again_and_what_a_person_has_to_mend_is_not() -> None:
+    clock = Clock()
+    run = FakeRun(
+        clock,
+        [ends(failure=Interrupted("it took too long"), error=JAVA), ends(failure=PipelineError("no"), error=JAVA)],
+    )
+    it, warned = job(clock, run)
+    with pytest.raises(PipelineError, match="^no$"):
+        it.work()
+    assert warned == ["it took too long. The job starts again where it was"]
 
 
 def test_pauses_between_starts_grow_and_are_bounded() -> None:

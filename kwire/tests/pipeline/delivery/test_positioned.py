@@ -138,5 +138,21 @@ def test_a_deleted_value_is_none(cluster: Cluster, kept: KeptTopic) -> None:
     assert (kept.newest(b"gone"), kept.all()) == (None, {KEY: b"2"})
 
 
+def test_what_was_committed_since_is_told_without_waiting_for_what_is_open(cluster: Cluster, kept: KeptTopic) -> None:
+    writer, other = writer_of(cluster, kept), writer_of(cluster, kept, name="other")
+    with writer.transaction():
+        writer.keep(b"1", {b"gone": b"x"})
+    found, since = kept.committed_since(0)
+    assert found == {KEY: b"1", b"gone": b"x"}
+    with writer.transaction():
+        writer.keep(b"2", {b"gone": None})
+    with other.transaction():
+        other.write({kept.at: [Record(0, 1, b"open", b"x")]})
+        found, since = kept.committed_since(since)
+        assert found == {KEY: b"2", b"gone": None}
+        assert kept.committed_since(since) == ({}, since)
+    assert kept.committed_since(since)[0] == {b"open": b"x"}
+
+
 def test_a_topic_that_is_not_there_keeps_nothing(cluster: Cluster) -> None:
     assert KeptTopic(cluster, "never-made").all() == {}

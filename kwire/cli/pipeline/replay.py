@@ -1,0 +1,151 @@
+"""`kwire pipeline replay`: flags become a plan, and the plan a job of one run."""
+
+from __future__ import annotations
+
+import json
+import sys
+import time
+import uuid
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Final
+
+import attrs
+import click
+
+from kwire.cli.pipeline.options import Running
+from kwire.cli.pipeline.running import show, work
+from kwire.client.cluster import Cluster
+from kwire.pipeline.bounds import parse_bound
+from kwire.pipeline.errors import PipelineError
+from kwire.pipeline.replay.keeper import peek, reaching, resolve_range
+from kwire.pipeline.replay.pinned import Pinned, PinnedTable, PinnedTopic
+from kwire.pipeline.replay.plan import Range, ReplayPlan, TableSource, TopicSource
+from kwire.pipeline.tables.plan import table_of
+from kwire.pipeline.tables.standing import standing
+from kwire.pipeline.topics import Topics
+from kwire.pipeline.warehouse import parse_warehouse
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+    from kwire.pipeline.job import Run
+    from kwire.pipeline.replay.run import ReplayRun
+    from kwire.pipeline.report import Report
+
+_SETTINGS: Final = {"spark.sql.execution.arrow.maxRecordsPerBatch": "1000"}
+"""So many rows are in a task's memory at a time, three times over: in Java's, on the way, and in Python's."""
+
+
+def run_replay(
+    running: Running,
+    *,
+    source: str,
+    bootstrap: str,
+    warehouse: str | None,
+    target: str | None,
+    first: str,
+    until: str,
+    source_options: dict[str, str],
+    **options: object,
+) -> None:
+    """Until all is written, or a stop is asked for. Raises PipelineError."""
+    plan = ReplayPlan(
+        source=_source(source, bootstrap, warehouse, source_options, running.conf),
+        range=_range(first, until),
+        bootstrap=target or bootstrap,
+        **options,  # type: ignore[arg-type]
+    )
+    plan.check()
+    with Topics(bootstrap) as topics:
+        found = _peek(plan)
+        if running.dry_run:
+            show({**plan.describe(), **_outlook(plan, topics, found)}, as_json=running.as_json)
+        elif found is not None and found.state == "done" and not plan.again:
+            _tell(plan, found, running)
+        else:
+            _replay(plan, topics, running)
+
+
+def _source(
+    source: str, bootstrap: str, warehouse: str | None, options: dict[str, str], conf: dict[str, str]
+) -> TableSource | TopicSource:
+    if warehouse is None:
+        return TopicSource(bootstrap, source, options)
+    if options:
+        raise PipelineError("--option is for Spark's kafka source, and a table is read (--warehouse)")
+    return TableSource(parse_warehouse(warehouse, conf), table_of(source, None))
+
+
+def _range(first: str, until: str) -> Range:
+    now_ms = time.time_ns() // 1_000_000
+    begin = parse_bound(first, now_ms=now_ms)
+    try:
+        return Range(begin, parse_bound(until, now_ms=now_ms), first, until)
+    except PipelineError as error:
+        raise PipelineError(f"{error}. --to is the range's end; a table's folder is --warehouse") from None
+
+
+def _peek(plan: ReplayPlan) -> Pinned | None:
+    """What is pinned already, when it is this command's. Raises PipelineError."""
+    with reaching(plan.bootstrap), Cluster(plan.bootstrap, client_id="kwire-pipeline") as cluster:
+        found = peek(cluster, plan.name, plan.kept_topic)
+    if found is not None:
+        found.check_command(plan.name, plan.command)
+    return found
+
+
+def _outlook(plan: ReplayPlan, topics: Topics, found: Pinned | None) -> dict[str, object]:
+    """What a run would meet. Raises PipelineError for all that keeps it from working, as far as it is seen."""
+    with Topics(plan.bootstrap) as targets:
+        partitions = len(targets.state(plan.to_topic, "read_committed").starts)
+    outlook: dict[str, object] = {"partitions": partitions, "state": "new" if found is None else found.state}
+    match plan.source:
+        case TableSource(warehouse, table):
+            if found is not None and isinstance(found.source, PinnedTable):
+                return {**outlook, "snapshot_id": found.source.snapshot_id}
+            stands = standing(warehouse, table)
+            if stands is None or stands.snapshot_id is None:
+                raise PipelineError(f"table {table} not found in {warehouse}, or it has no rows yet")
+            return {**outlook, "snapshot_id": stands.snapshot_id}
+        case TopicSource(_, topic):
+            if found is not None and isinstance(found.source, PinnedTopic):
+                ranges = found.source.ranges
+            else:
+                ranges = resolve_range(plan.range, topics.state(topic, "read_committed"), topics)
+            return {**outlook, "ranges": {str(it): f"{first} to {until}" for it, (first, until) in ranges.items()}}
+
+
+def _replay(plan: ReplayPlan, topics: Topics, running: Running) -> None:
+    warehouse = None
+    match plan.source:
+        case TableSource():
+            warehouse = plan.source.warehouse
+            if not warehouse.exists():
+                raise PipelineError(f"table {plan.source.table} not found: there are no tables in {warehouse}")
+        case TopicSource(_, topic):
+            topics.state(topic, "read_committed")
+    started: list[ReplayRun] = []
+
+    def runs(spark: SparkSession, report: Report) -> Sequence[Run]:
+        from kwire.pipeline.replay.run import ReplayRun
+
+        started.append(ReplayRun(plan, spark, topics, uuid.uuid4().hex[:12], report))
+        return started
+
+    work("replay", runs, attrs.evolve(running, conf={**_SETTINGS, **running.conf}), warehouse)
+    pinned = started[0].pinned
+    assert pinned is not None
+    _tell(plan, pinned, running)
+
+
+def _tell(plan: ReplayPlan, pinned: Pinned, running: Running) -> None:
+    if running.as_json or not sys.stdout.isatty():
+        found = {"event": pinned.state, "name": plan.name, "records": pinned.records}
+        click.echo(json.dumps(found))
+    elif pinned.state == "done":
+        click.echo(
+            f"done: topic {plan.to_topic} has {pinned.records:,} records of {plan.source}, as replay {plan.name}. "
+            "--again replays them once more"
+        )
+    else:
+        click.echo(f"stopped: the same command goes on with replay {plan.name}")

@@ -1,0 +1,20 @@
+"""A table, or a range of a topic, back into a topic: each record once, and each key's records in their order.
+
+A replay is a job with a name. Its first run decides what is replayed: a snapshot of the table, or offsets of the topic.
+That is kept in a compacted topic beside the target, so a later run of the same name takes the same records and goes on
+where the last one ended.
+
+* `plan.py`: what the user asks for, checked without Spark
+* `pinned.py`: what the first run decided, and the later ones keep to
+* `keeper.py`: the driver's part at the brokers
+* `source.py`: the rows, of a table or a topic; `order.py`: which task gets which of them, and in what order
+* `writing.py`: what a task does; `pace.py`: the rate limit; neither knows Spark
+* `sink.py`: how Spark hands rows to a task
+* `progress.py`: how far the tasks are
+* `run.py`: all of it, as a run of a job
+
+Why no restart loses or doubles a record: a target partition is written by one task at a time, in transactions that hold
+the position, too (`delivery/positioned.py`). The position is an offset for each source partition. That is enough since
+a target partition takes the records of a source partition in the order of their offsets, so what is written of them is
+always the first part of what there is.
+"""

@@ -1,0 +1,107 @@
+"""The driver's part at the brokers: what is pinned in the kept topic, and what there is to write from and to.
+
+Who works on a replay takes the driver's name, and aborts what tasks of an earlier run left open: readers of the kept
+topic would wait for it. An earlier run that still lives is fenced by that. It finds out at its next transaction.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+
+import attrs
+
+from kwire.client.cluster import Cluster
+from kwire.client.errors import ClientError, InvalidAddress, UnknownTopic
+from kwire.pipeline.bounds import resolve
+from kwire.pipeline.delivery.kept import KeptTopic
+from kwire.pipeline.delivery.parts import abort_orphans
+from kwire.pipeline.delivery.positioned import PositionedWriter
+from kwire.pipeline.delivery.writing import partition_count
+from kwire.pipeline.errors import PipelineError
+from kwire.pipeline.replay.pinned import Pinned, key_of
+from kwire.pipeline.replay.plan import Range
+from kwire.pipeline.replay.writing import TIMEOUT_MS, driver_id, explained, transactional_id
+from kwire.pipeline.topic_state import TopicState
+from kwire.pipeline.topics import Topics
+
+
+@attrs.frozen
+class Target:
+    """The topic that is written to. `topic_id` is all zeros where brokers know none."""
+
+    topic_id: str
+    partitions: int
+
+
+@attrs.define(eq=False)
+class Keeper:
+    """Raises ClientError, as all of its methods."""
+
+    cluster: Cluster
+    name: str
+    kept: KeptTopic
+    _writer: PositionedWriter
+
+    @classmethod
+    def take(cls, cluster: Cluster, name: str, kept_topic: str, now_ms: Callable[[], int]) -> Keeper:
+        """Takes the driver's name from whoever had it. The kept topic is made unless it is there."""
+        kept = KeptTopic(cluster, kept_topic)
+        kept.make()
+        key = key_of(name)
+        writer = PositionedWriter(cluster, driver_id(name), kept, key, now_ms=now_ms, timeout_ms=TIMEOUT_MS)
+        abort_orphans(cluster, transactional_id(name, None))
+        return cls(cluster, name, kept, writer)
+
+    def pinned(self) -> Pinned | None:
+        """What an earlier run decided. Raises PipelineError, too."""
+        value = self._writer.position()
+        return None if value is None else Pinned.from_json(value)
+
+    def keep(self, pinned: Pinned, *, forget_positions: bool = False) -> None:
+        """Raises ProducerFenced where another run has taken over."""
+        own = f"{self.name}/".encode()
+        forgotten = {key: None for key in self.kept.all() if key.startswith(own)} if forget_positions else {}
+        with self._writer.transaction():
+            self._writer.keep(pinned.to_json(), forgotten)
+
+
+def peek(cluster: Cluster, name: str, kept_topic: str) -> Pinned | None:
+    """What is pinned, without taking any name: a run may be at work. Raises ClientError and PipelineError."""
+    try:
+        value = KeptTopic(cluster, kept_topic).newest(key_of(name))
+    except UnknownTopic:
+        return None
+    return None if value is None else Pinned.from_json(value)
+
+
+def target_of(cluster: Cluster, topic: str) -> Target:
+    """Raises ClientError; PipelineError for a topic that is not there, where brokers make none for producers."""
+    try:
+        partitions = partition_count(cluster, topic)
+    except UnknownTopic:
+        raise PipelineError(f"topic {topic} not found: create it, or name another (--to-topic)") from None
+    cluster.forget_topic(topic)
+    return Target(str(cluster.topic(topic).topic_id), partitions)
+
+
+def resolve_range(range_: Range, topic: TopicState, topics: Topics) -> dict[int, tuple[int, int]]:
+    """The offsets of a range by partition, first and behind the last, in what the topic has now. Raises PipelineError.
+
+    Partitions that one of the bounds leaves out are left out.
+    """
+    first, until = (
+        resolve(bound, topic, lambda ms: topics.offsets_at(topic.topic, ms)) for bound in (range_.first, range_.until)
+    )
+    return {number: (at, max(at, until[number])) for number, at in first.items() if number in until}
+
+
+@contextmanager
+def reaching(bootstrap: str) -> Iterator[None]:
+    """Raises what the client does as PipelineError, Unreachable and Interrupted."""
+    try:
+        yield
+    except InvalidAddress as error:
+        raise PipelineError(f"the target's brokers, {bootstrap}: {error}") from None
+    except ClientError as error:
+        raise explained(error) from None

@@ -1,0 +1,50 @@
+"""Which task writes which rows, and in what order.
+
+A row goes to the target partition of its key, as Kafka's own producer decides it; without a key to the one that its
+source partition's number tells. All rows of a target partition are one task's, and stand together.
+
+Within a target partition, rows of one source partition keep the order of their offsets: a key that stayed in its
+partition keeps its order. Source partitions are merged by time, since a key may have been in several of them when the
+topic got more. Timestamps may go back from one record to the next; so a row counts as old as the newest before it in
+its source partition.
+
+That costs one shuffle, by the target partition, and two sorts behind it: by offset, for the newest so far, and by time.
+"""
+
+from __future__ import annotations
+
+from functools import partial
+
+from pyspark.sql import Column, DataFrame, SparkSession, Window
+from pyspark.sql import functions as F
+
+from kwire.pipeline.delivery.partitioning import partition_of
+from kwire.pipeline.replay.writing import COLUMNS
+
+_DRAWN = 64
+"""For each task so many numbers are tried until one falls to it: it fails once in e to the power of that."""
+
+
+def in_order(rows: DataFrame, *, partitions: int, tasks: int) -> DataFrame:
+    """The rows with the column `target`, one of so many partitions, for as many tasks."""
+    target = F.udf(partial(target_of, count=partitions), "int")("key", "partition")
+    placed = rows.withColumn("target", target).withColumn("_place", _place(rows.sparkSession, F.col("target"), tasks))
+    # Each task has its places to itself, so what follows finds the rows where they are.
+    source = Window.partitionBy("_place", "target", "partition").orderBy("offset")
+    since = source.rowsBetween(Window.unboundedPreceding, Window.currentRow)
+    timed = placed.repartition(tasks, "_place").withColumn("_time", F.max("timestamp_ms").over(since))
+    return timed.sortWithinPartitions("target", "_time", "partition", "offset").select(*COLUMNS)
+
+
+def target_of(key: bytes | None, partition: int, *, count: int) -> int:
+    return partition % count if key is None else partition_of(bytes(key), count)
+
+
+def _place(spark: SparkSession, target: Column, tasks: int) -> Column:
+    """A number for each task, that Spark's own hash of it leads to that task.
+
+    By the hash of the target partition itself a third of the tasks would have nothing to do, and others two or three.
+    """
+    drawn = spark.range(_DRAWN * tasks).selectExpr("int(id) AS number", f"pmod(hash(int(id)), {tasks}) AS task")
+    number_of = {row.task: row.number for row in drawn.collect()}
+    return F.element_at(F.array(*(F.lit(number_of[task]) for task in range(tasks))), target % tasks + 1)

@@ -1,0 +1,27 @@
+"""A rate limit: so many records a second, whatever the clock and the work in between do. Pure."""
+
+from __future__ import annotations
+
+from typing import Final
+
+_AHEAD_S: Final = 0.02
+"""What comes due so soon may go now: a wait for each record of a quick replay would be too short for any clock."""
+_BEHIND_S: Final = 1.0
+"""So much of the time in which less was written can be made up for."""
+
+
+class Pace:
+    """In `t` seconds no more than `rate_per_s * (t + 1.02)` records go, and one. Times are of a monotonic clock."""
+
+    def __init__(self, rate_per_s: float, now_s: float) -> None:
+        self._each_s = 1 / rate_per_s
+        self._due_s = now_s
+
+    def wait_s(self, now_s: float) -> float:
+        """How long the next record has to wait; 0 for one that may go."""
+        wait_s = self._due_s - now_s
+        return wait_s if wait_s > _AHEAD_S else 0.0
+
+    def went(self, now_s: float) -> None:
+        """A record did."""
+        self._due_s = max(self._due_s, now_s - _BEHIND_S) + self._each_s

@@ -1,0 +1,166 @@
+"""What the first run of a replay decided, and each later run of that name keeps to.
+
+It is JSON in the kept topic, under the replay's name:
+
+    {"version": 1, "run": "...", "generation": 1, "state": "running", "command": {...}, "source": {...},
+     "target_id": "...", "partitions": 3, "records": 0}
+
+where `source` is {"snapshot_id": 7, "condition": "..."}, or {"cluster_id": "...", "topic_id": "...", "ranges":
+{"0": [0, 9]}}, the first offset of each partition and the one behind the last.
+
+`run` is who works on it. A process that finds another one there was overtaken, and ends. `generation` counts how often
+the replay was begun anew. The tasks' positions are kept under NAME/GENERATION/PARTITION, so what is left of an earlier
+generation cannot move a later one.
+
+`state` goes from "running" to "written", when the target has all, and to "done", when the table's tag is gone, too.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from typing import Any, Final, Literal
+
+import attrs
+
+from kwire.pipeline.errors import PipelineError
+from kwire.pipeline.topic_state import TopicState
+
+VERSION: Final = 1
+
+State = Literal["running", "written", "done"]
+
+
+@attrs.frozen
+class PinnedTable:
+    """A table's snapshot, and what of it is meant, as SQL."""
+
+    snapshot_id: int
+    condition: str
+
+
+@attrs.frozen
+class PinnedTopic:
+    """The first offset and the one behind the last, by partition."""
+
+    cluster_id: str
+    topic_id: str
+    ranges: Mapping[int, tuple[int, int]]
+
+
+@attrs.frozen(kw_only=True)
+class Pinned:
+    """`target_id` and `partitions` are those of the topic that is written to."""
+
+    run: str
+    generation: int
+    state: State
+    command: Mapping[str, str | None]
+    source: PinnedTable | PinnedTopic
+    target_id: str
+    partitions: int
+    records: int = 0
+    """How many were written, once that is all."""
+
+    def to_json(self) -> bytes:
+        match self.source:
+            case PinnedTable():
+                source: dict[str, object] = attrs.asdict(self.source)
+            case PinnedTopic(cluster_id, topic_id, ranges):
+                by_name = {str(number): list(its) for number, its in sorted(ranges.items())}
+                source = {"cluster_id": cluster_id, "topic_id": topic_id, "ranges": by_name}
+        fields = {it.name: getattr(self, it.name) for it in attrs.fields(Pinned)}
+        return json.dumps({"version": VERSION, **fields, "command": dict(self.command), "source": source}).encode()
+
+    @classmethod
+    def from_json(cls, value: bytes) -> Pinned:
+        """Raises PipelineError for what no kwire wrote, or a newer one."""
+        try:
+            found: dict[str, Any] = json.loads(value)
+            version = found.pop("version")
+            if version == VERSION:
+                return cls(**{**found, "source": _source(found["source"])})
+        except (ValueError, TypeError, KeyError, AttributeError):
+            version = None
+        if isinstance(version, int) and version > VERSION:
+            raise PipelineError(f"the replay was begun by a newer kwire (version {version}): upgrade kwire")
+        raise PipelineError(f"what is kept of the replay cannot be read: {value[:200]!r}")
+
+    def check_command(self, name: str, command: Mapping[str, str | None]) -> None:
+        """Raises PipelineError unless the replay was begun by that command."""
+        for flag in sorted({*self.command, *command}):
+            was, now = self.command.get(flag), command.get(flag)
+            if was != now:
+                raise PipelineError(
+                    f"replay {name} was begun with {_told(flag, was)}, not {_told(flag, now)}: give the new one a name "
+                    "of its own (--name)"
+                )
+
+    def check_target(self, topic: str, topic_id: str, partitions: int) -> None:
+        """Raises PipelineError where the target is another topic by now, or has more partitions."""
+        if self.target_id != topic_id:
+            raise PipelineError(
+                f"topic {topic} was deleted and created again since the replay began: --again writes all of it to the "
+                "new one"
+            )
+        if self.partitions != partitions:
+            raise PipelineError(
+                f"topic {topic} has {partitions} partitions and had {self.partitions} when the replay began, so keys "
+                "would move to others: replay into a new topic (--to-topic)"
+            )
+
+
+def key_of(name: str) -> bytes:
+    """Of what is pinned, in the kept topic."""
+    return name.encode()
+
+
+def position_key(name: str, generation: int, partition: int | None) -> bytes:
+    """Of how far a target partition is, in the kept topic; without one, what the keys of all partitions begin with."""
+    return f"{name}/{generation}/{'' if partition is None else partition}".encode()
+
+
+def check_source(pinned: PinnedTopic, topic: TopicState, reached: Mapping[int, int], *, skip_lost: bool) -> None:
+    """Raises PipelineError where the topic is another by now, or has not all that is to be replayed.
+
+    reached: the offset of each partition before which all is replayed, as far as that is known.
+    """
+    if pinned.cluster_id != topic.cluster_id:
+        raise PipelineError(
+            f"the replay was begun with topic {topic.topic} of cluster {pinned.cluster_id}, and this is cluster "
+            f"{topic.cluster_id}: name the right brokers, or give the new one a name of its own (--name)"
+        )
+    if pinned.topic_id != topic.topic_id:
+        raise PipelineError(
+            f"topic {topic.topic} was deleted and created again since the replay began: its records are others. Replay "
+            "them under a name of their own (--name)"
+        )
+    lost = []
+    for number, (first, until) in sorted(pinned.ranges.items()):
+        if until > topic.ends[number]:
+            raise PipelineError(
+                f"partition {number} of topic {topic.topic} ends at offset {topic.ends[number]}, and was to be "
+                f"replayed up to {until - 1}: the cluster lost its newest records. Replay what is there under a name "
+                "of its own (--name)"
+            )
+        begin, start = max(first, reached.get(number, first)), topic.starts[number]
+        if begin < min(start, until):
+            lost.append(f"partition {number} offsets {begin} to {min(start, until) - 1}")
+    if lost and not skip_lost:
+        raise PipelineError(
+            f"records of topic {topic.topic} were deleted, and it is not known that all of them were replayed before: "
+            f"{'; '.join(lost)}. --skip-lost goes on without them"
+        )
+
+
+def _told(flag: str, value: str | None) -> str:
+    if flag.startswith("--"):
+        return f"no {flag}" if value is None else f"{flag} {value}"
+    return f"another source than a {flag}" if value is None else f"{flag} {value}"
+
+
+def _source(found: dict[str, Any]) -> PinnedTable | PinnedTopic:
+    if "snapshot_id" in found:
+        return PinnedTable(**found)
+    ranges = {int(number): (int(first), int(until)) for number, (first, until) in found["ranges"].items()}
+    return PinnedTopic(found["cluster_id"], found["topic_id"], ranges)

@@ -1,0 +1,74 @@
+"""How far a replay is, by what its tasks keep. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+import attrs
+
+from kwire.pipeline.replay.pinned import position_key
+from kwire.pipeline.replay.writing import Position
+from kwire.pipeline.report import Step
+
+
+@attrs.define(eq=False)
+class Progress:
+    """Of one generation. `ends` are the offsets behind the last of each source partition, as far as they are known."""
+
+    name: str
+    generation: int
+    ends: Mapping[int, int]
+    positions: dict[int, Position] = attrs.field(factory=dict)
+    """By target partition."""
+    _told: int = 0
+
+    def take(self, kept: Mapping[bytes, bytes | None]) -> None:
+        """Takes in what the kept topic has, or got since; whatever else is there is passed over."""
+        prefix = position_key(self.name, self.generation, None)
+        for key, value in kept.items():
+            if value is not None and key.startswith(prefix):
+                target, position = int(key.removeprefix(prefix)), Position.from_json(value)
+                # What is read later may be older: one reader waits for open transactions, the other does not.
+                if position.records >= self.positions.get(target, Position()).records:
+                    self.positions[target] = position
+
+    @property
+    def records(self) -> int:
+        """How many the target has of it."""
+        return sum(it.records for it in self.positions.values())
+
+    def reached(self) -> dict[int, int]:
+        """The next offset of each source partition in that target partition which is farthest behind with it."""
+        found: dict[int, int] = {}
+        for position in self.positions.values():
+            for partition, offset in position.next.items():
+                found[partition] = min(offset, found.get(partition, offset))
+        return found
+
+    def replayed(self, partitions: int) -> dict[int, int]:
+        """Up to where a source partition is replayed for certain: into each of so many target partitions.
+
+        One that has none of its records tells nothing of it: there may be some, further on.
+        """
+        everywhere = [it.next for it in self.positions.values()] if len(self.positions) == partitions else []
+        reached = self.reached()
+        return {it: at for it, at in reached.items() if everywhere and all(it in of for of in everywhere)}
+
+    def begin(self) -> None:
+        """What was written before is not told as this run's."""
+        self._told = self.records
+
+    @property
+    def has_news(self) -> bool:
+        return self.records > self._told
+
+    def step(self, took_s: float) -> Step:
+        """What came since the last one."""
+        records, self._told = self.records - self._told, self.records
+        reached = self.reached()
+        lag = {it: max(0, end - reached[it]) for it, end in self.ends.items() if it in reached}
+        return Step(name=self.name, records=records, errors=0, took_s=took_s, offsets=reached, lag=lag)
+
+    def last_step(self, took_s: float) -> Step:
+        """At the end: nothing is left, whatever the target partitions have of each source partition."""
+        return attrs.evolve(self.step(took_s), offsets=dict(self.ends), lag=dict.fromkeys(self.ends, 0))

@@ -1,0 +1,58 @@
+"""How Spark hands rows to a task: by a format of our own, which takes them as Arrow columns, in their order."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import TYPE_CHECKING, Final
+
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql.datasource import DataSource, DataSourceArrowWriter, DataSourceWriter, WriterCommitMessage
+from pyspark.sql.types import StructType
+
+from kwire.client.cluster import Cluster
+from kwire.client.errors import ClientError
+from kwire.client.waiting import SystemClock
+from kwire.pipeline.replay.writing import Assignment, explained, rows_of, write_rows
+from kwire.pipeline.spark_source.light_tasks import begin_task, spare_reading_archives
+from kwire.pipeline.spark_source.task import now_ms
+
+if TYPE_CHECKING:
+    from pyarrow import RecordBatch
+
+_FORMAT: Final = "kwire-replay"
+_ASSIGNMENT: Final = "assignment"
+
+
+class ReplaySink(DataSource):
+    @classmethod
+    def name(cls) -> str:
+        return _FORMAT
+
+    def writer(self, schema: StructType, overwrite: bool) -> DataSourceWriter:  # noqa: ARG002 - Spark's call
+        spare_reading_archives()
+        return _Writer(Assignment.from_json(self.options[_ASSIGNMENT]))
+
+
+class _Writer(DataSourceArrowWriter):
+    def __init__(self, assignment: Assignment) -> None:
+        self._assignment = assignment
+
+    def write(self, iterator: Iterator[RecordBatch]) -> WriterCommitMessage:
+        """In a task. Raises PipelineError."""
+        begin_task()
+        it = self._assignment
+        try:
+            with Cluster(it.bootstrap, timeout_s=it.timeout_s, client_id="kwire-pipeline") as cluster:
+                write_rows(cluster, it, rows_of(iterator), now_ms=now_ms, clock=SystemClock())
+        except ClientError as error:
+            raise explained(error) from None
+        return WriterCommitMessage()
+
+
+def write(rows: DataFrame, assignment: Assignment) -> None:
+    """Has the tasks write all rows. Raises what Spark does when one fails."""
+    spark = rows.sparkSession
+    spark.dataSource.register(ReplaySink)
+    # Formats are looked up in the session that is the thread's, and a new thread has none.
+    SparkSession._get_j_spark_session_class(spark._jvm).setActiveSession(spark._jsparkSession)
+    rows.write.format(_FORMAT).option(_ASSIGNMENT, assignment.to_json()).mode("append").save()

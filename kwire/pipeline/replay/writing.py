@@ -1,0 +1,214 @@
+"""What a task does: rows of some target partitions, in order, become records and positions. Knows nothing of Spark.
+
+A task gets all rows of a target partition, one partition after the other. For each it takes the partition's writer,
+which fences whoever wrote it before, reads how far that one came, leaves out what is written already, and writes the
+rest in transactions. Rows are gathered before a transaction begins, so one is open for as long as the brokers take to
+write it, and never while a rate limit is waited for.
+
+A position is JSON: {"records": 17, "next": {"0": 4711}}, how many were written, and the next offset of each source
+partition.
+"""
+
+from __future__ import annotations
+
+import json
+from base64 import b64decode
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from itertools import groupby
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
+
+import attrs
+from kwire_protocol.errors import ErrorCode
+from kwire_protocol.records import Record
+
+from kwire.client.cluster import Cluster, TopicPartition
+from kwire.client.errors import ClientError, Refused
+from kwire.client.producing import split_records
+from kwire.client.waiting import Clock
+from kwire.pipeline.delivery.kept import KeptTopic
+from kwire.pipeline.delivery.positioned import PositionedWriter
+from kwire.pipeline.errors import Interrupted, PipelineError
+from kwire.pipeline.replay.pace import Pace
+from kwire.pipeline.replay.pinned import Pinned, key_of, position_key
+from kwire.pipeline.topics import Unreachable
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from pyarrow import RecordBatch
+
+TRANSACTION_RECORDS: Final = 50_000
+TRANSACTION_BYTES: Final = 8 << 20
+TRANSACTION_S: Final = 1.0
+"""A transaction has so much at most, and records wait so long at most for the others of theirs."""
+TIMEOUT_MS: Final = 15_000
+"""Of a transaction. Readers of the kept topic wait for what a killed task left open, so less than they are patient."""
+_RECORD_BYTES: Final = 32
+
+_FOR_GOOD: Final = {
+    ErrorCode.INVALID_RECORD,
+    ErrorCode.INVALID_TIMESTAMP,
+    ErrorCode.MESSAGE_TOO_LARGE,
+    ErrorCode.POLICY_VIOLATION,
+    ErrorCode.RECORD_LIST_TOO_LARGE,
+    ErrorCode.TOPIC_AUTHORIZATION_FAILED,
+    ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED,
+    ErrorCode.UNSUPPORTED_FOR_MESSAGE_FORMAT,
+}
+
+
+class Row(NamedTuple):
+    target: int
+    """The partition that it goes to."""
+    partition: int
+    """The one that it comes from, with its offset there."""
+    offset: int
+    record: Record
+
+
+@attrs.frozen
+class Position:
+    """How far a target partition is."""
+
+    records: int = 0
+    next: Mapping[int, int] = attrs.field(factory=dict)
+
+    def behind(self, rows: Sequence[Row]) -> Position:
+        """When these are written, too."""
+        offsets = dict(self.next)
+        for row in rows:
+            # What was written of a source partition is the first part of it, or no restart would know where to go on.
+            assert row.offset + 1 >= offsets.get(row.partition, 0), f"{row[:3]} comes too late"
+            offsets[row.partition] = row.offset + 1
+        return Position(self.records + len(rows), offsets)
+
+    def to_json(self) -> bytes:
+        return json.dumps({"records": self.records, "next": {str(it): at for it, at in self.next.items()}}).encode()
+
+    @classmethod
+    def from_json(cls, value: bytes) -> Position:
+        found: dict[str, Any] = json.loads(value)
+        return cls(found["records"], {int(it): at for it, at in found["next"].items()})
+
+
+@attrs.frozen(kw_only=True)
+class Assignment:
+    """What each task of a run is told. `rate_per_s` is its own share."""
+
+    bootstrap: str
+    topic: str
+    kept_topic: str
+    name: str
+    generation: int
+    rate_per_s: float | None
+    timeout_s: float
+
+    def to_json(self) -> str:
+        return json.dumps(attrs.asdict(self))
+
+    @classmethod
+    def from_json(cls, text: str) -> Assignment:
+        return cls(**json.loads(text))
+
+
+def transactional_id(name: str, partition: int | None) -> str:
+    """Of the writer of a target partition; without one, what those of all partitions begin with."""
+    return f"kwire-replay/{name}/{'' if partition is None else partition}"
+
+
+def driver_id(name: str) -> str:
+    """The transactional id of who pins the replay, and ends it."""
+    return f"kwire-replay/{name}"
+
+
+def write_rows(
+    cluster: Cluster, assignment: Assignment, rows: Iterable[Row], *, now_ms: Callable[[], int], clock: Clock
+) -> None:
+    """Writes what is not written yet. Rows of a target partition stand together, each source partition's in order.
+
+    Raises ClientError, and PipelineError where the replay is over or was begun anew.
+    """
+    pace = None if assignment.rate_per_s is None else Pace(assignment.rate_per_s, clock.monotonic())
+    kept = KeptTopic(cluster, assignment.kept_topic)
+    for target, its_rows in groupby(rows, key=lambda row: row.target):
+        at = TopicPartition(assignment.topic, target)
+        writer = PositionedWriter(
+            cluster,
+            transactional_id(assignment.name, target),
+            kept,
+            position_key(assignment.name, assignment.generation, target),
+            now_ms=now_ms,
+            timeout_ms=TIMEOUT_MS,
+        )
+        position = _position(writer, kept, assignment)
+        reached = position.next
+        left = (row for row in its_rows if row.offset >= reached.get(row.partition, 0))
+        for some in _gathered(left, pace, clock):
+            position = position.behind(some)
+            with writer.transaction():
+                for batch in split_records(row.record for row in some):
+                    writer.write({at: batch})
+                writer.keep(position.to_json())
+
+
+def _position(writer: PositionedWriter, kept: KeptTopic, assignment: Assignment) -> Position:
+    """Where to go on. Raises PipelineError."""
+    value = writer.position()
+    if value is not None:
+        return Position.from_json(value)
+    # At its end a replay's positions go. Who comes late, from a run that was overtaken, must not take that for a start.
+    value = kept.newest(key_of(assignment.name))
+    pinned = None if value is None else Pinned.from_json(value)
+    if pinned is None or pinned.state != "running" or pinned.generation != assignment.generation:
+        raise Interrupted(f"replay {assignment.name} is over, or was begun anew by another run")
+    return Position()
+
+
+def _gathered(rows: Iterator[Row], pace: Pace | None, clock: Clock) -> Iterator[Sequence[Row]]:
+    """Rows in parts, each as much as one transaction has; none waits longer than a moment for the next one."""
+    some: list[Row] = []
+    size, since_s = 0, 0.0
+    for row in rows:
+        wait_s = 0.0 if pace is None else pace.wait_s(clock.monotonic())
+        if some and clock.monotonic() + wait_s - since_s >= TRANSACTION_S:
+            yield some
+            some, size = [], 0
+        if wait_s:
+            clock.sleep(wait_s)
+        if not some:
+            since_s = clock.monotonic()
+        some.append(row)
+        size += _RECORD_BYTES + len(row.record.key or b"") + len(row.record.value or b"")
+        if pace is not None:
+            pace.went(clock.monotonic())
+        if len(some) >= TRANSACTION_RECORDS or size >= TRANSACTION_BYTES:
+            yield some
+            some, size = [], 0
+    if some:
+        yield some
+
+
+def explained(error: ClientError) -> PipelineError:
+    """What ended a task: something that a person has to mend, or that another run may not meet."""
+    if error.may_pass:
+        return Unreachable(error.message)
+    if isinstance(error, Refused) and error.code in _FOR_GOOD:
+        return PipelineError(f"{error.message}. What was written before stays; the same command goes on behind it")
+    return Interrupted(error.message)
+
+
+def rows_of(batches: Iterable[RecordBatch]) -> Iterator[Row]:
+    """Rows as `source.py` and `order.py` make them. Headers are JSON: [{"key": "a", "value": "base64"}]."""
+    for batch in batches:
+        columns = (batch.column(name).to_pylist() for name in COLUMNS)
+        for target, partition, offset, timestamp_ms, key, value, headers in zip(*columns, strict=True):
+            pairs = () if headers is None else _pairs(headers)
+            yield Row(target, partition, offset, Record(0, timestamp_ms, key, value, pairs))
+
+
+def _pairs(headers: str) -> tuple[tuple[str, bytes | None], ...]:
+    found = json.loads(headers)
+    return tuple((it["key"], b64decode(it["value"]) if "value" in it else None) for it in found)
+
+
+COLUMNS: Final = ("target", "partition", "offset", "timestamp_ms", "key", "value", "headers")
