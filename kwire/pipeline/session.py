@@ -77,13 +77,15 @@ def start_session(conf: Mapping[str, str]) -> SparkSession:
     """The session. Raises PipelineError when there can be none, in one line."""
     from py4j.protocol import Py4JError
     from pyspark.errors import PySparkException
+    from pyspark.logger import PySparkLogger
     from pyspark.sql import SparkSession
 
     if not under_spark_submit():
         check_java()
     os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
-    # What a batch raises is told by the job; py4j would print it as well, with its traceback.
+    # What a batch raises is told by the job; py4j and pyspark would print it as well, with its traceback.
     logging.getLogger("py4j").setLevel(logging.CRITICAL)
+    PySparkLogger.getLogger("SQLQueryContextLogger").setLevel(logging.CRITICAL)
     builder = SparkSession.builder
     for name, value in conf.items():
         builder = builder.config(name, value)
