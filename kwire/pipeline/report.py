@@ -1,6 +1,6 @@
 """How a job tells what it does: bars on a terminal, JSON lines elsewhere, and metrics for Prometheus if asked.
 
-A JSON line is an object with `event`: "commit" or "warning". Names stay.
+A JSON line is an object with `event`: "commit" or "warning"; a replay's last one is "done" or "stopped". Names stay.
 """
 
 from __future__ import annotations

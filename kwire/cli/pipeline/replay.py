@@ -140,8 +140,8 @@ def _replay(plan: ReplayPlan, topics: Topics, running: Running) -> None:
 
 def _tell(plan: ReplayPlan, pinned: Pinned, running: Running) -> None:
     if running.as_json or not sys.stdout.isatty():
-        found = {"event": pinned.state, "name": plan.name, "records": pinned.records}
-        click.echo(json.dumps(found))
+        done = {"event": "done", "name": plan.name, "records": pinned.records}
+        click.echo(json.dumps(done if pinned.state == "done" else {"event": "stopped", "name": plan.name}))
     elif pinned.state == "done":
         click.echo(
             f"done: topic {plan.to_topic} has {pinned.records:,} records of {plan.source}, as replay {plan.name}. "
