@@ -37,7 +37,7 @@ class Group:
 # In the order in which they begin: what takes long first.
 GROUPS = (
     Group("tables", Unit.GROUP, 240, ("spark_tests/pipeline/",)),
-    # The same with a Spark session of their own, so that neither is what the others wait for.
+    # Others of the pipeline, each with a Spark session of its own, so that none is what the rest waits for.
     Group(
         "tables looked after",
         Unit.GROUP,
@@ -46,6 +46,7 @@ GROUPS = (
             f"spark_tests/pipeline/test_{name}" for name in ("backfill", "cuts", "draft", "index", "maintain", "verify")
         ),
     ),
+    Group("copies", Unit.GROUP, 100, ("spark_tests/pipeline/test_mirror", "spark_tests/pipeline/test_replay")),
     Group("Spark", Unit.GROUP, 220, ("spark_tests/",)),
     Group("killed jobs", Unit.MODULE, 120, ("spark_tests/pipeline/test_kills",)),
     Group("everything at once", Unit.MODULE, 100, ("compat_tests/everything_at_once/", "compat_tests/test_everything")),
