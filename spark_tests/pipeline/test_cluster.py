@@ -12,7 +12,7 @@ from compat_tests import brokers
 from devtools.ports import LOOPBACK, free_port
 from kwire.pipeline.warehouse import NAMESPACE, parse_warehouse
 
-from ..records import Record, numbered
+from ..records import Record, consume, numbered
 from .cluster import Cluster, standalone_cluster
 from .commands import jar_files, kwire, run
 
@@ -59,6 +59,23 @@ def test_a_job_on_a_cluster_fills_the_table(
     assert sorted(row["id"] for row in rows["value"].to_pylist()) == list(range(500))
     (executors,) = set(cluster.work.glob("app-*")) - jobs_before
     assert (executors / "0" / "stderr").exists(), "the worker ran it"
+
+
+def test_copies_are_written_by_the_workers(
+    cluster: Cluster, broker: brokers.Broker, topic: str, new_topic: Callable[..., str], sent: Sent, tmp_path: Path
+) -> None:
+    """Their tasks are Python's, so a worker needs kwire as well."""
+    replayed = new_topic()
+    sent(topic, [Record(b"%d" % n, key=b"%d" % (n % 7)) for n in range(500)])
+    same = ["-b", broker.bootstrap, "--to-topic", replayed]
+    done = run(tmp_path, _on(cluster.master, "pipeline", "replay", topic, *same))
+    assert done.returncode == 0, done.stderr
+    assert [int(it.value or b"") for it in consume(broker.bootstrap, replayed)] == list(range(500))
+
+    ends = ["--from", broker.bootstrap, "--to", broker.bootstrap, "--rename", "copy.{topic}", "--no-groups"]
+    done = run(tmp_path, _on(cluster.master, "pipeline", "mirror", topic, *ends, "--exactly-once", "--once"))
+    assert done.returncode == 0, done.stderr
+    assert [int(it.value or b"") for it in consume(broker.bootstrap, f"copy.{topic}")] == list(range(500))
 
 
 def test_what_ends_a_command_under_spark_submit_is_a_line(
