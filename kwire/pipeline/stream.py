@@ -107,3 +107,23 @@ class BatchStream:
             raise
         finally:
             self._busy.release()
+
+
+@attrs.define(eq=False)
+class StreamingRun:
+    """What a job asks of its runs (`job.Run`), where a stream is the run's query."""
+
+    _stream: BatchStream = attrs.field(init=False)
+
+    @property
+    def query(self) -> StreamingQuery | None:
+        return self._stream.query
+
+    @property
+    def failure(self) -> Exception | None:
+        """What ended the query, where it was raised within a batch."""
+        return self._stream.failure
+
+    def forget_query(self) -> None:
+        """When it has ended, and was asked how."""
+        self._stream.query = None

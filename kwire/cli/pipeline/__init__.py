@@ -424,7 +424,7 @@ Exit code: 0 all is replayed, was before, or the replay was stopped; 2 it cannot
     help="Of this replay: a run of the same name goes on with it.  [default: derived from source, range, condition and "
     "target, so that the same command goes on]",
 )
-@click.option("--again", is_flag=True, help="Begin anew, whatever was replayed before under this name.")
+@click.option("--again", is_flag=True, help="Start over, whatever was replayed under this name before.")
 @click.option("--skip-lost", is_flag=True, help="Go on where retention took records before they were replayed.")
 @click.option(
     "--kept-topic",

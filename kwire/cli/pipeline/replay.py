@@ -7,7 +7,7 @@ import sys
 import time
 import uuid
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Any, Final
 
 import attrs
 import click
@@ -46,14 +46,14 @@ def run_replay(
     first: str,
     until: str,
     source_options: dict[str, str],
-    **options: object,
+    **options: Any,
 ) -> None:
     """Until all is written, or a stop is asked for. Raises PipelineError."""
     plan = ReplayPlan(
         source=_source(source, bootstrap, warehouse, source_options, running.conf),
         range=_range(first, until),
         bootstrap=target or bootstrap,
-        **options,  # type: ignore[arg-type]
+        **options,
     )
     plan.check()
     with Topics(bootstrap) as topics:

@@ -17,7 +17,6 @@ import attrs
 from kwire_protocol.records import Record
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
-from pyspark.sql.streaming.query import StreamingQuery
 
 from kwire.client.cluster import Cluster, TopicPartition
 from kwire.client.offsets import LATEST, list_offsets
@@ -45,7 +44,7 @@ from kwire.pipeline.mirror.topics import Changes, batch_bytes, carry_out, planne
 from kwire.pipeline.mirror.writing import AnotherMirror, Copied, Stretch, Writing, copy_stretch, declare
 from kwire.pipeline.report import Report, Step
 from kwire.pipeline.spark_source.task import now_ms
-from kwire.pipeline.stream import BatchStream
+from kwire.pipeline.stream import BatchStream, StreamingRun
 from kwire.pipeline.tables import position as tables
 from kwire.pipeline.topic_state import TopicState
 from kwire.pipeline.topics import TIMEOUT_S
@@ -54,7 +53,7 @@ _TOPICS_INTERVAL_S = 60.0
 
 
 @attrs.define(eq=False)
-class MirrorRun:
+class MirrorRun(StreamingRun):
     """One owner, the job. Spark calls `_batch` in a thread of its own, one batch after the other.
 
     run_id: of this run of the job; it tells two mirrors of the same name apart.
@@ -68,7 +67,6 @@ class MirrorRun:
     topics_interval_s: float = _TOPICS_INTERVAL_S
     advanced_s: float = 0.0
     """When a batch was last written, on the monotonic clock; at first, when the run began."""
-    _stream: BatchStream = attrs.field(init=False)
     _upkeep: _Upkeep | None = None
     _writing: Writing | None = None
     _mirrored: dict[TopicPartition, Mirrored] = attrs.field(factory=dict)
@@ -88,19 +86,6 @@ class MirrorRun:
 
     def __attrs_post_init__(self) -> None:
         self._stream = BatchStream(self.spark, self._batch)
-
-    @property
-    def query(self) -> StreamingQuery | None:
-        return self._stream.query
-
-    @property
-    def failure(self) -> Exception | None:
-        """What ended the query, where it was raised within a batch."""
-        return self._stream.failure
-
-    def forget_query(self) -> None:
-        """When it has ended, and was asked how."""
-        self._stream.query = None
 
     def start(self) -> None:
         """Starts the query where the mirror stands. Raises PipelineError, also where records were lost.

@@ -173,8 +173,9 @@ class ReplayRun:
                 raise AssertionError("a replay keeps to its command")
         keeper.keep(pinned, forget_positions=is_new)
         self.pinned = pinned
-        if table is not None and pinned.state == "running":
-            table.tag(plan.tag, pinned.source.snapshot_id)  # type: ignore[union-attr]
+        match table, pinned.source:
+            case Table(), PinnedTable(snapshot_id) if pinned.state == "running":
+                table.tag(plan.tag, snapshot_id)
 
         def work() -> None:
             self._took_s()

@@ -10,11 +10,10 @@ from collections.abc import Callable, Mapping
 
 import attrs
 from pyspark.sql import DataFrame, SparkSession
-from pyspark.sql.streaming.query import StreamingQuery
 
 from kwire.pipeline.errors import PipelineError
 from kwire.pipeline.report import Report, Step
-from kwire.pipeline.stream import BatchStream
+from kwire.pipeline.stream import BatchStream, StreamingRun
 from kwire.pipeline.tables.plan import TablePlan
 from kwire.pipeline.tables.position import Position, same_topic, start
 from kwire.pipeline.tables.preparing import Sample, decoder, grown_by, open_tables
@@ -26,7 +25,7 @@ Opener = Callable[[TablePlan, SparkSession, Sample, str], TableWriter]
 
 
 @attrs.define(eq=False)
-class TableRun:
+class TableRun(StreamingRun):
     """One owner, the job. Spark calls `_commit` in a thread of its own, one batch after the other."""
 
     plan: TablePlan
@@ -40,19 +39,9 @@ class TableRun:
     _writer: TableWriter | None = None
     _position: Position | None = None
     _ends: Mapping[int, int] = attrs.field(factory=dict)
-    _stream: BatchStream = attrs.field(init=False)
 
     def __attrs_post_init__(self) -> None:
         self._stream = BatchStream(self.spark, self._commit)
-
-    @property
-    def query(self) -> StreamingQuery | None:
-        return self._stream.query
-
-    @property
-    def failure(self) -> Exception | None:
-        """What ended the query, where it was raised within a batch."""
-        return self._stream.failure
 
     def start(self) -> None:
         """Starts the query where the table ends. Raises PipelineError, also where records were lost.
@@ -76,10 +65,6 @@ class TableRun:
             interval_s=None if self.plan.once else self.plan.interval_s,
             max_records=self.plan.max_records_per_commit,
         )
-
-    def forget_query(self) -> None:
-        """When it has ended, and was asked how."""
-        self._stream.query = None
 
     def stop(self) -> None:
         """Lets a batch that is being written come to its end, and ends the query. May be called twice."""
