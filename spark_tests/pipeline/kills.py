@@ -237,8 +237,10 @@ class Watcher:
     _stop: threading.Event = attrs.field(factory=threading.Event)
 
     def work(self) -> None:
-        rows_before = 0
-        while not self._stop.wait(0.05):
+        rows_before, took_s = 0, 0.0
+        # A look takes longer the more commits there are. It gets a third of a core at the most, the job needs the rest.
+        while not self._stop.wait(max(0.05, 2 * took_s)):
+            began_s = time.monotonic()
             if not self.warehouse.exists() or (found := standing(self.warehouse, EVENTS)) is None:
                 continue
             if found.snapshot_id is None:
@@ -249,6 +251,7 @@ class Watcher:
                     self.problems.append(f"{rows} rows, and {rows_before} a moment before")
                 rows_before = rows
                 self.looks += 1
+            took_s = time.monotonic() - began_s
 
     def _look(self) -> int | None:
         catalog = self.warehouse.pyiceberg_catalog()

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import pytest
+
 from .kills import Account, run, scene
 
 
+@pytest.mark.timeout(600)  # five Java processes, one after the other, beside all other tests
 def test_killed_jobs_and_brokers_lose_and_double_nothing() -> None:
     with scene() as (source, target, folder):
         account: Account = run(source, target, kills=10, seed=16, folder=folder, on_kill=lambda _: None)
