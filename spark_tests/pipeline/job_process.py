@@ -47,7 +47,7 @@ def main(folder: Path) -> None:
     }
     warehouse.make()
     os.environ.update(java_environment())
-    with spark_for("test", warehouse, conf, "local[2]") as spark, Topics(told["bootstrap"], timeout_s=10.0) as topics:
+    with spark_for("test", warehouse, conf, "local[4]") as spark, Topics(told["bootstrap"], timeout_s=10.0) as topics:
         report = JsonLines(sys.stdout)
         plans = [_plan(told, warehouse, options) for options in told["tables"]]
         run_id = uuid.uuid4().hex[:12]

@@ -48,6 +48,8 @@ PARTITIONS = 3
 KEYS = 40
 RECORDS_A_SECOND = 400
 SCHEMA = "n BIGINT, text STRING"
+REPLAYED_PARTITIONS = 2
+"""A replay has a task for each, which lasts as long as it does. The job has more threads than that for all the rest."""
 REPLAYED_PER_KILL, REPLAYED_A_SECOND = 150, 50
 """So the replay lasts about as long as the kills do."""
 
@@ -301,7 +303,7 @@ def run(
     account = Account()
     for topic in (EVENTS, ACCOUNTS, PAST):
         compat_topics.create(source.bootstrap, topic, partitions=PARTITIONS)
-    compat_topics.create(target.bootstrap, REPLAYED, partitions=PARTITIONS + 1)
+    compat_topics.create(target.bootstrap, REPLAYED, partitions=REPLAYED_PARTITIONS)
     past = [Record(b"%d" % n, key=b"key%d" % (n % KEYS)) for n in range(kills * REPLAYED_PER_KILL)]
     produce(source.bootstrap, PAST, past)
     load = Load(source.bootstrap, seed)
