@@ -4,7 +4,7 @@ For jobs that copy records from one place to another. Each part of the work (a p
 with a name that it keeps over restarts. A writer
 
     1. takes its name, which aborts what an earlier writer of that name left open, and fences it
-    2. reads its position, which nobody else can move any more
+    2. reads its position, which only this writer can move from now on
     3. writes records and the position behind them, in one transaction, again and again
 
 so whatever is killed, and however often the work is started again, each record is written once. Without transactions

@@ -49,7 +49,7 @@ def to_commit(
 ) -> dict[TopicPartition, CommittedOffset]:
     """What a group's offsets are at the target, where they are further than what it has there. Pure.
 
-    starts: the first offsets of the target's partitions, below which nobody can go on.
+    starts: the first offsets of the target's partitions, the lowest that a group can have.
     """
     found = {}
     for at, it in committed.items():

@@ -367,7 +367,7 @@ class MirrorRun(StreamingRun):
                 configs = dict(self._configs)
             planned = planned_changes(source, target, pairs, configs, self.plan.excluded_configs)
             for topic, (it, wanted) in planned.items():
-                if it.create:  # to make it anew would hide that its records are gone
+                if it.create:  # creating it again would hide that its records are gone
                     raise PipelineError(f"topic {pairs[topic]} at --to was deleted while it was mirrored")
                 self._follow(target, topic, pairs[topic], it, wanted)
             found = batch_bytes(target, list(pairs.values()))

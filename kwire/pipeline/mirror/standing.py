@@ -25,7 +25,7 @@ from kwire.pipeline.topics import TIMEOUT_S, Unreachable
 
 @contextmanager
 def both_clusters(plan: MirrorPlan, *, timeout_s: float = TIMEOUT_S) -> Iterator[tuple[Cluster, Cluster]]:
-    """Source and target, connected anew. Raises PipelineError, also for what a client raises in the block."""
+    """Source and target, on new connections. Raises PipelineError, also for what a client raises in the block."""
     with reached(plan.source, "--from", timeout_s) as source, reached(plan.target, "--to", timeout_s) as target:
         yield source, target
 

@@ -1,6 +1,6 @@
 """Records of a batch get to the target, with the mirror's position behind them. What a task does; no Spark in it.
 
-For each partition a task takes the partition's writer, which fences whoever had it before, and looks how far the
+For each partition a task takes the partition's writer, which fences the one before it, and looks how far the
 partition is mirrored. That may be farther than where the batch begins: the task is run again, or so is the batch. What
 is there already is passed over. The rest is gathered to transactions of a few megabytes. Only what is in memory
 already is written in one, so that none waits for the source. With the records of each go the runs of offsets
