@@ -83,11 +83,13 @@ class Warehouse:
         else:
             settings = {
                 "type": "sql",
-                "uri": f"sqlite:///{self.folder / 'catalog.db'}",
+                "uri": _uri(self.folder),
                 "warehouse": self.folder.as_uri(),
             }
 
         def load() -> Catalog:
+            if self.folder is not None:
+                _create_tables(settings["uri"])
             try:
                 return load_catalog(self.catalog, **settings)
             except (ImportError, ValueError) as error:
@@ -106,18 +108,20 @@ class Warehouse:
             raise PipelineError(f"the warehouse {self.folder} cannot be written: {there} is not yours to write to")
 
     def make(self) -> None:
-        """Makes the folder, unless it is there, and tries it. Raises PipelineError."""
-        if self.folder is None:
+        """Makes the folder and its catalog, unless they are there, and tries them. Raises PipelineError."""
+        folder = self.folder
+        if folder is None:
             return
         try:
-            self.folder.mkdir(parents=True, exist_ok=True)
-            with tempfile.TemporaryFile(dir=self.folder):
+            folder.mkdir(parents=True, exist_ok=True)
+            with tempfile.TemporaryFile(dir=folder):
                 pass
         except OSError as error:
             raise PipelineError(
-                f"the warehouse {self.folder} cannot be written: {error.strerror}. Name another folder (--to), or "
+                f"the warehouse {folder} cannot be written: {error.strerror}. Name another folder (--to), or "
                 "make this one yours"
             ) from None
+        asked(lambda: _create_tables(_uri(folder)), str(self))
 
     def exists(self) -> bool:
         """Whether anything was ever written. A catalog that is configured is taken to be there."""
@@ -194,6 +198,30 @@ def asked(question: Callable[[], T], whom: str) -> T:
     if isinstance(errors[0], PipelineError):
         raise errors[0]
     raise PipelineError(f"{whom} cannot be read: {first_line(errors[0])}")
+
+
+def _uri(folder: Path) -> str:
+    return f"sqlite:///{folder / 'catalog.db'}?timeout={_BUSY_MS // 1000}"
+
+
+def _create_tables(uri: str) -> None:
+    """The tables in which a folder's catalog is written, unless they are there.
+
+    pyiceberg and Spark both look for them first, and create those that are missing. A job and a reader that start
+    together would both find none, and the slower one would fail. So kwire creates them before either looks, in
+    statements that SQLite carries out whole.
+    """
+    from pyiceberg.catalog.sql import SqlCatalogBaseTable
+    from sqlalchemy import create_engine
+    from sqlalchemy.schema import CreateTable
+
+    engine = create_engine(uri)
+    try:
+        with engine.begin() as connection:
+            for table in SqlCatalogBaseTable.metadata.sorted_tables:
+                connection.execute(CreateTable(table, if_not_exists=True))
+    finally:
+        engine.dispose()
 
 
 def _is_of(name: str, prefix: str) -> bool:

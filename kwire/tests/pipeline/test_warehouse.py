@@ -4,6 +4,10 @@ from __future__ import annotations
 
 import os
 import socket
+import sqlite3
+import threading
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import closing
 from pathlib import Path
 
 import pytest
@@ -99,6 +103,32 @@ def test_a_folder_that_is_not_ours_is_told_before_and_when_it_is_made(
         found.check()
     with pytest.raises(PipelineError, match="cannot be written: Permission denied"):
         found.make()
+
+
+def test_those_who_open_a_new_warehouse_at_once_all_find_its_catalog(tmp_path: Path) -> None:
+    openers = 6
+
+    def open_it(folder: Path, start: threading.Barrier) -> list[tuple[str, ...]]:
+        start.wait()
+        with parse_warehouse(str(folder), {}).pyiceberg_catalog() as catalog:
+            return list(catalog.list_namespaces())
+
+    with ThreadPoolExecutor(openers) as threads:
+        for attempt in range(10):
+            folder = tmp_path / str(attempt)
+            folder.mkdir()
+            start = threading.Barrier(openers)
+            answers = [threads.submit(open_it, folder, start) for _ in range(openers)]
+            assert [it.result() for it in answers] == [[]] * openers
+
+
+def test_a_catalog_is_there_before_anything_looks_for_it(tmp_path: Path) -> None:
+    found = parse_warehouse(str(tmp_path / "w"), {})
+    found.make()
+    found.make()
+    with closing(sqlite3.connect(tmp_path / "w" / "catalog.db")) as catalog:
+        tables = catalog.execute("SELECT name FROM sqlite_master WHERE type = 'table' ORDER BY name").fetchall()
+    assert tables == [("iceberg_namespace_properties",), ("iceberg_tables",)]
 
 
 def test_a_catalog_file_that_is_something_else_is_one_line(tmp_path: Path) -> None:
