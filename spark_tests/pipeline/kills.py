@@ -55,6 +55,8 @@ REPLAYED_PER_KILL, REPLAYED_A_SECOND = 150, 50
 
 _READY_WITHIN_S = 180.0
 _DRAINED_WITHIN_S = 120.0
+_VERIFIED_WITHIN_S_PER_KILL = 3.0
+"""The more kills, the more there is to verify."""
 
 
 @attrs.define
@@ -205,10 +207,10 @@ class JobProcess:
             os.killpg(self._process.pid, signal.SIGKILL)
         self._wait()
 
-    def end(self) -> None:
+    def end(self, within_s: float = _DRAINED_WITHIN_S) -> None:
         """Waits for the end of one that ends by itself."""
         assert self._process is not None
-        code = self._process.wait(_DRAINED_WITHIN_S)
+        code = self._process.wait(within_s)
         self._wait()
         assert code == 0, f"the job ended with {code}: {self.log()}"
 
@@ -335,7 +337,7 @@ def run(
         job.stop()
     load.check()
     job.start(once=True, verify=(EVENTS, ACCOUNTS))
-    job.end()
+    job.end(_DRAINED_WITHIN_S + kills * _VERIFIED_WITHIN_S_PER_KILL)
     reports = [line for line in job.lines if "sound" in line]
     assert [report["sound"] for report in reports] == [True, True], f"seed {seed}: {reports}"
     assert not watcher.problems, f"seed {seed}: {watcher.problems[:5]}"
