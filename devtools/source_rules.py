@@ -101,9 +101,7 @@ ALLOWED = (
     _may("kwire/client/transport.py", "network", "connects to brokers, for the client"),
     _may("kwire/client/waiting.py", "clock", "the client's deadlines; waits before it asks once more"),
     _may("kwire/cli/", "disk", "reads the configuration file that the user names"),
-    _may("kwire/cli/querying.py", "clock", "what an hour ago is, and how old an index"),
-    _may("kwire/cli/pipeline/backfill.py", "clock", "what an hour ago is"),
-    _may("kwire/cli/pipeline/replay.py", "clock", "what an hour ago is"),
+    _may("kwire/pipeline/clock.py", "clock", "stamps records; tells what an hour ago is, and how old an index"),
     _may("kwire/pipeline/files.py", "disk", "reads the options and schemas that the user names"),
     _may("kwire/pipeline/job.py", "clock surroundings threads", "waits for queries; ends on a signal"),
     _may("kwire/pipeline/replay/run.py", "threads", "Spark works in one thread, and another tells how far it is"),
@@ -115,7 +113,6 @@ ALLOWED = (
     _may("kwire/pipeline/mirror/run.py", "clock threads", "how long a batch took; a thread beside the batches"),
     _may("kwire/pipeline/tables/run.py", "clock", "how long a batch took"),
     _may("kwire/pipeline/spark_source/light_tasks.py", "disk", "whether Spark's archive is another than before"),
-    _may("kwire/pipeline/spark_source/task.py", "clock", "stamps the records that a task writes"),
     _may("kwire/pipeline/topics.py", "threads", "a lock: the tables of a job ask in turn"),
     _may(
         "kwire/pipeline/warehouse.py",

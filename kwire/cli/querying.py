@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import base64
 import json
-import time
 
 import click
 from rich.console import Console
@@ -12,6 +11,7 @@ from rich.table import Table
 from rich.text import Text
 
 from kwire.cli.log.printing import time_text
+from kwire.pipeline.clock import now_ms
 from kwire.pipeline.index.found import FoundRecord
 from kwire.pipeline.index.query import Answer, Freshness, Query, ask
 from kwire.pipeline.moments import parse_moment
@@ -37,19 +37,19 @@ def run_query(
     as_json: bool,
 ) -> None:
     """Raises PipelineError."""
-    now_ms = time.time_ns() // 1_000_000
+    at_ms = now_ms()
     asked = Query(
         topic=topic,
         bootstrap=bootstrap,
         warehouse=parse_warehouse(warehouse, conf),
         table=index_table_name(table_of(topic, None)) if table_name is None else table_of(topic, table_name),
         where=where,
-        since_ms=None if since is None else parse_moment(since, now_ms=now_ms),
-        until_ms=None if until is None else parse_moment(until, now_ms=now_ms),
+        since_ms=None if since is None else parse_moment(since, now_ms=at_ms),
+        until_ms=None if until is None else parse_moment(until, now_ms=at_ms),
         limit=limit,
         tail_limit=tail_limit,
     )
-    answer = ask(asked, now_ms=now_ms)
+    answer = ask(asked, now_ms=at_ms)
     if as_json:
         for it in answer.records:
             click.echo(json.dumps(as_json_object(it)))

@@ -19,8 +19,8 @@ import attrs
 from py4j.protocol import Py4JError
 from pyspark.errors import PySparkException
 
+from kwire.pipeline.brokers import Unreachable
 from kwire.pipeline.errors import Interrupted, PipelineError, first_line
-from kwire.pipeline.topics import Unreachable
 
 _TICK_S = 0.2
 _FIRST_PAUSE_S, _LONGEST_PAUSE_S = 0.5, 10.0
@@ -118,7 +118,7 @@ class Job:
             return
         try:
             it.run.start()
-        except Unreachable as error:
+        except (Unreachable, Interrupted) as error:
             self._again(it, error)
         except (PySparkException, Py4JError, OSError) as error:
             self._again(it, _told(error))

@@ -38,6 +38,8 @@ _NEEDED: Final = {
 }
 """What every job uses, and a class of each. Avro and SQLite's driver are for some jobs only."""
 OLDEST_JAVA, NEWEST_JAVA = 17, 23
+SMALL_BATCHES: Final = {"spark.sql.execution.arrow.maxRecordsPerBatch": "1000"}
+"""For jobs whose Python tasks are handed whole records: a batch has to fit into memory, and a record may have a MB."""
 
 _PYTHON_PACKAGES = ("pyspark", "pyiceberg", "pyarrow", "sqlalchemy", "yaml", "prometheus_client")
 _JAVA_ANSWERS_WITHIN_S = 60

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import time
 from pathlib import Path
 
 import attrs
@@ -11,14 +10,15 @@ import click
 
 from kwire.cli.pipeline.existing import Asked, opened
 from kwire.pipeline.bounds import parse_bound, resolve
+from kwire.pipeline.clock import now_ms
 from kwire.pipeline.tables.backfill import backfill, redo
 from kwire.pipeline.tables.preparing import grow_to
 
 
 def run_backfill(asked: Asked, *, first: str, until: str, as_json: bool) -> None:
     """Raises PipelineError."""
-    now_ms = time.time_ns() // 1_000_000
-    bounds = [parse_bound(text, now_ms=now_ms) for text in (first, until)]
+    at_ms = now_ms()
+    bounds = [parse_bound(text, now_ms=at_ms) for text in (first, until)]
     with opened(asked, "backfill") as it:
         topic = it.topics.state(it.plan.topic, it.plan.isolation)
         low, high = (resolve(bound, topic, lambda ms: it.topics.offsets_at(topic.topic, ms)) for bound in bounds)

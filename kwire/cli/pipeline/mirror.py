@@ -11,6 +11,7 @@ from kwire.cli.pipeline.options import Running
 from kwire.cli.pipeline.running import show, work
 from kwire.pipeline.mirror.plan import MirrorPlan
 from kwire.pipeline.mirror.standing import both_clusters, outlook
+from kwire.pipeline.session import SMALL_BATCHES
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -19,9 +20,6 @@ if TYPE_CHECKING:
 
     from kwire.pipeline.job import Run
     from kwire.pipeline.report import Report
-
-# Rows come to a task in batches, which have to fit into its memory: records may have a megabyte each.
-_CONF = {"spark.sql.execution.arrow.maxRecordsPerBatch": "1000"}
 
 
 def run_mirror(
@@ -50,7 +48,7 @@ def run_mirror(
 
         return [MirrorRun(plan, spark, uuid.uuid4().hex[:12], report)]
 
-    work("mirror", runs, attrs.evolve(running, conf={**_CONF, **running.conf}))
+    work("mirror", runs, attrs.evolve(running, conf={**SMALL_BATCHES, **running.conf}))
 
 
 def _show(plan: MirrorPlan, *, as_json: bool) -> None:

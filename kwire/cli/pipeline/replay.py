@@ -4,22 +4,23 @@ from __future__ import annotations
 
 import json
 import sys
-import time
 import uuid
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any
 
 import attrs
 import click
 
 from kwire.cli.pipeline.options import Running
 from kwire.cli.pipeline.running import show, work
-from kwire.client.cluster import Cluster
 from kwire.pipeline.bounds import parse_bound
+from kwire.pipeline.brokers import connect, explaining
+from kwire.pipeline.clock import now_ms
 from kwire.pipeline.errors import PipelineError
-from kwire.pipeline.replay.keeper import peek, reaching, resolve_range
+from kwire.pipeline.replay.keeper import peek, resolve_range
 from kwire.pipeline.replay.pinned import Pinned, PinnedTable, PinnedTopic
 from kwire.pipeline.replay.plan import Range, ReplayPlan, TableSource, TopicSource
+from kwire.pipeline.session import SMALL_BATCHES
 from kwire.pipeline.tables.plan import table_of
 from kwire.pipeline.tables.standing import standing
 from kwire.pipeline.topics import Topics
@@ -31,9 +32,6 @@ if TYPE_CHECKING:
     from kwire.pipeline.job import Run
     from kwire.pipeline.replay.run import ReplayRun
     from kwire.pipeline.report import Report
-
-_SETTINGS: Final = {"spark.sql.execution.arrow.maxRecordsPerBatch": "1000"}
-"""So many rows are in a task's memory at a time, three times over: in Java's, on the way, and in Python's."""
 
 
 def run_replay(
@@ -77,17 +75,17 @@ def _source(
 
 
 def _range(first: str, until: str) -> Range:
-    now_ms = time.time_ns() // 1_000_000
-    begin = parse_bound(first, now_ms=now_ms)
+    at_ms = now_ms()
+    begin = parse_bound(first, now_ms=at_ms)
     try:
-        return Range(begin, parse_bound(until, now_ms=now_ms), first, until)
+        return Range(begin, parse_bound(until, now_ms=at_ms), first, until)
     except PipelineError as error:
         raise PipelineError(f"{error}. --to is the range's end; a table's folder is --warehouse") from None
 
 
 def _peek(plan: ReplayPlan) -> Pinned | None:
     """What is pinned already, when it is this command's. Raises PipelineError."""
-    with reaching(plan.bootstrap), Cluster(plan.bootstrap, client_id="kwire-pipeline") as cluster:
+    with connect(plan.bootstrap, "the target's brokers,") as cluster, explaining():
         found = peek(cluster, plan.name, plan.kept_topic)
     if found is not None:
         found.check_command(plan.name, plan.command)
@@ -132,7 +130,7 @@ def _replay(plan: ReplayPlan, topics: Topics, running: Running) -> None:
         started.append(ReplayRun(plan, spark, topics, uuid.uuid4().hex[:12], report))
         return started
 
-    work("replay", runs, attrs.evolve(running, conf={**_SETTINGS, **running.conf}), warehouse)
+    work("replay", runs, attrs.evolve(running, conf={**SMALL_BATCHES, **running.conf}), warehouse)
     pinned = started[0].pinned
     assert pinned is not None
     _tell(plan, pinned, running)

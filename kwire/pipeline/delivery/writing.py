@@ -81,7 +81,7 @@ class RecordWriter:
         _produce(self._producer, gathered, self._batch_bytes)
 
     def _count(self, topic: str) -> int:
-        self._counts[topic] = partition_count(self._cluster, topic)
+        self._counts[topic] = partitions_to_write(self._cluster, topic)
         return self._counts[topic]
 
 
@@ -95,7 +95,7 @@ def _produce(producer: Producer, gathered: Mapping[TopicPartition, list[Record]]
         left = {at: left[at] for at in batches}
 
 
-def partition_count(cluster: Cluster, topic: str) -> int:
+def partitions_to_write(cluster: Cluster, topic: str) -> int:
     """How many partitions a topic has. One that is not there is made, where the brokers do so for producers.
 
     Raises UnknownTopic where they do not, and other ClientErrors.

@@ -6,15 +6,16 @@ They are decoded by the rules of the index, so that a record is found the same w
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager
 from typing import Final
 
 import attrs
 
 from kwire.client.cluster import Cluster, TopicPartition
-from kwire.client.errors import ClientError, InvalidAddress, UnknownTopic
+from kwire.client.errors import UnknownTopic
 from kwire.client.fetching import PartitionReader
 from kwire.client.offsets import IsolationLevel
+from kwire.pipeline.brokers import connect, explaining
 from kwire.pipeline.errors import PipelineError
 from kwire.pipeline.index.fields import Field, NotIndexed, read_fields
 from kwire.pipeline.index.found import FoundRecord
@@ -22,7 +23,7 @@ from kwire.pipeline.index.where import Condition, holds
 from kwire.pipeline.tables.position import Gap, Position, start
 from kwire.pipeline.topic_state import topic_state
 
-TIMEOUT_S: Final = 30.0
+_HINT: Final = "--tail-limit 0 asks the index alone"
 _ENDS_AT_ONCE_MS: Final = 50
 """What is asked for is there: a fetch never has to wait for it."""
 
@@ -64,7 +65,7 @@ class Tail:
             max_wait_ms=_ENDS_AT_ONCE_MS,
         )
         paths = [it.path for it in fields]
-        with reader, _told(self.topic):
+        with reader, _reading():
             for batch in reader.batches():
                 timestamp_type = batch.header.timestamp_type
                 for it in batch.records():
@@ -91,8 +92,11 @@ class Tail:
 def tail_behind(cluster: Cluster, position: Position, isolation: str) -> Tail:
     """What there is behind a position, as the brokers have it now. Raises PipelineError."""
     level = IsolationLevel[isolation.upper()]
-    with _told(position.topic):
-        state = topic_state(cluster, position.topic, level)
+    with _reading():
+        try:
+            state = topic_state(cluster, position.topic, level)
+        except UnknownTopic:
+            raise PipelineError(f"topic {position.topic} not found: is -b the cluster of the index?") from None
     begun = start(position, state, begin_at=state.starts, on_gap="record")
     return Tail(position.topic, level, begun.position.offsets, state.ends, begun.gaps)
 
@@ -100,20 +104,9 @@ def tail_behind(cluster: Cluster, position: Position, isolation: str) -> Tail:
 @contextmanager
 def reaching(bootstrap: str) -> Iterator[Cluster]:
     """The cluster. Raises PipelineError."""
-    with _told(None), Cluster(bootstrap, timeout_s=TIMEOUT_S, client_id="kwire-query") as cluster:
+    with connect(bootstrap, hint=_HINT) as cluster, _reading():
         yield cluster
 
 
-@contextmanager
-def _told(topic: str | None) -> Iterator[None]:
-    """The client's errors as the pipeline's."""
-    try:
-        yield
-    except InvalidAddress as error:
-        raise PipelineError(f"--bootstrap-server: {error}") from None
-    except UnknownTopic:
-        raise PipelineError(f"topic {topic} not found: is -b the cluster of the index?") from None
-    except ClientError as error:
-        raise PipelineError(
-            f"what is not indexed yet cannot be read: {error}. --tail-limit 0 asks the index alone"
-        ) from None
+def _reading() -> AbstractContextManager[None]:
+    return explaining("what is not indexed yet cannot be read", _HINT)

@@ -22,6 +22,8 @@ from kwire.client.cluster import Cluster, TopicPartition
 from kwire.client.offsets import LATEST, list_offsets
 from kwire.client.producing import Producer
 from kwire.pipeline.arrow_tasks import map_in_arrow
+from kwire.pipeline.brokers import TIMEOUT_S
+from kwire.pipeline.clock import now_ms
 from kwire.pipeline.delivery.kept import KeptTopic
 from kwire.pipeline.delivery.parts import abort_orphans
 from kwire.pipeline.errors import PipelineError
@@ -43,11 +45,9 @@ from kwire.pipeline.mirror.task import COLUMNS, SCHEMA, MirrorTask, read_told
 from kwire.pipeline.mirror.topics import Changes, batch_bytes, carry_out, planned_changes
 from kwire.pipeline.mirror.writing import AnotherMirror, Copied, Stretch, Writing, copy_stretch, declare
 from kwire.pipeline.report import Report, Step
-from kwire.pipeline.spark_source.task import now_ms
 from kwire.pipeline.stream import BatchStream, StreamingRun
 from kwire.pipeline.tables import position as tables
 from kwire.pipeline.topic_state import TopicState
-from kwire.pipeline.topics import TIMEOUT_S
 
 _TOPICS_INTERVAL_S = 60.0
 

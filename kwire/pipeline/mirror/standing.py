@@ -9,9 +9,9 @@ from contextlib import contextmanager
 import attrs
 
 from kwire.client.cluster import Cluster
-from kwire.client.errors import ClientError, InvalidAddress, UnknownTopic
-from kwire.client.fetching import EndNotReached
+from kwire.client.errors import UnknownTopic
 from kwire.client.offsets import IsolationLevel
+from kwire.pipeline.brokers import TIMEOUT_S, connect, explaining
 from kwire.pipeline.delivery.kept import KeptTopic
 from kwire.pipeline.errors import PipelineError
 from kwire.pipeline.mirror.origins import Lineage, Origin, check_origins
@@ -20,7 +20,6 @@ from kwire.pipeline.mirror.state import TOPIC_PREFIX, Position, State
 from kwire.pipeline.mirror.topics import Changes, planned_changes
 from kwire.pipeline.tables import position as tables
 from kwire.pipeline.topic_state import TopicState, topic_state
-from kwire.pipeline.topics import TIMEOUT_S, Unreachable
 
 
 @contextmanager
@@ -33,20 +32,8 @@ def both_clusters(plan: MirrorPlan, *, timeout_s: float = TIMEOUT_S) -> Iterator
 @contextmanager
 def reached(bootstrap: str, flag: str, timeout_s: float = TIMEOUT_S) -> Iterator[Cluster]:
     """One of the clusters. Raises PipelineError, also for what a client raises in the block."""
-    try:
-        cluster = Cluster(bootstrap, timeout_s=timeout_s, client_id="kwire-pipeline")
-    except InvalidAddress as error:
-        raise PipelineError(f"{flag} {bootstrap}: {error}") from None
-    except ClientError as error:
-        raise Unreachable(f"{flag} {bootstrap}: {error}. Is it right, and the broker up?") from None
-    try:
-        with cluster:
-            yield cluster
-    except ClientError as error:
-        # A transaction of somebody else's that is open ends by itself, after a minute at the latest.
-        if error.may_pass or isinstance(error, EndNotReached):
-            raise Unreachable(error.message) from None
-        raise PipelineError(error.message) from None
+    with connect(bootstrap, flag, timeout_s=timeout_s) as cluster, explaining():
+        yield cluster
 
 
 @attrs.frozen(kw_only=True)

@@ -17,17 +17,15 @@ import pyarrow as pa
 from kwire_protocol.records import Record
 
 from kwire.client.cluster import Cluster, TopicPartition
-from kwire.client.errors import ClientError, UnknownTopic
-from kwire.client.fetching import EndNotReached
-from kwire.client.producing import TransactionAborted
+from kwire.client.errors import UnknownTopic
+from kwire.pipeline.brokers import connect, explaining, kind_of, raised_elsewhere
+from kwire.pipeline.clock import now_ms
 from kwire.pipeline.errors import PipelineError
 from kwire.pipeline.mirror.offsets import Run
 from kwire.pipeline.mirror.state import Position
 from kwire.pipeline.mirror.writing import Copied, Stretch, Writing, copy_rows
 from kwire.pipeline.spark_source.light_tasks import begin_task
 from kwire.pipeline.spark_source.sink_rows import records
-from kwire.pipeline.spark_source.task import now_ms
-from kwire.pipeline.topics import Unreachable
 
 if TYPE_CHECKING:
     from pyarrow import RecordBatch
@@ -55,8 +53,9 @@ class MirrorTask:
     def _told(self, rows: Iterable[tuple[TopicPartition, Record]]) -> Iterator[dict[str, Any]]:
         try:
             with (
-                Cluster(self.source, timeout_s=self.timeout_s, client_id="kwire-pipeline") as source,
-                Cluster(self.target, timeout_s=self.timeout_s, client_id="kwire-pipeline") as target,
+                explaining(),
+                connect(self.source, timeout_s=self.timeout_s) as source,
+                connect(self.target, timeout_s=self.timeout_s) as target,
             ):
                 copied = copy_rows(
                     target,
@@ -69,10 +68,7 @@ class MirrorTask:
                 for it in copied:
                     yield _as_told(it)
         except PipelineError as error:
-            yield {"error": str(error)}
-        except ClientError as error:
-            passes = error.may_pass or isinstance(error, (EndNotReached, TransactionAborted))
-            yield {"error": error.message, "may_pass": passes}
+            yield {"error": str(error), "kind": kind_of(error)}
 
     def _check_topic(self, source: Cluster, topic: str) -> None:
         """Raises PipelineError when it is another one by now: the records may be of either."""
@@ -91,7 +87,7 @@ def read_told(text: str) -> Copied:
     """What a task has done. Raises PipelineError where it could not."""
     told = json.loads(text)
     if "error" in told:
-        raise (Unreachable if told.get("may_pass") else PipelineError)(told["error"])
+        raise raised_elsewhere(told["kind"], told["error"])
     return Copied(
         position=Position.read(TopicPartition(*told["at"]), told["position"].encode()),
         records=told["records"],

@@ -89,7 +89,7 @@ def planned_changes(
         source.forget_topic(topic)
         wanted = wanted_configs(overrides[topic], excluded)
         partitions = len(source.topic(topic).leaders)
-        there = partition_count(target, name)
+        there = _partitions_there(target, name)
         found[topic] = changes(wanted, mirrored.get(topic, {}), partitions=partitions, there=there), wanted
     return found
 
@@ -109,7 +109,7 @@ def carry_out(target: Cluster, name: str, it: Changes) -> None:
     alter_topic_configs(target, name, it.values, removed=it.removed)
 
 
-def partition_count(cluster: Cluster, topic: str) -> int | None:
+def _partitions_there(cluster: Cluster, topic: str) -> int | None:
     """None for a topic that is not there. Raises other ClientErrors."""
     cluster.forget_topic(topic)
     try:

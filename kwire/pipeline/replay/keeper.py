@@ -6,22 +6,21 @@ topic would wait for it. An earlier run that still lives is fenced by that. It f
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
 
 import attrs
 
 from kwire.client.cluster import Cluster
-from kwire.client.errors import ClientError, InvalidAddress, UnknownTopic
+from kwire.client.errors import UnknownTopic
 from kwire.pipeline.bounds import resolve
 from kwire.pipeline.delivery.kept import KeptTopic
 from kwire.pipeline.delivery.parts import abort_orphans
 from kwire.pipeline.delivery.positioned import PositionedWriter
-from kwire.pipeline.delivery.writing import partition_count
+from kwire.pipeline.delivery.writing import partitions_to_write
 from kwire.pipeline.errors import PipelineError
 from kwire.pipeline.replay.pinned import Pinned, key_of
 from kwire.pipeline.replay.plan import Range
-from kwire.pipeline.replay.writing import TIMEOUT_MS, driver_id, explained, transactional_id
+from kwire.pipeline.replay.writing import TIMEOUT_MS, driver_id, transactional_id
 from kwire.pipeline.topic_state import TopicState
 from kwire.pipeline.topics import Topics
 
@@ -78,7 +77,7 @@ def peek(cluster: Cluster, name: str, kept_topic: str) -> Pinned | None:
 def target_of(cluster: Cluster, topic: str) -> Target:
     """Raises ClientError; PipelineError for a topic that is not there, where brokers make none for producers."""
     try:
-        partitions = partition_count(cluster, topic)
+        partitions = partitions_to_write(cluster, topic)
     except UnknownTopic:
         raise PipelineError(f"topic {topic} not found: create it, or name another (--to-topic)") from None
     cluster.forget_topic(topic)
@@ -94,14 +93,3 @@ def resolve_range(range_: Range, topic: TopicState, topics: Topics) -> dict[int,
         resolve(bound, topic, lambda ms: topics.offsets_at(topic.topic, ms)) for bound in (range_.first, range_.until)
     )
     return {number: (at, max(at, until[number])) for number, at in first.items() if number in until}
-
-
-@contextmanager
-def reaching(bootstrap: str) -> Iterator[None]:
-    """Raises what the client does as PipelineError, Unreachable and Interrupted."""
-    try:
-        yield
-    except InvalidAddress as error:
-        raise PipelineError(f"the target's brokers, {bootstrap}: {error}") from None
-    except ClientError as error:
-        raise explained(error) from None

@@ -7,7 +7,7 @@ job there; what ends Spark's work is met by another start, which goes on where t
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from typing import Final
 
@@ -19,21 +19,22 @@ from pyspark.sql import DataFrame, SparkSession
 from kwire.client.cluster import Cluster
 from kwire.client.errors import ClientError
 from kwire.client.waiting import SystemClock
+from kwire.pipeline.brokers import TIMEOUT_S, connect, explained, explaining, raised_elsewhere
+from kwire.pipeline.clock import now_ms
 from kwire.pipeline.delivery.kept import KeptTopic
-from kwire.pipeline.errors import Interrupted, PipelineError, first_line
-from kwire.pipeline.replay.keeper import Keeper, Target, peek, reaching, resolve_range, target_of
+from kwire.pipeline.errors import PipelineError, first_line
+from kwire.pipeline.replay.keeper import Keeper, Target, peek, resolve_range, target_of
 from kwire.pipeline.replay.order import in_order
 from kwire.pipeline.replay.pinned import Pinned, PinnedTable, PinnedTopic, check_source
 from kwire.pipeline.replay.plan import ReplayPlan, TableSource, TopicSource, table_condition
 from kwire.pipeline.replay.progress import Progress
 from kwire.pipeline.replay.sink import write
 from kwire.pipeline.replay.source import open_table, table_rows, topic_rows
-from kwire.pipeline.replay.writing import Assignment, explained
+from kwire.pipeline.replay.writing import Assignment
 from kwire.pipeline.report import Report
-from kwire.pipeline.spark_source.task import now_ms
 from kwire.pipeline.tables.draft import Table
 from kwire.pipeline.tables.java_errors import raised_in_task
-from kwire.pipeline.topics import TIMEOUT_S, Topics, Unreachable
+from kwire.pipeline.topics import Topics
 
 _TICK_S: Final = 1.0
 _CANCEL_AGAIN_S: Final = 0.5
@@ -76,8 +77,8 @@ class ReplayRun:
         """
         self.end()
         plan = self.plan
-        with reaching(plan.bootstrap):
-            self._cluster = Cluster(plan.bootstrap, timeout_s=TIMEOUT_S, client_id="kwire-pipeline")
+        with explaining():
+            self._cluster = connect(plan.bootstrap)
             target = target_of(self._cluster, plan.to_topic)
             if self.pinned is not None:
                 self._check_not_overtaken(peek(self._cluster, plan.name, plan.kept_topic))
@@ -222,7 +223,7 @@ class ReplayRun:
             since = 0
             while not over.wait(_TICK_S):
                 # What cannot be asked now is asked a second later.
-                with suppress(ClientError), Cluster(self.plan.bootstrap, client_id="kwire-pipeline") as cluster:
+                with suppress(ClientError, PipelineError), connect(self.plan.bootstrap) as cluster:
                     found, since = KeptTopic(cluster, self.plan.kept_topic).committed_since(since)
                     progress.take(found)
                     if progress.has_news:
@@ -283,6 +284,5 @@ def _told(error: Exception) -> Exception:
         return explained(error)
     if isinstance(error, (PySparkException, Py4JError)):
         kind, message = raised_in_task(error) or ("", first_line(error))
-        kinds: Mapping[str, type[PipelineError]] = {"PipelineError": PipelineError, "Unreachable": Unreachable}
-        return kinds.get(kind, Interrupted)(message)
+        return raised_elsewhere(kind, message)
     return error

@@ -9,12 +9,11 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.datasource import DataSource, DataSourceArrowWriter, DataSourceWriter, WriterCommitMessage
 from pyspark.sql.types import StructType
 
-from kwire.client.cluster import Cluster
-from kwire.client.errors import ClientError
 from kwire.client.waiting import SystemClock
-from kwire.pipeline.replay.writing import Assignment, explained, rows_of, write_rows
+from kwire.pipeline.brokers import connect, explaining
+from kwire.pipeline.clock import now_ms
+from kwire.pipeline.replay.writing import Assignment, rows_of, write_rows
 from kwire.pipeline.spark_source.light_tasks import begin_task, spare_reading_archives
-from kwire.pipeline.spark_source.task import now_ms
 
 if TYPE_CHECKING:
     from pyarrow import RecordBatch
@@ -41,11 +40,8 @@ class _Writer(DataSourceArrowWriter):
         """In a task. Raises PipelineError."""
         begin_task()
         it = self._assignment
-        try:
-            with Cluster(it.bootstrap, timeout_s=it.timeout_s, client_id="kwire-pipeline") as cluster:
-                write_rows(cluster, it, rows_of(iterator), now_ms=now_ms, clock=SystemClock())
-        except ClientError as error:
-            raise explained(error) from None
+        with explaining(), connect(it.bootstrap, timeout_s=it.timeout_s) as cluster:
+            write_rows(cluster, it, rows_of(iterator), now_ms=now_ms, clock=SystemClock())
         return WriterCommitMessage()
 
 

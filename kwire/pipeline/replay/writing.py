@@ -18,19 +18,16 @@ from itertools import groupby
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 import attrs
-from kwire_protocol.errors import ErrorCode
 from kwire_protocol.records import Record
 
 from kwire.client.cluster import Cluster, TopicPartition
-from kwire.client.errors import ClientError, Refused
 from kwire.client.producing import split_records
 from kwire.client.waiting import Clock
 from kwire.pipeline.delivery.kept import KeptTopic
 from kwire.pipeline.delivery.positioned import PositionedWriter
-from kwire.pipeline.errors import Interrupted, PipelineError
+from kwire.pipeline.errors import Interrupted
 from kwire.pipeline.replay.pace import Pace
 from kwire.pipeline.replay.pinned import Pinned, key_of, position_key
-from kwire.pipeline.topics import Unreachable
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -44,17 +41,6 @@ TRANSACTION_S: Final = 1.0
 TIMEOUT_MS: Final = 15_000
 """Of a transaction. Readers of the kept topic wait for what a killed task left open, so less than they are patient."""
 _RECORD_BYTES: Final = 32
-
-_FOR_GOOD: Final = {
-    ErrorCode.INVALID_RECORD,
-    ErrorCode.INVALID_TIMESTAMP,
-    ErrorCode.MESSAGE_TOO_LARGE,
-    ErrorCode.POLICY_VIOLATION,
-    ErrorCode.RECORD_LIST_TOO_LARGE,
-    ErrorCode.TOPIC_AUTHORIZATION_FAILED,
-    ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED,
-    ErrorCode.UNSUPPORTED_FOR_MESSAGE_FORMAT,
-}
 
 
 class Row(NamedTuple):
@@ -186,15 +172,6 @@ def _gathered(rows: Iterator[Row], pace: Pace | None, clock: Clock) -> Iterator[
             some, size = [], 0
     if some:
         yield some
-
-
-def explained(error: ClientError) -> PipelineError:
-    """What ended a task: something that a person has to mend, or that another run may not meet."""
-    if error.may_pass:
-        return Unreachable(error.message)
-    if isinstance(error, Refused) and error.code in _FOR_GOOD:
-        return PipelineError(f"{error.message}. What was written before stays; the same command goes on behind it")
-    return Interrupted(error.message)
 
 
 def rows_of(batches: Iterable[RecordBatch]) -> Iterator[Row]:

@@ -15,11 +15,12 @@ from pyspark.sql.datasource import DataSourceArrowWriter, WriterCommitMessage
 from kwire.client.cluster import Cluster
 from kwire.client.errors import ClientError
 from kwire.client.producing import Producer
+from kwire.pipeline.clock import now_ms
 from kwire.pipeline.delivery.writing import RecordWriter
 from kwire.pipeline.errors import PipelineError
 from kwire.pipeline.spark_source.sink_options import SinkOptions
 from kwire.pipeline.spark_source.sink_rows import records
-from kwire.pipeline.spark_source.task import now_ms, this_task
+from kwire.pipeline.spark_source.task import this_task
 
 if TYPE_CHECKING:
     from pyarrow import RecordBatch

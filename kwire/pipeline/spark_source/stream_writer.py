@@ -25,12 +25,13 @@ from pyspark.sql.datasource import DataSourceArrowWriter, DataSourceStreamWriter
 
 from kwire.client.cluster import Cluster
 from kwire.client.errors import ClientError
+from kwire.pipeline.clock import now_ms
 from kwire.pipeline.delivery.committing import Committer
 from kwire.pipeline.delivery.parts import Part, PartWriter
 from kwire.pipeline.errors import PipelineError
 from kwire.pipeline.spark_source.batch_writer import Written, add_rows, connect, write_as_it_comes
 from kwire.pipeline.spark_source.sink_options import SinkOptions
-from kwire.pipeline.spark_source.task import now_ms, this_task
+from kwire.pipeline.spark_source.task import this_task
 
 if TYPE_CHECKING:
     from pyarrow import RecordBatch

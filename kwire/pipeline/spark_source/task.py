@@ -1,8 +1,7 @@
-"""What a task of Spark's knows of itself: which part it is, of which query; and the time."""
+"""What a task of Spark's knows of itself: which part it is, of which query."""
 
 from __future__ import annotations
 
-import time
 from typing import Final
 
 import attrs
@@ -36,8 +35,3 @@ def this_task() -> Task:
         query_id=context.getLocalProperty(_QUERY_ID),
         run_id=context.getLocalProperty(_RUN_ID) or "",
     )
-
-
-def now_ms() -> int:
-    """Since the epoch, by this machine's clock."""
-    return int(time.time() * 1000)

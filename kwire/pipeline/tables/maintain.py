@@ -16,6 +16,7 @@ from py4j.protocol import Py4JJavaError
 from pyspark.errors import PySparkException
 from pyspark.sql import SparkSession
 
+from kwire.pipeline.clock import now_ms
 from kwire.pipeline.errors import PipelineError, first_line
 from kwire.pipeline.tables.java_errors import is_conflict
 
@@ -59,7 +60,7 @@ class Kept:
 def maintain(spark: SparkSession, name: str, upkeep: Upkeep) -> Kept:
     """Upkeep of one table, by its name in Spark's SQL. Raises PipelineError."""
     began_s = time.monotonic()
-    now_ms = time.time_ns() // 1_000_000
+    at_ms = now_ms()
     assert spark._jvm is not None
     iceberg = spark._jvm.org.apache.iceberg
     table = iceberg.spark.Spark3Util.loadIcebergTable(spark._jsparkSession, name)
@@ -69,8 +70,8 @@ def maintain(spark: SparkSession, name: str, upkeep: Upkeep) -> Kept:
         steps: list[Callable[[], Mapping[str, int]]] = [
             lambda: _rewrite_files(actions, table, upkeep),
             lambda: _rewrite_manifests(actions, table),
-            lambda: _expire(actions, table, upkeep, now_ms),
-            lambda: _remove_orphans(actions, table, upkeep, now_ms),
+            lambda: _expire(actions, table, upkeep, at_ms),
+            lambda: _remove_orphans(actions, table, upkeep, at_ms),
         ]
         for step in steps:
             found = _until_not_overtaken(name, table, step)
@@ -121,15 +122,15 @@ def _rewrite_manifests(actions: Any, table: Any) -> Mapping[str, int]:
     return {}
 
 
-def _expire(actions: Any, table: Any, upkeep: Upkeep, now_ms: int) -> Mapping[str, int]:
+def _expire(actions: Any, table: Any, upkeep: Upkeep, at_ms: int) -> Mapping[str, int]:
     expire = actions.expireSnapshots(table).retainLast(upkeep.keep_last)
-    done = expire.expireOlderThan(int(now_ms - upkeep.keep_snapshots_s * 1000)).execute()
+    done = expire.expireOlderThan(int(at_ms - upkeep.keep_snapshots_s * 1000)).execute()
     deletes = done.deletedPositionDeleteFilesCount() + done.deletedEqualityDeleteFilesCount()
     return {"expired_files": int(done.deletedDataFilesCount() + deletes)}
 
 
-def _remove_orphans(actions: Any, table: Any, upkeep: Upkeep, now_ms: int) -> Mapping[str, int]:
+def _remove_orphans(actions: Any, table: Any, upkeep: Upkeep, at_ms: int) -> Mapping[str, int]:
     if upkeep.orphans_older_than_s is None:
         return {}
-    remove = actions.deleteOrphanFiles(table).olderThan(int(now_ms - upkeep.orphans_older_than_s * 1000))
+    remove = actions.deleteOrphanFiles(table).olderThan(int(at_ms - upkeep.orphans_older_than_s * 1000))
     return {"orphans": sum(1 for _ in remove.execute().orphanFileLocations())}

@@ -92,7 +92,8 @@ def test_a_dry_run_without_a_broker_shows_the_plan_and_says_so(tmp_path: Path) -
         assert "orders__errors" in done.stdout
         assert len(done.stderr.splitlines()) == 1
         assert f"cannot reach {NOBODY}: Connection refused" in done.stderr
-        assert "Is -b right" in done.stderr
+        assert f"--bootstrap-server {NOBODY}: " in done.stderr
+        assert "Is it right, and the broker up?" in done.stderr
 
 
 def test_several_topics_are_several_plans(bootstrap: str) -> None:

@@ -12,9 +12,9 @@ import pytest
 from py4j.protocol import Py4JError
 from pyspark.errors import StreamingQueryException
 
+from kwire.pipeline.brokers import Unreachable
 from kwire.pipeline.errors import Interrupted, PipelineError
 from kwire.pipeline.job import Job, Query, stopping_on_signals
-from kwire.pipeline.topics import Unreachable
 
 
 @attrs.define(eq=False)
@@ -129,6 +129,20 @@ def test_a_job_ends_when_all_its_runs_are_done() -> None:
     assert [run.calls for run in runs] == [["stop", "end"], ["stop", "end"]]
     assert [len(run.started_s) for run in runs] == [1, 1]
     assert warned == []
+
+
+def test_a_start_that_is_interrupted_is_tried_again_a_few_times() -> None:
+    clock = Clock()
+    run = FakeRun(clock, [ends(error=JAVA), Interrupted("fenced"), ends(1.0)])
+    it, _ = job(clock, run)
+    it.work()
+    assert len(run.started_s) == 3
+
+    run = FakeRun(clock, [ends(error=JAVA), Interrupted("fenced")])
+    it, warned = job(clock, run)
+    with pytest.raises(Interrupted, match="fenced"):
+        it.work()
+    assert warned[1:] == ["fenced. The job starts again where it was"] * 3
 
 
 def test_what_ends_a_query_is_told_in_a_line_and_the_run_starts_again() -> None:

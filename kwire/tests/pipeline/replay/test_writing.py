@@ -14,20 +14,18 @@ import pyarrow as pa
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
-from kwire_protocol.errors import ErrorCode
 from kwire_protocol.records import Record
 
 from kwire.client import waiting
 from kwire.client.cluster import Cluster, TopicPartition
-from kwire.client.errors import ConnectionFailed, Refused
 from kwire.client.fetching import PartitionReader
 from kwire.client.offsets import LATEST, IsolationLevel, list_offsets
-from kwire.client.producing import Producer, ProducerFenced
+from kwire.client.producing import Producer
 from kwire.client.topics import NewTopic, create_topics
 from kwire.pipeline.delivery.kept import KeptTopic
 from kwire.pipeline.delivery.parts import abort_orphans
 from kwire.pipeline.delivery.positioned import PositionedWriter
-from kwire.pipeline.errors import Interrupted, PipelineError
+from kwire.pipeline.errors import Interrupted
 from kwire.pipeline.replay import writing
 from kwire.pipeline.replay.pinned import Pinned, PinnedTable, State, key_of, position_key
 from kwire.pipeline.replay.writing import (
@@ -35,12 +33,10 @@ from kwire.pipeline.replay.writing import (
     Position,
     Row,
     driver_id,
-    explained,
     rows_of,
     transactional_id,
     write_rows,
 )
-from kwire.pipeline.topics import Unreachable
 from kwire.testing import Broker
 
 TARGETS = 2
@@ -287,12 +283,6 @@ def test_positions_are_read_as_they_were_kept_and_know_a_row_that_comes_too_late
     assert Position.from_json(position.to_json()) == position
     with pytest.raises(AssertionError, match="too late"):
         position.behind([row(0, 1, 5)])
-
-
-def test_an_error_is_final_where_another_run_would_meet_it_again() -> None:
-    assert isinstance(explained(ConnectionFailed("x")), Unreachable)
-    assert type(explained(ProducerFenced("x", ErrorCode.PRODUCER_FENCED))) is Interrupted
-    assert type(explained(Refused("x", ErrorCode.MESSAGE_TOO_LARGE))) is PipelineError
 
 
 def test_rows_come_out_of_arrow_columns() -> None:
