@@ -58,7 +58,7 @@ soak-jobs: # the pipeline's jobs and their broker, 200 kills
 	@$(BIN)/python -m spark_tests.pipeline.kills $(ARGS)
 
 soak-partitions: # 10,000 on 1,024 descriptors
-	@$(BIN)/python -m kwire.tests.many_partitions
+	@$(BIN)/python -m kwire.tests.logs.many_partitions
 
 soak-kafka-python: # the line of 2.2
 	PYTHONPATH=$(COMPAT2) $(BIN)/python -m pytest compat_tests/test_kafka_python*.py

@@ -20,7 +20,7 @@ from typing import Any
 
 import attrs
 
-import kwire.connection
+import kwire.network.connection
 from benchmarks.connection import Connection
 from benchmarks.replay import connect
 from benchmarks.requests import fetch, list_offsets, produce, value_batch
@@ -28,7 +28,7 @@ from benchmarks.transactions import Producers
 from kwire.testing import Broker
 
 ROUNDS = 100
-_ENTRY = kwire.connection.Connection._on_ready.__code__
+_ENTRY = kwire.network.connection.Connection._on_ready.__code__
 _WARM_UP = 50
 _PARTITIONS = 6
 

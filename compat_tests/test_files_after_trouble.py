@@ -14,14 +14,14 @@ import attrs
 import pytest
 from confluent_kafka import OFFSET_BEGINNING, Producer, TopicPartition
 from kwire_storage import names
-from kwire_storage.files import RealDisk
+from kwire_storage.disk.files import RealDisk
 
 from kwire.running import BrokerEnded
 from kwire.testing import Broker
-from kwire.tests import full_tmpfs_scene as full
 from kwire.tests.broker_process import BrokerProcess
 from kwire.tests.failing_disk import FailingDisk
 from kwire.tests.folder_scene import failing
+from kwire.tests.logs import full_tmpfs_scene as full
 from kwire.tests.raw_client import RawClient
 from kwire.tests.simple_requests import find_coordinator
 from kwire.tests.small_tmpfs import SmallTmpfs

@@ -10,27 +10,27 @@ import attrs
 from kwire_protocol.wire import uuid_to_text
 from kwire_storage import names
 from kwire_storage.config import LogConfig
-from kwire_storage.data_folder import DataFolder
-from kwire_storage.data_folders import DataFolders, has_owner
+from kwire_storage.directory.data_folder import DataFolder
+from kwire_storage.directory.data_folders import DataFolders, has_owner
+from kwire_storage.directory.offset_checkpoints import Checkpoints
+from kwire_storage.directory.openings import OpeningProgress
+from kwire_storage.disk.files import Disk
 from kwire_storage.errors import StorageError
-from kwire_storage.files import Disk
-from kwire_storage.log_openings import OpeningProgress
-from kwire_storage.offset_checkpoints import Checkpoints
 
 from kwire.clock import Clock
-from kwire.config import ServerConfig
+from kwire.config.server import ServerConfig
 from kwire.context import Context
-from kwire.disk_room import DiskRoom
-from kwire.fetch_sessions import FetchSessions
-from kwire.flusher import Flusher
+from kwire.coordinators.internal_topic import InternalTopic
 from kwire.groups.service import GroupService
-from kwire.internal_topic import InternalTopic
-from kwire.log_moves.service import LogMoves
+from kwire.logs.disk_room import DiskRoom
+from kwire.logs.moves import LogMoves
 from kwire.metadata.image import Changes, ResourceType
 from kwire.metadata.log import METADATA_TOPIC, METADATA_TOPIC_ID, FileMetadataLog
 from kwire.metadata.service import MetadataService
-from kwire.partition import Partition
-from kwire.partitions import PartitionTable
+from kwire.replicas.fetch_sessions import FetchSessions
+from kwire.replicas.flusher import Flusher
+from kwire.replicas.partition import Partition
+from kwire.replicas.table import PartitionTable
 from kwire.topic_names import CONSUMER_OFFSETS, TRANSACTION_STATE
 from kwire.transactions.service import TransactionService
 

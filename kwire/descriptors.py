@@ -8,9 +8,9 @@ from __future__ import annotations
 import resource
 from contextlib import suppress
 
-from kwire_storage.open_files import OpenFiles
+from kwire_storage.disk.open_files import OpenFiles
 
-from kwire.config import ServerConfig
+from kwire.config.server import ServerConfig
 
 OTHERS = 64
 """Descriptors for all else: standard streams, listeners, folders, small files, what worker threads open."""

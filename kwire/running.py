@@ -18,16 +18,16 @@ from functools import partial
 
 import attrs
 import trio
+from kwire_storage.disk.files import Disk, RealDisk
 from kwire_storage.errors import CorruptLogError, FolderLockedError
-from kwire_storage.files import Disk, RealDisk
 
 import kwire
 from kwire import descriptors, workers
 from kwire.broker import Broker
 from kwire.clock import Clock, SystemClock
-from kwire.config import ServerConfig
-from kwire.processor import Processor
-from kwire.server import BoundListener, Server, bind
+from kwire.config.server import ServerConfig
+from kwire.network.processor import Processor
+from kwire.network.server import BoundListener, Server, bind
 from kwire.workers import Worker
 
 log = logging.getLogger(__name__)

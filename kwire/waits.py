@@ -1,7 +1,7 @@
 """Waiting for one value: how a request waits for what another request, or a deadline, brings about.
 
 A handler that has to wait is a coroutine which awaits a `Slot`; its connection drives it and goes on with it when the
-slot is set (see `kwire.connection`). So there is no task for a request that waits, and no trio in the handlers.
+slot is set (see `kwire.network.connection`). So there is no task for a request that waits, and no trio in the handlers.
 """
 
 from __future__ import annotations

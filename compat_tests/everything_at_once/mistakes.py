@@ -16,19 +16,20 @@ from typing import Any
 
 import attrs
 import click
-from kwire_storage import names, retention, swap
-from kwire_storage.checkpoints import TopicPartition
-from kwire_storage.compaction import Compaction
-from kwire_storage.log import Log
-from kwire_storage.moving import LogMove
-from kwire_storage.offset_checkpoints import OffsetCheckpoints
-from kwire_storage.segment import Segment
-from kwire_storage.surroundings import DeletedFiles
+from kwire_storage import names
+from kwire_storage.compaction.planning import Compaction
+from kwire_storage.directory.checkpoints import TopicPartition
+from kwire_storage.directory.moving import LogMove
+from kwire_storage.directory.offset_checkpoints import OffsetCheckpoints
+from kwire_storage.log import retention, swap
+from kwire_storage.log.log import Log
+from kwire_storage.log.segment import Segment
+from kwire_storage.log.surroundings import DeletedFiles
 from rich.console import Console
 from rich.table import Table
 
-from kwire.flush_gate import FlushGate
-from kwire.flusher import Flusher
+from kwire.replicas.flush_gate import FlushGate
+from kwire.replicas.flusher import Flusher
 
 from ..java_host import java_host
 
@@ -138,27 +139,27 @@ MISTAKES = {
         Mistake(
             "two-flushes",
             "the cleaner has a log flushed while the flush that a roll asked for is under way",
-            {"kwire.flusher:Flusher.flush": _flush_at_once},
+            {"kwire.replicas.flusher:Flusher.flush": _flush_at_once},
         ),
         Mistake(
             "stale-checkpoint",
             "what a checkpoint says of a deleted topic is left to the clock, though another topic has its name by then",
-            {"kwire_storage.offset_checkpoints:OffsetCheckpoints.write_what_tells_of": _leave_to_the_clock},
+            {"kwire_storage.directory.offset_checkpoints:OffsetCheckpoints.write_what_tells_of": _leave_to_the_clock},
         ),
         Mistake(
             "move-without-the-rest",
             "a copy takes the place of its log without what was appended since they were last compared",
-            {"kwire_storage.moving:LogMove.finish": _finish_without_the_rest},
+            {"kwire_storage.directory.moving:LogMove.finish": _finish_without_the_rest},
         ),
         Mistake(
             "swap-of-what-is-gone",
             "a cleaning does not ask whether retention has deleted meanwhile what it has cleaned",
-            {"kwire_storage.swap:begin": _begin_unasked, "kwire_storage.swap:replace": _replace_unasked},
+            {"kwire_storage.log.swap:begin": _begin_unasked, "kwire_storage.log.swap:replace": _replace_unasked},
         ),
         Mistake(
             "removal-by-the-old-name",
             "a deleted segment's files keep their names until they are removed, when others may have these names",
-            {"kwire_storage.retention:delete_files": _delete_without_renaming},
+            {"kwire_storage.log.retention:delete_files": _delete_without_renaming},
         ),
     )
 }

@@ -56,7 +56,7 @@ GROUPS = (
         80,
         (
             "compat_tests/test_partition_moves",
-            "kwire/tests/test_log_kafka",
+            "kwire/tests/cli/test_log_kafka",
             "storage/tests/test_kafka_",
             "devtools/tests/test_apache_kafka",
         ),
@@ -67,7 +67,7 @@ GROUPS = (
     Group("Java clients", Unit.GROUP, 30, ("compat_tests/test_java", "compat_tests/test_dump_log_segments")),
     Group("clients", Unit.MODULE, 110, ("compat_tests/",)),
     Group("power cuts", Unit.TEST, 120, ("kwire/tests/power_cuts/", "storage/tests/power_cuts/")),
-    Group("fuzz", Unit.TEST, 20, ("kwire/tests/test_fuzz", "kwire/tests/test_hostile_peers")),
+    Group("fuzz", Unit.TEST, 20, ("kwire/tests/network/test_fuzz", "kwire/tests/network/test_hostile_peers")),
     Group("server", Unit.MODULE, 80, ("kwire/",)),
     Group("log", Unit.MODULE, 70, ("storage/",)),
     Group("protocol", Unit.MODULE, 70, ("protocol/",)),

@@ -27,8 +27,8 @@ def test_every_file_of_tests_is_in_a_group() -> None:
 
 
 def test_a_file_is_in_the_group_that_names_it_most_exactly() -> None:
-    assert group_of("kwire/tests/test_fuzz.py::test").name == "fuzz"
-    assert group_of("kwire/tests/test_cli.py::test").name == "server"
+    assert group_of("kwire/tests/network/test_fuzz.py::test").name == "fuzz"
+    assert group_of("kwire/tests/cli/test_cli.py::test").name == "server"
     with pytest.raises(LookupError, match=r"elsewhere/test_it\.py is in no group"):
         group_of("elsewhere/test_it.py::test")
 

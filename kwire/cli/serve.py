@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 import click
 
 if TYPE_CHECKING:
-    from kwire.config import ServerConfig
+    from kwire.config.server import ServerConfig
 
 EPILOG = """\b
 Examples:
@@ -73,7 +73,7 @@ def serve(
     import logging
 
     from kwire.cli.log_lines import LineFormatter
-    from kwire.config import ConfigError
+    from kwire.config.server import ConfigError
 
     handler = logging.StreamHandler()
     handler.setFormatter(LineFormatter())
@@ -93,7 +93,7 @@ def serve(
 def _configure(
     config_file: Path | None, listen: tuple[str, ...], data_dirs: tuple[str, ...], settings: tuple[str, ...]
 ) -> ServerConfig:
-    from kwire.config import load_config
+    from kwire.config.server import load_config
 
     return load_config(
         config_file.read_text(encoding="utf-8") if config_file else "",

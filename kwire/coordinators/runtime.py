@@ -22,7 +22,7 @@ from kwire_storage.errors import CorruptLogError
 
 from kwire.clock import Clock
 from kwire.coordinators.effects import Append, Effect, Reply, response_error
-from kwire.internal_topic import EndedTransaction, InternalTopic
+from kwire.coordinators.internal_topic import EndedTransaction, InternalTopic
 from kwire.waits import Slot
 
 log = logging.getLogger(__name__)

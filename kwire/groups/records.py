@@ -25,7 +25,7 @@ from kwire_protocol.internal.consumer_offsets import (
 from kwire_protocol.wire import NULL_UUID, Reader, Uuid, Writer
 
 from kwire.coordinators.effects import Record
-from kwire.groups.classic_group import ClassicGroup, GroupState, Member
+from kwire.groups.classic.group import ClassicGroup, GroupState, Member
 
 LEGACY_OFFSET_KIND = 0
 OFFSET_KIND = 1

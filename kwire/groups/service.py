@@ -23,13 +23,13 @@ from kwire_protocol.messages.txn_offset_commit import TxnOffsetCommitRequest, Tx
 from kwire_protocol.wire import NULL_UUID, Uuid
 
 from kwire.clock import Clock
-from kwire.config import ServerConfig
+from kwire.config.server import ServerConfig
 from kwire.context import Context
+from kwire.coordinators.internal_topic import InternalTopic
 from kwire.coordinators.runtime import CoordinatorRuntime
+from kwire.groups.classic.joining import MemberContext
 from kwire.groups.config import GroupConfig
-from kwire.groups.joining import MemberContext
 from kwire.groups.shard import GroupShard
-from kwire.internal_topic import InternalTopic
 from kwire.waits import Slot
 
 

@@ -37,13 +37,13 @@ from kwire_protocol.wire import Uuid
 
 from kwire.coordinators.effects import Effect, Token, Turn
 from kwire.coordinators.timers import Timer, Timers
-from kwire.groups.classic_group import ClassicGroup, GroupState
-from kwire.groups.committing import Committing
+from kwire.groups.classic.group import ClassicGroup, GroupState
+from kwire.groups.classic.joining import Join, Joining, MemberContext
+from kwire.groups.classic.membership import Membership
+from kwire.groups.classic.rebalance import Rebalancing
 from kwire.groups.config import GroupConfig
-from kwire.groups.joining import Join, Joining, MemberContext
-from kwire.groups.membership import Membership
-from kwire.groups.offsets import Offsets
-from kwire.groups.rebalance import Rebalancing
+from kwire.groups.offsets.committing import Committing
+from kwire.groups.offsets.store import Offsets
 from kwire.groups.records import Change, GroupChange, OffsetChange, load_group, read_record
 
 log = logging.getLogger(__name__)

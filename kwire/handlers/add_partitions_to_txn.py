@@ -25,7 +25,7 @@ from kwire_protocol.messages.add_partitions_to_txn import (
     AddPartitionsToTxnTransaction,
 )
 
-from kwire.handlers.transactions import older_error
+from kwire.handlers._shared.transactions import older_error
 from kwire.topic_names import is_internal
 
 if TYPE_CHECKING:

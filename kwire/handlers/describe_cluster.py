@@ -15,7 +15,7 @@ from kwire_protocol.messages.describe_cluster import (
     DescribeClusterResponse,
 )
 
-from kwire.handlers.authorized_operations import cluster_operations
+from kwire.handlers._shared.authorized_operations import cluster_operations
 from kwire.metadata.answers import EncodedResponse
 
 if TYPE_CHECKING:

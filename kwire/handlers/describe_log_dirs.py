@@ -25,7 +25,7 @@ from kwire_protocol.messages.describe_log_dirs import (
 from kwire_storage.names import CLUSTER_METADATA
 
 if TYPE_CHECKING:
-    from kwire_storage.data_folder import DataFolder
+    from kwire_storage.directory.data_folder import DataFolder
 
     from kwire.broker import Broker
     from kwire.context import Context

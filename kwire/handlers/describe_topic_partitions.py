@@ -19,7 +19,7 @@ from kwire_protocol.messages.describe_topic_partitions import (
     DescribeTopicPartitionsResponseTopic,
 )
 
-from kwire.handlers.authorized_operations import topic_operations
+from kwire.handlers._shared.authorized_operations import topic_operations
 from kwire.metadata.answers import EncodedResponse
 from kwire.metadata.image import NO_LEADER, PartitionRegistration
 from kwire.topic_names import check_topic_name, is_internal

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING
 from kwire_protocol.kafka_error import KafkaError
 from kwire_protocol.messages.end_txn import EndTxnRequest, EndTxnResponse
 
-from kwire.handlers.transactions import older_error
+from kwire.handlers._shared.transactions import older_error
 
 if TYPE_CHECKING:
     from kwire.broker import Broker

@@ -2,7 +2,7 @@
 
 * v4: isolation_level, last_stable_offset, aborted_transactions
 * v5: log_start_offset
-* v7: incremental sessions (KIP-227), see `kwire.fetch_sessions`
+* v7: incremental sessions (KIP-227), see `kwire.replicas.fetch_sessions`
 * v9: current_leader_epoch (KIP-320)
 * v10: zstd may be returned
 * v11: rack_id, preferred_read_replica (KIP-392)
@@ -25,9 +25,9 @@ from typing import TYPE_CHECKING
 from kwire_protocol.kafka_error import KafkaError
 from kwire_protocol.messages.fetch import FetchRequest, FetchResponse, NodeEndpoint
 
-from kwire.fetch_reading import CONSUMER, FetchLimits, FetchResult, read_partitions, to_response
-from kwire.fetch_sessions import FetchContext, FollowedPartition
-from kwire.handlers.leaders import node_endpoints
+from kwire.handlers._shared.leaders import node_endpoints
+from kwire.replicas.fetch_sessions import FetchContext, FollowedPartition
+from kwire.replicas.reading import CONSUMER, FetchLimits, FetchResult, read_partitions, to_response
 from kwire.waits import ParkedFetch, Slot
 
 if TYPE_CHECKING:

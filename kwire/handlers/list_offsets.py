@@ -32,7 +32,7 @@ from kwire_protocol.messages.list_offsets import (
 if TYPE_CHECKING:
     from kwire.broker import Broker
     from kwire.context import Context
-    from kwire.partition import Partition
+    from kwire.replicas.partition import Partition
 
 LATEST = -1
 EARLIEST = -2

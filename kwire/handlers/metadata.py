@@ -33,7 +33,7 @@ from kwire_protocol.messages.metadata import (
 )
 from kwire_protocol.wire import NULL_UUID
 
-from kwire.handlers.authorized_operations import cluster_operations, topic_operations
+from kwire.handlers._shared.authorized_operations import cluster_operations, topic_operations
 from kwire.metadata.answers import EncodedResponse
 from kwire.metadata.image import NO_LEADER, TopicImage
 from kwire.topic_names import CLUSTER_METADATA, check_topic_name, is_internal

@@ -21,8 +21,8 @@ from kwire_protocol.messages.offset_commit import (
     OffsetCommitResponseTopic,
 )
 
-from kwire.groups.committing import commit_error
-from kwire.handlers.committed_topics import merged, take_missing
+from kwire.groups.offsets.committing import commit_error
+from kwire.handlers._shared.committed_topics import merged, take_missing
 
 if TYPE_CHECKING:
     from kwire.broker import Broker

@@ -30,7 +30,7 @@ from kwire_protocol.messages.offset_fetch import (
     OffsetFetchResponseTopics,
 )
 
-from kwire.groups.offsets import NO_OFFSET
+from kwire.groups.offsets.store import NO_OFFSET
 
 if TYPE_CHECKING:
     from kwire.broker import Broker

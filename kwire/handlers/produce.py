@@ -10,8 +10,8 @@
 * v12: a transaction's first batch adds the partition to it (KIP-890, transaction version 2)
 * v13: topic ids instead of names (KIP-516)
 
-What comes before a transaction's first batch is in `produce_enlisting.py`, what an answer may have to wait for in
-`produce_held.py`. With acks=0 there is no response: an error closes the connection, which is all such a producer can
+What comes before a transaction's first batch is in `_shared/produce_enlisting.py`, what an answer may have to wait for in
+`_shared/produce_held.py`. With acks=0 there is no response: an error closes the connection, which is all such a producer can
 learn.
 """
 
@@ -33,13 +33,13 @@ from kwire_protocol.messages.produce import (
 )
 from kwire_protocol.wire import Uuid
 
-from kwire.handlers.leaders import node_endpoints
-from kwire.handlers.produce_enlisting import enlist
-from kwire.handlers.produce_held import Held, settled, settled_unacknowledged
-from kwire.handlers.produce_refusals import refuse, unacknowledged
-from kwire.partition import Partition
-from kwire.partitions import TopicRef
-from kwire.produce_validation import check_produced
+from kwire.handlers._shared.leaders import node_endpoints
+from kwire.handlers._shared.produce_enlisting import enlist
+from kwire.handlers._shared.produce_held import Held, settled, settled_unacknowledged
+from kwire.handlers._shared.produce_refusals import refuse, unacknowledged
+from kwire.replicas.partition import Partition
+from kwire.replicas.table import TopicRef
+from kwire.replicas.validation import check_produced
 from kwire.waits import Slot
 
 if TYPE_CHECKING:

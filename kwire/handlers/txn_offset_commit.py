@@ -23,8 +23,8 @@ from kwire_protocol.messages.txn_offset_commit import (
 )
 
 from kwire.coordinators.effects import response_error
-from kwire.groups.committing import txn_commit_error
-from kwire.handlers.committed_topics import merged, take_missing
+from kwire.groups.offsets.committing import txn_commit_error
+from kwire.handlers._shared.committed_topics import merged, take_missing
 
 if TYPE_CHECKING:
     from kwire.broker import Broker

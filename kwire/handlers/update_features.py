@@ -4,7 +4,7 @@
 * v2: an error of the request only, no results for features
 
 Since Kafka 4.0 a request changes all features or none, so the error is the request's in every version, and results
-are there only when all went well. The rules are in `kwire.metadata.feature_updates`.
+are there only when all went well. The rules are in `kwire.metadata.controller.feature_updates`.
 """
 
 from __future__ import annotations

@@ -9,8 +9,8 @@ from kwire_protocol.internal.metadata_brokers import BrokerEndpoint, BrokerFeatu
 from kwire_protocol.internal.metadata_configs import FeatureLevelRecord
 from kwire_protocol.wire import Uuid
 
-from kwire.config import Listener, ServerConfig
-from kwire.metadata.controller import Records
+from kwire.config.server import Listener, ServerConfig
+from kwire.metadata.controller.deciding import Records
 from kwire.metadata.features import INITIAL_LEVELS, SUPPORTED_FEATURES
 from kwire.metadata.image import BrokerRegistration, MetadataImage
 

@@ -20,8 +20,7 @@ from kwire_protocol.messages.describe_configs import (
     DescribeConfigsSynonym,
 )
 
-from kwire.configs.broker import broker_config, broker_configs, listener_config
-from kwire.configs.definition import (
+from kwire.config.definition import (
     ConfigDefinition,
     ConfigError,
     ConfigSource,
@@ -31,11 +30,12 @@ from kwire.configs.definition import (
     Value,
     to_text,
 )
-from kwire.configs.resolution import Origin
-from kwire.configs.resource import CLIENT_METRICS_CONFIGS, GROUP_CONFIGS
-from kwire.configs.topic import TOPIC_CONFIGS
-from kwire.metadata.config_checks import check_own_broker, which_one
-from kwire.metadata.controller import ClusterState
+from kwire.config.resolution import Origin
+from kwire.config.tables.broker import broker_config, broker_configs, listener_config
+from kwire.config.tables.resource import CLIENT_METRICS_CONFIGS, GROUP_CONFIGS
+from kwire.config.tables.topic import TOPIC_CONFIGS
+from kwire.metadata.controller.config_checks import check_own_broker, which_one
+from kwire.metadata.controller.deciding import ClusterState
 from kwire.metadata.image import ResourceType
 from kwire.topic_names import check_topic_name
 

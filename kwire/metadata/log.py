@@ -20,7 +20,7 @@ from kwire_protocol.internal.control_records import LeaderChangeMessage, LeaderC
 from kwire_protocol.records import Record, build_batch, iter_records, read_header
 from kwire_protocol.wire import Uuid, Writer
 from kwire_storage.errors import is_passing
-from kwire_storage.log import Log
+from kwire_storage.log.log import Log
 
 from kwire.topic_names import CLUSTER_METADATA
 

@@ -23,18 +23,18 @@ from kwire_protocol.kafka_error import KafkaError
 from kwire_protocol.wire import NULL_UUID, Uuid
 
 from kwire.clock import Clock
-from kwire.config import ServerConfig, warnings_about
-from kwire.configs.definition import Value
-from kwire.configs.resolution import ConfigResolver
+from kwire.config.definition import Value
+from kwire.config.resolution import ConfigResolver
+from kwire.config.server import ServerConfig, warnings_about
 from kwire.metadata.answers import AnswerCache
 from kwire.metadata.bootstrap import bootstrap_records, registration_records
-from kwire.metadata.controller import ClusterState, Records
+from kwire.metadata.controller.deciding import ClusterState, Records
+from kwire.metadata.controller.internal_topics import plan_topic
+from kwire.metadata.controller.new_topics import check_new_name, clamped_replication_factor, topic_records
+from kwire.metadata.controller.placement import assign_directories, place
 from kwire.metadata.features import SUPPORTED_FEATURES, TRANSACTION_VERSION
 from kwire.metadata.image import Changes, MetadataImage, ResourceType, TopicImage
-from kwire.metadata.internal_topics import plan_topic
 from kwire.metadata.log import MetadataLog
-from kwire.metadata.new_topics import check_new_name, clamped_replication_factor, topic_records
-from kwire.metadata.placement import assign_directories, place
 from kwire.metadata.records import decode_record, encode_record
 
 if TYPE_CHECKING:
@@ -44,7 +44,7 @@ if TYPE_CHECKING:
     from kwire_protocol.messages.describe_configs import DescribeConfigsRequest, DescribeConfigsResponse
     from kwire_protocol.messages.update_features import UpdateFeaturesRequest, UpdateFeaturesResponse
 
-    from kwire.metadata.config_changes import ConfigChange, Outcome
+    from kwire.metadata.controller.config_changes import ConfigChange, Outcome
 
 log = logging.getLogger(__name__)
 
@@ -180,7 +180,7 @@ class MetadataService:
     # -- changing; all raise KafkaError(KAFKA_STORAGE_ERROR) when the log cannot be written, and nothing changed then
 
     def create_topics(self, request: CreateTopicsRequest) -> CreateTopicsResponse:
-        from kwire.metadata.topic_creation import create_topics
+        from kwire.metadata.controller.topic_creation import create_topics
 
         records, response = create_topics(self.state, request)
         self._commit_new(records)
@@ -204,21 +204,21 @@ class MetadataService:
         return self.image.topics[name]
 
     def delete_topics(self, request: DeleteTopicsRequest, *, version: int) -> DeleteTopicsResponse:
-        from kwire.metadata.topic_deletion import delete_topics
+        from kwire.metadata.controller.topic_deletion import delete_topics
 
         records, response = delete_topics(self.state, request, version=version, enabled=self.config.delete_topic_enable)
         self.commit(records)
         return response
 
     def create_partitions(self, request: CreatePartitionsRequest) -> CreatePartitionsResponse:
-        from kwire.metadata.partition_creation import create_partitions
+        from kwire.metadata.controller.partition_creation import create_partitions
 
         records, response = create_partitions(self.state, request)
         self._commit_new(records)
         return response
 
     def alter_configs(self, changes: Sequence[ConfigChange], *, validate_only: bool) -> list[Outcome]:
-        from kwire.metadata.config_changes import alter_configs
+        from kwire.metadata.controller.config_changes import alter_configs
 
         records, outcomes = alter_configs(self.state, changes, validate_only=validate_only)
         self.commit(records)
@@ -226,7 +226,7 @@ class MetadataService:
 
     def update_features(self, request: UpdateFeaturesRequest) -> UpdateFeaturesResponse:
         """Raises KafkaError(INVALID_UPDATE_VERSION) as well: nothing changes then."""
-        from kwire.metadata.feature_updates import update_features
+        from kwire.metadata.controller.feature_updates import update_features
 
         records, response = update_features(self.state, request)
         self.commit(records)
@@ -250,7 +250,7 @@ class MetadataService:
     def begin_epochs_behind(self, latest: Mapping[tuple[Uuid, int], int]) -> None:
         """Gives partitions, by topic id and index, the leader epoch that follows the latest of their logs."""
         if latest:
-            from kwire.metadata.leader_epochs import epochs_behind
+            from kwire.metadata.controller.leader_epochs import epochs_behind
 
             self._append(epochs_behind(self.image, latest))
 

@@ -11,12 +11,12 @@ from types import TracebackType
 
 import attrs
 import trio
-from kwire_storage.files import Disk, RealDisk
-from kwire_storage.memory_disk import MemoryDisk
+from kwire_storage.disk.files import Disk, RealDisk
+from kwire_storage.disk.memory_disk import MemoryDisk
 
 from kwire import descriptors
 from kwire.clock import SystemClock
-from kwire.config import load_config
+from kwire.config.server import load_config
 from kwire.running import bind_all, open_broker, serve
 
 START_TIMEOUT_S = 30.0
@@ -36,7 +36,7 @@ class Broker:
     settings: Kafka's broker settings, such as {"num.partitions": "3"}.
     port: 0 takes a free one.
 
-    Raises kwire.running.StartError or kwire.config.ConfigError from `start` when the broker cannot start.
+    Raises kwire.running.StartError or kwire.config.server.ConfigError from `start` when the broker cannot start.
     """
 
     data_dir: Path | str | None = None

@@ -11,7 +11,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from kwire_storage.files import RealDisk, RealFile
+from kwire_storage.disk.files import RealDisk, RealFile
 
 if TYPE_CHECKING:
     from typing_extensions import Buffer

@@ -22,16 +22,16 @@ from kwire_protocol.messages.describe_log_dirs import (
     DescribeLogDirsResponse,
 )
 from kwire_protocol.records import Record, build_batch, iter_records, read_header
-from kwire_storage.faulty_disk import FaultyDisk
-from kwire_storage.moving import LogMove
+from kwire_storage.directory.moving import LogMove
+from kwire_storage.disk.faulty_disk import FaultyDisk
 
 from kwire.broker import Broker
 from kwire.clock import SystemClock
-from kwire.config import load_config
+from kwire.config.server import load_config
 from kwire.context import Context
-from kwire.flusher import Flusher
 from kwire.handlers import alter_replica_log_dirs, describe_log_dirs
-from kwire.partition import Partition
+from kwire.replicas.flusher import Flusher
+from kwire.replicas.partition import Partition
 from kwire.tests.slots import value_of
 from kwire.waits import Slot
 

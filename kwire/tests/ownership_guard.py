@@ -15,22 +15,22 @@ from contextlib import contextmanager
 from typing import Any
 
 from kwire_storage import names
-from kwire_storage.data_folder import DataFolder
-from kwire_storage.data_folders import DataFolders
+from kwire_storage.directory.data_folder import DataFolder
+from kwire_storage.directory.data_folders import DataFolders
+from kwire_storage.directory.moving import LogMove
+from kwire_storage.directory.offset_checkpoints import OffsetCheckpoints
+from kwire_storage.disk.reserve import Reserve
 from kwire_storage.errors import OwnershipError
-from kwire_storage.log import Log
-from kwire_storage.moving import LogMove
-from kwire_storage.offset_checkpoints import OffsetCheckpoints
-from kwire_storage.reserve import Reserve
+from kwire_storage.log.log import Log
 
 from kwire import workers
 from kwire.broker import Broker
 from kwire.coordinators.runtime import CoordinatorRuntime
-from kwire.flush_gate import FlushGate
-from kwire.log_moves.service import LogMoves
+from kwire.logs.moves import LogMoves
 from kwire.metadata.service import MetadataService
-from kwire.partition import Partition
-from kwire.partitions import PartitionTable
+from kwire.replicas.flush_gate import FlushGate
+from kwire.replicas.partition import Partition
+from kwire.replicas.table import PartitionTable
 from kwire.workers import DUTIES, Worker
 
 OWNED: tuple[type, ...] = (

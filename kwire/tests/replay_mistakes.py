@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from storage.tests.power_cuts.mutants import always, instead
 
-REPLAY = "kwire.internal_topic:InternalTopic.replay"
+REPLAY = "kwire.coordinators.internal_topic:InternalTopic.replay"
 RESUME = "kwire.transactions.completion:Transactions.resume"
 
 PENDING_OFFSETS_COUNT = instead(
@@ -12,4 +12,4 @@ PENDING_OFFSETS_COUNT = instead(
     lambda apply: lambda shard, key, value, _producer_id: apply(shard, key, value),
     seen_by="kwire.coordinators.runtime:CoordinatorRuntime._replay",
 )
-MARKERS_ABORT = instead("kwire_storage.producers:EndTxnMarker.committed", always(False), seen_by=REPLAY)
+MARKERS_ABORT = instead("kwire_storage.producers.states:EndTxnMarker.committed", always(False), seen_by=REPLAY)

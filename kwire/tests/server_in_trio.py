@@ -16,20 +16,20 @@ import attrs
 import trio
 from kwire_protocol.messages.create_topics import CreatableTopic, CreateTopicsRequest
 from kwire_protocol.wire import ApiMessage
-from kwire_storage.files import Disk
-from kwire_storage.memory_disk import MemoryDisk
+from kwire_storage.disk.files import Disk
+from kwire_storage.disk.memory_disk import MemoryDisk
 from trio.testing import MockClock, wait_all_tasks_blocked
 
 from kwire.broker import Broker
 from kwire.clock import Clock
-from kwire.config import load_config
-from kwire.partition import Partition
-from kwire.processor import Processor
+from kwire.config.server import load_config
+from kwire.network.processor import Processor
+from kwire.network.server import Server
+from kwire.replicas.partition import Partition
 from kwire.running import bind_all
-from kwire.server import Server
-from kwire.tests.coordinators import create_internal_topics
 from kwire.tests.groups.broker_in_trio import TrioClock
-from kwire.tests.processor_scene import CountedPoll, count_questions
+from kwire.tests.internal_topics import create_internal_topics
+from kwire.tests.network.processor_scene import CountedPoll, count_questions
 from kwire.tests.raw_client import decoded_reply, request_frame
 from kwire.tests.simple_requests import join
 

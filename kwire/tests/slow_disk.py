@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import threading
 
-from kwire_storage.memory_disk import MemoryDisk
+from kwire_storage.disk.memory_disk import MemoryDisk
 
 DEADLINE_S = 20
 

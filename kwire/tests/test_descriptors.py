@@ -7,7 +7,7 @@ import resource
 import pytest
 
 from kwire import descriptors
-from kwire.config import load_config
+from kwire.config.server import load_config
 
 
 @pytest.fixture

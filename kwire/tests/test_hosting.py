@@ -9,9 +9,9 @@ from collections.abc import Awaitable, Callable, Iterator
 import pytest
 import trio
 
-from kwire.poll import Poll, new_poll
-from kwire.processor import SHORTEST_PAUSE_S, Processor, Timer
-from kwire.tests.processor_scene import Pair, new_pair
+from kwire.network.poll import Poll, new_poll
+from kwire.network.processor import SHORTEST_PAUSE_S, Processor, Timer
+from kwire.tests.network.processor_scene import Pair, new_pair
 
 TIMEOUT_S = 30
 A_MOMENT_S = 0.02

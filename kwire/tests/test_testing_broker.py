@@ -9,7 +9,7 @@ import pytest
 from kwire_protocol.messages.create_topics import CreatableTopic, CreateTopicsRequest
 from kwire_protocol.messages.metadata import MetadataRequest
 
-from kwire.config import ConfigError
+from kwire.config.server import ConfigError
 from kwire.running import StartError
 from kwire.testing import Broker
 from kwire.tests.raw_client import RawClient

@@ -10,11 +10,11 @@ from pathlib import Path
 import pytest
 import trio
 from kwire_storage.config import LogConfig
+from kwire_storage.disk.files import RealDisk
+from kwire_storage.disk.memory_disk import MemoryDisk
+from kwire_storage.disk.ownership import Turn
 from kwire_storage.errors import OwnershipError, StorageError
-from kwire_storage.files import RealDisk
-from kwire_storage.log import Log
-from kwire_storage.memory_disk import MemoryDisk
-from kwire_storage.ownership import Turn
+from kwire_storage.log.log import Log
 
 from kwire import workers
 from kwire.tests import ownership_guard

@@ -10,12 +10,12 @@ from kwire_protocol.errors import ErrorCode
 from kwire_protocol.kafka_error import KafkaError
 from kwire_protocol.records import BatchHeader, Record, build_batch, iter_headers, read_header
 from kwire_storage.config import LogConfig
-from kwire_storage.log import AppendResult, Log
-from kwire_storage.memory_disk import MemoryDisk
+from kwire_storage.disk.memory_disk import MemoryDisk
+from kwire_storage.log.log import AppendResult, Log
 
-from kwire.flush_gate import FlushGate
-from kwire.partition import Partition
-from kwire.produce_validation import TopicRules
+from kwire.replicas.flush_gate import FlushGate
+from kwire.replicas.partition import Partition
+from kwire.replicas.validation import TopicRules
 from storage.tests.compacting import all_records
 
 SMALL = LogConfig(segment_bytes=400, index_interval_bytes=100)

@@ -19,12 +19,12 @@ from kwire_protocol.messages.init_producer_id import InitProducerIdRequest, Init
 from kwire_protocol.messages.list_transactions import ListTransactionsRequest, ListTransactionsResponse
 
 from kwire.clock import Clock
-from kwire.config import ServerConfig
+from kwire.config.server import ServerConfig
 from kwire.coordinators.effects import Effect
+from kwire.coordinators.internal_topic import InternalTopic
 from kwire.coordinators.runtime import CoordinatorRuntime
-from kwire.internal_topic import InternalTopic
 from kwire.metadata.service import MetadataService
-from kwire.partitions import PartitionTable
+from kwire.replicas.table import PartitionTable
 from kwire.transactions.config import TransactionConfig
 from kwire.transactions.effects import Ended, WriteMarkers
 from kwire.transactions.listing import TransactionFilter

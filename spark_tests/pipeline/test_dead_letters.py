@@ -39,7 +39,7 @@ def test_a_bad_record_goes_to_the_topic_as_it_came_and_says_where_from_and_why(
     assert set(found) == {b"\xff", b"{broken"}
     first, second = found[b"\xff"], found[b"{broken"]
     assert (first.key, second.key) == (b"k", None)
-    where = [("kwire.topic", topic.encode()), ("kwire.partition", b"1"), ("kwire.offset", b"0")]
+    where = [("kwire.topic", topic.encode()), ("kwire.replicas.partition", b"1"), ("kwire.offset", b"0")]
     assert first.headers == [*headers, *where, ("kwire.reason", b"not UTF-8")]
     assert ("kwire.offset", b"1") in second.headers
     assert ("kwire.reason", b"not JSON of the table's schema") in second.headers

@@ -5,9 +5,10 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 
 from kwire_protocol.records import Record, build_batch, iter_records
-from kwire_storage import compaction, swap
-from kwire_storage.compaction import Compaction
-from kwire_storage.log import AppendResult, Log, LogConfig
+from kwire_storage.compaction import planning as compaction
+from kwire_storage.compaction.planning import Compaction
+from kwire_storage.log import swap
+from kwire_storage.log.log import AppendResult, Log, LogConfig
 
 from storage.tests.logs import append_bytes
 

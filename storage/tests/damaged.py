@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from kwire_protocol.records import Record, build_batch
 from kwire_storage import names
+from kwire_storage.disk.memory_disk import MemoryDisk
 from kwire_storage.errors import CorruptLogError
-from kwire_storage.log import Log, LogConfig
-from kwire_storage.memory_disk import MemoryDisk
+from kwire_storage.log.log import Log, LogConfig
 
 from storage.tests.logs import append_bytes, open_log
 

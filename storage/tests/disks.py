@@ -5,8 +5,8 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
-from kwire_storage.files import Disk, RealDisk
-from kwire_storage.memory_disk import MemoryDisk
+from kwire_storage.disk.files import Disk, RealDisk
+from kwire_storage.disk.memory_disk import MemoryDisk
 
 both_disks = pytest.mark.parametrize("kind", ["real", "memory"])
 

@@ -7,13 +7,13 @@ from collections.abc import Callable, Mapping
 from functools import cache
 
 from kwire_protocol.records import Record, build_batch
-from kwire_storage.data_folder import DataFolder
-from kwire_storage.faulty_disk import FaultyDisk
-from kwire_storage.files import Disk
+from kwire_storage.directory.data_folder import DataFolder
+from kwire_storage.disk.faulty_disk import FaultyDisk
+from kwire_storage.disk.files import Disk
 from kwire_storage.inspection import Finding, Kind, Severity, TopicFacts, check_folder, read_state
 from kwire_storage.inspection.copies import Copies
 from kwire_storage.inspection.repair import Checkup, repair
-from kwire_storage.log import Log, LogConfig
+from kwire_storage.log.log import Log, LogConfig
 
 from storage.tests.logs import append_bytes, end_transaction
 

@@ -6,10 +6,10 @@ from collections.abc import Sequence
 
 from kwire_protocol.control_records import build_end_transaction_batch
 from kwire_protocol.records import BatchHeader, Record, build_batch, iter_headers, read_header
+from kwire_storage.disk.files import Disk
+from kwire_storage.disk.lease import Lease
 from kwire_storage.errors import CorruptRangeError
-from kwire_storage.files import Disk
-from kwire_storage.lease import Lease
-from kwire_storage.log import AppendResult, Log, LogConfig
+from kwire_storage.log.log import AppendResult, Log, LogConfig
 
 SMALL = LogConfig(segment_bytes=2000, index_interval_bytes=200)
 """Segments of a handful of batches."""

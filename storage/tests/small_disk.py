@@ -11,12 +11,12 @@ import os
 from typing import TYPE_CHECKING
 
 from kwire_storage.config import LogConfig
-from kwire_storage.data_folder import DataFolder
+from kwire_storage.directory.data_folder import DataFolder
+from kwire_storage.disk.faulty_disk import FaultyDisk
+from kwire_storage.disk.files import DiskSpace, File
+from kwire_storage.disk.medium import Medium
 from kwire_storage.errors import StorageError, is_full
-from kwire_storage.faulty_disk import FaultyDisk
-from kwire_storage.files import DiskSpace, File
-from kwire_storage.log import Log
-from kwire_storage.medium import Medium
+from kwire_storage.log.log import Log
 
 from storage.tests.logs import SMALL, append
 

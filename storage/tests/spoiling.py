@@ -9,10 +9,10 @@ from collections.abc import Callable
 
 from kwire_protocol.records import Record, build_batch, read_header
 from kwire_storage import names
-from kwire_storage.checkpoints import decode_epochs, decode_offsets, encode_epochs, encode_offsets
-from kwire_storage.files import Disk
-from kwire_storage.producer_snapshots import decode_snapshot, encode_snapshot
-from kwire_storage.txn_index import AbortedTxn, decode_aborted, encode_aborted
+from kwire_storage.directory.checkpoints import decode_epochs, decode_offsets, encode_epochs, encode_offsets
+from kwire_storage.disk.files import Disk
+from kwire_storage.producers.snapshots import decode_snapshot, encode_snapshot
+from kwire_storage.producers.txn_index import AbortedTxn, decode_aborted, encode_aborted
 
 FOLDER = "orders-0"
 BASES = (0, 23, 47, 75, 103)

@@ -9,10 +9,10 @@ import attrs
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from kwire_protocol.records import Record, build_batch, iter_records, read_header
-from kwire_storage.cleaning import Cleaning, LastRecord, Transactions, note_keys
-from kwire_storage.compaction_writing import Plan, Source, Written
-from kwire_storage.key_map import BYTES_OF_AN_ENTRY, KeyMap
-from kwire_storage.txn_index import AbortedTxn
+from kwire_storage.compaction.cleaning import Cleaning, LastRecord, Transactions, note_keys
+from kwire_storage.compaction.offset_map import BYTES_OF_AN_ENTRY, KeyMap
+from kwire_storage.compaction.writing import Plan, Source, Written
+from kwire_storage.producers.txn_index import AbortedTxn
 
 NOW_MS = 1000
 RETENTION_MS = 50

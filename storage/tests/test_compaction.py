@@ -5,11 +5,11 @@ from __future__ import annotations
 import attrs
 import pytest
 from kwire_protocol.records import Record, build_batch, iter_headers, read_header, scan_records
-from kwire_storage import compaction
+from kwire_storage.compaction import planning as compaction
+from kwire_storage.compaction.offset_map import BYTES_OF_AN_ENTRY, MOST_KEPT_BYTES, KeyMap
 from kwire_storage.config import NEVER
-from kwire_storage.key_map import BYTES_OF_AN_ENTRY, MOST_KEPT_BYTES, KeyMap
-from kwire_storage.log import Log
-from kwire_storage.memory_disk import MemoryDisk
+from kwire_storage.disk.memory_disk import MemoryDisk
+from kwire_storage.log.log import Log
 
 from storage.tests.compacting import COMPACTED, all_records, compact, pairs, put, table
 from storage.tests.logs import append_bytes, end_transaction, open_log, read_all

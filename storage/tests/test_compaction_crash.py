@@ -7,10 +7,10 @@ from contextlib import suppress
 
 import pytest
 from kwire_protocol.records import iter_records
-from kwire_storage import swap
-from kwire_storage.faulty_disk import FaultyDisk
-from kwire_storage.log import Log
-from kwire_storage.medium import Fate, Names
+from kwire_storage.disk.faulty_disk import FaultyDisk
+from kwire_storage.disk.medium import Fate, Names
+from kwire_storage.log import swap
+from kwire_storage.log.log import Log
 
 from storage.tests.compacting import COMPACTED, compact, pairs, put, steps, table
 from storage.tests.logs import end_transaction, open_log

@@ -17,10 +17,10 @@ import attrs
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from kwire_protocol.records import BatchHeader, Record, iter_headers, iter_records
-from kwire_storage import compaction
-from kwire_storage.faulty_disk import FaultyDisk
-from kwire_storage.key_map import BYTES_OF_AN_ENTRY
-from kwire_storage.log import Log
+from kwire_storage.compaction import planning as compaction
+from kwire_storage.compaction.offset_map import BYTES_OF_AN_ENTRY
+from kwire_storage.disk.faulty_disk import FaultyDisk
+from kwire_storage.log.log import Log
 
 from storage.tests.compacting import COMPACTED, exchange, put, table
 from storage.tests.logs import end_transaction, open_log, read_all

@@ -7,13 +7,15 @@ from pathlib import Path
 
 import attrs
 import pytest
-from kwire_storage import compaction, compaction_writing, swap
-from kwire_storage.compaction import Compaction
+from kwire_storage.compaction import planning as compaction
+from kwire_storage.compaction import writing as compaction_writing
+from kwire_storage.compaction.planning import Compaction
+from kwire_storage.disk.faulty_disk import FaultyDisk
+from kwire_storage.disk.files import RealDisk
+from kwire_storage.disk.memory_disk import MemoryDisk
 from kwire_storage.errors import CorruptLogError
-from kwire_storage.faulty_disk import FaultyDisk
-from kwire_storage.files import RealDisk
-from kwire_storage.log import Log
-from kwire_storage.memory_disk import MemoryDisk
+from kwire_storage.log import swap
+from kwire_storage.log.log import Log
 
 from storage.tests.compacting import COMPACTED, all_records, compact, exchange, pairs, put, steps, table
 from storage.tests.logs import append, open_log, read_all

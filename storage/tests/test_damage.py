@@ -8,10 +8,10 @@ import attrs
 import pytest
 from kwire_protocol.records import build_batch
 from kwire_storage import names
-from kwire_storage.damage import CorruptRange
+from kwire_storage.disk.memory_disk import MemoryDisk
 from kwire_storage.errors import CorruptLogError, CorruptRangeError
-from kwire_storage.log import Log
-from kwire_storage.memory_disk import MemoryDisk
+from kwire_storage.log.damage import CorruptRange
+from kwire_storage.log.log import Log
 
 from storage.tests.damaged import CONFIG, GARBAGE, all_but, filled, overwrite, path, place, readable, reopened
 from storage.tests.logs import append, open_log, records

@@ -16,10 +16,10 @@ from hypothesis import strategies as st
 from kwire_protocol.records import InvalidBatch, check_batch, read_header
 from kwire_storage import names
 from kwire_storage.config import LogConfig
+from kwire_storage.disk.faulty_disk import FaultyDisk
+from kwire_storage.disk.open_files import OpenFiles
 from kwire_storage.errors import CorruptLogError, OffsetOutOfRange
-from kwire_storage.faulty_disk import FaultyDisk
-from kwire_storage.log import Log
-from kwire_storage.open_files import OpenFiles
+from kwire_storage.log.log import Log
 
 from storage.tests.logs import append, end_transaction, open_log
 

@@ -8,13 +8,13 @@ from pathlib import Path
 
 import attrs
 import pytest
-from kwire_storage.checkpoints import decode_offsets
 from kwire_storage.config import LogConfig
-from kwire_storage.data_folder import DataFolder
+from kwire_storage.directory.checkpoints import decode_offsets
+from kwire_storage.directory.data_folder import DataFolder
+from kwire_storage.disk.faulty_disk import FaultyDisk
+from kwire_storage.disk.files import Disk
+from kwire_storage.disk.memory_disk import MemoryDisk
 from kwire_storage.errors import CorruptLogError, FolderLockedError, StorageError
-from kwire_storage.faulty_disk import FaultyDisk
-from kwire_storage.files import Disk
-from kwire_storage.memory_disk import MemoryDisk
 
 from storage.tests.disks import both_disks, make_disk
 from storage.tests.logs import append, bases, read_all

@@ -5,11 +5,11 @@ from __future__ import annotations
 import errno
 
 import pytest
-from kwire_storage.data_folder import DataFolder
+from kwire_storage.directory.data_folder import DataFolder
+from kwire_storage.disk.faulty_disk import FaultyDisk
+from kwire_storage.disk.memory_disk import MemoryDisk
 from kwire_storage.errors import OwnershipError, StorageError, SyncFailedError
-from kwire_storage.faulty_disk import FaultyDisk
-from kwire_storage.log import LogConfig
-from kwire_storage.memory_disk import MemoryDisk
+from kwire_storage.log.log import LogConfig
 
 from storage.tests.logs import append, bases, open_log, read_all
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from kwire_storage.epochs import EpochCache
+from kwire_storage.log.epochs import EpochCache
 
 
 @pytest.fixture

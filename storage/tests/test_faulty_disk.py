@@ -6,8 +6,8 @@ import errno
 from random import Random
 
 import pytest
-from kwire_storage.faulty_disk import FaultyDisk
-from kwire_storage.medium import EVERYTHING, Content, Fate, Names, kept_part
+from kwire_storage.disk.faulty_disk import FaultyDisk
+from kwire_storage.disk.medium import EVERYTHING, Content, Fate, Names, kept_part
 
 from storage.tests.power_cuts.states import choices
 

@@ -13,9 +13,9 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
+from kwire_storage.disk.files import RealDisk
+from kwire_storage.disk.memory_disk import MemoryDisk
 from kwire_storage.errors import FolderLockedError
-from kwire_storage.files import RealDisk
-from kwire_storage.memory_disk import MemoryDisk
 
 from storage.tests.disks import both_disks, make_disk
 

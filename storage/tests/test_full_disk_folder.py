@@ -5,8 +5,8 @@ from __future__ import annotations
 import errno
 
 import pytest
+from kwire_storage.disk.faulty_disk import FaultyDisk
 from kwire_storage.errors import StorageError, SyncFailedError
-from kwire_storage.faulty_disk import FaultyDisk
 
 from storage.tests.logs import SMALL, append, open_log, read_all
 from storage.tests.small_disk import ENTRY_BYTES, RESERVE, TOPIC_ID, SmallDisk, create, fill_up, open_folder

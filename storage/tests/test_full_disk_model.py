@@ -11,9 +11,9 @@ from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule
 from kwire_storage.config import LogConfig
-from kwire_storage.data_folder import DataFolder
+from kwire_storage.directory.data_folder import DataFolder
 from kwire_storage.errors import StorageError, is_full
-from kwire_storage.log import Log
+from kwire_storage.log.log import Log
 
 from storage.tests.logs import append, read_all
 from storage.tests.small_disk import SmallDisk

@@ -7,7 +7,7 @@ from bisect import bisect_left
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from kwire_storage.index import OffsetIndex, TimeIndex
+from kwire_storage.log.index import OffsetIndex, TimeIndex
 
 ascending = st.lists(st.integers(0, 2**31 - 1), unique=True, max_size=50).map(sorted)
 

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import pytest
-from kwire_storage.faulty_disk import FaultyDisk
-from kwire_storage.index import TimeIndex
+from kwire_storage.disk.faulty_disk import FaultyDisk
 from kwire_storage.inspection import Kind, Severity, TopicFacts, check_partition, read_state
 from kwire_storage.inspection.partition_check import PartitionContext, PartitionSummary
+from kwire_storage.log.index import TimeIndex
 
 from storage.tests import plantings
 from storage.tests.compacting import COMPACTED, compact, put

@@ -18,8 +18,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from kwire_protocol.records import read_header
+from kwire_storage.disk.memory_disk import MemoryDisk
 from kwire_storage.inspection import Batch, walk
-from kwire_storage.memory_disk import MemoryDisk
 
 from storage.tests.inspected import findings_of, make_folder, wrong
 from storage.tests.plantings import BASES, of, positions

@@ -10,9 +10,9 @@ from pathlib import Path
 import attrs
 import pytest
 from kwire_protocol.records import Record, build_batch
-from kwire_storage.files import RealDisk
-from kwire_storage.log import Log, LogConfig
-from kwire_storage.producers import ProducerEntry
+from kwire_storage.disk.files import RealDisk
+from kwire_storage.log.log import Log, LogConfig
+from kwire_storage.producers.states import ProducerEntry
 
 from devtools.apache_kafka import run_tool
 from storage.tests.compacting import compact

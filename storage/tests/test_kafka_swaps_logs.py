@@ -8,10 +8,10 @@ from pathlib import Path
 
 from confluent_kafka import Consumer, Producer, TopicPartition
 from kwire_protocol.records import Record, build_batch
-from kwire_storage.checkpoints import decode_offsets, encode_offsets
-from kwire_storage.data_folder import DataFolder
-from kwire_storage.files import RealDisk
-from kwire_storage.log import Log, LogConfig
+from kwire_storage.directory.checkpoints import decode_offsets, encode_offsets
+from kwire_storage.directory.data_folder import DataFolder
+from kwire_storage.disk.files import RealDisk
+from kwire_storage.log.log import Log, LogConfig
 
 from devtools.apache_kafka import ApacheKafka
 from storage.tests.logs import append_bytes

@@ -9,10 +9,10 @@ from pathlib import Path
 from threading import Event
 
 import pytest
+from kwire_storage.disk.files import Disk, RealDisk
+from kwire_storage.disk.lease import Lease
+from kwire_storage.disk.memory_disk import MemoryDisk
 from kwire_storage.errors import LeaseEndedError
-from kwire_storage.files import Disk, RealDisk
-from kwire_storage.lease import Lease
-from kwire_storage.memory_disk import MemoryDisk
 
 OPERATIONS: dict[str, Callable[[Disk], object]] = {
     "open_append": lambda disk: disk.open_append("t-0/a"),

@@ -10,10 +10,10 @@ import pytest
 from kwire_protocol.errors import ErrorCode
 from kwire_protocol.kafka_error import KafkaError
 from kwire_protocol.records import build_batch, iter_headers, iter_records, read_header
+from kwire_storage.disk.faulty_disk import FaultyDisk
+from kwire_storage.disk.memory_disk import MemoryDisk, TornAppendError
 from kwire_storage.errors import OffsetOutOfRange, StorageError
-from kwire_storage.faulty_disk import FaultyDisk
-from kwire_storage.log import Log, LogConfig
-from kwire_storage.memory_disk import MemoryDisk, TornAppendError
+from kwire_storage.log.log import Log, LogConfig
 
 from storage.tests.disks import both_disks, make_disk
 from storage.tests.logs import SMALL, append, append_bytes, bases, open_log, read_all, records

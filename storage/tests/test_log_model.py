@@ -16,11 +16,11 @@ from hypothesis import HealthCheck, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 from kwire_protocol.records import Record, build_batch, iter_headers
-from kwire_storage.faulty_disk import FaultyDisk
-from kwire_storage.files import Disk, RealDisk
-from kwire_storage.log import Log, LogConfig
-from kwire_storage.medium import kept_part
-from kwire_storage.open_files import OpenFiles
+from kwire_storage.disk.faulty_disk import FaultyDisk
+from kwire_storage.disk.files import Disk, RealDisk
+from kwire_storage.disk.medium import kept_part
+from kwire_storage.disk.open_files import OpenFiles
+from kwire_storage.log.log import Log, LogConfig
 
 from storage.tests.logs import append_bytes
 

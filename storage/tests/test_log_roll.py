@@ -5,8 +5,8 @@ from __future__ import annotations
 import attrs
 import pytest
 from kwire_protocol.records import build_batch
-from kwire_storage.log import LogConfig
-from kwire_storage.memory_disk import MemoryDisk, MemoryFile
+from kwire_storage.disk.memory_disk import MemoryDisk, MemoryFile
+from kwire_storage.log.log import LogConfig
 
 from storage.tests.logs import SMALL, append, append_bytes, open_log, read_all, records
 

@@ -8,8 +8,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from kwire_protocol.records import Record, build_batch
-from kwire_storage.log import Log, LogConfig
-from kwire_storage.memory_disk import MemoryDisk
+from kwire_storage.disk.memory_disk import MemoryDisk
+from kwire_storage.log.log import Log, LogConfig
 
 from storage.tests.disks import both_disks, make_disk
 from storage.tests.logs import SMALL, append, append_bytes, open_log

@@ -5,8 +5,8 @@ from __future__ import annotations
 import errno
 
 import pytest
-from kwire_storage.faulty_disk import FaultyDisk
-from kwire_storage.memory_disk import MemoryDisk, TornAppendError
+from kwire_storage.disk.faulty_disk import FaultyDisk
+from kwire_storage.disk.memory_disk import MemoryDisk, TornAppendError
 
 either = pytest.mark.parametrize("kind", [MemoryDisk, FaultyDisk])
 

@@ -11,12 +11,12 @@ from pathlib import Path
 import attrs
 import pytest
 from kwire_storage.config import LogConfig
-from kwire_storage.data_folder import DataFolder
-from kwire_storage.faulty_disk import FaultyDisk
-from kwire_storage.files import RealDisk, RealFile
-from kwire_storage.log import Log
-from kwire_storage.memory_disk import MemoryFile, TornAppendError
-from kwire_storage.open_files import OpenFiles
+from kwire_storage.directory.data_folder import DataFolder
+from kwire_storage.disk.faulty_disk import FaultyDisk
+from kwire_storage.disk.files import RealDisk, RealFile
+from kwire_storage.disk.memory_disk import MemoryFile, TornAppendError
+from kwire_storage.disk.open_files import OpenFiles
+from kwire_storage.log.log import Log
 
 from storage.tests.logs import append, bases, end_transaction, open_log, read_all
 

@@ -6,8 +6,8 @@ import pytest
 from kwire_protocol.errors import ErrorCode
 from kwire_protocol.kafka_error import KafkaError
 from kwire_storage.errors import CorruptLogError
-from kwire_storage.producer_snapshots import decode_snapshot, encode_snapshot
-from kwire_storage.producers import MAX_SEQUENCE, EndTxnMarker, ProducerStates
+from kwire_storage.producers.snapshots import decode_snapshot, encode_snapshot
+from kwire_storage.producers.states import MAX_SEQUENCE, EndTxnMarker, ProducerStates
 
 from storage.tests.logs import header_of
 

@@ -8,8 +8,8 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule
 from kwire_protocol.errors import ErrorCode
 from kwire_protocol.kafka_error import KafkaError
-from kwire_storage.producer_snapshots import decode_snapshot, encode_snapshot
-from kwire_storage.producers import EndTxnMarker, ProducerStates, Verification
+from kwire_storage.producers.snapshots import decode_snapshot, encode_snapshot
+from kwire_storage.producers.states import EndTxnMarker, ProducerStates, Verification
 
 from storage.tests.logs import header_of
 

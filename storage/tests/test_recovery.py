@@ -7,12 +7,12 @@ from pathlib import Path
 import attrs
 import pytest
 from kwire_protocol.records import build_batch
+from kwire_storage.disk.faulty_disk import FaultyDisk
+from kwire_storage.disk.files import Disk
+from kwire_storage.disk.medium import kept_part
+from kwire_storage.disk.memory_disk import MemoryDisk
 from kwire_storage.errors import CorruptLogError
-from kwire_storage.faulty_disk import FaultyDisk
-from kwire_storage.files import Disk
-from kwire_storage.log import Log
-from kwire_storage.medium import kept_part
-from kwire_storage.memory_disk import MemoryDisk
+from kwire_storage.log.log import Log
 
 from storage.tests.disks import both_disks, make_disk
 from storage.tests.logs import SMALL, append, bases, open_log, read_all, records

@@ -7,10 +7,10 @@ import os
 from pathlib import Path
 
 import pytest
+from kwire_storage.disk.files import RealDisk
+from kwire_storage.disk.memory_disk import MemoryDisk
+from kwire_storage.disk.reserve import NEW_FOLDER_BYTES, ROOM_BYTES, Reserve
 from kwire_storage.errors import StorageError, SyncFailedError
-from kwire_storage.files import RealDisk
-from kwire_storage.memory_disk import MemoryDisk
-from kwire_storage.reserve import NEW_FOLDER_BYTES, ROOM_BYTES, Reserve
 
 from storage.tests.small_disk import SmallDisk
 

@@ -6,12 +6,12 @@ from typing import Any
 
 import attrs
 import pytest
-from kwire_storage import retention, rolling
 from kwire_storage.config import LogConfig
-from kwire_storage.files import Disk
-from kwire_storage.log import Log
-from kwire_storage.memory_disk import MemoryDisk
-from kwire_storage.surroundings import Surroundings
+from kwire_storage.disk.files import Disk
+from kwire_storage.disk.memory_disk import MemoryDisk
+from kwire_storage.log import retention, rolling
+from kwire_storage.log.log import Log
+from kwire_storage.log.surroundings import Surroundings
 
 from storage.tests.compacting import compact, put
 from storage.tests.logs import append

@@ -7,10 +7,10 @@ from pathlib import Path
 import attrs
 import pytest
 from kwire_protocol.records import build_batch
+from kwire_storage.disk.files import Disk
+from kwire_storage.disk.memory_disk import MemoryDisk
 from kwire_storage.errors import OffsetOutOfRange
-from kwire_storage.files import Disk
-from kwire_storage.log import Log, LogConfig
-from kwire_storage.memory_disk import MemoryDisk
+from kwire_storage.log.log import Log, LogConfig
 
 from storage.tests.disks import both_disks, make_disk
 from storage.tests.logs import append, append_bytes, bases, end_transaction, open_log, read_all, records

@@ -6,10 +6,10 @@ from pathlib import Path
 
 import pytest
 from kwire_protocol.records import InvalidBatch, Record, build_batch
+from kwire_storage.disk.memory_disk import MemoryDisk
 from kwire_storage.errors import CorruptLogError
-from kwire_storage.log import Log, LogConfig
-from kwire_storage.memory_disk import MemoryDisk
-from kwire_storage.txn_index import AbortedTxn, decode_aborted, encode_aborted
+from kwire_storage.log.log import Log, LogConfig
+from kwire_storage.producers.txn_index import AbortedTxn, decode_aborted, encode_aborted
 
 from storage.tests.disks import both_disks, make_disk
 from storage.tests.logs import append, append_bytes, end_transaction, open_log

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 from kwire_protocol.errors import ErrorCode
 from kwire_protocol.kafka_error import KafkaError
-from kwire_storage.producers import EndTxnMarker, ProducerStates, Verification
+from kwire_storage.producers.states import EndTxnMarker, ProducerStates, Verification
 
 from storage.tests.logs import header_of
 

@@ -15,16 +15,16 @@ from kwire_protocol.compression import CODEC_NAMES
 from kwire_protocol.records import BatchHeader, InvalidBatch, Record, iter_records
 from kwire_protocol.wire import uuid_to_text
 from kwire_storage import names
-from kwire_storage.checkpoints import MetaProperties, decode_epochs, decode_offsets, decode_partition_metadata
+from kwire_storage.directory.checkpoints import MetaProperties, decode_epochs, decode_offsets, decode_partition_metadata
+from kwire_storage.disk.files import Disk, File
 from kwire_storage.errors import CorruptLogError
-from kwire_storage.files import Disk, File
-from kwire_storage.index import OffsetIndex
 from kwire_storage.inspection import Batch, Damage, walk
 from kwire_storage.inspection.folder_check import CHECKPOINTS, is_folder
 from kwire_storage.inspection.layout import read_small
 from kwire_storage.inspection.sparse_indexes import index_entries, time_index_entries
-from kwire_storage.producer_snapshots import decode_snapshot
-from kwire_storage.txn_index import decode_aborted
+from kwire_storage.log.index import OffsetIndex
+from kwire_storage.producers.snapshots import decode_snapshot
+from kwire_storage.producers.txn_index import decode_aborted
 
 from kwire.cli.log.internal_records import NOT_DECODED, Decoder, decode_control, decoder_for
 from kwire.cli.log.printing import Printer, Row

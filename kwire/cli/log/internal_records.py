@@ -35,7 +35,7 @@ from kwire_protocol.internal.control_records import (
 from kwire_protocol.records import InvalidBatch, Record
 from kwire_protocol.wire import Message, ProtocolError, Reader, UnsupportedVersion, uuid_to_text
 
-from kwire.groups.subscription import CONSUMER_PROTOCOL_TYPE
+from kwire.groups.classic.subscription import CONSUMER_PROTOCOL_TYPE
 from kwire.metadata.records import read_framed
 from kwire.topic_names import CLUSTER_METADATA, CONSUMER_OFFSETS, SHARE_GROUP_STATE, TRANSACTION_STATE
 

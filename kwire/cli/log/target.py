@@ -11,7 +11,7 @@ from pathlib import Path
 import attrs
 import click
 from kwire_storage import names
-from kwire_storage.files import RealDisk
+from kwire_storage.disk.files import RealDisk
 from kwire_storage.inspection.folder_check import CHECKPOINTS
 
 _LOG_FILE = re.compile(r"(\d{20})(?:-\d{10}\.checkpoint|\.log)(?:\.deleted|\.cleaned|\.swap|\.\d+-\d+)*")

@@ -12,7 +12,7 @@ from kwire_protocol.internal.metadata_configs import ConfigRecord
 from kwire_protocol.internal.metadata_topics import RemoveTopicRecord, TopicRecord
 from kwire_protocol.records import InvalidBatch, iter_records
 from kwire_protocol.wire import ProtocolError
-from kwire_storage.files import Disk
+from kwire_storage.disk.files import Disk
 from kwire_storage.inspection import Batch, TopicFacts, walk
 
 from kwire.cli.log.target import log_file_base

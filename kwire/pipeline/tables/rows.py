@@ -60,7 +60,7 @@ def dead_letters(rows: DataFrame, *, since: Mapping[int, int], topic: str) -> Da
     """The same as records for the sink: key, value and headers as they came, and where from and why."""
     told = {
         "kwire.topic": F.lit(topic),
-        "kwire.partition": F.col("kafka.partition").cast("string"),
+        "kwire.replicas.partition": F.col("kafka.partition").cast("string"),
         "kwire.offset": F.col("kafka.offset").cast("string"),
         "kwire.reason": F.col("reason"),
     }

@@ -10,17 +10,17 @@ import attrs
 import trio
 from kwire_protocol.messages.create_topics import CreatableTopic, CreatableTopicConfig, CreateTopicsRequest
 from kwire_protocol.records import read_header
-from kwire_storage.memory_disk import MemoryDisk
+from kwire_storage.disk.memory_disk import MemoryDisk
 
 from kwire.broker import Broker
-from kwire.config import load_config
+from kwire.config.server import load_config
 from kwire.coordinators.effects import Turn
-from kwire.housekeeping import apply_retention
-from kwire.log_cleaner import LogCleaner
+from kwire.logs.cleaner import LogCleaner
+from kwire.logs.housekeeping import apply_retention
 from kwire.metadata.log import METADATA_TOPIC
-from kwire.partition import Partition
+from kwire.replicas.partition import Partition
 from kwire.tests.asking.asked_broker import AskedBroker, Place
-from kwire.tests.coordinators import create_internal_topics
+from kwire.tests.internal_topics import create_internal_topics
 from kwire.tests.metadata.harness import FakeClock
 from kwire.topic_names import CONSUMER_OFFSETS, TRANSACTION_STATE
 

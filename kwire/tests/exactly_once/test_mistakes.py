@@ -30,10 +30,10 @@ def mistake(name: str, change: Change) -> Mutant:
     return Mutant(name, "", change)
 
 
-APPLY_BATCH = "kwire_storage.markers:apply_batch"
-OVERLAPPING = "kwire_storage.txn_index:overlapping"
-FIRST_UNDECIDED = "kwire_storage.producers:ProducerStates.first_undecided_offset"
-FIRST_UNSTABLE = "kwire_storage.producers:ProducerStates.first_unstable_offset"
+APPLY_BATCH = "kwire_storage.producers.markers:apply_batch"
+OVERLAPPING = "kwire_storage.producers.txn_index:overlapping"
+FIRST_UNDECIDED = "kwire_storage.producers.states:ProducerStates.first_undecided_offset"
+FIRST_UNSTABLE = "kwire_storage.producers.states:ProducerStates.first_unstable_offset"
 WRITE_MARKER = "kwire.transactions.service:TransactionService._write_marker"
 TRANSACTIONS = "kwire.transactions.completion:Transactions"
 TRANSACTION = "kwire.transactions.transaction:Transaction"
@@ -122,7 +122,7 @@ def noting_but_denying(is_aborted: Function) -> Function:
 MISTAKES = [
     mistake(
         "aborted transactions are not put into the index",
-        instead("kwire_storage.producers:CompletedTxn.aborted", always(False), seen_by=APPLY_BATCH),
+        instead("kwire_storage.producers.states:CompletedTxn.aborted", always(False), seen_by=APPLY_BATCH),
     ),
     mistake(
         "an aborted transaction that begins with the last batch read is not told",
@@ -147,14 +147,14 @@ MISTAKES = [
     mistake(
         "read_committed reads up to the high watermark",
         instead(
-            "kwire.partition:Partition.last_stable_offset",
+            "kwire.replicas.partition:Partition.last_stable_offset",
             lambda _: lambda partition: partition.high_watermark,
-            seen_by="kwire.partition:Partition.read",
+            seen_by="kwire.replicas.partition:Partition.read",
         ),
     ),
     mistake(
         "a repeated batch is appended",
-        without("kwire.partition:Partition.append", "kwire_storage.producers:ProducerStates.check"),
+        without("kwire.replicas.partition:Partition.append", "kwire_storage.producers.states:ProducerStates.check"),
     ),
     mistake(
         "a marker is skipped",
@@ -178,16 +178,16 @@ MISTAKES = [
     mistake(
         "offsets of an aborted transaction count",
         instead(
-            "kwire.groups.pending_offsets:PendingOffsets.end",
+            "kwire.groups.offsets.pending:PendingOffsets.end",
             lambda end: lambda offsets, producer_id, *, committed: end(offsets, producer_id, committed=True),
         ),
     ),
     mistake(
         "groups are not told of markers",
         instead(
-            "kwire.partition:Partition.on_marker",
+            "kwire.replicas.partition:Partition.on_marker",
             always(lambda _producer_id, _committed: None),
-            seen_by="kwire.partition:Partition.write_marker",
+            seen_by="kwire.replicas.partition:Partition.write_marker",
         ),
     ),
     mistake(
@@ -208,7 +208,7 @@ MISTAKES = [
     ),
     mistake(
         "a restart forgets open transactions of the snapshot",
-        instead("kwire_storage.producer_snapshots:_entry", lambda entry: lambda *args: entry(*args[:-1], -1)),
+        instead("kwire_storage.producers.snapshots:_entry", lambda entry: lambda *args: entry(*args[:-1], -1)),
     ),
     mistake(
         "a transaction that takes too long goes on",
@@ -246,9 +246,9 @@ MISTAKES = [
     mistake(
         "a late write is taken after the marker",
         instead(
-            "kwire.partition:Partition.holds_transaction",
+            "kwire.replicas.partition:Partition.holds_transaction",
             always(True),
-            seen_by="kwire.handlers.produce_enlisting:enlist",
+            seen_by="kwire.handlers._shared.produce_enlisting:enlist",
         ),
     ),
     mistake(
@@ -273,11 +273,11 @@ MISTAKES = [
     ),
     mistake(
         "compaction takes aborted records for good ones",
-        instead("kwire_storage.cleaning:Transactions.is_aborted", noting_but_denying),
+        instead("kwire_storage.compaction.cleaning:Transactions.is_aborted", noting_but_denying),
     ),
     mistake(
         "compaction does not stop at an open transaction",
-        instead(FIRST_UNSTABLE, always(None), seen_by="kwire_storage.compaction:cleanable_end"),
+        instead(FIRST_UNSTABLE, always(None), seen_by="kwire_storage.compaction.planning:cleanable_end"),
     ),
 ]
 

@@ -16,14 +16,14 @@ import trio.testing
 from kwire_protocol.messages import APIS as MESSAGES
 from kwire_protocol.messages.create_topics import CreatableTopic, CreateTopicsRequest
 from kwire_protocol.wire import ApiMessage, Reader, Uuid, Writer
-from kwire_storage.files import Disk
-from kwire_storage.memory_disk import MemoryDisk
+from kwire_storage.disk.files import Disk
+from kwire_storage.disk.memory_disk import MemoryDisk
 
 from kwire.apis import APIS
 from kwire.broker import Broker
-from kwire.config import load_config
+from kwire.config.server import load_config
 from kwire.context import Context
-from kwire.tests.coordinators import create_internal_topics
+from kwire.tests.internal_topics import create_internal_topics
 from kwire.waits import Slot
 
 START_MS = 1_700_000_000_000

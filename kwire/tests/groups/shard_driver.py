@@ -39,11 +39,11 @@ from kwire_protocol.messages.txn_offset_commit import (
 from kwire_protocol.wire import NULL_UUID, Uuid, Writer
 
 from kwire.coordinators.effects import Append, Effect, Reply
+from kwire.coordinators.internal_topic import EndedTransaction, LoggedRecord
+from kwire.groups.classic.joining import MemberContext
 from kwire.groups.config import GroupConfig
-from kwire.groups.joining import MemberContext
 from kwire.groups.records import GroupChange, read_record
 from kwire.groups.shard import GroupShard
-from kwire.internal_topic import EndedTransaction, LoggedRecord
 
 GROUP = "readers"
 LATEST_JOIN_VERSION = 9

@@ -10,7 +10,7 @@ from hypothesis.stateful import Bundle, RuleBasedStateMachine, consumes, initial
 from kwire_protocol.errors import ErrorCode
 from kwire_protocol.messages.offset_fetch import OffsetFetchRequestGroup, OffsetFetchRequestTopics
 
-from kwire.groups.classic_group import ClassicGroup, GroupState
+from kwire.groups.classic.group import ClassicGroup, GroupState
 from kwire.groups.config import GroupConfig
 from kwire.groups.shard import GroupShard
 from kwire.tests.groups.shard_driver import ShardDriver, replayed, subscription

@@ -24,7 +24,7 @@ from kwire_protocol.messages.offset_fetch import (
 from kwire_protocol.messages.txn_offset_commit import TxnOffsetCommitResponse
 from kwire_protocol.wire import Uuid
 
-from kwire.log_cleaner import LogCleaner
+from kwire.logs.cleaner import LogCleaner
 from kwire.tests.fake_transactions import Asked, FakeTransactions
 from kwire.tests.groups.broker_in_trio import InTrio, with_broker
 from kwire.tests.groups.transactions import end_transaction, stable_offset, txn_commit

@@ -14,9 +14,9 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule
 from kwire_protocol.errors import ErrorCode
 
+from kwire.coordinators.internal_topic import EndedTransaction, LoggedRecord
 from kwire.groups.records import OffsetChange, read_record
 from kwire.groups.shard import GroupShard
-from kwire.internal_topic import EndedTransaction, LoggedRecord
 from kwire.tests.groups.shard_driver import ShardDriver, replayed
 
 GROUPS = ("g", "h")

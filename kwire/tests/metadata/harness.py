@@ -8,10 +8,10 @@ from typing import TypeVar
 import attrs
 from kwire_protocol.internal.metadata_brokers import RegisterBrokerRecord
 from kwire_storage.config import LogConfig
-from kwire_storage.data_folder import DataFolder
-from kwire_storage.memory_disk import MemoryDisk
+from kwire_storage.directory.data_folder import DataFolder
+from kwire_storage.disk.memory_disk import MemoryDisk
 
-from kwire.config import ServerConfig
+from kwire.config.server import ServerConfig
 from kwire.context import Context
 from kwire.metadata.log import METADATA_TOPIC, METADATA_TOPIC_ID, FileMetadataLog
 from kwire.metadata.service import MetadataService

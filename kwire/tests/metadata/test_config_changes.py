@@ -9,7 +9,7 @@ from kwire_protocol.errors import ErrorCode
 from kwire_protocol.messages import incremental_alter_configs
 from kwire_protocol.messages.create_topics import CreatableTopic, CreateTopicsRequest
 
-from kwire.configs.definition import ConfigSource
+from kwire.config.definition import ConfigSource
 from kwire.handlers import incremental_alter_configs as incremental_alter_configs_handler
 from kwire.metadata.image import Changes
 from kwire.metadata.service import MetadataService

@@ -6,7 +6,7 @@ import pytest
 from kwire_protocol.errors import ErrorCode
 from kwire_protocol.messages.create_topics import CreatableTopic, CreatableTopicConfig, CreateTopicsRequest
 
-from kwire.configs.definition import ConfigSource, ConfigType
+from kwire.config.definition import ConfigSource, ConfigType
 from kwire.metadata.service import MetadataService
 from kwire.tests.metadata.config_requests import (
     BROKER,

@@ -14,7 +14,7 @@ from kwire_protocol.messages.create_topics import (
     CreateTopicsRequest,
 )
 
-from kwire.configs.definition import ConfigSource
+from kwire.config.definition import ConfigSource
 from kwire.metadata.image import ResourceType
 from kwire.metadata.service import MetadataService
 from kwire.tests.metadata.harness import DIRECTORY_ID, FakeBroker, context, lacks, service

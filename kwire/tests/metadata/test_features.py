@@ -12,8 +12,8 @@ from kwire_protocol.internal.metadata_configs import FeatureLevelRecord
 from kwire_protocol.messages.api_versions import ApiVersionsRequest, ApiVersionsResponse
 from kwire_protocol.messages.update_features import FeatureUpdateKey, UpdateFeaturesRequest, UpdateFeaturesResponse
 from kwire_protocol.wire import Reader, Writer
-from kwire_storage.faulty_disk import FaultyDisk
-from kwire_storage.memory_disk import MemoryDisk
+from kwire_storage.disk.faulty_disk import FaultyDisk
+from kwire_storage.disk.memory_disk import MemoryDisk
 
 from kwire.handlers import api_versions, update_features
 from kwire.metadata import bootstrap

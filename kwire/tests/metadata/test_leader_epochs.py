@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from kwire_protocol.messages.create_topics import CreatableTopic, CreateTopicsRequest
 from kwire_protocol.records import Record, build_batch, read_header
-from kwire_storage.checkpoints import encode_epochs
-from kwire_storage.memory_disk import MemoryDisk
+from kwire_storage.directory.checkpoints import encode_epochs
+from kwire_storage.disk.memory_disk import MemoryDisk
 
 from kwire.broker import Broker
 from kwire.clock import SystemClock
-from kwire.config import load_config
+from kwire.config.server import load_config
 
 
 def opened(disk: MemoryDisk) -> Broker:

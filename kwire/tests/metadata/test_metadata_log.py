@@ -8,10 +8,10 @@ import pytest
 from kwire_protocol.internal.metadata_topics import TopicRecord
 from kwire_protocol.messages.create_topics import CreatableTopic, CreatableTopicConfig, CreateTopicsRequest
 from kwire_storage.config import LogConfig
-from kwire_storage.faulty_disk import FaultyDisk
-from kwire_storage.files import RealDisk
-from kwire_storage.log import Log
-from kwire_storage.memory_disk import MemoryDisk
+from kwire_storage.disk.faulty_disk import FaultyDisk
+from kwire_storage.disk.files import RealDisk
+from kwire_storage.disk.memory_disk import MemoryDisk
+from kwire_storage.log.log import Log
 
 from devtools.apache_kafka import dump_log
 from kwire.metadata.log import AppendConflict, FileMetadataLog

@@ -11,10 +11,10 @@ from kwire_protocol.internal.metadata_configs import ConfigRecord
 from kwire_protocol.kafka_error import KafkaError
 from kwire_protocol.messages.create_topics import CreatableTopic, CreateTopicsRequest
 from kwire_protocol.messages.delete_topics import DeleteTopicsRequest
-from kwire_storage.faulty_disk import FaultyDisk
-from kwire_storage.memory_disk import MemoryDisk
+from kwire_storage.disk.faulty_disk import FaultyDisk
+from kwire_storage.disk.memory_disk import MemoryDisk
 
-from kwire.metadata.config_changes import ConfigChange, Operation
+from kwire.metadata.controller.config_changes import ConfigChange, Operation
 from kwire.metadata.image import Changes, MetadataImage, ResourceType
 from kwire.metadata.service import MetadataService
 from kwire.tests.metadata.harness import DIRECTORY_ID, open_service

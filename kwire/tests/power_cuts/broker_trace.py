@@ -18,14 +18,14 @@ from kwire_protocol.messages.offset_commit import (
     OffsetCommitRequestTopic,
 )
 from kwire_protocol.records import Record, build_batch, iter_headers, read_header
-from kwire_storage.faulty_disk import FaultyDisk
-from kwire_storage.log import Log
+from kwire_storage.disk.faulty_disk import FaultyDisk
+from kwire_storage.log.log import Log
 
 from kwire.broker import Broker
-from kwire.config import ServerConfig
+from kwire.config.server import ServerConfig
 from kwire.context import Context
-from kwire.log_cleaner import LogCleaner
-from kwire.partition import Partition
+from kwire.logs.cleaner import LogCleaner
+from kwire.replicas.partition import Partition
 from kwire.tests.asking.asked_broker import AskedBroker
 from kwire.tests.metadata.harness import NOW_MS, FakeClock
 from kwire.tests.power_cuts.folds import check_offsets, is_of_a_restart

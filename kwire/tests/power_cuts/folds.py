@@ -9,12 +9,12 @@ from kwire_protocol.errors import ErrorCode
 from kwire_protocol.kafka_error import KafkaError
 from kwire_protocol.messages.offset_fetch import OffsetFetchRequestGroup
 from kwire_protocol.records import Record, iter_records, read_header
-from kwire_storage.markers import decode_marker
+from kwire_storage.producers.markers import decode_marker
 
 from kwire.broker import Broker
 from kwire.groups.records import OffsetChange
 from kwire.groups.records import read_record as read_group_record
-from kwire.partition import Partition
+from kwire.replicas.partition import Partition
 from kwire.tests.asking.asked_broker import AskedBroker
 from kwire.tests.asking.reading import read_all, visible
 from kwire.topic_names import CONSUMER_OFFSETS, TRANSACTION_STATE

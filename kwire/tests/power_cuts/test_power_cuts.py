@@ -19,7 +19,7 @@ TRANSACTION_BOUNDS = Bounds(states=3, states_again=1, lives=500)
 SMALL_TRANSACTION_BOUNDS = Bounds(states=1, states_again=1, lives=500, every=5)
 """Less is pending at each moment, and a state takes longer to look at."""
 
-HELD_FROM = "kwire.flush_gate:FlushGate.held_from"
+HELD_FROM = "kwire.replicas.flush_gate:FlushGate.held_from"
 NEVER = 1 << 62
 """An offset that no log reaches."""
 
@@ -31,22 +31,24 @@ MUTANTS = [
     Mutant(
         "metadata is answered before it is flushed",
         "broker: topics come and go",
-        without("kwire.metadata.log:FileMetadataLog.append", "kwire_storage.log:Log.flush"),
+        without("kwire.metadata.log:FileMetadataLog.append", "kwire_storage.log.log:Log.flush"),
     ),
     Mutant(
         "flush.messages is not heeded",
         "broker: flush each append",
-        instead(HELD_FROM, always(NEVER), seen_by="kwire.flush_gate:FlushGate.when_flushed"),
+        instead(HELD_FROM, always(NEVER), seen_by="kwire.replicas.flush_gate:FlushGate.when_flushed"),
     ),
     Mutant(
         "a folder that was given up comes back",
         "broker: topics come and go",
-        without("kwire.partitions:PartitionTable.apply", "kwire.partitions:PartitionTable._sync_given_up"),
+        without("kwire.replicas.table:PartitionTable.apply", "kwire.replicas.table:PartitionTable._sync_given_up"),
     ),
     Mutant(
         "committed offsets are not replayed to their end",
         "broker: stop and start",
-        instead("kwire_storage.log:Log.batches", lambda batches: lambda log: list(batches(log))[:-1], seen_by=REPLAY),
+        instead(
+            "kwire_storage.log.log:Log.batches", lambda batches: lambda log: list(batches(log))[:-1], seen_by=REPLAY
+        ),
     ),
     Mutant(
         "producer ids are given before they are recorded",
@@ -60,7 +62,7 @@ MUTANTS = [
         "a decision is answered before it is flushed",
         "broker: transactions, each flushed",
         instead(
-            "kwire.internal_topic:InternalTopic.flushed",
+            "kwire.coordinators.internal_topic:InternalTopic.flushed",
             lambda _: at_once,
             seen_by="kwire.coordinators.runtime:CoordinatorRuntime.durable",
         ),
@@ -69,7 +71,8 @@ MUTANTS = [
         "markers are written before the decision is flushed",
         "broker: transactions, each flushed",
         without(
-            "kwire.transactions.service:TransactionService._do_other", "kwire.internal_topic:InternalTopic.when_flushed"
+            "kwire.transactions.service:TransactionService._do_other",
+            "kwire.coordinators.internal_topic:InternalTopic.when_flushed",
         ),
     ),
     Mutant(

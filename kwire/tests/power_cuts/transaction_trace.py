@@ -15,7 +15,7 @@ from typing import Any
 import attrs
 from kwire_protocol.errors import ErrorCode
 
-from kwire.partition import Partition
+from kwire.replicas.partition import Partition
 from kwire.tests.asking import clients
 from kwire.tests.asking.asked_broker import AskedBroker, Place
 from kwire.tests.asking.asked_cluster import abort_what_hangs

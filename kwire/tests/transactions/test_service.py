@@ -8,14 +8,14 @@ from kwire_protocol.messages.create_topics import CreatableTopic, CreatableTopic
 from kwire_protocol.messages.end_txn import EndTxnRequest
 from kwire_protocol.messages.init_producer_id import InitProducerIdRequest
 from kwire_protocol.records import Record, build_batch, read_header
-from kwire_storage.memory_disk import MemoryDisk
+from kwire_storage.disk.memory_disk import MemoryDisk
 
 from kwire.broker import Broker
-from kwire.config import load_config
-from kwire.partition import Partition
+from kwire.config.server import load_config
+from kwire.replicas.partition import Partition
 from kwire.tests.asking import clients
 from kwire.tests.asking.asked_broker import AskedBroker
-from kwire.tests.coordinators import create_internal_topics
+from kwire.tests.internal_topics import create_internal_topics
 from kwire.tests.metadata.harness import FakeClock
 from kwire.tests.slots import at_once, value_of
 from kwire.transactions.completion import LONGEST_RETRY_MS

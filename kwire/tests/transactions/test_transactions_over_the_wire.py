@@ -17,9 +17,9 @@ from kwire_protocol.records import Record, build_batch
 
 from kwire.testing import Broker
 from kwire.tests.raw_client import RawClient, decoded_reply, request_frame
+from kwire.tests.replicas.test_flush_policies import BrokerOn, assert_silent
+from kwire.tests.replicas.test_markers_over_the_wire import stable_end
 from kwire.tests.slow_disk import SlowDisk
-from kwire.tests.test_flush_policies import BrokerOn, assert_silent
-from kwire.tests.test_markers_over_the_wire import stable_end
 
 TRANSACTION = 1
 END_VERSION = 5

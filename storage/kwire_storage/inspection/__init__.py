@@ -20,7 +20,7 @@ from __future__ import annotations
 from kwire_storage.inspection.findings import Finding, Kind, Remedy, Severity
 from kwire_storage.inspection.folder_check import check_folder, read_state
 from kwire_storage.inspection.partition_check import PartitionContext, TopicFacts, check_partition
-from kwire_storage.walk import Batch, Damage, walk
+from kwire_storage.log.walk import Batch, Damage, walk
 
 __all__ = [
     "Batch",

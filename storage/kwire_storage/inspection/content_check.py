@@ -8,7 +8,7 @@ from kwire_protocol.errors import ErrorCode
 from kwire_protocol.records import InvalidBatch, batch_content, read_timestamps, scan_records
 
 from kwire_storage.inspection.findings import Kind
-from kwire_storage.walk import Batch
+from kwire_storage.log.walk import Batch
 
 
 def check_content(batch: Batch) -> Iterator[tuple[Kind, str]]:

@@ -14,7 +14,7 @@ A copy is on the medium before anything is changed.
 from __future__ import annotations
 
 from kwire_storage import names
-from kwire_storage.files import Disk
+from kwire_storage.disk.files import Disk
 from kwire_storage.inspection.layout import REPAIR_MARK
 
 _CHUNK_BYTES = 1 << 20

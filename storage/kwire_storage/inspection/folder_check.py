@@ -7,9 +7,14 @@ from collections.abc import Callable, Iterator, Mapping
 import attrs
 
 from kwire_storage import names
-from kwire_storage.checkpoints import MetaProperties, TopicPartition, decode_offsets, decode_partition_metadata
+from kwire_storage.directory.checkpoints import (
+    MetaProperties,
+    TopicPartition,
+    decode_offsets,
+    decode_partition_metadata,
+)
+from kwire_storage.disk.files import Disk
 from kwire_storage.errors import CorruptLogError
-from kwire_storage.files import Disk
 from kwire_storage.inspection.findings import Finding, Kind
 from kwire_storage.inspection.layout import REPAIR_MARK, read_small
 from kwire_storage.inspection.partition_check import (

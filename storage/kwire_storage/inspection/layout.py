@@ -7,8 +7,8 @@ import re
 import attrs
 
 from kwire_storage import names
+from kwire_storage.disk.files import Disk
 from kwire_storage.errors import CorruptLogError
-from kwire_storage.files import Disk
 
 REPAIR_MARK = "kwire-repair-"
 """Copies that a repair keeps are in a folder within the partition's whose name begins like this, and beside the files

@@ -12,17 +12,17 @@ from collections.abc import Callable, Generator, Iterator
 import attrs
 
 from kwire_storage import names
-from kwire_storage.checkpoints import decode_epochs, decode_partition_metadata
-from kwire_storage.epochs import EpochCache
+from kwire_storage.directory.checkpoints import decode_epochs, decode_partition_metadata
+from kwire_storage.disk.files import Disk
 from kwire_storage.errors import CorruptLogError
-from kwire_storage.files import Disk
 from kwire_storage.inspection.content_check import check_content
 from kwire_storage.inspection.findings import Finding, Kind, Severity
 from kwire_storage.inspection.layout import Layout, read_layout, read_small
 from kwire_storage.inspection.producers_check import ProducerFold, check_aborted, check_snapshot
 from kwire_storage.inspection.sparse_indexes import OffsetIndexCheck, TimeIndexCheck
-from kwire_storage.recovery import first_to_scan
-from kwire_storage.walk import MAX_RELATIVE_OFFSET, Batch, Damage, walk
+from kwire_storage.log.epochs import EpochCache
+from kwire_storage.log.recovery import first_to_scan
+from kwire_storage.log.walk import MAX_RELATIVE_OFFSET, Batch, Damage, walk
 
 Findings = Generator[Finding, None, None]
 Progress = Callable[[int], None]

@@ -12,15 +12,15 @@ from collections.abc import Iterable, Iterator
 from kwire_protocol.records import InvalidBatch
 
 from kwire_storage import names
+from kwire_storage.disk.files import Disk
 from kwire_storage.errors import CorruptLogError
-from kwire_storage.files import Disk
 from kwire_storage.inspection.findings import Finding, Kind
 from kwire_storage.inspection.layout import Layout, read_small
-from kwire_storage.markers import apply_batch, decode_marker
-from kwire_storage.producer_snapshots import decode_snapshot
-from kwire_storage.producers import ProducerEntry, ProducerStates
-from kwire_storage.txn_index import AbortedTxn, decode_aborted
-from kwire_storage.walk import Batch
+from kwire_storage.log.walk import Batch
+from kwire_storage.producers.markers import apply_batch, decode_marker
+from kwire_storage.producers.snapshots import decode_snapshot
+from kwire_storage.producers.states import ProducerEntry, ProducerStates
+from kwire_storage.producers.txn_index import AbortedTxn, decode_aborted
 
 
 class ProducerFold:

@@ -8,18 +8,18 @@ from __future__ import annotations
 from collections.abc import Collection
 
 from kwire_storage import names
-from kwire_storage.checkpoints import decode_epochs, encode_epochs, encode_partition_metadata
-from kwire_storage.epochs import EpochCache
+from kwire_storage.directory.checkpoints import decode_epochs, encode_epochs, encode_partition_metadata
+from kwire_storage.disk.files import Disk
 from kwire_storage.errors import CorruptLogError
-from kwire_storage.files import Disk
 from kwire_storage.inspection.copies import Copies
 from kwire_storage.inspection.layout import Layout, read_layout
 from kwire_storage.inspection.partition_check import PartitionContext, Progress
 from kwire_storage.inspection.producers_check import ProducerFold
-from kwire_storage.producer_snapshots import encode_snapshot
-from kwire_storage.segment import Segment
-from kwire_storage.txn_index import encode_aborted
-from kwire_storage.walk import Batch, Damage, walk
+from kwire_storage.log.epochs import EpochCache
+from kwire_storage.log.segment import Segment
+from kwire_storage.log.walk import Batch, Damage, walk
+from kwire_storage.producers.snapshots import encode_snapshot
+from kwire_storage.producers.txn_index import encode_aborted
 
 
 def rebuild(

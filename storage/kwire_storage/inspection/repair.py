@@ -14,16 +14,16 @@ from collections.abc import Callable, Iterable
 import attrs
 
 from kwire_storage import names
-from kwire_storage.checkpoints import TopicPartition, decode_offsets, encode_offsets
+from kwire_storage.directory.checkpoints import TopicPartition, decode_offsets, encode_offsets
+from kwire_storage.disk.files import Disk
 from kwire_storage.errors import CorruptLogError
-from kwire_storage.files import Disk
 from kwire_storage.inspection.copies import Copies
 from kwire_storage.inspection.findings import Finding, Kind, Remedy
 from kwire_storage.inspection.folder_check import FolderState
 from kwire_storage.inspection.layout import read_layout
 from kwire_storage.inspection.partition_check import PartitionSummary, Progress, no_progress
 from kwire_storage.inspection.rebuild import rebuild
-from kwire_storage.walk import Damage, walk
+from kwire_storage.log.walk import Damage, walk
 
 MOST_ROUNDS = 6
 """Cutting, making anew and lowering are three; more means that a repair does not do what it should."""

@@ -17,10 +17,10 @@ from collections.abc import Callable, Iterator
 from kwire_protocol.records import BatchHeader
 
 from kwire_storage import names
-from kwire_storage.files import Disk, File
-from kwire_storage.index import OFFSET_ENTRY_BYTES, TIME_ENTRY_BYTES, OffsetIndex, TimeIndex
+from kwire_storage.disk.files import Disk, File
 from kwire_storage.inspection.findings import Finding, Kind
 from kwire_storage.inspection.layout import Layout
+from kwire_storage.log.index import OFFSET_ENTRY_BYTES, TIME_ENTRY_BYTES, OffsetIndex, TimeIndex
 
 _ENTRIES_AT_ONCE = 8192
 

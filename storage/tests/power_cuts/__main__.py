@@ -8,7 +8,7 @@ from __future__ import annotations
 import sys
 import traceback
 
-from kwire_storage.medium import ROOT, Medium
+from kwire_storage.disk.medium import ROOT, Medium
 
 from storage.tests.power_cuts.storage_traces import storage_trace
 from storage.tests.power_cuts.sweep import Trace, find

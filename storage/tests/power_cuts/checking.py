@@ -6,11 +6,11 @@ from collections.abc import Callable
 from itertools import takewhile
 
 from kwire_protocol.records import BatchHeader, check_batch, iter_headers, read_header
-from kwire_storage.log import Log
-from kwire_storage.markers import decode_marker
-from kwire_storage.producers import ProducerEntry, ProducerStates
-from kwire_storage.scan import scan_headers
-from kwire_storage.txn_index import AbortedTxn
+from kwire_storage.log.log import Log
+from kwire_storage.log.scan import scan_headers
+from kwire_storage.producers.markers import decode_marker
+from kwire_storage.producers.states import ProducerEntry, ProducerStates
+from kwire_storage.producers.txn_index import AbortedTxn
 
 from storage.tests.power_cuts import compacted
 from storage.tests.power_cuts.history import Batch, Known

@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 
 from kwire_protocol.records import BatchHeader, iter_records, read_header
-from kwire_storage.log import Log
-from kwire_storage.markers import decode_marker
-from kwire_storage.txn_index import AbortedTxn
+from kwire_storage.log.log import Log
+from kwire_storage.producers.markers import decode_marker
+from kwire_storage.producers.txn_index import AbortedTxn
 
 from storage.tests.power_cuts.history import Batch
 

@@ -14,10 +14,10 @@ import attrs
 import pytest
 from kwire_protocol.records import InvalidBatch, check_batch, iter_headers, read_header
 from kwire_storage import names
-from kwire_storage.checkpoints import decode_offsets
+from kwire_storage.directory.checkpoints import decode_offsets
+from kwire_storage.disk.faulty_disk import FaultyDisk
 from kwire_storage.errors import CorruptLogError, CorruptRangeError
-from kwire_storage.faulty_disk import FaultyDisk
-from kwire_storage.log import Log
+from kwire_storage.log.log import Log
 
 from storage.tests.power_cuts.checking import check_epochs, check_producers, timeline_of
 from storage.tests.power_cuts.history import Batch, Known

@@ -14,7 +14,7 @@ from random import Random
 from typing import NamedTuple
 
 import attrs
-from kwire_storage.medium import SECTOR_BYTES, Content, Fate, Link, Medium, Names, Rename
+from kwire_storage.disk.medium import SECTOR_BYTES, Content, Fate, Link, Medium, Names, Rename
 
 _SUBSETS_OF = 5
 """Folders with so many pending operations have all their subsets tried."""

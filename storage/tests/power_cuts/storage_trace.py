@@ -7,12 +7,12 @@ from contextlib import contextmanager
 
 from kwire_protocol.control_records import build_end_transaction_batch
 from kwire_protocol.records import Record, build_batch, read_header
-from kwire_storage import compaction
-from kwire_storage.compaction import Compaction
+from kwire_storage.compaction import planning as compaction
+from kwire_storage.compaction.planning import Compaction
 from kwire_storage.config import LogConfig
-from kwire_storage.data_folder import DataFolder
-from kwire_storage.faulty_disk import FaultyDisk
-from kwire_storage.log import Log
+from kwire_storage.directory.data_folder import DataFolder
+from kwire_storage.disk.faulty_disk import FaultyDisk
+from kwire_storage.log.log import Log
 
 from storage.tests.compacting import exchange
 from storage.tests.power_cuts.checking import check_log, contents, producers_of

@@ -14,8 +14,8 @@ from random import Random
 from typing import NamedTuple, Protocol
 
 import attrs
-from kwire_storage.faulty_disk import Entry, FaultyDisk
-from kwire_storage.medium import Medium, Write
+from kwire_storage.disk.faulty_disk import Entry, FaultyDisk
+from kwire_storage.disk.medium import Medium, Write
 
 from storage.tests.power_cuts.states import choices
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 
 import pytest
-from kwire_storage.medium import Medium
+from kwire_storage.disk.medium import Medium
 
 from devtools.suite.tiers import small_and_full
 from storage.tests.power_cuts.rotting import examine_rotten

@@ -11,9 +11,9 @@ import os
 from contextlib import suppress
 
 import pytest
-from kwire_storage.faulty_disk import FaultyDisk
-from kwire_storage.medium import EVERYTHING, NOTHING_UNSYNCED, Medium, kept_part
-from kwire_storage.memory_disk import TornAppendError
+from kwire_storage.disk.faulty_disk import FaultyDisk
+from kwire_storage.disk.medium import EVERYTHING, NOTHING_UNSYNCED, Medium, kept_part
+from kwire_storage.disk.memory_disk import TornAppendError
 
 from devtools.suite.tiers import small_and_full
 from storage.tests.power_cuts.storage_traces import STORAGE_TRACES, storage_trace

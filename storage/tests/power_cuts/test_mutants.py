@@ -5,11 +5,12 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
-from kwire_storage import durability, names
-from kwire_storage.faulty_disk import FaultyDisk
-from kwire_storage.log import Log
-from kwire_storage.medium import Change, Write
-from kwire_storage.memory_disk import MemoryDisk
+from kwire_storage import names
+from kwire_storage.disk.faulty_disk import FaultyDisk
+from kwire_storage.disk.medium import Change, Write
+from kwire_storage.disk.memory_disk import MemoryDisk
+from kwire_storage.log import durability
+from kwire_storage.log.log import Log
 
 from storage.tests.power_cuts import mutants
 from storage.tests.power_cuts.mutants import (
@@ -24,16 +25,16 @@ from storage.tests.power_cuts.mutants import (
 )
 from storage.tests.power_cuts.storage_traces import storage_trace
 
-SYNC = "kwire_storage.faulty_disk:FaultyFile.sync"
-SYNC_DIR = "kwire_storage.memory_disk:MemoryDisk.sync_dir"
-SYNC_DIR_OF_LOG = "kwire_storage.lease:Lease.sync_dir"
-REPLACE_FILE = "kwire_storage.files:replace_file"
-WRITE_ATOMIC = "kwire_storage.files:WholeFiles.write_atomic"
-SETTLE_NAMES = "kwire_storage.durability:settle_names"
-HAS_HOLES = "kwire_storage.damage:has_holes"
-RECOVER = "kwire_storage.recovery:recover"
-LOAD = "kwire_storage.opening:load"
-ROLL = "kwire_storage.rolling:roll"
+SYNC = "kwire_storage.disk.faulty_disk:FaultyFile.sync"
+SYNC_DIR = "kwire_storage.disk.memory_disk:MemoryDisk.sync_dir"
+SYNC_DIR_OF_LOG = "kwire_storage.disk.lease:Lease.sync_dir"
+REPLACE_FILE = "kwire_storage.disk.files:replace_file"
+WRITE_ATOMIC = "kwire_storage.disk.files:WholeFiles.write_atomic"
+SETTLE_NAMES = "kwire_storage.log.durability:settle_names"
+HAS_HOLES = "kwire_storage.log.damage:has_holes"
+RECOVER = "kwire_storage.log.recovery:recover"
+LOAD = "kwire_storage.log.opening:load"
+ROLL = "kwire_storage.log.rolling:roll"
 NEVER = 1 << 62
 """An offset that no log reaches."""
 
@@ -72,39 +73,49 @@ MUTANTS = [
     Mutant(
         "a flush does not sync the records",
         "flush each append",
-        instead("kwire_storage.durability:Flush.records", always(()), seen_by="kwire_storage.durability:Flush.run"),
+        instead(
+            "kwire_storage.log.durability:Flush.records", always(()), seen_by="kwire_storage.log.durability:Flush.run"
+        ),
     ),
     Mutant(
         "a flush does not sync indexes and snapshots",
         "roll",
-        instead("kwire_storage.durability:Flush.files", always(()), seen_by="kwire_storage.durability:Flush.run"),
+        instead(
+            "kwire_storage.log.durability:Flush.files", always(()), seen_by="kwire_storage.log.durability:Flush.run"
+        ),
     ),
     Mutant(
         "a flush does not sync names",
         "flush each append",
-        instead("kwire_storage.durability:Flush.folders", always(()), seen_by="kwire_storage.durability:Flush.run"),
+        instead(
+            "kwire_storage.log.durability:Flush.folders", always(()), seen_by="kwire_storage.log.durability:Flush.run"
+        ),
     ),
     Mutant(
         "a flush does not sync the name of the partition's folder",
         "flush each append",
-        instead("kwire_storage.log:Log.folder_unsynced", always(False), seen_by="kwire_storage.durability:begin_flush"),
+        instead(
+            "kwire_storage.log.log:Log.folder_unsynced",
+            always(False),
+            seen_by="kwire_storage.log.durability:begin_flush",
+        ),
     ),
     Mutant(
         "a flush covers the active segment only",
         "roll",
         instead(
-            "kwire_storage.log:Log.segments_from",
+            "kwire_storage.log.log:Log.segments_from",
             lambda segments_from: lambda log, _offset: segments_from(log, log.log_end_offset),
-            seen_by="kwire_storage.durability:begin_flush",
+            seen_by="kwire_storage.log.durability:begin_flush",
         ),
     ),
     Mutant(
         "the recovery point is written before the data is synced",
         "transactions",
         instead(
-            "kwire_storage.log:Log.recovery_point",
+            "kwire_storage.log.log:Log.recovery_point",
             lambda _: lambda log: log.log_end_offset,
-            seen_by="kwire_storage.offset_checkpoints:OffsetCheckpoints.take",
+            seen_by="kwire_storage.directory.offset_checkpoints:OffsetCheckpoints.take",
         ),
     ),
     Mutant(
@@ -120,51 +131,51 @@ MUTANTS = [
     Mutant(
         "a file is overwritten instead of replaced",
         "stop and start",
-        instead("kwire_storage.memory_disk:MemoryDisk.rename", overwritten, seen_by=REPLACE_FILE),
+        instead("kwire_storage.disk.memory_disk:MemoryDisk.rename", overwritten, seen_by=REPLACE_FILE),
     ),
     Mutant(
         "a truncation is not synced",
         "truncate",
-        without("kwire_storage.segment:Segment.cut", SYNC),
+        without("kwire_storage.log.segment:Segment.cut", SYNC),
     ),
     Mutant(
         "the segments that a truncation removes are not gone for good",
         "truncate",
-        without("kwire_storage.truncation:delete_newest", SYNC_DIR_OF_LOG),
+        without("kwire_storage.log.truncation:delete_newest", SYNC_DIR_OF_LOG),
     ),
     Mutant(
         "where an emptied log goes on is not on the medium",
         "truncate fully",
-        without("kwire_storage.truncation:truncate_fully", SETTLE_NAMES),
+        without("kwire_storage.log.truncation:truncate_fully", SETTLE_NAMES),
     ),
     Mutant(
         "the mark of a clean stop is not removed",
         "stop and start",
         instead(
-            "kwire_storage.memory_disk:MemoryDisk.remove",
+            "kwire_storage.disk.memory_disk:MemoryDisk.remove",
             lambda remove: lambda disk, path: None if path == names.CLEAN_SHUTDOWN else remove(disk, path),
-            seen_by="kwire_storage.data_folder:DataFolder.open",
+            seen_by="kwire_storage.directory.data_folder:DataFolder.open",
         ),
     ),
     Mutant(
         "the mark of a clean stop may come back",
         "stop and start",
-        without("kwire_storage.data_folder:DataFolder.open", SYNC_DIR),
+        without("kwire_storage.directory.data_folder:DataFolder.open", SYNC_DIR),
     ),
     Mutant(
         "a recovery cuts a byte too late",
         "produce",
         instead(
-            "kwire_storage.faulty_disk:FaultyFile.truncate",
+            "kwire_storage.disk.faulty_disk:FaultyFile.truncate",
             lambda truncate: lambda file, size: truncate(file, size + 1),
-            seen_by="kwire_storage.recovery:_cut",
+            seen_by="kwire_storage.log.recovery:_cut",
         ),
     ),
     Mutant(
         "a recovery keeps what follows a loss",
         "produce",
         instead(
-            "kwire_storage.truncation:delete_newest",
+            "kwire_storage.log.truncation:delete_newest",
             lambda delete: lambda log, _count, now_ms: delete(log, 0, now_ms),
             seen_by=RECOVER,
         ),
@@ -177,37 +188,39 @@ MUTANTS = [
     Mutant(
         "a recovery trusts the indexes beyond the recovery point",
         "roll",
-        without("kwire_storage.recovery:_recover_segment", "kwire_storage.segment:Segment.begin_rebuild"),
+        without("kwire_storage.log.recovery:_recover_segment", "kwire_storage.log.segment:Segment.begin_rebuild"),
     ),
     Mutant(
         "a recovery does not look at checksums",
         "produce large batches",
-        without("kwire_storage.walk:_Walker.batch_at", "kwire_storage.walk:check_batch"),
+        without("kwire_storage.log.walk:_Walker.batch_at", "kwire_storage.log.walk:check_batch"),
     ),
     Mutant(
         "a roll at the recovery point leaves the indexes to the next flush",
         "roll",
-        without(ROLL, "kwire_storage.durability:settle_files"),
+        without(ROLL, "kwire_storage.log.durability:settle_files"),
     ),
     Mutant(
         "a recovery keeps the epochs of what is lost",
         "truncate",
-        without(RECOVER, "kwire_storage.epochs:EpochCache.truncate_from_end"),
+        without(RECOVER, "kwire_storage.log.epochs:EpochCache.truncate_from_end"),
     ),
     Mutant(
         "a snapshot of a lost future is believed",
         "produce",
-        instead("kwire_storage.log:Log.log_end_offset", always(NEVER), seen_by="kwire_storage.replay:load_producers"),
+        instead(
+            "kwire_storage.log.log:Log.log_end_offset", always(NEVER), seen_by="kwire_storage.log.replay:load_producers"
+        ),
     ),
     Mutant(
         "a snapshot of a lost future is kept",
         "stop and start",
-        instead("kwire_storage.durability:drop_snapshots_above", always(None)),
+        instead("kwire_storage.log.durability:drop_snapshots_above", always(None)),
     ),
     Mutant(
         "snapshots without segments tell where a log ends",
         "stop and start",
-        without(LOAD, "kwire_storage.durability:drop_snapshots_above"),
+        without(LOAD, "kwire_storage.log.durability:drop_snapshots_above"),
     ),
     Mutant(
         "what a process that died had not synced is taken for synced",
@@ -222,38 +235,42 @@ MUTANTS = [
     Mutant(
         "a segment's name may go before its forerunner's",
         "delete records",
-        without("kwire_storage.retention:delete_oldest", SETTLE_NAMES),
+        without("kwire_storage.log.retention:delete_oldest", SETTLE_NAMES),
     ),
     Mutant(
         "compacted records take the place of others before they are synced",
         "compact",
-        without("kwire_storage.compaction_writing:_Writing._clean", SYNC),
+        without("kwire_storage.compaction.writing:_Writing._clean", SYNC),
     ),
     Mutant(
         "old segments go before it is decided that others take their place",
         "compact",
-        without("kwire_storage.swap:commit", SYNC_DIR_OF_LOG),
+        without("kwire_storage.log.swap:commit", SYNC_DIR_OF_LOG),
     ),
     Mutant(
         "a compacted segment gets its name before the old ones are gone for good",
         "compact",
-        without("kwire_storage.swap:sync", SYNC_DIR_OF_LOG),
+        without("kwire_storage.log.swap:sync", SYNC_DIR_OF_LOG),
     ),
     Mutant(
         "the cleaner's checkpoint is written before the swap",
         "compact",
-        instead("kwire_storage.offset_checkpoints:OffsetCheckpoints.take_before_cleaning", with_cleaner_checkpoint),
+        instead(
+            "kwire_storage.directory.offset_checkpoints:OffsetCheckpoints.take_before_cleaning", with_cleaner_checkpoint
+        ),
     ),
     Mutant(
         "the recovery point is not in its file before the swap",
         "compact",
-        instead("kwire_storage.offset_checkpoints:OffsetCheckpoints.take_before_cleaning", always({})),
+        instead("kwire_storage.directory.offset_checkpoints:OffsetCheckpoints.take_before_cleaning", always({})),
     ),
     Mutant(
         "a transaction is taken for decided by a marker that is not flushed",
         "compact transactions",
         instead(
-            "kwire_storage.log:Log.recovery_point", always(NEVER), seen_by="kwire_storage.compaction:cleanable_end"
+            "kwire_storage.log.log:Log.recovery_point",
+            always(NEVER),
+            seen_by="kwire_storage.compaction.planning:cleanable_end",
         ),
     ),
     Mutant(
@@ -301,10 +318,10 @@ def test_an_acknowledgement_before_the_append_is_caught(monkeypatch: pytest.Monk
 @pytest.mark.parametrize(
     ("change", "complaint"),
     [
-        (without(ROLL, "kwire_storage.durability:gone"), "there is no kwire_storage.durability:gone"),
-        (without("kwire_storage.rolling:gone", SETTLE_NAMES), "there is no kwire_storage.rolling:gone"),
-        (without(ROLL, "kwire_storage.log:Log.gone"), "there is no kwire_storage.log:Log.gone"),
-        (without(ROLL, "kwire_storage.log:Log.truncate_to"), "rolling:roll makes no use of 'truncate_to'"),
+        (without(ROLL, "kwire_storage.log.durability:gone"), "there is no kwire_storage.log.durability:gone"),
+        (without("kwire_storage.log.rolling:gone", SETTLE_NAMES), "there is no kwire_storage.log.rolling:gone"),
+        (without(ROLL, "kwire_storage.log.log:Log.gone"), "there is no kwire_storage.log.log:Log.gone"),
+        (without(ROLL, "kwire_storage.log.log:Log.truncate_to"), "rolling:roll makes no use of 'truncate_to'"),
     ],
 )
 def test_a_mistake_that_has_lost_its_place_says_so(change: mutants.Change, complaint: str) -> None:
@@ -314,7 +331,10 @@ def test_a_mistake_that_has_lost_its_place_says_so(change: mutants.Change, compl
 
 def test_a_mistake_is_undone() -> None:
     function, attribute = durability.settle_names, vars(Log).get("recovery_point")
-    with at_large(without(ROLL, SETTLE_NAMES)), at_large(instead("kwire_storage.log:Log.recovery_point", always(0))):
+    with (
+        at_large(without(ROLL, SETTLE_NAMES)),
+        at_large(instead("kwire_storage.log.log:Log.recovery_point", always(0))),
+    ):
         assert durability.settle_names is not function
         assert vars(Log).get("recovery_point") is not attribute
     assert durability.settle_names is function

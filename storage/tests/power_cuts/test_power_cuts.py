@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import pytest
-from kwire_storage.faulty_disk import FaultyDisk
+from kwire_storage.disk.faulty_disk import FaultyDisk
 from kwire_storage.names import RECOVERY_POINT_CHECKPOINT
 
 from devtools.suite.tiers import small_and_full

@@ -1,0 +1,114 @@
+"""The addresses of `listeners` and `advertised.listeners`: name://host:port, several separated by commas.
+
+A name stands for a security protocol by `listener.security.protocol.map`; the four protocols stand for themselves. An
+empty host is every interface. Listeners of `controller.listener.names` belong to Kafka's controllers, which kwire has
+not, and are left out.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Mapping
+from typing import Final
+
+import attrs
+from kwire_protocol.kafka_error import quoted
+
+from kwire.config.definition import ConfigError
+
+_LISTENER: Final = re.compile(r"([^:/]*)://\[?([0-9a-zA-Z\-%._:]*)\]?:(-?[0-9]+)", re.ASCII)
+_WILDCARDS: Final = ("", "0.0.0.0", "::")
+SECURITY_PROTOCOLS: Final = ("PLAINTEXT", "SSL", "SASL_PLAINTEXT", "SASL_SSL")
+
+
+@attrs.frozen
+class Listener:
+    """`host` is "" for every interface; `port` 0 is any free one."""
+
+    name: str
+    host: str
+    port: int
+    security_protocol: str = "PLAINTEXT"
+
+    @property
+    def is_wildcard(self) -> bool:
+        return self.host in _WILDCARDS
+
+    def __str__(self) -> str:
+        host = f"[{self.host}]" if ":" in self.host else self.host
+        return f"{self.name}://{host}:{self.port}"
+
+
+def parse_protocol_map(text: str) -> dict[str, str]:
+    """Listener name -> security protocol. Raises ConfigError."""
+    protocols = {protocol: protocol for protocol in SECURITY_PROTOCOLS}
+    for pair in filter(None, (part.strip() for part in text.split(","))):
+        name, colon, protocol = pair.partition(":")
+        protocol = protocol.strip().upper()
+        if not colon or protocol not in SECURITY_PROTOCOLS:
+            raise ConfigError(
+                f"listener.security.protocol.map has {quoted(pair)}: "
+                f"an entry is a listener name, a colon and one of {', '.join(SECURITY_PROTOCOLS)}"
+            )
+        protocols[name.strip().upper()] = protocol
+    return protocols
+
+
+def parse_listeners(
+    configuration: str, texts: Iterable[str], protocols: Mapping[str, str], controllers: Iterable[str] = ()
+) -> tuple[Listener, ...]:
+    """The listeners that `texts`, the value of `configuration`, describe. Raises ConfigError."""
+    left_out = {name.upper() for name in controllers}
+    listeners: list[Listener] = []
+    for text in texts:
+        match = _LISTENER.fullmatch(text)
+        if match is None:
+            raise ConfigError(f"{configuration} has {quoted(text)}: a listener is written name://host:port")
+        name, host, port = match[1].upper(), match[2], int(match[3])
+        if name in left_out:
+            continue
+        if not 0 <= port <= 65535:
+            raise ConfigError(f"{configuration} has {quoted(text)}: a port is a number from 0 to 65535")
+        if name not in protocols:
+            raise ConfigError(
+                f"{configuration} has {quoted(text)}: give the name {name} a protocol in "
+                f"listener.security.protocol.map, such as {name}:PLAINTEXT"
+            )
+        listeners.append(Listener(name, host, port, protocols[name]))
+    names = [listener.name for listener in listeners]
+    if len(set(names)) != len(names):
+        raise ConfigError(f"{configuration} has several listeners of one name: {', '.join(names)}")
+    return tuple(listeners)
+
+
+def check_bindable(listeners: tuple[Listener, ...]) -> None:
+    """What the broker is to listen on: something, no address twice, and nothing that needs what kwire lacks."""
+    if not listeners:
+        raise ConfigError("listeners names no listener for clients")
+    fixed = [(listener.host, listener.port) for listener in listeners if listener.port]
+    if len(set(fixed)) != len(fixed):
+        raise ConfigError(
+            f"listeners has several listeners at one address: {', '.join(str(listener) for listener in listeners)}"
+        )
+    for listener in listeners:
+        if listener.security_protocol != "PLAINTEXT":
+            raise ConfigError(
+                f"listener {listener} asks for {listener.security_protocol}, which kwire does not have yet: "
+                "only PLAINTEXT listeners are there"
+            )
+
+
+def check_advertisable(advertised: tuple[Listener, ...], listeners: tuple[Listener, ...]) -> None:
+    """What clients are told: real addresses, of listeners that exist."""
+    known = {listener.name for listener in listeners}
+    for listener in advertised:
+        if listener.host in ("0.0.0.0", "::"):
+            raise ConfigError(
+                f"advertised.listeners has {listener}: clients cannot connect to {listener.host}, "
+                "so give a name or an address at which they find the broker"
+            )
+        if listener.name not in known:
+            raise ConfigError(
+                f"advertised.listeners has {listener}, which is no name of listeners: "
+                f"these are {', '.join(sorted(known))}"
+            )

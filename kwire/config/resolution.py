@@ -1,0 +1,165 @@
+"""Which value is in force, and where it comes from.
+
+A broker's configuration has three layers above the defaults, the upper ones stronger:
+
+1. dynamic, for this broker (a ConfigRecord for BROKER and its id),
+2. dynamic, for every broker (a ConfigRecord for BROKER and the empty name),
+3. static: the file and the flags.
+
+A dynamic value also silences the synonyms of its name in the layers below (log.retention.ms those of
+log.retention.hours). A topic's configuration puts its own ConfigRecords on top of what the broker's say.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+
+import attrs
+
+from kwire.config.definition import ConfigDefinition, ConfigError, ConfigSource, Scope, Value, to_text
+from kwire.config.tables.broker import HONOURED_CONFIGS, broker_config, synonyms
+from kwire.config.tables.topic import TOPIC_CONFIGS
+
+
+@attrs.frozen
+class Origin:
+    """One layer's word on a configuration: the name it used, the text it gave, which layer it is."""
+
+    name: str
+    text: str | None
+    source: ConfigSource
+
+
+@attrs.define(eq=False)
+class ConfigResolver:
+    """The layers of one broker. `update` replaces the dynamic ones.
+
+    `refused` is what they have and this version does not take, by name, with the reason: a record may be from another
+    version, or from before a rule. It is left out of the layers.
+    """
+
+    static: Mapping[str, str]
+    dynamic_default: Mapping[str, str] = attrs.field(factory=dict)
+    dynamic_broker: Mapping[str, str] = attrs.field(factory=dict)
+    refused: dict[str, str] = attrs.field(factory=dict)
+    _effective: dict[str, str] = attrs.field(init=False)
+    _topic_defaults: dict[str, Value] = attrs.field(init=False)
+
+    def __attrs_post_init__(self) -> None:
+        self._refresh()
+
+    def update(self, *, dynamic_default: Mapping[str, str], dynamic_broker: Mapping[str, str]) -> None:
+        self.refused = {}
+        self.dynamic_default, self.dynamic_broker = self._accepted(dynamic_default), self._accepted(dynamic_broker)
+        self._refresh()
+
+    def _accepted(self, layer: Mapping[str, str]) -> dict[str, str]:
+        accepted = {}
+        for name, text in layer.items():
+            definition = HONOURED_CONFIGS.get(name)
+            try:
+                if definition is not None:
+                    definition.parse(text)
+                    if definition.scope is Scope.READ_ONLY:
+                        raise ConfigError(f"{name} cannot be updated dynamically")
+            except ConfigError as error:
+                self.refused[name] = str(error)
+            else:
+                accepted[name] = text
+        return accepted
+
+    def _refresh(self) -> None:
+        self._effective = overlay(overlay(self.static, self.dynamic_default), self.dynamic_broker)
+        self._topic_defaults = {name: self._topic_default(definition) for name, definition in TOPIC_CONFIGS.items()}
+
+    @property
+    def effective(self) -> Mapping[str, str]:
+        """The texts in force, by name, of what is configured at all."""
+        return self._effective
+
+    def value(self, name: str) -> Value:
+        """The broker's value of a known name."""
+        definition = broker_config(name)
+        assert definition is not None, name
+        text = self._effective.get(name)
+        if text is None:
+            return definition.default
+        return definition.parse(text)
+
+    def _topic_default(self, definition: ConfigDefinition) -> Value:
+        for name, factor in definition.broker_synonyms:
+            value = self.value(name)
+            if value is None:
+                continue
+            if factor != 1:
+                assert isinstance(value, int)
+                value *= factor
+            # Any negative retention means «for ever», which the topic spells -1.
+            if definition.name == "retention.ms" and isinstance(value, int) and value < 0:
+                return -1
+            return value
+        return definition.default
+
+    def topic_defaults(self) -> Mapping[str, Value]:
+        """The value of every topic configuration for a topic that sets none."""
+        return self._topic_defaults
+
+    def topic_values(self, overrides: Mapping[str, str]) -> dict[str, Value]:
+        """The value of every topic configuration for a topic with these overrides.
+
+        A text that would be refused today (a record written when it was accepted) leaves the default in force.
+        """
+        values = dict(self._topic_defaults)
+        for name, text in overrides.items():
+            definition = TOPIC_CONFIGS.get(name)
+            if definition is not None:
+                try:
+                    values[name] = definition.parse(text)
+                except ConfigError:
+                    continue
+        return values
+
+    def origins(self, name: str) -> list[Origin]:
+        """What each layer says of a broker's configuration, the strongest first.
+
+        Like Kafka's, the list begins with the name itself: what only a weaker synonym says is not listed.
+        """
+        family = synonyms(name)
+        found: list[Origin] = []
+        for layer, source in (
+            (self.dynamic_broker, ConfigSource.DYNAMIC_BROKER_CONFIG),
+            (self.dynamic_default, ConfigSource.DYNAMIC_DEFAULT_BROKER_CONFIG),
+            (self.static, ConfigSource.STATIC_BROKER_CONFIG),
+        ):
+            found += [Origin(synonym, layer[synonym], source) for synonym in family if synonym in layer]
+        for synonym in family:
+            definition = broker_config(synonym)
+            if definition is not None and definition.default is not None:
+                found.append(Origin(synonym, to_text(definition.default), ConfigSource.DEFAULT_CONFIG))
+        while found and found[0].name != name:
+            found.pop(0)
+        return found
+
+    def topic_source(self, name: str, overrides: Mapping[str, str]) -> ConfigSource:
+        """Where a topic configuration's value comes from, its unit-carrying synonyms included (for CreateTopics)."""
+        if name in overrides:
+            return ConfigSource.DYNAMIC_TOPIC_CONFIG
+        names = [synonym for synonym, _ in TOPIC_CONFIGS[name].broker_synonyms]
+        for layer, source in (
+            (self.dynamic_broker, ConfigSource.DYNAMIC_BROKER_CONFIG),
+            (self.dynamic_default, ConfigSource.DYNAMIC_DEFAULT_BROKER_CONFIG),
+            (self.static, ConfigSource.STATIC_BROKER_CONFIG),
+        ):
+            if _any_in(names, layer):
+                return source
+        return ConfigSource.DEFAULT_CONFIG
+
+
+def _any_in(names: Iterable[str], layer: Mapping[str, str]) -> bool:
+    return any(name in layer for name in names)
+
+
+def overlay(below: Mapping[str, str], above: Mapping[str, str]) -> dict[str, str]:
+    """The texts in force when `above` lies over `below`: a name above silences its synonyms below."""
+    silenced = {synonym for name in above for synonym in synonyms(name)}
+    return {**{name: text for name, text in below.items() if name not in silenced}, **above}

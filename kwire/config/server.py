@@ -1,0 +1,324 @@
+"""The server's configuration as typed values: what the file, the flags and the defaults say together.
+
+From the weakest to the strongest: kwire's defaults, the server.properties text, `--set name=value`, `--listen` and
+`--data-dir`. Names, types and checks are Kafka's (`kwire.configs`). Names that kwire does not honour, and names that
+nobody knows, are warned of and otherwise let be, so that a Kafka configuration file can be used as it is.
+
+`ServerConfig` is frozen. Configurations that may change while the broker runs are in it as they were at the start;
+`MetadataService.config` has the current ones.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Iterable, Mapping
+
+import attrs
+
+from kwire.config.definition import ConfigError, Value
+from kwire.config.listeners import (
+    Listener,
+    check_advertisable,
+    check_bindable,
+    parse_listeners,
+    parse_protocol_map,
+)
+from kwire.config.properties import parse_properties
+from kwire.config.suggestions import listed
+from kwire.config.tables.broker import (
+    BROKER_NAMES_OF_TOPIC_CONFIGS,
+    HONOURED_CONFIGS,
+    broker_config,
+    broker_configs,
+    has_effect,
+    listener_config,
+)
+
+__all__ = ["ConfigError", "Listener", "ServerConfig", "load_config"]
+
+log = logging.getLogger(__name__)
+
+MINUTE_MS = 60_000
+
+
+@attrs.frozen
+class ServerConfig:
+    """Fields are named after Kafka's configurations, dots turned into underscores, so look there for their meaning.
+
+    `properties` are the texts that were configured, by name. An empty `advertised_listeners` means that a client is
+    told the address that it dialled. Replication factors are as configured; whoever creates a topic holds them against
+    the number of brokers. Numbers without a unit in their name are counts.
+    """
+
+    properties: Mapping[str, str]
+    node_id: int
+    cluster_id: str | None
+    kwire_log_max_open_files: int
+    """kwire.log.max.open.files; 0: see `kwire.descriptors`."""
+    kwire_log_reserve_bytes: int
+    """kwire.log.reserve.bytes, of each data folder."""
+    kwire_spin_us: int
+    """kwire.spin.us, microseconds."""
+    broker_rack: str | None
+    listeners: tuple[Listener, ...]
+    advertised_listeners: tuple[Listener, ...]
+    log_dirs: tuple[str, ...]
+    metadata_log_dir: str
+    """metadata.log.dir, or the first of log.dirs."""
+    num_recovery_threads_per_data_dir: int
+
+    connections_max_idle_ms: int
+    max_connections: int
+    max_connections_per_ip: int
+    socket_listen_backlog_size: int
+    socket_receive_buffer_bytes: int
+    socket_request_max_bytes: int
+    socket_send_buffer_bytes: int
+
+    unstable_api_versions_enable: bool
+    auto_create_topics_enable: bool
+    default_replication_factor: int
+    delete_topic_enable: bool
+    fetch_max_bytes: int
+    max_incremental_fetch_session_cache_slots: int
+    max_request_partition_size_limit: int
+    num_partitions: int
+    producer_id_expiration_check_interval_ms: int
+    producer_id_expiration_ms: int
+    replica_alter_log_dirs_io_max_bytes_per_second: int
+
+    log_flush_offset_checkpoint_interval_ms: int
+    log_cleaner_backoff_ms: int
+    log_cleaner_dedupe_buffer_size: int
+    log_cleaner_enable: bool
+    log_cleaner_io_max_bytes_per_second: float
+    log_retention_check_interval_ms: int
+    log_segment_delete_delay_ms: int
+
+    group_initial_rebalance_delay_ms: int
+    group_max_session_timeout_ms: int
+    group_max_size: int
+    group_min_session_timeout_ms: int
+    offset_metadata_max_bytes: int
+    offsets_retention_check_interval_ms: int
+    offsets_retention_ms: int
+    """offsets.retention.minutes."""
+    offsets_topic_num_partitions: int
+    offsets_topic_replication_factor: int
+    offsets_topic_segment_bytes: int
+
+    add_partitions_to_txn_retry_backoff_max_ms: int
+    transaction_max_timeout_ms: int
+    transaction_partition_verification_enable: bool
+    transaction_remove_expired_transaction_cleanup_interval_ms: int
+    transaction_state_log_min_isr: int
+    transaction_state_log_num_partitions: int
+    transaction_state_log_replication_factor: int
+    transaction_state_log_segment_bytes: int
+    transaction_two_phase_commit_enable: bool
+    transactional_id_expiration_ms: int
+
+    @classmethod
+    def from_properties(cls, properties: Mapping[str, str]) -> ServerConfig:
+        """Raises ConfigError at the first value that is refused."""
+        read = _Reader(properties)
+        for name in HONOURED_CONFIGS:
+            read.value(name)
+        protocols = parse_protocol_map(read.text("listener.security.protocol.map"))
+        controllers = read.names("controller.listener.names")
+        listeners = parse_listeners("listeners", read.names("listeners"), protocols, controllers)
+        advertised = parse_listeners("advertised.listeners", read.names("advertised.listeners"), protocols, controllers)
+        check_bindable(listeners)
+        check_advertisable(advertised, listeners)
+        if read.int("group.min.session.timeout.ms") > read.int("group.max.session.timeout.ms"):
+            raise ConfigError("group.min.session.timeout.ms is larger than group.max.session.timeout.ms")
+        node_id = _node_id(properties, read)
+        log_dirs = read.names("log.dirs") or read.names("log.dir") or ("./data",)
+        _check_log_dirs(log_dirs)
+        return cls(
+            # Both names of this node's number, as Kafka describes them, whichever was used.
+            properties={**properties, "node.id": str(node_id), "broker.id": str(node_id)},
+            node_id=node_id,
+            cluster_id=read.optional_text("kwire.cluster.id"),
+            kwire_log_max_open_files=read.int("kwire.log.max.open.files"),
+            kwire_log_reserve_bytes=read.int("kwire.log.reserve.bytes"),
+            kwire_spin_us=read.int("kwire.spin.us"),
+            broker_rack=read.optional_text("broker.rack"),
+            listeners=listeners,
+            advertised_listeners=advertised,
+            log_dirs=log_dirs,
+            metadata_log_dir=read.optional_text("metadata.log.dir") or log_dirs[0],
+            num_recovery_threads_per_data_dir=read.int("num.recovery.threads.per.data.dir"),
+            connections_max_idle_ms=read.int("connections.max.idle.ms"),
+            max_connections=read.int("max.connections"),
+            max_connections_per_ip=read.int("max.connections.per.ip"),
+            socket_listen_backlog_size=read.int("socket.listen.backlog.size"),
+            socket_receive_buffer_bytes=read.int("socket.receive.buffer.bytes"),
+            socket_request_max_bytes=read.int("socket.request.max.bytes"),
+            socket_send_buffer_bytes=read.int("socket.send.buffer.bytes"),
+            unstable_api_versions_enable=read.flag("unstable.api.versions.enable"),
+            auto_create_topics_enable=read.flag("auto.create.topics.enable"),
+            default_replication_factor=read.int("default.replication.factor"),
+            delete_topic_enable=read.flag("delete.topic.enable"),
+            fetch_max_bytes=read.int("fetch.max.bytes"),
+            max_incremental_fetch_session_cache_slots=read.int("max.incremental.fetch.session.cache.slots"),
+            max_request_partition_size_limit=read.int("max.request.partition.size.limit"),
+            num_partitions=read.int("num.partitions"),
+            producer_id_expiration_check_interval_ms=read.int("producer.id.expiration.check.interval.ms"),
+            producer_id_expiration_ms=read.int("producer.id.expiration.ms"),
+            replica_alter_log_dirs_io_max_bytes_per_second=read.int("replica.alter.log.dirs.io.max.bytes.per.second"),
+            log_flush_offset_checkpoint_interval_ms=read.int("log.flush.offset.checkpoint.interval.ms"),
+            log_cleaner_backoff_ms=read.int("log.cleaner.backoff.ms"),
+            log_cleaner_dedupe_buffer_size=read.int("log.cleaner.dedupe.buffer.size"),
+            log_cleaner_enable=read.flag("log.cleaner.enable"),
+            log_cleaner_io_max_bytes_per_second=read.float("log.cleaner.io.max.bytes.per.second"),
+            log_retention_check_interval_ms=read.int("log.retention.check.interval.ms"),
+            log_segment_delete_delay_ms=read.int("log.segment.delete.delay.ms"),
+            group_initial_rebalance_delay_ms=read.int("group.initial.rebalance.delay.ms"),
+            group_max_session_timeout_ms=read.int("group.max.session.timeout.ms"),
+            group_max_size=read.int("group.max.size"),
+            group_min_session_timeout_ms=read.int("group.min.session.timeout.ms"),
+            offset_metadata_max_bytes=read.int("offset.metadata.max.bytes"),
+            offsets_retention_check_interval_ms=read.int("offsets.retention.check.interval.ms"),
+            offsets_retention_ms=read.int("offsets.retention.minutes") * MINUTE_MS,
+            offsets_topic_num_partitions=read.int("offsets.topic.num.partitions"),
+            offsets_topic_replication_factor=read.int("offsets.topic.replication.factor"),
+            offsets_topic_segment_bytes=read.int("offsets.topic.segment.bytes"),
+            add_partitions_to_txn_retry_backoff_max_ms=read.int("add.partitions.to.txn.retry.backoff.max.ms"),
+            transaction_max_timeout_ms=read.int("transaction.max.timeout.ms"),
+            transaction_partition_verification_enable=read.flag("transaction.partition.verification.enable"),
+            transaction_remove_expired_transaction_cleanup_interval_ms=read.int(
+                "transaction.remove.expired.transaction.cleanup.interval.ms"
+            ),
+            transaction_state_log_min_isr=read.int("transaction.state.log.min.isr"),
+            transaction_state_log_num_partitions=read.int("transaction.state.log.num.partitions"),
+            transaction_state_log_replication_factor=read.int("transaction.state.log.replication.factor"),
+            transaction_state_log_segment_bytes=read.int("transaction.state.log.segment.bytes"),
+            transaction_two_phase_commit_enable=read.flag("transaction.two.phase.commit.enable"),
+            transactional_id_expiration_ms=read.int("transactional.id.expiration.ms"),
+        )
+
+
+@attrs.frozen
+class _Reader:
+    """Values by name, of the type that the name's definition has."""
+
+    properties: Mapping[str, str]
+
+    def value(self, name: str) -> Value:
+        definition = HONOURED_CONFIGS[name]
+        text = self.properties.get(name)
+        return definition.default if text is None else definition.parse(text)
+
+    def int(self, name: str) -> int:
+        value = self.value(name)
+        assert isinstance(value, int)
+        return value
+
+    def float(self, name: str) -> float:
+        value = self.value(name)
+        assert isinstance(value, float)
+        return value
+
+    def flag(self, name: str) -> bool:
+        value = self.value(name)
+        assert isinstance(value, bool)
+        return value
+
+    def text(self, name: str) -> str:
+        value = self.value(name)
+        assert isinstance(value, str)
+        return value
+
+    def optional_text(self, name: str) -> str | None:
+        value = self.value(name)
+        assert value is None or isinstance(value, str)
+        return value
+
+    def names(self, name: str) -> tuple[str, ...]:
+        value = self.value(name)
+        assert value is None or isinstance(value, tuple)
+        return value or ()
+
+
+def _check_log_dirs(paths: tuple[str, ...]) -> None:
+    for path in paths:
+        if paths.count(path) > 1:
+            raise ConfigError(f"log.dirs names {path} more than once: leave the others out")
+
+
+def _node_id(properties: Mapping[str, str], read: _Reader) -> int:
+    node_id, broker_id = read.int("node.id"), read.int("broker.id")
+    if "broker.id" not in properties or broker_id < 0:
+        return node_id
+    if "node.id" in properties and node_id != broker_id:
+        raise ConfigError(f"node.id is {node_id} and broker.id is {broker_id}: set one of them, or both alike.")
+    return broker_id
+
+
+def load_config(
+    text: str = "", *, settings: Iterable[str] = (), listen: Iterable[str] = (), data_dirs: Iterable[str] = ()
+) -> ServerConfig:
+    """The configuration that a server.properties text and the command line's flags give together.
+
+    `settings` are `name=value`, `listen` are `host:port` (port 0: any free one) or `NAME://host:port`; `data_dirs`
+    are whole paths, commas included. Warns of names that have no effect. Raises ConfigError.
+    """
+    properties = parse_properties(text)
+    for setting in settings:
+        name, equals, value = setting.partition("=")
+        if not equals or not name.strip():
+            raise ConfigError(f"a setting is written name=value, which {setting!r} is not")
+        properties[name.strip()] = value
+    addresses = list(listen)
+    if addresses:
+        _listen_on(addresses, properties)
+    folders = tuple(data_dirs)
+    if folders:
+        properties["log.dirs"] = ",".join(folders)
+    config = ServerConfig.from_properties(properties)
+    if folders:
+        _check_log_dirs(folders)
+        config = attrs.evolve(
+            config, log_dirs=folders, metadata_log_dir=properties.get("metadata.log.dir") or folders[0]
+        )
+    for warning in warnings_about(config.properties):
+        log.warning("%s", warning)
+    return config
+
+
+def _listen_on(addresses: list[str], properties: dict[str, str]) -> None:
+    listeners: list[str] = []
+    for number, address in enumerate(addresses, start=1):
+        if "://" in address:
+            listeners.append(address)
+            continue
+        if not address.rpartition(":")[0]:
+            raise ConfigError(f"an address to listen on is written host:port, which {address!r} is not")
+        name = "PLAINTEXT" if number == 1 else f"PLAINTEXT_{number}"
+        if number > 1:
+            protocol_map = properties.get("listener.security.protocol.map")
+            default_map = str(HONOURED_CONFIGS["listener.security.protocol.map"].default)
+            properties["listener.security.protocol.map"] = f"{protocol_map or default_map},{name}:PLAINTEXT"
+        listeners.append(f"{name}://{address}")
+    properties["listeners"] = ",".join(listeners)
+
+
+def warnings_about(names: Iterable[str]) -> list[str]:
+    """One line about the configurations of a broker that have no effect, and one about unknown names."""
+    without_effect: list[str] = []
+    unknown: list[str] = []
+    for name in sorted(names):
+        definition = broker_config(name)
+        if definition is None and listener_config(name) is None:
+            unknown.append(name)
+        elif definition is None or not has_effect(definition):
+            without_effect.append(name)
+    warnings: list[str] = []
+    if without_effect:
+        warnings.append(f"these configurations have no effect in kwire: {', '.join(without_effect)}")
+    if unknown:
+        warnings.append(
+            f"these configurations are not known: {listed(unknown, broker_configs(), BROKER_NAMES_OF_TOPIC_CONFIGS)}"
+        )
+    return warnings

@@ -1,0 +1,118 @@
+"""The checks on configuration values: ranges, choices, lists. The rules are Kafka's."""
+
+from __future__ import annotations
+
+import re
+from typing import Final
+
+import attrs
+
+from kwire.config.definition import ConfigError, Value, invalid
+
+_THROTTLED_REPLICA: Final = re.compile(r"\d+:\d+")
+
+
+@attrs.frozen
+class Range:
+    """A number from `low` to `high`, both included."""
+
+    low: float | None = None
+    high: float | None = None
+
+    def check(self, name: str, value: Value) -> None:
+        if value is None:
+            return
+        assert isinstance(value, int | float)
+        if self.low is not None and value < self.low:
+            raise invalid(name, value, f"Value must be at least {self.low}")
+        if self.high is not None and value > self.high:
+            raise invalid(name, value, f"Value must be no more than {self.high}")
+
+
+@attrs.frozen
+class PositiveOrUnlimited:
+    """A number from 1 on; any below 0 means «without a limit»."""
+
+    def check(self, name: str, value: Value) -> None:
+        if value == 0:
+            raise invalid(name, value, "Value must be unlimited (-1) or greater than or equal to 1")
+
+
+@attrs.frozen
+class MoreThan:
+    """A number above `low`."""
+
+    low: int
+    what: str
+
+    def check(self, name: str, value: Value) -> None:
+        assert isinstance(value, int)
+        if value <= self.low:
+            raise invalid(name, value, f"Value must be more than {self.low} ({self.what})")
+
+
+@attrs.frozen
+class RangeOr:
+    """A number from `low` to `high`, or the one number that means «whatever is usual»."""
+
+    low: int
+    high: int
+    usual: int
+
+    def check(self, name: str, value: Value) -> None:
+        assert isinstance(value, int)
+        if value != self.usual and not self.low <= value <= self.high:
+            raise invalid(name, value, f"Value must be between {self.low} and {self.high} or equal to {self.usual}")
+
+
+@attrs.frozen
+class OneOf:
+    choices: tuple[str, ...]
+    any_case: bool = False
+
+    def check(self, name: str, value: Value) -> None:
+        assert isinstance(value, str)
+        if self.any_case:
+            if value.upper() not in {choice.upper() for choice in self.choices}:
+                raise invalid(name, value, f"String must be one of: {', '.join(self.choices)} (upper or lower case)")
+        elif value not in self.choices:
+            raise invalid(name, value, f"String must be one of: {', '.join(self.choices)}")
+
+
+@attrs.frozen
+class ListOf:
+    """A list, of `choices` where they are given, without empty elements."""
+
+    choices: tuple[str, ...] = ()
+
+    def check(self, name: str, value: Value) -> None:
+        if value is None:
+            return
+        assert isinstance(value, tuple)
+        if "" in value:
+            raise ConfigError(f"Configuration '{name}' values must not be empty: leave out the comma beside them")
+        for element in value:
+            if self.choices and element not in self.choices:
+                raise invalid(name, element, f"String must be one of: {', '.join(self.choices)}")
+
+
+@attrs.frozen
+class ThrottledReplicas:
+    """`*`, or `partition:broker` pairs."""
+
+    def check(self, name: str, value: Value) -> None:
+        assert isinstance(value, tuple)
+        if value == ("*",) or all(_THROTTLED_REPLICA.fullmatch(pair) for pair in value):
+            return
+        raise invalid(
+            name,
+            ",".join(value),
+            f"{name} must be the literal '*' or a list of replicas as partition:broker, such as 0:1,0:2",
+        )
+
+
+@attrs.frozen
+class NonEmptyText:
+    def check(self, name: str, value: Value) -> None:
+        if value == "":
+            raise invalid(name, value, "String must be non-empty")

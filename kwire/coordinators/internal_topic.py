@@ -1,0 +1,144 @@
+"""A topic that the broker writes for itself (`__consumer_offsets`) as keyed records: append, and replay at start.
+
+The bytes are ordinary record batches in an ordinary partition, so that consumers and Kafka's dump tool can read them.
+What is appended for a producer is part of its transaction: it counts once the marker says so, and a replay tells of
+both in their order. The topic is created by `ensure`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from typing import TYPE_CHECKING, NamedTuple
+
+import attrs
+from kwire_protocol.errors import ErrorCode
+from kwire_protocol.kafka_error import KafkaError
+from kwire_protocol.records import NO_PRODUCER_ID, InvalidBatch, Record, build_batch, iter_records, read_header
+from kwire_storage.errors import CorruptLogError
+from kwire_storage.producers.markers import decode_marker
+
+from kwire.clock import Clock
+from kwire.replicas.validation import MAX_DECOMPRESSED_BATCH_BYTES
+from kwire.waits import Slot
+
+if TYPE_CHECKING:
+    from kwire.replicas.partition import Partition
+    from kwire.replicas.table import PartitionTable
+
+KeyedRecord = tuple[bytes, bytes | None]
+"""Key and value; a value of None is a tombstone."""
+
+Producer = tuple[int, int]
+"""Producer id and epoch."""
+
+
+class LoggedRecord(NamedTuple):
+    """One data record; `producer_id` is -1 unless it belongs to a transaction."""
+
+    offset: int
+    key: bytes
+    value: bytes | None
+    producer_id: int
+
+
+class EndedTransaction(NamedTuple):
+    """The producer's transaction ended here."""
+
+    producer_id: int
+    committed: bool
+
+
+@attrs.define(eq=False)
+class InternalTopic:
+    """`create(name)` makes the topic through the metadata log and returns when its partitions are there."""
+
+    name: str
+    partitions: PartitionTable
+    clock: Clock
+    create: Callable[[str], object]
+
+    @property
+    def exists(self) -> bool:
+        return self.name in self.partitions.by_name
+
+    @property
+    def partition_count(self) -> int:
+        """How many partitions the topic has, which must exist."""
+        return len(self.partitions.by_name[self.name])
+
+    def ensure(self) -> None:
+        """Creates the topic unless it is there. Raises KafkaError(COORDINATOR_NOT_AVAILABLE)."""
+        if not self.exists:
+            try:
+                self.create(self.name)
+            except KafkaError as error:
+                raise KafkaError(ErrorCode.COORDINATOR_NOT_AVAILABLE, error.message) from error
+
+    def is_offline(self, index: int) -> bool:
+        """Whether the log folder of partition `index` is out of service."""
+        return self._partition(index).closed
+
+    def append(self, index: int, records: Sequence[KeyedRecord], *, producer: Producer | None = None) -> int:
+        """Appends `records` as one batch to partition `index`; returns its base offset.
+
+        With a `producer` they are part of its transaction. Tombstones alone are taken on a full disk too: they belong
+        to a deletion. Raises KafkaError as `Partition.append` does.
+        """
+        now_ms = self.clock.now_ms()
+        logged = [Record(delta, now_ms, key, value, []) for delta, (key, value) in enumerate(records)]
+        partition = self._partition(index)
+        if producer is not None:
+            producer_id, epoch = producer
+            batch = memoryview(
+                bytearray(build_batch(logged, producer_id=producer_id, producer_epoch=epoch, transactional=True))
+            )
+            return partition.append(batch, read_header(batch), acks=-1, now_ms=now_ms).base_offset
+        batch = memoryview(bytearray(build_batch(logged)))
+        only_tombstones = records[0][1] is None and all(value is None for _, value in records)
+        return partition.append_checked(batch, read_header(batch), now_ms=now_ms, necessary=only_tombstones).base_offset
+
+    async def flushed(self, index: int) -> None:
+        """Returns when what was appended to partition `index` is as durable as the topic's configuration asks.
+
+        Raises KafkaError(KAFKA_STORAGE_ERROR) when that cannot be had.
+        """
+        slot = self.when_flushed(index)
+        error = None if slot is None else await slot
+        if error is not None:
+            raise error
+
+    def when_flushed(self, index: int) -> Slot[KafkaError | None] | None:
+        """As `flushed`: None where nothing is to be waited for, else a slot that gets None or the error."""
+        partition = self._partition(index)
+        if partition.log_end_offset <= partition.flush_gate.held_from:
+            return None
+        return partition.flush_gate.when_flushed(partition.log_end_offset - 1)
+
+    def watch_markers(self, index: int, on_marker: Callable[[int, bool], None]) -> None:
+        """`on_marker` is called with producer id and whether it was committed for each marker appended from now on."""
+        self._partition(index).on_marker = on_marker
+
+    def replay(self, index: int) -> Iterator[LoggedRecord | EndedTransaction]:
+        """Every data record and end of a transaction in partition `index`, oldest first; none without the topic.
+
+        Raises CorruptLogError when it is not all there.
+        """
+        if not self.exists:
+            return
+        for header, piece in self._partition(index).log.batches():
+            batch = memoryview(piece.read())
+            try:
+                if header.is_control:
+                    marker = decode_marker(batch, 0, header)
+                    if marker is not None:
+                        yield EndedTransaction(header.producer_id, marker.committed)
+                    continue
+                producer_id = header.producer_id if header.is_transactional else NO_PRODUCER_ID
+                for record in iter_records(batch, max_decompressed_bytes=MAX_DECOMPRESSED_BATCH_BYTES):
+                    value = None if record.value is None else bytes(record.value)
+                    yield LoggedRecord(record.offset, bytes(record.key or b""), value, producer_id)
+            except InvalidBatch as error:
+                raise CorruptLogError(f"the batch at offset {header.base_offset}: {error}") from error
+
+    def _partition(self, index: int) -> Partition:
+        return self.partitions.find(self.name, index)

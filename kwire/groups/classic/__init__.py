@@ -1,0 +1,1 @@
+"""The classic kind of group: members that join, a leader that assigns, generations."""

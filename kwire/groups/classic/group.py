@@ -1,0 +1,310 @@
+"""The state of one classic group, and the rules that need nothing but that state.
+
+In a classic group the clients assign partitions among themselves; the coordinator only gathers members, lets them vote
+for a protocol, names a leader, and passes the leader's assignment on, generation by generation:
+
+    Empty -> PreparingRebalance -> CompletingRebalance -> Stable
+      ^        (JoinGroup)            (SyncGroup)           |
+      |             ^-------------------------------------- |   a member came, left, fell silent or changed its mind
+      +--------------------------- the last member went ----+
+    Dead: the group is gone from this coordinator
+
+No timers run here and nobody is answered here: `Member` and `ClassicGroup` carry the timers and the tokens of parked
+requests for `rebalance.py`, which alone moves a group from state to state.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from enum import Enum
+
+import attrs
+from kwire_protocol.errors import ErrorCode
+from kwire_protocol.kafka_error import KafkaError, quoted
+from kwire_protocol.messages.join_group import JoinGroupResponseMember
+
+from kwire.coordinators.effects import Token
+from kwire.coordinators.timers import Timer
+from kwire.groups.classic.subscription import CONSUMER_PROTOCOL_TYPE, subscribed_topics
+
+Protocols = dict[str, bytes]
+"""Protocol name -> the member's metadata for it, in the member's order of preference."""
+
+
+class GroupState(Enum):
+    """The values are the names that ListGroups and DescribeGroups speak of."""
+
+    EMPTY = "Empty"
+    PREPARING_REBALANCE = "PreparingRebalance"
+    COMPLETING_REBALANCE = "CompletingRebalance"
+    STABLE = "Stable"
+    DEAD = "Dead"
+
+
+@attrs.define(eq=False)
+class Member:
+    """One member. `is_new` until its first JoinGroup is answered: it cannot heartbeat before it knows its id."""
+
+    member_id: str
+    group_instance_id: str | None
+    client_id: str
+    client_host: str
+    rebalance_timeout_ms: int
+    session_timeout_ms: int
+    protocol_type: str
+    protocols: Protocols
+    assignment: bytes = b""
+    is_new: bool = False
+    join_token: Token | None = None
+    sync_token: Token | None = None
+    session: Timer = attrs.field(factory=Timer)
+
+    @property
+    def is_static(self) -> bool:
+        return self.group_instance_id is not None
+
+    @property
+    def is_parked(self) -> bool:
+        """It waits for an answer of ours, so its silence means nothing (unless it is new: its client may be gone)."""
+        return not self.is_new and (self.join_token is not None or self.sync_token is not None)
+
+    def offers(self, protocols: Protocols) -> bool:
+        """The same protocols, metadata and order of preference as it has already."""
+        return list(self.protocols.items()) == list(protocols.items())
+
+
+@attrs.define(eq=False)
+class ClassicGroup:
+    group_id: str
+    state: GroupState = GroupState.EMPTY
+    previous_state: GroupState = GroupState.DEAD
+    state_timestamp_ms: int = -1
+    """When it came into its state; -1 when an old record did not say."""
+    generation: int = 0
+    protocol_type: str | None = None
+    protocol_name: str | None = None
+    leader_id: str | None = None
+    members: dict[str, Member] = attrs.field(factory=dict)
+    static_members: dict[str, str] = attrs.field(factory=dict)
+    """group.instance.id -> member id."""
+    pending_members: dict[str, Timer] = attrs.field(factory=dict)
+    """Ids given out with MEMBER_ID_REQUIRED that have not joined yet, each with its deadline."""
+    pending_sync: set[str] = attrs.field(factory=set)
+    """Members of this generation that have not sent SyncGroup."""
+    awaiting_join: int = 0
+    """How many members are parked in JoinGroup."""
+    new_member_added: bool = False
+    """Somebody joined during the initial delay, which is then prolonged."""
+    topics: frozenset[str] | None = None
+    """The subscribed topics, None when unknown."""
+    join_timer: Timer = attrs.field(factory=Timer)
+    sync_timer: Timer = attrs.field(factory=Timer)
+    _supporters: dict[str, int] = attrs.field(factory=dict)
+    """Protocol name -> how many members support it."""
+
+    @property
+    def uses_consumer_protocol(self) -> bool:
+        return self.protocol_type == CONSUMER_PROTOCOL_TYPE
+
+    @property
+    def all_joined(self) -> bool:
+        return len(self.members) == self.awaiting_join and not self.pending_members
+
+    @property
+    def rebalance_timeout_ms(self) -> int:
+        return max((member.rebalance_timeout_ms for member in self.members.values()), default=0)
+
+    def is_leader(self, member_id: str) -> bool:
+        return self.leader_id == member_id
+
+    def transition_to(self, state: GroupState, now_ms: int) -> None:
+        self.previous_state, self.state, self.state_timestamp_ms = self.state, state, now_ms
+
+    # Members
+
+    def add(self, member: Member) -> None:
+        """Adds a member whose protocols `supports` has accepted; the first one becomes the leader."""
+        if member.group_instance_id is not None:
+            assert member.group_instance_id not in self.static_members
+            self.static_members[member.group_instance_id] = member.member_id
+        if not self.members:
+            self.protocol_type = member.protocol_type
+        assert self.protocol_type == member.protocol_type
+        if self.leader_id is None:
+            self.leader_id = member.member_id
+        self.members[member.member_id] = member
+        self._count(member.protocols, 1)
+        if member.join_token is not None:
+            self.awaiting_join += 1
+
+    def remove(self, member_id: str) -> Member | None:
+        """Removes a member; when it led, the one that has been there longest leads from now on."""
+        member = self.members.pop(member_id, None)
+        if member is not None:
+            self._count(member.protocols, -1)
+            if member.join_token is not None:
+                self.awaiting_join -= 1
+            if member.group_instance_id is not None:
+                self.static_members.pop(member.group_instance_id, None)
+        if self.leader_id == member_id:
+            self.leader_id = next(iter(self.members), None)
+        self.pending_sync.discard(member_id)
+        return member
+
+    def replace_static(self, old_id: str, new_id: str) -> Member:
+        """Gives a static member a new member id and keeps all else; its parked requests must have been answered."""
+        old = self.members.pop(old_id)
+        assert old.group_instance_id is not None
+        assert old.join_token is None
+        assert old.sync_token is None
+        member = attrs.evolve(old, member_id=new_id, is_new=False, session=Timer())
+        self.members[new_id] = member
+        if self.leader_id == old_id:
+            self.leader_id = new_id
+        self.static_members[old.group_instance_id] = new_id
+        # In Kafka the old id stays among those that have yet to sync; there it would only spoil the next generation.
+        if old_id in self.pending_sync:
+            self.pending_sync.remove(old_id)
+            self.pending_sync.add(new_id)
+        return member
+
+    def set_protocols(self, member: Member, protocols: Protocols) -> None:
+        self._count(member.protocols, -1)
+        member.protocols = protocols
+        self._count(protocols, 1)
+
+    def park_join(self, member: Member, token: Token | None) -> None:
+        """Sets or clears the member's waiting JoinGroup."""
+        self.awaiting_join += (token is not None) - (member.join_token is not None)
+        member.join_token = token
+
+    def check_member(self, member_id: str, group_instance_id: str | None) -> Member:
+        """The member of that id; raises KafkaError(UNKNOWN_MEMBER_ID or FENCED_INSTANCE_ID)."""
+        if group_instance_id is not None:
+            current_id = self.static_members.get(group_instance_id)
+            if current_id is None:
+                raise KafkaError(ErrorCode.UNKNOWN_MEMBER_ID)
+            if current_id != member_id:
+                raise KafkaError(ErrorCode.FENCED_INSTANCE_ID)
+        member = self.members.get(member_id)
+        if member is None:
+            raise KafkaError(ErrorCode.UNKNOWN_MEMBER_ID)
+        return member
+
+    # Protocols
+
+    def supports(self, protocol_type: str, protocols: Iterable[str]) -> bool:
+        """Whether a member that speaks these can be in the group: one of them is spoken by every member."""
+        if self.state is GroupState.EMPTY:
+            return bool(protocol_type) and any(True for _ in protocols)
+        size = len(self.members)
+        return protocol_type == self.protocol_type and any(self._supporters.get(name, 0) == size for name in protocols)
+
+    def select_protocol(self) -> str:
+        """Each member votes for its first protocol that all support; most votes win, then the earliest vote."""
+        size = len(self.members)
+        candidates = {name for name, count in self._supporters.items() if count == size}
+        votes: dict[str, int] = {}
+        for member in self.members.values():
+            vote = next(name for name in member.protocols if name in candidates)
+            votes[vote] = votes.get(vote, 0) + 1
+        return max(votes, key=votes.__getitem__)
+
+    def _count(self, protocols: Protocols, by: int) -> None:
+        for name in protocols:
+            count = self._supporters.get(name, 0) + by
+            if count:
+                self._supporters[name] = count
+            else:
+                del self._supporters[name]
+
+    # Generations
+
+    def begin_generation(self, now_ms: int) -> None:
+        """The next generation, of those who are members now: CompletingRebalance, or Empty when there is nobody."""
+        self.generation += 1
+        self.pending_sync.clear()
+        self.protocol_name = self.select_protocol() if self.members else None
+        self.topics = self.find_topics()
+        self.transition_to(GroupState.COMPLETING_REBALANCE if self.members else GroupState.EMPTY, now_ms)
+
+    def find_topics(self) -> frozenset[str] | None:
+        """What the members subscribe to under the chosen protocol, None when that cannot be known."""
+        if not self.uses_consumer_protocol:
+            return None
+        if not self.members:
+            return frozenset()
+        name = self.protocol_name
+        if name is None:
+            return None
+        return subscribed_topics(member.protocols[name] for member in self.members.values())
+
+    def reads(self, topic: str) -> bool:
+        """Whether the topic's offsets are in use. Consumers whose topics are unknown might read anything."""
+        return self.uses_consumer_protocol if self.topics is None else topic in self.topics
+
+    def roster(self) -> list[JoinGroupResponseMember]:
+        """Every member with its metadata under the chosen protocol: what the leader assigns by."""
+        assert self.protocol_name is not None
+        name = self.protocol_name
+        return [
+            JoinGroupResponseMember(
+                member_id=member.member_id,
+                group_instance_id=member.group_instance_id,
+                metadata=member.protocols[name],
+            )
+            for member in self.members.values()
+        ]
+
+    # Offsets and deletion
+
+    def check_commit(self, member_id: str, group_instance_id: str | None, generation: int) -> None:
+        """Raises KafkaError when this member may not commit offsets now.
+
+        A generation of -1 without a member is a consumer that does without group management, or an administrator:
+        it may commit as long as the group has no members.
+        """
+        if self.state is GroupState.DEAD:
+            raise KafkaError(ErrorCode.COORDINATOR_NOT_AVAILABLE)
+        if generation < 0 and self.state is GroupState.EMPTY:
+            return
+        if generation >= 0 or member_id or group_instance_id is not None:
+            self.check_member(member_id, group_instance_id)
+            if generation != self.generation:
+                raise KafkaError(ErrorCode.ILLEGAL_GENERATION)
+        elif self.state is not GroupState.EMPTY:
+            raise KafkaError(ErrorCode.UNKNOWN_MEMBER_ID)
+        if self.state is GroupState.COMPLETING_REBALANCE:
+            # The member knows the new generation but not yet its assignment: it must take that first.
+            raise KafkaError(ErrorCode.REBALANCE_IN_PROGRESS)
+
+    def check_transactional_commit(self, member_id: str, group_instance_id: str | None, generation: int) -> None:
+        """Raises KafkaError when offsets may not be committed in a transaction now.
+
+        Unlike OffsetCommit it is taken from nobody in particular, since clients up to v2 do not say who they are, and
+        in the midst of a rebalance.
+        """
+        if self.state is GroupState.DEAD:
+            raise KafkaError(ErrorCode.COORDINATOR_NOT_AVAILABLE)
+        if generation < 0 and self.state is GroupState.EMPTY:
+            return
+        if generation >= 0 or member_id or group_instance_id is not None:
+            self.check_member(member_id, group_instance_id)
+            if generation != self.generation:
+                raise KafkaError(ErrorCode.ILLEGAL_GENERATION)
+
+    def check_offset_delete(self) -> None:
+        """Raises KafkaError when offsets may not be deleted: other protocols than the consumer's keep them all."""
+        if self.state is GroupState.DEAD:
+            raise self._gone()
+        if self.state is not GroupState.EMPTY and not self.uses_consumer_protocol:
+            raise KafkaError(ErrorCode.NON_EMPTY_GROUP)
+
+    def check_delete(self) -> None:
+        if self.state is GroupState.DEAD:
+            raise self._gone()
+        if self.state is not GroupState.EMPTY:
+            raise KafkaError(ErrorCode.NON_EMPTY_GROUP)
+
+    def _gone(self) -> KafkaError:
+        return KafkaError(ErrorCode.GROUP_ID_NOT_FOUND, f"Group {quoted(self.group_id)} not found.")

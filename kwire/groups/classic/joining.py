@@ -1,0 +1,277 @@
+"""JoinGroup: who may enter a group, under which id, and whether that needs a rebalance.
+
+A dynamic member asks without an id, is given one (MEMBER_ID_REQUIRED, from v4 on, so that a lost answer leaves no ghost
+behind: KIP-394) and joins with it. A static member names a group.instance.id and keeps its place over restarts: when it
+comes back without a member id it replaces its former self, which is fenced, and gets its assignment back without a
+rebalance as long as the group is stable and the choice of the protocol does not change (KIP-345, KIP-814).
+"""
+
+from __future__ import annotations
+
+import logging
+
+import attrs
+from kwire_protocol.errors import ErrorCode
+from kwire_protocol.kafka_error import KafkaError
+from kwire_protocol.messages.join_group import JoinGroupRequest, JoinGroupResponse
+from kwire_protocol.messages.sync_group import SyncGroupResponse
+
+from kwire.coordinators.effects import Token, Turn, response_error
+from kwire.groups.classic.group import ClassicGroup, GroupState, Member, Protocols
+from kwire.groups.classic.rebalance import NO_MEMBER_ID, Rebalancing
+from kwire.groups.config import GroupConfig
+from kwire.groups.records import empty_generation_record, generation_record
+
+log = logging.getLogger(__name__)
+
+FIRST_VERSION_WITH_REBALANCE_TIMEOUT = 1
+FIRST_VERSION_REQUIRING_MEMBER_ID = 4
+FIRST_VERSION_SKIPPING_ASSIGNMENT = 9
+
+
+@attrs.frozen
+class MemberContext:
+    """What the connection knows of the client. `client_host` is written as Kafka writes it, with a slash in front."""
+
+    client_id: str
+    client_host: str
+    api_version: int
+
+
+@attrs.define(eq=False)
+class Join:
+    """One JoinGroup under way. `fresh_id` is the member id it gets if it needs one."""
+
+    request: JoinGroupRequest
+    context: MemberContext
+    token: Token
+    fresh_id: str
+    protocols: Protocols
+
+    @classmethod
+    def of(cls, request: JoinGroupRequest, context: MemberContext, token: Token, member_uuid: str) -> Join:
+        prefix = context.client_id if request.group_instance_id is None else request.group_instance_id
+        protocols: Protocols = {}
+        for protocol in request.protocols:
+            protocols.setdefault(protocol.name, protocol.metadata)
+        return cls(request, context, token, f"{prefix}-{member_uuid}", protocols)
+
+    @property
+    def rebalance_timeout_ms(self) -> int:
+        if self.context.api_version < FIRST_VERSION_WITH_REBALANCE_TIMEOUT:
+            return self.request.session_timeout_ms
+        return self.request.rebalance_timeout_ms
+
+    @property
+    def reason(self) -> str:
+        return self.request.reason or "not provided"
+
+    def refuse(self, turn: Turn, error: ErrorCode, member_id: str) -> None:
+        turn.reply(self.token, JoinGroupResponse(error_code=error, member_id=member_id))
+
+
+@attrs.define(eq=False)
+class Joining:
+    config: GroupConfig
+    groups: dict[str, ClassicGroup]
+    rebalancing: Rebalancing
+
+    def join(self, turn: Turn, join: Join) -> None:
+        request, config = join.request, self.config
+        group = self.groups.get(request.group_id)
+        if not config.min_session_timeout_ms <= request.session_timeout_ms <= config.max_session_timeout_ms:
+            join.refuse(turn, ErrorCode.INVALID_SESSION_TIMEOUT, request.member_id)
+        elif group is not None:
+            self._enter(turn, group, join)
+        elif request.member_id:
+            join.refuse(turn, ErrorCode.UNKNOWN_MEMBER_ID, request.member_id)
+        else:
+            self._found(turn, join)
+
+    def _found(self, turn: Turn, join: Join) -> None:
+        """The first join makes the group, whatever becomes of the join itself, and the log must know it."""
+        group = ClassicGroup(join.request.group_id, state_timestamp_ms=turn.now_ms)
+        record = empty_generation_record(group)
+        self.groups[group.group_id] = group
+        self._enter(turn, group, join)
+        answers = turn.take()
+
+        def appended(then: Turn, error: ErrorCode) -> None:
+            if error is ErrorCode.NONE:
+                then.effects += answers
+                return
+            log.warning("group %a: could not record the new group: %s", group.group_id, error.name)
+            if self.groups.get(group.group_id) is group:
+                del self.groups[group.group_id]
+            self.rebalancing.retire(group)
+            join.refuse(then, response_error(error), NO_MEMBER_ID)
+
+        turn.append([record], appended)
+
+    def _enter(self, turn: Turn, group: ClassicGroup, join: Join) -> None:
+        member_id = join.request.member_id
+        if not self._has_room(group, member_id):
+            self.rebalancing.drop(turn, group, member_id)
+            self.rebalancing.forget_pending(group, member_id)
+            join.refuse(turn, ErrorCode.GROUP_MAX_SIZE_REACHED, NO_MEMBER_ID)
+        elif not group.supports(join.request.protocol_type, join.protocols):
+            join.refuse(turn, ErrorCode.INCONSISTENT_GROUP_PROTOCOL, member_id)
+        elif member_id:
+            self._enter_with_id(turn, group, join)
+        elif join.request.group_instance_id is not None:
+            self._enter_static(turn, group, join)
+        elif join.context.api_version >= FIRST_VERSION_REQUIRING_MEMBER_ID:
+            self.rebalancing.add_pending(turn, group, join.fresh_id, join.request.session_timeout_ms)
+            join.refuse(turn, ErrorCode.MEMBER_ID_REQUIRED, join.fresh_id)
+        else:
+            self._add(turn, group, join, join.fresh_id)
+
+    def _has_room(self, group: ClassicGroup, member_id: str) -> bool:
+        """During a rebalance those who join first stay: so a group sheds members after the limit was lowered."""
+        member = group.members.get(member_id)
+        if group.state is GroupState.PREPARING_REBALANCE:
+            return (member is not None and member.join_token is not None) or group.awaiting_join < self.config.max_size
+        if group.state in (GroupState.COMPLETING_REBALANCE, GroupState.STABLE):
+            return member is not None or len(group.members) < self.config.max_size
+        return True
+
+    def _add(self, turn: Turn, group: ClassicGroup, join: Join, member_id: str) -> None:
+        if group.state is GroupState.PREPARING_REBALANCE and group.previous_state is GroupState.EMPTY:
+            group.new_member_added = True
+        member = Member(
+            member_id=member_id,
+            group_instance_id=join.request.group_instance_id,
+            client_id=join.context.client_id,
+            client_host=join.context.client_host,
+            rebalance_timeout_ms=join.rebalance_timeout_ms,
+            session_timeout_ms=join.request.session_timeout_ms,
+            protocol_type=join.request.protocol_type,
+            protocols=join.protocols,
+            is_new=True,
+            join_token=join.token,
+        )
+        self.rebalancing.forget_pending(group, member_id)
+        group.add(member)
+        # It cannot heartbeat while it is parked, and a client that gave up and came again under a new id leaves its
+        # former self parked here: a long rebalance would gather ghosts without a limit.
+        self.rebalancing.start_session(turn, group, member, self.config.new_member_join_timeout_ms)
+        self.rebalancing.rebalance_or_complete_join(
+            turn, group, f"member {member_id!a} joins; client reason: {join.reason!a}"
+        )
+
+    def _enter_with_id(self, turn: Turn, group: ClassicGroup, join: Join) -> None:
+        member_id, instance_id = join.request.member_id, join.request.group_instance_id
+        if member_id not in group.pending_members:
+            try:
+                member = group.check_member(member_id, instance_id)
+            except KafkaError as error:
+                join.refuse(turn, error.code, member_id)
+            else:
+                self._enter_again(turn, group, member, join)
+        elif instance_id is None:
+            self._add(turn, group, join, member_id)
+        else:
+            # Only dynamic members are given an id in advance; Kafka fails on this, too.
+            join.refuse(turn, ErrorCode.UNKNOWN_SERVER_ERROR, member_id)
+
+    def _enter_again(self, turn: Turn, group: ClassicGroup, member: Member, join: Join) -> None:
+        unchanged = member.offers(join.protocols)
+        if unchanged and group.state is GroupState.COMPLETING_REBALANCE:
+            # The answer to its join was lost: here it is again.
+            turn.reply(join.token, self.rebalancing.current_generation(group, member))
+        elif unchanged and group.state is GroupState.STABLE and not group.is_leader(member.member_id):
+            turn.reply(join.token, self.rebalancing.current_generation(group, member))
+        else:
+            # A rebalance is on; or it has other metadata; or it leads, and rejoins because a topic has changed.
+            self._update(turn, group, member, join)
+            self.rebalancing.rebalance_or_complete_join(
+                turn, group, f"member {member.member_id!a} rejoins; client reason: {join.reason!a}"
+            )
+
+    def _update(self, turn: Turn, group: ClassicGroup, member: Member, join: Join) -> None:
+        """Takes over what the join says, and parks it. A join of the same member that is parked already is let go."""
+        self.rebalancing.answer_join(
+            turn,
+            group,
+            member,
+            JoinGroupResponse(error_code=ErrorCode.REBALANCE_IN_PROGRESS, member_id=member.member_id),
+        )
+        group.set_protocols(member, join.protocols)
+        member.rebalance_timeout_ms = join.rebalance_timeout_ms
+        member.session_timeout_ms = join.request.session_timeout_ms
+        group.park_join(member, join.token)
+
+    # Static members
+
+    def _enter_static(self, turn: Turn, group: ClassicGroup, join: Join) -> None:
+        assert join.request.group_instance_id is not None
+        old_id = group.static_members.get(join.request.group_instance_id)
+        if old_id is None:
+            self._add(turn, group, join, join.fresh_id)
+            return
+        old_leader_id = group.leader_id
+        old = group.members[old_id]
+        self._fence(turn, group, old)
+        member = group.replace_static(old_id, join.fresh_id)
+        self.rebalancing.timers.cancel(old.session)
+        self.rebalancing.start_session(turn, group, member)
+        self._update(turn, group, member, join)
+        log.info(
+            "group %a: static member %a is back as %a", group.group_id, join.request.group_instance_id, join.fresh_id
+        )
+        if group.state is GroupState.STABLE and group.select_protocol() == group.protocol_name:
+            self._record_replaced(turn, group, member, old, old_leader_id, join)
+        elif group.state is GroupState.PREPARING_REBALANCE:
+            self.rebalancing.complete_join_when_all_joined(turn, group)
+        else:
+            # While assignments are awaited the leader may be assigning by the old id: everybody starts over.
+            self.rebalancing.prepare(
+                turn, group, f"static member {member.member_id!a} replaced {old_id!a}; client reason: {join.reason!a}"
+            )
+
+    def _fence(self, turn: Turn, group: ClassicGroup, old: Member) -> None:
+        fenced = JoinGroupResponse(
+            error_code=ErrorCode.FENCED_INSTANCE_ID, member_id=old.member_id, protocol_type=None, protocol_name=None
+        )
+        self.rebalancing.answer_join(turn, group, old, fenced)
+        self.rebalancing.answer_sync(
+            turn,
+            old,
+            SyncGroupResponse(error_code=ErrorCode.FENCED_INSTANCE_ID, protocol_type=None, protocol_name=None),
+        )
+
+    def _record_replaced(
+        self, turn: Turn, group: ClassicGroup, member: Member, old: Member, old_leader_id: str | None, join: Join
+    ) -> None:
+        """Stores the new member id and answers with the generation as it is; undoes the change if it cannot be."""
+
+        def appended(then: Turn, error: ErrorCode) -> None:
+            if error is not ErrorCode.NONE:
+                group.park_join(member, None)
+                self._restore(then, group, member, old)
+                response = self.rebalancing.current_generation(group, member, with_roster=False)
+                response.error_code = response_error(error)
+                response.member_id = NO_MEMBER_ID
+                then.reply(join.token, response)
+                return
+            group.topics = group.find_topics()
+            if join.context.api_version >= FIRST_VERSION_SKIPPING_ASSIGNMENT:
+                response = self.rebalancing.current_generation(group, member)
+                response.skip_assignment = group.is_leader(member.member_id)
+            else:
+                # Older clients do not know how to lead without assigning: told the old id, none takes itself for it.
+                response = self.rebalancing.current_generation(group, member, with_roster=False)
+                response.leader = old_leader_id or ""
+            self.rebalancing.answer_join(then, group, member, response)
+
+        assignment = {other.member_id: other.assignment for other in group.members.values()}
+        turn.append([generation_record(group, assignment)], appended)
+
+    def _restore(self, turn: Turn, group: ClassicGroup, member: Member, old: Member) -> None:
+        log.warning("group %a: could not record %a, it is %a again", group.group_id, member.member_id, old.member_id)
+        group.set_protocols(member, old.protocols)
+        self.rebalancing.timers.cancel(member.session)
+        restored = group.replace_static(member.member_id, old.member_id)
+        restored.rebalance_timeout_ms = old.rebalance_timeout_ms
+        restored.session_timeout_ms = old.session_timeout_ms
+        self.rebalancing.start_session(turn, group, restored)

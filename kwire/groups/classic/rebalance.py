@@ -1,0 +1,290 @@
+"""How a group gets from one generation to the next; nothing else moves a group from state to state.
+
+* `prepare`: everybody has to join again. The phase ends when all have, or when the longest rebalance timeout among
+  the members is over. The first rebalance of an empty group waits for the initial delay instead, and as long as new
+  members keep coming, again, within the rebalance timeout.
+* `complete_join`: those who have not joined are out (static members stay: they may only be restarting), the protocol
+  is chosen, every parked JoinGroup is answered, and everybody has the rebalance timeout again to send SyncGroup.
+* `install_assignment`: the leader has spoken and the log has it; every parked SyncGroup is answered.
+
+A member's session runs while it is not parked here. One whose session ends while it is parked is left alone: it gets a
+fresh session with its answer.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Mapping
+from functools import partial
+
+import attrs
+from kwire_protocol.errors import ErrorCode
+from kwire_protocol.messages.join_group import JoinGroupResponse
+from kwire_protocol.messages.sync_group import SyncGroupResponse
+
+from kwire.coordinators.effects import Turn
+from kwire.coordinators.timers import Timer, Timers
+from kwire.groups.classic.group import ClassicGroup, GroupState, Member
+from kwire.groups.config import GroupConfig
+from kwire.groups.records import empty_generation_record
+
+log = logging.getLogger(__name__)
+
+NO_MEMBER_ID = ""
+
+_CAN_REBALANCE = (GroupState.STABLE, GroupState.COMPLETING_REBALANCE, GroupState.EMPTY)
+
+
+@attrs.define(eq=False)
+class Rebalancing:
+    """The rebalance protocol for all groups of a shard."""
+
+    config: GroupConfig
+    timers: Timers
+
+    # Members
+
+    def start_session(self, turn: Turn, group: ClassicGroup, member: Member, timeout_ms: int | None = None) -> None:
+        """Gives the member `timeout_ms` (its session timeout) to be heard of again."""
+        if member.session.on_expiry is None:
+            member.session.on_expiry = partial(self._session_over, group, member)
+        self.timers.schedule(
+            member.session, turn.now_ms + (member.session_timeout_ms if timeout_ms is None else timeout_ms)
+        )
+
+    def add_pending(self, turn: Turn, group: ClassicGroup, member_id: str, timeout_ms: int) -> None:
+        """Keeps a member id for the client that was told to join with it."""
+        timer = Timer(partial(self._pending_member_over, group, member_id))
+        group.pending_members[member_id] = timer
+        self.timers.schedule(timer, turn.now_ms + timeout_ms)
+
+    def forget_pending(self, group: ClassicGroup, member_id: str) -> None:
+        timer = group.pending_members.pop(member_id, None)
+        if timer is not None:
+            self.timers.cancel(timer)
+
+    def drop(self, turn: Turn, group: ClassicGroup, member_id: str) -> None:
+        """Takes the member out of the group; whatever it waits for is answered with UNKNOWN_MEMBER_ID."""
+        member = group.members.get(member_id)
+        if member is None:
+            return
+        self.answer_join(
+            turn,
+            group,
+            member,
+            JoinGroupResponse(error_code=ErrorCode.UNKNOWN_MEMBER_ID, member_id=NO_MEMBER_ID),
+        )
+        self.answer_sync(turn, member, SyncGroupResponse(error_code=ErrorCode.UNKNOWN_MEMBER_ID))
+        self.timers.cancel(member.session)
+        group.remove(member_id)
+
+    def member_gone(self, turn: Turn, group: ClassicGroup, reason: str) -> None:
+        """What follows from members having been dropped."""
+        if group.state in (GroupState.STABLE, GroupState.COMPLETING_REBALANCE):
+            self.prepare(turn, group, reason)
+        elif group.state is GroupState.PREPARING_REBALANCE and group.all_joined:
+            self.complete_join(turn, group)
+
+    def retire(self, group: ClassicGroup) -> None:
+        """The group is gone from this coordinator: none of its deadlines means anything any more."""
+        group.state = GroupState.DEAD
+        for timer in (group.join_timer, group.sync_timer, *group.pending_members.values()):
+            self.timers.cancel(timer)
+        for member in group.members.values():
+            self.timers.cancel(member.session)
+
+    # Answers
+
+    def answer_join(self, turn: Turn, group: ClassicGroup, member: Member, response: JoinGroupResponse) -> bool:
+        """Answers the member's parked JoinGroup, if there is one."""
+        if member.join_token is None:
+            return False
+        turn.reply(member.join_token, response)
+        group.park_join(member, None)
+        return True
+
+    def answer_sync(self, turn: Turn, member: Member, response: SyncGroupResponse) -> bool:
+        """Answers the member's parked SyncGroup, if there is one."""
+        if member.sync_token is None:
+            return False
+        turn.reply(member.sync_token, response)
+        member.sync_token = None
+        return True
+
+    @staticmethod
+    def current_generation(group: ClassicGroup, member: Member, *, with_roster: bool = True) -> JoinGroupResponse:
+        """A JoinGroup response that tells of the generation as it stands; only the leader gets the roster."""
+        return JoinGroupResponse(
+            generation_id=group.generation,
+            protocol_type=group.protocol_type,
+            protocol_name=group.protocol_name,
+            leader=group.leader_id or "",
+            skip_assignment=False,
+            member_id=member.member_id,
+            members=group.roster() if with_roster and group.is_leader(member.member_id) else [],
+        )
+
+    # Preparing: everybody joins
+
+    def rebalance_or_complete_join(self, turn: Turn, group: ClassicGroup, reason: str) -> None:
+        """Something changed: a rebalance begins, or one that is going on may now be able to go ahead."""
+        if group.state in _CAN_REBALANCE:
+            self.prepare(turn, group, reason)
+        else:
+            self.complete_join_when_all_joined(turn, group)
+
+    def prepare(self, turn: Turn, group: ClassicGroup, reason: str) -> None:
+        """Everybody has to join again, from Stable, CompletingRebalance or Empty."""
+        assert group.state in _CAN_REBALANCE
+        if group.state is GroupState.COMPLETING_REBALANCE:
+            for member in group.members.values():
+                member.assignment = b""
+            self._answer_all_syncs(turn, group, ErrorCode.REBALANCE_IN_PROGRESS)
+        group.pending_sync.clear()
+        self.timers.cancel(group.sync_timer)
+        initial = group.state is GroupState.EMPTY
+        group.transition_to(GroupState.PREPARING_REBALANCE, turn.now_ms)
+        log.info("group %a: rebalance after generation %d: %s", group.group_id, group.generation, reason)
+        if initial:
+            delay_ms = self.config.initial_rebalance_delay_ms
+            self._wait_for_company(turn, group, delay_ms, max(group.rebalance_timeout_ms - delay_ms, 0))
+        elif group.all_joined:
+            self.complete_join(turn, group)
+        else:
+            self._wait_for_joins(turn, group)
+
+    def complete_join_when_all_joined(self, turn: Turn, group: ClassicGroup) -> None:
+        """Ends the phase early, unless it is the first one: that one waits its initial delay out."""
+        if (
+            group.state is GroupState.PREPARING_REBALANCE
+            and group.previous_state is not GroupState.EMPTY
+            and group.all_joined
+        ):
+            self.complete_join(turn, group)
+
+    def complete_join(self, turn: Turn, group: ClassicGroup) -> None:
+        """Ends the phase with those who have joined."""
+        self.timers.cancel(group.join_timer)
+        absent = [m.member_id for m in group.members.values() if m.join_token is None and not m.is_static]
+        for member_id in absent:
+            self.drop(turn, group, member_id)
+        if absent:
+            log.info("group %a: members that did not rejoin are out: %a", group.group_id, absent)
+        if not self._elect_leader(group) and group.members:
+            # Static members, all of them still away: only their sessions can tell whether they come back.
+            log.warning("group %a: nobody rejoined, waiting once more", group.group_id)
+            self._wait_for_joins(turn, group)
+            return
+        group.begin_generation(turn.now_ms)
+        if group.state is GroupState.EMPTY:
+            self._record_empty_generation(turn, group)
+            return
+        log.info("group %a: generation %d with %d members", group.group_id, group.generation, len(group.members))
+        for member in group.members.values():
+            self.answer_join(turn, group, member, self.current_generation(group, member))
+            member.is_new = False
+            self.start_session(turn, group, member)
+            group.pending_sync.add(member.member_id)
+        group.sync_timer.on_expiry = partial(self._sync_phase_over, group, group.generation)
+        self.timers.schedule(group.sync_timer, turn.now_ms + group.rebalance_timeout_ms)
+
+    def _elect_leader(self, group: ClassicGroup) -> bool:
+        """Lets the first member that has joined lead when the leader has not; False when nobody has joined."""
+        if group.leader_id is None:
+            return False
+        if group.members[group.leader_id].join_token is not None:
+            return True
+        for member in group.members.values():
+            if member.join_token is not None:
+                group.leader_id = member.member_id
+                return True
+        return False
+
+    def _record_empty_generation(self, turn: Turn, group: ClassicGroup) -> None:
+        log.info("group %a: generation %d has no members", group.group_id, group.generation)
+
+        def appended(_: Turn, error: ErrorCode) -> None:
+            if error is not ErrorCode.NONE:
+                # After a restart the generation before would be back, and its members would time out once more.
+                log.warning("group %a: could not record that it is empty: %s", group.group_id, error.name)
+
+        turn.append([empty_generation_record(group)], appended)
+
+    def _wait_for_joins(self, turn: Turn, group: ClassicGroup) -> None:
+        group.join_timer.on_expiry = partial(self._join_phase_over, group)
+        self.timers.schedule(group.join_timer, turn.now_ms + group.rebalance_timeout_ms)
+
+    def _wait_for_company(self, turn: Turn, group: ClassicGroup, delay_ms: int, remaining_ms: int) -> None:
+        group.join_timer.on_expiry = partial(self._initial_delay_over, group, delay_ms, remaining_ms)
+        self.timers.schedule(group.join_timer, turn.now_ms + delay_ms)
+
+    # Completing: everybody takes its assignment
+
+    def synced(self, group: ClassicGroup, member: Member) -> None:
+        """The member has sent its SyncGroup."""
+        group.pending_sync.discard(member.member_id)
+        if not group.pending_sync:
+            self.timers.cancel(group.sync_timer)
+
+    def install_assignment(self, turn: Turn, group: ClassicGroup, assignment: Mapping[str, bytes]) -> None:
+        """The leader's assignment is in the log: everybody gets its part, nothing for those it left out."""
+        assert group.state is GroupState.COMPLETING_REBALANCE
+        for member in group.members.values():
+            member.assignment = assignment.get(member.member_id, b"")
+        self._answer_all_syncs(turn, group, ErrorCode.NONE)
+        group.transition_to(GroupState.STABLE, turn.now_ms)
+
+    def refuse_assignment(self, turn: Turn, group: ClassicGroup, error: ErrorCode) -> None:
+        """The assignment could not be stored: those who wait learn it, and the group tries again."""
+        assert group.state is GroupState.COMPLETING_REBALANCE
+        for member in group.members.values():
+            member.assignment = b""
+        self._answer_all_syncs(turn, group, error)
+        self.prepare(turn, group, f"the assignment could not be stored: {error.name}")
+
+    def _answer_all_syncs(self, turn: Turn, group: ClassicGroup, error: ErrorCode) -> None:
+        ok = error is ErrorCode.NONE
+        for member in group.members.values():
+            response = SyncGroupResponse(
+                error_code=error,
+                protocol_type=group.protocol_type if ok else None,
+                protocol_name=group.protocol_name if ok else None,
+                assignment=member.assignment,
+            )
+            if self.answer_sync(turn, member, response):
+                self.start_session(turn, group, member)
+
+    # Deadlines
+
+    def _session_over(self, group: ClassicGroup, member: Member, turn: Turn) -> None:
+        if group.members.get(member.member_id) is not member or member.is_parked:
+            return
+        log.info("group %a: member %a fell silent and is out", group.group_id, member.member_id)
+        self.drop(turn, group, member.member_id)
+        self.member_gone(turn, group, f"the session of {member.member_id!a} ended")
+
+    def _pending_member_over(self, group: ClassicGroup, member_id: str, turn: Turn) -> None:
+        group.pending_members.pop(member_id, None)
+        if group.state is GroupState.PREPARING_REBALANCE and group.all_joined:
+            self.complete_join(turn, group)
+
+    def _initial_delay_over(self, group: ClassicGroup, delay_ms: int, remaining_ms: int, turn: Turn) -> None:
+        if group.new_member_added and remaining_ms:
+            group.new_member_added = False
+            next_delay_ms = min(self.config.initial_rebalance_delay_ms, remaining_ms)
+            self._wait_for_company(turn, group, next_delay_ms, max(remaining_ms - delay_ms, 0))
+        else:
+            self.complete_join(turn, group)
+
+    def _join_phase_over(self, group: ClassicGroup, turn: Turn) -> None:
+        self.complete_join(turn, group)
+
+    def _sync_phase_over(self, group: ClassicGroup, generation: int, turn: Turn) -> None:
+        if group.generation != generation or not group.pending_sync:
+            return
+        if group.state not in (GroupState.COMPLETING_REBALANCE, GroupState.STABLE):
+            return
+        late = sorted(group.pending_sync)
+        for member_id in late:
+            self.drop(turn, group, member_id)
+        self.prepare(turn, group, f"no SyncGroup came from {late!a}")

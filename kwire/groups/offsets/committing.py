@@ -1,0 +1,195 @@
+"""OffsetCommit and TxnOffsetCommit: who may commit, and what for."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import attrs
+from kwire_protocol.errors import ErrorCode
+from kwire_protocol.kafka_error import KafkaError
+from kwire_protocol.messages.offset_commit import (
+    OffsetCommitRequest,
+    OffsetCommitRequestPartition,
+    OffsetCommitRequestTopic,
+    OffsetCommitResponse,
+    OffsetCommitResponsePartition,
+    OffsetCommitResponseTopic,
+)
+from kwire_protocol.messages.txn_offset_commit import (
+    TxnOffsetCommitRequest,
+    TxnOffsetCommitRequestPartition,
+    TxnOffsetCommitRequestTopic,
+    TxnOffsetCommitResponse,
+    TxnOffsetCommitResponsePartition,
+    TxnOffsetCommitResponseTopic,
+)
+from kwire_protocol.wire import Uuid
+
+from kwire.coordinators.effects import ProducerIdAndEpoch, Token, Turn
+from kwire.groups.classic.group import ClassicGroup, GroupState
+from kwire.groups.classic.rebalance import Rebalancing
+from kwire.groups.config import GroupConfig
+from kwire.groups.offsets.store import Offsets
+from kwire.groups.records import NO_EXPIRY, CommittedOffset, OffsetChange
+
+LATEST_EXPIRY_MS = 2**63 - 1
+NO_RETENTION_GIVEN = -1
+FIRST_VERSION_TOLD_OF_MISSING_GROUP = 9
+FIRST_TXN_VERSION_TOLD_OF_MISSING_GROUP = 6
+
+
+@attrs.define(eq=False)
+class Committing:
+    """What the groups of a shard commit."""
+
+    config: GroupConfig
+    groups: dict[str, ClassicGroup]
+    rebalancing: Rebalancing
+    offsets: Offsets
+
+    def commit(self, turn: Turn, request: OffsetCommitRequest, api_version: int, token: Token) -> None:
+        try:
+            self._check_commit(turn, request, api_version)
+        except KafkaError as refused:
+            turn.reply(token, commit_error(request, refused.code))
+            return
+        expire_ms = NO_EXPIRY
+        if request.retention_time_ms != NO_RETENTION_GIVEN:
+            expire_ms = min(turn.now_ms + request.retention_time_ms, LATEST_EXPIRY_MS)
+        changes: list[OffsetChange] = []
+        answers = [
+            OffsetCommitResponseTopic(
+                name=topic.name,
+                topic_id=topic.topic_id,
+                partitions=[
+                    OffsetCommitResponsePartition(index, error)
+                    for index, error in self._take(request.group_id, topic, turn.now_ms, expire_ms, changes)
+                ],
+            )
+            for topic in request.topics
+        ]
+        self.offsets.append(turn, changes)
+        turn.reply_when_appended(
+            token, OffsetCommitResponse(topics=answers), lambda error: commit_error(request, error)
+        )
+
+    def commit_transactional(self, turn: Turn, request: TxnOffsetCommitRequest, api_version: int, token: Token) -> None:
+        try:
+            self._check_transactional_commit(request, api_version)
+        except KafkaError as refused:
+            turn.reply(token, txn_commit_error(request, refused.code))
+            return
+        changes: list[OffsetChange] = []
+        answers = [
+            TxnOffsetCommitResponseTopic(
+                name=topic.name,
+                topic_id=topic.topic_id,
+                partitions=[
+                    TxnOffsetCommitResponsePartition(index, error)
+                    for index, error in self._take(request.group_id, topic, turn.now_ms, NO_EXPIRY, changes)
+                ],
+            )
+            for topic in request.topics
+        ]
+        self.offsets.append(turn, changes, ProducerIdAndEpoch(request.producer_id, request.producer_epoch))
+        turn.reply_when_appended(
+            token, TxnOffsetCommitResponse(topics=answers), lambda error: txn_commit_error(request, error)
+        )
+
+    def _take(
+        self,
+        group_id: str,
+        topic: OffsetCommitRequestTopic | TxnOffsetCommitRequestTopic,
+        now_ms: int,
+        expire_ms: int,
+        changes: list[OffsetChange],
+    ) -> Iterator[tuple[int, ErrorCode]]:
+        """Each partition of the topic with its error; what has none is put into `changes`."""
+        for partition in topic.partitions:
+            if _java_length(partition.committed_metadata) > self.config.offset_metadata_max_length:
+                yield partition.partition_index, ErrorCode.OFFSET_METADATA_TOO_LARGE
+            else:
+                offset = _committed(partition, topic.topic_id, now_ms, expire_ms)
+                changes.append(OffsetChange(group_id, topic.name, partition.partition_index, offset))
+                yield partition.partition_index, ErrorCode.NONE
+
+    def _check_commit(self, turn: Turn, request: OffsetCommitRequest, api_version: int) -> None:
+        generation = request.generation_id_or_member_epoch
+        group = self.groups.get(request.group_id)
+        if group is None:
+            if generation < 0:
+                return  # a simple group comes into being with its first offset
+            if api_version >= FIRST_VERSION_TOLD_OF_MISSING_GROUP:
+                raise KafkaError(ErrorCode.GROUP_ID_NOT_FOUND)
+            raise KafkaError(ErrorCode.ILLEGAL_GENERATION)
+        group.check_commit(request.member_id, request.group_instance_id, generation)
+        if group.state in (GroupState.STABLE, GroupState.PREPARING_REBALANCE):
+            self.rebalancing.start_session(turn, group, group.members[request.member_id])
+
+    def _check_transactional_commit(self, request: TxnOffsetCommitRequest, api_version: int) -> None:
+        """It is no sign of life of the member: only OffsetCommit prolongs the session."""
+        group = self.groups.get(request.group_id)
+        generation = request.generation_id_or_member_epoch
+        if group is not None:
+            group.check_transactional_commit(request.member_id, request.group_instance_id, generation)
+        elif generation >= 0:
+            raise KafkaError(
+                ErrorCode.GROUP_ID_NOT_FOUND
+                if api_version >= FIRST_TXN_VERSION_TOLD_OF_MISSING_GROUP
+                else ErrorCode.ILLEGAL_GENERATION
+            )
+
+
+def commit_error(request: OffsetCommitRequest, error: ErrorCode) -> OffsetCommitResponse:
+    """The response that refuses the whole request: it has no place for an error but beside each partition."""
+    return OffsetCommitResponse(
+        topics=[
+            OffsetCommitResponseTopic(
+                name=topic.name,
+                topic_id=topic.topic_id,
+                partitions=[
+                    OffsetCommitResponsePartition(partition_index=partition.partition_index, error_code=error)
+                    for partition in topic.partitions
+                ],
+            )
+            for topic in request.topics
+        ]
+    )
+
+
+def txn_commit_error(request: TxnOffsetCommitRequest, error: ErrorCode) -> TxnOffsetCommitResponse:
+    """As `commit_error`."""
+    return TxnOffsetCommitResponse(
+        topics=[
+            TxnOffsetCommitResponseTopic(
+                name=topic.name,
+                topic_id=topic.topic_id,
+                partitions=[
+                    TxnOffsetCommitResponsePartition(partition.partition_index, error) for partition in topic.partitions
+                ],
+            )
+            for topic in request.topics
+        ]
+    )
+
+
+def _committed(
+    partition: OffsetCommitRequestPartition | TxnOffsetCommitRequestPartition,
+    topic_id: Uuid,
+    now_ms: int,
+    expire_ms: int,
+) -> CommittedOffset:
+    return CommittedOffset(
+        offset=partition.committed_offset,
+        leader_epoch=partition.committed_leader_epoch,
+        metadata=partition.committed_metadata or "",
+        commit_timestamp_ms=now_ms,
+        expire_timestamp_ms=expire_ms,
+        topic_id=topic_id,
+    )
+
+
+def _java_length(text: str | None) -> int:
+    if text is None:
+        return 0
+    return len(text) if text.isascii() else len(text.encode("utf-16-le")) // 2

@@ -1,0 +1,271 @@
+"""Committed offsets: what is stored, who is told, and when it is forgotten. Who may commit is in `committing.py`.
+
+A commit becomes an offset when the log has it: the append's outcome stores and answers. A commit for a group that
+nobody ever joined makes a *simple* group: Empty, without a protocol, there only because it has offsets. What is
+committed within a transaction is pending until the transaction ends (`pending_offsets.py`).
+
+Offsets are forgotten (KIP-211) once the group does not read the topic and their retention is over, counted
+* from when the group became empty, for a group that had members;
+* from the commit, for a simple group, and for topics that a stable consumer group is not subscribed to (any more);
+* not at all otherwise. A client up to v4 could give its own date, which counts instead.
+While an offset is pending for the same partition, or any for the group, offset and group stay.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import attrs
+from kwire_protocol.errors import ErrorCode
+from kwire_protocol.kafka_error import KafkaError
+from kwire_protocol.messages.offset_delete import (
+    OffsetDeleteRequest,
+    OffsetDeleteResponse,
+    OffsetDeleteResponsePartition,
+    OffsetDeleteResponseTopic,
+)
+from kwire_protocol.messages.offset_fetch import (
+    OffsetFetchRequestGroup,
+    OffsetFetchResponseGroup,
+    OffsetFetchResponsePartitions,
+    OffsetFetchResponseTopics,
+)
+from kwire_protocol.records import NO_PRODUCER_ID
+from kwire_protocol.wire import NULL_UUID, Uuid
+
+from kwire.coordinators.effects import ProducerIdAndEpoch, Token, Turn
+from kwire.groups.classic.group import ClassicGroup, GroupState
+from kwire.groups.config import GroupConfig
+from kwire.groups.offsets.pending import PendingOffsets
+from kwire.groups.records import NO_EXPIRY, CommittedOffset, OffsetChange
+
+NO_OFFSET = -1
+NO_EPOCH = -1
+
+GroupOffsets = dict[str, dict[int, CommittedOffset]]
+"""Topic -> partition -> what was committed."""
+
+
+@attrs.define(eq=False)
+class OffsetStore:
+    """Offsets by group, topic and partition; no empty dictionary is kept."""
+
+    by_group: dict[str, GroupOffsets] = attrs.field(factory=dict)
+
+    def apply(self, change: OffsetChange) -> None:
+        if change.offset is not None:
+            topics = self.by_group.setdefault(change.group_id, {})
+            topics.setdefault(change.topic, {})[change.partition] = change.offset
+            return
+        topics = self.by_group.get(change.group_id, {})
+        partitions = topics.get(change.topic, {})
+        partitions.pop(change.partition, None)
+        if not partitions:
+            topics.pop(change.topic, None)
+        if not topics:
+            self.by_group.pop(change.group_id, None)
+
+    def of_group(self, group_id: str) -> Iterator[tuple[str, int, CommittedOffset]]:
+        for topic, partitions in self.by_group.get(group_id, {}).items():
+            for partition, offset in partitions.items():
+                yield topic, partition, offset
+
+
+@attrs.define(eq=False)
+class Offsets:
+    """The offsets of all groups of a shard."""
+
+    config: GroupConfig
+    groups: dict[str, ClassicGroup]
+    store: OffsetStore = attrs.field(factory=OffsetStore)
+    pending: PendingOffsets = attrs.field(factory=PendingOffsets)
+
+    # OffsetFetch
+
+    def fetch(self, request: OffsetFetchRequestGroup, *, require_stable: bool = False) -> OffsetFetchResponseGroup:
+        """The offsets asked for; -1 without an error where there is none, be it the offset, the topic or the group.
+
+        `topics` of None asks for all. A topic id other than the one committed for means another topic of that name.
+        With `require_stable` a partition for which another offset is pending is UNSTABLE_OFFSET_COMMIT instead.
+        """
+        group_id = request.group_id
+        stored = self.store.by_group.get(group_id, {})
+        if require_stable and not self.pending.has_group(group_id):
+            require_stable = False
+        topics: list[OffsetFetchResponseTopics] = []
+        if request.topics is None:
+            for name, offsets in stored.items():
+                found = [
+                    _unstable(partition)
+                    if require_stable and self.pending.has(group_id, name, partition)
+                    else _fetched(partition, offset)
+                    for partition, offset in offsets.items()
+                ]
+                topics.append(OffsetFetchResponseTopics(name=name, partitions=found))
+        else:
+            for topic in request.topics:
+                offsets = stored.get(topic.name, {})
+                found = []
+                for partition in topic.partition_indexes:
+                    if require_stable and self.pending.has(group_id, topic.name, partition):
+                        found.append(_unstable(partition))
+                        continue
+                    offset = offsets.get(partition)
+                    if offset is not None and _other_topic(offset.topic_id, topic.topic_id):
+                        offset = None
+                    found.append(_fetched(partition, offset))
+                topics.append(OffsetFetchResponseTopics(name=topic.name, topic_id=topic.topic_id, partitions=found))
+        return OffsetFetchResponseGroup(group_id=request.group_id, topics=topics)
+
+    # OffsetDelete
+
+    def delete(self, turn: Turn, request: OffsetDeleteRequest, token: Token) -> None:
+        try:
+            group = self._check_delete(request)
+        except KafkaError as refused:
+            turn.reply(token, OffsetDeleteResponse(error_code=refused.code))
+            return
+        stored = self.store.by_group.get(request.group_id, {})
+        changes: list[OffsetChange] = []
+        topics: list[OffsetDeleteResponseTopic] = []
+        for topic in request.topics:
+            in_use = group.reads(topic.name)
+            error = ErrorCode.GROUP_SUBSCRIBED_TO_TOPIC if in_use else ErrorCode.NONE
+            partitions = []
+            for partition in topic.partitions:
+                index = partition.partition_index
+                partitions.append(OffsetDeleteResponsePartition(partition_index=index, error_code=error))
+                if not in_use and (
+                    index in stored.get(topic.name, {}) or self.pending.has(request.group_id, topic.name, index)
+                ):
+                    changes.append(OffsetChange(request.group_id, topic.name, index, None))
+            topics.append(OffsetDeleteResponseTopic(name=topic.name, partitions=partitions))
+        self.append(turn, changes)
+        turn.reply_when_appended(
+            token, OffsetDeleteResponse(topics=topics), lambda error: OffsetDeleteResponse(error_code=error)
+        )
+
+    def _check_delete(self, request: OffsetDeleteRequest) -> ClassicGroup:
+        group = self.groups.get(request.group_id)
+        if group is None:
+            raise KafkaError(ErrorCode.GROUP_ID_NOT_FOUND)
+        group.check_offset_delete()
+        return group
+
+    def append(self, turn: Turn, changes: list[OffsetChange], producer: ProducerIdAndEpoch | None = None) -> None:
+        """Has the changes recorded, in the producer's transaction if one is given; once they are, they apply."""
+        if not changes:
+            return
+        producer_id = NO_PRODUCER_ID if producer is None else producer.producer_id
+
+        def appended(_: Turn, error: ErrorCode) -> None:
+            if error is ErrorCode.NONE:
+                for change in changes:
+                    self.apply(change, producer_id)
+
+        turn.append([change.record() for change in changes], appended, producer=producer)
+
+    def apply(self, change: OffsetChange, producer_id: int = NO_PRODUCER_ID) -> None:
+        """What a record says, live and at start; with a `producer_id` it is part of that producer's transaction.
+
+        The first offset of a group that nobody joined makes the group, even if the transaction is then aborted.
+        """
+        group_id, topic, partition, offset = change.group_id, change.topic, change.partition, change.offset
+        if offset is None:
+            self.store.apply(change)
+            self.pending.remove(group_id, topic, partition)
+            return
+        if group_id not in self.groups:
+            self.groups[group_id] = ClassicGroup(group_id, state_timestamp_ms=offset.commit_timestamp_ms)
+        if producer_id == NO_PRODUCER_ID:
+            self.store.apply(change)
+            self.pending.outdate(group_id, topic, partition)
+        else:
+            self.pending.add(producer_id, change)
+
+    def end_transaction(self, producer_id: int, *, committed: bool) -> None:
+        """The marker is in: what was pending for the producer counts now, or is dropped."""
+        for change in self.pending.end(producer_id, committed=committed):
+            self.store.apply(change)
+
+    # Forgetting
+
+    def removals_of_group(self, group_id: str) -> list[OffsetChange]:
+        """One for each partition that has an offset, or a pending one."""
+        places = {(topic, partition): None for topic, partition, _ in self.store.of_group(group_id)}
+        places.update(dict.fromkeys(self.pending.of_group(group_id)))
+        return [OffsetChange(group_id, topic, partition, None) for topic, partition in places]
+
+    def removals_of_topics(self, topics: dict[str, Uuid]) -> list[OffsetChange]:
+        """The offsets of deleted topics (name -> id), in whichever group, unless committed for another topic's id.
+
+        What is pending for them goes as well.
+        """
+        places = {
+            (group_id, topic, partition): None
+            for group_id, offsets in self.store.by_group.items()
+            for topic, topic_id in topics.items()
+            for partition, offset in offsets.get(topic, {}).items()
+            if not _other_topic(offset.topic_id, topic_id)
+        }
+        for topic, topic_id in topics.items():
+            for group_id, partition, committed_for in self.pending.topic_ids(topic):
+                if not _other_topic(committed_for, topic_id):
+                    places[group_id, topic, partition] = None
+        return [OffsetChange(group_id, topic, partition, None) for group_id, topic, partition in places]
+
+    def expired(self, group: ClassicGroup, now_ms: int) -> tuple[list[OffsetChange], bool]:
+        """The group's expired offsets, and whether it has none but those, nor a pending one."""
+        retention_ms = self.config.offsets_retention_ms
+        expired: list[OffsetChange] = []
+        kept = 0
+        for topic, partition, offset in self.store.of_group(group.group_id):
+            since_ms = _unused_since_ms(group, offset)
+            if since_ms is None or group.reads(topic) or self.pending.has(group.group_id, topic, partition):
+                kept += 1
+            elif now_ms >= (
+                since_ms + retention_ms if offset.expire_timestamp_ms == NO_EXPIRY else offset.expire_timestamp_ms
+            ):
+                expired.append(OffsetChange(group.group_id, topic, partition, None))
+            else:
+                kept += 1
+        return expired, kept == 0 and not self.pending.has_group(group.group_id)
+
+
+def _unstable(partition: int) -> OffsetFetchResponsePartitions:
+    return OffsetFetchResponsePartitions(
+        partition_index=partition,
+        committed_offset=NO_OFFSET,
+        committed_leader_epoch=NO_EPOCH,
+        metadata="",
+        error_code=ErrorCode.UNSTABLE_OFFSET_COMMIT,
+    )
+
+
+def _fetched(partition: int, offset: CommittedOffset | None) -> OffsetFetchResponsePartitions:
+    if offset is None:
+        return OffsetFetchResponsePartitions(
+            partition_index=partition, committed_offset=NO_OFFSET, committed_leader_epoch=NO_EPOCH, metadata=""
+        )
+    return OffsetFetchResponsePartitions(
+        partition_index=partition,
+        committed_offset=offset.offset,
+        committed_leader_epoch=offset.leader_epoch,
+        metadata=offset.metadata,
+    )
+
+
+def _other_topic(committed_for: Uuid, asked_for: Uuid) -> bool:
+    """Whether the name has changed hands. Clients that go by name commit and ask without an id."""
+    return committed_for != NULL_UUID and asked_for != NULL_UUID and committed_for != asked_for
+
+
+def _unused_since_ms(group: ClassicGroup, offset: CommittedOffset) -> int | None:
+    """From when the offset's retention counts if the group does not read its topic; None when it does not count."""
+    if group.protocol_type is None:
+        return offset.commit_timestamp_ms
+    if group.state is GroupState.EMPTY:
+        return offset.commit_timestamp_ms if group.state_timestamp_ms == -1 else group.state_timestamp_ms
+    if group.state is GroupState.STABLE and group.topics is not None:
+        return offset.commit_timestamp_ms
+    return None

@@ -1,1 +1,0 @@
-"""Partitions on their way from one log folder to another (AlterReplicaLogDirs, KIP-113)."""

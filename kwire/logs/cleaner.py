@@ -1,0 +1,305 @@
+"""Compaction by the clock: which log has become dirty enough, and its cleaning beside the work of the broker.
+
+As Kafka's `LogCleaner`, every log.cleaner.backoff.ms: of the compacted logs whose dirty part is larger than
+min.cleanable.dirty.ratio of the whole, or older than max.compaction.lag.ms, the dirtiest is cleaned, and the next,
+until there is none. One is cleaned at a time. This module chooses it, and has it exchange its segments
+(`storage/kwire_storage/compaction/planning.py`, `swap.py`); they are written elsewhere (`segment_writing.py`).
+
+A log that is damaged is left alone from then on, and said so once. One for which the disk has no room is tried again
+every time. A disk that fails takes its folder out of service, as it does to everybody.
+"""
+
+from __future__ import annotations
+
+import logging
+import math
+import time
+from typing import TYPE_CHECKING
+
+import attrs
+import trio
+from kwire_protocol.records import InvalidBatch
+from kwire_storage.compaction import planning as compaction
+from kwire_storage.compaction.planning import Compaction, Dirt
+from kwire_storage.compaction.writing import AbandonedError, Written
+from kwire_storage.errors import CorruptLogError, is_passing
+from kwire_storage.log import swap
+
+from kwire import workers
+from kwire.logs.segment_writing import CleanerDiedError, CleanerProcess, write_in_thread
+from kwire.metadata.image import Changes, ResourceType
+from kwire.turns import Turns
+from kwire.workers import Worker
+
+if TYPE_CHECKING:
+    from kwire.broker import Broker
+    from kwire.replicas.partition import Partition
+
+log = logging.getLogger(__name__)
+
+SHORTEST_BACKOFF_S = 0.001
+"""log.cleaner.backoff.ms may be 0."""
+
+IDLE_S = 30.0
+"""So long the process that writes segments stays without work. To start it takes a tenth of a second of CPU."""
+
+SYNC_RETRY_S = 0.5
+SYNC_TRIES = 20
+"""An exchange of files that has begun is not given up for want of a descriptor."""
+
+
+@attrs.define(eq=False)
+class LogCleaner:
+    """The cleaner of one broker; `run` it beside the server."""
+
+    broker: Broker
+    _reconfigured: trio.Event = attrs.field(factory=trio.Event)
+    _uncleanable: set[Partition] = attrs.field(factory=set)
+    _refusals: dict[Partition, str] = attrs.field(factory=dict)
+    """What was said of those that could not be cleaned the last time."""
+    _process: CleanerProcess = attrs.field(init=False)
+    _used_s: float = -math.inf
+    """When the process had work, by trio's clock."""
+
+    def __attrs_post_init__(self) -> None:
+        self._process = CleanerProcess(self._most_bytes_per_s)
+
+    async def run(self) -> None:
+        """Runs until cancelled."""
+        self.broker.metadata.watch(self._follow)
+        try:
+            while True:
+                self._reconfigured = trio.Event()
+                with trio.move_on_after(max(self.broker.config.log_cleaner_backoff_ms / 1000, SHORTEST_BACKOFF_S)):
+                    await self._rest()
+                if self.broker.config.log_cleaner_enable:
+                    await self.clean_all()
+        finally:
+            await self.end_process()
+
+    async def _rest(self) -> None:
+        """Until there are new settings; a process that is idle for long ends meanwhile."""
+        if self._process.is_running:
+            with trio.CancelScope(deadline=self._used_s + IDLE_S):
+                await self._reconfigured.wait()
+                return
+            await self.end_process()
+        await self._reconfigured.wait()
+
+    async def end_process(self) -> None:
+        """The next cleaning starts it again."""
+        await self._process.end()
+
+    def _follow(self, changes: Changes) -> None:
+        if any(resource == ResourceType.BROKER for resource, _ in changes.configs):
+            self._reconfigured.set()
+            self._process.follow_rate()
+
+    async def clean_all(self) -> int:
+        """Cleans what is dirty enough now; returns how many cleanings that took."""
+        self._uncleanable = {it for it in self._uncleanable if not it.closed}
+        self._refusals = {it: said for it, said in self._refusals.items() if not it.closed}
+        count = 0
+        tried: set[Partition] = set()
+        while (partition := await self._dirtiest(tried)) is not None:
+            partition.is_cleaning = True
+            try:
+                is_clean = await self._clean(partition)
+            finally:
+                partition.is_cleaning = False
+            if is_clean:
+                count += 1
+            else:
+                tried.add(partition)
+        return count
+
+    async def _dirtiest(self, tried: set[Partition]) -> Partition | None:
+        found: tuple[float, Partition] | None = None
+        turns = Turns()
+        for partition in list(self.broker.partitions):
+            if turns.is_over:
+                await turns.give_way()
+            # Nothing but the active segment is dirty, or there is nothing else.
+            if not partition.rules.compacted or partition.log.cleaned_offset == partition.log.bases[-1]:
+                continue
+            if partition in tried or partition in self._uncleanable:
+                continue
+            try:
+                dirt = self._due(partition)
+            except (CorruptLogError, InvalidBatch) as error:
+                self._give_up(partition, error)
+                continue
+            except OSError as error:
+                self._refuse(partition, error)
+                continue
+            if dirt is not None and (found is None or dirt.ratio > found[0]):
+                found = dirt.ratio, partition
+        return None if found is None else found[1]
+
+    def _due(self, partition: Partition, *, is_flushed: bool = False) -> Dirt | None:
+        """What to clean of a partition now; or what there would be, were it flushed."""
+        if partition.closed or partition.log.failed is not None:
+            return None
+        if self.broker.moves.find(partition.topic, partition.index) is not None:
+            return None  # As in Kafka: it is cleaned where it goes to.
+        # Cleaning needs room before it makes any, and what is left on a full disk is not for that.
+        if partition.log.reserve.is_out:
+            return None
+        now_ms = self.broker.clock.now_ms()
+        # Mostly this is not enough: then nobody need ask for the transactions, which may have to be read first.
+        if not _is_due(partition, compaction.measure(partition.log, partition.high_watermark, now_ms), now_ms):
+            return None
+        end_offset = partition.last_stable_offset
+        if is_flushed:
+            end_offset = compaction.cleanable_end(partition.log, partition.high_watermark)
+        dirt = compaction.measure(partition.log, end_offset, now_ms)
+        return dirt if _is_due(partition, dirt, now_ms) else None
+
+    async def _clean(self, partition: Partition) -> bool:
+        """Whether it was cleaned. What is wrong with it was said, if it was not."""
+        try:
+            cleaning = await self._begin(partition)
+        except (CorruptLogError, InvalidBatch) as error:
+            self._give_up(partition, error)
+            return False
+        except OSError as error:
+            if not partition.closed:
+                self._refuse(partition, error)
+            return False
+        if cleaning is None:
+            return False
+        now_ms = cleaning.plan.now_ms
+        began = time.monotonic()
+        is_swapping = False
+        try:
+            written = await self._write(cleaning)
+            swap.begin(partition.log, cleaning)
+            await workers.run(Worker.CLEANER, swap.commit, cleaning)
+            is_swapping = True
+        except (CorruptLogError, InvalidBatch) as error:
+            self._give_up(partition, error)
+            return False
+        except AbandonedError:
+            return False
+        except CleanerDiedError as error:
+            self._tell_refusal(partition, f"the process that writes segments failed: {error}")
+            return False
+        except OSError as error:
+            if not partition.closed:  # and its files are gone
+                self._refuse(partition, error)
+            return False
+        finally:
+            if not is_swapping:
+                swap.discard(partition.log, cleaning)
+        # From here on the old files go: it is brought to its end, which takes two syncs.
+        with trio.CancelScope(shield=True):
+            if not await self._replace(partition, cleaning, now_ms):
+                return False
+        self._refusals.pop(partition, None)
+        log.info(
+            "compacted %s-%d up to offset %d in %.1f s: read %d bytes, wrote %d",
+            *_name(partition),
+            cleaning.end_offset,
+            time.monotonic() - began,
+            written.read_bytes,
+            written.written_bytes,
+        )
+        return True
+
+    async def _begin(self, partition: Partition) -> Compaction | None:
+        """Puts what is to be cleaned on the medium, and the recovery point in its file above it. Raises OSError."""
+        if partition.log.recovery_point < partition.log.active.base_offset:  # seldom: a segment that is full is flushed
+            await self.broker.flusher.flush(partition.flush_gate)
+        folder = self.broker.folders.find(*_name(partition))
+        dirt = self._due(partition, is_flushed=True)
+        if dirt is None or folder is None:
+            return None
+        config, now_ms = self.broker.config, self.broker.clock.now_ms()
+        cleaning = Compaction.begin(partition.log, dirt, now_ms=now_ms, map_bytes=config.log_cleaner_dedupe_buffer_size)
+        await workers.run(
+            Worker.CHECKPOINTS, folder.write, folder.take_before_cleaning(_name(partition), dirt.end_offset)
+        )
+        return cleaning
+
+    def _give_up(self, partition: Partition, error: Exception) -> None:
+        self._uncleanable.add(partition)
+        log.error("%s-%d is not compacted any more, since it is damaged: %s", *_name(partition), error)
+
+    def _refuse(self, partition: Partition, error: OSError) -> None:
+        partition.storage_error(error)
+        if partition.closed:  # with its folder, of which more has been said
+            return
+        self._tell_refusal(partition, str(error))
+
+    def _tell_refusal(self, partition: Partition, said: str) -> None:
+        if self._refusals.get(partition) != said:
+            self._refusals[partition] = said
+            log.error("%s-%d could not be compacted, which is tried again: %s", *_name(partition), said)
+
+    async def _replace(self, partition: Partition, cleaning: Compaction, now_ms: int) -> bool:
+        partition_log = partition.log
+        turns = Turns()
+        try:
+            for steps in (swap.replace(partition_log, cleaning, now_ms), swap.finish(partition_log, cleaning)):
+                for _ in steps:
+                    if turns.is_over:
+                        await turns.give_way()
+                    if partition.closed:
+                        return False
+                await _sync(cleaning)
+                if partition.closed:
+                    return False
+            swap.conclude(partition_log, cleaning, self.broker.clock.now_ms())
+        except OSError as error:
+            if partition.closed:  # and its files are gone
+                return False
+            # Half of the files have their names. The next start puts that right, and nothing is to come in between.
+            partition_log.fail(error)
+            return False
+        return True
+
+    async def _write(self, cleaning: Compaction) -> Written:
+        folder = cleaning.disk.native_path(cleaning.plan.folder)
+        try:
+            if folder is None:
+                written = await write_in_thread(cleaning.disk, cleaning.plan, self._most_bytes_per_s)
+            else:
+                with trio.CancelScope() as scope, cleaning.disk.lent(scope.cancel):
+                    written = await self._process.write(cleaning.plan, folder)
+                if scope.cancelled_caught:
+                    raise AbandonedError
+        except CorruptLogError as error:
+            raise CorruptLogError(f"{cleaning.plan.folder}/{error}") from error
+        finally:
+            self._used_s = trio.current_time()
+        cleaning.take(written)
+        return written
+
+    def _most_bytes_per_s(self) -> float:
+        return max(self.broker.config.log_cleaner_io_max_bytes_per_second, 1.0)
+
+
+async def _sync(cleaning: Compaction) -> None:
+    """Raises OSError, but waits for descriptors or memory if that is what the system lacks."""
+    for _ in range(SYNC_TRIES - 1):
+        try:
+            await workers.run(Worker.CLEANER, swap.sync, cleaning)
+        except OSError as error:
+            if not is_passing(error):
+                raise
+            await trio.sleep(SYNC_RETRY_S)
+        else:
+            return
+    await workers.run(Worker.CLEANER, swap.sync, cleaning)
+
+
+def _is_due(partition: Partition, dirt: Dirt, now_ms: int) -> bool:
+    if not dirt.dirty_bytes or dirt.end_offset <= dirt.first_dirty_offset:
+        return False
+    config = partition.log.config
+    is_late = dirt.dirty_since_ms is not None and now_ms - dirt.dirty_since_ms > config.max_compaction_lag_ms
+    return is_late or dirt.ratio > config.min_cleanable_dirty_ratio
+
+
+def _name(partition: Partition) -> tuple[str, int]:
+    return partition.topic, partition.index

@@ -1,0 +1,142 @@
+"""The process that writes the segments of compactions, so that the broker's interpreter has nothing to do with it.
+
+    python -m kwire.logs.cleaner_process   its standard input is a socket, whose other end `segment_writing.py` has
+
+It takes one job after the other, and ends when the broker closes the socket or dies in whatever way. Sealed segments do
+not change, and new ones belong to it until it has answered: it shares nothing with the broker but files.
+
+    {"most_bytes_per_s": 1e9}            log.cleaner.io.max.bytes.per.second, also while it works
+    {"clean": a Plan}                    with the first byte comes a descriptor of the log's folder
+    {"written": a Written}               the answer,
+    {"failed": [kind, ...]}              or what kept it from that
+
+**The folder** is its working directory, by the descriptor: whatever becomes of the topic's name meanwhile, it writes
+into no other.
+
+**A broker that is started again** must not find this process at work for the one that died. So it holds a lock in the
+data folder while it works, and asks only then whether its broker lives: a new broker takes the data folder after the
+death of the old one, and waits until that lock is free (`DataFolder.open`).
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import select
+import socket
+import time
+from collections import deque
+from typing import Any
+
+import attrs
+from kwire_protocol.records import InvalidBatch
+from kwire_storage import names
+from kwire_storage.compaction.writing import AbandonedError, Plan, Written, write
+from kwire_storage.disk.files import RealDisk
+from kwire_storage.errors import CorruptLogError
+
+NICENESS = 10
+"""Beside a broker that wants the same core it has a tenth of it, and it still gets on where all cores are busy."""
+
+WORK_S = 0.002
+"""So long it works before it looks whether the broker wants something."""
+
+
+class BrokerGone(Exception):
+    """The broker has died, or wants nothing more."""
+
+
+@attrs.define(eq=False)
+class _Broker:
+    """The broker as this process sees it."""
+
+    _socket: socket.socket
+    most_bytes_per_s: float = 1.0
+    _received: bytearray = attrs.field(factory=bytearray)
+    _plans: deque[Plan] = attrs.field(factory=deque)
+    _folders: deque[int] = attrs.field(factory=deque)
+
+    def next_job(self) -> tuple[Plan, int]:
+        """A plan, and the descriptor of the folder that it is for. Raises BrokerGone."""
+        while not self._plans:
+            self.listen(None)
+        return self._plans.popleft(), self._folders.popleft()
+
+    def listen(self, timeout_s: float | None) -> None:
+        """Takes in what the broker says; waits so long until it says something. Raises BrokerGone."""
+        readable, _, _ = select.select([self._socket], [], [], timeout_s)
+        if not readable:
+            return
+        try:
+            data, folders, _, _ = socket.recv_fds(self._socket, 1 << 16, 4)
+        except ConnectionError:
+            raise BrokerGone from None
+        if not data:
+            raise BrokerGone
+        self._folders.extend(folders)
+        self._received += data
+        *lines, self._received = self._received.split(b"\n")
+        for line in lines:
+            said = json.loads(line)
+            self.most_bytes_per_s = said.get("most_bytes_per_s", self.most_bytes_per_s)
+            if "clean" in said:
+                self._plans.append(Plan.from_fields(said["clean"]))
+
+    def tell(self, answer: dict[str, Any]) -> None:
+        try:
+            self._socket.sendall(json.dumps(answer, separators=(",", ":")).encode() + b"\n")
+        except ConnectionError:
+            raise BrokerGone from None
+
+
+def main() -> None:
+    os.nice(NICENESS)
+    broker = _Broker(socket.socket(fileno=os.dup(0)))
+    try:
+        while True:
+            broker.tell(_do(broker, *broker.next_job()))
+    except BrokerGone:
+        pass
+
+
+def _do(broker: _Broker, plan: Plan, folder: int) -> dict[str, Any]:
+    """The answer to a job."""
+    try:
+        os.fchdir(folder)
+        os.close(folder)
+        lock = RealDisk("..").lock(names.CLEANER_LOCK)
+        try:
+            return {"written": _write(broker, attrs.evolve(plan, folder=".")).to_fields()}
+        finally:
+            lock.release()
+    except AbandonedError:
+        return {"failed": ["abandoned"]}
+    except CorruptLogError as error:
+        return {"failed": ["corrupt", str(error)]}
+    except InvalidBatch as error:
+        return {"failed": ["invalid", int(error.code), error.message]}
+    except OSError as error:
+        return {"failed": ["refused", error.errno, error.strerror, os.path.basename(error.filename or "")]}  # noqa: PTH119
+    finally:
+        os.chdir("/")
+
+
+def _write(broker: _Broker, plan: Plan) -> Written:
+    steps = write(RealDisk("."), plan)
+    began_s, size = time.monotonic(), 0
+    broker.listen(0)
+    while True:
+        try:
+            size += next(steps)
+        except StopIteration as end:
+            written: Written = end.value
+            return written
+        if max(time.monotonic() - began_s, size / broker.most_bytes_per_s) >= WORK_S:
+            broker.listen(0)
+            while (left_s := began_s + size / broker.most_bytes_per_s - time.monotonic()) > 0:
+                broker.listen(left_s)
+            began_s, size = time.monotonic(), 0
+
+
+if __name__ == "__main__":
+    main()

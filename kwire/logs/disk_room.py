@@ -1,0 +1,59 @@
+"""Tells people that a data folder's disk is full, that there is room again, and that it may soon be full: once each.
+
+What happens on a full disk is decided in `kwire_storage/disk/reserve.py` and where things are written. This file
+writes the log lines.
+"""
+
+from __future__ import annotations
+
+import logging
+
+import attrs
+from kwire_storage.disk.reserve import Reserve
+
+log = logging.getLogger(__name__)
+
+LOW_RESERVES, LOW_FRACTION = 8, 20
+"""It is said to run low when less is left than so many reserves, and less than one in so many bytes of the disk."""
+
+
+@attrs.define(eq=False)
+class DiskRoom:
+    """Of the data folder that people know as `folder`."""
+
+    folder: str
+    reserve: Reserve
+    _is_low: bool = attrs.field(default=False, init=False)
+
+    def watch(self) -> None:
+        """From now on whatever finds the disk full, or finds it full no longer, is told."""
+        self.reserve.on_change = self._tell
+        if self.reserve.is_full:
+            self._tell()
+
+    def look(self) -> None:
+        """For housekeeping: takes back the reserve if it can be had, and tells of a disk that fills up."""
+        space = self.reserve.look()
+        if space is None:
+            return
+        low_bytes = min(LOW_RESERVES * self.reserve.size_bytes, space.total_bytes // LOW_FRACTION)
+        if space.usable_bytes >= low_bytes:
+            self._is_low = False
+        elif not (self._is_low or self.reserve.is_full):
+            self._is_low = True
+            log.warning(
+                "the disk of the data folder %s will soon be full: %d bytes are left", self.folder, space.usable_bytes
+            )
+
+    def _tell(self) -> None:
+        reserve = self.reserve
+        if not reserve.is_full:
+            log.warning("there is room again on the disk of the data folder %s: appends go on", self.folder)
+            return
+        kept = f", and kwire.log.reserve.bytes={reserve.size_bytes} are not to be had" if reserve.is_out else ""
+        log.warning(
+            "the disk of the data folder %s is full%s: what needs room is refused until there is some; reading and "
+            "deleting go on, so delete topics, or lower their retention, or make the disk larger",
+            self.folder,
+            kept,
+        )

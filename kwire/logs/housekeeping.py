@@ -1,0 +1,139 @@
+"""What a broker does by the clock: retention, rolling by age, removal of deleted files, checkpoints.
+
+Each chore sleeps for its whole interval (minutes, by default) and is skipped where there is nothing to do, so an idle
+broker stays idle. Removing files and syncing them may take long: both happen in a worker thread. A round over all
+partitions lets others have their turn, and asks a log that has nothing to do no more than a question or two.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Awaitable, Callable
+from functools import partial
+from typing import TYPE_CHECKING
+
+import trio
+from kwire_storage.errors import CorruptLogError, is_passing
+
+from kwire import workers
+from kwire.turns import Turns
+from kwire.workers import Worker
+
+if TYPE_CHECKING:
+    from kwire_storage.directory.data_folder import DataFolder
+
+    from kwire.broker import Broker
+    from kwire.config.server import ServerConfig
+    from kwire.replicas.partition import Partition
+
+log = logging.getLogger(__name__)
+
+LONGEST_REMOVAL_INTERVAL_MS, SHORTEST_REMOVAL_INTERVAL_MS = 30_000, 10
+"""How often the broker looks for files that may be removed: every log.segment.delete.delay.ms (as it was at the start),
+within these bounds."""
+
+
+async def run(broker: Broker) -> None:
+    """Runs until cancelled."""
+    config = broker.config
+    async with trio.open_nursery() as nursery:
+        nursery.start_soon(_every, config.log_retention_check_interval_ms, lambda: apply_retention(broker))
+        nursery.start_soon(_every, config.log_flush_offset_checkpoint_interval_ms, lambda: _checkpoints(broker))
+        nursery.start_soon(_every, _removal_interval_ms(config), lambda: remove_deleted(broker))
+
+
+def _removal_interval_ms(config: ServerConfig) -> int:
+    return max(SHORTEST_REMOVAL_INTERVAL_MS, min(config.log_segment_delete_delay_ms, LONGEST_REMOVAL_INTERVAL_MS))
+
+
+async def _every(interval_ms: int, chore: Callable[[], Awaitable[object]]) -> None:
+    told = ""
+    while True:
+        await trio.sleep(interval_ms / 1000)
+        try:
+            await chore()
+        except OSError as error:
+            # A disk may stay full for a week.
+            if str(error) != told:
+                log.error("%s; trying again every %d s", error, interval_ms // 1000)
+            told = str(error)
+        else:
+            told = ""
+
+
+async def _checkpoints(broker: Broker) -> None:
+    for folder in list(broker.folders):
+        broker.rooms[folder.path].look()
+    for folder, checkpoints in broker.take_checkpoints():
+        await _in_thread(Worker.CHECKPOINTS, broker, folder, partial(folder.write, checkpoints))
+
+
+async def remove_deleted(broker: Broker) -> None:
+    """Removes the files of deleted topics, and those of deleted segments whose time has come."""
+    for folder in list(broker.folders):
+        deleted = folder.take_deleted(broker.clock.now_ms())
+        if deleted is None:
+            continue
+        is_removed = False
+        try:
+            is_removed = await _in_thread(Worker.REMOVAL, broker, folder, partial(folder.remove, deleted))
+        finally:
+            if not is_removed:
+                folder.give_back(deleted)
+
+
+async def _in_thread(worker: Worker, broker: Broker, folder: DataFolder, work: Callable[[], object]) -> bool:
+    """Does what blocks; whether it was done. Takes the folder out of service if its disk has failed. Raises OSError if
+    it is full.
+
+    A file that is not as kwire left it is no reason to stop: an offset checkpoint that is not written makes the next
+    recovery longer, a file that is not removed takes room. It is told with its traceback and tried again.
+    """
+    try:
+        await workers.run(worker, work)
+    except OSError as error:
+        if folder.is_mistake(error):
+            log.error(
+                "%s in %s failed although the disk is well, and is tried again. Either something else changes files "
+                "there, or this is a bug in kwire: please report it with what follows",
+                worker.value,
+                folder.path,
+                exc_info=error,
+            )
+        elif is_passing(error):
+            raise
+        else:
+            broker.take_offline(folder, error)
+        return False
+    return True
+
+
+async def apply_retention(broker: Broker) -> int:
+    """Rolls and deletes what is old or too much; returns how many segments went."""
+    now_ms = broker.clock.now_ms()
+    deleted = 0
+    turns = Turns()
+    for partition in list(broker.partitions):
+        if turns.is_over:
+            await turns.give_way()
+        count = 0
+        while _tend(partition, now_ms):
+            count += 1
+            await turns.give_way()
+        if count:
+            log.info("retention deleted %d segments of %s-%d", count, partition.topic, partition.index)
+        deleted += count
+    return deleted
+
+
+def _tend(partition: Partition, now_ms: int) -> int:
+    """Rolls the log, or deletes a segment; returns how many went."""
+    if partition.closed:
+        return 0
+    try:
+        return partition.log.tend(now_ms, partition.high_watermark)
+    except OSError as error:
+        log.error("retention of %s-%d: %s", partition.topic, partition.index, partition.storage_error(error))
+    except CorruptLogError as error:
+        log.error("retention of %s-%d: %s", partition.topic, partition.index, error)
+    return 0

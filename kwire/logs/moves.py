@@ -1,0 +1,289 @@
+"""Carries out AlterReplicaLogDirs: copies logs to other folders while they are served, and swaps them in.
+
+One move at a time, in pieces: choosing a piece and the swap happen in the event loop, copying in a worker thread. After
+each piece the copier rests for as long as the piece took, and longer where
+replica.alter.log.dirs.io.max.bytes.per.second says so, so that those who produce and consume keep the disk.
+
+A move that a stop or a crash interrupted is begun anew at the next start, which finds the folder of its copy; one that
+was decided is finished there (`kwire_storage.directory.moving`).
+"""
+
+from __future__ import annotations
+
+import logging
+import math
+from collections.abc import Callable
+from functools import partial
+
+import trio
+from kwire_protocol.errors import ErrorCode
+from kwire_protocol.kafka_error import KafkaError
+from kwire_storage.directory.data_folder import DataFolder
+from kwire_storage.directory.data_folders import DataFolders
+from kwire_storage.directory.folder_files import read_topic_id
+from kwire_storage.directory.moving import LogMove, SwapFailedError, begin_anew, finish_interrupted
+from kwire_storage.errors import CorruptLogError, is_passing
+
+from kwire import workers
+from kwire.clock import Clock
+from kwire.metadata.image import TopicImage
+from kwire.metadata.service import MetadataService
+from kwire.replicas.partition import Partition
+from kwire.replicas.table import PartitionTable
+from kwire.workers import Worker
+
+log = logging.getLogger(__name__)
+
+PIECE_BYTES = 1 << 20
+FINAL_BYTES = 64 << 10
+"""What may be left of a copy before the swap, since it is copied in the event loop. Each time that a busy producer has
+been quicker, twice as much may be."""
+MOST_ROUNDS = 8
+CLEANING_POLL_S = 0.1
+LONGEST_REST_S = 1.0
+"""The throttle may be changed meanwhile."""
+
+Key = tuple[str, int]
+
+
+class LogMoves:
+    """The moves that were asked for, by topic and partition."""
+
+    def __init__(
+        self, folders: DataFolders, partitions: PartitionTable, metadata: MetadataService, clock: Clock
+    ) -> None:
+        self._folders = folders
+        self._partitions = partitions
+        self._metadata = metadata
+        self._clock = clock
+        self._moves: dict[Key, LogMove] = {}
+        self._dropped: list[LogMove] = []
+        """Given up, with the copy still to be removed: a thread may be busy with it."""
+        self._wake = trio.Event()
+
+    # -- at the start
+
+    def finish_interrupted(self) -> None:
+        """Before logs are opened: what the metadata say was moved takes its place."""
+        for folder, key, topic in self._copies():
+            if topic is None or self._assigned(topic, key) != folder.meta.directory_id:
+                continue
+            source = self._folders.find(*key)
+            if source is not None and source.topic_id(*key) not in (topic.topic_id, None):
+                continue
+            self._on_disk(folder, partial(finish_interrupted, source, folder, key, self._clock.uuid()))
+
+    def begin_interrupted_anew(self) -> None:
+        """After logs were opened: moves that had not been decided start over."""
+        for folder, key, topic in self._copies():
+            source = self._folders.find(*key)
+            if topic is not None and (source is None or source.failed is not None):
+                continue  # Whatever there is of the copy may be all that is left one day.
+            self._on_disk(folder, partial(begin_anew, folder, key, self._clock.uuid()))
+            # Of two copies one had been given up; it is not recorded which.
+            is_wanted = topic is not None and source is not folder and key not in self._moves
+            if is_wanted and folder.failed is None:
+                log.info("moving %s-%d to %s begins anew", *key, folder.path)
+                self._begin_if_there_is_room(self._partitions.find(*key), folder)
+
+    def _begin_if_there_is_room(self, partition: Partition, target: DataFolder) -> None:
+        """As a move that meets a full disk while it runs: it ends, and nothing else does."""
+        try:
+            self._begin(partition, target)
+        except OSError as error:
+            if is_passing(error):
+                log.warning("%s-%d is not moved to %s: %s", partition.topic, partition.index, target.path, error)
+            else:
+                target.on_failed(target, error)
+
+    def _copies(self) -> list[tuple[DataFolder, Key, TopicImage | None]]:
+        """What grew in the folders at the last stop, each with its topic, unless that is another one by now."""
+        found: list[tuple[DataFolder, Key, TopicImage | None]] = []
+        for folder in self._folders.online:
+            for key, path in list(folder.futures.items()):
+                topic = self._metadata.topic(key[0])
+                if topic is not None and (
+                    key[1] >= len(topic.partitions) or read_topic_id(folder.disk, path) not in (topic.topic_id, None)
+                ):
+                    topic = None
+                found.append((folder, key, topic))
+        return found
+
+    def _assigned(self, topic: TopicImage, key: Key) -> bytes:
+        return topic.partitions[key[1]].directory_of(self._metadata.node_id)
+
+    @staticmethod
+    def _on_disk(folder: DataFolder, work: Callable[[], None]) -> None:
+        try:
+            work()
+        except OSError as error:
+            if is_passing(error):
+                raise
+            folder.on_failed(folder, error)
+
+    # -- requests
+
+    def find(self, topic: str, index: int) -> LogMove | None:
+        return self._moves.get((topic, index))
+
+    @property
+    def moves(self) -> list[LogMove]:
+        return list(self._moves.values())
+
+    def request(self, topic: str, index: int, path: str) -> None:
+        """Moves the partition to the folder with that path; asking for the folder that it is in ends a move.
+
+        Raises KafkaError: LOG_DIR_NOT_FOUND, KAFKA_STORAGE_ERROR, UNKNOWN_TOPIC_OR_PARTITION, REPLICA_NOT_AVAILABLE,
+        INVALID_TOPIC_EXCEPTION (its name is too long for the name of a copy).
+        """
+        target = self._folders.with_path(path)
+        if target is None and path not in self._folders.offline:
+            raise KafkaError(ErrorCode.LOG_DIR_NOT_FOUND)
+        if target is None or target.failed is not None:
+            raise KafkaError(ErrorCode.KAFKA_STORAGE_ERROR)
+        partition = self._partitions.find(topic, index)
+        source = self._partitions.folder_of(partition)
+        if source is None or source.failed is not None:
+            raise KafkaError(ErrorCode.KAFKA_STORAGE_ERROR)
+        under_way = self._moves.get((topic, index))
+        if under_way is not None and under_way.target_folder is not target:
+            self._give_up(under_way, "another folder was asked for")
+            under_way = None
+        if under_way is None and source is not target:
+            try:
+                self._begin(partition, target)
+            except OSError as error:
+                if not is_passing(error):
+                    target.on_failed(target, error)
+                raise KafkaError(ErrorCode.KAFKA_STORAGE_ERROR, str(error)) from error
+            except ValueError as error:
+                raise KafkaError(ErrorCode.INVALID_TOPIC_EXCEPTION, str(error)) from error
+
+    def _begin(self, partition: Partition, target: DataFolder) -> None:
+        source = self._partitions.folder_of(partition)
+        assert source is not None, "who asks has looked"
+        key = partition.topic, partition.index
+        self._moves[key] = LogMove.begin(
+            key, partition.topic_id, source, target, unique=self._clock.uuid(), now_ms=self._clock.now_ms()
+        )
+        self._wake.set()
+
+    def forget_topic(self, name: str) -> None:
+        """The topic is deleted, its logs and their copies go."""
+        for move in self.moves:
+            if move.key[0] == name:
+                self._give_up(move, "the topic was deleted")
+
+    def forget_partition(self, key: Key, why: str) -> None:
+        """The partition is out of service."""
+        move = self._moves.get(key)
+        if move is not None:
+            self._give_up(move, why)
+
+    def forget_folder(self, folder: DataFolder) -> None:
+        """The folder is out of service."""
+        for move in self.moves:
+            if folder in (move.source_folder, move.target_folder):
+                self._give_up(move, f"{folder.path} is out of service")
+
+    def close(self) -> None:
+        """Lets go of the copies; the next start begins them again. Those that were given up are removed now."""
+        for move in self._moves.values():
+            move.close()
+        for move in self._dropped:
+            self._on_disk(move.target_folder, partial(move.drop, self._clock.uuid()))
+
+    def _give_up(self, move: LogMove, why: str) -> None:
+        del self._moves[move.key]
+        self._dropped.append(move)
+        log.warning("%s-%d is not moved to %s: %s", *move.key, move.target_folder.path, why)
+        self._wake.set()
+
+    # -- carrying them out
+
+    async def run(self) -> None:
+        """Runs until cancelled; a piece that is being copied is waited for."""
+        while True:
+            self._wake = trio.Event()
+            await self._remove_dropped()
+            if self._moves:
+                await self._carry_out(next(iter(self._moves.values())))
+            else:
+                await self._wake.wait()
+
+    async def _remove_dropped(self) -> None:
+        while self._dropped:
+            move = self._dropped.pop()
+            self._on_disk(move.target_folder, partial(move.drop, self._clock.uuid()))
+            await trio.lowlevel.checkpoint()
+
+    async def _carry_out(self, move: LogMove) -> None:
+        try:
+            # What is copied is to be compacted as far as the log says, and its files are to stay as they are: the
+            # cleaner leaves alone what is on its way.
+            while self._partitions.find(*move.key).is_cleaning and self._is_under_way(move):
+                await trio.sleep(CLEANING_POLL_S)
+            rounds = 0
+            while not await self._copy(move, FINAL_BYTES << rounds):
+                rounds = min(rounds + 1, MOST_ROUNDS)
+            if self._is_under_way(move):
+                self._swap(move)
+        except SwapFailedError as error:
+            del self._moves[move.key]
+            self._partitions.find(*move.key).take_offline()
+            move.failed_folder.on_failed(move.failed_folder, error)
+        except (OSError, CorruptLogError, KafkaError) as error:
+            if not self._is_under_way(move):
+                return
+            if isinstance(error, OSError) and move.failed_folder.is_mistake(error):
+                log.error("moving %s-%d: a bug in kwire, please report it", *move.key, exc_info=error)
+                self._give_up(move, str(error))
+            elif isinstance(error, OSError) and not is_passing(error):
+                move.failed_folder.on_failed(move.failed_folder, error)  # which ends the move
+            else:
+                self._give_up(move, str(error))
+
+    async def _copy(self, move: LogMove, final_bytes: int) -> bool:
+        """True when no more than `final_bytes` are left, so that it can be swapped, or when the move has ended."""
+        while self._is_under_way(move):
+            piece = move.next_piece(min(PIECE_BYTES, self._rate))
+            if piece is None:
+                break
+            began = trio.current_time()
+            await workers.run(Worker.MOVE, partial(move.append, piece, now_ms=self._clock.now_ms()))
+            await self._rest(move, trio.current_time() - began, piece.batches.size)
+        if not self._is_under_way(move):
+            return True
+        await workers.run(Worker.MOVE, move.prepare)
+        left = move.next_piece(final_bytes + 1) if self._is_under_way(move) else None
+        return left is None or left.batches.size <= final_bytes
+
+    async def _rest(self, move: LogMove, took_s: float, size: int) -> None:
+        began = trio.current_time()
+        while self._is_under_way(move):
+            allowed_s = size / self._rate if self._rate else math.inf
+            left_s = began + max(took_s, allowed_s) - trio.current_time()
+            if left_s <= 0:
+                return
+            await trio.sleep(min(left_s, LONGEST_REST_S))
+
+    @property
+    def _rate(self) -> int:
+        return self._metadata.config.replica_alter_log_dirs_io_max_bytes_per_second
+
+    def _is_under_way(self, move: LogMove) -> bool:
+        return self._moves.get(move.key) is move
+
+    def _swap(self, move: LogMove) -> None:
+        partition = self._partitions.find(*move.key)
+        target = move.target_folder
+        directories = {(partition.topic_id, partition.index): target.meta.directory_id}
+        moved = move.finish(
+            lambda: self._metadata.move_partitions(directories),
+            max_bytes=PIECE_BYTES,
+            unique=self._clock.uuid(),
+            now_ms=self._clock.now_ms(),
+        )
+        partition.replace_log(moved)
+        del self._moves[move.key]
+        log.info("moved %s-%d from %s to %s", *move.key, move.source_folder.path, target.path)

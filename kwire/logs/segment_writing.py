@@ -1,0 +1,266 @@
+"""Where the segments of a compaction are written: in a process of its own, or in a worker thread.
+
+A process takes nothing from the broker but what the system gives it of a core. It is started for the first job and
+ended when there was none for a while (`CleanerProcess`). A disk in memory is nobody else's, so there a worker thread
+writes, and pauses as long as it works: it needs the interpreter, and so do producers.
+
+In both ways the plan goes in and `Written` comes out, and nothing that the event loop has is touched.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import socket
+import subprocess
+import sys
+import time
+from array import array
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
+from functools import partial
+from typing import Any
+
+import attrs
+import trio
+from kwire_protocol.errors import ErrorCode
+from kwire_protocol.records import InvalidBatch
+from kwire_storage.compaction.writing import AbandonedError, Plan, Written, write
+from kwire_storage.disk.files import Disk
+from kwire_storage.errors import CorruptLogError
+
+from kwire import workers
+from kwire.workers import Worker
+
+END_TIMEOUT_S = 10.0
+"""A process that has not ended so long after it was told to is killed. It may be syncing."""
+
+WORK_S = 0.002
+"""So long a thread works without a pause, which is as long."""
+
+MOST_SLEEP_S = 0.1
+"""So long it takes at most until a thread that pauses sees that it is to end."""
+
+SWITCH_INTERVAL_S = 0.0001
+"""So long others wait for the interpreter, at most, while a thread works. Python's own 5 ms would be seen in the
+latency of every request."""
+
+Rate = Callable[[], float]
+"""log.cleaner.io.max.bytes.per.second, as it is now."""
+
+
+class CleanerDiedError(Exception):
+    """The process could not be started, or ended in the middle of its work; the text tells how."""
+
+
+@attrs.define(eq=False)
+class CleanerProcess:
+    """The broker's end of `cleaner_process.py`. One job at a time."""
+
+    _most_bytes_per_s: Rate
+    _process: subprocess.Popen[bytes] | None = None
+    _socket: trio.socket.SocketType | None = None
+    _told_rate: float | None = None
+
+    @property
+    def is_running(self) -> bool:
+        return self._process is not None
+
+    async def write(self, plan: Plan, folder: str) -> Written:
+        """Has the plan carried out in `folder`, which is the log's. When it is cancelled, the process is killed.
+
+        The caller has just made sure that the folder is the log's. Raises as `compaction_writing.write`, and
+        CleanerDiedError.
+        """
+        # Before anything is awaited: the log may lose its folder, and the name be another's.
+        descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+        is_well = False
+        try:
+            if self._process is None:
+                await self._start()
+            await self._send(plan, descriptor)
+            answer = await self._receive()
+            is_well = True
+        except ConnectionError as error:
+            raise CleanerDiedError(await self._last_words()) from error
+        finally:
+            os.close(descriptor)
+            if not is_well:
+                await self._kill()
+        if answer is None:
+            raise CleanerDiedError(await self._last_words())
+        if "written" in answer:
+            return Written.from_fields(answer["written"])
+        raise _failure(plan, *answer["failed"])
+
+    def follow_rate(self) -> None:
+        """To be called when the setting may have changed."""
+        rate = self._most_bytes_per_s()
+        if self._socket is not None and self._told_rate not in (None, rate):
+            # While it works it reads all the time: there is room for a line.
+            with suppress(OSError):
+                os.write(self._socket.fileno(), _line({"most_bytes_per_s": rate}))
+            self._told_rate = rate
+
+    async def end(self) -> None:
+        """Lets it end, and waits for that."""
+        if self._process is not None:
+            with trio.CancelScope(shield=True):
+                await self._last_words()
+
+    async def _start(self) -> None:
+        ours, theirs = socket.socketpair()
+        try:
+            self._process = await workers.run(Worker.CLEANER, partial(_spawn, theirs))
+        except OSError as error:
+            ours.close()
+            raise CleanerDiedError(f"it could not be started: {error}") from error
+        finally:
+            theirs.close()
+        self._socket = trio.socket.from_stdlib_socket(ours)
+
+    async def _send(self, plan: Plan, descriptor: int) -> None:
+        assert self._socket is not None
+        self._told_rate = None
+        rate = self._most_bytes_per_s()
+        job = _line({"most_bytes_per_s": rate}) + _line({"clean": plan.to_fields()})
+        rights = (socket.SOL_SOCKET, socket.SCM_RIGHTS, array("i", [descriptor]))
+        sent = await self._socket.sendmsg([job], [rights])
+        while sent < len(job):
+            sent += await self._socket.send(job[sent:])
+        self._told_rate = rate
+        self.follow_rate()
+
+    async def _receive(self) -> dict[str, Any] | None:
+        """The answer; None when the process has ended."""
+        assert self._socket is not None
+        received = bytearray()
+        while not received.endswith(b"\n"):
+            data = await self._socket.recv(1 << 16)
+            if not data:
+                return None
+            received += data
+        answer: dict[str, Any] = json.loads(received)
+        return answer
+
+    async def _kill(self) -> None:
+        if self._process is not None:
+            self._process.kill()
+            with trio.CancelScope(shield=True):
+                await self._last_words()
+
+    async def _last_words(self) -> str:
+        """Waits for the end of the process, and tells how it ended."""
+        process, self._process = self._process, None
+        if self._socket is not None:
+            self._socket.close()
+            self._socket = None
+        if process is None:
+            return "it was ended"
+        return await workers.run(Worker.CLEANER, _wait, process)
+
+
+def _spawn(theirs: socket.socket) -> subprocess.Popen[bytes]:
+    # It finds the modules where this process has found them, however that was.
+    path = os.pathsep.join(it for it in sys.path if it)
+    return subprocess.Popen(
+        [sys.executable, "-m", "kwire.logs.cleaner_process"],
+        stdin=theirs.fileno(),
+        stdout=subprocess.DEVNULL,
+        stderr=subprocess.PIPE,
+        env={**os.environ, "PYTHONPATH": path},
+        # Ctrl-C is for the broker. A session of its own would do as well, but where the system shares the cores out
+        # by sessions (autogroup), the niceness of this process would mean nothing to the broker.
+        process_group=0,
+    )
+
+
+def _wait(process: subprocess.Popen[bytes]) -> str:
+    try:
+        _, said = process.communicate(timeout=END_TIMEOUT_S)
+    except subprocess.TimeoutExpired:
+        process.kill()
+        _, said = process.communicate()
+    how = f"it ended with exit code {process.returncode}"
+    if process.returncode < 0:
+        how = f"it was killed by signal {-process.returncode}"
+    return f"{how}: {said.decode(errors='replace').strip()}" if said else how
+
+
+def _line(fields: dict[str, Any]) -> bytes:
+    return json.dumps(fields, separators=(",", ":")).encode() + b"\n"
+
+
+def _failure(plan: Plan, kind: str, *details: Any) -> Exception:
+    match kind, details:
+        case "abandoned", []:
+            return AbandonedError()
+        case "corrupt", [message]:
+            return CorruptLogError(message)
+        case "invalid", [code, message]:
+            return InvalidBatch(ErrorCode(code), message)
+        case "refused", [number, message, name]:
+            return OSError(number, message, f"{plan.folder}/{name}")
+    raise AssertionError((kind, details))
+
+
+async def write_in_thread(disk: Disk, plan: Plan, most_bytes_per_s: Rate) -> Written:
+    """As `CleanerProcess.write`, in a worker thread; when it is cancelled the thread is told, and waited for."""
+    ending = _Ending()
+
+    async def tell_when_cancelled() -> None:
+        try:
+            await trio.sleep_forever()
+        finally:
+            ending.has_come = True
+
+    async with trio.open_nursery() as nursery:
+        nursery.start_soon(tell_when_cancelled)
+        result = await workers.run(Worker.CLEANER, _write, disk, plan, most_bytes_per_s, ending)
+        nursery.cancel_scope.cancel()
+    if isinstance(result, Exception):
+        raise result
+    return result
+
+
+@attrs.define
+class _Ending:
+    has_come: bool = False
+
+
+def _write(disk: Disk, plan: Plan, most_bytes_per_s: Rate, ending: _Ending) -> Written | Exception:
+    """Returns what went wrong: raised in a nursery, it would come out of it as a group."""
+    steps = write(disk, plan)
+    began_s, size = time.monotonic(), 0
+    try:
+        with _short_switch_interval():
+            while not ending.has_come:
+                size += next(steps)
+                worked_s = time.monotonic() - began_s
+                least_s = size / most_bytes_per_s()
+                if max(worked_s, least_s) >= WORK_S:
+                    _sleep(ending, max(worked_s, least_s - worked_s))
+                    began_s, size = time.monotonic(), 0
+    except StopIteration as end:
+        written: Written = end.value
+        return written
+    except (AbandonedError, CorruptLogError, InvalidBatch, OSError) as error:
+        return error
+    steps.close()
+    return AbandonedError()
+
+
+def _sleep(ending: _Ending, seconds: float) -> None:
+    until = time.monotonic() + seconds
+    while not ending.has_come and (left := until - time.monotonic()) > 0:
+        time.sleep(min(left, MOST_SLEEP_S))
+
+
+@contextmanager
+def _short_switch_interval() -> Iterator[None]:
+    usual = sys.getswitchinterval()
+    sys.setswitchinterval(SWITCH_INTERVAL_S)
+    try:
+        yield
+    finally:
+        sys.setswitchinterval(usual)

@@ -1,0 +1,221 @@
+"""Whether a resource may have the configurations it would have: names, values, and what must fit together.
+
+Everything here looks at the whole configuration that a resource would end up with, and raises KafkaError. The rules and
+the codes are Kafka's: broker configurations refuse with INVALID_REQUEST where topics refuse with INVALID_CONFIG.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping, Sequence
+from typing import Final
+
+from kwire_protocol.errors import ErrorCode
+from kwire_protocol.kafka_error import KafkaError
+
+from kwire.config.definition import ConfigDefinition, ConfigError, Definitions, Scope, Value, invalid, told
+from kwire.config.resolution import ConfigResolver
+from kwire.config.suggestions import did_you_mean
+from kwire.config.tables.broker import CLUSTER_WIDE_OF_LISTENERS, broker_config, listener_config
+from kwire.config.tables.resource import CLIENT_METRICS_CONFIGS, GROUP_CONFIGS
+from kwire.config.tables.topic import TOPIC_CONFIGS
+
+MAX_VALUE_LENGTH: Final = 0x7FFF
+_MOST_NAMES_TOLD: Final = 10
+_THREAD_COUNTS: Final = frozenset(
+    (
+        "background.threads",
+        "log.cleaner.threads",
+        "num.io.threads",
+        "num.network.threads",
+        "num.recovery.threads.per.data.dir",
+        "num.replica.fetchers",
+    )
+)
+_TOPIC_NAMES_OF_BROKER_CONFIGS: Final = {
+    synonym: topic.name for topic in TOPIC_CONFIGS.values() for synonym, _ in topic.broker_synonyms
+}
+_CLIENT_ATTRIBUTES: Final = frozenset(
+    (
+        "client_instance_id",
+        "client_id",
+        "client_software_name",
+        "client_software_version",
+        "client_source_address",
+        "client_source_port",
+    )
+)
+_OFFSET_RESET: Final = re.compile(r"latest|earliest|by_duration:P(?=.)(\d+D)?(T(?=.)(\d+H)?(\d+M)?(\d+(\.\d+)?S)?)?")
+
+
+def check_topic_configs(configs: Mapping[str, str], resolver: ConfigResolver) -> None:
+    """Raises KafkaError(INVALID_CONFIG)."""
+    values = dict(resolver.topic_defaults())
+    values.update(_parsed(configs, TOPIC_CONFIGS, "topic", _TOPIC_NAMES_OF_BROKER_CONFIGS))
+    lowest, highest = values["min.compaction.lag.ms"], values["max.compaction.lag.ms"]
+    assert isinstance(lowest, int)
+    assert isinstance(highest, int)
+    if lowest > highest:
+        raise _invalid(f"conflict: min.compaction.lag.ms ({lowest}) > max.compaction.lag.ms ({highest})")
+    if values["remote.storage.enable"]:
+        raise _invalid(
+            "remote.storage.enable must be false: Tiered Storage functionality is disabled, kwire does not have it yet"
+        )
+
+
+def check_broker_configs(
+    configs: Mapping[str, str], before: Mapping[str, str], resolver: ConfigResolver, *, per_broker: bool
+) -> None:
+    """`before` is what the resource has. Raises KafkaError(INVALID_REQUEST).
+
+    Names that nobody knows are kept: plug-ins have such.
+    """
+    known = {name: definition for name in configs if (definition := broker_config(name)) is not None}
+    of_listeners = {name: definition for name in configs if (definition := listener_config(name)) is not None}
+    for scope, why in (
+        (Scope.READ_ONLY, "Cannot update these configs dynamically"),
+        (
+            Scope.PER_LISTENER,
+            "These security configs can be dynamically updated only per-listener using the listener prefix",
+        ),
+    ):
+        refused = [name for name, definition in known.items() if definition.scope is scope]
+        if refused:
+            raise invalid_request(f"{why}: [{', '.join(refused)}]")
+    for name, definition in (*known.items(), *of_listeners.items()):
+        try:
+            value = definition.parse(configs[name])
+        except ConfigError as error:
+            raise invalid_request(str(error)) from None
+        if name in _THREAD_COUNTS and configs[name] != before.get(name):
+            _check_thread_count(name, value, resolver.value(name))
+    if not per_broker:
+        own = [name for name, definition in known.items() if definition.scope is Scope.PER_BROKER]
+        own += [name for name, definition in of_listeners.items() if definition.name not in CLUSTER_WIDE_OF_LISTENERS]
+        if own:
+            raise invalid_request(
+                f"Cannot update these configs at default cluster level, broker id must be specified: [{', '.join(own)}]"
+            )
+
+
+def _check_thread_count(name: str, wanted: Value, current: Value) -> None:
+    assert isinstance(wanted, int)
+    assert isinstance(current, int)
+    if not current // 2 <= wanted <= current * 2:
+        bound = "less than half" if wanted < current else "greater than double"
+        raise invalid_request(
+            f"Dynamic thread count update validation failed for {name}={wanted}, "
+            f"value should not be {bound} the current value {current}"
+        )
+
+
+def check_group_configs(configs: Mapping[str, str], resolver: ConfigResolver) -> None:
+    """Raises KafkaError(INVALID_CONFIG)."""
+    values = _parsed(configs, GROUP_CONFIGS, "group")
+    for name, value in values.items():
+        if name == "share.auto.offset.reset" and not _OFFSET_RESET.fullmatch(str(value)):
+            wanted = (
+                "The value must be either 'earliest', 'latest' or 'by_duration:' followed by an ISO 8601 duration, "
+                "such as by_duration:P1DT12H"
+            )
+            raise _invalid(str(invalid(name, value, wanted)))
+        for bound_name, is_lowest in _bounds_of(name):
+            limit = resolver.value(bound_name)
+            assert isinstance(limit, int)
+            assert isinstance(value, int)
+            if (value < limit) if is_lowest else (value > limit):
+                relation = "greater" if is_lowest else "less"
+                raise _invalid(
+                    f"{name} must be {relation} than or equal to {bound_name}, which is {limit}; it would be {value}"
+                )
+
+
+def _bounds_of(name: str) -> list[tuple[str, bool]]:
+    """The broker's configurations that bound a group's, each with whether it is the lower bound."""
+    # consumer.session.timeout.ms: group.consumer.min.session.timeout.ms and group.consumer.max.session.timeout.ms
+    kind, _, rest = name.partition(".")
+    found = []
+    for bound in ("min", "max"):
+        # streams.num.standby.replicas: group.streams.max.standby.replicas
+        for bound_name in (f"group.{kind}.{bound}.{rest}", f"group.{kind}.{bound}.{rest.removeprefix('num.')}"):
+            if broker_config(bound_name) is not None:
+                found.append((bound_name, bound == "min"))
+                break
+    return found
+
+
+def check_client_metrics_configs(configs: Mapping[str, str]) -> None:
+    """Raises KafkaError: INVALID_REQUEST, INVALID_CONFIG."""
+    for name, text in configs.items():
+        definition = CLIENT_METRICS_CONFIGS.get(name)
+        if definition is None:
+            raise invalid_request(
+                f"Unknown client metrics configuration: {told(name)}{did_you_mean(name, CLIENT_METRICS_CONFIGS)}"
+            )
+        digits = text.strip()
+        if name == "interval.ms" and digits.isdecimal() and not 100 <= int(digits[:20]) <= 3_600_000:
+            raise invalid_request(
+                f"Invalid value {told(digits)} for {name}, interval must be between 100 and 3600000 (1 hour)"
+            )
+        value = _parse(definition, text)
+        if name == "match":
+            assert isinstance(value, tuple)
+            for pattern in value:
+                _check_match(pattern)
+
+
+def _check_match(pattern: str) -> None:
+    attribute, equals, expression = pattern.partition("=")
+    attribute = attribute.strip()
+    wrong = f"Illegal client matching pattern: {told(pattern)}"
+    if not equals or "=" in expression or not expression.strip():
+        raise _invalid(f"{wrong}; it is written attribute=pattern")
+    if attribute not in _CLIENT_ATTRIBUTES:
+        raise _invalid(f"{wrong}; the attribute must be one of {', '.join(sorted(_CLIENT_ATTRIBUTES))}")
+
+
+def _parsed(
+    configs: Mapping[str, str], definitions: Definitions, kind: str, elsewhere: Mapping[str, str] | None = None
+) -> dict[str, Value]:
+    for name in configs:
+        if name not in definitions:
+            raise _invalid(f"Unknown {kind} config name: {told(name)}{did_you_mean(name, definitions, elsewhere)}")
+    return {name: _parse(definitions[name], text) for name, text in configs.items()}
+
+
+def _parse(definition: ConfigDefinition, text: str) -> Value:
+    if len(text) > MAX_VALUE_LENGTH:
+        raise _invalid(f"a configuration may have {MAX_VALUE_LENGTH} characters, {definition.name} has {len(text)}")
+    try:
+        return definition.parse(text)
+    except ConfigError as error:
+        raise _invalid(str(error)) from None
+
+
+def check_own_broker(name: str, node_id: int) -> None:
+    """A broker's configurations are that broker's to change and to describe; the empty name stands for all brokers."""
+    if name:
+        if not name.removeprefix("-").isdecimal():
+            raise invalid_request(f"Broker id must be an integer, but it is: {told(name)}")
+        if name != str(node_id):
+            raise invalid_request(
+                f"Unexpected broker id, expected {node_id}, but received {told(name)}: ask that broker"
+            )
+
+
+def no_value_for(names: Sequence[str]) -> str:
+    named = ", ".join(map(told, names[:_MOST_NAMES_TOLD]))
+    return f"Null value not supported for configs: {named}; give a value, or leave them out"
+
+
+def which_one(kind: str) -> KafkaError:
+    """Only brokers have something that is common to all of them."""
+    return invalid_request(f"Default {kind} resources are not allowed: the name of the {kind} must not be empty")
+
+
+def invalid_request(why: str) -> KafkaError:
+    return KafkaError(ErrorCode.INVALID_REQUEST, why)
+
+
+def _invalid(why: str) -> KafkaError:
+    return KafkaError(ErrorCode.INVALID_CONFIG, why)

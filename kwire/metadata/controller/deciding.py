@@ -1,0 +1,54 @@
+"""What the controller's decisions have in common: what they look at, what they give back, how much one may do.
+
+A decision is a pure function of the cluster's state and a request. It gives the records that carry it out and the
+response; whoever called appends the records (all of them or none) and answers once they are applied. With
+`validate_only` the records are thrown away. Ids are handed in.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Final
+
+import attrs
+from kwire_protocol.errors import ErrorCode
+from kwire_protocol.kafka_error import KafkaError
+from kwire_protocol.wire import Uuid
+
+from kwire.config.resolution import ConfigResolver
+from kwire.metadata.image import MetadataImage
+from kwire.metadata.records import MetadataRecord
+
+MAX_PARTITIONS_PER_REQUEST: Final = 10_000
+MAX_RECORDS_PER_REQUEST: Final = 10_000
+
+Records = list[MetadataRecord]
+
+
+@attrs.frozen
+class ClusterState:
+    """What a decision looks at. `new_id` makes topic ids."""
+
+    image: MetadataImage
+    configs: ConfigResolver
+    node_id: int
+    num_partitions: int
+    default_replication_factor: int
+    new_id: Callable[[], Uuid]
+
+
+def check_batch_size(records: Records) -> None:
+    """Raises KafkaError(POLICY_VIOLATION) for more records than one request may make."""
+    if len(records) > MAX_RECORDS_PER_REQUEST:
+        raise too_many(len(records), "topics, partitions and configurations", MAX_RECORDS_PER_REQUEST)
+
+
+def too_many(count: int, what: str, limit: int) -> KafkaError:
+    return KafkaError(
+        ErrorCode.POLICY_VIOLATION,
+        f"Excessively large number of {what} per request: {count}. Send several requests of at most {limit}.",
+    )
+
+
+def repeated(what: str) -> str:
+    return f"Duplicate {what}: the request has it more than once."

@@ -1,0 +1,52 @@
+"""Making a topic: what its name may be, how many replicas it gets by default, which records it consists of.
+
+Apart from `topic_creation`, because brokers make topics by themselves without ever seeing a CreateTopics request.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+from kwire_protocol.errors import ErrorCode
+from kwire_protocol.internal.metadata_configs import ConfigRecord
+from kwire_protocol.internal.metadata_topics import TopicRecord
+from kwire_protocol.kafka_error import KafkaError
+from kwire_protocol.wire import Uuid
+
+from kwire.metadata.controller.deciding import ClusterState, Records
+from kwire.metadata.controller.placement import partition_record
+from kwire.metadata.image import ResourceType
+from kwire.topic_names import CLUSTER_METADATA, check_topic_name, has_collision_chars, unified_name
+
+
+def check_new_name(state: ClusterState, name: str) -> None:
+    """Raises KafkaError: INVALID_TOPIC_EXCEPTION, INVALID_REQUEST (__cluster_metadata), TOPIC_ALREADY_EXISTS."""
+    check_topic_name(name)
+    if name == CLUSTER_METADATA:
+        raise KafkaError(ErrorCode.INVALID_REQUEST, f"Creation of internal topic {name} is prohibited.")
+    if name in state.image.topics:
+        raise KafkaError(ErrorCode.TOPIC_ALREADY_EXISTS, f"Topic {name!r} already exists.")
+    if has_collision_chars(name):
+        colliding = state.image.colliding_names.get(unified_name(name))
+        if colliding:
+            raise KafkaError(
+                ErrorCode.INVALID_TOPIC_EXCEPTION,
+                f"Topic {name!r} collides with existing topic {min(colliding)!r}: metrics cannot tell '.' from '_'. "
+                "Choose another name.",
+            )
+
+
+def clamped_replication_factor(state: ClusterState, configured: int) -> int:
+    """A configured replication factor, or as many brokers as there are."""
+    return max(1, min(configured, len(state.image.live_brokers())))
+
+
+def topic_records(
+    state: ClusterState, name: str, topic_id: Uuid, configs: Mapping[str, str], assignment: Sequence[Sequence[int]]
+) -> Records:
+    """The topic, its configurations, then its partitions in order: the order that Kafka writes."""
+    return [
+        TopicRecord(name, topic_id),
+        *(ConfigRecord(ResourceType.TOPIC, name, key, value) for key, value in configs.items()),
+        *(partition_record(state.image, topic_id, index, replicas) for index, replicas in enumerate(assignment)),
+    ]

@@ -1,0 +1,357 @@
+"""One client connection: bytes from the socket to frames, frames to handlers, replies back to the socket.
+
+A machine that the processor calls when its socket is ready. Requests are answered in order. Frames that arrived
+together are handled together and their replies leave in one send:
+
+    recv_into -> FrameBuffer -> header -> apis.py -> read -> handler -> write -> Outbox -> send / sendfile
+
+Two things may hold it up, and while they do nothing is received: a reader that does not take its replies
+(`_is_blocked`), and a handler that waits for something (`_handling`), which is a coroutine that the connection drives
+from one `kwire.waits.Slot` to the next.
+
+What the peer does wrong (`ProtocolError`) closes this connection with one log line; a bug in a handler closes
+it with a traceback in the log; neither touches anybody else. This is the one place where `except Exception` stands.
+"""
+
+from __future__ import annotations
+
+import logging
+import math
+import socket
+from collections.abc import Callable, Coroutine
+from types import CoroutineType
+from typing import TYPE_CHECKING, Any
+
+from kwire_protocol.errors import ErrorCode
+from kwire_protocol.frames import BufferPool, FrameBuffer
+from kwire_protocol.headers import read_request_header, response_head
+from kwire_protocol.messages.api_versions import ApiVersionsResponse
+from kwire_protocol.wire import ApiMessage, ProtocolError, Reader
+
+from kwire.apis import API_VERSIONS, Handler, UnsupportedRequest, served_apis
+from kwire.context import Context
+from kwire.handlers._shared.produce_refusals import UnacknowledgedProduceFailed
+from kwire.handlers.api_versions import listed_versions
+from kwire.network.outbox import Outbox, PeerLost
+from kwire.network.peer_log import PeerLogs
+from kwire.network.poll import READ, WRITE
+from kwire.network.processor import Processor, Timer
+from kwire.waits import Slot
+
+if TYPE_CHECKING:
+    from kwire.broker import Broker
+
+MAX_FRAMES_PER_TURN = 64
+"""A connection that floods us with small requests lets the others have a turn after so many."""
+
+MAX_BYTES_PER_TURN = 4 << 20
+"""So does one that sends without a pause."""
+
+MAX_PENDING_REPLY_BYTES = 1 << 20
+"""Replies are sent, and their reader waited for, before more than this is held for one connection."""
+
+MAX_REPEATED_BYTES = 4096
+"""No larger request is kept for the case that it comes again."""
+
+CLOSING_ERRORS = (ProtocolError, UnsupportedRequest, UnacknowledgedProduceFailed)
+"""What the peer did that ends its connection, with one log line. All are raised before a reply is begun."""
+
+MAX_REQUEST_ELEMENTS = 250_000
+"""The elements of all arrays of a request together. The largest honest one names every partition of a large cluster."""
+
+
+class Connection:
+    """Serves one socket, which must be non-blocking and connected, from `open` until it calls `on_closed`."""
+
+    def __init__(
+        self,
+        broker: Broker,
+        sock: socket.socket,
+        processor: Processor,
+        *,
+        listener_name: str,
+        pool: BufferPool,
+        logs: PeerLogs,
+        on_closed: Callable[[Connection], None],
+        now: float,
+    ) -> None:
+        self.sock = sock
+        self._broker = broker
+        self._apis = served_apis(unstable=broker.config.unstable_api_versions_enable)
+        self._processor = processor
+        self._on_closed = on_closed
+        self._logs = logs
+        self._frames = FrameBuffer(broker.config.socket_request_max_bytes, pool)
+        self._outbox = Outbox(sock, broker.config.socket_send_buffer_bytes)
+        peer, local = sock.getpeername(), sock.getsockname()
+        self.client_host: str = peer[0]
+        self.name = f"{peer[0]}:{peer[1]}"
+        self.last_active = now
+        self._context = Context(
+            client_host=peer[0],
+            local_host=local[0],
+            local_port=local[1],
+            listener_name=listener_name,
+        )
+        self._handling: Coroutine[Slot[Any], None, ApiMessage | None] | None = None
+        self._handled_id = 0
+        """The handler that waits, and the correlation id of its request."""
+        self._repeated: tuple[int, int, bytes] | None = None
+        self._repeated_request: Any = None
+        """The last request of an API whose requests repeat: its key, version and bytes, and what they mean."""
+        self._slot: Slot[Any] | None = None
+        """What it waits for."""
+        self._timer = Timer(self._on_time_over)
+        self._has_frames_left = False
+        """Its turn was over before its frames were; it goes on in the next."""
+        self._is_blocked = False
+        """The peer does not take its replies; `_go_on_sending` is called when it does."""
+        self._pauses = 0
+        """How many the processor had made by then."""
+        self._is_muted = False
+        """It has more to say while a handler waits; the processor does not listen."""
+        self._ends_when_sent = False
+        self._is_closed = False
+
+    def open(self) -> None:
+        """Begins to serve."""
+        self._processor.add(self.sock, self._on_ready)
+
+    def close(self) -> None:
+        """Ends it at once. What was not sent yet is not sent, and a handler that waits is not waited for."""
+        if self._is_closed:
+            return
+        self._is_closed = True
+        if not self._is_muted:
+            self._processor.remove(self.sock)
+        self._timer.forget()
+        self._slot = None
+        if self._handling is not None:
+            self._handling.close()
+            self._handling = None
+        self.sock.close()
+        self._on_closed(self)
+
+    def close_idle(self, now: float) -> None:
+        """Ends it for connections.max.idle.ms."""
+        self._logs.closings.write(
+            logging.INFO, "closing the connection from %s: idle for connections.max.idle.ms", self.name, now=now
+        )
+        self.close()
+
+    # What the processor calls
+
+    def _on_ready(self, _: int) -> None:
+        if self._is_blocked:
+            self._guarded(self._go_on_sending)
+        elif self._slot is not None:
+            self._on_input_while_waiting(self._slot)
+        elif not self._has_frames_left:
+            self._guarded(self._serve)
+
+    def _on_input_while_waiting(self, slot: Slot[Any]) -> None:
+        """The peer has sent its next request, or hung up, before it had the answer to this one."""
+        if slot.ends_on_input:
+            slot.give_up()
+        elif not self._is_muted:
+            # As Kafka's muted channel; or else the processor would be told of it again and again.
+            self._is_muted = True
+            self._processor.remove(self.sock)
+
+    def _on_slot_set(self) -> None:
+        self._processor.call_soon(self._resume)
+
+    def _on_time_over(self) -> None:
+        if self._slot is not None:
+            self._slot.give_up()
+
+    def _resume(self) -> None:
+        self._guarded(self._go_on_handling)
+
+    def _next_turn(self) -> None:
+        self._has_frames_left = False
+        if not self._is_blocked:
+            self._guarded(self._go_on_answering)
+
+    def _guarded(self, step: Callable[[], None]) -> None:
+        if self._is_closed:
+            return
+        try:
+            try:
+                step()
+            except CLOSING_ERRORS as error:
+                self._logs.closings.write(
+                    logging.WARNING,
+                    "closing the connection from %s (client id %a): %s",
+                    self.name,
+                    self._context.client_id,
+                    error,
+                    now=self._processor.now,
+                )
+                # What was asked before it deserves its answer: those requests were right, and have been carried out.
+                self._ends_when_sent = True
+                if self._flush():
+                    self.close()
+        except PeerLost:
+            self.close()
+        except Exception:
+            self._logs.bugs.write(
+                logging.ERROR,
+                "a bug in kwire: closing the connection from %s (client id %a) after api key %d version %d",
+                self.name,
+                self._context.client_id,
+                self._context.api_key,
+                self._context.api_version,
+                now=self._processor.now,
+                with_traceback=True,
+            )
+            self.close()
+
+    # Receiving and answering
+
+    def _serve(self) -> None:
+        """Receives what has come, and answers it."""
+        sock, frames = self.sock, self._frames
+        received = 0
+        while True:
+            try:
+                count = sock.recv_into(frames.writable())
+            except BlockingIOError:
+                break
+            except OSError as error:
+                raise PeerLost from error
+            if count == 0:
+                raise PeerLost
+            self.last_active = self._processor.now
+            frames.received(count)
+            received += count
+            if not self._answer_all():
+                return
+            # The socket of a client that waits for its answer is empty. The rest of half a frame is likely to be there.
+            if not self._flush() or not frames.pending or received > MAX_BYTES_PER_TURN:
+                break
+        frames.let_go()
+
+    def _go_on_answering(self) -> None:
+        """Answers what had to wait; what came in the meantime is received in the next turn."""
+        if self._answer_all():
+            self._frames.let_go()
+            self._flush()
+
+    def _answer_all(self) -> bool:
+        """Answers every whole frame that is here; False if it has to stop before the end, to go on later."""
+        frames, broker, context = self._frames, self._broker, self._context
+        count = 0
+        while (frame := frames.next_frame()) is not None:
+            call = self._decode(frame)
+            if call is not None:
+                handle, request, correlation_id = call
+                response = handle(broker, request, context)
+                if type(response) is CoroutineType:
+                    self._handling, self._handled_id = response, correlation_id
+                    if not self._drive():
+                        return False
+                elif response is not None:
+                    self._reply(context.api_key, context.api_version, correlation_id, response)
+            count += 1
+            if self._outbox.writer.size > MAX_PENDING_REPLY_BYTES:
+                frames.let_go()
+                if not self._flush():
+                    return False
+            if count == MAX_FRAMES_PER_TURN:
+                self._has_frames_left = True
+                self._processor.call_soon(self._next_turn)
+                frames.let_go()
+                self._flush()
+                return False
+        return True
+
+    def _drive(self) -> bool:
+        """Lets the handler go on until it answers; False when it waits."""
+        handling, context = self._handling, self._context
+        assert handling is not None
+        try:
+            slot = handling.send(None)
+        except StopIteration as answered:
+            self._handling = None
+            if answered.value is not None:
+                self._reply(context.api_key, context.api_version, self._handled_id, answered.value)
+            return True
+        self._slot = slot
+        slot.when_set(self._on_slot_set)
+        # Replies that are ready are sent before any waiting begins, and the shared receive buffer is left to others.
+        self._frames.let_go()
+        self._flush()
+        if slot.ends_on_input and self._frames.pending:
+            slot.give_up()
+        elif slot.timeout_s < math.inf:
+            self._processor.start_timer(self._timer, self._processor.now + slot.timeout_s)
+        return False
+
+    def _go_on_handling(self) -> None:
+        """What the handler waited for has come."""
+        self._slot = None
+        self._timer.stop()
+        if self._is_muted:
+            self._is_muted = False
+            self._processor.add(self.sock, self._on_ready)
+        if self._drive():
+            self._go_on_answering()
+
+    def _decode(self, frame: memoryview) -> tuple[Handler, ApiMessage, int] | None:
+        """Who handles a frame's request, the request, and its correlation id; None when it is answered already."""
+        reader = Reader(frame, 0, MAX_REQUEST_ELEMENTS)
+        context = self._context
+        key, version, correlation_id, context.client_id = read_request_header(reader)
+        context.api_key, context.api_version = key, version
+        api = self._apis.get(key)
+        if api is None or version not in api.versions:
+            if key != API_VERSIONS:
+                raise UnsupportedRequest(key, version)
+            self._reply(key, 0, correlation_id, self._unsupported_api_versions())
+            return None
+        read, handle = api.functions or api.load()
+        if not api.repeats:
+            return handle, read(reader, version), correlation_id
+        sent = key, version, bytes(frame[reader.pos :])
+        if sent == self._repeated:
+            return handle, self._repeated_request, correlation_id
+        request = read(reader, version)
+        if len(frame) <= MAX_REPEATED_BYTES:
+            self._repeated, self._repeated_request = sent, request
+        return handle, request, correlation_id
+
+    def _unsupported_api_versions(self) -> ApiVersionsResponse:
+        return ApiVersionsResponse(error_code=ErrorCode.UNSUPPORTED_VERSION, api_keys=listed_versions(self._apis))
+
+    def _reply(self, key: int, version: int, correlation_id: int, response: ApiMessage) -> None:
+        writer = self._outbox.writer
+        writer.begin_frame(response_head(key, version, correlation_id))
+        response.write(writer, version)
+        writer.end_frame()
+
+    # Sending
+
+    def _flush(self) -> bool:
+        """Sends the replies that are ready; False if the socket has not taken them all: the rest follows by itself."""
+        if self._outbox.flush():
+            return True
+        if not self._is_blocked:
+            self._is_blocked = True
+            self._pauses = self._processor.pauses
+            self._processor.watch(self.sock, WRITE)
+        return False
+
+    def _go_on_sending(self) -> None:
+        """The socket has room again."""
+        pauses = self._processor.pauses
+        self._outbox.adapt(had_to_wait=pauses != self._pauses)
+        self._pauses = pauses
+        if not self._outbox.flush():
+            return
+        self._is_blocked = False
+        self._processor.watch(self.sock, READ)
+        if self._ends_when_sent:
+            self.close()
+        elif self._slot is None and not self._has_frames_left:
+            self._go_on_answering()

@@ -1,0 +1,146 @@
+"""What a connection sends: replies that are being written, and those that the peer has not taken yet.
+
+A reply is a list of pieces: bytes, and regions of segment files that go out by sendfile without passing through Python.
+"""
+
+from __future__ import annotations
+
+import os
+import socket
+from collections import deque
+
+from kwire_protocol.wire import Writer
+from kwire_storage.log.log import LogSlice
+
+Piece = bytes | bytearray | memoryview | LogSlice
+
+SEND_CHUNK_BYTES = 128 * 1024
+"""No more of a file is sent in one turn, so that a large answer lets the other connections go on. With half as much the
+reader, who keeps pace, sleeps between the pieces; waking it is the dearest part of sending."""
+
+
+SLOW_READER_FACTOR = 4
+"""By so much the send buffer of a slow reader is larger. With 64 KiB, Kafka's own consumer has us woken, or spinning,
+again and again for each MiB; but in a large one the bytes for a reader that keeps pace leave the caches."""
+
+MOST_STEPS = 64
+STEPS_WHILE_SLOW = 8
+"""A reader is slow once pauses outnumber the pieces that went out without one by so many. With the larger buffer pauses
+are rare, and each counts for several: it stays slow until almost none comes any more."""
+
+
+class PeerLost(Exception):
+    """The connection ended while something was being sent or read; nothing to say to anybody."""
+
+
+class Outbox:
+    """The sending half of one non-blocking socket. `writer` takes the replies; `flush` sends them.
+
+    Where the socket cannot take everything, `flush` is to be called again when it can be written. A new `writer` may
+    stand in the place of the last after each.
+
+    send_buffer_bytes: what the socket's send buffer was set to; not above 0, and it is left to the system for good.
+    """
+
+    __slots__ = ("_is_slow_reader", "_send_buffer_bytes", "_slowness", "_sock", "_unsent", "writer")
+
+    def __init__(self, sock: socket.socket, send_buffer_bytes: int) -> None:
+        self.writer = Writer()
+        self._sock = sock
+        self._send_buffer_bytes = send_buffer_bytes
+        self._slowness = 0
+        self._is_slow_reader = False
+        self._unsent: deque[tuple[Piece, int]] = deque()
+        """What was taken from the writer and not yet by the socket, with the flags of each send."""
+
+    def flush(self) -> bool:
+        """Sends what the socket takes, but of files no more than is due to one turn; whether nothing is left.
+
+        Raises PeerLost.
+        """
+        if self._unsent and not self._send_some():
+            return False
+        writer = self.writer
+        buf = writer.buf
+        if not buf:
+            return True
+        if not writer.attachments:
+            sent = self._send(buf, 0)
+            if sent == len(buf):
+                buf.clear()
+                return True
+            self._unsent.append((memoryview(buf)[sent:], 0))
+            self.writer = Writer()
+            return False
+        self.writer = Writer()
+        pieces = writer.pieces()
+        last = len(pieces) - 1
+        for number, piece in enumerate(pieces):
+            assert isinstance(piece, (bytes, bytearray, memoryview, LogSlice)), "what handlers answer with"
+            # While more follows, the kernel may put a reply's head and its records into one segment.
+            self._unsent.append((piece, 0 if number == last else socket.MSG_MORE))
+        return self._send_some()
+
+    def adapt(self, *, had_to_wait: bool) -> None:
+        """Says, each time the socket has room again, whether the broker had to wait for that with nothing else to do.
+
+        Its send buffer becomes larger while that is so most of the time: then the reader is a slow one.
+        """
+        if had_to_wait:
+            step = STEPS_WHILE_SLOW if self._is_slow_reader else 1
+            self._slowness = min(self._slowness + step, MOST_STEPS)
+            if self._slowness == MOST_STEPS and not self._is_slow_reader:
+                self._is_slow_reader = True
+                self._resize(self._send_buffer_bytes * SLOW_READER_FACTOR)
+        else:
+            self._slowness = max(self._slowness - 1, 0)
+            if self._slowness == 0 and self._is_slow_reader:
+                self._is_slow_reader = False
+                self._resize(self._send_buffer_bytes)
+
+    def _resize(self, send_buffer_bytes: int) -> None:
+        if send_buffer_bytes > 0:
+            self._sock.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, send_buffer_bytes)
+
+    def _send_some(self) -> bool:
+        unsent = self._unsent
+        while unsent:
+            piece, flags = unsent[0]
+            if isinstance(piece, LogSlice):
+                sent = self._send_slice(piece, flags)
+                if sent < piece.size:
+                    rest = LogSlice(piece.file, piece.position + sent, piece.size - sent, piece.base_offset)
+                    unsent[0] = rest, flags
+                    return False
+            else:
+                sent = self._send(piece, flags)
+                if sent < len(piece):
+                    unsent[0] = memoryview(piece)[sent:], flags
+                    return False
+            unsent.popleft()
+        return True
+
+    def _send(self, data: bytes | bytearray | memoryview, flags: int) -> int:
+        try:
+            return self._sock.send(data, flags)
+        except BlockingIOError:
+            return 0
+        except OSError as error:
+            raise PeerLost from error
+
+    def _send_slice(self, piece: LogSlice, flags: int) -> int:
+        descriptor = piece.file.fileno()
+        size = min(piece.size, SEND_CHUNK_BYTES)
+        try:
+            if descriptor is None:  # the disk in memory
+                chunk = piece.file.read(piece.position, size)
+                sent = self._sock.send(chunk, socket.MSG_MORE if size < piece.size else flags) if chunk else 0
+            else:
+                sent = os.sendfile(self._sock.fileno(), descriptor, piece.position, size)
+        except BlockingIOError:
+            return 0
+        except OSError as error:
+            raise PeerLost from error
+        if sent == 0:
+            raise PeerLost("the segment is shorter than the reply that names it")
+        return sent

@@ -1,0 +1,87 @@
+"""What peers do wrong, in the broker's log: so many lines a second, and how many more there were.
+
+A client that sends garbage can have its connection closed ten thousand times a second, and each is worth a line. So
+lines of one kind are counted over a period; those above the limit are left out, and their number is told with the next
+line that gets through, or when the period is over.
+"""
+
+from __future__ import annotations
+
+import logging
+import math
+
+from kwire.network.processor import Processor, Timer
+
+log = logging.getLogger(__name__)
+
+PERIOD_S = 1.0
+MOST_LINES = 10
+"""In a period: about connections that were closed or refused."""
+
+MOST_TRACEBACKS = 2
+"""In a period: one is some 3 KB, and those that come together are mostly of the same bug."""
+
+
+class LineLimit:
+    """At most `most` lines in each `period_s`; a period begins with the first line after the one before is over."""
+
+    def __init__(self, most: int, period_s: float) -> None:
+        self.most = most
+        self.period_s = period_s
+        self.ends_at = -math.inf
+        """When the period that is counted is over."""
+        self._count = 0
+        self._left_out = 0
+
+    def admits(self, now: float) -> bool:
+        """Whether one more line may be written; if not, it counts as left out."""
+        if now >= self.ends_at:
+            self.ends_at = now + self.period_s
+            self._count = 0
+        if self._count < self.most:
+            self._count += 1
+            return True
+        self._left_out += 1
+        return False
+
+    def take_left_out(self) -> int:
+        """How many lines were left out since this was last asked."""
+        count, self._left_out = self._left_out, 0
+        return count
+
+
+class PeerLog:
+    """Lines of one kind, `what` in the plural. `now` is the processor's time, in seconds."""
+
+    def __init__(self, what: str, most: int, processor: Processor) -> None:
+        self._what = what
+        self._limit = LineLimit(most, PERIOD_S)
+        self._processor = processor
+        self._timer = Timer(self.tell_left_out)
+
+    def write(self, level: int, line: str, *arguments: object, now: float, with_traceback: bool = False) -> None:
+        if not log.isEnabledFor(level):
+            return
+        if self._limit.admits(now):
+            self.tell_left_out()
+            log.log(level, line, *arguments, exc_info=with_traceback)
+        elif self._timer.deadline == math.inf:
+            self._processor.start_timer(self._timer, self._limit.ends_at)
+
+    def tell_left_out(self) -> None:
+        """At the end of a period, and of the server."""
+        count = self._limit.take_left_out()
+        if count:
+            log.warning("left out %d more %s", count, self._what)
+
+
+class PeerLogs:
+    """Those of one server. Tracebacks have a limit of their own, so that garbage does not hide a bug."""
+
+    def __init__(self, processor: Processor) -> None:
+        self.closings = PeerLog("lines about connections that were closed or refused", MOST_LINES, processor)
+        self.bugs = PeerLog("tracebacks of bugs", MOST_TRACEBACKS, processor)
+
+    def tell_left_out(self) -> None:
+        self.closings.tell_left_out()
+        self.bugs.tell_left_out()

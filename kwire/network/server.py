@@ -1,0 +1,214 @@
+"""Listening sockets, and the connections they accept.
+
+`serve` runs until it is cancelled. The connections have no tasks: one `Processor` calls them. A connection that says
+nothing for connections.max.idle.ms is closed by one reaper task, which sleeps until the earliest moment at which that
+could be true: a thousand idle connections cost nothing.
+"""
+
+from __future__ import annotations
+
+import errno
+import logging
+import socket
+from collections import Counter
+from collections.abc import Callable
+
+import attrs
+import trio
+from kwire_protocol.frames import BufferPool
+
+from kwire.broker import Broker
+from kwire.config.server import Listener, ServerConfig
+from kwire.logs import housekeeping
+from kwire.logs.cleaner import LogCleaner
+from kwire.metadata.image import Changes
+from kwire.network.connection import Connection
+from kwire.network.peer_log import PeerLogs
+from kwire.network.processor import Processor
+
+log = logging.getLogger(__name__)
+
+ACCEPTS_PER_TURN = 64
+"""A storm of connections lets those that are already there have a turn after so many."""
+
+RETRY_ACCEPT_S = 0.1
+"""Out of file descriptors: what is connected goes on, and accepting is tried again after this."""
+
+_PASSING_ACCEPT_ERRNOS = frozenset({errno.EMFILE, errno.ENFILE, errno.ENOBUFS, errno.ENOMEM})
+
+
+@attrs.frozen
+class BoundListener:
+    """A listener and the socket it was bound to; `port` is the real one where 0 was asked for."""
+
+    name: str
+    host: str
+    port: int
+    sock: socket.socket
+
+    @property
+    def address(self) -> str:
+        return f"[{self.host}]:{self.port}" if ":" in self.host else f"{self.host}:{self.port}"
+
+
+def bind(listener: Listener, config: ServerConfig) -> BoundListener:
+    """Binds and listens. Raises OSError with the address in its message.
+
+    The sizes of the sockets' buffers are set here: the sockets that it accepts inherit them.
+    """
+    host = listener.host or "0.0.0.0"
+    family, kind, proto, _, address = socket.getaddrinfo(host, listener.port, type=socket.SOCK_STREAM)[0]
+    sock = socket.socket(family, kind, proto)
+    try:
+        sock.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        if config.socket_receive_buffer_bytes > 0:
+            sock.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, config.socket_receive_buffer_bytes)
+        if config.socket_send_buffer_bytes > 0:
+            sock.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, config.socket_send_buffer_bytes)
+        sock.setblocking(False)
+        sock.bind(address)
+        sock.listen(config.socket_listen_backlog_size)
+    except OSError as error:
+        sock.close()
+        raise OSError(error.errno, f"cannot listen on {host}:{listener.port}: {error.strerror}") from error
+    bound = sock.getsockname()
+    return BoundListener(listener.name, bound[0], bound[1], sock)
+
+
+@attrs.define(eq=False)
+class Server:
+    """Accepts and serves connections for one broker.
+
+    As in Kafka, connections beyond max.connections wait in the listeners' backlogs until another one ends, and those
+    beyond max.connections.per.ip are closed at once.
+    """
+
+    broker: Broker
+    listeners: list[BoundListener]
+    processor: Processor
+    """Who calls the connections; whoever runs the server runs it too."""
+    connections: set[Connection] = attrs.field(factory=set)
+    _connections_by_host: Counter[str] = attrs.field(factory=Counter)
+    _waiting_for_room: trio.lowlevel.ParkingLot = attrs.field(factory=trio.lowlevel.ParkingLot)
+    _pool: BufferPool = attrs.field(factory=BufferPool)
+    _connected: trio.Event = attrs.field(factory=trio.Event)
+    _logs: PeerLogs = attrs.field(init=False)
+
+    def __attrs_post_init__(self) -> None:
+        self._logs = PeerLogs(self.processor)
+
+    async def serve(self, *, on_ready: Callable[[], None] = lambda: None) -> None:
+        """Serves until cancelled; then closes the listeners and drops the connections."""
+        self.broker.metadata.watch(self._follow)
+        try:
+            async with trio.open_nursery() as nursery:
+                nursery.start_soon(housekeeping.run, self.broker)
+                nursery.start_soon(self.broker.flusher.run)
+                nursery.start_soon(self.broker.groups.runtime.run)
+                nursery.start_soon(self.broker.transactions.runtime.run)
+                nursery.start_soon(LogCleaner(self.broker).run)
+                nursery.start_soon(self.broker.moves.run)
+                for listener in self.listeners:
+                    nursery.start_soon(self._accept, listener)
+                nursery.start_soon(self._reap_idle)
+                on_ready()
+        finally:
+            for listener in self.listeners:
+                listener.sock.close()
+            for connection in list(self.connections):
+                connection.close()
+            self._logs.tell_left_out()
+
+    async def _accept(self, listener: BoundListener) -> None:
+        while True:
+            await self._wait_for_room()
+            await trio.lowlevel.wait_readable(listener.sock)
+            for _ in range(ACCEPTS_PER_TURN):
+                if self._is_full:
+                    break
+                try:
+                    sock, _ = listener.sock.accept()
+                except BlockingIOError:
+                    break
+                except OSError as error:
+                    if error.errno in _PASSING_ACCEPT_ERRNOS:
+                        log.error("cannot accept connections on %s: %s", listener.address, error.strerror)
+                        await trio.sleep(RETRY_ACCEPT_S)
+                    # Anything else is a connection that was gone before we took it.
+                    break
+                self._start(sock, listener)
+
+    def _follow(self, changes: Changes) -> None:
+        if changes.configs:
+            # max.connections may have been raised.
+            self._waiting_for_room.unpark_all()
+
+    @property
+    def _is_full(self) -> bool:
+        return len(self.connections) >= self.broker.config.max_connections
+
+    async def _wait_for_room(self) -> None:
+        if self._is_full:
+            self._logs.closings.write(
+                logging.WARNING,
+                "%d connections, as many as max.connections allows: others wait",
+                len(self.connections),
+                now=trio.current_time(),
+            )
+        while self._is_full:
+            await self._waiting_for_room.park()
+
+    def _start(self, sock: socket.socket, listener: BoundListener) -> None:
+        try:
+            sock.setblocking(False)
+            sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+            connection = Connection(
+                self.broker,
+                sock,
+                self.processor,
+                listener_name=listener.name,
+                pool=self._pool,
+                logs=self._logs,
+                on_closed=self._forget,
+                now=trio.current_time(),
+            )
+        except OSError:
+            sock.close()  # the peer is gone already
+            return
+        allowed = self.broker.config.max_connections_per_ip
+        if self._connections_by_host[connection.client_host] >= allowed:
+            self._logs.closings.write(
+                logging.WARNING,
+                "closed %s: max.connections.per.ip allows %d connections",
+                connection.name,
+                allowed,
+                now=trio.current_time(),
+            )
+            sock.close()
+            return
+        self._connections_by_host[connection.client_host] += 1
+        self.connections.add(connection)
+        self._connected.set()
+        connection.open()
+
+    def _forget(self, connection: Connection) -> None:
+        self.connections.discard(connection)
+        self._connections_by_host[connection.client_host] -= 1
+        if not self._connections_by_host[connection.client_host]:
+            del self._connections_by_host[connection.client_host]
+        self._waiting_for_room.unpark_all()
+
+    async def _reap_idle(self) -> None:
+        max_idle_s = self.broker.config.connections_max_idle_ms / 1000
+        if max_idle_s < 0:
+            return
+        while True:
+            if not self.connections:
+                self._connected = trio.Event()
+                await self._connected.wait()
+            oldest = min((connection.last_active for connection in self.connections), default=trio.current_time())
+            await trio.sleep_until(oldest + max_idle_s)
+            now = trio.current_time()
+            for connection in list(self.connections):
+                if now - connection.last_active >= max_idle_s:
+                    connection.close_idle(now)

@@ -1,0 +1,152 @@
+"""Runs the flushes that the partitions' gates ask for: fsync in worker threads, everything else in the loop.
+
+The flusher is the only one that flushes a partition's log while the broker runs. One flush of a log runs at a time,
+whoever asked for it; what is appended meanwhile waits for the next, so that the number of fsyncs follows the speed of
+the disk and not the number of requests. Flushes of several logs run side by side: a file system commits what waits
+together.
+
+A failed fsync is final. Linux reports it once and drops the pages, so that the next fsync says nothing: the folder goes
+out of service, and only a start, whose recovery looks at what the medium has, brings it back.
+"""
+
+from __future__ import annotations
+
+import heapq
+import logging
+import math
+from itertools import count
+
+import trio
+from kwire_protocol.errors import ErrorCode
+from kwire_protocol.kafka_error import KafkaError
+from kwire_storage.errors import CorruptLogError, is_passing
+
+from kwire import workers
+from kwire.replicas.flush_gate import FlushGate
+from kwire.workers import Worker
+
+log = logging.getLogger(__name__)
+
+FLUSH_THREADS = 32
+"""They wait for the disk; more at once help nobody."""
+
+RETRY_MS = 1_000
+"""A flush that failed before its fsync (no room for a checkpoint, say) is tried again after this."""
+
+
+class Flusher:
+    """See the module; a `FlushDriver`."""
+
+    def __init__(self) -> None:
+        # Each once, in the order in which they were asked for.
+        self._asked: dict[FlushGate, None] = {}
+        self._running: dict[FlushGate, trio.Event] = {}
+        """The event is set when the flush has ended."""
+        self._delayed: list[tuple[int, FlushGate]] = []
+        self._later: list[tuple[float, int, FlushGate]] = []
+        self._due_s: dict[FlushGate, float] = {}
+        """When a gate's turn comes; what `_later` says otherwise is out of date."""
+        self._told: set[FlushGate] = set()
+        """Whose failure was told, which is tried again."""
+        self._numbers = count()
+        self._wake = trio.Event()
+        self._turns = trio.CapacityLimiter(FLUSH_THREADS)
+        self._threads = trio.CapacityLimiter(FLUSH_THREADS)
+
+    def flush_soon(self, gate: FlushGate) -> None:
+        """See `FlushDriver`."""
+        self._asked[gate] = None
+        if gate not in self._running:
+            self._wake.set()
+
+    def flush_within(self, gate: FlushGate, delay_ms: int) -> None:
+        """See `FlushDriver`."""
+        self._delayed.append((delay_ms, gate))
+        self._wake.set()
+
+    async def run(self) -> None:
+        """Runs until cancelled; a flush that has begun is waited for."""
+        async with trio.open_nursery() as nursery:
+            while True:
+                self._wake = trio.Event()
+                self._take_due()
+                for gate in [gate for gate in self._asked if gate not in self._running]:
+                    self._running[gate] = trio.Event()
+                    nursery.start_soon(self._flush_as_asked, gate)
+                with trio.CancelScope(deadline=self._later[0][0] if self._later else math.inf):
+                    await self._wake.wait()
+
+    def _take_due(self) -> None:
+        now = trio.current_time()
+        delayed, self._delayed = self._delayed, []
+        for delay_ms, gate in delayed:
+            due = now + delay_ms / 1000
+            if due < self._due_s.get(gate, math.inf):
+                self._due_s[gate] = due
+                heapq.heappush(self._later, (due, next(self._numbers), gate))
+        while self._later and self._later[0][0] <= now:
+            due, _, gate = heapq.heappop(self._later)
+            if self._due_s.get(gate) == due:
+                del self._due_s[gate]
+                self._asked[gate] = None
+
+    async def flush(self, gate: FlushGate) -> None:
+        """Flushes everything appended so far, after the flush that is running, if one is.
+
+        Returns when it is done, has failed (which is handled as for any other flush) or the gate is closed: the log's
+        `recovery_point` tells how far it came.
+        """
+        while (running := self._running.get(gate)) is not None:
+            await running.wait()
+        self._running[gate] = trio.Event()
+        try:
+            await self._flush_once(gate)
+        finally:
+            self._ended(gate)
+
+    async def _flush_as_asked(self, gate: FlushGate) -> None:
+        try:
+            while gate in self._asked:
+                del self._asked[gate]
+                await self._flush_once(gate)
+        finally:
+            self._ended(gate)
+
+    def _ended(self, gate: FlushGate) -> None:
+        self._running.pop(gate).set()
+        if gate in self._asked:
+            self._wake.set()
+
+    async def _flush_once(self, gate: FlushGate) -> None:
+        # Begun when its turn comes: what is collected for a flush holds open files, and a thousand logs may wait.
+        async with self._turns:
+            if gate.closed is not None:
+                self._told.discard(gate)
+                return
+            try:
+                flush = gate.begin()
+                try:
+                    if flush.has_work:
+                        await workers.run(Worker.FLUSH, flush.run, limiter=self._threads)
+                except BaseException:
+                    gate.give_up(flush)
+                    raise
+            except (OSError, CorruptLogError) as error:
+                self._failed(gate, error)
+            else:
+                self._told.discard(gate)
+                gate.finish(flush)
+
+    def _failed(self, gate: FlushGate, error: OSError | CorruptLogError) -> None:
+        if gate.closed is not None:
+            # Its topic was deleted meanwhile, and the files went away under the flush.
+            return
+        # Told first: that the log fails closes the gate, with a shorter answer.
+        gate.fail(KafkaError(ErrorCode.KAFKA_STORAGE_ERROR, f"cannot flush: {error}"))
+        if isinstance(error, OSError) and not is_passing(error):
+            gate.log.fail(error)
+        else:
+            if gate not in self._told:
+                self._told.add(gate)
+                log.error("cannot flush %s: %s; trying again every %d ms", gate.log.path, error, RETRY_MS)
+            self.flush_within(gate, RETRY_MS)

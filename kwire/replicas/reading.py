@@ -1,0 +1,170 @@
+"""The reading half of Fetch: from the partitions a client follows to ranges of segment files.
+
+Nothing here waits, and nothing is decoded: two look-ups for each partition (segment, sparse index), then a range of
+whole batches. The first batch of an answer is returned even when it is larger than every limit, so that a consumer
+always gets on.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import attrs
+from kwire_protocol.errors import ErrorCode
+from kwire_protocol.kafka_error import KafkaError
+from kwire_protocol.messages.fetch import (
+    AbortedTransaction,
+    EpochEndOffset,
+    FetchableTopicResponse,
+    FetchResponse,
+    LeaderIdAndEpoch,
+    PartitionData,
+)
+
+from kwire.replicas.fetch_sessions import FetchContext, FollowedPartition, TopicKey
+from kwire.replicas.partition import is_leader_error
+
+if TYPE_CHECKING:
+    from kwire.replicas.partition import Partition
+    from kwire.replicas.table import PartitionTable
+
+CONSUMER = -1
+NO_EPOCH = -1
+NO_RECORDS = b""
+FIRST_VERSION_WITH_IDS = 13
+LEADERS_TOLD_SINCE = 16
+"""There is a field for it from v12 on; consumers have heeded it since KIP-951, and Kafka fills it in for them only."""
+
+
+@attrs.define(eq=False)
+class FetchLimits:
+    """How much, and what, one request may see; sizes in bytes."""
+
+    version: int
+    max_bytes: int
+    committed: bool
+    replica_id: int = CONSUMER
+
+
+@attrs.define(eq=False)
+class FetchResult:
+    """The answers, in the order asked, and what decides whether to wait for more."""
+
+    answers: list[tuple[FollowedPartition, PartitionData]]
+    found: list[tuple[FollowedPartition, Partition]]
+    size: int = 0
+    has_errors: bool = False
+    leader_moved: bool = False
+
+
+def read_partitions(table: PartitionTable, wanted: list[FollowedPartition], limits: FetchLimits) -> FetchResult:
+    """Reads every partition once, in order, until `limits.max_bytes` are spent."""
+    result = FetchResult([], [])
+    left = limits.max_bytes
+    by_id = limits.version >= FIRST_VERSION_WITH_IDS
+    for followed in wanted:
+        partition: Partition | None = None
+        name, topic_id = followed.topic
+        try:
+            partition = table.find(topic_id if by_id else name, followed.index)
+            result.found.append((followed, partition))
+            answer, size = _read(partition, followed, limits, left, first=result.size == 0)
+        except (KafkaError, OSError) as failure:
+            error = _refusal(partition, failure)
+            result.has_errors = True
+            answer = PartitionData(followed.index, error.code, -1, records=NO_RECORDS)
+            if partition is not None:
+                # As in Kafka: null of a partition that could not be read, empty of one that does not exist.
+                answer.aborted_transactions = None
+                if limits.version >= LEADERS_TOLD_SINCE and is_leader_error(error.code):
+                    result.leader_moved = True
+                    answer.current_leader = LeaderIdAndEpoch(partition.leader_id, partition.leader_epoch)
+        else:
+            result.size += size
+            left -= size
+            # A reader whose history left ours must hear of it at once, as of an error.
+            result.has_errors = result.has_errors or answer.diverging_epoch is not None
+        result.answers.append((followed, answer))
+    return result
+
+
+def _refusal(partition: Partition | None, failure: KafkaError | OSError) -> KafkaError:
+    if isinstance(failure, KafkaError):
+        return failure
+    assert partition is not None, "only a partition that was found is read"
+    return partition.storage_error(failure)
+
+
+def _read(
+    partition: Partition, followed: FollowedPartition, limits: FetchLimits, left: int, *, first: bool
+) -> tuple[PartitionData, int]:
+    """The answer for one partition, and how many bytes of records it names."""
+    partition.check_leader(followed.current_leader_epoch)
+    if limits.replica_id != CONSUMER and not partition.has_follower(limits.replica_id):
+        raise KafkaError(ErrorCode.NOT_LEADER_OR_FOLLOWER)
+    answer = PartitionData(
+        followed.index,
+        0,
+        partition.high_watermark,
+        partition.last_stable_offset,
+        partition.log_start_offset,
+        aborted_transactions=[] if limits.committed else None,
+        records=NO_RECORDS,
+    )
+    offset = followed.fetch_offset
+    if followed.last_fetched_epoch != NO_EPOCH:
+        answer.diverging_epoch = _divergence(partition, followed)
+        if answer.diverging_epoch is not None:
+            return answer, 0
+    if offset == partition.high_watermark:
+        return answer, 0  # a reader that has caught up: most of them, most of the time
+    max_bytes = min(followed.max_bytes, left)
+    if max_bytes <= 0 and not first:
+        # Spent: the partition is still told where it stands, and its offset is still checked.
+        partition.check_offset(offset)
+        return answer, 0
+    piece = partition.read(offset, max_bytes=max(max_bytes, 0), committed=limits.committed, min_one_batch=first)
+    if piece.size:
+        answer.records = piece
+        if limits.committed:
+            answer.aborted_transactions = [
+                AbortedTransaction(aborted.producer_id, aborted.first_offset)
+                for aborted in partition.aborted_transactions(offset, piece)
+            ]
+    return answer, piece.size
+
+
+def _divergence(partition: Partition, followed: FollowedPartition) -> EpochEndOffset | None:
+    """KIP-595: where the reader's history left ours, if it did. Raises KafkaError(OFFSET_OUT_OF_RANGE) when unknown."""
+    epoch, end_offset = partition.log.end_offset_for_epoch(followed.last_fetched_epoch)
+    if end_offset < 0:
+        raise KafkaError(ErrorCode.OFFSET_OUT_OF_RANGE)
+    if epoch < followed.last_fetched_epoch or end_offset < followed.fetch_offset:
+        return EpochEndOffset(epoch, end_offset)
+    return None
+
+
+def to_response(fetch: FetchContext, result: FetchResult) -> FetchResponse:
+    """Groups the answers by topic; an incremental answer leaves out what is not news."""
+    session = fetch.session
+    topics: list[FetchableTopicResponse] = []
+    current: TopicKey | None = None
+    for followed, answer in result.answers:
+        if session is not None:
+            has_records = answer.records is not NO_RECORDS
+            news = followed.is_news(
+                has_records=has_records,
+                high_watermark=answer.high_watermark,
+                log_start_offset=answer.log_start_offset,
+                has_error=answer.error_code != 0 or answer.diverging_epoch is not None,
+            )
+            if fetch.incremental:
+                if not news:
+                    continue
+                if has_records:
+                    session.serve_last(followed)
+        if followed.topic != current:
+            current = followed.topic
+            topics.append(FetchableTopicResponse(current[0], current[1]))
+        topics[-1].partitions.append(answer)
+    return FetchResponse(session_id=fetch.session_id, responses=topics)

@@ -1,0 +1,368 @@
+"""The partitions that live on this node, by topic name and by topic id.
+
+This table is the metadata image turned into logs: it is told what changed (`apply`) and opens, configures and deletes
+logs accordingly. Handlers find partitions here and nowhere else.
+
+The metadata say in which log folder a partition is (PartitionRecord.directories, KIP-858). One whose folder is not in
+service is there all the same and answers KAFKA_STORAGE_ERROR: begun anew in another folder it would be empty.
+"""
+
+from __future__ import annotations
+
+import errno
+import logging
+from collections.abc import Callable, Iterable, Iterator, Mapping, Set
+from contextlib import suppress
+from functools import cache
+from typing import TYPE_CHECKING
+
+import attrs
+from kwire_protocol.errors import ErrorCode
+from kwire_protocol.kafka_error import KafkaError
+from kwire_protocol.wire import NULL_UUID, Uuid
+from kwire_storage import names
+from kwire_storage.config import LogConfig
+from kwire_storage.directory.data_folder import DataFolder
+from kwire_storage.directory.data_folders import DataFolders
+from kwire_storage.directory.openings import LogOpening
+from kwire_storage.errors import CorruptLogError, StorageError, is_passing
+from kwire_storage.log.log import Log
+from kwire_storage.log.recovery import Recovery
+from kwire_storage.log.surroundings import Surroundings
+
+from kwire.clock import Clock
+from kwire.config.definition import Value
+from kwire.config.server import ServerConfig
+from kwire.replicas.flush_gate import FlushDriver
+from kwire.replicas.partition import Partition
+from kwire.replicas.topic_settings import log_config, topic_rules
+
+if TYPE_CHECKING:
+    from kwire.metadata.image import Changes, TopicImage
+
+log = logging.getLogger(__name__)
+
+TopicRef = str | Uuid
+"""The topic as a client names it: by name, or by id (from Produce and Fetch v13 on)."""
+
+MOST_NAMED = 10
+"""Partitions that a log line names; of more it tells the number."""
+
+
+def _tell_of_loss(topic: str, index: int, opened: Log, recovery: Recovery) -> None:
+    log.warning(
+        "%s-%d was not closed cleanly: cut %d bytes and %d segments behind offset %d (%s)",
+        topic,
+        index,
+        recovery.cut_bytes,
+        recovery.deleted_segments,
+        opened.log_end_offset,
+        recovery.reason,
+    )
+    if recovery.lost_batches:
+        log.error(
+            "%s-%d lost %d good batches (%d bytes) up to offset %d: they stood behind bytes that are none, and had not "
+            "been synced before the broker died. Deleted segments are kept as *.deleted until the next start",
+            topic,
+            index,
+            recovery.lost_batches,
+            recovery.lost_bytes,
+            recovery.lost_end_offset - 1,
+        )
+
+
+def _named(partitions: list[str]) -> str:
+    return ", ".join(partitions[:MOST_NAMED]) + (", ..." if len(partitions) > MOST_NAMED else "")
+
+
+@attrs.define(eq=False)
+class PartitionTable:
+    """`topic_values(name)` is a topic's effective configuration, by Kafka's names; `server_config()` the broker's."""
+
+    node_id: int
+    folders: DataFolders
+    clock: Clock
+    topic_values: Callable[[str], Mapping[str, Value]]
+    server_config: Callable[[], ServerConfig]
+    flush_driver: FlushDriver
+    by_name: dict[str, list[Partition]] = attrs.field(factory=dict)
+    by_ref: dict[TopicRef, list[Partition]] = attrs.field(factory=dict)
+    """Each topic twice: under its name and under its id."""
+
+    def __iter__(self) -> Iterator[Partition]:
+        for partitions in self.by_name.values():
+            yield from partitions
+
+    def find(self, topic: TopicRef, index: int) -> Partition:
+        """Raises KafkaError: UNKNOWN_TOPIC_OR_PARTITION, UNKNOWN_TOPIC_ID."""
+        partitions = self.by_ref.get(topic)
+        if partitions is None:
+            known_by_name = isinstance(topic, str)
+            raise KafkaError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION if known_by_name else ErrorCode.UNKNOWN_TOPIC_ID)
+        if not 0 <= index < len(partitions):
+            raise KafkaError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
+        return partitions[index]
+
+    def folder_of(self, partition: Partition) -> DataFolder | None:
+        """The folder that has the partition's log; None when that was out of service from the start."""
+        key = partition.topic, partition.index
+        return next((it for it in self.folders.folders if it.logs.get(key) is partition.log), None)
+
+    # -- at the start
+
+    def openings(self, topics: Iterable[TopicImage]) -> list[LogOpening]:
+        """The logs that must be looked through, since their folders were not closed cleanly; the largest first.
+
+        Run them, in whatever order and threads, and hand them to `opened` before the first `apply`, which opens the
+        other logs by itself.
+        """
+        openings = []
+        now_ms = self.clock.now_ms()
+        for topic in topics:
+            config = self._log_config(self.topic_values(topic.name))
+            for index in range(len(topic.partitions)):
+                folder = self.folders.find(topic.name, index)
+                if folder is None or folder.clean_shutdown or folder.failed is not None:
+                    continue
+                if self._known_id(folder, topic.name, index) not in (topic.topic_id, None):
+                    continue  # of another topic; it is set aside
+                opening = LogOpening(folder, topic.name, index, config, now_ms)
+                opening.measure()
+                openings.append(opening)
+        openings.sort(key=lambda opening: -opening.size_in_bytes)
+        return openings
+
+    def opened(self, openings: Iterable[LogOpening]) -> None:
+        """Takes the folders out of service whose logs could not be opened. Raises CorruptLogError, OSError."""
+        for opening in openings:
+            error = opening.error
+            if error is not None:
+                if not isinstance(error, OSError) or is_passing(error):
+                    raise error
+                opening.folder.on_failed(opening.folder, error)
+
+    def misplaced(self) -> dict[tuple[Uuid, int], Uuid]:
+        """Partitions that are in another folder than the metadata say, by topic id and index, with its directory id."""
+        found = {}
+        for folder in self.folders.online:
+            for name, index in folder.logs:
+                partitions = self.by_name.get(name, ())
+                if index < len(partitions) and partitions[index].directory_id != folder.meta.directory_id:
+                    found[partitions[index].topic_id, index] = folder.meta.directory_id
+        return found
+
+    def report_unreachable(self) -> None:
+        """Tells which partitions are out of service because of a folder that could not be opened."""
+        lost = [f"{it.topic}-{it.index}" for it in self if it.closed and self.folder_of(it) is None]
+        if lost:
+            log.error(
+                "%d partitions are in log folders that are not in service, and answer KAFKA_STORAGE_ERROR: %s. "
+                "Bring the folders back and restart the broker, or delete the topics",
+                len(lost),
+                _named(lost),
+            )
+
+    # -- changes
+
+    def apply(self, changes: Changes) -> None:
+        """Makes the logs follow the metadata: what the image has after `changes` is what stands here afterwards."""
+        for topic in changes.topics_deleted:
+            self._delete(topic)
+        if changes.topics_deleted:
+            self._sync_given_up()
+        for topic in changes.topics_created:
+            self.by_name[topic.name] = self.by_ref[topic.name] = self.by_ref[topic.topic_id] = []
+            self._add(topic, range(len(topic.partitions)))
+        for topic, index in changes.partitions_added:
+            self._add(topic, range(index, index + 1))
+        for topic, index in changes.partitions_changed:
+            self._lead(self.by_ref[topic.topic_id][index], topic)
+
+    def reconfigure(self, topics: Iterable[str]) -> None:
+        """The effective configuration of these topics may have changed."""
+        for name in topics:
+            partitions = self.by_name.get(name)
+            if partitions:
+                values = self.topic_values(name)
+                rules, config = topic_rules(values), self._log_config(values)
+                for partition in partitions:
+                    partition.configure(rules, config)
+
+    def _add(self, topic: TopicImage, indexes: range) -> None:
+        values = self.topic_values(topic.name)
+        rules, config = topic_rules(values), self._log_config(values)
+        partitions = self.by_ref[topic.topic_id]
+        now_ms = self.clock.now_ms()
+        for index in indexes:
+            opened = self._open_log(topic, index, config, now_ms)
+            partition = Partition(topic.name, topic.topic_id, index, opened, self.node_id, rules, self.flush_driver)
+            if opened.failed is not None:
+                partition.take_offline()
+            partitions.append(partition)
+            self._lead(partition, topic)
+
+    def _open_log(self, topic: TopicImage, index: int, config: LogConfig, now_ms: int) -> Log:
+        """The partition's log, or one that is unreachable where its folder is not in service."""
+        folder = self.folders.find(topic.name, index)
+        try:
+            if folder is not None and folder.failed is not None:
+                raise StorageError.of(folder.failed, folder.path)
+            known_id = None if folder is None else self._known_id(folder, topic.name, index)
+            if folder is not None and known_id not in (topic.topic_id, None):
+                # Of a topic that had the same name: the broker died before it could remove it.
+                folder.set_aside(topic.name, index, self.clock.uuid())
+                folder.sync_given_up()
+                folder = None
+            if folder is None:
+                folder = self._folder_for_new(topic.partitions[index].directory_of(self.node_id))
+                return folder.create_log(topic.name, index, topic.topic_id, config, now_ms=now_ms)
+            opened = folder.logs.get((topic.name, index))
+            if opened is None:
+                opened = folder.open_log(topic.name, index, config, now_ms=now_ms)
+            if known_id is None:
+                folder.set_topic_id(topic.name, index, topic.topic_id)
+        except OSError as error:
+            if is_passing(error):
+                raise
+            if folder is not None:
+                folder.on_failed(folder, error)
+            return self._unreachable(names.partition_folder(topic.name, index), config, error)
+        if opened.recovery is not None and (opened.recovery.cut_bytes or opened.recovery.deleted_segments):
+            _tell_of_loss(topic.name, index, opened, opened.recovery)
+        return opened
+
+    def _unreachable(self, path: str, config: LogConfig, error: OSError) -> Log:
+        """Stands for a log whose folder is out of service: it has failed, and no file of it is touched."""
+        log = Log(self.folders.metadata.disk, path, config, 0, Surroundings())
+        log.failed = error
+        return log
+
+    def _folder_for_new(self, directory_id: Uuid) -> DataFolder:
+        """Raises StorageError when the folder that was chosen for the partition is not in service."""
+        if directory_id == NULL_UUID:
+            [directory_id] = self.folders.choose(1)
+        folder = self.folders.with_id(directory_id)
+        if folder is None:
+            raise StorageError(errno.ENODEV, f"the log folder with directory.id {directory_id.hex()} is not in service")
+        return folder
+
+    def take_offline(self, folder: DataFolder, error: OSError) -> list[Partition]:
+        """Takes the folder out of service, and with it the partitions whose logs it has; these are returned."""
+        if folder.failed is not None:
+            return []
+        folder.fail(error)
+        lost = [it for it in self if folder.logs.get((it.topic, it.index)) is it.log]
+        for partition in lost:
+            partition.take_offline()
+        log.critical(
+            "the log folder %s is out of service: %s; its %d partitions answer KAFKA_STORAGE_ERROR. "
+            "Look after the disk, then restart the broker: it checks what is there before it serves it",
+            folder.path,
+            error,
+            len(folder.partitions - {(names.CLUSTER_METADATA, 0)}),
+        )
+        return lost
+
+    def take_log_offline(self, folder: DataFolder, key: tuple[str, int], error: OSError) -> Partition | None:
+        """Takes one partition out of service, whose log cannot go on although its disk is well. Returns it."""
+        log.critical(
+            "%s-%d is out of service and answers KAFKA_STORAGE_ERROR: %s. The disk is well, but a file is not as kwire "
+            "left it. Either something else changes files in %s, or this is a bug in kwire: please report it with what "
+            "follows. A restart of the broker checks the partition and brings it back",
+            *key,
+            error,
+            folder.path,
+            exc_info=error,
+        )
+        name, index = key
+        partitions = self.by_name.get(name, [])
+        lost = partitions[index] if index < len(partitions) else None
+        if lost is not None:
+            lost.take_offline()
+        return lost
+
+    def epochs_ahead(self) -> dict[tuple[Uuid, int], int]:
+        """The latest leader epoch of each log, by topic id and index, that is later than the metadata's."""
+        return {
+            (partition.topic_id, partition.index): latest
+            for partition in self
+            if not partition.closed and (latest := partition.log.leader_epochs.latest) > partition.leader_epoch
+        }
+
+    @staticmethod
+    def _known_id(folder: DataFolder, topic: str, index: int) -> Uuid | None:
+        """The topic id that the partition's folder tells, if it does."""
+        try:
+            return folder.topic_id(topic, index)
+        except CorruptLogError as error:
+            log.error("%s-%d: %s; the folder is taken for the topic's by its name", topic, index, error)
+            return None
+
+    def settle_strays(self, deleted_topic_ids: Callable[[], Set[Uuid]]) -> None:
+        """Sets the folders of partitions aside that no topic of the metadata has, and tells of them at each start.
+
+        Apache Kafka's LogManager does so, too, and keeps all of them: should metadata have been lost, they are all
+        there is. But where the metadata tell of a deletion, which a kill or an absent folder interrupted, it goes on.
+        """
+        read_once = cache(deleted_topic_ids)
+        for folder in list(self.folders):
+            try:
+                self._settle_strays_of(folder, read_once)
+            except OSError as error:
+                if is_passing(error):
+                    raise
+                folder.on_failed(folder, error)
+
+    def _settle_strays_of(self, folder: DataFolder, deleted_topic_ids: Callable[[], Set[Uuid]]) -> None:
+        for name, index in sorted(folder.found - folder.logs.keys()):
+            folder.set_aside(name, index, self.clock.uuid())
+        folder.sync_given_up()
+        for stray in sorted(folder.strays):
+            with suppress(CorruptLogError):  # nobody can tell whose it was, so it is kept
+                if folder.stray_topic_id(stray) in deleted_topic_ids():
+                    folder.doom_stray(stray, self.clock.uuid())
+                    log.info("%s: finishing the deletion of %s", folder.path, stray.rpartition(".")[0])
+        if folder.strays:
+            log.warning(
+                "%s has %d partitions that no topic of the metadata has or had: %s. They are kept, and not served; "
+                "remove the folders when nobody misses them",
+                folder.path,
+                len(folder.strays),
+                _named(sorted(folder.strays)),
+            )
+
+    def _sync_given_up(self) -> None:
+        """A topic that gets the name of a deleted one must not find its records after a power cut."""
+        for folder in list(self.folders.online):
+            try:
+                folder.sync_given_up()
+            except OSError as error:
+                folder.on_failed(folder, error)
+
+    def _delete(self, topic: TopicImage) -> None:
+        del self.by_name[topic.name], self.by_ref[topic.name]
+        for partition in self.by_ref.pop(topic.topic_id):
+            partition.close()
+            self._delete_log(partition)
+
+    def _delete_log(self, partition: Partition) -> None:
+        folder = self.folder_of(partition)
+        if folder is None or folder.failed is not None:
+            return  # The start that has the folder again finds a partition that no topic has.
+        try:
+            folder.delete_log(partition.topic, partition.index, self.clock.uuid())
+        except OSError as error:
+            folder.on_failed(folder, error)
+
+    def _lead(self, partition: Partition, topic: TopicImage) -> None:
+        registered = topic.partitions[partition.index]
+        partition.directory_id = registered.directory_of(self.node_id)
+        partition.lead(
+            leader_id=registered.leader,
+            leader_epoch=registered.leader_epoch,
+            replicas=list(registered.replicas),
+            isr=list(registered.isr),
+        )
+
+    def _log_config(self, values: Mapping[str, Value]) -> LogConfig:
+        return log_config(values, self.server_config())

@@ -1,0 +1,378 @@
+"""`kwire txn` over a cluster that is made up: what hangs, what is listed, what may be aborted, and how it is told."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from typing import Any
+
+import attrs
+import click
+import pytest
+from click.testing import CliRunner, Result
+from kwire_protocol.errors import ErrorCode
+from kwire_protocol.messages.describe_producers import DescribeProducersRequest
+from kwire_protocol.messages.list_transactions import ListTransactionsRequest
+
+from devtools.ports import free_port
+from kwire.cli import main
+from kwire.cli.txn import commands
+from kwire.cli.txn.admin import MAX_BATCH, OpenTransaction, TransactionAdmin
+from kwire.cli.txn.hanging import find_hanging
+from kwire.client.errors import ClientError
+from kwire.tests.cli.txn_brokers import Coordinated, FakeBrokers
+
+E = ErrorCode
+NOW_MS = 10_000_000
+LIMIT_MS = 900_000
+OLD_MS, YOUNG_MS = NOW_MS - LIMIT_MS - 1, NOW_MS - LIMIT_MS
+
+
+def hanging(brokers: FakeBrokers, topic: str | None = None, partition: int | None = None) -> list[tuple[str, int]]:
+    """The partitions with one, and the producer of each."""
+    found = find_hanging(
+        TransactionAdmin(brokers), now_ms=NOW_MS, max_timeout_ms=LIMIT_MS, topic=topic, partition=partition
+    )
+    assert found.problems == []
+    return [(it.name, it.producer_id) for it in found.found]
+
+
+def test_what_no_coordinator_knows_hangs() -> None:
+    brokers = FakeBrokers()
+    brokers.opens("orders", 0, 7, 100, last_timestamp=OLD_MS)
+    brokers.opens("orders", 1, 8, 5, last_timestamp=OLD_MS, leader=2)
+    assert hanging(brokers) == [("orders-0", 7), ("orders-1", 8)]
+
+
+def test_what_was_written_within_the_longest_timeout_is_not_suspected() -> None:
+    brokers = FakeBrokers()
+    brokers.opens("orders", 0, 7, 100, last_timestamp=YOUNG_MS)
+    assert hanging(brokers) == []
+    assert brokers.requests(ListTransactionsRequest) == []
+
+
+def test_a_producer_without_an_open_transaction_does_not_hang() -> None:
+    brokers = FakeBrokers()
+    brokers.opens("orders", 0, 7, -1, last_timestamp=0)
+    brokers.opens("orders", 0, 8, 0, last_timestamp=0)
+    assert hanging(brokers) == [("orders-0", 8)]
+
+
+@pytest.mark.parametrize("state", ["Ongoing", "PrepareCommit", "PrepareAbort"])
+def test_what_its_coordinator_will_still_end_there_does_not_hang(state: str) -> None:
+    brokers = FakeBrokers(ids={"a": Coordinated(7, state, [("orders", 0)], node_id=2)})
+    brokers.opens("orders", 0, 7, 100, last_timestamp=0)
+    brokers.opens("orders", 1, 7, 200, last_timestamp=0)
+    assert hanging(brokers) == [("orders-1", 7)]
+
+
+def test_what_another_producer_id_has_there_is_no_excuse() -> None:
+    brokers = FakeBrokers(ids={"a": Coordinated(8, "Ongoing", [("orders", 0)])})
+    brokers.opens("orders", 0, 7, 100, last_timestamp=0)
+    assert hanging(brokers) == [("orders-0", 7)]
+
+
+def test_an_id_that_is_forgotten_while_it_is_asked_for_hangs() -> None:
+    brokers = FakeBrokers(ids={"a": Coordinated(7, "Dead", [("orders", 0)], described=False)})
+    brokers.opens("orders", 0, 7, 100, last_timestamp=0)
+    assert hanging(brokers) == [("orders-0", 7)]
+
+
+def test_what_ended_while_coordinators_were_asked_does_not_hang() -> None:
+    brokers = FakeBrokers()
+    brokers.opens("orders", 0, 7, 100, last_timestamp=0)
+    brokers.opens("orders", 1, 7, 100, last_timestamp=0)
+    brokers.ends_meanwhile = {("orders", 0)}
+    assert hanging(brokers) == [("orders-1", 7)]
+
+
+def test_one_topic_or_one_partition_may_be_looked_at() -> None:
+    brokers = FakeBrokers()
+    for topic in ("orders", "payments"):
+        for index in (0, 1):
+            brokers.opens(topic, index, 7, 100, last_timestamp=0)
+    assert hanging(brokers, "orders") == [("orders-0", 7), ("orders-1", 7)]
+    assert hanging(brokers, "payments", 1) == [("payments-1", 7)]
+    for topic, partition, told in (("none", None, "no topic 'none'"), ("orders", 2, "no partition 2")):
+        with pytest.raises(ClientError, match=told):
+            hanging(brokers, topic, partition)
+
+
+def test_partitions_are_asked_for_in_batches_from_their_leaders() -> None:
+    brokers = FakeBrokers()
+    for index in range(MAX_BATCH + 1):
+        brokers.opens("wide", index, 7, 1, last_timestamp=OLD_MS)
+    brokers.opens("other", 0, 8, 1, last_timestamp=OLD_MS, leader=2)
+    assert len(hanging(brokers)) == MAX_BATCH + 2
+    first_look = brokers.requests(DescribeProducersRequest)[:3]
+    asked = [(node_id, sum(len(it.partition_indexes) for it in request.topics)) for node_id, request in first_look]
+    assert asked == [(1, MAX_BATCH), (1, 1), (2, 1)]
+
+
+def test_a_partition_that_cannot_be_looked_at_is_told_and_the_others_are() -> None:
+    brokers = FakeBrokers(producer_errors={("orders", 1): E.NOT_LEADER_OR_FOLLOWER})
+    brokers.opens("orders", 0, 7, 1, last_timestamp=0)
+    brokers.opens("orders", 1, 7, 1, last_timestamp=0)
+    brokers.opens("orders", 2, 7, 1, leader=-1)
+    found = find_hanging(TransactionAdmin(brokers), now_ms=NOW_MS, max_timeout_ms=LIMIT_MS)
+    assert [it.name for it in found.found] == ["orders-0"]
+    assert found.problems == [
+        "orders-2 has no leader",
+        "broker 1 does not describe orders-1: NOT_LEADER_OR_FOLLOWER",
+    ]
+
+
+def test_a_coordinator_that_is_not_ready_is_asked_again() -> None:
+    brokers = FakeBrokers(ids={"a": Coordinated(7)}, passing_errors=[E.COORDINATOR_NOT_AVAILABLE, E.NOT_COORDINATOR])
+    assert TransactionAdmin(brokers).describe_transactions(["a"])["a"].producer_id == 7
+    assert brokers.pauses_s == [0.1, 0.2]
+    brokers.passing_errors = [E.COORDINATOR_LOAD_IN_PROGRESS]
+    assert [it.transactional_id for it in TransactionAdmin(brokers).list_transactions()] == ["a"]
+
+
+def test_a_coordinator_that_stays_away_is_an_error() -> None:
+    brokers = FakeBrokers(passing_errors=[E.COORDINATOR_NOT_AVAILABLE] * 9)
+    with pytest.raises(ClientError, match="'a' cannot be described: COORDINATOR_NOT_AVAILABLE"):
+        TransactionAdmin(brokers).describe_transactions(["a"])
+    assert sum(brokers.pauses_s) < 5
+
+
+def test_an_error_that_does_not_pass_is_told_at_once() -> None:
+    brokers = FakeBrokers(passing_errors=[E.CLUSTER_AUTHORIZATION_FAILED])
+    with pytest.raises(ClientError, match="broker 1 does not list its transactions: CLUSTER_AUTHORIZATION_FAILED"):
+        TransactionAdmin(brokers).list_transactions()
+    assert brokers.pauses_s == []
+    brokers = FakeBrokers(unknown_states=["Sleeping"])
+    with pytest.raises(ClientError, match="knows no state Sleeping"):
+        TransactionAdmin(brokers).list_transactions(states=["Sleeping"])
+
+
+def test_many_producers_are_asked_for_in_batches() -> None:
+    brokers = FakeBrokers(nodes=[1])
+    TransactionAdmin(brokers).list_transactions(producer_ids=range(MAX_BATCH + 1))
+    assert [len(it.producer_id_filters) for _, it in brokers.requests(ListTransactionsRequest)] == [MAX_BATCH, 1]
+
+
+# The commands
+
+
+@attrs.define
+class Client:
+    """Runs `kwire txn` with these brokers for a cluster, at NOW_MS."""
+
+    brokers: FakeBrokers
+
+    def __call__(self, *arguments: str, stdin: str = "") -> Result:
+        return CliRunner().invoke(main, ["txn", *arguments], input=stdin)
+
+
+@pytest.fixture
+def client(monkeypatch: pytest.MonkeyPatch) -> Client:
+    brokers = FakeBrokers()
+
+    class Connected:
+        def __init__(self, bootstrap: str, *, timeout_s: float) -> None:
+            assert (bootstrap, timeout_s) == ("127.0.0.1:9092", 30)
+
+        def __enter__(self) -> FakeBrokers:
+            return brokers
+
+        def __exit__(self, *about: object) -> None:
+            pass
+
+    class Standing:
+        def now_ms(self) -> int:
+            return NOW_MS
+
+    monkeypatch.setattr(commands, "Cluster", Connected)
+    monkeypatch.setattr(commands, "SystemClock", Standing)
+    return Client(brokers)
+
+
+def rows(result: Result) -> list[Any]:
+    return [json.loads(line) for line in result.stdout.splitlines()]
+
+
+def test_ids_are_listed_as_columns_or_json(client: Client) -> None:
+    assert client("list").stdout == "no coordinator knows a transactional id\n"
+    client.brokers.ids = {"b": Coordinated(8, "Empty"), "a\x1b[2J": Coordinated(7, node_id=2)}
+    result = client("list")
+    assert result.stdout.startswith("TRANSACTIONAL ID  COORDINATOR  PRODUCER  STATE\n")
+    assert [line.split() for line in result.stdout.splitlines()[1:]] == [
+        ["b", "1", "8", "Empty"],
+        ["a\\x1b[2J", "2", "7", "Ongoing"],
+    ]
+    assert rows(client("list", "--json", "--state", "Empty")) == [
+        {"type": "transactional_id", "transactional_id": "b", "coordinator_id": 1, "producer_id": 8, "state": "Empty"}
+    ]
+    assert result.exit_code == 0
+
+
+def test_hanging_transactions_are_listed_with_what_to_do(client: Client) -> None:
+    assert (client("list", "--hanging").stdout, client("list", "--hanging").exit_code) == ("nothing hangs\n", 0)
+    client.brokers.opens("orders", 3, 7, 4711, last_timestamp=OLD_MS, producer_epoch=5, coordinator_epoch=-1)
+    result = client("list", "--hanging")
+    assert result.exit_code == 1
+    assert result.stdout.splitlines()[1].split() == [
+        *["orders", "3", "7", "5", "-1", "4711", "1970-01-01T02:31:39.999Z", "15"]
+    ]
+    assert "kwire txn abort --topic" in result.stdout
+    result = client("list", "--hanging", "--json")
+    assert result.exit_code == 1
+    (row,) = rows(result)
+    assert row == {
+        "type": "hanging",
+        "topic": "orders",
+        "partition": 3,
+        "leader_id": 1,
+        "producer_id": 7,
+        "producer_epoch": 5,
+        "coordinator_epoch": -1,
+        "start_offset": 4711,
+        "last_timestamp_ms": OLD_MS,
+        "minutes": 15,
+    }
+    assert client("list", "--hanging", "--max-transaction-timeout", "16").stdout == "nothing hangs\n"
+
+
+def test_a_partition_that_was_not_looked_at_is_no_all_clear(client: Client) -> None:
+    client.brokers.leaders["orders", 0] = -1
+    result = client("list", "--hanging")
+    assert (result.exit_code, result.stdout) == (1, "")
+    assert result.stderr == "not looked at: orders-0 has no leader\n"
+
+
+def test_an_id_is_described(client: Client) -> None:
+    client.brokers.ids["a"] = Coordinated(7, "Ongoing", [("orders", 1), ("orders", 0)], node_id=2)
+    (row,) = rows(client("describe", "a", "--json"))
+    assert row == {
+        "type": "transaction",
+        "transactional_id": "a",
+        "coordinator_id": 2,
+        "producer_id": 7,
+        "producer_epoch": 3,
+        "state": "Ongoing",
+        "timeout_ms": 60000,
+        "start_ms": 500,
+        "partitions": [{"topic": "orders", "partition": 0}, {"topic": "orders", "partition": 1}],
+    }
+    told = client("describe", "a").stdout
+    for fact in ("transactional id  a\n", "orders-0, orders-1\n", "1970-01-01T00:00:00.500Z\n"):
+        assert fact in told
+    client.brokers.ids["a"] = Coordinated(7, "Empty", start_ms=-1)
+    assert rows(client("describe", "a", "--json"))[0]["start_ms"] is None
+    unknown = client("describe", "b")
+    assert (unknown.exit_code, "'b'" in unknown.stderr) == (1, True)
+
+
+HANGING = ("abort", "--topic", "orders", "--partition", "0")
+
+
+@pytest.mark.parametrize("which", [("--start-offset", "100"), ("--producer-id", "7")])
+def test_a_hanging_transaction_is_aborted_by_the_leader_of_its_partition(client: Client, which: Sequence[str]) -> None:
+    client.brokers.opens("orders", 0, 6, 90, leader=2)
+    client.brokers.opens("orders", 0, 7, 100, leader=2, producer_epoch=5, coordinator_epoch=12)
+    result = client(*HANGING, *which, "--yes")
+    assert (result.exit_code, result.output) == (
+        0,
+        "aborted the transaction of producer 7, epoch 5, in orders-0 from offset 100 on\n",
+    )
+    ((node_id, marker),) = client.brokers.markers()
+    assert (node_id, marker.producer_id, marker.producer_epoch, marker.coordinator_epoch) == (2, 7, 5, 12)
+    assert not marker.transaction_result
+    assert [(topic.name, topic.partition_indexes) for topic in marker.topics] == [("orders", [0])]
+
+
+def test_a_producer_without_any_marker_is_ended_in_coordinator_epoch_0(client: Client) -> None:
+    client.brokers.opens("orders", 0, 7, 100, coordinator_epoch=-1)
+    assert client(*HANGING, "--start-offset", "100", "--yes").exit_code == 0
+    assert client.brokers.markers()[0][1].coordinator_epoch == 0
+
+
+def test_nothing_is_aborted_without_a_yes(client: Client) -> None:
+    client.brokers.opens("orders", 0, 7, 100)
+    refused = client(*HANGING, "--start-offset", "100", stdin="n\n")
+    assert (refused.exit_code, client.brokers.markers()) == (1, [])
+    assert "abort the transaction of producer 7" in refused.stdout
+    assert client(*HANGING, "--start-offset", "100", stdin="y\n").exit_code == 0
+    assert len(client.brokers.markers()) == 1
+
+
+def test_what_its_coordinator_will_end_is_aborted_only_by_force(client: Client) -> None:
+    client.brokers.opens("orders", 0, 7, 100)
+    client.brokers.ids["a"] = Coordinated(7, "Ongoing", [("orders", 0)], node_id=2)
+    refused = client(*HANGING, "--start-offset", "100", "--yes")
+    assert (refused.exit_code, client.brokers.markers()) == (1, [])
+    for fact in ("broker 2", "'a' is Ongoing", "60000 ms", "--force"):
+        assert fact in refused.stderr
+    assert client(*HANGING, "--start-offset", "100", "--yes", "--force").exit_code == 0
+    assert len(client.brokers.markers()) == 1
+
+
+def test_a_transaction_that_is_not_open_is_told_with_those_that_are(client: Client) -> None:
+    client.brokers.opens("orders", 0, 7, 100)
+    client.brokers.opens("orders", 0, 8, -1)
+    for which in (("--start-offset", "99"), ("--producer-id", "8")):
+        result = client(*HANGING, *which, "--yes")
+        assert (result.exit_code, client.brokers.markers()) == (1, [])
+        assert result.stderr == (
+            "Error: no such transaction is open in orders-0; open there, by start offset: 100 (producer 7)\n"
+        )
+
+
+def test_a_leader_that_refuses_is_told(client: Client) -> None:
+    client.brokers.opens("orders", 0, 7, 100)
+    client.brokers.marker_error = E.INVALID_PRODUCER_EPOCH
+    result = client(*HANGING, "--producer-id", "7", "--yes")
+    assert result.exit_code == 1
+    assert "did not abort the transaction of producer 7 in orders-0: INVALID_PRODUCER_EPOCH" in result.stderr
+    client.brokers.producer_errors["orders", 0] = E.NOT_LEADER_OR_FOLLOWER
+    assert "NOT_LEADER_OR_FOLLOWER" in client(*HANGING, "--producer-id", "7", "--yes").stderr
+
+
+@pytest.mark.parametrize(
+    ("arguments", "told"),
+    [
+        (HANGING, "--start-offset or by --producer-id"),
+        ((*HANGING, "--start-offset", "1", "--producer-id", "2"), "--start-offset or by --producer-id"),
+        (("list", "--topic", "t"), "are for --hanging"),
+        (("list", "--hanging", "--partition", "0"), "--topic"),
+        (("list", "--hanging", "--state", "Empty"), "leave it or --hanging out"),
+        (("list", "--state", "Sleeping"), "no state 'Sleeping', only Empty, Ongoing"),
+    ],
+)
+def test_what_does_not_go_together_is_a_usage_error(client: Client, arguments: Sequence[str], told: str) -> None:
+    result = client(*arguments)
+    assert result.exit_code == click.UsageError.exit_code
+    assert told in result.stderr
+
+
+def test_an_open_transaction_is_known_by_where_it_began_or_by_its_producer() -> None:
+    it = OpenTransaction("t", 0, 1, 7, 0, 0, 100, 0)
+    assert commands.Which("t", 0, 100, None).matches(it)
+    assert commands.Which("t", 0, None, 7).matches(it)
+    assert not commands.Which("t", 0, 7, None).matches(it)
+    assert not commands.Which("t", 0, None, 100).matches(it)
+
+
+def test_a_cluster_that_is_not_there_is_told_in_one_line() -> None:
+    nobody = f"127.0.0.1:{free_port()}"
+    result = CliRunner().invoke(main, ["txn", "list", "--bootstrap-server", nobody])
+    assert result.exit_code == 1
+    told = "--bootstrap-server names the broker to ask"
+    assert result.stderr == f"Error: cannot reach {nobody}: Connection refused. {told}\n"
+
+
+def test_an_address_that_is_none_is_a_usage_error() -> None:
+    result = CliRunner().invoke(main, ["txn", "list", "--bootstrap-server", "there"])
+    assert result.exit_code == click.UsageError.exit_code
+    assert "--bootstrap-server 'there' is not HOST:PORT, such as 127.0.0.1:9092" in result.stderr
+
+
+def test_what_the_cluster_does_not_do_is_told_in_one_line(client: Client) -> None:
+    client.brokers.opens("t", 0, 7, 100)
+    result = client("abort", "--topic", "t", "--partition", "1", "--start-offset", "1", "--yes")
+    assert (result.exit_code, result.stderr) == (
+        1,
+        "Error: topic 't' has no partition 1, but 1 of them, from 0\n",
+    )

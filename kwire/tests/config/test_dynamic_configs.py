@@ -1,0 +1,577 @@
+"""Every configuration that may change while the broker runs, and acts in kwire, is seen to act when it is changed.
+
+The tables say how one sees it: `probe` does something and tells what came of it, once under the value `before` and once
+under `after`; `differ` compares. Each is changed wherever it may be set: for the topic, for all brokers, for this one;
+and the new value is seen to act after a restart as well. A configuration that may change and has no row fails
+`test_every_configuration_that_may_change_has_a_row`.
+"""
+
+from __future__ import annotations
+
+import random
+import time
+from collections.abc import Awaitable, Callable, Mapping
+from typing import Any, Final
+
+import attrs
+import pytest
+import trio
+from kwire_protocol.errors import ErrorCode
+from kwire_protocol.messages.alter_replica_log_dirs import (
+    AlterReplicaLogDir,
+    AlterReplicaLogDirsRequest,
+    AlterReplicaLogDirTopic,
+)
+from kwire_protocol.messages.api_versions import ApiVersionsRequest
+from kwire_protocol.messages.describe_producers import DescribeProducersRequest, TopicRequest
+from kwire_protocol.messages.incremental_alter_configs import (
+    AlterableConfig,
+    AlterConfigsResource,
+    IncrementalAlterConfigsRequest,
+)
+from kwire_protocol.messages.produce import (
+    PartitionProduceData,
+    PartitionProduceResponse,
+    ProduceRequest,
+    TopicProduceData,
+)
+from kwire_protocol.records import Record, build_batch, iter_records
+from kwire_storage.disk.faulty_disk import FaultyDisk
+from trio.testing import wait_all_tasks_blocked
+
+from kwire.broker import Broker
+from kwire.config.definition import Scope
+from kwire.config.server import load_config
+from kwire.config.tables.broker import broker_configs, has_effect
+from kwire.config.tables.resource import CLIENT_METRICS_CONFIGS, GROUP_CONFIGS
+from kwire.config.tables.topic import TOPIC_CONFIGS
+from kwire.logs import segment_writing
+from kwire.logs.housekeeping import apply_retention, remove_deleted
+from kwire.metadata.image import ResourceType
+from kwire.replicas.partition import Partition
+from kwire.tests.groups.broker_in_trio import TrioClock
+from kwire.tests.server_in_trio import ServerInTrio, TrioClient, with_server
+
+SET, DELETE = 0, 1
+TOPIC, BROKER = ResourceType.TOPIC, ResourceType.BROKER
+FOLDERS = ("/a", "/b")
+FOREVER: Final = str(2**63 - 1)
+CLEANER_BACKOFF_MS = 1000
+# Chores that would come in between are put off for ever.
+SETTINGS = (
+    f"log.cleaner.backoff.ms={CLEANER_BACKOFF_MS}",
+    "log.retention.check.interval.ms=1000000000000",
+    "log.flush.offset.checkpoint.interval.ms=2000000000",
+    "transaction.state.log.num.partitions=1",
+    "connections.max.idle.ms=-1",
+)
+
+
+class JitteryClock(TrioClock):
+    """What is drawn is as large as it may be; a broker that starts again has a later time."""
+
+    def __init__(self, later_ms: int) -> None:
+        super().__init__()
+        self._later_ms = later_ms
+
+    def now_ms(self) -> int:
+        return super().now_ms() + self._later_ms
+
+    def draw(self, bound: int) -> int:
+        return bound - 1
+
+
+@attrs.define(eq=False)
+class Threads:
+    """Keeps trio's mock clock from jumping while worker threads are at work: it jumps when all tasks are blocked."""
+
+    _run_sync: Callable[..., Awaitable[Any]]
+    _count: int = 0
+    _began: trio.Event = attrs.field(factory=trio.Event)
+
+    async def run_sync(self, *what: Any, **how: Any) -> Any:
+        self._count += 1
+        self._began.set()
+        try:
+            return await self._run_sync(*what, **how)
+        finally:
+            self._count -= 1
+
+    async def hold_the_clock(self) -> None:
+        while True:
+            await self._began.wait()
+            while self._count:
+                await trio.sleep(0)
+            self._began = trio.Event()
+
+
+@attrs.define
+class RestlessTime:
+    """The module `time`, for a thread that sleeps: it is later then, and nobody has waited."""
+
+    rested_s: float = 0.0
+
+    def monotonic(self) -> float:
+        return time.monotonic() + self.rested_s
+
+    def sleep(self, seconds: float) -> None:
+        self.rested_s += seconds
+
+
+@pytest.fixture
+def cleaners_time(monkeypatch: pytest.MonkeyPatch) -> RestlessTime:
+    restless = RestlessTime()
+    monkeypatch.setattr(segment_writing, "time", restless)
+    return restless
+
+
+@pytest.fixture
+def threads(monkeypatch: pytest.MonkeyPatch) -> Threads:
+    threads = Threads(trio.to_thread.run_sync)
+    monkeypatch.setattr(trio.to_thread, "run_sync", threads.run_sync)
+    return threads
+
+
+@attrs.define(eq=False)
+class Scene:
+    """A server with topic `t` in one of two folders."""
+
+    server: ServerInTrio
+    client: TrioClient
+    caplog: pytest.LogCaptureFixture
+    cleaners_time: RestlessTime
+
+    @property
+    def broker(self) -> Broker:
+        return self.server.server.broker
+
+    @property
+    def partition(self) -> Partition:
+        return self.server.partition
+
+    @property
+    def now_ms(self) -> int:
+        return self.broker.clock.now_ms()
+
+    async def set(self, resource: int, name: str, config: str, value: str) -> None:
+        request = IncrementalAlterConfigsRequest(
+            [AlterConfigsResource(resource, name, [AlterableConfig(config, SET, value)])]
+        )
+        (answer,) = (await self.client.call(request, 1)).responses
+        assert answer.error_code == ErrorCode.NONE, answer.error_message
+
+    async def send(
+        self, batch: bytes | bytearray, *, version: int = 11, transactional_id: str | None = None
+    ) -> PartitionProduceResponse:
+        data = TopicProduceData("t", partition_data=[PartitionProduceData(0, bytes(batch))])
+        response = await self.client.call(ProduceRequest(transactional_id, -1, 10_000, [data]), version)
+        answer: PartitionProduceResponse = response.responses[0].partition_responses[0]
+        return answer
+
+    async def append(
+        self, *values: bytes | None, key: bytes | None = b"k", at_ms: int | None = None
+    ) -> PartitionProduceResponse:
+        """One batch, of now unless it is said otherwise."""
+        timestamp = self.now_ms if at_ms is None else at_ms
+        return await self.send(build_batch([Record(timestamp=timestamp, key=key, value=value) for value in values]))
+
+    def roll(self) -> None:
+        self.partition.log.roll(self.now_ms)
+
+    async def let_clean(self, seconds: float = 3 * CLEANER_BACKOFF_MS / 1000) -> int:
+        """Lets the cleaner look at the log twice and more; tells how many cleanings that took."""
+        said = len(self.caplog.messages)
+        await trio.sleep(seconds)
+        return sum(message.startswith("compacted t-0 ") for message in self.caplog.messages[said:])
+
+    async def is_served(self, client: TrioClient) -> bool:
+        await client.send((ApiVersionsRequest(), 0))
+        await wait_all_tasks_blocked()
+        return client.has_answer
+
+
+Probe = Callable[[Scene], Awaitable[Any]]
+
+
+def unequal(before: object, after: object) -> bool:
+    return before != after
+
+
+@attrs.frozen
+class Row:
+    """`first` and `then` are what the probe finds under the values `before` and `after`, or `differ` compares them.
+
+    `others` are configurations of the topic without which one would see nothing.
+    """
+
+    before: str
+    after: str
+    probe: Probe
+    differ: Callable[[Any, Any], bool] = unequal
+    others: Mapping[str, str] = attrs.field(factory=dict)
+
+
+def changes(first: object, then: object) -> Callable[[Any, Any], bool]:
+    return lambda before, after: (before, after) == (first, then)
+
+
+# What is seen of a topic's configurations
+
+
+async def code_of_a_batch_without_key(scene: Scene) -> int:
+    return (await scene.append(b"v", key=None)).error_code
+
+
+async def codec_of_a_batch(scene: Scene) -> int:
+    await scene.append(b"value")
+    *_, (header, _) = scene.partition.log.batches()
+    return header.attributes & 7
+
+
+async def stored_bytes_of_a_batch(scene: Scene) -> int:
+    words = random.Random(1).choices([b"compression", b"level", b"batch", b"record", b"topic", b"codec"], k=20_000)
+    before = scene.partition.log.size_in_bytes
+    assert (await scene.append(b" ".join(words), at_ms=1_700_000_000_000)).error_code == ErrorCode.NONE
+    return scene.partition.log.size_in_bytes - before
+
+
+async def keeps_a_tombstone(scene: Scene) -> bool:
+    tombstone = str(scene.partition.log_end_offset).encode()
+    await scene.append(None, key=tombstone)
+    scene.roll()
+    await scene.let_clean()
+    await trio.sleep(60)
+    await scene.append(b"v")
+    scene.roll()
+    await scene.let_clean()
+    records = (record for _, piece in scene.partition.log.batches() for record in iter_records(piece.read()))
+    return any(record.key == tombstone for record in records)
+
+
+async def keeps_the_file_of_a_deleted_segment(scene: Scene) -> bool:
+    log = scene.partition.log
+    await scene.append(b"v")
+    scene.roll()
+    path = log.segments[0].path
+    scene.partition.delete_records_before(-1, now_ms=scene.now_ms)
+    assert log.disk.exists(f"{path}.log.deleted")
+    await remove_deleted(scene.broker)
+    return log.disk.exists(f"{path}.log.deleted")
+
+
+async def is_flushed_in_time(scene: Scene) -> bool:
+    await scene.append(b"v")
+    await trio.sleep(60)
+    return scene.partition.log.recovery_point == scene.partition.log_end_offset
+
+
+async def index_entries_of_ten_batches(scene: Scene) -> int:
+    scene.roll()
+    for _ in range(10):
+        await scene.append(b"v" * 200)
+    return len(scene.partition.log.active.index.offsets)
+
+
+async def rolls_within_three_batches(scene: Scene) -> bool:
+    count = len(scene.partition.log.segments)
+    for _ in range(3):
+        assert (await scene.append(b"v" * 600_000)).error_code == ErrorCode.NONE
+    return len(scene.partition.log.segments) > count
+
+
+async def rolls_within_ten_small_batches(scene: Scene) -> bool:
+    scene.roll()
+    count = len(scene.partition.log.segments)
+    for _ in range(10):
+        await scene.append(b"v" * 300)
+    return len(scene.partition.log.segments) > count
+
+
+async def rolls_within_a_minute(scene: Scene) -> bool:
+    scene.roll()
+    await scene.append(b"v")
+    count = len(scene.partition.log.segments)
+    await trio.sleep(60)
+    await scene.append(b"v")
+    return len(scene.partition.log.segments) > count
+
+
+async def code_of_a_batch_of_a_thousand_bytes(scene: Scene) -> int:
+    return (await scene.append(b"v" * 1000)).error_code
+
+
+async def code_of_a_batch_from_the_future(scene: Scene) -> int:
+    return (await scene.append(b"v", at_ms=scene.now_ms + 60_000)).error_code
+
+
+async def code_of_a_batch_from_the_past(scene: Scene) -> int:
+    return (await scene.append(b"v", at_ms=scene.now_ms - 60_000)).error_code
+
+
+async def is_stamped(scene: Scene) -> bool:
+    return (await scene.append(b"v")).log_append_time_ms == scene.now_ms
+
+
+async def code_while_a_follower_is_behind(scene: Scene) -> int:
+    partition = scene.partition
+    partition.lead(leader_id=1, leader_epoch=partition.leader_epoch, replicas=[1, 2], isr=[1])
+    return (await scene.append(b"v")).error_code
+
+
+async def retention_deletes_an_old_segment(scene: Scene) -> bool:
+    await scene.append(b"v", at_ms=scene.now_ms - 60_000)
+    scene.roll()
+    await scene.append(b"v")
+    return await apply_retention(scene.broker) > 0
+
+
+async def is_cleaned(scene: Scene) -> bool:
+    await scene.append(b"v")
+    scene.roll()
+    return await scene.let_clean() > 0
+
+
+async def is_cleaned_within_a_minute(scene: Scene) -> bool:
+    await scene.append(b"v")
+    scene.roll()
+    return await scene.let_clean(60) > 0
+
+
+COMPACTED: Final = {"cleanup.policy": "compact", "min.cleanable.dirty.ratio": "0.0"}
+
+TOPIC_ROWS: Final[dict[str, Row]] = {
+    "cleanup.policy": Row(
+        "delete", "compact", code_of_a_batch_without_key, changes(ErrorCode.NONE, ErrorCode.INVALID_RECORD)
+    ),
+    "compression.gzip.level": Row("1", "9", stored_bytes_of_a_batch, int.__gt__, {"compression.type": "gzip"}),
+    "compression.lz4.level": Row("1", "17", stored_bytes_of_a_batch, int.__gt__, {"compression.type": "lz4"}),
+    "compression.type": Row("zstd", "lz4", codec_of_a_batch, changes(4, 3)),
+    "compression.zstd.level": Row("1", "22", stored_bytes_of_a_batch, int.__gt__, {"compression.type": "zstd"}),
+    "delete.retention.ms": Row(FOREVER, "1000", keeps_a_tombstone, changes(True, False), COMPACTED),
+    "file.delete.delay.ms": Row("1000000", "0", keeps_the_file_of_a_deleted_segment, changes(True, False)),
+    "flush.messages": Row(FOREVER, "1", is_flushed_in_time, changes(False, True)),
+    "flush.ms": Row(FOREVER, "30000", is_flushed_in_time, changes(False, True)),
+    "index.interval.bytes": Row("1000000", "100", index_entries_of_ten_batches, int.__lt__),
+    "internal.segment.bytes": Row("1000000", "1000", rolls_within_ten_small_batches, changes(False, True)),
+    "max.compaction.lag.ms": Row(
+        FOREVER,
+        "1000",
+        is_cleaned_within_a_minute,
+        changes(False, True),
+        {"cleanup.policy": "compact", "min.cleanable.dirty.ratio": "1.0"},
+    ),
+    "max.message.bytes": Row(
+        "1000000", "100", code_of_a_batch_of_a_thousand_bytes, changes(ErrorCode.NONE, ErrorCode.MESSAGE_TOO_LARGE)
+    ),
+    "message.timestamp.after.max.ms": Row(
+        "3600000", "1000", code_of_a_batch_from_the_future, changes(ErrorCode.NONE, ErrorCode.INVALID_TIMESTAMP)
+    ),
+    "message.timestamp.before.max.ms": Row(
+        "3600000", "1000", code_of_a_batch_from_the_past, changes(ErrorCode.NONE, ErrorCode.INVALID_TIMESTAMP)
+    ),
+    "message.timestamp.type": Row("CreateTime", "LogAppendTime", is_stamped, changes(False, True)),
+    "min.cleanable.dirty.ratio": Row("1.0", "0.0", is_cleaned, changes(False, True), {"cleanup.policy": "compact"}),
+    "min.compaction.lag.ms": Row("1000000000", "0", is_cleaned, changes(False, True), COMPACTED),
+    "min.insync.replicas": Row(
+        "1", "2", code_while_a_follower_is_behind, changes(ErrorCode.NONE, ErrorCode.NOT_ENOUGH_REPLICAS)
+    ),
+    "retention.bytes": Row("-1", "1", retention_deletes_an_old_segment, changes(False, True)),
+    "retention.ms": Row("-1", "1000", retention_deletes_an_old_segment, changes(False, True)),
+    "segment.bytes": Row("1073741824", "1048576", rolls_within_three_batches, changes(False, True)),
+    "segment.index.bytes": Row(
+        "10485760", "24", rolls_within_ten_small_batches, changes(False, True), {"index.interval.bytes": "0"}
+    ),
+    "segment.jitter.ms": Row("0", "90000", rolls_within_a_minute, changes(False, True), {"segment.ms": "100000"}),
+    "segment.ms": Row("100000", "30000", rolls_within_a_minute, changes(False, True)),
+}
+
+
+# What is seen of a broker's own configurations
+
+
+async def cleanings_of_many_keys(scene: Scene) -> int:
+    records = [Record(timestamp=scene.now_ms, key=b"%d" % number, value=b"v") for number in range(6000)]
+    for begin in range(0, len(records), 1000):
+        await scene.send(build_batch(records[begin : begin + 1000]))
+    scene.roll()
+    return await scene.let_clean()
+
+
+async def seconds_that_a_cleaning_rests(scene: Scene) -> float:
+    await scene.append(*[b"v" * 100] * 9000)
+    scene.roll()
+    rested_s = scene.cleaners_time.rested_s
+    assert await scene.let_clean()
+    return scene.cleaners_time.rested_s - rested_s
+
+
+async def a_second_client_is_served(scene: Scene) -> bool:
+    client = await scene.server.connect()
+    try:
+        return await scene.is_served(client)
+    finally:
+        await client.hang_up()
+        await wait_all_tasks_blocked()
+
+
+async def a_second_client_of_the_address_is_served(scene: Scene) -> bool:
+    client = await scene.server.connect()
+    try:
+        await client.call(ApiVersionsRequest(), 0)
+    except (AssertionError, trio.BrokenResourceError):
+        return False
+    else:
+        return True
+    finally:
+        await client.hang_up()
+        await wait_all_tasks_blocked()
+
+
+async def threads_of_a_recovery(scene: Scene) -> int:
+    """That of the next start, which finds this broker dead."""
+    asked: list[int] = []
+
+    def run_all(tasks: list[Callable[[], None]], _: Callable[[], str], threads: int) -> None:
+        asked.append(threads)
+        for task in tasks:
+            task()
+
+    disks = {}
+    for folder in scene.broker.folders.folders:
+        assert isinstance(folder.disk, FaultyDisk)
+        disks[folder.path] = folder.disk.kill()
+    again = Broker.open(
+        load_config(settings=SETTINGS, data_dirs=list(disks)),
+        disks,
+        TrioClock(),
+        run_all=run_all,
+    )
+    again.close()
+    (threads,) = asked
+    return threads
+
+
+async def an_idle_producer_is_remembered(scene: Scene) -> bool:
+    producer_id = scene.partition.log_end_offset
+    batch = build_batch(
+        [Record(timestamp=scene.now_ms, value=b"v")], producer_id=producer_id, producer_epoch=0, base_sequence=0
+    )
+    assert (await scene.send(batch)).error_code == ErrorCode.NONE
+    await trio.sleep(1000)
+    answer = await scene.client.call(DescribeProducersRequest([TopicRequest("t", [0])]), 0)
+    return producer_id in {it.producer_id for it in answer.topics[0].partitions[0].active_producers}
+
+
+async def a_batch_without_a_transaction_is_taken(scene: Scene) -> bool:
+    batch = build_batch(
+        [Record(timestamp=scene.now_ms, value=b"v")],
+        producer_id=1000 + scene.partition.log_end_offset,
+        producer_epoch=0,
+        base_sequence=0,
+        transactional=True,
+    )
+    answer = await scene.send(batch, transactional_id="nobody")
+    return answer.error_code == ErrorCode.NONE
+
+
+async def seconds_of_a_move(scene: Scene) -> float:
+    """By the broker's clock."""
+    await scene.append(b"v" * 1000)
+    here = scene.broker.folders.find("t", 0)
+    assert here is not None
+    (there,) = set(FOLDERS) - {here.path}
+    request = AlterReplicaLogDirsRequest([AlterReplicaLogDir(there, [AlterReplicaLogDirTopic("t", [0])])])
+    answer = await scene.client.call(request, 2)
+    assert answer.results[0].partitions[0].error_code == ErrorCode.NONE
+    began = trio.current_time()
+    while scene.broker.moves.find("t", 0) is not None:
+        await trio.sleep(1)
+    return trio.current_time() - began
+
+
+BROKER_ROWS: Final[dict[str, Row]] = {
+    "log.cleaner.backoff.ms": Row("1000000000000", "1000", is_cleaned, changes(False, True), COMPACTED),
+    "log.cleaner.dedupe.buffer.size": Row("134217728", "1048577", cleanings_of_many_keys, int.__lt__, COMPACTED),
+    "log.cleaner.io.max.bytes.per.second": Row(
+        "1e300", "1000", seconds_that_a_cleaning_rests, lambda before, after: before < 100 < 900 < after, COMPACTED
+    ),
+    "max.connections": Row("1", "2", a_second_client_is_served, changes(False, True)),
+    "max.connections.per.ip": Row("1", "2", a_second_client_of_the_address_is_served, changes(False, True)),
+    "num.recovery.threads.per.data.dir": Row("2", "3", threads_of_a_recovery, changes(4, 6)),
+    "producer.id.expiration.ms": Row("86400000", "1000", an_idle_producer_is_remembered, changes(True, False)),
+    "replica.alter.log.dirs.io.max.bytes.per.second": Row(
+        FOREVER, "1", seconds_of_a_move, lambda before, after: before < 10 < 900 < after
+    ),
+    "transaction.partition.verification.enable": Row(
+        "true", "false", a_batch_without_a_transaction_is_taken, changes(False, True)
+    ),
+}
+
+DEFAULTS_OF_TOPICS: Final = {
+    TOPIC_CONFIGS[name].broker_synonyms[0][0]: row
+    for name, row in TOPIC_ROWS.items()
+    if TOPIC_CONFIGS[name].broker_synonyms
+}
+
+PLACES: Final = [
+    pytest.param(resource, name, config, row, id=f"{config}-{where}")
+    for resource, name, where, rows in (
+        (TOPIC, "t", "topic", TOPIC_ROWS),
+        (BROKER, "", "all-brokers", DEFAULTS_OF_TOPICS | BROKER_ROWS),
+        (BROKER, "1", "this-broker", DEFAULTS_OF_TOPICS | BROKER_ROWS),
+    )
+    for config, row in rows.items()
+]
+
+
+def test_every_configuration_that_may_change_has_a_row() -> None:
+    of_topics = {name for name, definition in TOPIC_CONFIGS.items() if definition.has_effect}
+    of_brokers = {
+        name
+        for name, definition in broker_configs().items()
+        if definition.scope is not Scope.READ_ONLY and has_effect(definition)
+    }
+    of_others = {
+        name for table in (GROUP_CONFIGS, CLIENT_METRICS_CONFIGS) for name, it in table.items() if it.has_effect
+    }
+    assert TOPIC_ROWS.keys() == of_topics
+    assert DEFAULTS_OF_TOPICS.keys() | BROKER_ROWS.keys() == of_brokers
+    assert of_others == set(), "these need rows, and resources to set them for"
+
+
+@pytest.mark.parametrize(("resource", "name", "config", "row"), PLACES)
+def test_a_configuration_acts_when_it_is_changed_and_after_a_restart(
+    threads: Threads,
+    cleaners_time: RestlessTime,
+    caplog: pytest.LogCaptureFixture,
+    resource: int,
+    name: str,
+    config: str,
+    row: Row,
+) -> None:
+    caplog.set_level("INFO", "kwire")
+    disks = {path: FaultyDisk() for path in FOLDERS}
+    found: list[Any] = []
+
+    async def changed_at_run_time(scene: Scene) -> None:
+        for other, value in row.others.items():
+            await scene.set(TOPIC, "t", other, value)
+        for value in (row.before, row.after):
+            await scene.set(resource, name, config, value)
+            found.append(await row.probe(scene))
+
+    async def restarted(scene: Scene) -> None:
+        found.append(await row.probe(scene))
+
+    for number, scenario in enumerate((changed_at_run_time, restarted)):
+
+        async def in_scene(server: ServerInTrio, scenario: Callable[[Scene], Awaitable[None]] = scenario) -> None:
+            async with trio.open_nursery() as nursery:
+                nursery.start_soon(threads.hold_the_clock)
+                await scenario(Scene(server, await server.connect(), caplog, cleaners_time))
+                nursery.cancel_scope.cancel()
+
+        with_server(in_scene, settings=SETTINGS, disks=disks, wall_clock=JitteryClock(number * 86_400_000))
+    before, after, after_restart = found
+    assert row.differ(before, after), (before, after)
+    assert row.differ(before, after_restart), (before, after_restart)

@@ -1,0 +1,104 @@
+"""Incremental fetch sessions (KIP-227), without a socket or a clock."""
+
+from __future__ import annotations
+
+import itertools
+
+import pytest
+from kwire_protocol.errors import ErrorCode
+from kwire_protocol.kafka_error import KafkaError
+from kwire_protocol.wire import NULL_UUID
+
+from kwire.replicas.fetch_sessions import FINAL_EPOCH, INITIAL_EPOCH, MIN_EVICTION_MS, FetchSessions, FollowedPartition
+
+
+def sessions(slots: int = 10) -> FetchSessions:
+    return FetchSessions(slots, itertools.count(1).__next__)
+
+
+def follow(index: int, offset: int = 0, topic: str = "t") -> FollowedPartition:
+    return FollowedPartition((topic, NULL_UUID), index, offset, 1000)
+
+
+def test_a_request_without_a_session_opens_none() -> None:
+    cache = sessions()
+    fetch = cache.begin(0, FINAL_EPOCH, [follow(0)], [], now_ms=0)
+    assert fetch.session_id == 0
+    assert len(cache) == 0
+
+
+def test_an_incremental_request_follows_all_partitions_named_before() -> None:
+    cache = sessions()
+    opened = cache.begin(0, INITIAL_EPOCH, [follow(0), follow(1)], [], now_ms=0)
+    going_on = cache.begin(opened.session_id, 1, [follow(1, offset=7), follow(2)], [], now_ms=0)
+    assert going_on.incremental
+    assert [(p.index, p.fetch_offset) for p in going_on.partitions] == [(0, 0), (1, 7), (2, 0)]
+
+
+def test_a_forgotten_partition_is_no_longer_served() -> None:
+    cache = sessions()
+    opened = cache.begin(0, INITIAL_EPOCH, [follow(0), follow(1)], [], now_ms=0)
+    going_on = cache.begin(opened.session_id, 1, [], [(("t", NULL_UUID), 0)], now_ms=0)
+    assert [p.index for p in going_on.partitions] == [1]
+
+
+def test_a_session_that_follows_nothing_is_closed() -> None:
+    cache = sessions()
+    opened = cache.begin(0, INITIAL_EPOCH, [follow(0)], [], now_ms=0)
+    cache.begin(opened.session_id, 1, [], [(("t", NULL_UUID), 0)], now_ms=0)
+    assert len(cache) == 0
+
+
+@pytest.mark.parametrize("epoch", [2, 5])
+def test_a_repeated_or_skipped_epoch_is_refused(epoch: int) -> None:
+    cache = sessions()
+    opened = cache.begin(0, INITIAL_EPOCH, [follow(0)], [], now_ms=0)
+    with pytest.raises(KafkaError) as refused:
+        cache.begin(opened.session_id, epoch, [], [], now_ms=0)
+    assert refused.value.code == ErrorCode.INVALID_FETCH_SESSION_EPOCH
+
+
+def test_an_unknown_session_is_refused_as_after_a_restart() -> None:
+    with pytest.raises(KafkaError) as refused:
+        sessions().begin(99, 1, [], [], now_ms=0)
+    assert refused.value.code == ErrorCode.FETCH_SESSION_ID_NOT_FOUND
+
+
+def test_closing_a_session_frees_its_slot() -> None:
+    cache = sessions()
+    opened = cache.begin(0, INITIAL_EPOCH, [follow(0)], [], now_ms=0)
+    closed = cache.begin(opened.session_id, FINAL_EPOCH, [], [], now_ms=0)
+    assert closed.session_id == 0
+    assert len(cache) == 0
+
+
+def test_a_full_cache_gives_no_session_until_one_was_unused_for_long() -> None:
+    cache = sessions(slots=1)
+    cache.begin(0, INITIAL_EPOCH, [follow(0)], [], now_ms=0)
+    assert cache.begin(0, INITIAL_EPOCH, [follow(0)], [], now_ms=MIN_EVICTION_MS).session_id == 0
+    assert cache.begin(0, INITIAL_EPOCH, [follow(0)], [], now_ms=MIN_EVICTION_MS + 1).session_id != 0
+    assert len(cache) == 1
+
+
+def test_a_session_does_not_mix_topic_names_and_ids() -> None:
+    cache = sessions()
+    opened = cache.begin(0, INITIAL_EPOCH, [follow(0)], [], now_ms=0)
+    by_id = FollowedPartition(("", b"i" * 16), 0, 0, 1000)
+    with pytest.raises(KafkaError) as refused:
+        cache.begin(opened.session_id, 1, [by_id], [], now_ms=0)
+    assert refused.value.code == ErrorCode.FETCH_SESSION_TOPIC_ID_ERROR
+
+
+def test_only_news_is_told_and_an_error_is_told_again() -> None:
+    partition = follow(0)
+
+    def is_news(*, high_watermark: int = 5, has_error: bool = False) -> bool:
+        return partition.is_news(
+            has_records=False, high_watermark=high_watermark, log_start_offset=0, has_error=has_error
+        )
+
+    assert is_news()
+    assert not is_news()
+    assert is_news(high_watermark=6)
+    assert is_news(high_watermark=6, has_error=True)
+    assert is_news(high_watermark=6)

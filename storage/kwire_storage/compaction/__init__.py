@@ -1,0 +1,1 @@
+"""Log compaction: what it keeps, what it plans, and writing that."""

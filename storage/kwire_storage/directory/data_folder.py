@@ -1,0 +1,462 @@
+"""The data folder as a whole: whose it is, which logs are in it, and how its last stop went.
+
+Opening takes the lock, reads `meta.properties` (or writes it, for a new folder), reads the offset checkpoints,
+and consumes the mark of a clean stop: it is removed, durably, before anything can be written, so that a crash from here
+on is seen as one. Logs are opened one by one, since the settings of a topic are themselves in a log here; what is
+known of a log that was never opened is carried over into the checkpoints unchanged.
+
+A folder whose disk fails is out of service from then on (`fail`): nothing of it is written any more, the mark of a
+clean stop least of all, and only the next opening, with its recovery, finds out what the medium has. Whoever owns the
+folder is told by `on_failed`, once, whichever log noticed it. Where the disk is well and a log's files are not as they
+should be, only that log is out of service (`on_log_failed`).
+
+Deleting a log renames its folder first, and its files are removed later, or by the next opening (`take_deleted`).
+"""
+
+from __future__ import annotations
+
+import errno
+import logging
+from collections.abc import Callable, Mapping
+from contextlib import suppress
+from functools import partial
+from typing import NamedTuple
+
+import attrs
+
+from kwire_storage import names
+from kwire_storage.config import LogConfig
+from kwire_storage.directory.checkpoints import (
+    MetaProperties,
+    TopicPartition,
+    encode_clean_shutdown,
+)
+from kwire_storage.directory.folder_files import read_meta, read_topic_id, write_meta, write_topic_id
+from kwire_storage.directory.offset_checkpoints import Checkpoints, OffsetCheckpoints
+from kwire_storage.disk.files import Disk, DiskLock
+from kwire_storage.disk.lease import Lease
+from kwire_storage.disk.reserve import Reserve
+from kwire_storage.errors import ForeignFolderError, StorageError, is_full, is_mistake
+from kwire_storage.log.closing import close_all, in_turn
+from kwire_storage.log.log import Log
+from kwire_storage.log.surroundings import Deleted, DeletedFiles, Draw, Surroundings, never_any
+
+_logger = logging.getLogger(__name__)
+
+
+def _unheard(folder: DataFolder, error: OSError) -> None: ...
+
+
+def _log_unheard(folder: DataFolder, key: TopicPartition, error: OSError) -> None: ...
+
+
+def _uncounted(size: int) -> None: ...
+
+
+def _wait_for_cleaner(disk: Disk, path: str) -> None:
+    """The process that compacts for a broker that was killed ends as soon as it notices."""
+    if disk.is_locked(names.CLEANER_LOCK):
+        _logger.info("%s: waiting until the cleaner of the broker that was killed has ended", path or "the data folder")
+        disk.wait_for_lock(names.CLEANER_LOCK)
+
+
+class Checkpointed(NamedTuple):
+    """What the offset checkpoints say of one log."""
+
+    recovery_point: int
+    log_start_offset: int
+    cleaned_offset: int
+
+
+class _Doomed(NamedTuple):
+    """A folder that is to be removed, and the ended lease of the log that had it."""
+
+    path: str
+    lease: Lease | None = None
+
+    @property
+    def is_lent(self) -> bool:
+        return self.lease is not None and self.lease.is_lent
+
+
+@attrs.define(eq=False)
+class DataFolder:
+    """See the module; create one with `DataFolder.open`.
+
+    `path` is what people call it. `logs` are the open ones, `found` the partitions that had a folder at the start;
+    `high_watermarks` are as of the last checkpoint, `clean_shutdown` tells whether the last stop was clean, `failed`
+    why the folder is out of service.
+    """
+
+    path: str
+    disk: Disk
+    meta: MetaProperties
+    clean_shutdown: bool
+    found: set[TopicPartition]
+    _checkpoints: OffsetCheckpoints
+    _lock: DiskLock
+    _doomed: list[_Doomed]
+    _surroundings: Surroundings
+    futures: dict[TopicPartition, str]
+    """Partitions that are, or were at the start, on their way here, with the folders that they grow in."""
+    strays: set[str]
+    """Folders of partitions that were set aside, now or earlier."""
+    _names_given_up: bool = False
+    """Folders were renamed since the last sync of their names."""
+    logs: dict[TopicPartition, Log] = attrs.field(factory=dict)
+    failed: OSError | None = None
+    on_failed: Callable[[DataFolder, OSError], object] = _unheard
+    on_log_failed: Callable[[DataFolder, TopicPartition, OSError], object] = _log_unheard
+    """Told when a log cannot go on although the disk is well (`is_mistake`)."""
+    reserve: Reserve = attrs.field(init=False)
+
+    def __attrs_post_init__(self) -> None:
+        self.reserve = self._surroundings.reserve or Reserve(self.disk)
+
+    @classmethod
+    def open(
+        cls,
+        disk: Disk,
+        *,
+        cluster_id: str,
+        node_id: int,
+        directory_id: bytes,
+        path: str = "",
+        draw: Draw = never_any,
+        reserve_bytes: int = 0,
+    ) -> DataFolder:
+        """Takes the folder for this node; the cluster and directory ids are used when the folder is new.
+
+        `draw` is where the logs have chance from; `reserve_bytes` of room are kept back for a full disk (`reserve.py`).
+        Raises FolderLockedError if another broker uses it, ForeignFolderError if it belongs to another node,
+        CorruptLogError if a checkpoint cannot be read.
+        """
+        disk.mkdir("")
+        lock = disk.lock(names.LOCK)
+        try:
+            listed = set(disk.listdir(""))
+            meta = read_meta(disk, listed) or write_meta(disk, MetaProperties(cluster_id, node_id, directory_id))
+            if meta.node_id != node_id:
+                raise ForeignFolderError(
+                    errno.EPERM, f"the folder belongs to node {meta.node_id}, not {node_id}", names.META_PROPERTIES
+                )
+            if names.CLEANER_LOCK in listed:
+                _wait_for_cleaner(disk, path)
+            clean = names.CLEAN_SHUTDOWN in listed
+            if clean:
+                disk.remove(names.CLEAN_SHUTDOWN)
+            for name in filter(lambda name: name.endswith(names.TEMPORARY), listed):
+                disk.remove(name)
+            # Also where there is none: whoever removed it may have died before its removal was on the medium.
+            disk.sync_dir("")
+            reserve = Reserve(disk, reserve_bytes)
+            reserve.open()
+            futures = {key: name for name in sorted(listed) if (key := names.parse_future_folder(name))}
+            # A partition has one copy at a time. Who was killed before a former one was removed has left two.
+            former = [name for name in listed if names.parse_future_folder(name) and name not in futures.values()]
+            return cls(
+                path=path,
+                disk=disk,
+                meta=meta,
+                clean_shutdown=clean,
+                found=set(filter(None, map(names.parse_partition_folder, listed))),
+                checkpoints=OffsetCheckpoints(disk, listed, reserve),
+                lock=lock,
+                doomed=[_Doomed(it) for it in (*filter(names.is_deleted_folder, listed), *former)],
+                surroundings=Surroundings(draw, reserve),
+                futures=futures,
+                strays=set(filter(names.is_stray_folder, listed)),
+            )
+        except BaseException:
+            lock.release()
+            raise
+
+    # -- logs
+
+    @property
+    def partitions(self) -> set[TopicPartition]:
+        """The partitions that have a folder here, their logs open or not."""
+        return self.found | self.logs.keys()
+
+    def open_log(
+        self,
+        topic: str,
+        partition: int,
+        config: LogConfig,
+        *,
+        now_ms: int,
+        is_clean: bool | None = None,
+        on_scanned: Callable[[int], None] = _uncounted,
+    ) -> Log:
+        """Opens the log of a partition that has a folder, recovering it unless it `is_clean` (default: as the folder).
+
+        Different logs may be opened in several threads; recovery tells `on_scanned` how many bytes it has read.
+        """
+        key = topic, partition
+        assert key not in self.logs, f"{topic}-{partition} is open"
+        log = self.logs[key] = Log.open(
+            self.disk,
+            names.partition_folder(topic, partition),
+            config,
+            now_ms=now_ms,
+            clean_shutdown=self.clean_shutdown if is_clean is None else is_clean,
+            recovery_point=self._checkpoints.recovery_points.get(key, 0),
+            log_start_offset=self._checkpoints.log_starts.get(key, 0),
+            cleaned_offset=self._checkpoints.cleaned.get(key, 0),
+            surroundings=self._surroundings,
+            on_scanned=on_scanned,
+        )
+        log.on_failed = partial(self._log_failed, key, log)
+        self._checkpoints.lower_recovery_point(key, log.recovery_point)
+        return log
+
+    def open_all(self, config_of: Callable[[str], LogConfig], *, now_ms: int) -> None:
+        """Opens every log found that is not open yet; `config_of` gives the settings of a topic."""
+        for topic, partition in sorted(self.found - self.logs.keys()):
+            self.open_log(topic, partition, config_of(topic), now_ms=now_ms)
+
+    def create_log(self, topic: str, partition: int, topic_id: bytes, config: LogConfig, *, now_ms: int) -> Log:
+        """Creates the folder of a new partition. The .log file follows with the first record; both do on a full disk.
+
+        Raises ValueError for a name that must not become a path, StorageError(EEXIST) if the partition is there.
+        """
+        folder = names.partition_folder(topic, partition)
+        key = topic, partition
+        if key in self.logs or key in self.found:
+            raise StorageError(errno.EEXIST, "the partition has a folder already", folder)
+        self._forget(key)
+        log = Log.open(
+            self.disk,
+            folder,
+            config,
+            now_ms=now_ms,
+            clean_shutdown=True,
+            surroundings=self._surroundings,
+            make_folder=lambda log: self._make_folder(log, key, topic_id),
+        )
+        self.logs[key] = log
+        log.on_failed = partial(self._log_failed, key, log)
+        return log
+
+    def set_topic_id(self, topic: str, partition: int, topic_id: bytes) -> None:
+        """Tells the folder of an open log, which tells none, which topic of that name it belongs to."""
+        log = self.logs[topic, partition]
+        log.unsynced_files.add(write_topic_id(self.disk, log.path, topic_id))
+        log.name_changes += 1
+
+    def _make_folder(self, log: Log, key: TopicPartition, topic_id: bytes) -> None:
+        # Of a partition that had the same name the checkpoints may tell a log start above anything that will be here
+        # when the process dies, and a recovery point that would be believed.
+        self._checkpoints.write_what_tells_of(key)
+        self.disk.mkdir(log.path)
+        log.unsynced_files.add(write_topic_id(self.disk, log.path, topic_id))
+
+    def topic_id(self, topic: str, partition: int) -> bytes | None:
+        """The topic id in the partition's folder, 16 bytes; None when the folder tells none."""
+        return read_topic_id(self.disk, names.partition_folder(topic, partition))
+
+    def delete_log(self, topic: str, partition: int, unique: bytes) -> None:
+        """Takes the partition out of the folder, open or not; `unique` (16 bytes) names what is left to remove."""
+        folder = names.partition_folder(topic, partition)
+        log = self.logs.pop((topic, partition), None)
+        if log is not None:
+            log.give_up_folder()
+        self._names_given_up = True
+        self._forget((topic, partition))
+        if log is not None and log.make_folder is not None:
+            self.disk.remove_tree(folder)
+        else:
+            self.doom(folder, unique, None if log is None else log.disk)
+
+    def doom(self, folder: str, unique: bytes, lease: Lease | None = None) -> None:
+        """Renames a folder; the next `take_deleted`, or the next opening, has it removed.
+
+        `lease` is that of the log that had it: the folder may be lent.
+        """
+        doomed = names.deleted_folder(folder, unique)
+        try:
+            self.reserve.spend(lambda: self.disk.rename(folder, doomed))
+            self._doomed.append(_Doomed(doomed, lease))
+        except OSError as error:
+            if not is_full(error):
+                raise
+            # A longer name may need another block of the folder above. To remove files needs none.
+            self.disk.remove_tree(folder)
+
+    def set_aside(self, topic: str, partition: int, unique: bytes) -> None:
+        """Renames the folder of a partition that is not open and that nobody knows; `unique` is 16 bytes.
+
+        Its files are kept: should the metadata have been lost, they are all there is.
+        """
+        assert (topic, partition) not in self.logs, "an open log is deleted, not set aside"
+        folder = names.partition_folder(topic, partition)
+        stray = names.stray_folder(folder, unique)
+        self.reserve.spend(lambda: self.disk.rename(folder, stray))
+        self._names_given_up = True
+        self._forget((topic, partition))
+        self.strays.add(stray)
+
+    def stray_topic_id(self, stray: str) -> bytes | None:
+        """The topic id in a folder that was set aside; as `topic_id`."""
+        return read_topic_id(self.disk, stray)
+
+    def doom_stray(self, stray: str, unique: bytes) -> None:
+        """As `doom`, for a folder that was set aside and is not worth keeping."""
+        self.strays.remove(stray)
+        self.doom(stray, unique)
+
+    def sync_given_up(self) -> None:
+        """Deleted folders have lost their names for good afterwards: a new topic may have one. Raises OSError."""
+        if self._names_given_up:
+            self.disk.sync_dir("")
+            self._names_given_up = False
+
+    def take_deleted(self, now_ms: int) -> Deleted | None:
+        """What is to be removed of deleted logs, and of deleted segments whose time has come; None: nothing."""
+        files = self._surroundings.take_deleted(now_ms)
+        folders = [it.path for it in self._doomed if not it.is_lent]
+        self._doomed = [it for it in self._doomed if it.is_lent]
+        return Deleted(folders, files) if folders or files else None
+
+    def remove(self, deleted: Deleted) -> None:
+        """Removes what `take_deleted` gave. May take long, and may do so in a worker thread."""
+        if self.failed is not None:
+            return
+        for folder in deleted.folders:
+            self.disk.remove_tree(folder)
+        for file in deleted.files:
+            with suppress(FileNotFoundError):  # with its folder
+                self.disk.remove(file)
+
+    def give_back(self, deleted: Deleted) -> None:
+        """What `take_deleted` gave was not removed, or not all of it: it is given again the next time."""
+        self._doomed += map(_Doomed, deleted.folders)
+        self._surroundings.deleted.append(DeletedFiles(0, deleted.files))
+
+    def checkpointed(self, key: TopicPartition) -> Checkpointed:
+        """Of a log that need not be open; 0 for what the checkpoints do not say."""
+        known = self._checkpoints
+        return Checkpointed(known.recovery_points.get(key, 0), known.log_starts.get(key, 0), known.cleaned.get(key, 0))
+
+    def announce(self, key: TopicPartition, log_start_offset: int, cleaned_offset: int) -> None:
+        """Before the metadata say that the partition is here: what only the checkpoints tell of it. Raises OSError."""
+        self._checkpoints.announce(key, log_start_offset, cleaned_offset)
+
+    def take_in(self, key: TopicPartition, folder: str) -> None:
+        """Gives a folder the partition's name. Of another log of that name only what was announced is still known."""
+        self.reserve.spend(lambda: self.disk.rename(folder, names.partition_folder(*key)))
+        known = self.checkpointed(key)
+        self._forget(key)
+        self._checkpoints.log_starts[key] = known.log_start_offset
+        self._checkpoints.cleaned[key] = known.cleaned_offset
+        self.found.add(key)
+
+    def _forget(self, key: TopicPartition) -> None:
+        self.found.discard(key)
+        self._checkpoints.forget(key)
+
+    # -- checkpoints
+
+    def take_checkpoints(self, high_watermarks: Mapping[TopicPartition, int] | None = None) -> Checkpoints:
+        """Recovery points, log starts and all the others as of now, of what is not given as it was: for `write`.
+
+        By file; a file that says the same already is left out. To write one means to sync, and a file system may write
+        all that waits with it, so that nobody should have to for nothing. Of a folder that has failed there are none.
+        """
+        if self.failed is not None:
+            return {}
+        return self._checkpoints.take(self.logs, high_watermarks or {})
+
+    def take_before_cleaning(self, key: TopicPartition, least: int) -> Checkpoints:
+        """What to `write` before a cleaning up to `least`, which must be flushed; empty where nothing is needed.
+
+        A cleaning relies on it, since it makes holes: a recovery begins at `least` or above, and whoever opens the log
+        knows that it may be compacted, whatever its cleanup.policy is by then.
+        """
+        if self.failed is not None:
+            return {}
+        log = self.logs[key]
+        log.may_be_compacted = True
+        return self._checkpoints.take_before_cleaning(key, log, least)
+
+    def lower_checkpoints(self, key: TopicPartition, offset: int) -> None:
+        """Before a truncation to a batch's beginning, durably: what comes there is neither flushed nor compacted."""
+        self._checkpoints.lower_cleaned(key, offset)
+        self._checkpoints.lower_recovery_point(key, offset)
+
+    @property
+    def high_watermarks(self) -> Mapping[TopicPartition, int]:
+        """As of the last checkpoint."""
+        return self._checkpoints.high_watermarks
+
+    def write(self, checkpoints: Mapping[str, Mapping[TopicPartition, int]]) -> None:
+        """Writes what `take_checkpoints` gave, durably, and of partitions deleted since then nothing.
+
+        Blocks; may run in a worker thread.
+        """
+        self._checkpoints.write(checkpoints)
+
+    def close(
+        self,
+        high_watermarks: Mapping[TopicPartition, int] | None = None,
+        *,
+        broker_epoch: int = -1,
+        run_all: Callable[[list[Callable[[], None]]], None] = in_turn,
+    ) -> None:
+        """The clean stop: every log durable, checkpoints written, the mark set, the lock released.
+
+        When a log cannot be closed the rest is, but the mark is not set, and the first error is raised. `run_all` is
+        given the syncs to do, one for each log that needs any, some hundred at a time; in several threads they take a
+        fraction of the time, since file systems commit what waits together. A folder that has failed is only let go.
+        """
+        if self.failed is not None:
+            self.abandon()
+            return
+        logs = [log for log in self.logs.values() if log.failed is None]
+        failed = len(logs) < len(self.logs)
+        try:
+            errors = close_all(logs, run_all)
+            self.take_checkpoints(high_watermarks)
+            self._checkpoints.write_all()
+            if not errors and not failed and (self.clean_shutdown or not self._unrecovered()):
+                mark = encode_clean_shutdown(broker_epoch)
+                self.reserve.spend(lambda: self.disk.write_atomic(names.CLEAN_SHUTDOWN, mark))
+        finally:
+            for log in self.logs.values():
+                log.close(clean=False)
+            self._lock.release()
+        if errors:
+            raise errors[0]
+
+    def _unrecovered(self) -> set[TopicPartition]:
+        """Logs that still need the recovery that this start did not give them."""
+        return self.found - self.logs.keys()
+
+    def fail(self, error: OSError) -> None:
+        """Takes the folder out of service: its logs take no appends, and nothing of it is written any more."""
+        self.failed = error
+        for log in self.logs.values():
+            log.failed = log.failed or error
+
+    def _log_failed(self, key: TopicPartition, log: Log, error: OSError) -> None:
+        if self.failed is not None or self.logs.get(key) is not log:
+            return
+        if self.is_mistake(error):
+            self.on_log_failed(self, key, error)
+        else:
+            self.on_failed(self, error)
+
+    def is_mistake(self, error: OSError) -> bool:
+        """As `errors.is_mistake`; but where the folder itself is gone its disk is, too: it was not mounted any more."""
+        if not is_mistake(error):
+            return False
+        try:
+            return self.disk.exists(names.META_PROPERTIES)
+        except OSError:
+            return False
+
+    def abandon(self) -> None:
+        """Lets everything go as a crash would; for a folder that has failed, and for tests."""
+        for log in self.logs.values():
+            log.close(clean=False)
+        self._lock.release()

@@ -1,0 +1,240 @@
+"""The log folders of one broker (log.dirs): which of them has a partition, which a new one goes to, which are offline.
+
+Each folder is on its own: its lock, its `meta.properties` with a directory id, its checkpoints, its mark of a clean
+stop. One of them has the metadata log, or a folder apart does that is nothing else (metadata.log.dir).
+
+A folder that cannot be opened is offline, and the others serve. It must not be mistaken for an empty one: a disk that
+is not mounted leaves an empty mount point, and whoever begins anew there has lost what was on the disk. So a folder
+without `meta.properties` is only taken for a new one while all directory ids that this broker had are accounted for
+(Kafka, which has a step for making folders ready, refuses to start with such a folder).
+"""
+
+from __future__ import annotations
+
+import errno
+from collections import Counter
+from collections.abc import Callable, Collection, Iterator, Mapping
+
+import attrs
+
+from kwire_storage import names
+from kwire_storage.directory.checkpoints import TopicPartition
+from kwire_storage.directory.data_folder import DataFolder
+from kwire_storage.directory.offset_checkpoints import Checkpoints
+from kwire_storage.disk.files import Disk
+from kwire_storage.errors import CorruptLogError, ForeignFolderError, StorageError
+from kwire_storage.log.surroundings import Draw, never_any
+
+
+@attrs.define(eq=False)
+class DataFolders:
+    """See the module; create them with `DataFolders.open`.
+
+    `folders` are those of log.dirs that could be opened, in that order, failed ones included; `offline` tells of the
+    others, by path, why they could not.
+    """
+
+    metadata: DataFolder
+    folders: list[DataFolder]
+    offline: dict[str, Exception]
+
+    @classmethod
+    def open(
+        cls,
+        disks: Mapping[str, Disk],
+        metadata: DataFolder,
+        *,
+        known_ids: Collection[bytes],
+        new_id: Callable[[], bytes],
+        topic_id_of: Callable[[str], bytes | None],
+        draw: Draw = never_any,
+        reserve_bytes: int = 0,
+    ) -> DataFolders:
+        """`disks` are log.dirs by path; `metadata` is open already, and may be one of them.
+
+        `known_ids` are the directory ids that this broker was last known to have, `topic_id_of(name)` is the id of a
+        topic that there is. Raises StorageError for folders that contradict each other: of another cluster or node,
+        with one id, with the same partition.
+        """
+        opened: dict[str, DataFolder] = {metadata.path: metadata}
+        offline: dict[str, Exception] = {}
+
+        def attempt(path: str) -> None:
+            try:
+                opened[path] = DataFolder.open(
+                    disks[path],
+                    cluster_id=metadata.meta.cluster_id,
+                    node_id=metadata.meta.node_id,
+                    directory_id=new_id(),
+                    path=path,
+                    draw=draw,
+                    reserve_bytes=reserve_bytes,
+                )
+            except ForeignFolderError:
+                raise
+            except (OSError, CorruptLogError) as error:
+                offline[path] = error
+
+        try:
+            others = [path for path in disks if path != metadata.path]
+            new = [path for path in others if not has_owner(disks[path])]
+            for path in others:
+                if path not in new:
+                    attempt(path)
+            missing = set(known_ids) - {folder.meta.directory_id for folder in opened.values()}
+            for path in new:
+                if len(missing) > len(offline):
+                    offline[path] = _not_mounted(path)
+                else:
+                    attempt(path)
+            folders = [opened[path] for path in disks if path in opened]
+            _check_ids(opened.values())
+            _find_once(folders, topic_id_of, new_id)
+        except BaseException:
+            for folder in opened.values():
+                if folder is not metadata:
+                    folder.abandon()
+            raise
+        return cls(metadata, folders, offline)
+
+    def __iter__(self) -> Iterator[DataFolder]:
+        """Every folder in service, the one of the metadata included."""
+        if self.metadata not in self.folders:
+            yield self.metadata
+        yield from self.online
+
+    @property
+    def online(self) -> list[DataFolder]:
+        """The log folders in service, in the order of log.dirs."""
+        return [folder for folder in self.folders if folder.failed is None]
+
+    def find(self, topic: str, partition: int) -> DataFolder | None:
+        """The folder that has the partition, be it in service or not any more."""
+        key = topic, partition
+        return next((folder for folder in self.folders if key in folder.logs or key in folder.found), None)
+
+    def with_id(self, directory_id: bytes) -> DataFolder | None:
+        """The folder in service that has this directory id."""
+        return next((folder for folder in self.online if folder.meta.directory_id == directory_id), None)
+
+    def with_path(self, path: str) -> DataFolder | None:
+        return next((folder for folder in self.folders if folder.path == path), None)
+
+    def choose(self, count: int) -> list[bytes]:
+        """The directory ids for `count` new partitions: each goes where there are the fewest (LogManager.nextLogDirs),
+        but not to a disk that is full while another has room.
+
+        Raises StorageError when no folder is in service.
+        """
+        if not self.online:
+            raise StorageError(errno.EIO, "no log folder is in service")
+        online = [folder for folder in self.online if not folder.reserve.is_full] or self.online
+        counts = [len(folder.partitions - {(names.CLUSTER_METADATA, 0)}) for folder in online]
+        chosen = []
+        for _ in range(count):
+            fewest = counts.index(min(counts))
+            counts[fewest] += 1
+            chosen.append(online[fewest].meta.directory_id)
+        return chosen
+
+    # -- checkpoints and the end
+
+    def take_checkpoints(
+        self, high_watermarks: Mapping[TopicPartition, int] | None = None
+    ) -> list[tuple[DataFolder, Checkpoints]]:
+        """What each folder's checkpoints should say and do not say yet, for its `write`."""
+        taken = [(folder, folder.take_checkpoints(_of(folder, high_watermarks))) for folder in self]
+        return [(folder, checkpoints) for folder, checkpoints in taken if checkpoints]
+
+    def close(
+        self,
+        high_watermarks: Mapping[TopicPartition, int] | None = None,
+        *,
+        run_all: Callable[[list[Callable[[], None]]], None] | None = None,
+    ) -> None:
+        """The clean stop of every folder; see `DataFolder.close`. The first error is raised when all are closed."""
+        errors: list[OSError] = []
+        apart = [] if self.metadata in self.folders else [self.metadata]
+        for folder in [*self.folders, *apart]:
+            try:
+                if run_all is None:
+                    folder.close(_of(folder, high_watermarks))
+                else:
+                    folder.close(_of(folder, high_watermarks), run_all=run_all)
+            except OSError as error:
+                errors.append(error)
+        if errors:
+            raise errors[0]
+
+    def abandon(self) -> None:
+        """Lets everything go as a crash would."""
+        for folder in {id(folder): folder for folder in [self.metadata, *self.folders]}.values():
+            folder.abandon()
+
+
+def has_owner(disk: Disk) -> bool:
+    """Whether the folder is some broker's, rather than empty, absent or unreadable."""
+    try:
+        return disk.exists(names.META_PROPERTIES)
+    except OSError:
+        return False
+
+
+def _of(folder: DataFolder, offsets: Mapping[TopicPartition, int] | None) -> dict[TopicPartition, int]:
+    return {key: offset for key, offset in (offsets or {}).items() if key in folder.logs}
+
+
+def _not_mounted(path: str) -> StorageError:
+    return StorageError(
+        errno.ENODEV,
+        f"there is no {names.META_PROPERTIES} in it, and a folder that this broker had is missing. Is its disk not "
+        "mounted? To go on without what was in it, start the broker once without it in log.dirs",
+        path,
+    )
+
+
+def _check_ids(folders: Collection[DataFolder]) -> None:
+    by_id: dict[bytes, DataFolder] = {}
+    first = next(iter(folders))
+    for folder in folders:
+        twin = by_id.setdefault(folder.meta.directory_id, folder)
+        if twin is not folder:
+            raise ForeignFolderError(
+                errno.EEXIST,
+                f"it has the same directory.id as {twin.path}, so it is a copy: leave one of them out of log.dirs",
+                folder.path,
+            )
+        if folder.meta.cluster_id != first.meta.cluster_id:
+            raise ForeignFolderError(
+                errno.EPERM,
+                f"it belongs to cluster {folder.meta.cluster_id}, but {first.path} to {first.meta.cluster_id}: "
+                "leave one out of log.dirs",
+                folder.path,
+            )
+
+
+def _find_once(
+    folders: list[DataFolder], topic_id_of: Callable[[str], bytes | None], new_id: Callable[[], bytes]
+) -> None:
+    """Of two folders for one partition, sets aside what is of a topic that had the name before."""
+    counts = Counter(key for folder in folders for key in folder.found)
+    for topic, partition in sorted(key for key, count in counts.items() if count > 1):
+        here = []
+        for folder in (it for it in folders if (topic, partition) in it.found):
+            if _told_id(folder, topic, partition) in (topic_id_of(topic), None):
+                here.append(folder)
+            else:
+                folder.set_aside(topic, partition, new_id())
+        if len(here) > 1:
+            raise StorageError(
+                errno.EEXIST,
+                f"partition {topic}-{partition} is in two log folders, {here[0].path} and {here[1].path}: "
+                "move the one that should not be there to another place",
+            )
+
+
+def _told_id(folder: DataFolder, topic: str, partition: int) -> bytes | None:
+    try:
+        return folder.topic_id(topic, partition)
+    except CorruptLogError:
+        return None

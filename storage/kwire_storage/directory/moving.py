@@ -1,0 +1,253 @@
+"""Moving a log from one data folder to another while it is served (KIP-113).
+
+The copy grows in `topic-partition.<32 hex digits>-future` of the target: `next_piece` says what is missing, `append`
+copies it, until there is nothing left; `prepare` makes the copy durable; `finish` swaps. Only `append` and `prepare`
+take long, and may run in a worker thread; the rest belongs to the thread that appends to the source. The copy is used
+by one thread at a time (`Turn`) and shares nothing with other logs: it has open files of its own, and what others may
+ask about it is `copied_bytes` and `lag`, which are as of the last `next_piece`.
+
+What a crash leaves is decided by the metadata, which say in which folder the partition is:
+
+1. The copy is durable: records, names, indexes, producers; and in the target's checkpoints where the log starts.
+2. `commit`: the metadata say that the partition is in the target. Up to here a crash leaves the source, and a copy that
+   is begun anew; from here on the copy, and a source that `finish_interrupted` removes at the next start.
+3. The source's folder is renamed for its removal, durably, so that there are never two of one name.
+4. The copy's folder takes the partition's name.
+"""
+
+from __future__ import annotations
+
+import errno
+from collections.abc import Callable
+
+import attrs
+from kwire_protocol.records import InvalidBatch, check_batch, iter_headers
+
+from kwire_storage import names
+from kwire_storage.directory.checkpoints import TopicPartition
+from kwire_storage.directory.data_folder import DataFolder
+from kwire_storage.directory.folder_files import write_topic_id
+from kwire_storage.disk.open_files import OpenFiles
+from kwire_storage.disk.ownership import Turn
+from kwire_storage.errors import CorruptLogError, StorageError
+from kwire_storage.log import durability
+from kwire_storage.log.epochs import EpochCache
+from kwire_storage.log.log import Log
+from kwire_storage.log.slices import LogSlice
+from kwire_storage.log.surroundings import Surroundings
+
+_OPEN_FILES = 2
+"""Of a copy: it is written segment by segment."""
+
+
+class SwapFailedError(StorageError):
+    """The move is decided, but its folders could not be renamed: the next start does it."""
+
+
+@attrs.frozen
+class Piece:
+    """Batches that the copy lacks; with `restart_at` the copy is emptied first and goes on at that offset."""
+
+    batches: LogSlice
+    restart_at: int | None = None
+
+
+@attrs.define(eq=False)
+class LogMove:
+    """See the module; create one with `LogMove.begin`."""
+
+    key: TopicPartition
+    source_folder: DataFolder
+    source: Log
+    target_folder: DataFolder
+    path: str
+    copy: Log
+    copied_bytes: int = 0
+    failed_folder: DataFolder = attrs.field(init=False)
+    """Whose disk it was, when an OSError was raised."""
+    _copied_to: int = 0
+    _appended_bytes: int = 0
+    _is_new: bool = True
+    _turn: Turn = attrs.field(init=False)
+
+    def __attrs_post_init__(self) -> None:
+        self.failed_folder = self.target_folder
+        self._turn = Turn(self.path)
+
+    @classmethod
+    def begin(
+        cls,
+        key: TopicPartition,
+        topic_id: bytes,
+        source_folder: DataFolder,
+        target_folder: DataFolder,
+        *,
+        unique: bytes,
+        now_ms: int,
+    ) -> LogMove:
+        """Makes the folder that the copy grows in; `unique` has 16 bytes.
+
+        Raises OSError, and ValueError for a topic whose name is too long for that folder.
+        """
+        source = source_folder.logs[key]
+        path = names.future_folder(names.partition_folder(*key), unique)
+        disk = target_folder.disk
+
+        def make_folder(copy: Log) -> None:
+            disk.mkdir(path)
+            copy.unsynced_files.add(write_topic_id(disk, path, topic_id))
+
+        target_folder.reserve.check()
+        copy = Log.open(
+            disk,
+            path,
+            source.config,
+            now_ms=now_ms,
+            clean_shutdown=True,
+            surroundings=Surroundings(open_files=OpenFiles(_OPEN_FILES)),
+            make_folder=make_folder,
+        )
+        target_folder.futures[key] = path
+        return cls(key, source_folder, source, target_folder, path, copy)
+
+    @property
+    def lag(self) -> int:
+        """How many offsets the copy is behind."""
+        return max(self.source.log_end_offset - self._copied_to, 0)
+
+    def next_piece(self, max_bytes: int) -> Piece | None:
+        """What comes next, whole batches; None when the copy has everything. Raises OSError, CorruptLogError."""
+        with self._turn:
+            return self._next_piece(max_bytes)
+
+    def _next_piece(self, max_bytes: int) -> Piece | None:
+        self.target_folder.reserve.check()
+        source, offset = self.source, self.copy.log_end_offset
+        self._copied_to, self.copied_bytes = offset, self._appended_bytes
+        # The records at the copy's end may be gone by now (retention, DeleteRecords).
+        is_lost = self._is_new or not source.log_start_offset <= offset <= source.log_end_offset
+        if is_lost:
+            offset = source.log_start_offset
+        self.failed_folder = self.source_folder
+        batches = source.read(offset, max_bytes=max_bytes, max_offset=source.log_end_offset)
+        self.failed_folder = self.target_folder
+        if is_lost:
+            # The first batch may begin below the log start. It may also begin above, behind records that compaction
+            # took: the copy begins where its log does.
+            restart_at = min(batches.base_offset, offset) if batches.size else batches.base_offset
+            return Piece(batches, restart_at)
+        return Piece(batches) if batches.size else None
+
+    def append(self, piece: Piece, *, now_ms: int) -> None:
+        """Copies the piece, each batch checked. Raises OSError, CorruptLogError, KafkaError."""
+        with self._turn:
+            self._append(piece, now_ms)
+
+    def _append(self, piece: Piece, now_ms: int) -> None:
+        copy = self.copy
+        if piece.restart_at is not None:
+            copy.truncate_fully_and_start_at(piece.restart_at, now_ms=now_ms)
+            self._is_new = False
+        if not piece.batches.size:
+            return
+        self.failed_folder = self.source_folder
+        data = piece.batches.read()
+        self.failed_folder = self.target_folder
+        try:
+            for position, header in iter_headers(memoryview(data)):
+                check_batch(data, header, position)
+        except InvalidBatch as error:
+            raise CorruptLogError(f"{self.source.path} behind offset {piece.batches.base_offset}: {error}") from error
+        copy.append_as_is(data, now_ms=now_ms)
+        self._appended_bytes += len(data)
+
+    def prepare(self) -> None:
+        """Makes durable what is there of the copy. Raises OSError."""
+        with self._turn:
+            self.copy.run_flush(self.copy.begin_close())
+
+    def finish(self, commit: Callable[[], None], *, max_bytes: int, unique: bytes, now_ms: int) -> Log:
+        """Copies what is still missing, swaps, and returns the log that is served from now on.
+
+        `commit` makes the metadata say, durably, that the target has the partition; when it raises nothing has changed.
+        Raises OSError, CorruptLogError and KafkaError likewise; SwapFailedError when the move is decided all the same.
+        """
+        while (piece := self.next_piece(max_bytes)) is not None:
+            self.append(piece, now_ms=now_ms)
+        with self._turn:
+            return self._finish(commit, unique, now_ms)
+
+    def _finish(self, commit: Callable[[], None], unique: bytes, now_ms: int) -> Log:
+        source, copy = self.source, self.copy
+        if copy.log_end_offset != source.log_end_offset:
+            raise CorruptLogError(
+                f"{copy.path} ends at {copy.log_end_offset}, {source.path} at {source.log_end_offset}"
+            )
+        # The source may know of more than its batches tell: producers whose batches are gone, epochs without a batch.
+        copy.producers_or_none = source.producers
+        if copy.log_end_offset in copy.snapshot_offsets:
+            durability.remove_snapshot(copy, copy.log_end_offset)  # of what the copy knew; to be written again
+        if copy.leader_epochs.entries != source.leader_epochs.entries:
+            copy.epochs_or_none = EpochCache(source.leader_epochs.entries)
+            copy.epochs_or_none.dirty = True
+        copy.close(clean=True)
+        log_start_offset = source.log_start_offset if source.log_start_offset > copy.bases[0] else 0
+        cleaned_offset = max(source.cleaned_offset, int(source.may_be_compacted))
+        self.target_folder.announce(self.key, log_start_offset, cleaned_offset)
+        commit()
+        copy.give_up_folder()
+        self.failed_folder = self.source_folder
+        try:
+            _remove_source(self.source_folder, self.key, unique)
+            self.failed_folder = self.target_folder
+            _take_place(self.target_folder, self.key)
+            log = self.target_folder.open_log(*self.key, source.config, now_ms=now_ms, is_clean=True)
+        except OSError as error:
+            raise SwapFailedError.of(error, self.failed_folder.path) from error
+        # The place in the folder's list is the one name that no later flush of the copy would know of.
+        log.folder_unsynced = True
+        log.cleaned_offset = source.cleaned_offset
+        return log
+
+    def close(self) -> None:
+        """Lets go of the copy, which is left as it is."""
+        with self._turn:
+            self.copy.give_up_folder()
+
+    def drop(self, unique: bytes) -> None:
+        """Gives the move up; the copy is removed. Raises OSError."""
+        self.close()
+        if self.target_folder.futures.get(self.key) == self.path:
+            del self.target_folder.futures[self.key]
+        if self.target_folder.failed is None:
+            self.target_folder.doom(self.path, unique)
+
+
+def finish_interrupted(source: DataFolder | None, target: DataFolder, key: TopicPartition, unique: bytes) -> None:
+    """At the start, before logs are opened: does what is left of a move that was decided. Raises OSError.
+
+    `source` is the folder that still has the partition under its own name, if any does.
+    """
+    if source is target:
+        begin_anew(target, key, unique)
+        return
+    if source is not None:
+        _remove_source(source, key, unique)
+    _take_place(target, key)
+
+
+def begin_anew(target: DataFolder, key: TopicPartition, unique: bytes) -> None:
+    """At the start: removes what is there of a copy that was not finished. Raises OSError."""
+    target.doom(target.futures.pop(key), unique)
+
+
+def _remove_source(folder: DataFolder, key: TopicPartition, unique: bytes) -> None:
+    folder.delete_log(*key, unique)
+    folder.disk.sync_dir("")
+
+
+def _take_place(folder: DataFolder, key: TopicPartition) -> None:
+    if key in folder.partitions:
+        raise StorageError(errno.EEXIST, "the partition has a folder already", names.partition_folder(*key))
+    folder.take_in(key, folder.futures[key])
+    del folder.futures[key]

@@ -1,0 +1,154 @@
+"""The offset checkpoints of a data folder: what is known of its logs, and what the files say of it.
+
+They name partitions and not topic ids. So what they tell of a partition that is gone must be gone itself before another
+one gets its name, and a write under way in a worker thread must not bring it back.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from threading import Lock
+
+from kwire_storage import names
+from kwire_storage.directory.checkpoints import TopicPartition, decode_offsets, encode_offsets, said_offsets
+from kwire_storage.disk.files import Disk
+from kwire_storage.disk.reserve import Reserve
+from kwire_storage.log.log import Log
+from kwire_storage.log.recovery import first_to_scan
+
+Checkpoints = dict[str, dict[TopicPartition, int]]
+"""What files are to say, by their names."""
+
+
+class OffsetCheckpoints:
+    """`listed` are the folder's entries. What is known of a log that is not open stays as it was read.
+
+    Raises CorruptLogError when a checkpoint cannot be read.
+    """
+
+    def __init__(self, disk: Disk, listed: set[str], reserve: Reserve) -> None:
+        def read(name: str) -> dict[TopicPartition, int]:
+            return decode_offsets(disk.read_bytes(name), name) if name in listed else {}
+
+        self._disk = disk
+        self._reserve = reserve
+        self.recovery_points = read(names.RECOVERY_POINT_CHECKPOINT)
+        self.log_starts = read(names.LOG_START_CHECKPOINT)
+        self.high_watermarks = read(names.HIGH_WATERMARK_CHECKPOINT)
+        self.cleaned = read(names.CLEANER_CHECKPOINT)
+        self._all: Checkpoints = {
+            names.RECOVERY_POINT_CHECKPOINT: self.recovery_points,
+            names.LOG_START_CHECKPOINT: self.log_starts,
+            names.HIGH_WATERMARK_CHECKPOINT: self.high_watermarks,
+            names.CLEANER_CHECKPOINT: self.cleaned,
+        }
+        self._written = {name: said_offsets(offsets) for name, offsets in self._all.items()}
+        # Held while files are written: by a worker thread, or for a partition that is created again.
+        self._writing = Lock()
+
+    def forget(self, key: TopicPartition) -> None:
+        """The partition is gone from the folder."""
+        for known in self._all.values():
+            known.pop(key, None)
+
+    def take(self, logs: Mapping[TopicPartition, Log], high_watermarks: Mapping[TopicPartition, int]) -> Checkpoints:
+        """What the files should say as of now, and do not say yet, for `write`."""
+        for key, log in logs.items():
+            self.recovery_points[key] = log.recovery_point
+            # Kafka leaves out what the first segment's name says already.
+            if log.log_start_offset > log.bases[0]:
+                self.log_starts[key] = log.log_start_offset
+            else:
+                self.log_starts.pop(key, None)
+            self._note_cleaned(key, log)
+        self.high_watermarks.update(high_watermarks)
+        return {name: dict(now) for name, now in self._all.items() if self._is_news(name, logs)}
+
+    def _note_cleaned(self, key: TopicPartition, log: Log) -> None:
+        # An offset of 1 says no more than that a cleaning has begun: below it there is one record at most.
+        offset = max(log.cleaned_offset, int(log.may_be_compacted))
+        if offset:
+            self.cleaned[key] = offset
+        else:
+            self.cleaned.pop(key, None)
+
+    def _is_news(self, name: str, logs: Mapping[TopicPartition, Log]) -> bool:
+        """Whether the file would say something new to whoever reads it at the next start."""
+        written, now = self._written[name], self._all[name]
+        if name != names.RECOVERY_POINT_CHECKPOINT:
+            return written != said_offsets(now)
+        return not written.keys() <= now.keys() or any(
+            # Recovery begins with a segment: a point that moved on within one changes nothing.
+            offset < written.get(key, 0)
+            or _scan_start(logs.get(key), offset) != _scan_start(logs.get(key), written.get(key, 0))
+            for key, offset in now.items()
+        )
+
+    def lower_recovery_point(self, key: TopicPartition, recovery_point: int) -> None:
+        """Writes it down, durably, if it is lower than what was read: appends below that one must not be trusted."""
+        if recovery_point < self.recovery_points.get(key, 0):
+            self.recovery_points[key] = recovery_point
+            self.write({names.RECOVERY_POINT_CHECKPOINT: self.recovery_points})
+
+    def lower_cleaned(self, key: TopicPartition, cleaned_offset: int) -> None:
+        """As `lower_recovery_point`: what comes in the place of what was compacted may not have gaps."""
+        if cleaned_offset < self.cleaned.get(key, 0):
+            self.cleaned[key] = cleaned_offset
+            self.write({names.CLEANER_CHECKPOINT: self.cleaned})
+
+    def take_before_cleaning(self, key: TopicPartition, log: Log, least: int) -> Checkpoints:
+        """What to `write` so that the files say a recovery point of `least` or more, and that a cleaning has begun.
+
+        Nothing where they do.
+        """
+        assert least <= log.recovery_point, f"{least} is not on the medium, which has {log.recovery_point}"
+        self.recovery_points[key] = log.recovery_point
+        self._note_cleaned(key, log)
+        taken: Checkpoints = {}
+        if self._written[names.RECOVERY_POINT_CHECKPOINT].get(key, 0) < least:
+            taken[names.RECOVERY_POINT_CHECKPOINT] = dict(self.recovery_points)
+        if not self._written[names.CLEANER_CHECKPOINT].get(key, 0):
+            taken[names.CLEANER_CHECKPOINT] = dict(self.cleaned)
+        return taken
+
+    def announce(self, key: TopicPartition, log_start_offset: int, cleaned_offset: int) -> None:
+        """Writes down, durably, what is known of a log that will be here in a moment; an offset of 0 says nothing."""
+        changed: Checkpoints = {}
+        for name, offset in (
+            (names.LOG_START_CHECKPOINT, log_start_offset),
+            (names.CLEANER_CHECKPOINT, cleaned_offset),
+        ):
+            known = self._all[name]
+            if known.get(key, 0) != offset or self._written[name].get(key, 0) != offset:
+                known[key] = offset
+                changed[name] = known
+        self.write(changed)
+
+    def write(self, checkpoints: Mapping[str, Mapping[TopicPartition, int]]) -> None:
+        """Writes these files, durably, and of partitions that were forgotten since nothing. Raises OSError."""
+        with self._writing:
+            self._write(checkpoints)
+
+    def write_all(self) -> None:
+        """As `write`, for all of them."""
+        self.write(self._all)
+
+    def write_what_tells_of(self, key: TopicPartition) -> None:
+        """As `write`, for the files that still tell of a partition that was forgotten."""
+        with self._writing:
+            self._write({name: now for name, now in self._all.items() if key in self._written[name]})
+
+    def _write(self, checkpoints: Mapping[str, Mapping[TopicPartition, int]]) -> None:
+        for name, taken in checkpoints.items():
+            # What is known by now: what was taken later may have been written before, and be relied on.
+            known = dict(self._all[name])
+            offsets = {key: known[key] for key in taken if key in known}
+            content = encode_offsets(offsets)
+            self._reserve.spend(lambda name=name, content=content: self._disk.write_atomic(name, content))  # type: ignore[misc]
+            self._written[name] = said_offsets(offsets)
+
+
+def _scan_start(log: Log | None, recovery_point: int) -> int:
+    if log is None:
+        return recovery_point
+    return log.bases[first_to_scan(log.bases, recovery_point)]

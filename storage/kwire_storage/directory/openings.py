@@ -1,0 +1,86 @@
+"""Opening many logs after an unclean stop, side by side, with an account of how far it has come.
+
+Each `LogOpening` is one task; whoever runs them decides how many at a time. The account may be asked for from another
+thread while they run.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+import attrs
+
+from kwire_storage import names
+from kwire_storage.config import LogConfig
+from kwire_storage.directory.data_folder import DataFolder
+from kwire_storage.errors import CorruptLogError
+from kwire_storage.log.recovery import first_to_scan
+
+_MIB = 1 << 20
+
+
+@attrs.define(eq=False)
+class LogOpening:
+    """Opens one log in its folder; `run` raises nothing, what went wrong is in `error`.
+
+    A process that dies between a write and its fsync leaves records that a power cut may still take. Where
+    flush.messages asks for it they are flushed before anybody can read them, or be told that they are there.
+    """
+
+    folder: DataFolder
+    topic: str
+    partition: int
+    config: LogConfig
+    now_ms: int
+    size_in_bytes: int = 0
+    """How much there is to check."""
+    scanned_bytes: int = 0
+    is_done: bool = False
+    error: OSError | CorruptLogError | None = None
+
+    def measure(self) -> None:
+        """Finds out `size_in_bytes`. Raises OSError."""
+        disk, path = self.folder.disk, names.partition_folder(self.topic, self.partition)
+        parsed = map(names.parse_offset_name, disk.listdir(path))
+        bases = sorted(it[0] for it in parsed if it is not None and it[1] == names.LOG)
+        recovery_point = self.folder.checkpointed((self.topic, self.partition)).recovery_point
+        scanned = bases[first_to_scan(bases, recovery_point) :]
+        self.size_in_bytes = sum(disk.size(f"{path}/{names.offset_name(base, names.LOG)}") for base in scanned)
+
+    def run(self) -> None:
+        try:
+            log = self.folder.open_log(
+                self.topic, self.partition, self.config, now_ms=self.now_ms, on_scanned=self._has_scanned
+            )
+            if log.log_end_offset - log.recovery_point >= self.config.flush_messages:
+                log.run_flush(log.begin_flush())
+        except (OSError, CorruptLogError) as error:
+            self.error = error
+        self.is_done = True
+
+    def _has_scanned(self, size: int) -> None:
+        self.scanned_bytes += size
+
+
+@attrs.frozen
+class OpeningProgress:
+    """How far the opening of some logs has come; sizes in bytes."""
+
+    logs: int
+    logs_done: int
+    size: int
+    size_done: int
+
+    @classmethod
+    def of(cls, openings: Iterable[LogOpening]) -> OpeningProgress:
+        openings = list(openings)
+        return cls(
+            len(openings),
+            sum(opening.is_done for opening in openings),
+            sum(opening.size_in_bytes for opening in openings),
+            sum(opening.size_in_bytes if opening.is_done else opening.scanned_bytes for opening in openings),
+        )
+
+    def __str__(self) -> str:
+        done, size = (-(-count // _MIB) for count in (self.size_done, self.size))
+        return f"{self.logs_done:,} of {self.logs:,} logs, {done:,} of {size:,} MiB checked"

@@ -1,0 +1,1 @@
+"""The disk, real or in memory, and what is held of it."""

@@ -1,0 +1,376 @@
+"""The disk as a small interface: the only module of the storage that touches the operating system.
+
+Paths are relative to the disk's root and use "/". A `File` is a log's view of one file: it knows its size, grows at its
+end, and is read by position, never by a cursor. Appending is all or nothing for readers: when the system takes only a
+part of the bytes, the file is cut back to its former size before the error is raised.
+
+A file's descriptor is closed when the last reference to its `File` goes (or by `close`), so that a slice of a segment
+which was rolled or deleted can still be sent. Failures are `OSError`s with their errno.
+
+Names (creations, renames, removals) are durable after `sync_dir` of the folder, contents after `File.sync`;
+`write_atomic` does both. Thread-safety: `read` and `sync` may run in a worker thread while another thread appends.
+"""
+
+from __future__ import annotations
+
+import errno
+import fcntl
+import os
+import shutil
+import struct
+from contextlib import suppress
+from pathlib import Path
+from typing import TYPE_CHECKING, NamedTuple, Protocol
+
+from kwire_storage import names
+from kwire_storage.disk.open_files import OpenFiles
+from kwire_storage.errors import FolderLockedError
+
+if TYPE_CHECKING:
+    from typing_extensions import Buffer
+
+
+_ZEROS_BYTES = 1 << 20
+
+
+class File(Protocol):
+    """One open file. `size` is its length in bytes, kept here so that asking costs nothing."""
+
+    path: str
+    size: int
+
+    def append(self, data: Buffer) -> None:
+        """Writes all of it at the end, or nothing: on failure the old size stands and OSError is raised."""
+
+    def read(self, position: int, size: int) -> bytes:
+        """Up to `size` bytes; fewer at the end of the file."""
+
+    def truncate(self, size: int) -> None: ...
+
+    def sync(self) -> None:
+        """Returns when the content is on the medium (fdatasync)."""
+
+    def close(self) -> None: ...
+
+    def fileno(self) -> int | None:
+        """The descriptor for sendfile; None when there is none."""
+
+
+class DiskLock(Protocol):
+    def release(self) -> None: ...
+
+
+class DiskSpace(NamedTuple):
+    """Of the file system that a disk is on, in bytes; `usable_bytes` is what this process may still write."""
+
+    total_bytes: int
+    usable_bytes: int
+
+
+class Disk(Protocol):
+    """A tree of folders and files."""
+
+    open_files: OpenFiles
+    """What the segments on it hold open. Disks of one process may share it, as they share its descriptors."""
+
+    def open_append(self, path: str) -> File:
+        """For reading and appending; creates the file when it is absent."""
+
+    def open_read(self, path: str) -> File: ...
+
+    def listdir(self, path: str) -> list[str]: ...
+
+    def mkdir(self, path: str) -> None:
+        """Creates the folder and those above it; being there already is fine."""
+
+    def rename(self, old: str, new: str) -> None:
+        """Replaces `new` if it exists."""
+
+    def remove(self, path: str) -> None:
+        """Removes a file; its absence is fine."""
+
+    def remove_tree(self, path: str) -> None: ...
+
+    def exists(self, path: str) -> bool: ...
+
+    def size(self, path: str) -> int: ...
+
+    def sync_dir(self, path: str) -> None: ...
+
+    def read_bytes(self, path: str) -> bytes: ...
+
+    def write_bytes(self, path: str, data: bytes) -> None:
+        """Replaces the content, without any promise for a crash. When it fails the old content, or none, stands."""
+
+    def write_atomic(self, path: str, data: bytes) -> None:
+        """After it returns the content is durable; a crash before leaves the old content whole."""
+
+    def allocate(self, path: str, size: int) -> None:
+        """A file of `size` bytes whose room is its own; what is there of it already is kept."""
+
+    def space(self) -> DiskSpace | None:
+        """How large the disk is and what is left of it, as of now; None where there is no such limit."""
+
+    def lock(self, path: str) -> DiskLock:
+        """Raises FolderLockedError when somebody else holds it."""
+
+    def is_locked(self, path: str) -> bool:
+        """Whether somebody holds it. Takes and changes nothing."""
+
+    def wait_for_lock(self, path: str) -> None:
+        """Returns when nobody holds it."""
+
+    def native_path(self, path: str) -> str | None:
+        """Where other processes find it; None where they cannot, or are not to."""
+
+
+class RealFile:
+    """A descriptor and the length of its file."""
+
+    __slots__ = ("_fd", "path", "size")
+
+    def __init__(self, fd: int, path: str) -> None:
+        self._fd = fd
+        self.path = path
+        self.size = os.fstat(fd).st_size
+
+    def append(self, data: Buffer) -> None:
+        start = self.size
+        size = len(data)  # type: ignore[arg-type]
+        try:
+            written = os.pwrite(self._fd, data, start)
+            if written != size:
+                self._append_rest(data, start, written)
+        except BaseException:
+            # Should even this fail, the bytes are behind the known size: unreadable, overwritten by the next append.
+            with suppress(OSError):
+                os.ftruncate(self._fd, start)
+            raise
+        self.size = start + size
+
+    def _append_rest(self, data: Buffer, start: int, written: int) -> None:
+        rest = memoryview(data)
+        while written < len(rest):
+            more = os.pwrite(self._fd, rest[written:], start + written)
+            if more == 0:
+                raise OSError(errno.EIO, "the system wrote nothing", self.path)
+            written += more
+
+    def read(self, position: int, size: int) -> bytes:
+        return os.pread(self._fd, size, position)
+
+    def truncate(self, size: int) -> None:
+        os.ftruncate(self._fd, size)
+        self.size = size
+
+    def sync(self) -> None:
+        os.fdatasync(self._fd)
+
+    def close(self) -> None:
+        fd, self._fd = self._fd, -1
+        if fd >= 0:
+            os.close(fd)
+
+    def fileno(self) -> int | None:
+        return self._fd
+
+    def __del__(self) -> None:
+        # Absent when the file could not be opened.
+        if getattr(self, "_fd", -1) >= 0:
+            self.close()
+
+
+class WholeFiles:
+    """How every disk replaces the content of a file, made of the other operations of a `Disk`."""
+
+    def write_bytes(self: Disk, path: str, data: bytes) -> None:
+        """See `Disk`. A file that is written in its place would lose on a full disk what it had."""
+        replace_file(self, path, data, sync=False)
+
+    def write_atomic(self: Disk, path: str, data: bytes) -> None:
+        """See `Disk`."""
+        replace_file(self, path, data, sync=True)
+        self.sync_dir(path.rpartition("/")[0])
+
+
+def sync_file(disk: Disk, path: str) -> None:
+    """The content of a file that is not open is on the medium afterwards."""
+    file = disk.open_read(path)
+    try:
+        file.sync()
+    finally:
+        file.close()
+
+
+def replace_file(disk: Disk, path: str, data: bytes, *, sync: bool) -> None:
+    target = names.temporary(path) if sync or disk.exists(path) else path
+    try:
+        file = disk.open_append(target)
+        try:
+            if file.size:
+                file.truncate(0)
+            file.append(data)
+            if sync:
+                file.sync()
+        finally:
+            file.close()
+        if target != path:
+            disk.rename(target, path)
+    except OSError:
+        with suppress(OSError):
+            disk.remove(target)
+        raise
+
+
+class RealDisk(WholeFiles):
+    """A folder of the operating system's."""
+
+    def __init__(self, root: str | os.PathLike[str], open_files: OpenFiles | None = None) -> None:
+        self.root = os.fspath(root)
+        self.open_files = OpenFiles() if open_files is None else open_files
+        self._prefix = os.path.join(self.root, "")  # noqa: PTH118 - Path costs more than the system call on this path
+
+    def open_append(self, path: str) -> RealFile:
+        return RealFile(os.open(self._prefix + path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644), path)
+
+    def open_read(self, path: str) -> RealFile:
+        return RealFile(os.open(self._prefix + path, os.O_RDONLY | os.O_CLOEXEC), path)
+
+    def listdir(self, path: str) -> list[str]:
+        return os.listdir(self._prefix + path)  # noqa: PTH208 - names are wanted, not Paths
+
+    def mkdir(self, path: str) -> None:
+        try:
+            Path(self._prefix + path).mkdir()
+        except FileExistsError:
+            pass
+        except FileNotFoundError:
+            Path(self._prefix + path).mkdir(parents=True, exist_ok=True)
+
+    def rename(self, old: str, new: str) -> None:
+        Path(self._prefix + old).replace(self._prefix + new)
+
+    def remove(self, path: str) -> None:
+        with suppress(FileNotFoundError):
+            Path(self._prefix + path).unlink()
+
+    def remove_tree(self, path: str) -> None:
+        with suppress(FileNotFoundError):
+            shutil.rmtree(self._prefix + path)
+
+    def exists(self, path: str) -> bool:
+        return Path(self._prefix + path).exists()
+
+    def size(self, path: str) -> int:
+        return Path(self._prefix + path).stat().st_size
+
+    def sync_dir(self, path: str) -> None:
+        fd = os.open(self._prefix + path, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+        try:
+            os.fsync(fd)
+        finally:
+            os.close(fd)
+
+    def read_bytes(self, path: str) -> bytes:
+        return Path(self._prefix + path).read_bytes()
+
+    def allocate(self, path: str, size: int) -> None:
+        fd = os.open(self._prefix + path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
+        try:
+            there = os.fstat(fd).st_size
+            if there > size:
+                os.ftruncate(fd, size)
+            if not _allocate(fd, size):
+                for position in range(there, size, _ZEROS_BYTES):
+                    os.pwrite(fd, bytes(min(_ZEROS_BYTES, size - position)), position)
+        finally:
+            os.close(fd)
+
+    def space(self) -> DiskSpace:
+        found = os.statvfs(self._prefix)
+        return DiskSpace(found.f_blocks * found.f_frsize, found.f_bavail * found.f_frsize)
+
+    def lock(self, path: str) -> RealLock:
+        fd = os.open(self._prefix + path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
+        try:
+            _lock_descriptor(fd)
+        except BlockingIOError:
+            os.close(fd)
+            raise FolderLockedError(errno.EAGAIN, "another broker uses this folder", self._prefix + path) from None
+        except BaseException:
+            os.close(fd)
+            raise
+        return RealLock(fd)
+
+    def is_locked(self, path: str) -> bool:
+        try:
+            fd = os.open(self._prefix + path, os.O_RDONLY | os.O_CLOEXEC)
+        except FileNotFoundError:
+            return False
+        try:
+            return _is_locked(fd)
+        finally:
+            os.close(fd)
+
+    def wait_for_lock(self, path: str) -> None:
+        fd = os.open(self._prefix + path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
+        try:
+            _lock_descriptor(fd, wait=True)
+        finally:
+            os.close(fd)
+
+    def native_path(self, path: str) -> str | None:
+        return os.path.abspath(self._prefix + path)  # noqa: PTH100 - a text is wanted
+
+
+# struct flock: l_type, l_whence, l_start, l_len (0: to the end), l_pid (0, as the system demands)
+_FLOCK = struct.Struct("hhqqi0q")
+
+
+def _is_locked(fd: int) -> bool:
+    if hasattr(fcntl, "F_OFD_GETLK"):
+        asked = _FLOCK.pack(fcntl.F_WRLCK, os.SEEK_SET, 0, 0, 0)
+        found: int = _FLOCK.unpack(fcntl.fcntl(fd, fcntl.F_OFD_GETLK, asked))[0]
+        return found != fcntl.F_UNLCK
+    try:
+        # There is no asking for a flock: it is held for as long as it takes to let it go.
+        fcntl.flock(fd, fcntl.LOCK_SH | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return True
+    return False
+
+
+def _lock_descriptor(fd: int, *, wait: bool = False) -> None:
+    # An open file description lock conflicts with our own in another broker of this process, with our own in another
+    # process, and with the POSIX lock that Apache Kafka takes on the same file; flock would miss the last.
+    if hasattr(fcntl, "F_OFD_SETLK"):
+        command = fcntl.F_OFD_SETLKW if wait else fcntl.F_OFD_SETLK
+        fcntl.fcntl(fd, command, _FLOCK.pack(fcntl.F_WRLCK, os.SEEK_SET, 0, 0, 0))
+    else:
+        fcntl.flock(fd, fcntl.LOCK_EX if wait else fcntl.LOCK_EX | fcntl.LOCK_NB)
+
+
+def _allocate(fd: int, size: int) -> bool:
+    """False where the system, or this file system, has no way of doing so but to write."""
+    if not hasattr(os, "posix_fallocate"):
+        return False
+    try:
+        os.posix_fallocate(fd, 0, size)
+    except OSError as error:
+        # What musl tells; glibc writes instead.
+        if error.errno not in (errno.EOPNOTSUPP, errno.EINVAL):
+            raise
+        return False
+    return True
+
+
+class RealLock:
+    """Held until released, or until the process ends in whatever way."""
+
+    def __init__(self, fd: int) -> None:
+        self._fd = fd
+
+    def release(self) -> None:
+        fd, self._fd = self._fd, -1
+        if fd >= 0:
+            os.close(fd)

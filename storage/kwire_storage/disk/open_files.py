@@ -1,0 +1,106 @@
+"""A bound on what the segments of a process hold: open files, and indexes in memory.
+
+Whoever needs a file or an index asks its segment, which asks here when it has none. When one more would be too many,
+the one that was not used lately goes. Nothing is noted on use: a file is first put aside, where its segment finds it
+again at the next use, and only one that is still aside when its turn comes again is closed. So an append to an open
+segment costs what it would cost without a bound, and the first one afterwards an assignment.
+
+Letting go of a file that has unsynced writes is allowed: the pages belong to the file and not to the descriptor, and a
+later fsync by another descriptor writes them. Should the system have failed to write them meanwhile, that fsync tells:
+Linux (since 4.17) reports an error that nobody has been told of to descriptors opened later, too. What is left is a
+file that the system forgot altogether, error included, for want of memory, between the failure and the next fsync;
+whoever is started anew after a kill takes that risk as well.
+
+Safe for threads, since logs may be recovered side by side: the sets of what is held are changed under a lock, and what
+a segment has at hand is only ever replaced as a whole.
+"""
+
+from __future__ import annotations
+
+import errno
+import sys
+from collections import OrderedDict
+from threading import Lock
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from kwire_storage.disk.files import File
+    from kwire_storage.log.segment_files import SegmentFiles
+
+UNLIMITED = sys.maxsize
+MAX_INDEX_BYTES = 64 << 20
+"""Some twelve full segments' of 1 GiB. An index that went is read again: 5 MiB at the most, mostly far less."""
+
+_TOO_MANY = (errno.EMFILE, errno.ENFILE)
+
+
+class OpenFiles:
+    """At most `max_files` open segment files, and `max_index_bytes` of indexes that are in their files as well.
+
+    Indexes with entries that are in no file yet are not counted: they stay until they are written.
+    """
+
+    def __init__(self, max_files: int = UNLIMITED, max_index_bytes: int = MAX_INDEX_BYTES) -> None:
+        assert max_files > 0
+        self.max_files = max_files
+        self.max_index_bytes = max_index_bytes
+        self.index_bytes = 0
+        self.is_full = False
+        """Whether one more file means that another one has to go; what is being sent may keep that one open."""
+        self._lock = Lock()
+        self._files: OrderedDict[SegmentFiles, None] = OrderedDict()
+        self._indexes: OrderedDict[SegmentFiles, int] = OrderedDict()
+
+    def __len__(self) -> int:
+        """How many files are open."""
+        return len(self._files)
+
+    def open(self, segment: SegmentFiles) -> File:
+        """The segment's file, which is opened unless it was only put aside. Raises OSError."""
+        with self._lock:
+            file = segment.take_file_back()
+            if file is not None:
+                return file
+            self._make_room(self.max_files - 1)
+            try:
+                file = segment.open_file()
+            except OSError as error:
+                if error.errno not in _TOO_MANY or not self._files:
+                    raise
+                # Connections may have taken more than was left to them.
+                self._make_room(len(self._files) // 2)
+                file = segment.open_file()
+            self._files[segment] = None
+            self.is_full = len(self._files) >= self.max_files
+            return file
+
+    def _make_room(self, most: int) -> None:
+        files = self._files
+        # Twice round: once to put each one aside, once to close. Some files cannot be let go of; then there are more.
+        for _ in range(2 * len(files)):
+            if len(files) <= most:
+                break
+            segment, _ = files.popitem(last=False)
+            if not segment.let_file_go():
+                files[segment] = None
+
+    def index_loaded(self, segment: SegmentFiles, size: int) -> None:
+        """The segment has indexes of so many bytes in memory, and they are as in its files; others may have to go."""
+        with self._lock:
+            self.index_bytes += size - self._indexes.pop(segment, 0)
+            self._indexes[segment] = size
+            for _ in range(2 * len(self._indexes)):
+                if self.index_bytes <= self.max_index_bytes or len(self._indexes) == 1:
+                    break
+                oldest, size_of_oldest = self._indexes.popitem(last=False)
+                if oldest is segment or oldest.needs_indexes():
+                    self._indexes[oldest] = size_of_oldest
+                else:
+                    self.index_bytes -= size_of_oldest
+
+    def forget(self, segment: SegmentFiles) -> None:
+        """The segment holds nothing any more."""
+        with self._lock:
+            self._files.pop(segment, None)
+            self.is_full = len(self._files) >= self.max_files
+            self.index_bytes -= self._indexes.pop(segment, 0)

@@ -1,0 +1,136 @@
+"""Room that is kept back, so that a full disk can still be used by the one who has to put it in order.
+
+A file of `size_bytes` is allocated beforehand. When a write that the broker itself needs meets a full disk (a topic's
+deletion in the metadata log, a checkpoint, what a clean stop leaves behind), the file is removed and the write done
+again: `spend`. From then on the reserve is out, and whoever appends for others asks `check` first, so that no producer
+eats what the stop will need. The reserve comes back, whole or not at all, as soon as the disk has that much room: an
+append that is refused looks for it, and so does `look`, which is called now and then. Nothing waits and nothing polls.
+
+What clients want is never a reason to spend it: they are told that the disk is full, which changes nothing else.
+Without a reserve (size 0, or a disk without limits) the writes just meet what they meet.
+
+Thread-safety: `spend` may run in a worker thread; all else belongs to the thread that appends. The file is removed
+before `is_out` is set, and `is_out` taken back before the file is made: at worst it says out with the file there.
+"""
+
+from __future__ import annotations
+
+import errno
+import os
+from collections.abc import Callable
+from contextlib import suppress
+from typing import TypeVar
+
+from kwire_storage import names
+from kwire_storage.disk.files import Disk, DiskSpace
+from kwire_storage.errors import StorageError, SyncFailedError, is_full
+
+T = TypeVar("T")
+
+NEW_FOLDER_BYTES = 16_384
+"""What a partition takes before its first record: a folder, `partition.metadata`, and their entries in other blocks."""
+ROOM_BYTES = 1 << 20
+"""From so much on a disk is not called full any more: most batches fit."""
+
+
+def _nobody() -> None:
+    pass
+
+
+class Reserve:
+    """See the module. `open` makes it, or finds it as the last process left it."""
+
+    def __init__(self, disk: Disk, size_bytes: int = 0) -> None:
+        self._disk = disk
+        self.size_bytes = size_bytes
+        self.is_out = False
+        self.is_full = False
+        """A write has met a full disk and room has not been seen since."""
+        self.on_change: Callable[[], None] = _nobody
+        """Called, from whichever thread, when `is_full` has changed."""
+
+    def open(self) -> None:
+        """Takes the room if it is there. A disk without limits is never full and needs no reserve."""
+        if self._disk.space() is None:
+            self.size_bytes = 0
+        elif not self.size_bytes:
+            self._disk.remove(names.RESERVE)
+        else:
+            self.is_out = True
+            if not self.take_back():
+                self._set_full(True)
+
+    def spend(self, write: Callable[[], T]) -> T:
+        """Does what must be done, if need be in the room of the reserve; it may be done twice.
+
+        Raises what `write` raises when there is no reserve to let go, or it is not enough. A sync that failed is never
+        asked again.
+        """
+        # Asked before: another thread may let it go while this one writes, and then there is room for both.
+        may_let_go = self.size_bytes > 0 and not self.is_out
+        try:
+            return write()
+        except OSError as error:
+            self.note(error)
+            if not may_let_go or not is_full(error) or isinstance(error, SyncFailedError):
+                raise
+        self._disk.remove(names.RESERVE)
+        self.is_out = True
+        return write()
+
+    def note(self, error: OSError) -> None:
+        """Tells of a write that failed, whatever the reason."""
+        if is_full(error):
+            self._set_full(True)
+
+    def check(self) -> None:
+        """Raises StorageError(ENOSPC) for an append on somebody else's behalf while the reserve is out.
+
+        If there is room again the reserve is taken back first, and the append may go on.
+        """
+        if self.is_out and not self.take_back():
+            raise self._refusal("no room is left but what the broker itself needs")
+
+    def check_new(self, partitions: int) -> None:
+        """As `check`, and raises it too where something new, of so many partitions, has no room for its folders."""
+        self.check()
+        space = self._disk.space()
+        if space is not None and space.usable_bytes < max(partitions, 1) * NEW_FOLDER_BYTES:
+            raise self._refusal(f"{space.usable_bytes} bytes are left, too few for {partitions} new partitions")
+
+    def look(self) -> DiskSpace | None:
+        """What there is, after taking back the reserve if it is out and finding out whether the disk is still full."""
+        space = self._disk.space()
+        if self.is_out:
+            self.take_back()
+        elif self.is_full and (space is None or space.usable_bytes >= ROOM_BYTES):
+            self._set_full(False)
+        return space
+
+    def take_back(self) -> bool:
+        """Makes the reserve again if there is room for all of it; whether it is there now."""
+        space = self._disk.space()
+        if space is not None and not self._disk.exists(names.RESERVE) and space.usable_bytes < self.size_bytes:
+            return False
+        self.is_out = False
+        try:
+            self._disk.allocate(names.RESERVE, self.size_bytes)
+        except OSError as error:
+            # What was had of it is of more use to others.
+            with suppress(OSError):
+                self._disk.remove(names.RESERVE)
+            self.is_out = True
+            if not is_full(error):
+                raise
+            return False
+        self._set_full(False)
+        return True
+
+    def _refusal(self, why: str) -> StorageError:
+        self._set_full(True)
+        return StorageError(errno.ENOSPC, f"{os.strerror(errno.ENOSPC)}: {why}", names.RESERVE)
+
+    def _set_full(self, full: bool) -> None:
+        if full != self.is_full:
+            self.is_full = full
+            self.on_change()

@@ -1,0 +1,1 @@
+"""One partition's log: segments in order, the last of which is appended to."""

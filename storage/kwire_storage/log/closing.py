@@ -1,0 +1,58 @@
+"""The clean stop of logs: of each in three steps, so that many can wait for the disk side by side."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from kwire_storage.log.durability import Flush
+from kwire_storage.log.log import Log
+
+_CLOSED_TOGETHER = 256
+"""What is to be synced holds open files and contents in memory; all logs at once would be too many of both."""
+
+
+class Closing:
+    """Begun here, run wherever, finished here."""
+
+    def __init__(self, log: Log) -> None:
+        self.log = log
+        self.error: OSError | None = None
+        self.flush: Flush | None = None
+        try:
+            self.flush = log.begin_close()
+        except OSError as error:
+            self.error = error
+
+    @property
+    def has_work(self) -> bool:
+        return self.flush is not None and self.flush.has_work
+
+    def run(self) -> None:
+        assert self.flush is not None
+        try:
+            self.flush.run()
+        except OSError as error:
+            self.error = error
+
+    def finish(self) -> bool:
+        if self.flush is not None:
+            if self.error is None:
+                self.log.finish_flush(self.flush)
+            else:
+                self.log.give_up_flush(self.flush)
+        return self.error is None
+
+
+def in_turn(tasks: list[Callable[[], None]]) -> None:
+    for task in tasks:
+        task()
+
+
+def close_all(logs: list[Log], run_all: Callable[[list[Callable[[], None]]], None]) -> list[OSError]:
+    """Closes them, some hundred at a time; `run_all` is given the syncs. Returns what went wrong, log by log."""
+    errors: list[OSError] = []
+    for first in range(0, len(logs), _CLOSED_TOGETHER):
+        closings = [Closing(log) for log in logs[first : first + _CLOSED_TOGETHER]]
+        run_all([closing.run for closing in closings if closing.has_work])
+        errors += [closing.error for closing in closings if not closing.finish() and closing.error is not None]
+    return errors

@@ -1,0 +1,108 @@
+"""Walking over the batches of a file: over their headers by a few small reads, or over all of it in large ones."""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Iterator
+
+from kwire_protocol.records import (
+    BATCH_HEADER_SIZE,
+    LENGTH_OVERHEAD,
+    BatchHeader,
+    InvalidBatch,
+    check_batch,
+    read_header,
+)
+
+from kwire_storage.disk.files import File
+from kwire_storage.errors import CorruptLogError
+
+# A look-up ends within one index interval (4 KiB unless configured) and one batch, so this is mostly one read.
+_CHUNK_BYTES = 8192
+
+_LARGE_CHUNK_BYTES = 128 << 10
+
+# base offset, batch length, (leader epoch), magic, (CRC, attributes), last offset delta
+_PLACE = struct.Struct(">qi4xb6xi")
+_MAGIC = 2
+_LEAST_LENGTH = BATCH_HEADER_SIZE - LENGTH_OVERHEAD
+
+
+def scan_places(file: File, position: int, end: int) -> Iterator[tuple[int, int, int, int]]:
+    """(position, base offset, last offset, size) of each batch that begins in `position..end`.
+
+    `position` must be the beginning of a batch. Raises CorruptLogError where no batch can be: where the header makes no
+    sense, the offsets are not in order, or the batch would end behind `end`.
+    """
+    data = b""
+    origin = position
+    following = 0
+    unpack = _PLACE.unpack_from
+    while position < end:
+        at = position - origin
+        if at + BATCH_HEADER_SIZE > len(data):
+            data = file.read(position, min(_CHUNK_BYTES, end - position))
+            origin, at = position, 0
+            if len(data) < BATCH_HEADER_SIZE:
+                raise CorruptLogError(f"{file.path}: {len(data)} bytes at position {position} are no batch")
+        base, length, magic, delta = unpack(data, at)
+        size = length + LENGTH_OVERHEAD
+        if base < following or size > end - position or length < _LEAST_LENGTH or delta < 0 or magic != _MAGIC:
+            raise CorruptLogError(
+                f"{file.path}: no batch at position {position}: offset {base}, length {length}, magic {magic}, "
+                f"last offset delta {delta}"
+            )
+        yield position, base, base + delta, size
+        following = base + delta + 1
+        position += size
+
+
+def scan_headers(file: File, position: int, end: int) -> Iterator[tuple[int, BatchHeader]]:
+    """Position and whole header of each batch that begins in `position..end`; raises as `scan_places`."""
+    data = b""
+    origin = position
+    following = 0
+    while position < end:
+        at = position - origin
+        if at + BATCH_HEADER_SIZE > len(data):
+            data = file.read(position, min(_CHUNK_BYTES, end - position))
+            origin, at = position, 0
+            if len(data) < BATCH_HEADER_SIZE:
+                raise CorruptLogError(f"{file.path}: {len(data)} bytes at position {position} are no batch")
+        try:
+            header = read_header(data, at)
+        except InvalidBatch as error:
+            raise CorruptLogError(f"{file.path}: no batch at position {position}: {error}") from error
+        if header[0] < following or header.size_in_bytes > end - position or header.last_offset_delta < 0:
+            raise CorruptLogError(f"{file.path}: no batch at position {position}: {header}")
+        yield position, header
+        following = header.next_offset
+        position += header.size_in_bytes
+
+
+def scan_batches(file: File, end: int) -> Iterator[tuple[memoryview, BatchHeader]]:
+    """Every batch of the file's first `end` bytes, whole and with a CRC that was right.
+
+    Raises CorruptLogError where no such batch is.
+    """
+    position = 0
+    wanted = _LARGE_CHUNK_BYTES
+    while position < end:
+        data = memoryview(file.read(position, min(wanted, end - position)))
+        at = 0
+        wanted = _LARGE_CHUNK_BYTES
+        while at < len(data):
+            try:
+                header = read_header(data, at)
+                size = header.size_in_bytes
+                if at + size > len(data) and position + at + size <= end:
+                    wanted = max(size, _LARGE_CHUNK_BYTES)
+                    break
+                check_batch(data, header, at)
+            except InvalidBatch as error:
+                if len(data) - at < BATCH_HEADER_SIZE and position + len(data) < end:
+                    break
+                raise CorruptLogError(f"{position + at}: {error}") from error
+            yield data[at : at + size], header
+            at += size
+        position += at

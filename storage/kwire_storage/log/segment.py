@@ -1,0 +1,357 @@
+"""One segment: a `.log` file of record batches, its sparse indexes, and the places remembered of it.
+
+The records are the truth; everything else is a fold over the batch headers, `note`, which appending, recovery and
+opening share. Its files, and how few of them are open, are the business of `segment_files.py`.
+
+Finding a place costs the same for any amount of data: the newest batches are remembered one by one, where the last
+reads ended is remembered too, and for all else the index leads to within one index interval, the rest being a walk over
+headers. So a consumer at the end of the log, or one that reads on from where it was, costs no disk read at all.
+"""
+
+from __future__ import annotations
+
+from array import array
+from bisect import bisect_left, bisect_right
+from collections.abc import Iterator
+from itertools import chain
+
+from kwire_protocol.records import BatchHeader
+
+from kwire_storage import names
+from kwire_storage.disk.files import Disk
+from kwire_storage.errors import CorruptLogError
+from kwire_storage.log import damage
+from kwire_storage.log.damage import Findings, Ranges
+from kwire_storage.log.index import OffsetIndex, TimeIndex
+from kwire_storage.log.scan import scan_headers, scan_places
+from kwire_storage.log.segment_files import SegmentFiles
+from kwire_storage.log.slices import LogSlice
+from kwire_storage.log.walk import MAX_RELATIVE_OFFSET, Batch
+
+# How many of the newest batches, and of the ends of reads, are remembered: enough for every consumer that keeps up.
+_RECENT_BATCHES = 256
+_READ_ENDS = 64
+# An answer has room for few slices that are larger than this (fetch.max.bytes), and memory for many that are not.
+_COPIED_BYTES = 256 << 10
+_NO_TIMESTAMP = -1
+
+
+class Segment(SegmentFiles):
+    """See the module. Not safe for threads; slices are."""
+
+    __slots__ = (
+        "_read_ends",
+        "_recent_bases",
+        "_recent_lasts",
+        "_recent_positions",
+        "base_offset",
+        "bytes_since_index",
+        "created_ms",
+        "damage",
+        "fits_until_ms",
+        "fits_until_offset",
+        "index_interval_bytes",
+        "index_room",
+        "is_examined",
+        "max_timestamp",
+        "offset_of_max_timestamp",
+        "rolling_timestamp",
+    )
+
+    def __init__(self, disk: Disk, folder: str, base_offset: int, index_interval_bytes: int, created_ms: int) -> None:
+        super().__init__(disk, f"{folder}/{names.offset_name(base_offset, '')}")
+        self.base_offset = base_offset
+        self.fits_until_offset = base_offset + MAX_RELATIVE_OFFSET
+        self.index_interval_bytes = index_interval_bytes
+        self.created_ms = created_ms
+        self.damage: Ranges = ()
+        """What of it is known to be corrupt, in order; see `damage.py`."""
+        self.is_examined = False
+        """Whether every batch was checked since the segment was opened."""
+        self.reset()
+
+    def reset(self) -> None:
+        """Forgets all that was folded from the batches."""
+        self._index = self._time_index = None
+        self.indexes_dirty = False
+        self.max_timestamp = _NO_TIMESTAMP
+        self.offset_of_max_timestamp = self.base_offset
+        self.rolling_timestamp: int | None = None
+        self.fits_until_ms = _NO_TIMESTAMP
+        """Up to this timestamp, `rolling.must_roll` need not be asked about a batch that fits by size and offsets."""
+        self.index_room = 0
+        """How many more entries its indexes take until it must be."""
+        self.bytes_since_index = 0
+        # Arrays: as lists of int objects they would be the largest part of a partition's memory.
+        self._recent_bases = array("q")
+        self._recent_lasts = array("q")
+        self._recent_positions = array("q")
+        self._read_ends: dict[int, int] = {}
+
+    def begin_rebuild(self) -> None:
+        """Starts the fold over: every batch will be noted again, every abort added."""
+        self.reset()
+        self._index, self._time_index, self._txn_index = OffsetIndex(), TimeIndex(), []
+        self.indexes_dirty = True
+
+    def rebuild(self, end_offset: int | None = None) -> None:
+        """Makes both sparse indexes anew from the batches, each of which is checked; what is corrupt is noted.
+
+        `end_offset`, if known, is where the next segment begins.
+        """
+        self.reset()
+        self._index, self._time_index = OffsetIndex(), TimeIndex()
+        self.indexes_dirty = True
+        self.is_examined = end_offset is not None
+        findings = Findings(self, end_offset)
+        for batch in findings.walk(end_offset):
+            if isinstance(batch, Batch):
+                self.note_header(batch.header, batch.position)
+        self.forget_recent()
+        findings.note()
+
+    def has_timestamps(self) -> bool:
+        """See `SegmentFiles`; true as well where something is no batch, which a rebuild finds out."""
+        try:
+            return any(header.newest_record_ms != _NO_TIMESTAMP for _, header in self.headers(0))
+        except CorruptLogError:
+            return True
+
+    def save_indexes(self, suffix: str = "") -> list[str]:
+        """See `SegmentFiles`; the time index gets its last entry."""
+        if self.indexes_dirty:
+            self.time_index.maybe_append(self.max_timestamp, self.offset_of_max_timestamp - self.base_offset)
+        return super().save_indexes(suffix)
+
+    def activate(self) -> int:
+        """Makes ready for appending: folds the headers after the last index entry; returns the last offset there is.
+
+        Raises CorruptLogError where something is no batch.
+        """
+        file = self.file
+        index = self.index
+        time_index = self.time_index
+        if time_index.timestamps:
+            self.max_timestamp = time_index.timestamps[-1]
+            self.offset_of_max_timestamp = time_index.offsets[-1] + self.base_offset
+        was_dirty, entries = self.indexes_dirty, len(index)
+        self.bytes_since_index = 0
+        self.forget_recent()
+        for _, first in self.headers(0):
+            self.rolling_timestamp = first.max_timestamp
+            break
+        last_offset = self.base_offset - 1
+        for position, header in self.headers(index.positions[-1] if index.positions else 0):
+            last_offset = header.last_offset
+            self.note_header(header, position)
+        if self.damage:
+            # Between two of them there may be a range that is to be found by its offsets.
+            self.forget_recent()
+        self.indexes_dirty = was_dirty or len(index) != entries or not file.size
+        return last_offset
+
+    def seal(self) -> list[str]:
+        """Nothing more will be appended; returns the files written, for whoever must sync them."""
+        written = self.save_indexes()
+        self.forget_recent()
+        return written
+
+    def last_offset_in_file(self) -> int:
+        """The last offset of the last batch, found from the last index entry on; base offset - 1 when empty."""
+        last = self.base_offset - 1
+        index = self.index
+        for place in self._places(index.positions[-1] if index.positions else 0, self.size):
+            last = place[2]
+        return last
+
+    # -- the fold
+
+    def note(self, base_offset: int, last_offset: int, position: int, size: int, max_timestamp: int) -> None:
+        """Takes in a batch that now stands at `position`, the end of all noted so far."""
+        if position == 0:
+            self.rolling_timestamp = max_timestamp
+            self.fits_until_ms = _NO_TIMESTAMP
+        if max_timestamp > self.max_timestamp:
+            self.max_timestamp = max_timestamp
+            self.offset_of_max_timestamp = last_offset
+        self.indexes_dirty = True
+        if self.bytes_since_index > self.index_interval_bytes:
+            self.index.append(last_offset - self.base_offset, position)
+            self.time_index.maybe_append(self.max_timestamp, self.offset_of_max_timestamp - self.base_offset)
+            self.bytes_since_index = 0
+            self.index_room -= 1
+            if not self.index_room:
+                self.fits_until_ms = _NO_TIMESTAMP
+        self.bytes_since_index += size
+        recent = self._recent_bases
+        recent.append(base_offset)
+        self._recent_lasts.append(last_offset)
+        self._recent_positions.append(position)
+        if len(recent) > _RECENT_BATCHES:
+            half = _RECENT_BATCHES // 2
+            del recent[:half], self._recent_lasts[:half], self._recent_positions[:half]
+
+    def note_header(self, header: BatchHeader, position: int) -> None:
+        self.note(header.base_offset, header.last_offset, position, header.size_in_bytes, header.newest_record_ms)
+
+    def forget_recent(self) -> None:
+        """Old places are looked for in the file; what is remembered of the newest batches is not worth its memory."""
+        del self._recent_bases[:], self._recent_lasts[:], self._recent_positions[:]
+        self._read_ends.clear()
+
+    def cut(self, size: int) -> None:
+        """Keeps the first `size` bytes, which end with a whole batch, and folds what is left anew where needed.
+
+        Synced at once: were the cut bytes to come back behind the recovery point, they would be taken for records.
+        """
+        file = self.file
+        file.truncate(size)
+        file.sync()
+        self.damage = tuple(it for it in self.damage if it.position < size)
+        self.indexes_dirty = True
+        index, time_index = self.index, self.time_index
+        index.truncate(size)
+        kept = index.offsets[-1] if index.offsets else -1
+        # An entry of the time index may stand for batches that are gone; those up to the last index entry do not.
+        time_index.truncate(kept + 1)
+        self.max_timestamp = _NO_TIMESTAMP
+        self.offset_of_max_timestamp = self.base_offset
+        self.rolling_timestamp = None
+        self.fits_until_ms = _NO_TIMESTAMP
+        self.activate()
+        self.indexes_dirty = True
+
+    # -- finding places
+
+    def headers(self, position: int) -> Iterator[tuple[int, BatchHeader]]:
+        """As `scan_headers`, from a batch's beginning to the end; ranges known to be corrupt are left out."""
+        if not self.damage:
+            return scan_headers(self.file, position, self.size)
+        stretches = damage.good_stretches(self.damage, position, self.size)
+        return chain.from_iterable(scan_headers(self.file, start, end) for start, end in stretches)
+
+    def _places(self, position: int, end: int) -> Iterator[tuple[int, int, int, int]]:
+        """As `headers`, for `scan_places`."""
+        if not self.damage:
+            return scan_places(self.file, position, end)
+        stretches = damage.good_stretches(self.damage, position, end)
+        return chain.from_iterable(scan_places(self.file, start, end) for start, end in stretches)
+
+    def locate(self, offset: int) -> tuple[int, int] | None:
+        """Position and base offset of the first batch that does not end below the offset; None when all do.
+
+        Raises CorruptRangeError when the offset is in a range known to be corrupt, CorruptLogError when that shows now.
+        """
+        bases = self._recent_bases
+        if bases and offset >= bases[0]:
+            number = bisect_left(self._recent_lasts, offset)
+            if number == len(bases):
+                return None
+            return self._recent_positions[number], bases[number]
+        position = self._read_ends.get(offset)
+        if position is not None:
+            return position, offset
+        if self.damage and (corrupt := damage.holding(self.damage, offset)) is not None:
+            # Found when the indexes were made anew, without knowing where the segment ends: then it is looked again.
+            raise corrupt.error() if self.is_examined else CorruptLogError(str(corrupt))
+        start = self.position_before(offset)
+        places = self._places(start, self.size)
+        for position, base, last, _ in places:
+            if last >= offset:
+                if position == start and start:
+                    raise CorruptLogError(f"{self.path}: at {start} is another batch than the index has")
+                if not self.is_examined:
+                    # Whether this batch is right to say that it has the offset: the one behind knows, too.
+                    next(places, None)
+                if base == offset:
+                    self._remember(base, position)
+                return position, base
+        return None
+
+    def position_before(self, offset: int) -> int:
+        """Where to begin looking for the offset. Raises CorruptLogError where the index leads out of the file."""
+        start = self.index.position_before(offset - self.base_offset)
+        if start and start >= self.size:
+            # To find nothing there would look as if the segment ended below the offset.
+            raise CorruptLogError(f"{self.path}: the index has {start}, which is not in the file")
+        return start
+
+    def _remember(self, base_offset: int, position: int) -> None:
+        if len(self._read_ends) >= _READ_ENDS:
+            self._read_ends.clear()
+        self._read_ends[base_offset] = position
+
+    def read(self, offset: int, max_bytes: int, bound: int | None, *, min_one_batch: bool) -> LogSlice | None:
+        """From the batch that holds `offset` on; None when every batch ends below it.
+
+        `bound` is an offset that must not be reached, None when the whole segment may be read.
+        """
+        found = self.locate(offset)
+        if found is None:
+            return None
+        start, base = found
+        file = self.file
+        end = file.size
+        if self.damage:
+            _, end = next(damage.good_stretches(self.damage, start, end))
+            if bound is not None and damage.holding(self.damage, bound) is not None:
+                bound = None  # which is behind this stretch, or at its end
+        if bound is not None and (limit := self.locate(bound)) is not None:
+            end = min(end, limit[0])
+        size = end - start
+        if size > max_bytes:
+            size = self._boundary(start, start + max_bytes, end, min_one_batch) - start
+        if size <= 0:
+            return LogSlice.empty(offset)
+        piece = LogSlice(file, start, size, base)
+        # Where files must make room for each other, those of a thousand answers on their way would not be bounded.
+        return piece.copied() if self._disk.open_files.is_full and size <= _COPIED_BYTES else piece
+
+    def _boundary(self, start: int, limit: int, end: int, min_one_batch: bool) -> int:
+        """The last beginning of a batch in `start..limit`, or the first batch's end if that must be; limit < end."""
+        positions = self._recent_positions
+        if positions and limit >= positions[0]:
+            number = bisect_right(positions, limit) - 1
+            best = positions[number]
+            if best > start or not min_one_batch:
+                return best if best > start else start
+            if best == start:
+                return positions[number + 1] if number + 1 < len(positions) else end
+        best = max(start, self.index.boundary_before(limit))
+        best_base = -1
+        first_size = 0
+        for position, base, _, size in scan_places(self.file, best, end):
+            if position > limit:
+                break
+            best, best_base, first_size = position, base, size
+        if best > start:
+            self._remember(best_base, best)
+            return best
+        return start + first_size if min_one_batch else start
+
+    def upper_bound_of(self, end_position: int) -> int | None:
+        """From the index, an offset not below the end of what stands before the position; None: the segment's end."""
+        relative = self.index.offset_at_or_after(end_position)
+        return None if relative is None else relative + self.base_offset
+
+    # -- times
+
+    @property
+    def largest_timestamp(self) -> int:
+        """The largest timestamp (ms) of the segment's records; -1 when they have none."""
+        if self.max_timestamp == _NO_TIMESTAMP:
+            timestamps = self.time_index.timestamps
+            if timestamps:
+                self.max_timestamp = timestamps[-1]
+                self.offset_of_max_timestamp = self.time_index.offsets[-1] + self.base_offset
+        return self.max_timestamp
+
+    @property
+    def first_timestamp_ms(self) -> int:
+        """The timestamp of the first batch; -1 where there is none. Looks into the file once, and leaves it closed."""
+        if self.rolling_timestamp is None and self.size:
+            file = self.open_file_or_none or self._disk.open_read(self.records_path)
+            for start, end in damage.good_stretches(self.damage, 0, self.size):
+                self.rolling_timestamp = next(scan_headers(file, start, end))[1].max_timestamp
+                break
+        return -1 if self.rolling_timestamp is None else self.rolling_timestamp

@@ -1,0 +1,225 @@
+"""The files of one segment as they are held in memory: the records' file, opened when first needed, and the indexes.
+
+What is held is bounded by `open_files.py`, which takes back what was not used lately. Whatever is asked for here comes
+again by itself, so that nobody else need know.
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from contextlib import suppress
+
+from kwire_storage import names
+from kwire_storage.disk.files import Disk, File
+from kwire_storage.log.index import OFFSET_ENTRY_BYTES, TIME_ENTRY_BYTES, OffsetIndex, TimeIndex
+from kwire_storage.producers.txn_index import ENTRY_BYTES, AbortedTxn, decode_aborted, encode_aborted
+
+
+class SegmentFiles(ABC):
+    """See the module. `path` is that of the files without their suffixes."""
+
+    __slots__ = (
+        "_aside",
+        "_disk",
+        "_file",
+        "_index",
+        "_index_used",
+        "_size",
+        "_time_index",
+        "_txn_index",
+        "file_suffix",
+        "indexes_dirty",
+        "path",
+    )
+
+    def __init__(self, disk: Disk, path: str) -> None:
+        self._disk = disk
+        self.path = path
+        self.file_suffix = names.LOG
+        """What its file of records is called for the time being (`swap.py`)."""
+        self._file: File | None = None
+        self._aside: File | None = None
+        """The file, when it was not used for a while."""
+        self._size: int | None = None
+        self._index: OffsetIndex | None = None
+        self._time_index: TimeIndex | None = None
+        self._txn_index: list[AbortedTxn] | None = None
+        self._index_used = False
+        self.indexes_dirty = False
+        """Whether the indexes in memory say something that their files do not."""
+
+    # -- records
+
+    @property
+    def records_path(self) -> str:
+        return self.path + self.file_suffix
+
+    @property
+    def file(self) -> File:
+        """The records; the file is created when it is absent. Not to be kept over anything that may open others."""
+        file = self._file
+        if file is None:
+            return self._disk.open_files.open(self)
+        return file
+
+    def take_file_back(self) -> File | None:
+        """For OpenFiles: the file, if it is open."""
+        file = self._file = self._file or self._aside
+        self._aside = None
+        return file
+
+    def open_file(self) -> File:
+        """For OpenFiles."""
+        file = self._file = self._disk.open_append(self.records_path)
+        return file
+
+    def let_file_go(self) -> bool:
+        """For OpenFiles: False when the file was used since the last time, or must stay; then it is still open."""
+        if self._file is not None:
+            self._aside, self._file = self._file, None
+            return False
+        file = self._aside
+        if file is not None:
+            # Bytes of a failed append that could not be cut off: only this File knows that they do not count. So it is
+            # while another thread is in the middle of an append, and while the file is not called what it will be.
+            with suppress(OSError):
+                if self._disk.size(self.records_path) == file.size:
+                    self._aside = self._size = None
+        return self._aside is None
+
+    @property
+    def is_open(self) -> bool:
+        return self._file is not None or self._aside is not None
+
+    @property
+    def open_file_or_none(self) -> File | None:
+        """The file if it happens to be open."""
+        return self._file or self._aside
+
+    @property
+    def size(self) -> int:
+        """Bytes of records."""
+        file = self._file or self._aside
+        if file is not None:
+            return file.size
+        if self._size is None:
+            try:
+                self._size = self._disk.size(self.records_path)
+            except FileNotFoundError:
+                self._size = 0
+        return self._size
+
+    def release(self) -> None:
+        """Lets go of all that is held; slices keep the file open as long as they need it."""
+        self._disk.open_files.forget(self)
+        self._size = self._file = self._aside = None
+
+    # -- indexes
+
+    @property
+    def index(self) -> OffsetIndex:
+        self._index_used = True
+        index = self._index
+        return self._load_indexes()[0] if index is None else index
+
+    @property
+    def time_index(self) -> TimeIndex:
+        self._index_used = True
+        index = self._time_index
+        return self._load_indexes()[1] if index is None else index
+
+    @property
+    def aborted(self) -> list[AbortedTxn]:
+        """The aborted transactions that end in this segment."""
+        aborted = self._txn_index
+        if aborted is None:
+            try:
+                aborted = decode_aborted(self._disk.read_bytes(self.path + names.TXN_INDEX))
+            except FileNotFoundError:
+                aborted = []
+            self._txn_index = aborted
+            self._hold_indexes()
+        return aborted
+
+    @property
+    def aborted_in_memory(self) -> list[AbortedTxn] | None:
+        """The same where it is known without reading."""
+        return self._txn_index
+
+    def add_aborted(self, aborted: AbortedTxn) -> None:
+        self.indexes_dirty = True
+        self.aborted.append(aborted)
+
+    def forget_aborted(self, end_offset: int) -> None:
+        """Drops the transactions that end at or after the offset."""
+        self.indexes_dirty = True
+        self._txn_index = [aborted for aborted in self.aborted if aborted.last_offset < end_offset]
+
+    def _load_indexes(self) -> tuple[OffsetIndex, TimeIndex]:
+        try:
+            offsets = self._disk.read_bytes(self.path + names.INDEX)
+            times = self._disk.read_bytes(self.path + names.TIME_INDEX)
+        except FileNotFoundError:
+            return self._rebuilt()
+        index, time_index = OffsetIndex.from_bytes(offsets), TimeIndex.from_bytes(times)
+        whole = len(offsets) % OFFSET_ENTRY_BYTES == 0 and len(times) % TIME_ENTRY_BYTES == 0
+        if not whole or (index.positions and index.positions[-1] >= self.size):
+            return self._rebuilt()
+        if not len(time_index) and self.has_timestamps():
+            return self._rebuilt()
+        self._index, self._time_index = index, time_index
+        self._hold_indexes()
+        return index, time_index
+
+    def _rebuilt(self) -> tuple[OffsetIndex, TimeIndex]:
+        self.rebuild()
+        assert self._index is not None
+        assert self._time_index is not None
+        return self._index, self._time_index
+
+    @abstractmethod
+    def has_timestamps(self) -> bool:
+        """Whether a record has a timestamp, and the time index therefore an entry. Reads up to the first that has."""
+
+    @abstractmethod
+    def rebuild(self, end_offset: int | None = None) -> None:
+        """Makes both sparse indexes anew from the records."""
+
+    def save_indexes(self, suffix: str = "") -> list[str]:
+        """Writes what is not in the files yet; returns the paths written, for whoever must sync them.
+
+        `suffix` is for those of a segment that has not got its name yet.
+        """
+        if not self.indexes_dirty:
+            return []
+        contents = {names.INDEX: self.index.to_bytes(), names.TIME_INDEX: self.time_index.to_bytes()}
+        if self._txn_index or self._disk.exists(self.path + names.TXN_INDEX):
+            contents[names.TXN_INDEX] = encode_aborted(self.aborted)
+        for kind, content in contents.items():
+            self._disk.write_bytes(self.path + kind + suffix, content)
+        self.indexes_dirty = False
+        if not suffix:
+            self._hold_indexes()
+        return [self.path + kind + suffix for kind in contents]
+
+    def forget_indexes(self) -> None:
+        """They are written, and are read again when they are needed."""
+        assert not self.indexes_dirty
+        self._index = self._time_index = None
+
+    def _hold_indexes(self) -> None:
+        size = OFFSET_ENTRY_BYTES * len(self._index or ()) + TIME_ENTRY_BYTES * len(self._time_index or ())
+        self._disk.open_files.index_loaded(self, size + ENTRY_BYTES * len(self._txn_index or ()))
+
+    def needs_indexes(self) -> bool:
+        """For OpenFiles: False when the indexes were not used since the last time; then they are gone.
+
+        Those that are not in their files are no longer counted, and stay until they are.
+        """
+        if self.indexes_dirty:
+            return False
+        if self._index_used:
+            self._index_used = False
+            return True
+        self._index = self._time_index = self._txn_index = None
+        return False

@@ -1,0 +1,54 @@
+"""What the logs of one data folder share, and none makes for itself: chance, what is to be removed, room kept back."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import NamedTuple
+
+import attrs
+
+from kwire_storage.disk.open_files import OpenFiles
+from kwire_storage.disk.reserve import Reserve
+
+Draw = Callable[[int], int]
+"""A number from 0 up to, and without, the argument, each as likely as the others."""
+
+
+def never_any(_bound: int) -> int:
+    """For logs to which chance means nothing."""
+    return 0
+
+
+class DeletedFiles(NamedTuple):
+    """Renamed files, and the time (ms) from which on they may be removed."""
+
+    due_ms: int
+    paths: list[str]
+
+
+class Deleted(NamedTuple):
+    """Folders and files that only wait for their removal."""
+
+    folders: list[str]
+    files: list[str]
+
+
+@attrs.define(eq=False)
+class Surroundings:
+    """`deleted` are the files of deleted segments: removing a large file takes long, so it is left to whoever may wait.
+
+    `draw` spreads what would otherwise happen to many logs at the same time (`segment.jitter.ms`).
+    """
+
+    draw: Draw = never_any
+    reserve: Reserve | None = None
+    open_files: OpenFiles | None = None
+    """Where these logs' files count; None: with all others of the disk."""
+    deleted: list[DeletedFiles] = attrs.field(factory=list)
+
+    def take_deleted(self, now_ms: int) -> list[str]:
+        """The files whose time has come; it is up to the caller to remove them."""
+        due = [path for deleted in self.deleted if deleted.due_ms <= now_ms for path in deleted.paths]
+        if due:
+            self.deleted = [deleted for deleted in self.deleted if deleted.due_ms > now_ms]
+        return due
