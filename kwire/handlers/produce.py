@@ -10,9 +10,9 @@
 * v12: a transaction's first batch adds the partition to it (KIP-890, transaction version 2)
 * v13: topic ids instead of names (KIP-516)
 
-What comes before a transaction's first batch is in `_shared/produce_enlisting.py`, what an answer may have to wait for in
-`_shared/produce_held.py`. With acks=0 there is no response: an error closes the connection, which is all such a producer can
-learn.
+What comes before a transaction's first batch is in `_shared/produce_enlisting.py`. What an answer may have to wait for
+is in `_shared/produce_held.py`. With acks=0 there is no response: an error closes the connection, which is all such a
+producer can learn.
 """
 
 from __future__ import annotations
