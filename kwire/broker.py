@@ -232,7 +232,7 @@ class Broker:
         The high watermark of a partition that has no other replica is found again from its log, so while the broker
         runs it is not worth a sync.
         """
-        replicated = {(it.topic, it.index): it.high_watermark for it in self.partitions if len(it.replicas) > 1}
+        replicated = {(it.topic, it.index): it.high_watermark for it in self.partitions if not it.role.is_alone}
         return self.folders.take_checkpoints(replicated)
 
     def take_offline(self, folder: DataFolder, error: OSError) -> None:
@@ -281,7 +281,7 @@ class Broker:
         self.folders.close(self._high_watermarks(), run_all=run_all)
 
     def _high_watermarks(self) -> dict[tuple[str, int], int]:
-        return {(it.topic, it.index): it.high_watermark for it in self.partitions if not it.closed}
+        return {(it.topic, it.index): it.high_watermark for it in self.partitions}
 
     def _follow(self, changes: Changes) -> None:
         self.partitions.apply(changes)

@@ -20,3 +20,7 @@ class Context:
     api_key: int = -1
     api_version: int = -1
     client_id: str | None = None
+
+
+class CloseConnection(Exception):
+    """Raised by a handler: the connection is closed without an answer, and the reason is one line of the log."""

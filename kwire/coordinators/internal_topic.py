@@ -18,8 +18,9 @@ from kwire_storage.errors import CorruptLogError
 from kwire_storage.producers.markers import decode_marker
 
 from kwire.clock import Clock
+from kwire.replicas.partition import ALL_IN_SYNC, Acknowledgement
+from kwire.replicas.roles import Absent
 from kwire.replicas.validation import MAX_DECOMPRESSED_BATCH_BYTES
-from kwire.waits import Slot
 
 if TYPE_CHECKING:
     from kwire.replicas.partition import Partition
@@ -76,7 +77,7 @@ class InternalTopic:
 
     def is_offline(self, index: int) -> bool:
         """Whether the log folder of partition `index` is out of service."""
-        return self._partition(index).closed
+        return isinstance(self.partitions.by_name[self.name][index], Absent)
 
     def append(self, index: int, records: Sequence[KeyedRecord], *, producer: Producer | None = None) -> int:
         """Appends `records` as one batch to partition `index`; returns its base offset.
@@ -95,24 +96,22 @@ class InternalTopic:
             return partition.append(batch, read_header(batch), acks=-1, now_ms=now_ms).base_offset
         batch = memoryview(bytearray(build_batch(logged)))
         only_tombstones = records[0][1] is None and all(value is None for _, value in records)
-        return partition.append_checked(batch, read_header(batch), now_ms=now_ms, necessary=only_tombstones).base_offset
+        return partition.append_own(batch, read_header(batch), now_ms=now_ms, necessary=only_tombstones).base_offset
 
-    async def flushed(self, index: int) -> None:
-        """Returns when what was appended to partition `index` is as durable as the topic's configuration asks.
+    async def committed(self, index: int) -> None:
+        """Returns when what was appended to partition `index` is committed: see `Partition.when_committed`.
 
-        Raises KafkaError(KAFKA_STORAGE_ERROR) when that cannot be had.
+        Raises KafkaError when that cannot be had.
         """
-        slot = self.when_flushed(index)
+        slot = self.when_committed(index)
         error = None if slot is None else await slot
         if error is not None:
             raise error
 
-    def when_flushed(self, index: int) -> Slot[KafkaError | None] | None:
-        """As `flushed`: None where nothing is to be waited for, else a slot that gets None or the error."""
+    def when_committed(self, index: int) -> Acknowledgement | None:
+        """As `committed`: None where nothing is to be waited for, else a slot that gets None or the error."""
         partition = self._partition(index)
-        if partition.log_end_offset <= partition.flush_gate.held_from:
-            return None
-        return partition.flush_gate.when_flushed(partition.log_end_offset - 1)
+        return partition.when_committed(partition.log_end_offset - 1, ALL_IN_SYNC)
 
     def watch_markers(self, index: int, on_marker: Callable[[int, bool], None]) -> None:
         """`on_marker` is called with producer id and whether it was committed for each marker appended from now on."""

@@ -120,7 +120,7 @@ class CoordinatorRuntime(Generic[S]):
         index = self.partition_of(name)
         if index in self._lost:
             raise KafkaError(ErrorCode.COORDINATOR_NOT_AVAILABLE, f"{self.topic.name}-{index} cannot be read")
-        return self.topic.partitions.find(self.topic.name, index).leader_id
+        return self.topic.partitions.find(self.topic.name, index).role.leader_id
 
     def partition_of(self, name: str) -> int:
         """The partition of the name; the topic is created if it does not exist.
@@ -180,7 +180,7 @@ class CoordinatorRuntime(Generic[S]):
         """The reply, when what it rests on is as durable as the topic's flush.messages asks. Raises KafkaError."""
         response = await slot
         try:
-            await self.topic.flushed(index)
+            await self.topic.committed(index)
         except KafkaError as error:
             raise KafkaError(response_error(error.code), error.message) from error
         return response

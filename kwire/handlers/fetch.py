@@ -27,14 +27,13 @@ from kwire_protocol.messages.fetch import FetchRequest, FetchResponse, NodeEndpo
 
 from kwire.handlers._shared.leaders import node_endpoints
 from kwire.replicas.fetch_sessions import FetchContext, FollowedPartition
-from kwire.replicas.reading import CONSUMER, FetchLimits, FetchResult, read_partitions, to_response
+from kwire.replicas.partition import CONSUMER, READ_COMMITTED, read_bound
+from kwire.replicas.reading import FetchLimits, FetchResult, read_partitions, to_response
 from kwire.waits import ParkedFetch, Slot
 
 if TYPE_CHECKING:
     from kwire.broker import Broker
     from kwire.context import Context
-
-READ_COMMITTED = 1
 
 
 def handle(
@@ -45,11 +44,13 @@ def handle(
     except KafkaError as error:
         return FetchResponse(error_code=error.code)
     replica_id = request.replica_id if request.replica_state is None else request.replica_state.replica_id
+    replica_id = max(replica_id, CONSUMER)
     limits = FetchLimits(
         version=context.api_version,
         max_bytes=min(request.max_bytes, broker.config.fetch_max_bytes),
         committed=request.isolation_level == READ_COMMITTED,
-        replica_id=replica_id if replica_id >= 0 else CONSUMER,
+        bound=read_bound(replica_id, request.isolation_level),
+        replica_id=replica_id,
     )
     result = read_partitions(broker.partitions, fetch.partitions, limits)
     if result.size < request.min_bytes and request.max_wait_ms > 0 and fetch.partitions and not result.has_errors:
@@ -96,10 +97,10 @@ async def _wait_for_data(
     result: FetchResult,
 ) -> FetchResponse:
     deadline_ms = broker.clock.now_ms() + request.max_wait_ms
-    partitions = [partition for _, partition in result.found]
     woken = True
     while woken and result.size < request.min_bytes and not result.has_errors:
         parked = ParkedFetch((deadline_ms - broker.clock.now_ms()) / 1000)
+        partitions = [partition for _, partition in result.found]
         for partition in partitions:
             partition.waiters.add(parked)
         try:

@@ -15,8 +15,6 @@ Spark asks -2 and -1 after every poll, so these two touch nothing but integers.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable
-from operator import attrgetter
 from typing import TYPE_CHECKING
 
 from kwire_protocol.errors import ErrorCode
@@ -29,10 +27,11 @@ from kwire_protocol.messages.list_offsets import (
     ListOffsetsTopicResponse,
 )
 
+from kwire.replicas.partition import Partition, read_bound
+
 if TYPE_CHECKING:
     from kwire.broker import Broker
     from kwire.context import Context
-    from kwire.replicas.partition import Partition
 
 LATEST = -1
 EARLIEST = -2
@@ -42,32 +41,27 @@ LATEST_TIERED = -5
 EARLIEST_PENDING_UPLOAD = -6
 FIRST_VERSION_OF = {MAX_TIMESTAMP: 7, EARLIEST_LOCAL: 8, LATEST_TIERED: 9, EARLIEST_PENDING_UPLOAD: 11}
 FIRST_VERSION_WITH_EPOCH = 4
-READ_COMMITTED = 1
-CONSUMER = -1
 NO_EPOCH = -1
 
 
 def handle(broker: Broker, request: ListOffsetsRequest, context: Context) -> ListOffsetsResponse:
     version = context.api_version
-    by_name = broker.partitions.by_name
-    end_of = _end_for(request)
+    table = broker.partitions
+    end_of = read_bound(request.replica_id, request.isolation_level)
     asked_twice = _asked_twice(request)
     response = ListOffsetsResponse()
     for topic in request.topics:
         name = topic.name
-        partitions = by_name.get(name, ())
         answers = []
         for wanted in topic.partitions:
             index, timestamp = wanted.partition_index, wanted.timestamp
             try:
                 if asked_twice and (name, index) in asked_twice:
                     raise KafkaError(ErrorCode.INVALID_REQUEST)
-                if not 0 <= index < len(partitions):
-                    raise KafkaError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
-                partition = partitions[index]
-                partition.check_leader(wanted.current_leader_epoch)
+                partition = table.find(name, index)
+                leader = partition.leader(wanted.current_leader_epoch)
                 if timestamp == LATEST:
-                    answer = ListOffsetsPartitionResponse(index, 0, -1, end_of(partition), partition.leader_epoch)
+                    answer = ListOffsetsPartitionResponse(index, 0, -1, end_of(partition), leader.leader_epoch)
                 elif timestamp == EARLIEST:
                     answer = _earliest(partition, index)
                 else:
@@ -75,7 +69,7 @@ def handle(broker: Broker, request: ListOffsetsRequest, context: Context) -> Lis
             except KafkaError as error:
                 answer = ListOffsetsPartitionResponse(index, error.code)
             except OSError as error:
-                answer = ListOffsetsPartitionResponse(index, partitions[index].storage_error(error).code)
+                answer = ListOffsetsPartitionResponse(index, partition.storage_error(error).code)
             if version < FIRST_VERSION_WITH_EPOCH:
                 answer.leader_epoch = NO_EPOCH
             answers.append(answer)
@@ -83,13 +77,6 @@ def handle(broker: Broker, request: ListOffsetsRequest, context: Context) -> Lis
     if asked_twice:
         response.topics = _each_once(response.topics)
     return response
-
-
-def _end_for(request: ListOffsetsRequest) -> Callable[[Partition], int]:
-    """What of a partition is its end for whoever asks."""
-    if request.replica_id != CONSUMER:
-        return attrgetter("log_end_offset")
-    return attrgetter("last_stable_offset" if request.isolation_level == READ_COMMITTED else "high_watermark")
 
 
 def _asked_twice(request: ListOffsetsRequest) -> set[tuple[str, int]]:

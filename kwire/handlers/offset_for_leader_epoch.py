@@ -41,7 +41,7 @@ def handle(
 def _end(broker: Broker, topic: str, wanted: OffsetForLeaderPartition) -> EpochEndOffset:
     try:
         partition = broker.partitions.find(topic, wanted.partition)
-        partition.check_leader(wanted.current_leader_epoch)
+        partition.leader(wanted.current_leader_epoch)
         try:
             epoch, end_offset = partition.log.end_offset_for_epoch(wanted.leader_epoch)
         except OSError as error:

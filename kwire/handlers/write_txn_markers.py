@@ -4,7 +4,7 @@
 * v2: transaction_version (KIP-1228): from 2 on a marker's epoch is above that of the transaction's records
 
 What a coordinator sends to the leaders of a transaction's partitions, and an admin client to end a hanging transaction
-(KIP-664). Each partition has its answer; as with acks=-1, what flush.messages holds back is waited for.
+(KIP-664). Each partition has its answer; as with acks=-1, the marker is waited for until it is committed.
 """
 
 from __future__ import annotations
@@ -23,6 +23,7 @@ from kwire_protocol.messages.write_txn_markers import (
     WriteTxnMarkersResponse,
 )
 
+from kwire.replicas.partition import ALL_IN_SYNC, Acknowledgement
 from kwire.waits import Slot
 
 if TYPE_CHECKING:
@@ -31,19 +32,19 @@ if TYPE_CHECKING:
 
 Results = dict[int, dict[str, dict[int, WritableTxnMarkerPartitionResult]]]
 """By producer id, topic and partition: what several markers say of the same has one answer, the last one's."""
-Held = list[tuple[WritableTxnMarkerPartitionResult, Slot[KafkaError | None]]]
+Pending = list[tuple[WritableTxnMarkerPartitionResult, Acknowledgement]]
 
 
 def handle(
     broker: Broker, request: WriteTxnMarkersRequest, context: Context
 ) -> WriteTxnMarkersResponse | Coroutine[Slot[Any], None, WriteTxnMarkersResponse]:
     results: Results = {}
-    held: Held = []
+    pending: Pending = []
     for marker in request.markers:
         for topic in marker.topics:
             answers = results.setdefault(marker.producer_id, {}).setdefault(topic.name, {})
             for index in topic.partition_indexes:
-                answers[index] = _write(broker, marker, topic.name, index, held)
+                answers[index] = _write(broker, marker, topic.name, index, pending)
     response = WriteTxnMarkersResponse(
         [
             WritableTxnMarkerResult(
@@ -53,11 +54,11 @@ def handle(
             for producer_id, topics in results.items()
         ]
     )
-    return _when_flushed(response, held) if held else response
+    return _when_committed(response, pending) if pending else response
 
 
 def _write(
-    broker: Broker, marker: WritableTxnMarker, topic: str, index: int, held: Held
+    broker: Broker, marker: WritableTxnMarker, topic: str, index: int, pending: Pending
 ) -> WritableTxnMarkerPartitionResult:
     answer = WritableTxnMarkerPartitionResult(index)
     try:
@@ -75,15 +76,15 @@ def _write(
     except KafkaError as error:
         answer.error_code = error.code
         return answer
-    gate = partition.flush_gate
-    if result.last_offset >= gate.held_from:
-        held.append((answer, gate.when_flushed(result.last_offset)))
+    acknowledgement = partition.when_committed(result.last_offset, ALL_IN_SYNC)
+    if acknowledgement is not None:
+        pending.append((answer, acknowledgement))
     return answer
 
 
-async def _when_flushed(response: WriteTxnMarkersResponse, held: Held) -> WriteTxnMarkersResponse:
-    for answer, slot in held:
-        error = await slot
+async def _when_committed(response: WriteTxnMarkersResponse, pending: Pending) -> WriteTxnMarkersResponse:
+    for answer, acknowledgement in pending:
+        error = await acknowledgement
         if error is not None:
             answer.error_code = error.code
     return response

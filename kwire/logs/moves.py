@@ -230,7 +230,7 @@ class LogMoves:
                 self._swap(move)
         except SwapFailedError as error:
             del self._moves[move.key]
-            self._partitions.find(*move.key).take_offline()
+            self._partitions.take_partition_offline(self._partitions.find(*move.key))
             move.failed_folder.on_failed(move.failed_folder, error)
         except (OSError, CorruptLogError, KafkaError) as error:
             if not self._is_under_way(move):

@@ -29,8 +29,7 @@ from kwire_protocol.messages.api_versions import ApiVersionsResponse
 from kwire_protocol.wire import ApiMessage, ProtocolError, Reader
 
 from kwire.apis import API_VERSIONS, Handler, UnsupportedRequest, served_apis
-from kwire.context import Context
-from kwire.handlers._shared.produce_refusals import UnacknowledgedProduceFailed
+from kwire.context import CloseConnection, Context
 from kwire.handlers.api_versions import listed_versions
 from kwire.network.outbox import Outbox, PeerLost
 from kwire.network.peer_log import PeerLogs
@@ -53,7 +52,7 @@ MAX_PENDING_REPLY_BYTES = 1 << 20
 MAX_REPEATED_BYTES = 4096
 """No larger request is kept for the case that it comes again."""
 
-CLOSING_ERRORS = (ProtocolError, UnsupportedRequest, UnacknowledgedProduceFailed)
+CLOSING_ERRORS = (ProtocolError, UnsupportedRequest, CloseConnection)
 """What the peer did that ends its connection, with one log line. All are raised before a reply is begun."""
 
 MAX_REQUEST_ELEMENTS = 250_000

@@ -1,8 +1,8 @@
-"""When the log of one partition must be flushed, what that holds back, and who waits for it: a machine.
+"""When the log of one partition must be flushed, and what that holds back: a machine.
 
 Three things ask for a flush: `flush.messages` (so many records that no flush covers), `flush.ms` (one that is so old),
 and a segment that is full. Only the first is worth waiting for. As in Kafka, whose append flushes before it returns,
-the append that reaches `flush.messages` is neither acknowledged nor readable before the medium has it. Here it does not
+the append that reaches `flush.messages` is neither acknowledged nor readable before it is durable. Here it does not
 keep the others waiting: while one flush runs, appends go on, and all of them share the next (group commit).
 
 `kwire.replicas.flusher` runs the flushes; what goes to a worker thread is `Flush.run` alone.
@@ -14,14 +14,11 @@ from collections.abc import Callable
 from typing import Protocol
 
 import attrs
-from kwire_protocol.errors import ErrorCode
 from kwire_protocol.kafka_error import KafkaError
 from kwire_storage.config import NEVER
 from kwire_storage.errors import StorageError
 from kwire_storage.log.durability import Flush
 from kwire_storage.log.log import Log
-
-from kwire.waits import Slot
 
 
 class FlushDriver(Protocol):
@@ -45,13 +42,14 @@ class FlushGate:
     driver: FlushDriver
     on_released: Callable[[], None]
     """Less is held than before."""
+    on_failed: Callable[[KafkaError], None]
+    """What is held stays held, for that reason: nobody knows what a power cut would leave of it."""
     held_from: int = NEVER
     trigger_messages: int = attrs.field(init=False)
-    closed: KafkaError | None = None
-    """Why nothing of it is flushed any more."""
+    closed: bool = False
+    """Nothing of it is flushed any more."""
     _is_timed: bool = False
     """flush.ms runs for the oldest record that no flush covers."""
-    _waiting: list[tuple[int, Slot[KafkaError | None]]] = attrs.field(factory=list)
 
     def __attrs_post_init__(self) -> None:
         self.log.on_roll = self._rolled
@@ -74,17 +72,6 @@ class FlushGate:
             self.driver.flush_within(self, log.config.flush_ms)
         self.set_trigger()
 
-    def when_flushed(self, last_offset: int) -> Slot[KafkaError | None]:
-        """Set, with None, when everything up to `last_offset` is as durable as the topic asks; or with an error."""
-        slot: Slot[KafkaError | None] = Slot()
-        if last_offset < self.held_from:
-            slot.set(None)
-        elif self.closed is not None:
-            slot.set(self.closed)
-        else:
-            self._waiting.append((last_offset, slot))
-        return slot
-
     # What the driver calls
 
     def begin(self) -> Flush:
@@ -98,7 +85,7 @@ class FlushGate:
         return log.begin_flush()
 
     def finish(self, flush: Flush) -> None:
-        """The medium has it: acknowledges what waited, and asks for more where that was not all."""
+        """The flushed records are durable: releases them, and asks for more where that was not all."""
         log = self.log
         log.finish_flush(flush)
         if log.log_end_offset - log.recovery_point < log.config.flush_messages:
@@ -107,35 +94,23 @@ class FlushGate:
             self.held_from = max(self.held_from, log.recovery_point)
             self.driver.flush_soon(self)
         self.on_released()
-        waiting, self._waiting = self._waiting, []
-        for last_offset, slot in waiting:
-            if last_offset < self.held_from:
-                slot.set(None)
-            else:
-                self._waiting.append((last_offset, slot))
 
     def give_up(self, flush: Flush) -> None:
         """The flush did not run to its end; another one may begin."""
         self.log.give_up_flush(flush)
 
     def fail(self, error: KafkaError) -> None:
-        """It could not be flushed. What was held stays held: nobody knows what a power cut would leave of it."""
-        waiting, self._waiting = self._waiting, []
-        for _, slot in waiting:
-            slot.set(error)
+        """It could not be flushed."""
+        self.on_failed(error)
 
     def release(self) -> None:
         """All of it is durable in another log, which has taken the place of this one, and a gate of its own."""
         self.held_from = NEVER
-        waiting, self._waiting = self._waiting, []
-        for _, slot in waiting:
-            slot.set(None)
-        self.closed = KafkaError(ErrorCode.NOT_LEADER_OR_FOLLOWER)
+        self.closed = True
 
-    def close(self, reason: KafkaError) -> None:
-        """The partition is gone, or its disk: who waits is told so."""
-        self.closed = reason
-        self.fail(reason)
+    def close(self) -> None:
+        """The partition is gone, or its disk."""
+        self.closed = True
 
     def _rolled(self) -> None:
         # As Kafka does after each roll: recovery need not look into a segment that is full.

@@ -120,7 +120,7 @@ class Flusher:
     async def _flush_once(self, gate: FlushGate) -> None:
         # Begun when its turn comes: what is collected for a flush holds open files, and a thousand logs may wait.
         async with self._turns:
-            if gate.closed is not None:
+            if gate.closed:
                 self._told.discard(gate)
                 return
             try:
@@ -138,7 +138,7 @@ class Flusher:
                 gate.finish(flush)
 
     def _failed(self, gate: FlushGate, error: OSError | CorruptLogError) -> None:
-        if gate.closed is not None:
+        if gate.closed:
             # Its topic was deleted meanwhile, and the files went away under the flush.
             return
         # Told first: that the log fails closes the gate, with a shorter answer.

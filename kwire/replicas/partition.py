@@ -1,8 +1,9 @@
-"""One partition as its leader sees it: a log, a leader epoch, replicas, and how far the replicas agree.
+"""A partition of which this node has a replica: a log, a role, and how far the replicas agree.
 
-`log_start <= last_stable <= high_watermark <= log_end` holds after every change. Embedded there is one replica, so the
-high watermark follows the log's end at once; nothing outside this file may rely on that. Whoever waits for new data
-registers a `ParkedFetch` in `waiters`; the append that moves the high watermark wakes it.
+`log_start <= last_stable <= high_watermark <= log_end` holds after every change. What this node may do with the
+partition is its role's business (`roles.py`): only a leader appends, and every append asks. Whoever waits for new data
+registers a `ParkedFetch` in `waiters`; whatever moves the high watermark wakes it. Whoever waits for what it appended
+asks `when_committed`.
 
 Synchronous and free of trio: appends go to the page cache (see ARCHITECTURE.md), so there is nothing to await.
 """
@@ -11,6 +12,8 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from functools import partial
+from operator import attrgetter
+from typing import final
 
 import attrs
 from kwire_protocol.control_records import build_end_transaction_batch
@@ -25,60 +28,60 @@ from kwire_storage.producers.states import EndTxnMarker, ProducerEntry, Producer
 from kwire_storage.producers.txn_index import AbortedTxn
 
 from kwire.replicas.flush_gate import FlushDriver, FlushGate
+from kwire.replicas.roles import NO_EPOCH, Absent, Leader, Role, check_epoch
 from kwire.replicas.validation import TopicRules
 from kwire.topic_names import is_internal
-from kwire.waits import ParkedFetch
+from kwire.waits import ParkedFetch, Slot
 
-NO_EPOCH = -1
+ALL_IN_SYNC = -1
+"""acks=-1, or all: a producer waits until every replica in sync has its batch."""
+CONSUMER = -1
+READ_COMMITTED = 1
 
-_LEADER_ERRORS = frozenset({ErrorCode.NOT_LEADER_OR_FOLLOWER, ErrorCode.FENCED_LEADER_EPOCH})
+Acknowledgement = Slot[KafkaError | None]
+"""Set with None when a batch is acknowledged, or with the error that it could not be."""
 
 
 def _nobody(_producer_id: int, _committed: bool) -> None: ...
 
 
-def is_leader_error(code: int) -> bool:
-    """Whether a client should look for the partition's leader again."""
-    return code in _LEADER_ERRORS
-
-
+@final
 @attrs.define(eq=False)
 class Partition:
-    """The leader's side of one topic partition.
+    """This node's replica of a topic partition.
 
-    `isr` are node ids; this node is always among them while it leads.
+    `role` changes with the metadata (`take_role`). Once it is Absent the object is done with: whoever still holds it
+    is refused.
     """
 
     topic: str
     topic_id: Uuid
     index: int
     log: Log
-    node_id: int
     rules: TopicRules
     flush_driver: FlushDriver
-    leader_id: int = -1
-    leader_epoch: int = 0
-    replicas: list[int] = attrs.field(factory=list)
-    isr: list[int] = attrs.field(factory=list)
     directory_id: Uuid = NULL_UUID
     """The log folder that the metadata say this node's replica is in."""
     high_watermark: int = 0
-    waiters: set[ParkedFetch] = attrs.field(factory=set)
-    closed: bool = False
-    """Set when the topic is deleted or the log's folder is offline: a parked fetch that wakes must not read on."""
-    is_cleaning: bool = False
+    """At the start as the last checkpoint had it."""
+    role: Role = attrs.field(factory=Absent, init=False)
+    waiters: set[ParkedFetch] = attrs.field(factory=set, init=False)
+    is_cleaning: bool = attrs.field(default=False, init=False)
     """Whether the log is being compacted: until that is over it stays where it is."""
-    refusal: ErrorCode = ErrorCode.NOT_LEADER_OR_FOLLOWER
-    """What is answered when this node does not lead the partition, or does so no longer."""
-    on_marker: Callable[[int, bool], None] = _nobody
+    on_marker: Callable[[int, bool], None] = attrs.field(default=_nobody, init=False)
     """Called with the producer id, and whether it was committed, when a transaction's end has been appended here."""
     flush_gate: FlushGate = attrs.field(init=False)
     is_internal: bool = attrs.field(init=False)
-    _is_alone: bool = attrs.field(default=False, init=False)
+    _uncommitted: list[tuple[int, int, Acknowledgement]] = attrs.field(factory=list, init=False)
+    """Last offset and acks of what was appended, and who waits for its acknowledgement."""
 
     def __attrs_post_init__(self) -> None:
         self.is_internal = is_internal(self.topic)
-        self.flush_gate = FlushGate(self.log, self.flush_driver, self._advance_high_watermark)
+        self.flush_gate = self._new_gate()
+        self.high_watermark = min(max(self.high_watermark, self.log.log_start_offset), self.log.log_end_offset)
+
+    def _new_gate(self) -> FlushGate:
+        return FlushGate(self.log, self.flush_driver, self._advance_high_watermark, self._fail_held)
 
     def configure(self, rules: TopicRules, config: LogConfig) -> None:
         """The topic's configuration has changed."""
@@ -103,17 +106,24 @@ class Partition:
         # The transaction may have begun with records that are deleted, or above what is replicated.
         return min(max(unstable, self.log.log_start_offset), self.high_watermark)
 
-    def has_follower(self, replica_id: int) -> bool:
-        return replica_id in self.replicas and replica_id != self.leader_id
+    @property
+    def closed(self) -> bool:
+        """Whether it is gone from this node, with its topic or its log dir."""
+        return type(self.role) is Absent
 
-    def check_leader(self, current_leader_epoch: int = NO_EPOCH) -> None:
-        """Raises NOT_LEADER_OR_FOLLOWER, KAFKA_STORAGE_ERROR, FENCED_LEADER_EPOCH, UNKNOWN_LEADER_EPOCH (KIP-320)."""
-        if self.leader_id != self.node_id or self.closed:
-            raise KafkaError(self.refusal)
-        if current_leader_epoch != NO_EPOCH and current_leader_epoch != self.leader_epoch:
-            if current_leader_epoch < self.leader_epoch:
-                raise KafkaError(ErrorCode.FENCED_LEADER_EPOCH)
-            raise KafkaError(ErrorCode.UNKNOWN_LEADER_EPOCH)
+    def leader(self, current_leader_epoch: int = NO_EPOCH) -> Leader:
+        """This node's role, which has to be the leader's. `current_leader_epoch` is the client's, or -1 (KIP-320).
+
+        Raises KafkaError: NOT_LEADER_OR_FOLLOWER, KAFKA_STORAGE_ERROR, FENCED_LEADER_EPOCH, UNKNOWN_LEADER_EPOCH.
+        """
+        role = self.role
+        if type(role) is not Leader:
+            raise role.refusal(current_leader_epoch)
+        if current_leader_epoch != NO_EPOCH and current_leader_epoch != role.leader_epoch:
+            check_epoch(current_leader_epoch, role.leader_id, role.leader_epoch)
+        return role
+
+    # Appending
 
     def append(self, batch: memoryview, header: BatchHeader, *, acks: int, now_ms: int) -> AppendResult:
         """Appends what a client sent, or answers a producer's repeated batch with its first offset.
@@ -121,21 +131,34 @@ class Partition:
         Raises KafkaError: NOT_LEADER_OR_FOLLOWER, NOT_ENOUGH_REPLICAS, OUT_OF_ORDER_SEQUENCE_NUMBER,
         INVALID_PRODUCER_EPOCH, UNKNOWN_PRODUCER_ID, KAFKA_STORAGE_ERROR.
         """
-        self.check_leader()
-        if acks == -1 and len(self.isr) < self.rules.min_insync_replicas:
-            self._check_in_sync()
+        role = self.role
+        if type(role) is not Leader:
+            raise role.refusal()
+        if acks == ALL_IN_SYNC and len(role.isr) < self.rules.min_insync_replicas:
+            self._check_in_sync(role)
         if header[9] >= 0 and self.log.producers.check(header, now_ms=now_ms) is not None:
             repeat = self.log.producers.find_repeat(header)
             assert repeat is not None
             return AppendResult(repeat.first_offset, repeat.last_offset, repeat.timestamp_ms)
-        return self.append_checked(batch, header, now_ms=now_ms)
+        return self._append(role, batch, header, now_ms=now_ms)
 
-    def _check_in_sync(self) -> None:
-        # Kafka never asks for more than the partition has (Partition.effectiveMinIsr).
-        if len(self.isr) < min(self.rules.min_insync_replicas, len(self.replicas)):
+    def append_own(
+        self, batch: memoryview, header: BatchHeader, *, now_ms: int, necessary: bool = False
+    ) -> AppendResult:
+        """Appends what the broker itself writes: for no producer, and for all replicas.
+
+        What is `necessary` may use the room that is kept back for a full disk, and nothing else may.
+        Raises KafkaError: NOT_LEADER_OR_FOLLOWER, NOT_ENOUGH_REPLICAS, KAFKA_STORAGE_ERROR.
+        """
+        role = self.leader()
+        self._check_in_sync(role)
+        return self._append(role, batch, header, now_ms=now_ms, necessary=necessary)
+
+    def _check_in_sync(self, role: Leader) -> None:
+        if role.lacks_replicas(self.rules.min_insync_replicas):
             raise KafkaError(
                 ErrorCode.NOT_ENOUGH_REPLICAS,
-                f"{self.topic}-{self.index} has {len(self.isr)} replicas in sync, "
+                f"{self.topic}-{self.index} has {len(role.isr)} replicas in sync, "
                 f"min.insync.replicas asks for {self.rules.min_insync_replicas}",
             )
 
@@ -151,7 +174,7 @@ class Partition:
 
         Raises KafkaError: NOT_LEADER_OR_FOLLOWER, INVALID_PRODUCER_EPOCH, KAFKA_STORAGE_ERROR.
         """
-        self.check_leader()
+        self.leader()
         return self._producers.begin_verification(header, adds=adds, now_ms=now_ms)
 
     def check_verified(self, header: BatchHeader, verification: Verification) -> None:
@@ -177,13 +200,13 @@ class Partition:
     ) -> AppendResult:
         """Appends the end of a producer's transaction, whether or not one is open here, and tells `on_marker`.
 
-        It may use the room that is kept back for a full disk: it lets readers go on. Until `flush_gate.when_flushed`
-        the coordinator must not take it for done.
+        It may use the room that is kept back for a full disk: it lets readers go on. Before it is committed
+        (`when_committed`) the coordinator must not take it for done.
         Raises KafkaError: NOT_LEADER_OR_FOLLOWER, NOT_ENOUGH_REPLICAS, INVALID_PRODUCER_EPOCH,
         TRANSACTION_COORDINATOR_FENCED, KAFKA_STORAGE_ERROR.
         """
-        self.check_leader()
-        self._check_in_sync()
+        role = self.leader()
+        self._check_in_sync(role)
         batch = memoryview(
             bytearray(
                 build_end_transaction_batch(
@@ -198,7 +221,7 @@ class Partition:
         header = read_header(batch)
         marker = EndTxnMarker(committed, coordinator_epoch)
         self._producers.check_marker(header, marker, transaction_version=transaction_version)
-        result = self.append_checked(batch, header, now_ms=now_ms, necessary=True)
+        result = self._append(role, batch, header, now_ms=now_ms, necessary=True)
         self.on_marker(producer_id, committed)
         return result
 
@@ -207,7 +230,7 @@ class Partition:
 
         Raises KafkaError: NOT_LEADER_OR_FOLLOWER, KAFKA_STORAGE_ERROR.
         """
-        self.check_leader()
+        self.leader()
         producers = self._producers
         producers.expire_if_due(now_ms)
         return list(producers.entries.values())
@@ -219,24 +242,19 @@ class Partition:
         except OSError as error:
             raise self.storage_error(error) from error
 
-    def append_checked(
-        self, batch: memoryview, header: BatchHeader, *, now_ms: int, necessary: bool = False
+    def _append(
+        self, role: Leader, batch: memoryview, header: BatchHeader, *, now_ms: int, necessary: bool = False
     ) -> AppendResult:
-        """Appends without asking about producers and replicas: what the broker itself writes.
-
-        What is `necessary` may use the room that is kept back for a full disk, and nothing else may. What is at or
-        above `flush_gate.held_from` afterwards must not be acknowledged before `when_flushed`.
-        """
         try:
             log = self.log
             if necessary:
                 result = log.reserve.spend(
-                    partial(log.append, batch, header, leader_epoch=self.leader_epoch, now_ms=now_ms)
+                    partial(log.append, batch, header, leader_epoch=role.leader_epoch, now_ms=now_ms)
                 )
             else:
                 if log.reserve.is_out:
                     log.reserve.check()
-                result = log.append(batch, header, leader_epoch=self.leader_epoch, now_ms=now_ms)
+                result = log.append(batch, header, leader_epoch=role.leader_epoch, now_ms=now_ms)
         except OSError as error:
             if header.has_producer_id:
                 self.log.producers.refuse(header)
@@ -248,21 +266,44 @@ class Partition:
         self._advance_high_watermark()
         return result
 
-    def read(self, offset: int, *, max_bytes: int, committed: bool, min_one_batch: bool) -> LogSlice:
-        """Whole batches from the one that holds `offset`.
+    def when_committed(self, last_offset: int, acks: int) -> Acknowledgement | None:
+        """None where what ends at `last_offset` is acknowledged at once; else a slot that is set when it is.
 
-        Raises KafkaError: OFFSET_OUT_OF_RANGE, KAFKA_STORAGE_ERROR, CORRUPT_MESSAGE.
+        With acks=1 it has to be in the leader's log, as durable as flush.messages asks; with acks=-1 in the logs of all
+        replicas in sync. With acks=0 nobody waits. The slot's error is why it cannot be acknowledged:
+        NOT_LEADER_OR_FOLLOWER, NOT_ENOUGH_REPLICAS_AFTER_APPEND, KAFKA_STORAGE_ERROR.
+        """
+        bound = self.high_watermark if acks == ALL_IN_SYNC else self.flush_gate.held_from
+        if last_offset < bound or not acks:
+            return None
+        slot: Acknowledgement = Slot()
+        if type(self.role) is Leader:
+            self._uncommitted.append((last_offset, acks, slot))
+        else:
+            slot.set(self.role.refusal())
+        return slot
+
+    # Reading
+
+    def read(self, offset: int, *, max_bytes: int, max_offset: int, min_one_batch: bool) -> LogSlice:
+        """Whole batches from the one that holds `offset`, below `max_offset`: one of what `read_bound` chooses from.
+
+        Empty where there is nothing yet. Raises KafkaError: OFFSET_OUT_OF_RANGE, KAFKA_STORAGE_ERROR, CORRUPT_MESSAGE.
         """
         self.check_offset(offset)
-        bound = self.last_stable_offset if committed else self.high_watermark
         try:
-            return self.log.read(offset, max_bytes=max_bytes, max_offset=bound, min_one_batch=min_one_batch)
+            return self.log.read(offset, max_bytes=max_bytes, max_offset=max_offset, min_one_batch=min_one_batch)
         except (OSError, CorruptLogError) as error:
             raise self._unreadable(error) from error
 
     def check_offset(self, offset: int) -> None:
-        """Raises KafkaError(OFFSET_OUT_OF_RANGE) where nothing can be read, now or after the next append."""
-        if not self.log.log_start_offset <= offset <= self.high_watermark:
+        """Raises KafkaError(OFFSET_OUT_OF_RANGE) outside of the log.
+
+        What is above the high watermark is there, and may not be read yet. A reader that a former leader has let read
+        so far waits until this one's high watermark has followed.
+        """
+        log = self.log
+        if not log.log_start_offset <= offset <= log.log_end_offset:
             raise KafkaError(ErrorCode.OFFSET_OUT_OF_RANGE)
 
     def aborted_transactions(self, offset: int, piece: LogSlice) -> list[AbortedTxn]:
@@ -291,7 +332,7 @@ class Partition:
 
         Raises KafkaError: OFFSET_OUT_OF_RANGE, KAFKA_STORAGE_ERROR, POLICY_VIOLATION (cleanup.policy lacks delete).
         """
-        self.check_leader()
+        self.leader()
         if not self.rules.deletable:
             raise KafkaError(ErrorCode.POLICY_VIOLATION)
         target = self.high_watermark if offset == -1 else offset
@@ -304,11 +345,37 @@ class Partition:
                 raise self.storage_error(error) from error
         return self.log.log_start_offset
 
-    def close(self) -> None:
-        """The partition is gone from this node: whoever waits on it learns it now."""
-        self.closed = True
-        self.flush_gate.close(KafkaError(self.refusal))
+    # Changes
+
+    def take_role(self, role: Role) -> None:
+        """What the metadata log says of this node and the partition from now on."""
+        before, self.role = self.role, role
+        if type(role) is Leader:
+            role.succeeds(before)
+            self._advance_high_watermark()
+        else:
+            self._fail(role.refusal(), lambda _: True)
+        if type(role) is Absent:
+            self.flush_gate.close()
         self._wake()
+
+    def note_fetch(self, replica_id: int, offset: int) -> None:
+        """A follower of this leader has fetched from `offset` on: it has all that is below."""
+        self.leader().fetched(replica_id, offset)
+        self._advance_high_watermark()
+
+    def close(self) -> None:
+        """The partition is gone from this node: whoever waits on it is told now."""
+        self._leave(ErrorCode.NOT_LEADER_OR_FOLLOWER)
+
+    def take_offline(self) -> None:
+        """The folder of the log is out of service: so is the partition, until the next start."""
+        self._leave(ErrorCode.KAFKA_STORAGE_ERROR)
+
+    def _leave(self, error: ErrorCode) -> None:
+        role = self.role
+        if type(role) is not Absent:
+            self.take_role(Absent(role.leader_id, role.leader_epoch, error))
 
     def replace_log(self, log: Log) -> None:
         """The same records are in another log folder now."""
@@ -316,13 +383,8 @@ class Partition:
         log.config = self.log.config
         self.log = log
         self.flush_gate.release()
-        self.flush_gate = FlushGate(log, self.flush_driver, self._advance_high_watermark)
+        self.flush_gate = self._new_gate()
         self._advance_high_watermark()
-
-    def take_offline(self) -> None:
-        """The folder of the log is out of service: so is the partition, until the next start."""
-        self.refusal = ErrorCode.KAFKA_STORAGE_ERROR
-        self.close()
 
     def storage_error(self, error: OSError) -> KafkaError:
         """What the client is told. Where the disk has failed, and does not just lack room, its folder goes offline."""
@@ -335,27 +397,59 @@ class Partition:
             return self.storage_error(error)
         return KafkaError(ErrorCode.CORRUPT_MESSAGE, str(error))
 
-    def lead(self, *, leader_id: int, leader_epoch: int, replicas: list[int], isr: list[int]) -> None:
-        """Takes over what the metadata log says of this partition."""
-        changed = leader_epoch != self.leader_epoch or leader_id != self.leader_id
-        self.leader_id, self.leader_epoch = leader_id, leader_epoch
-        self.replicas, self.isr = list(replicas), list(isr)
-        self._is_alone = self.isr == [self.node_id]
-        if changed:
-            self._wake()
-        self._advance_high_watermark()
-
     def _advance_high_watermark(self) -> None:
-        # With replication this becomes the lowest log end of the ISR; alone, the leader is the whole ISR.
-        if not self._is_alone:
+        role = self.role
+        if type(role) is not Leader:
             return
-        log = self.log
-        end, held_from = log.log_end_offset, self.flush_gate.held_from
-        self.high_watermark = end if end < held_from else held_from
-        assert log.log_start_offset <= self.high_watermark
-        if self.waiters:
-            self._wake()
+        end, held_from = self.log.log_end_offset, self.flush_gate.held_from
+        if held_from < end:
+            end = held_from
+        if role.followers_in_sync:
+            end = role.committed_end(end)
+        if end > self.high_watermark:
+            self.high_watermark = end
+            if self.waiters:
+                self._wake()
+        elif self.waiters and not role.is_alone:
+            self._wake()  # followers read on before the high watermark moves, and move it by that
+        if self._uncommitted:
+            self._acknowledge(role)
+
+    def _acknowledge(self, role: Leader) -> None:
+        high_watermark, held_from = self.high_watermark, self.flush_gate.held_from
+        waiting, self._uncommitted = self._uncommitted, []
+        for it in waiting:
+            last_offset, acks, slot = it
+            if last_offset >= (high_watermark if acks == ALL_IN_SYNC else held_from):
+                self._uncommitted.append(it)
+            elif acks == ALL_IN_SYNC and role.lacks_replicas(self.rules.min_insync_replicas):
+                slot.set(KafkaError(ErrorCode.NOT_ENOUGH_REPLICAS_AFTER_APPEND))
+            else:
+                slot.set(None)
+
+    def _fail_held(self, error: KafkaError) -> None:
+        held_from = self.flush_gate.held_from
+        self._fail(error, lambda last_offset: last_offset >= held_from)
+
+    def _fail(self, error: KafkaError, concerns: Callable[[int], bool]) -> None:
+        waiting, self._uncommitted = self._uncommitted, []
+        for it in waiting:
+            if concerns(it[0]):
+                it[2].set(error)
+            else:
+                self._uncommitted.append(it)
 
     def _wake(self) -> None:
         for waiter in tuple(self.waiters):
             waiter.wake()
+
+
+def read_bound(replica_id: int, isolation_level: int) -> Callable[[Partition], int]:
+    """The offset of a partition below which somebody may read.
+
+    For a follower that is the log's end, for a consumer the high watermark, or with read_committed the last stable
+    offset.
+    """
+    if replica_id != CONSUMER:
+        return attrgetter("log_end_offset")
+    return attrgetter("last_stable_offset" if isolation_level == READ_COMMITTED else "high_watermark")

@@ -7,6 +7,7 @@ always gets on.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 import attrs
@@ -22,14 +23,13 @@ from kwire_protocol.messages.fetch import (
 )
 
 from kwire.replicas.fetch_sessions import FetchContext, FollowedPartition, TopicKey
-from kwire.replicas.partition import is_leader_error
+from kwire.replicas.partition import CONSUMER, Partition
+from kwire.replicas.roles import NO_EPOCH, NotLeaderError
 
 if TYPE_CHECKING:
-    from kwire.replicas.partition import Partition
     from kwire.replicas.table import PartitionTable
 
-CONSUMER = -1
-NO_EPOCH = -1
+_UNKNOWN = frozenset({ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, ErrorCode.UNKNOWN_TOPIC_ID})
 NO_RECORDS = b""
 FIRST_VERSION_WITH_IDS = 13
 LEADERS_TOLD_SINCE = 16
@@ -38,11 +38,15 @@ LEADERS_TOLD_SINCE = 16
 
 @attrs.define(eq=False)
 class FetchLimits:
-    """How much, and what, one request may see; sizes in bytes."""
+    """How much, and what, one request may see; sizes in bytes.
+
+    `bound` is the offset of a partition below which it reads (`kwire.replicas.partition.read_bound`).
+    """
 
     version: int
     max_bytes: int
     committed: bool
+    bound: Callable[[Partition], int]
     replica_id: int = CONSUMER
 
 
@@ -73,12 +77,12 @@ def read_partitions(table: PartitionTable, wanted: list[FollowedPartition], limi
             error = _refusal(partition, failure)
             result.has_errors = True
             answer = PartitionData(followed.index, error.code, -1, records=NO_RECORDS)
-            if partition is not None:
+            if error.code not in _UNKNOWN:
                 # As in Kafka: null of a partition that could not be read, empty of one that does not exist.
                 answer.aborted_transactions = None
-                if limits.version >= LEADERS_TOLD_SINCE and is_leader_error(error.code):
-                    result.leader_moved = True
-                    answer.current_leader = LeaderIdAndEpoch(partition.leader_id, partition.leader_epoch)
+            if limits.version >= LEADERS_TOLD_SINCE and isinstance(error, NotLeaderError):
+                result.leader_moved = True
+                answer.current_leader = LeaderIdAndEpoch(error.leader_id, error.leader_epoch)
         else:
             result.size += size
             left -= size
@@ -99,8 +103,8 @@ def _read(
     partition: Partition, followed: FollowedPartition, limits: FetchLimits, left: int, *, first: bool
 ) -> tuple[PartitionData, int]:
     """The answer for one partition, and how many bytes of records it names."""
-    partition.check_leader(followed.current_leader_epoch)
-    if limits.replica_id != CONSUMER and not partition.has_follower(limits.replica_id):
+    leader = partition.leader(followed.current_leader_epoch)
+    if limits.replica_id != CONSUMER and not leader.follows(limits.replica_id):
         raise KafkaError(ErrorCode.NOT_LEADER_OR_FOLLOWER)
     answer = PartitionData(
         followed.index,
@@ -116,14 +120,19 @@ def _read(
         answer.diverging_epoch = _divergence(partition, followed)
         if answer.diverging_epoch is not None:
             return answer, 0
-    if offset == partition.high_watermark:
+    bound = limits.bound(partition)
+    if limits.replica_id != CONSUMER:
+        partition.check_offset(offset)
+        partition.note_fetch(limits.replica_id, offset)
+        answer.high_watermark, answer.last_stable_offset = partition.high_watermark, partition.last_stable_offset
+    if offset == bound:
         return answer, 0  # a reader that has caught up: most of them, most of the time
     max_bytes = min(followed.max_bytes, left)
     if max_bytes <= 0 and not first:
         # Spent: the partition is still told where it stands, and its offset is still checked.
         partition.check_offset(offset)
         return answer, 0
-    piece = partition.read(offset, max_bytes=max(max_bytes, 0), committed=limits.committed, min_one_batch=first)
+    piece = partition.read(offset, max_bytes=max(max_bytes, 0), max_offset=bound, min_one_batch=first)
     if piece.size:
         answer.records = piece
         if limits.committed:

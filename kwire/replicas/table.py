@@ -3,8 +3,9 @@
 This table is the metadata image turned into logs: it is told what changed (`apply`) and opens, configures and deletes
 logs accordingly. Handlers find partitions here and nowhere else.
 
-The metadata say in which log folder a partition is (PartitionRecord.directories, KIP-858). One whose folder is not in
-service is there all the same and answers KAFKA_STORAGE_ERROR: begun anew in another folder it would be empty.
+A log is opened where this node holds a replica. The metadata say in which log folder it is
+(PartitionRecord.directories, KIP-858). One whose folder is not in service answers KAFKA_STORAGE_ERROR: begun anew in
+another folder it would be empty.
 """
 
 from __future__ import annotations
@@ -14,7 +15,7 @@ import logging
 from collections.abc import Callable, Iterable, Iterator, Mapping, Set
 from contextlib import suppress
 from functools import cache
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, cast
 
 import attrs
 from kwire_protocol.errors import ErrorCode
@@ -28,14 +29,15 @@ from kwire_storage.directory.openings import LogOpening
 from kwire_storage.errors import CorruptLogError, StorageError, is_passing
 from kwire_storage.log.log import Log
 from kwire_storage.log.recovery import Recovery
-from kwire_storage.log.surroundings import Surroundings
 
 from kwire.clock import Clock
 from kwire.config.definition import Value
 from kwire.config.server import ServerConfig
 from kwire.replicas.flush_gate import FlushDriver
 from kwire.replicas.partition import Partition
+from kwire.replicas.roles import Absent, Role, role_of
 from kwire.replicas.topic_settings import log_config, topic_rules
+from kwire.replicas.validation import TopicRules
 
 if TYPE_CHECKING:
     from kwire.metadata.image import Changes, TopicImage
@@ -44,6 +46,9 @@ log = logging.getLogger(__name__)
 
 TopicRef = str | Uuid
 """The topic as a client names it: by name, or by id (from Produce and Fetch v13 on)."""
+
+Place = Partition | Absent
+"""Of a partition of the metadata: this node's replica, or why there is none."""
 
 MOST_NAMED = 10
 """Partitions that a log line names; of more it tells the number."""
@@ -71,6 +76,10 @@ def _tell_of_loss(topic: str, index: int, opened: Log, recovery: Recovery) -> No
         )
 
 
+class _OutOfServiceError(Exception):
+    """The folder of a log is not, or no longer, in service."""
+
+
 def _named(partitions: list[str]) -> str:
     return ", ".join(partitions[:MOST_NAMED]) + (", ..." if len(partitions) > MOST_NAMED else "")
 
@@ -85,26 +94,33 @@ class PartitionTable:
     topic_values: Callable[[str], Mapping[str, Value]]
     server_config: Callable[[], ServerConfig]
     flush_driver: FlushDriver
-    by_name: dict[str, list[Partition]] = attrs.field(factory=dict)
-    by_ref: dict[TopicRef, list[Partition]] = attrs.field(factory=dict)
+    by_name: dict[str, list[Place]] = attrs.field(factory=dict)
+    by_ref: dict[TopicRef, list[Place]] = attrs.field(factory=dict)
     """Each topic twice: under its name and under its id."""
 
     def __iter__(self) -> Iterator[Partition]:
-        for partitions in self.by_name.values():
-            yield from partitions
+        """This node's replicas."""
+        for places in self.by_name.values():
+            for place in places:
+                if type(place) is Partition:
+                    yield place
 
     def find(self, topic: TopicRef, index: int) -> Partition:
-        """Raises KafkaError: UNKNOWN_TOPIC_OR_PARTITION, UNKNOWN_TOPIC_ID."""
-        partitions = self.by_ref.get(topic)
-        if partitions is None:
-            known_by_name = isinstance(topic, str)
-            raise KafkaError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION if known_by_name else ErrorCode.UNKNOWN_TOPIC_ID)
-        if not 0 <= index < len(partitions):
-            raise KafkaError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
-        return partitions[index]
+        """This node's replica, whatever its role.
+
+        Raises KafkaError: UNKNOWN_TOPIC_OR_PARTITION, UNKNOWN_TOPIC_ID, NOT_LEADER_OR_FOLLOWER, KAFKA_STORAGE_ERROR.
+        """
+        places = self.by_ref.get(topic)
+        if places is None or not 0 <= index < len(places):
+            is_unknown_id = places is None and not isinstance(topic, str)
+            raise KafkaError(ErrorCode.UNKNOWN_TOPIC_ID if is_unknown_id else ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
+        place = places[index]
+        if type(place) is not Partition:
+            raise place.refusal()
+        return place
 
     def folder_of(self, partition: Partition) -> DataFolder | None:
-        """The folder that has the partition's log; None when that was out of service from the start."""
+        """The folder that has the partition's log; None where it was deleted."""
         key = partition.topic, partition.index
         return next((it for it in self.folders.folders if it.logs.get(key) is partition.log), None)
 
@@ -121,6 +137,8 @@ class PartitionTable:
         for topic in topics:
             config = self._log_config(self.topic_values(topic.name))
             for index in range(len(topic.partitions)):
+                if type(self._role(topic, index)) is Absent:
+                    continue
                 folder = self.folders.find(topic.name, index)
                 if folder is None or folder.clean_shutdown or folder.failed is not None:
                     continue
@@ -144,16 +162,20 @@ class PartitionTable:
     def misplaced(self) -> dict[tuple[Uuid, int], Uuid]:
         """Partitions that are in another folder than the metadata say, by topic id and index, with its directory id."""
         found = {}
-        for folder in self.folders.online:
-            for name, index in folder.logs:
-                partitions = self.by_name.get(name, ())
-                if index < len(partitions) and partitions[index].directory_id != folder.meta.directory_id:
-                    found[partitions[index].topic_id, index] = folder.meta.directory_id
+        for partition in self:
+            folder = self.folder_of(partition)
+            if folder is not None and folder.failed is None and partition.directory_id != folder.meta.directory_id:
+                found[partition.topic_id, partition.index] = folder.meta.directory_id
         return found
 
     def report_unreachable(self) -> None:
-        """Tells which partitions are out of service because of a folder that could not be opened."""
-        lost = [f"{it.topic}-{it.index}" for it in self if it.closed and self.folder_of(it) is None]
+        """Logs which partitions are out of service because of a folder that could not be opened."""
+        lost = [
+            f"{name}-{index}"
+            for name, places in self.by_name.items()
+            for index, place in enumerate(places)
+            if type(place) is Absent and place.error is ErrorCode.KAFKA_STORAGE_ERROR
+        ]
         if lost:
             log.error(
                 "%d partitions are in log folders that are not in service, and answer KAFKA_STORAGE_ERROR: %s. "
@@ -176,7 +198,7 @@ class PartitionTable:
         for topic, index in changes.partitions_added:
             self._add(topic, range(index, index + 1))
         for topic, index in changes.partitions_changed:
-            self._lead(self.by_ref[topic.topic_id][index], topic)
+            self._change(topic, index)
 
     def reconfigure(self, topics: Iterable[str]) -> None:
         """The effective configuration of these topics may have changed."""
@@ -185,24 +207,64 @@ class PartitionTable:
             if partitions:
                 values = self.topic_values(name)
                 rules, config = topic_rules(values), self._log_config(values)
-                for partition in partitions:
-                    partition.configure(rules, config)
+                for place in partitions:
+                    if type(place) is Partition:
+                        place.configure(rules, config)
 
     def _add(self, topic: TopicImage, indexes: range) -> None:
         values = self.topic_values(topic.name)
         rules, config = topic_rules(values), self._log_config(values)
-        partitions = self.by_ref[topic.topic_id]
+        places = self.by_ref[topic.topic_id]
         now_ms = self.clock.now_ms()
         for index in indexes:
-            opened = self._open_log(topic, index, config, now_ms)
-            partition = Partition(topic.name, topic.topic_id, index, opened, self.node_id, rules, self.flush_driver)
-            if opened.failed is not None:
-                partition.take_offline()
-            partitions.append(partition)
-            self._lead(partition, topic)
+            places.append(self._place(topic, index, rules, config, now_ms))
 
-    def _open_log(self, topic: TopicImage, index: int, config: LogConfig, now_ms: int) -> Log:
-        """The partition's log, or one that is unreachable where its folder is not in service."""
+    def _place(self, topic: TopicImage, index: int, rules: TopicRules, config: LogConfig, now_ms: int) -> Place:
+        role = self._role(topic, index)
+        if type(role) is Absent:
+            return role
+        try:
+            folder, opened = self._open_log(topic, index, config, now_ms)
+        except _OutOfServiceError:
+            return Absent(role.leader_id, role.leader_epoch, ErrorCode.KAFKA_STORAGE_ERROR)
+        partition = Partition(
+            topic.name,
+            topic.topic_id,
+            index,
+            opened,
+            rules,
+            self.flush_driver,
+            topic.partitions[index].directory_of(self.node_id),
+            folder.high_watermarks.get((topic.name, index), 0),
+        )
+        partition.take_role(role)
+        return partition
+
+    def _change(self, topic: TopicImage, index: int) -> None:
+        places = self.by_ref[topic.topic_id]
+        place, role = places[index], self._role(topic, index)
+        if type(place) is Partition:
+            place.directory_id = topic.partitions[index].directory_of(self.node_id)
+            place.take_role(role)
+            if type(role) is Absent:
+                places[index] = role
+                self._delete_log(place)
+                self._sync_given_up()
+        elif type(role) is Absent or place.error is not ErrorCode.NOT_LEADER_OR_FOLLOWER:
+            places[index] = Absent(role.leader_id, role.leader_epoch, place.error)
+        else:
+            values = self.topic_values(topic.name)
+            rules, config = topic_rules(values), self._log_config(values)
+            places[index] = self._place(topic, index, rules, config, self.clock.now_ms())
+
+    def _role(self, topic: TopicImage, index: int) -> Role:
+        it = topic.partitions[index]
+        return role_of(
+            self.node_id, leader_id=it.leader, leader_epoch=it.leader_epoch, replicas=it.replicas, isr=it.isr
+        )
+
+    def _open_log(self, topic: TopicImage, index: int, config: LogConfig, now_ms: int) -> tuple[DataFolder, Log]:
+        """The partition's log and its folder. Raises _OutOfServiceError."""
         folder = self.folders.find(topic.name, index)
         try:
             if folder is not None and folder.failed is not None:
@@ -215,7 +277,7 @@ class PartitionTable:
                 folder = None
             if folder is None:
                 folder = self._folder_for_new(topic.partitions[index].directory_of(self.node_id))
-                return folder.create_log(topic.name, index, topic.topic_id, config, now_ms=now_ms)
+                return folder, folder.create_log(topic.name, index, topic.topic_id, config, now_ms=now_ms)
             opened = folder.logs.get((topic.name, index))
             if opened is None:
                 opened = folder.open_log(topic.name, index, config, now_ms=now_ms)
@@ -226,16 +288,10 @@ class PartitionTable:
                 raise
             if folder is not None:
                 folder.on_failed(folder, error)
-            return self._unreachable(names.partition_folder(topic.name, index), config, error)
+            raise _OutOfServiceError from error
         if opened.recovery is not None and (opened.recovery.cut_bytes or opened.recovery.deleted_segments):
             _tell_of_loss(topic.name, index, opened, opened.recovery)
-        return opened
-
-    def _unreachable(self, path: str, config: LogConfig, error: OSError) -> Log:
-        """Stands for a log whose folder is out of service: it has failed, and no file of it is touched."""
-        log = Log(self.folders.metadata.disk, path, config, 0, Surroundings())
-        log.failed = error
-        return log
+        return folder, opened
 
     def _folder_for_new(self, directory_id: Uuid) -> DataFolder:
         """Raises StorageError when the folder that was chosen for the partition is not in service."""
@@ -253,7 +309,7 @@ class PartitionTable:
         folder.fail(error)
         lost = [it for it in self if folder.logs.get((it.topic, it.index)) is it.log]
         for partition in lost:
-            partition.take_offline()
+            self.take_partition_offline(partition)
         log.critical(
             "the log folder %s is out of service: %s; its %d partitions answer KAFKA_STORAGE_ERROR. "
             "Look after the disk, then restart the broker: it checks what is there before it serves it",
@@ -275,18 +331,24 @@ class PartitionTable:
             exc_info=error,
         )
         name, index = key
-        partitions = self.by_name.get(name, [])
-        lost = partitions[index] if index < len(partitions) else None
-        if lost is not None:
-            lost.take_offline()
+        places = self.by_name.get(name, [])
+        lost = places[index] if index < len(places) else None
+        if type(lost) is not Partition:
+            return None
+        self.take_partition_offline(lost)
         return lost
+
+    def take_partition_offline(self, partition: Partition) -> None:
+        """Its log is out of service, until the next start."""
+        partition.take_offline()
+        self.by_ref[partition.topic_id][partition.index] = cast(Absent, partition.role)
 
     def epochs_ahead(self) -> dict[tuple[Uuid, int], int]:
         """The latest leader epoch of each log, by topic id and index, that is later than the metadata's."""
         return {
             (partition.topic_id, partition.index): latest
             for partition in self
-            if not partition.closed and (latest := partition.log.leader_epochs.latest) > partition.leader_epoch
+            if (latest := partition.log.leader_epochs.latest) > partition.role.leader_epoch
         }
 
     @staticmethod
@@ -341,9 +403,10 @@ class PartitionTable:
 
     def _delete(self, topic: TopicImage) -> None:
         del self.by_name[topic.name], self.by_ref[topic.name]
-        for partition in self.by_ref.pop(topic.topic_id):
-            partition.close()
-            self._delete_log(partition)
+        for place in self.by_ref.pop(topic.topic_id):
+            if type(place) is Partition:
+                place.close()
+                self._delete_log(place)
 
     def _delete_log(self, partition: Partition) -> None:
         folder = self.folder_of(partition)
@@ -353,16 +416,6 @@ class PartitionTable:
             folder.delete_log(partition.topic, partition.index, self.clock.uuid())
         except OSError as error:
             folder.on_failed(folder, error)
-
-    def _lead(self, partition: Partition, topic: TopicImage) -> None:
-        registered = topic.partitions[partition.index]
-        partition.directory_id = registered.directory_of(self.node_id)
-        partition.lead(
-            leader_id=registered.leader,
-            leader_epoch=registered.leader_epoch,
-            replicas=list(registered.replicas),
-            isr=list(registered.isr),
-        )
 
     def _log_config(self, values: Mapping[str, Value]) -> LogConfig:
         return log_config(values, self.server_config())

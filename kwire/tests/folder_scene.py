@@ -32,7 +32,7 @@ from kwire.context import Context
 from kwire.handlers import alter_replica_log_dirs, describe_log_dirs
 from kwire.replicas.flusher import Flusher
 from kwire.replicas.partition import Partition
-from kwire.tests.slots import value_of
+from kwire.tests.slots import acknowledgement, value_of
 from kwire.waits import Slot
 
 Disks = dict[str, FaultyDisk]
@@ -84,14 +84,19 @@ def create(broker: Broker, name: str, partitions: int = 1, /, **configs: str) ->
     settings = [CreatableTopicConfig(key.replace("_", "."), value) for key, value in configs.items()]
     request = CreateTopicsRequest([CreatableTopic(name, partitions, 1, [], settings)], 1000)
     assert [it.error_code for it in broker.metadata.create_topics(request).topics] == [0]
-    return broker.partitions.by_name[name]
+    return replicas(broker, name)
+
+
+def replicas(broker: Broker, name: str) -> list[Partition]:
+    """The partitions of a topic, all of which are in service."""
+    return [broker.partitions.find(name, index) for index in range(len(broker.partitions.by_name[name]))]
 
 
 def append(partition: Partition, value: bytes = b"x") -> int:
     """Appends, and runs the flush that the topic asks for; returns the record's offset."""
     batch = memoryview(bytearray(build_batch([Record(timestamp=0, value=value)])))
     result = partition.append(batch, read_header(batch), acks=1, now_ms=0)
-    flushed = partition.flush_gate.when_flushed(result.last_offset)
+    flushed = acknowledgement(partition, result.last_offset)
     if not flushed.is_set:
         trio.run(_flush, partition, flushed)
     error = value_of(flushed)

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Coroutine
 from typing import Any, TypeVar
 
+from kwire.replicas.partition import Acknowledgement, Partition
 from kwire.waits import Slot
 
 T = TypeVar("T")
@@ -27,3 +28,12 @@ def at_once(coroutine: Coroutine[Any, None, T]) -> T:
     except StopIteration as stop:
         return stop.value  # type: ignore[no-any-return]
     raise AssertionError("it waits")
+
+
+def acknowledgement(partition: Partition, last_offset: int, acks: int = 1) -> Acknowledgement:
+    """What waits until the append that ends there is acknowledged; it is set where that is so already."""
+    slot = partition.when_committed(last_offset, acks)
+    if slot is None:
+        slot = Slot()
+        slot.set(None)
+    return slot

@@ -15,6 +15,7 @@ from kwire_storage.log.log import AppendResult, Log
 
 from kwire.replicas.flush_gate import FlushGate
 from kwire.replicas.partition import Partition
+from kwire.replicas.roles import role_of
 from kwire.replicas.validation import TopicRules
 from storage.tests.compacting import all_records
 
@@ -49,8 +50,8 @@ class Scene:
             log_start_offset=log_start_offset,
             recovery_point=recovery_point,
         )
-        partition = Partition("t", bytes(16), 0, log, 1, TopicRules(), Driver())
-        partition.lead(leader_id=1, leader_epoch=0, replicas=[1], isr=[1])
+        partition = Partition("t", bytes(16), 0, log, TopicRules(), Driver())
+        partition.take_role(role_of(1, leader_id=1, leader_epoch=0, replicas=[1], isr=[1]))
         return partition
 
     def restart(self, *, clean: bool) -> None:
@@ -110,7 +111,7 @@ class Scene:
         offset = partition.log_start_offset
         offsets: list[int] = []
         while True:
-            piece = partition.read(offset, max_bytes=300, committed=True, min_one_batch=True)
+            piece = partition.read(offset, max_bytes=300, max_offset=partition.last_stable_offset, min_one_batch=True)
             if not piece.size:
                 return offsets
             aborted = partition.aborted_transactions(offset, piece)

@@ -24,6 +24,7 @@ from kwire.coordinators.effects import Effect
 from kwire.coordinators.internal_topic import InternalTopic
 from kwire.coordinators.runtime import CoordinatorRuntime
 from kwire.metadata.service import MetadataService
+from kwire.replicas.partition import ALL_IN_SYNC
 from kwire.replicas.table import PartitionTable
 from kwire.transactions.config import TransactionConfig
 from kwire.transactions.effects import Ended, WriteMarkers
@@ -67,8 +68,8 @@ class TransactionService:
         self._partitions = partitions
         self._metadata = metadata
         self._clock = clock
-        self._flushing: set[tuple[int, int, TopicPartition]] = set()
-        """Markers that wait for the flush of their partition: producer id, epoch, partition."""
+        self._uncommitted: set[tuple[int, int, TopicPartition]] = set()
+        """Markers that are not committed yet: producer id, epoch, partition."""
 
         self._waiting = WaitingForEnd()
         self._patience_ms = config.add_partitions_to_txn_retry_backoff_max_ms
@@ -76,7 +77,7 @@ class TransactionService:
         def make_shard(index: int) -> TransactionShard:
             return TransactionShard(
                 shard_config,
-                coordinator_epoch=partitions.find(topic.name, index).leader_epoch,
+                coordinator_epoch=partitions.find(topic.name, index).leader().leader_epoch,
                 new_producer_id=metadata.next_producer_id,
                 transaction_version=lambda: metadata.transaction_version,
             )
@@ -166,7 +167,7 @@ class TransactionService:
         self.runtime.perform(index, effects)
         if slot.value is not ErrorCode.NONE:
             raise KafkaError(slot.value)
-        return self.runtime.topic.when_flushed(index)
+        return self.runtime.topic.when_committed(index)
 
     async def end(self, request: EndTxnRequest, *, transaction_version: int) -> EndTxnResponse:
         """Answers when the decision is made; from transaction version 2 on with the producer's next id and epoch."""
@@ -206,7 +207,7 @@ class TransactionService:
         shard = self.runtime.shard_at(index)
         if shard is None:
             return []  # an append of the same turn has failed, and its log folder with it
-        decided = self.runtime.topic.when_flushed(index)
+        decided = self.runtime.topic.when_committed(index)
         if decided is not None:
             if not decided.is_set:
                 decided.when_set(lambda: self._decided(index, effect.transactional_id, decided.value))
@@ -225,7 +226,7 @@ class TransactionService:
     def _write_marker(self, index: int, marker: WriteMarkers, partition: TopicPartition) -> bool:
         """Whether it is there, and as durable as the partition's topic asks, or need not be."""
         key = (marker.producer_id, marker.producer_epoch, partition)
-        if key in self._flushing:
+        if key in self._uncommitted:
             return False
         try:
             found = self._partitions.find(*partition)
@@ -243,17 +244,17 @@ class TransactionService:
                 return True
             log.warning("a marker could not be written to %s-%d, which is tried again: %s", *partition, error)
             return False
-        if result.last_offset < found.flush_gate.held_from:
+        slot = found.when_committed(result.last_offset, ALL_IN_SYNC)
+        if slot is None:
             return True
-        slot = found.flush_gate.when_flushed(result.last_offset)
-        self._flushing.add(key)
-        slot.when_set(lambda: self._flushed(index, marker, partition, slot.value))
+        self._uncommitted.add(key)
+        slot.when_set(lambda: self._committed(index, marker, partition, slot.value))
         return False
 
-    def _flushed(self, index: int, marker: WriteMarkers, partition: TopicPartition, error: KafkaError | None) -> None:
-        self._flushing.discard((marker.producer_id, marker.producer_epoch, partition))
+    def _committed(self, index: int, marker: WriteMarkers, partition: TopicPartition, error: KafkaError | None) -> None:
+        self._uncommitted.discard((marker.producer_id, marker.producer_epoch, partition))
         if error is not None:
-            log.warning("a marker could not be flushed in %s-%d, and is written again: %s", *partition, error)
+            log.warning("a marker could not be committed in %s-%d, and is written again: %s", *partition, error)
             return
         shard = self.runtime.shard_at(index)
         if shard is not None:

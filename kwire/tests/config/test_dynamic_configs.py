@@ -49,6 +49,7 @@ from kwire.logs import segment_writing
 from kwire.logs.housekeeping import apply_retention, remove_deleted
 from kwire.metadata.image import ResourceType
 from kwire.replicas.partition import Partition
+from kwire.replicas.roles import role_of
 from kwire.tests.groups.broker_in_trio import TrioClock
 from kwire.tests.server_in_trio import ServerInTrio, TrioClient, with_server
 
@@ -314,7 +315,7 @@ async def is_stamped(scene: Scene) -> bool:
 
 async def code_while_a_follower_is_behind(scene: Scene) -> int:
     partition = scene.partition
-    partition.lead(leader_id=1, leader_epoch=partition.leader_epoch, replicas=[1, 2], isr=[1])
+    partition.take_role(role_of(1, leader_id=1, leader_epoch=partition.leader().leader_epoch, replicas=[1, 2], isr=[1]))
     return (await scene.append(b"v")).error_code
 
 

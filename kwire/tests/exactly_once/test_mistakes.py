@@ -149,7 +149,7 @@ MISTAKES = [
         instead(
             "kwire.replicas.partition:Partition.last_stable_offset",
             lambda _: lambda partition: partition.high_watermark,
-            seen_by="kwire.replicas.partition:Partition.read",
+            seen_by="kwire.replicas.reading:_read",
         ),
     ),
     mistake(
@@ -248,7 +248,7 @@ MISTAKES = [
         instead(
             "kwire.replicas.partition:Partition.holds_transaction",
             always(True),
-            seen_by="kwire.handlers._shared.produce_enlisting:enlist",
+            seen_by="kwire.replicas.enlisting:enlist",
         ),
     ),
     mistake(

@@ -197,9 +197,7 @@ def test_a_batch_whose_records_cannot_be_told_apart_leaves_its_groups_without_a_
         batch[61] = 0x7E  # the record's length
         batch[17:21] = crc32c(batch[21:]).to_bytes(4, "big")
         topic, index = kwire.broker.groups.partition_of("g")
-        kwire.broker.partitions.find(topic, index).append_checked(
-            memoryview(batch), read_header(batch), now_ms=START_MS
-        )
+        kwire.broker.partitions.find(topic, index).append_own(memoryview(batch), read_header(batch), now_ms=START_MS)
 
     async def after(kwire: InTrio) -> None:
         answer = await kwire.call(OffsetFetchRequest("g", [OffsetFetchRequestTopic("t", [0])]), 7)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
+from functools import partial
 
 import pytest
 from kwire_protocol.errors import ErrorCode
@@ -33,6 +34,7 @@ from kwire.tests.folder_scene import (
     new_disks,
     open_broker,
     refusal,
+    replicas,
     values,
 )
 from kwire.tests.raw_client import RawClient
@@ -136,11 +138,9 @@ def test_a_folder_that_cannot_be_opened_is_out_of_service_while_the_others_serve
     kept = disks["/b"].kill()
 
     lame = open_broker({"/a": disks["/a"], "/b": loss(disks["/b"])})
-    zero, one, two, three = lame.partitions.by_name["t"]
-    assert [append(zero), append(two)] == [1, 1]
-    for lost in (one, three):
-        assert refusal(lambda it=lost: append(it)) == STORAGE  # type: ignore[misc]
-        assert refusal(lost.check_leader) == STORAGE
+    assert [append(lame.partitions.find("t", index)) for index in (0, 2)] == [1, 1]
+    for lost in (1, 3):
+        assert refusal(partial(lame.partitions.find, "t", lost)) == STORAGE
     assert "the log folder /b cannot be opened and is out of service" in caplog.text
     assert "2 partitions are in log folders that are not in service, and answer KAFKA_STORAGE_ERROR: t-1, t-3." in (
         caplog.text
@@ -152,7 +152,7 @@ def test_a_folder_that_cannot_be_opened_is_out_of_service_while_the_others_serve
     lame.close()
 
     again = open_broker({"/a": disks["/a"], "/b": kept})
-    assert [values(it) for it in again.partitions.by_name["t"]] == [[b"x"] * 2, [b"x"], [b"x"] * 2, [b"x"]]
+    assert [values(it) for it in replicas(again, "t")] == [[b"x"] * 2, [b"x"], [b"x"] * 2, [b"x"]]
     again.close()
 
 
@@ -164,7 +164,7 @@ def test_a_folder_that_is_left_out_of_log_dirs_keeps_its_partitions_out_of_servi
     create(broker, "t", 2)
     broker.close()
     alone = open_broker({"/a": disks["/a"]})
-    assert refusal(alone.partitions.find("t", 1).check_leader) == STORAGE
+    assert refusal(lambda: alone.partitions.find("t", 1)) == STORAGE
     # That is also the way to go on without it: a topic that is deleted may be made again, and a new folder is taken.
     alone.metadata.delete_topics(DeleteTopicsRequest(topic_names=["t"]), version=5)
     alone.close()
@@ -259,7 +259,9 @@ def test_a_folder_whose_logs_cannot_be_recovered_is_out_of_service_and_the_other
 
     crashed["/b"].before_operation = fail_once
     again = open_broker(crashed)
-    assert [it.closed for it in again.partitions] == [False, True, False, True]
+    assert [it.index for it in again.partitions] == [0, 2], "the others are out of service"
+    for lost in (1, 3):
+        assert refusal(partial(again.partitions.find, "t", lost)) == STORAGE
     assert append(again.partitions.find("t", 0)) == 1
     again.close()
 

@@ -18,6 +18,7 @@ from kwire.broker import Broker
 from kwire.logs.cleaner import LogCleaner
 from kwire.logs.housekeeping import remove_deleted
 from kwire.replicas.partition import Partition
+from kwire.replicas.roles import role_of
 from kwire.tests.folder_scene import (
     EIO,
     Countdown,
@@ -37,7 +38,7 @@ from kwire.tests.folder_scene import (
     refusal,
     values,
 )
-from kwire.tests.slots import value_of
+from kwire.tests.slots import acknowledgement, value_of
 
 
 def test_a_partition_is_moved_with_all_that_came_meanwhile_and_goes_on_there(broker: Broker, disks: Disks) -> None:
@@ -73,7 +74,7 @@ def test_what_batches_do_not_tell_is_moved_too(broker: Broker) -> None:
     assert [idempotent(7, 0), idempotent(7, 1), idempotent(8, 0)] == [4, 5, 6]
     # In the middle of a batch, so that no file's name tells it.
     partition.delete_records_before(2, now_ms=0)
-    partition.lead(leader_id=1, leader_epoch=5, replicas=[1], isr=[1])
+    partition.take_role(role_of(1, leader_id=1, leader_epoch=5, replicas=[1], isr=[1]))
     partition.log.assign_epoch(5)
     epochs = partition.log.leader_epochs.entries
     move(broker, "/b")
@@ -114,7 +115,7 @@ def test_transactions_that_were_aborted_are_known_in_the_copy(broker: Broker) ->
     marker = build_end_transaction_batch(
         commit=False, producer_id=7, producer_epoch=0, coordinator_epoch=0, timestamp_ms=0
     )
-    partition.append_checked(memoryview(bytearray(marker)), read_header(marker), now_ms=0)
+    partition.append_own(memoryview(bytearray(marker)), read_header(marker), now_ms=0)
     before = partition.log.aborted_transactions(0, partition.log.read(0, max_bytes=1000, max_offset=9))
     assert before
     move(broker, "/b")
@@ -171,7 +172,7 @@ def test_an_empty_partition_and_one_whose_records_are_gone_are_moved(broker: Bro
         append(gone)
     gone.log.roll(0)
     gone.delete_records_before(-1, now_ms=0)
-    gone.lead(leader_id=1, leader_epoch=3, replicas=[1], isr=[1])
+    gone.take_role(role_of(1, leader_id=1, leader_epoch=3, replicas=[1], isr=[1]))
     gone.log.assign_epoch(3)  # which no batch has
     for partition, path in ((empty, "/b"), (gone, "/a")):
         broker.moves._swap(begin_move(broker, path, partition.topic))
@@ -273,7 +274,7 @@ def test_a_swap_whose_folders_cannot_be_renamed_is_finished_by_the_next_start() 
     disks["/b"].before_operation = failing("rename", "t-0")
     expected = values(partition)
     trio.run(broker.moves._carry_out, under_way)
-    assert refusal(partition.check_leader) == ErrorCode.KAFKA_STORAGE_ERROR
+    assert refusal(partition.leader) == ErrorCode.KAFKA_STORAGE_ERROR
     assert broker.folders.folders[1].failed is not None
     disks["/b"].before_operation = None
     broker.close()
@@ -292,7 +293,7 @@ def test_a_copy_waits_while_the_folder_of_its_original_is_away() -> None:
     move(broker, "/c")
     broker.close()
     lame = open_broker({**killed(disks), "/b": FaultyDisk()})
-    assert lame.partitions.find("t", 0).closed
+    assert refusal(lambda: lame.partitions.find("t", 0)) == ErrorCode.KAFKA_STORAGE_ERROR
     assert lame.moves.moves == []
     lame.close()
     again = open_broker(killed(disks))
@@ -319,14 +320,14 @@ def test_who_waits_for_an_fsync_is_answered_by_the_swap(broker: Broker) -> None:
         batch = memoryview(bytearray(build_batch([Record(timestamp=0, value=b"x")])))
         result = partition.append(batch, read_header(batch), acks=1, now_ms=0)
     old = partition.flush_gate
-    waiting = old.when_flushed(result.last_offset)
+    waiting = acknowledgement(partition, result.last_offset)
     assert not waiting.is_set
     flush = old.begin()
     broker.moves._swap(begin_move(broker, "/b"))
     assert value_of(waiting) is None
     assert partition.high_watermark == 2
     # A flush of the original that was under way finds its files gone; the flusher heeds that the gate is closed.
-    assert old.closed is not None
+    assert old.closed
     with pytest.raises(StorageError):
         flush.run()
     assert append(partition) == 2

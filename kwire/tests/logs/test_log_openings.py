@@ -21,7 +21,7 @@ from kwire.broker import Broker
 from kwire.clock import SystemClock
 from kwire.config.server import load_config
 from kwire.running import StartError, _with_progress, open_broker
-from kwire.tests.folder_scene import append, create, killed, new_disks, values
+from kwire.tests.folder_scene import append, create, killed, new_disks, replicas, values
 from kwire.tests.folder_scene import open_broker as open_in_turn
 
 
@@ -53,8 +53,8 @@ def test_only_what_was_not_synced_is_looked_through_the_largest_first() -> None:
     assert given == [4]
     assert [line.partition(": ")[2].split(", ")[0] for line in said] == [f"{n} of 4 logs" for n in range(5)]
     assert said[-1].endswith("1 of 1 MiB checked")
-    assert [len(values(it)) for it in again.partitions.by_name["t"]] == [1, 2, 3, 5]
-    assert sizes == [it.log.size_in_bytes for it in again.partitions.by_name["t"]]
+    assert [len(values(it)) for it in replicas(again, "t")] == [1, 2, 3, 5]
+    assert sizes == [it.log.size_in_bytes for it in replicas(again, "t")]
     again.close()
     Broker.open(config, disks_of(again), SystemClock(), run_all=run).close()
     assert given == [4, 0], "after a clean stop there is nothing to look through"

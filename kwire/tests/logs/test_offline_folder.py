@@ -55,7 +55,7 @@ def test_a_disk_that_fails_takes_its_folder_and_all_partitions_out_of_service(
     disk.before_operation = None
     for partition in (one, other):
         assert refusal(lambda it=partition: append(it)) == ErrorCode.KAFKA_STORAGE_ERROR  # type: ignore[misc]
-        assert refusal(partition.check_leader) == ErrorCode.KAFKA_STORAGE_ERROR
+        assert refusal(partition.leader) == ErrorCode.KAFKA_STORAGE_ERROR
     [record] = [record for record in caplog.records if record.levelname == "CRITICAL"]
     assert "./data is out of service" in record.message
     assert "Input/output error" in record.message
@@ -149,7 +149,7 @@ def test_a_fetch_that_waits_is_woken(broker: Broker) -> None:
     partition.waiters.add(parked)
     broker.take_offline(broker.folders.metadata, OSError(errno.EIO, "broken"))
     assert parked.is_set
-    assert refusal(partition.check_leader) == ErrorCode.KAFKA_STORAGE_ERROR
+    assert refusal(partition.leader) == ErrorCode.KAFKA_STORAGE_ERROR
 
 
 def test_nothing_is_written_to_a_failed_folder_and_no_mark_of_a_clean_stop_least_of_all(disk: MemoryDisk) -> None:

@@ -25,7 +25,7 @@ from kwire.broker import Broker
 from kwire.config.server import ServerConfig
 from kwire.context import Context
 from kwire.logs.cleaner import LogCleaner
-from kwire.replicas.partition import Partition
+from kwire.replicas.partition import ALL_IN_SYNC, Partition
 from kwire.tests.asking.asked_broker import AskedBroker
 from kwire.tests.metadata.harness import NOW_MS, FakeClock
 from kwire.tests.power_cuts.folds import check_offsets, is_of_a_restart
@@ -151,8 +151,8 @@ class BrokerTrace:
             promise = Flushed(self._now, partition.log_end_offset + count)
             with self._appending():
                 result = partition.append(batch, read_header(batch), acks=-1, now_ms=1000)
-                acknowledged = partition.flush_gate.when_flushed(result.last_offset)
-                is_held, answered = not acknowledged.is_set, self._now
+                acknowledged = partition.when_committed(result.last_offset, ALL_IN_SYNC)
+                is_held, answered = acknowledged is not None, self._now
                 self.asked.flush()
                 if is_held:
                     answered = self._now
@@ -252,7 +252,7 @@ class BrokerTrace:
         ends = {}
         for partition in broker.partitions:
             batch = memoryview(bytearray(build_batch([Record(0, 0, b"afterwards", b"afterwards")])))
-            partition.append_checked(batch, read_header(batch), now_ms=1000)
+            partition.append_own(batch, read_header(batch), now_ms=1000)
             ends[key_of(partition)] = contents(partition.log)
         broker.close()
         broker = self._open_broker(disk, 60_000, asked.now_ms).broker

@@ -66,7 +66,9 @@ def check_offsets(broker: Broker) -> None:
     """What groups are told is the fold over what `__consumer_offsets` says, of which the last record counts."""
     told: dict[tuple[str, str, int], tuple[int, int | None]] = {}
     unstable = set()
-    for partition in broker.partitions.by_name.get(CONSUMER_OFFSETS, []):
+    for partition in broker.partitions:
+        if partition.topic != CONSUMER_OFFSETS:
+            continue
         for records, committed in decided(partition):
             for record in records:
                 change = read_group_record(

@@ -36,7 +36,7 @@ MUTANTS = [
     Mutant(
         "flush.messages is not heeded",
         "broker: flush each append",
-        instead(HELD_FROM, always(NEVER), seen_by="kwire.replicas.flush_gate:FlushGate.when_flushed"),
+        instead(HELD_FROM, always(NEVER), seen_by="kwire.replicas.partition:Partition._advance_high_watermark"),
     ),
     Mutant(
         "a folder that was given up comes back",
@@ -62,7 +62,7 @@ MUTANTS = [
         "a decision is answered before it is flushed",
         "broker: transactions, each flushed",
         instead(
-            "kwire.coordinators.internal_topic:InternalTopic.flushed",
+            "kwire.coordinators.internal_topic:InternalTopic.committed",
             lambda _: at_once,
             seen_by="kwire.coordinators.runtime:CoordinatorRuntime.durable",
         ),
@@ -72,13 +72,16 @@ MUTANTS = [
         "broker: transactions, each flushed",
         without(
             "kwire.transactions.service:TransactionService._do_other",
-            "kwire.coordinators.internal_topic:InternalTopic.when_flushed",
+            "kwire.coordinators.internal_topic:InternalTopic.when_committed",
         ),
     ),
     Mutant(
         "a transaction is complete before its marker is flushed",
         "broker: transactions, each flushed",
-        instead(HELD_FROM, always(NEVER), seen_by="kwire.transactions.service:TransactionService._write_marker"),
+        without(
+            "kwire.transactions.service:TransactionService._write_marker",
+            "kwire.replicas.partition:Partition.when_committed",
+        ),
     ),
     Mutant(
         "prepared transactions are not resumed",

@@ -17,8 +17,9 @@ from kwire_storage.log.log import AppendResult, Log
 
 from kwire.replicas.flush_gate import FlushGate
 from kwire.replicas.partition import Partition
+from kwire.replicas.roles import role_of
 from kwire.replicas.validation import TopicRules
-from kwire.tests.slots import value_of
+from kwire.tests.slots import acknowledgement, value_of
 from kwire.waits import Slot
 
 EACH = LogConfig(flush_messages=1)
@@ -47,8 +48,8 @@ class Scene:
         self.disk = FaultyDisk()
         self.driver = Driver()
         log = Log.open(self.disk, "t-0", config, now_ms=0, clean_shutdown=True)
-        self.partition = Partition("t", bytes(16), 0, log, 1, TopicRules(), self.driver)
-        self.partition.lead(leader_id=1, leader_epoch=0, replicas=[1], isr=[1])
+        self.partition = Partition("t", bytes(16), 0, log, TopicRules(), self.driver)
+        self.partition.take_role(role_of(1, leader_id=1, leader_epoch=0, replicas=[1], isr=[1]))
         self.gate = self.partition.flush_gate
         self._sequence = 0
 
@@ -57,7 +58,7 @@ class Scene:
         return self.partition.append(batch, read_header(batch), acks=1, now_ms=0)
 
     def appended(self, count: int = 1) -> Slot[KafkaError | None]:
-        return self.gate.when_flushed(self.append(count).last_offset)
+        return acknowledgement(self.partition, self.append(count).last_offset)
 
     def flush(self) -> None:
         flush = self.gate.begin()
@@ -87,7 +88,8 @@ def test_an_append_is_neither_acknowledged_nor_readable_before_it_is_durable() -
     slot = scene.appended(2)
     assert told(slot) == "held"
     assert (scene.partition.high_watermark, scene.partition.log_end_offset) == (0, 2)
-    assert scene.partition.read(0, max_bytes=1000, committed=False, min_one_batch=True).size == 0
+    bound = scene.partition.high_watermark
+    assert scene.partition.read(0, max_bytes=1000, max_offset=bound, min_one_batch=True).size == 0
     assert scene.driver.soon == 1
     scene.flush()
     assert told(slot) is None
@@ -221,7 +223,9 @@ def test_who_waits_for_a_partition_whose_folder_goes_offline_is_told() -> None:
     error = told(slot)
     assert isinstance(error, KafkaError)
     assert error.code == ErrorCode.KAFKA_STORAGE_ERROR
-    assert told(scene.gate.when_flushed(0)) is error
+    late = told(acknowledgement(scene.partition, 0))
+    assert isinstance(late, KafkaError)
+    assert late.code == ErrorCode.KAFKA_STORAGE_ERROR
 
 
 def test_a_policy_that_is_set_later_holds_from_the_next_append_on() -> None:

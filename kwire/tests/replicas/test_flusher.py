@@ -18,8 +18,9 @@ from trio.testing import MockClock, wait_all_tasks_blocked
 
 from kwire.replicas.flusher import FLUSH_THREADS, RETRY_MS, Flusher
 from kwire.replicas.partition import Partition
+from kwire.replicas.roles import role_of
 from kwire.replicas.validation import TopicRules
-from kwire.tests.slots import value_of
+from kwire.tests.slots import acknowledgement, value_of
 from kwire.tests.slow_disk import DEADLINE_S, SlowDisk
 from kwire.waits import Slot
 
@@ -35,15 +36,15 @@ class Scene:
     def partition(self, index: int = 0, config: LogConfig = EACH) -> Partition:
         log = Log.open(self.disk, f"t-{index}", config, now_ms=0, clean_shutdown=True)
         log.on_failed = self.failed.append
-        partition = Partition("t", bytes(16), index, log, 1, TopicRules(), self.flusher)
-        partition.lead(leader_id=1, leader_epoch=0, replicas=[1], isr=[1])
+        partition = Partition("t", bytes(16), index, log, TopicRules(), self.flusher)
+        partition.take_role(role_of(1, leader_id=1, leader_epoch=0, replicas=[1], isr=[1]))
         return partition
 
 
 def append(partition: Partition) -> Slot[KafkaError | None]:
     batch = memoryview(bytearray(build_batch([Record(0, 0, None, b"x")])))
     result = partition.append(batch, read_header(batch), acks=1, now_ms=0)
-    return partition.flush_gate.when_flushed(result.last_offset)
+    return acknowledgement(partition, result.last_offset)
 
 
 async def told(slot: Slot[KafkaError | None]) -> KafkaError | None:

@@ -19,6 +19,7 @@ from kwire.clock import SystemClock
 from kwire.config.server import load_config
 from kwire.context import Context
 from kwire.handlers import fetch, list_offsets, produce
+from kwire.replicas.roles import role_of
 
 OTHER_NODE = 2
 EPOCH = 5
@@ -28,8 +29,10 @@ EPOCH = 5
 def broker() -> Iterator[Broker]:
     opened = Broker.open(load_config(), MemoryDisk(), SystemClock())
     opened.metadata.create_topic_by_itself("t")
-    partition = opened.partitions.by_name["t"][0]
-    partition.lead(leader_id=OTHER_NODE, leader_epoch=EPOCH, replicas=[OTHER_NODE], isr=[OTHER_NODE])
+    partition = opened.partitions.find("t", 0)
+    partition.take_role(
+        role_of(1, leader_id=OTHER_NODE, leader_epoch=EPOCH, replicas=[OTHER_NODE, 1], isr=[OTHER_NODE])
+    )
     yield opened
     opened.close()
 
@@ -86,8 +89,8 @@ def test_list_offsets_of_a_partition_led_elsewhere_is_an_error(broker: Broker, v
     ("epoch", "code"), [(4, ErrorCode.FENCED_LEADER_EPOCH), (6, ErrorCode.UNKNOWN_LEADER_EPOCH), (5, ErrorCode.NONE)]
 )
 def test_a_client_with_another_leader_epoch_is_told(broker: Broker, epoch: int, code: ErrorCode) -> None:
-    partition = broker.partitions.by_name["t"][0]
-    partition.lead(leader_id=1, leader_epoch=EPOCH, replicas=[1], isr=[1])
+    partition = broker.partitions.find("t", 0)
+    partition.take_role(role_of(1, leader_id=1, leader_epoch=EPOCH, replicas=[1], isr=[1]))
     named = FetchTopic("t", partitions=[FetchPartition(0, current_leader_epoch=epoch)])
     answer = answered(fetch.handle(broker, FetchRequest(topics=[named]), context(12)), 12)
     assert answer.responses[0].partitions[0].error_code == code
@@ -102,8 +105,8 @@ def test_a_client_with_another_leader_epoch_is_told(broker: Broker, epoch: int, 
     ],
 )
 def test_all_acks_need_min_insync_replicas(broker: Broker, replicas: list[int], acks: int, code: ErrorCode) -> None:
-    partition = broker.partitions.by_name["t"][0]
-    partition.lead(leader_id=1, leader_epoch=EPOCH, replicas=replicas, isr=[1])
+    partition = broker.partitions.find("t", 0)
+    partition.take_role(role_of(1, leader_id=1, leader_epoch=EPOCH, replicas=replicas, isr=[1]))
     partition.rules = type(partition.rules)(min_insync_replicas=2)
     batch = memoryview(bytearray(build_batch([Record(value=b"x")])))
     request = ProduceRequest(None, acks, 1000, [TopicProduceData("t", partition_data=[PartitionProduceData(0, batch)])])
@@ -112,8 +115,8 @@ def test_all_acks_need_min_insync_replicas(broker: Broker, replicas: list[int], 
 
 
 def test_a_repeated_batch_is_answered_with_its_first_offset_and_time(broker: Broker) -> None:
-    partition = broker.partitions.by_name["t"][0]
-    partition.lead(leader_id=1, leader_epoch=EPOCH, replicas=[1], isr=[1])
+    partition = broker.partitions.find("t", 0)
+    partition.take_role(role_of(1, leader_id=1, leader_epoch=EPOCH, replicas=[1], isr=[1]))
     sent = build_batch([Record(timestamp=1000, value=b"x")] * 3, producer_id=7, producer_epoch=0, base_sequence=0)
     answers = []
     for _ in range(2):

@@ -12,6 +12,7 @@ from kwire_storage.compaction.planning import cleanable_end
 from kwire_storage.config import LogConfig
 from kwire_storage.names import RESERVE
 
+from kwire.replicas.roles import role_of
 from kwire.replicas.validation import TopicRules
 from kwire.tests.transaction_scene import NOW_MS, SMALL, Scene, a_batch, offsets_in, refusal
 from storage.tests.compacting import compact
@@ -223,9 +224,9 @@ def test_a_marker_needs_the_leader_and_replicas_in_sync() -> None:
     partition = scene.partition
     partition.rules = TopicRules(min_insync_replicas=2)
     scene.end(1, commit=True)
-    partition.lead(leader_id=1, leader_epoch=1, replicas=[1, 2], isr=[1])
+    partition.take_role(role_of(1, leader_id=1, leader_epoch=1, replicas=[1, 2], isr=[1]))
     assert refusal(lambda: scene.end(1, commit=True)) == ErrorCode.NOT_ENOUGH_REPLICAS
-    partition.lead(leader_id=2, leader_epoch=2, replicas=[1, 2], isr=[1, 2])
+    partition.take_role(role_of(1, leader_id=2, leader_epoch=2, replicas=[1, 2], isr=[1, 2]))
     assert refusal(lambda: scene.end(1, commit=True)) == ErrorCode.NOT_LEADER_OR_FOLLOWER
     assert refusal(lambda: partition.describe_producers(now_ms=0)) == ErrorCode.NOT_LEADER_OR_FOLLOWER
     assert partition.log_end_offset == 1

@@ -8,7 +8,7 @@ from kwire_protocol.messages.delete_topics import DeleteTopicsRequest
 
 from kwire.broker import Broker
 from kwire.logs.housekeeping import remove_deleted
-from kwire.tests.folder_scene import Countdown, Disks, Stop, append, create, new_disks, open_broker, values
+from kwire.tests.folder_scene import Countdown, Disks, Stop, append, create, new_disks, open_broker, replicas, values
 
 UNIQUE = "a" * 32
 
@@ -75,7 +75,7 @@ def test_a_partition_whose_folder_was_away_goes_when_that_is_back_whatever_has_i
     alone.close()
     assert sorted(disks["/b"].listdir("t-1"))
     back = open_broker(disks)
-    assert [values(it) for it in back.partitions.by_name["t"]] == [[b"new"]] * 4
+    assert [values(it) for it in replicas(back, "t")] == [[b"new"]] * 4
     trio.run(remove_deleted, back)
     assert sorted(folders_of(disks)) == ["t-0", "t-1", "t-2", "t-3"]
     back.close()

@@ -22,9 +22,10 @@ from kwire_storage.disk.memory_disk import MemoryDisk
 
 from kwire.broker import Broker
 from kwire.config.server import load_config
+from kwire.context import CloseConnection
 from kwire.handlers import produce
-from kwire.handlers._shared.produce_refusals import UnacknowledgedProduceFailed
 from kwire.replicas.partition import Partition
+from kwire.replicas.roles import role_of
 from kwire.tests.fake_transactions import Asked, FakeTransactions, write_marker
 from kwire.tests.metadata.harness import FakeClock, context
 from kwire.waits import Slot
@@ -167,7 +168,7 @@ def test_a_batch_that_may_not_be_appended_is_not_asked_about(scene: Scene) -> No
     assert scene.code(broken) == E.CORRUPT_MESSAGE
     scene.end(epoch=1)
     assert scene.code(a_batch()) == E.INVALID_PRODUCER_EPOCH
-    scene.partition().lead(leader_id=2, leader_epoch=1, replicas=[2], isr=[2])
+    scene.partition().take_role(role_of(1, leader_id=2, leader_epoch=1, replicas=[2], isr=[2]))
     assert scene.code(a_batch(producer_id=2)) == E.NOT_LEADER_OR_FOLLOWER
     assert scene.transactions.asked == []
 
@@ -347,7 +348,7 @@ def test_a_leader_that_changed_meanwhile_is_told_with_the_refusal(scene: Scene) 
     scene.transactions.answers = [Slot()]
     handling = scene.handle(a_batch())
     slot = waits(handling)
-    scene.partition().lead(leader_id=2, leader_epoch=9, replicas=[2], isr=[2])
+    scene.partition().take_role(role_of(1, leader_id=2, leader_epoch=9, replicas=[2], isr=[2]))
     slot.set(None)
     response = goes_on(handling)
     assert response is not None
@@ -366,7 +367,7 @@ def test_what_asks_for_no_acknowledgement_waits_for_the_coordinator_too_and_lear
     assert scene.values() == [b"v"]
     handling = scene.handle(a_batch(producer_id=2), acks=0)
     waits(handling).set(KafkaError(E.PRODUCER_FENCED))
-    with pytest.raises(UnacknowledgedProduceFailed, match="INVALID_PRODUCER_EPOCH"):
+    with pytest.raises(CloseConnection, match="INVALID_PRODUCER_EPOCH"):
         goes_on(handling)
 
 

@@ -7,21 +7,17 @@ transaction that its coordinator knows, and will end. As Kafka's `ReplicaManager
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import Protocol
 
 import attrs
 from kwire_protocol.errors import ErrorCode
 from kwire_protocol.kafka_error import KafkaError
 from kwire_protocol.records import BatchHeader
-from kwire_storage.log.log import AppendResult
 from kwire_storage.producers.states import Verification
 
-from kwire.handlers._shared.produce_refusals import Unverified
 from kwire.replicas.partition import Partition
+from kwire.replicas.roles import NotLeaderError
 from kwire.waits import Slot
-
-if TYPE_CHECKING:
-    from kwire.broker import Broker
 
 FIRST_VERSION_WITH_ABORTABLE = 11
 FIRST_VERSION_THAT_ADDS = 12
@@ -36,6 +32,18 @@ _TO_BE_SENT_AGAIN = frozenset(
 )
 
 
+class Unverified(KafkaError):
+    """A transactional batch that was refused before the log was asked."""
+
+
+class Enlist(Protocol):
+    """A transaction's coordinator: see `TransactionService.enlist`."""
+
+    def __call__(
+        self, transactional_id: str, producer_id: int, producer_epoch: int, topic: str, index: int, *, adds: bool
+    ) -> Slot[KafkaError | None] | None: ...
+
+
 @attrs.define(eq=False)
 class Enlistment:
     """A batch that waits for its transaction's coordinator. It is a copy: the connection receives the next request."""
@@ -43,30 +51,27 @@ class Enlistment:
     partition: Partition
     batch: memoryview
     header: BatchHeader
-    verification: Verification
-    decided: Slot[KafkaError | None]
-    acks: int
-    version: int
+    _verification: Verification
+    _decided: Slot[KafkaError | None]
+    _version: int
 
-    async def append(self, broker: Broker) -> AppendResult:
-        """Raises KafkaError."""
-        error = await self.decided
+    async def verified(self) -> None:
+        """Returns when the batch may be appended, which must be done at once. Raises KafkaError when it may not."""
+        error = await self._decided
         if error is not None:
-            raise _refusal(self.partition, self.header, error, self.version)
+            raise _refusal(self.partition, self.header, error, self._version)
         # Another request may have begun the transaction meanwhile.
         if not self.partition.holds_transaction(self.header):
-            self.partition.check_verified(self.header, self.verification)
-        return self.partition.append(self.batch, self.header, acks=self.acks, now_ms=broker.clock.now_ms())
+            self.partition.check_verified(self.header, self._verification)
 
 
 def enlist(
-    broker: Broker,
+    ask: Enlist,
     transactional_id: str | None,
     partition: Partition,
     batch: memoryview,
     header: BatchHeader,
     *,
-    acks: int,
     version: int,
     now_ms: int,
 ) -> Enlistment | None:
@@ -81,10 +86,12 @@ def enlist(
     adds = version >= FIRST_VERSION_THAT_ADDS
     try:
         verification = partition.begin_verification(header, adds=adds, now_ms=now_ms)
+    except NotLeaderError:
+        raise
     except KafkaError as error:
         raise Unverified(error.code, error.message) from error
     try:
-        decided = broker.transactions.enlist(
+        decided = ask(
             transactional_id, header.producer_id, header.producer_epoch, partition.topic, partition.index, adds=adds
         )
     except KafkaError as error:
@@ -92,7 +99,7 @@ def enlist(
     if decided is None:
         partition.check_verified(header, verification)
         return None
-    return Enlistment(partition, memoryview(bytearray(batch)), header, verification, decided, acks, version)
+    return Enlistment(partition, memoryview(bytearray(batch)), header, verification, decided, version)
 
 
 def _refusal(partition: Partition, header: BatchHeader, error: KafkaError, version: int) -> Unverified:

@@ -1,0 +1,159 @@
+"""The appending half of Produce: from a producer's batch to an answer, or to what the answer waits for.
+
+Checks, enlists a transaction's partition with its coordinator (`enlisting.py`), appends, and refuses in as much as the
+version of Produce has room for. An answer that is not complete yet is in `Appends.pending`, with what it waits for: the
+coordinator, or the acknowledgement that the producer asked for. As Kafka's `ReplicaManager.handleProduceAppend`.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import attrs
+from kwire_protocol.errors import ErrorCode
+from kwire_protocol.kafka_error import KafkaError
+from kwire_protocol.messages.produce import (
+    BatchIndexAndErrorMessage,
+    LeaderIdAndEpoch,
+    PartitionProduceData,
+    PartitionProduceResponse,
+    ProduceRequest,
+)
+from kwire_protocol.records import InvalidBatch, read_header
+from kwire_protocol.wire import Buffer
+
+from kwire.replicas.enlisting import Enlist, Enlistment, Unverified, enlist
+from kwire.replicas.partition import Acknowledgement, Partition
+from kwire.replicas.roles import NotLeaderError
+from kwire.replicas.validation import InvalidRecords, check_produced
+
+if TYPE_CHECKING:
+    from kwire.clock import Clock
+    from kwire.replicas.table import PartitionTable, TopicRef
+
+VALID_ACKS = (-1, 0, 1)
+LEADERS_TOLD_SINCE = 10
+
+_REFUSALS_OF_THE_LOG = frozenset(
+    {
+        ErrorCode.INVALID_RECORD,
+        ErrorCode.INVALID_TIMESTAMP,
+        ErrorCode.INVALID_PRODUCER_EPOCH,
+        ErrorCode.NOT_ENOUGH_REPLICAS,
+        ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER,
+        ErrorCode.UNKNOWN_PRODUCER_ID,
+    }
+)
+"""Those that come with log_start_offset. Kafka has none to tell without a leader, a sound batch or a sound disk."""
+
+
+@attrs.define(eq=False)
+class Appends:
+    """The appends of one Produce request, of `version`."""
+
+    table: PartitionTable
+    enlist: Enlist
+    request: ProduceRequest
+    version: int
+    now_ms: int
+    has_refusals: bool = False
+    leader_moved: bool = False
+    pending: list[tuple[PartitionProduceResponse, Acknowledgement | Enlistment]] = attrs.field(factory=list)
+
+    def append(self, topic: TopicRef, data: PartitionProduceData) -> PartitionProduceResponse:
+        """The partition's answer; see `pending`."""
+        partition: Partition | None = None
+        acks = self.request.acks
+        try:
+            if acks not in VALID_ACKS:
+                raise KafkaError(ErrorCode.INVALID_REQUIRED_ACKS)
+            partition = self.table.find(topic, data.index)
+            if partition.is_internal:
+                raise KafkaError(ErrorCode.INVALID_TOPIC_EXCEPTION, f"clients may not write to {partition.topic}")
+            batch, header = check_produced(data.records, partition.rules, version=self.version, now_ms=self.now_ms)
+            if header.is_transactional:
+                enlistment = enlist(
+                    self.enlist,
+                    self.request.transactional_id,
+                    partition,
+                    batch,
+                    header,
+                    version=self.version,
+                    now_ms=self.now_ms,
+                )
+                if enlistment is not None:
+                    answer = PartitionProduceResponse(data.index)
+                    self.pending.append((answer, enlistment))
+                    return answer
+            result = partition.append(batch, header, acks=acks, now_ms=self.now_ms)
+        except KafkaError as error:
+            answer = PartitionProduceResponse(data.index)
+            self._refuse(answer, data.records, error, partition)
+            return answer
+        answer = PartitionProduceResponse(
+            data.index, 0, result.base_offset, result.log_append_time_ms, partition.log.log_start_offset
+        )
+        acknowledgement = partition.when_committed(result.last_offset, acks)
+        if acknowledgement is not None:
+            self.pending.append((answer, acknowledgement))
+        return answer
+
+    async def settle(self, clock: Clock) -> None:
+        """Completes the answers in `pending`."""
+        acknowledged: list[tuple[PartitionProduceResponse, Acknowledgement]] = []
+        # All are appended before the first acknowledgement is waited for: they share its flush.
+        for answer, waited in self.pending:
+            if not isinstance(waited, Enlistment):
+                acknowledged.append((answer, waited))
+                continue
+            partition = waited.partition
+            try:
+                await waited.verified()
+                result = partition.append(waited.batch, waited.header, acks=self.request.acks, now_ms=clock.now_ms())
+            except KafkaError as error:
+                self._refuse(answer, waited.batch, error, partition)
+                continue
+            answer.base_offset, answer.log_append_time_ms = result.base_offset, result.log_append_time_ms
+            answer.log_start_offset = partition.log_start_offset
+            acknowledgement = partition.when_committed(result.last_offset, self.request.acks)
+            if acknowledgement is not None:
+                acknowledged.append((answer, acknowledgement))
+        for answer, acknowledgement in acknowledged:
+            failure = await acknowledgement
+            if failure is not None:
+                answer.log_append_time_ms = answer.log_start_offset = -1
+                self._refuse(answer, None, failure, None)
+
+    def _refuse(
+        self,
+        answer: PartitionProduceResponse,
+        records: Buffer | None,
+        error: KafkaError,
+        partition: Partition | None,
+    ) -> None:
+        """Makes a refusal of an answer; `records` are what the request has for the partition."""
+        self.has_refusals = True
+        answer.error_code, answer.error_message = error.code, error.message
+        answer.base_offset = -1
+        if isinstance(error, InvalidRecords):
+            answer.record_errors = [
+                BatchIndexAndErrorMessage(record.batch_index, record.message) for record in error.record_errors
+            ]
+        elif isinstance(error, NotLeaderError) and self.version >= LEADERS_TOLD_SINCE:
+            self.leader_moved = True
+            answer.current_leader = LeaderIdAndEpoch(error.leader_id, error.leader_epoch)
+        if (
+            partition is not None
+            and error.code in _REFUSALS_OF_THE_LOG
+            and not isinstance(error, Unverified)
+            and _is_one_batch(records)
+        ):
+            answer.log_start_offset = partition.log_start_offset
+
+
+def _is_one_batch(records: Buffer | None) -> bool:
+    """Whether the log was asked at all: several batches, or none, are refused before."""
+    try:
+        return records is not None and read_header(records).size_in_bytes == len(records)
+    except InvalidBatch:
+        return False
