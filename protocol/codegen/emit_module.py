@@ -39,7 +39,6 @@ INTERNAL_TITLES = {
     "metadata_topics": "Records of __cluster_metadata: topics and partitions.",
     "principal": "A principal, as brokers forward it to the controller.",
     "producer_snapshot": "The body of a .snapshot file: the producers of a partition.",
-    "quorum_state": "The body of KRaft's quorum-state file.",
     "remote_log_metadata": "Records of __remote_log_metadata: tiered segments.",
     "share_group": "Records of __consumer_offsets: share groups.",
     "share_group_state": "Records of __share_group_state: what a share group has acquired and acknowledged.",

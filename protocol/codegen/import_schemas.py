@@ -73,8 +73,13 @@ INTERNAL_MODULES: tuple[tuple[str, str], ...] = (
     (r"Remote\w+Record", "remote_log_metadata"),
     (r"ProducerSnapshot", "producer_snapshot"),
     (r"AbortedTxn", "transaction_index"),
-    (r"QuorumStateData", "quorum_state"),
     (r"DefaultPrincipalData", "principal"),
+)
+
+# What the voters of KRaft say to each other, and what admin clients say of voters. kwire has none and reads none of it.
+OF_VOTERS = re.compile(
+    r"(Vote|(Begin|End)QuorumEpoch|(Add|Remove|Update)RaftVoter|ControllerRegistration|UnregisterController)"
+    r"(Request|Response)|QuorumStateData"
 )
 
 
@@ -152,6 +157,8 @@ def import_messages(jar: Path, schemas: Path) -> int:
             message = json.loads(strip_comments(archive.read(entry).decode()))
             # Headers are written by hand (headers.py); messages without versions are gone from Kafka.
             if message["type"] == "header" or message["validVersions"] == "none":
+                continue
+            if OF_VOTERS.fullmatch(message["name"]):
                 continue
             folder = schemas / folder_of(message)
             folder.mkdir(parents=True, exist_ok=True)

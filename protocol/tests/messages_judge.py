@@ -26,7 +26,6 @@ _PACKAGES = {
     "share_group_state": "org.apache.kafka.coordinator.share.generated",
     "remote_log_metadata": "org.apache.kafka.server.log.remote.metadata.storage.generated",
     "producer_snapshot": "org.apache.kafka.server.log.remote.metadata.storage.generated",
-    "quorum_state": "org.apache.kafka.raft.generated",
 }
 
 

@@ -309,9 +309,6 @@ APIS: dict[int, ApiInfo] = {
             "controller",
         ),
     ),
-    52: ApiInfo(52, "Vote", "vote", 0, 2, 0, ("controller",)),
-    53: ApiInfo(53, "BeginQuorumEpoch", "begin_quorum_epoch", 0, 1, 1, ("controller",)),
-    54: ApiInfo(54, "EndQuorumEpoch", "end_quorum_epoch", 0, 1, 1, ("controller",)),
     55: ApiInfo(
         55,
         "DescribeQuorum",
@@ -371,7 +368,6 @@ APIS: dict[int, ApiInfo] = {
     67: ApiInfo(67, "AllocateProducerIds", "allocate_producer_ids", 0, 0, 0, ("controller",)),
     68: ApiInfo(68, "ConsumerGroupHeartbeat", "consumer_group_heartbeat", 0, 1, 0, ("broker",)),
     69: ApiInfo(69, "ConsumerGroupDescribe", "consumer_group_describe", 0, 1, 0, ("broker",)),
-    70: ApiInfo(70, "ControllerRegistration", "controller_registration", 0, 0, 0, ("controller",)),
     71: ApiInfo(71, "GetTelemetrySubscriptions", "get_telemetry_subscriptions", 0, 0, 0, ("broker",)),
     72: ApiInfo(72, "PushTelemetry", "push_telemetry", 0, 0, 0, ("broker",)),
     73: ApiInfo(73, "AssignReplicasToDirs", "assign_replicas_to_dirs", 0, 0, 0, ("controller",)),
@@ -381,31 +377,6 @@ APIS: dict[int, ApiInfo] = {
     77: ApiInfo(77, "ShareGroupDescribe", "share_group_describe", 1, 1, 1, ("broker",)),
     78: ApiInfo(78, "ShareFetch", "share_fetch", 1, 2, 1, ("broker",)),
     79: ApiInfo(79, "ShareAcknowledge", "share_acknowledge", 1, 2, 1, ("broker",)),
-    80: ApiInfo(
-        80,
-        "AddRaftVoter",
-        "add_raft_voter",
-        0,
-        1,
-        0,
-        (
-            "broker",
-            "controller",
-        ),
-    ),
-    81: ApiInfo(
-        81,
-        "RemoveRaftVoter",
-        "remove_raft_voter",
-        0,
-        0,
-        0,
-        (
-            "broker",
-            "controller",
-        ),
-    ),
-    82: ApiInfo(82, "UpdateRaftVoter", "update_raft_voter", 0, 0, 0, ("controller",)),
     83: ApiInfo(83, "InitializeShareGroupState", "initialize_share_group_state", 0, 0, 0, ("broker",)),
     84: ApiInfo(84, "ReadShareGroupState", "read_share_group_state", 0, 0, 0, ("broker",)),
     85: ApiInfo(85, "WriteShareGroupState", "write_share_group_state", 0, 1, 0, ("broker",)),
@@ -418,17 +389,5 @@ APIS: dict[int, ApiInfo] = {
     92: ApiInfo(92, "DeleteShareGroupOffsets", "delete_share_group_offsets", 0, 0, 0, ("broker",)),
     93: ApiInfo(
         93, "StreamsGroupTopologyDescriptionUpdate", "streams_group_topology_description_update", 0, 0, 0, ("broker",)
-    ),
-    94: ApiInfo(
-        94,
-        "UnregisterController",
-        "unregister_controller",
-        0,
-        0,
-        0,
-        (
-            "broker",
-            "controller",
-        ),
     ),
 }
