@@ -31,6 +31,7 @@ from kwire.replicas.fetch_sessions import FetchSessions
 from kwire.replicas.flusher import Flusher
 from kwire.replicas.partition import Partition
 from kwire.replicas.table import PartitionTable
+from kwire.security.authorizer import AllowAll, Authorizer
 from kwire.topic_names import CONSUMER_OFFSETS, TRANSACTION_STATE
 from kwire.transactions.service import TransactionService
 
@@ -77,6 +78,7 @@ class Broker:
     fetch_sessions: FetchSessions
     rooms: Mapping[str, DiskRoom]
     """By the path of the data folder."""
+    authorizer: Authorizer
     fatal: str | None = None
     """Why the broker cannot go on, once it cannot."""
     on_fatal: Callable[[], None] = _nobody
@@ -188,6 +190,7 @@ class Broker:
                 config.max_incremental_fetch_session_cache_slots,
                 lambda: int.from_bytes(clock.uuid()[:4], "big") & 0x7FFFFFFF,
             ),
+            authorizer=AllowAll(),
             rooms={folder.path: DiskRoom(folder.path, folder.reserve) for folder in folders},
         )
         for room in broker.rooms.values():

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import attrs
 
+from kwire.security.principal import ANONYMOUS, Principal
+
 
 @attrs.define(eq=False)
 class Context:
@@ -20,6 +22,7 @@ class Context:
     api_key: int = -1
     api_version: int = -1
     client_id: str | None = None
+    principal: Principal = ANONYMOUS
 
 
 class CloseConnection(Exception):

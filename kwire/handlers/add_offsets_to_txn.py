@@ -15,7 +15,9 @@ from typing import TYPE_CHECKING
 from kwire_protocol.kafka_error import KafkaError
 from kwire_protocol.messages.add_offsets_to_txn import AddOffsetsToTxnRequest, AddOffsetsToTxnResponse
 
+from kwire.handlers._shared.authorization import check
 from kwire.handlers._shared.transactions import older_error
+from kwire.security.authorizer import Operation, ResourceType
 
 if TYPE_CHECKING:
     from kwire.broker import Broker
@@ -24,6 +26,8 @@ if TYPE_CHECKING:
 
 async def handle(broker: Broker, request: AddOffsetsToTxnRequest, context: Context) -> AddOffsetsToTxnResponse:
     try:
+        check(broker, context, Operation.WRITE, ResourceType.TRANSACTIONAL_ID, request.transactional_id)
+        check(broker, context, Operation.READ, ResourceType.GROUP, request.group_id)
         broker.transactions.runtime.find(request.transactional_id)  # before the group's topic is created
         partition = broker.groups.partition_of(request.group_id)
         error = await broker.transactions.add_partitions(

@@ -25,7 +25,9 @@ from kwire_protocol.messages.add_partitions_to_txn import (
     AddPartitionsToTxnTransaction,
 )
 
+from kwire.handlers._shared.authorization import allows
 from kwire.handlers._shared.transactions import older_error
+from kwire.security.authorizer import Operation, ResourceType
 from kwire.topic_names import is_internal
 
 if TYPE_CHECKING:
@@ -39,6 +41,9 @@ Errors = dict[tuple[str, int], ErrorCode]
 
 async def handle(broker: Broker, request: AddPartitionsToTxnRequest, context: Context) -> AddPartitionsToTxnResponse:
     if context.api_version >= FIRST_VERSION_WITH_SEVERAL:
+        # Only brokers send it, on behalf of producers whom they have asked.
+        if not allows(broker, context, Operation.CLUSTER_ACTION, ResourceType.CLUSTER):
+            return AddPartitionsToTxnResponse(error_code=ErrorCode.CLUSTER_AUTHORIZATION_FAILED)
         return AddPartitionsToTxnResponse(
             results_by_transaction=[
                 AddPartitionsToTxnResult(each.transactional_id, _results(await _add(broker, each, context)))
@@ -51,6 +56,13 @@ async def handle(broker: Broker, request: AddPartitionsToTxnRequest, context: Co
         request.v3_and_below_producer_epoch,
         topics=request.v3_and_below_topics,
     )
+    if not allows(broker, context, Operation.WRITE, ResourceType.TRANSACTIONAL_ID, alone.transactional_id):
+        errors = {
+            (topic.name, index): ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED
+            for topic in alone.topics
+            for index in topic.partitions
+        }
+        return AddPartitionsToTxnResponse(results_by_topic_v3_and_below=_results(errors))
     return AddPartitionsToTxnResponse(results_by_topic_v3_and_below=_results(await _add(broker, alone, context)))
 
 
@@ -79,7 +91,9 @@ def _unfit(broker: Broker, topics: Iterable[AddPartitionsToTxnTopic], context: C
     for topic in topics:
         image = broker.metadata.topic(topic.name)
         count = 0 if image is None else len(image.partitions)
-        is_closed = is_internal(topic.name) and context.api_version < FIRST_VERSION_WITH_SEVERAL
+        is_closed = context.api_version < FIRST_VERSION_WITH_SEVERAL and (
+            is_internal(topic.name) or not allows(broker, context, Operation.WRITE, ResourceType.TOPIC, topic.name)
+        )
         for index in topic.partitions:
             if is_closed:
                 errors[topic.name, index] = ErrorCode.TOPIC_AUTHORIZATION_FAILED

@@ -16,7 +16,9 @@ from kwire_protocol.messages.alter_configs import (
     AlterConfigsResponse,
 )
 
+from kwire.handlers._shared.authorization import check_configs
 from kwire.metadata.controller.config_changes import ConfigChange, Operation, Outcome
+from kwire.security import authorizer
 
 if TYPE_CHECKING:
     from kwire.broker import Broker
@@ -33,10 +35,19 @@ def handle(broker: Broker, request: AlterConfigsRequest, context: Context) -> Al
         )
         for resource in request.resources
     ]
+    denied: dict[int, Outcome] = {}
+    for number, it in enumerate(changes):
+        try:
+            check_configs(broker, context, authorizer.Operation.ALTER_CONFIGS, it.resource_type, it.resource_name)
+        except KafkaError as error:
+            denied[number] = Outcome(error.code, error.message)
+    allowed = [change for number, change in enumerate(changes) if number not in denied]
     try:
-        outcomes = broker.metadata.alter_configs(changes, validate_only=request.validate_only)
+        decided = broker.metadata.alter_configs(allowed, validate_only=request.validate_only)
     except KafkaError as error:
-        outcomes = [Outcome(error.code, error.message)] * len(changes)
+        decided = [Outcome(error.code, error.message)] * len(allowed)
+    left = iter(decided)
+    outcomes = [denied[number] if number in denied else next(left) for number in range(len(changes))]
     return AlterConfigsResponse(
         responses=[
             AlterConfigsResourceResponse(outcome.code, outcome.message, change.resource_type, change.resource_name)

@@ -19,6 +19,9 @@ from kwire_protocol.messages.alter_replica_log_dirs import (
     AlterReplicaLogDirTopicResult,
 )
 
+from kwire.handlers._shared.authorization import check
+from kwire.security.authorizer import Operation, ResourceType
+
 if TYPE_CHECKING:
     from kwire.broker import Broker
     from kwire.context import Context
@@ -35,12 +38,13 @@ def handle(broker: Broker, request: AlterReplicaLogDirsRequest, context: Context
     results: dict[str, AlterReplicaLogDirTopicResult] = {}
     for (name, index), path in wanted.items():
         result = results.setdefault(name, AlterReplicaLogDirTopicResult(name))
-        result.partitions.append(AlterReplicaLogDirPartitionResult(index, _move(broker, name, index, path)))
+        result.partitions.append(AlterReplicaLogDirPartitionResult(index, _move(broker, context, name, index, path)))
     return AlterReplicaLogDirsResponse(results=list(results.values()))
 
 
-def _move(broker: Broker, topic: str, index: int, path: str) -> ErrorCode:
+def _move(broker: Broker, context: Context, topic: str, index: int, path: str) -> ErrorCode:
     try:
+        check(broker, context, Operation.ALTER, ResourceType.CLUSTER)
         broker.moves.request(topic, index, path)
     except KafkaError as error:
         return error.code

@@ -14,11 +14,17 @@ from typing import TYPE_CHECKING
 from kwire_protocol.errors import ErrorCode
 from kwire_protocol.messages.create_acls import AclCreationResult, CreateAclsRequest, CreateAclsResponse
 
+from kwire.handlers._shared.authorization import allows
+from kwire.security.authorizer import Operation, ResourceType
+
 if TYPE_CHECKING:
     from kwire.broker import Broker
     from kwire.context import Context
 
 
 def handle(broker: Broker, request: CreateAclsRequest, context: Context) -> CreateAclsResponse:
+    if not allows(broker, context, Operation.ALTER, ResourceType.CLUSTER):
+        refused = AclCreationResult(ErrorCode.CLUSTER_AUTHORIZATION_FAILED)
+        return CreateAclsResponse(results=[refused] * len(request.creations))
     refused = AclCreationResult(ErrorCode.SECURITY_DISABLED, "No Authorizer is configured.")
     return CreateAclsResponse(results=[refused] * len(request.creations))

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from kwire_protocol.errors import ErrorCode
 from kwire_protocol.kafka_error import KafkaError
 from kwire_protocol.messages.create_partitions import (
     CreatePartitionsRequest,
@@ -17,15 +18,21 @@ from kwire_protocol.messages.create_partitions import (
     CreatePartitionsTopicResult,
 )
 
+from kwire.handlers._shared.authorization import divided
+from kwire.security.authorizer import Operation
+
 if TYPE_CHECKING:
     from kwire.broker import Broker
     from kwire.context import Context
 
 
 def handle(broker: Broker, request: CreatePartitionsRequest, context: Context) -> CreatePartitionsResponse:
+    request.topics, denied = divided(broker, context, Operation.ALTER, request.topics, lambda it: it.name)
     try:
-        return broker.metadata.create_partitions(request)
+        response = broker.metadata.create_partitions(request)
     except KafkaError as error:
-        return CreatePartitionsResponse(
+        response = CreatePartitionsResponse(
             results=[CreatePartitionsTopicResult(it.name, error.code, error.message) for it in request.topics]
         )
+    response.results += [CreatePartitionsTopicResult(it.name, ErrorCode.TOPIC_AUTHORIZATION_FAILED) for it in denied]
+    return response

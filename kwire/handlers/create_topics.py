@@ -10,10 +10,20 @@ The rules are in `kwire.metadata.controller.topic_creation`. The topics are ther
 
 from __future__ import annotations
 
+from functools import partial
 from typing import TYPE_CHECKING
 
+from kwire_protocol.errors import ErrorCode
 from kwire_protocol.kafka_error import KafkaError
-from kwire_protocol.messages.create_topics import CreatableTopicResult, CreateTopicsRequest, CreateTopicsResponse
+from kwire_protocol.messages.create_topics import (
+    CreatableTopic,
+    CreatableTopicResult,
+    CreateTopicsRequest,
+    CreateTopicsResponse,
+)
+
+from kwire.handlers._shared.authorization import allows, divided
+from kwire.security.authorizer import Operation, ResourceType
 
 if TYPE_CHECKING:
     from kwire.broker import Broker
@@ -21,12 +31,29 @@ if TYPE_CHECKING:
 
 
 def handle(broker: Broker, request: CreateTopicsRequest, context: Context) -> CreateTopicsResponse:
+    denied: list[CreatableTopic] = []
+    if not allows(broker, context, Operation.CREATE, ResourceType.CLUSTER):
+        request.topics, denied = divided(broker, context, Operation.CREATE, request.topics, lambda it: it.name)
     try:
-        return broker.metadata.create_topics(request)
+        response = broker.metadata.create_topics(request)
     except KafkaError as error:
-        return CreateTopicsResponse(
+        response = CreateTopicsResponse(
             topics=[
                 CreatableTopicResult(topic.name, error_code=error.code, error_message=error.message)
                 for topic in request.topics
             ]
         )
+    for created in response.topics:
+        if not allows(broker, context, Operation.DESCRIBE_CONFIGS, ResourceType.TOPIC, created.name):
+            _hide_configs(created)
+    refusal = partial(CreatableTopicResult, error_code=ErrorCode.TOPIC_AUTHORIZATION_FAILED)
+    response.topics += [refusal(topic.name, error_message="Authorization failed.") for topic in denied]
+    return response
+
+
+def _hide_configs(created: CreatableTopicResult) -> None:
+    """As Kafka does for a client that may create the topic, and may not see its configurations."""
+    if not created.error_code:
+        created.topic_config_error_code = ErrorCode.TOPIC_AUTHORIZATION_FAILED
+        created.num_partitions = created.replication_factor = -1
+        created.configs = None

@@ -14,19 +14,23 @@ from typing import TYPE_CHECKING
 from kwire_protocol.kafka_error import KafkaError
 from kwire_protocol.messages.delete_groups import DeletableGroupResult, DeleteGroupsRequest, DeleteGroupsResponse
 
+from kwire.handlers._shared.authorization import check
+from kwire.security.authorizer import Operation, ResourceType
+
 if TYPE_CHECKING:
     from kwire.broker import Broker
     from kwire.context import Context
 
 
-async def handle(broker: Broker, request: DeleteGroupsRequest, _: Context) -> DeleteGroupsResponse:
+async def handle(broker: Broker, request: DeleteGroupsRequest, context: Context) -> DeleteGroupsResponse:
     return DeleteGroupsResponse(
-        results=[await _delete(broker, group_id) for group_id in dict.fromkeys(request.groups_names)]
+        results=[await _delete(broker, context, group_id) for group_id in dict.fromkeys(request.groups_names)]
     )
 
 
-async def _delete(broker: Broker, group_id: str) -> DeletableGroupResult:
+async def _delete(broker: Broker, context: Context, group_id: str) -> DeletableGroupResult:
     try:
+        check(broker, context, Operation.DELETE, ResourceType.GROUP, group_id)
         (result,) = await broker.groups.delete_group(group_id)
     except KafkaError as error:
         return DeletableGroupResult(group_id=group_id, error_code=error.code)

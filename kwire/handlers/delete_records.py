@@ -19,6 +19,9 @@ from kwire_protocol.messages.delete_records import (
     DeleteRecordsTopicResult,
 )
 
+from kwire.handlers._shared.authorization import finder
+from kwire.security.authorizer import Operation
+
 if TYPE_CHECKING:
     from kwire.broker import Broker
     from kwire.context import Context
@@ -29,15 +32,19 @@ UNKNOWN = -1
 def handle(broker: Broker, request: DeleteRecordsRequest, context: Context) -> DeleteRecordsResponse:
     return DeleteRecordsResponse(
         topics=[
-            DeleteRecordsTopicResult(topic.name, [_delete(broker, topic.name, wanted) for wanted in topic.partitions])
+            DeleteRecordsTopicResult(
+                topic.name, [_delete(broker, context, topic.name, wanted) for wanted in topic.partitions]
+            )
             for topic in request.topics
         ]
     )
 
 
-def _delete(broker: Broker, topic: str, wanted: DeleteRecordsPartition) -> DeleteRecordsPartitionResult:
+def _delete(
+    broker: Broker, context: Context, topic: str, wanted: DeleteRecordsPartition
+) -> DeleteRecordsPartitionResult:
     try:
-        partition = broker.partitions.find(topic, wanted.partition_index)
+        partition = finder(broker, context, Operation.DELETE)(topic, wanted.partition_index)
         if partition.is_internal:
             raise KafkaError(ErrorCode.INVALID_TOPIC_EXCEPTION)
         low_watermark = partition.delete_records_before(wanted.offset, now_ms=broker.clock.now_ms())

@@ -12,6 +12,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from kwire_protocol.errors import ErrorCode
 from kwire_protocol.kafka_error import KafkaError
 from kwire_protocol.messages.delete_topics import (
     DeletableTopicResult,
@@ -19,6 +20,10 @@ from kwire_protocol.messages.delete_topics import (
     DeleteTopicsResponse,
     DeleteTopicState,
 )
+from kwire_protocol.wire import NULL_UUID, Uuid
+
+from kwire.handlers._shared.authorization import allows
+from kwire.security.authorizer import Operation, ResourceType
 
 if TYPE_CHECKING:
     from kwire.broker import Broker
@@ -26,10 +31,38 @@ if TYPE_CHECKING:
 
 
 def handle(broker: Broker, request: DeleteTopicsRequest, context: Context) -> DeleteTopicsResponse:
+    denied = _take_denied(broker, context, request)
     try:
-        return broker.metadata.delete_topics(request, version=context.api_version)
+        response = broker.metadata.delete_topics(request, version=context.api_version)
     except KafkaError as error:
         topics = [*request.topics, *(DeleteTopicState(name) for name in request.topic_names)]
-        return DeleteTopicsResponse(
+        response = DeleteTopicsResponse(
             responses=[DeletableTopicResult(it.name, it.topic_id, error.code, error.message) for it in topics]
         )
+    response.responses += denied
+    return response
+
+
+def _take_denied(broker: Broker, context: Context, request: DeleteTopicsRequest) -> list[DeletableTopicResult]:
+    """Takes the topics out of the request that the client may not delete, and returns the answers to them."""
+    if broker.authorizer.allows_all:
+        return []
+    denied: list[DeletableTopicResult] = []
+
+    def is_denied(name: str | None, topic_id: Uuid) -> bool:
+        named = name
+        if named is None:
+            found = broker.metadata.image.topics_by_id.get(topic_id)
+            if found is None:
+                return False
+            named = found.name
+        if allows(broker, context, Operation.DELETE, ResourceType.TOPIC, named):
+            return False
+        # Who may see the topic, but not delete it, is told the name of what was asked for by id.
+        told = named if name or allows(broker, context, Operation.DESCRIBE, ResourceType.TOPIC, named) else None
+        denied.append(DeletableTopicResult(told, topic_id, ErrorCode.TOPIC_AUTHORIZATION_FAILED))
+        return True
+
+    request.topic_names = [name for name in request.topic_names if not is_denied(name, NULL_UUID)]
+    request.topics = [topic for topic in request.topics if not is_denied(topic.name, topic.topic_id)]
+    return denied

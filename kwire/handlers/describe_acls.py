@@ -14,12 +14,17 @@ from typing import TYPE_CHECKING
 from kwire_protocol.errors import ErrorCode
 from kwire_protocol.messages.describe_acls import DescribeAclsRequest, DescribeAclsResponse
 
+from kwire.handlers._shared.authorization import allows
+from kwire.security.authorizer import Operation, ResourceType
+
 if TYPE_CHECKING:
     from kwire.broker import Broker
     from kwire.context import Context
 
 
 def handle(broker: Broker, request: DescribeAclsRequest, context: Context) -> DescribeAclsResponse:
+    if not allows(broker, context, Operation.DESCRIBE, ResourceType.CLUSTER):
+        return DescribeAclsResponse(error_code=ErrorCode.CLUSTER_AUTHORIZATION_FAILED)
     return DescribeAclsResponse(
         error_code=ErrorCode.SECURITY_DISABLED, error_message="No Authorizer is configured on the broker"
     )

@@ -15,7 +15,7 @@ from kwire_protocol.messages.describe_cluster import (
     DescribeClusterResponse,
 )
 
-from kwire.handlers._shared.authorized_operations import cluster_operations
+from kwire.handlers._shared.authorization import cluster_operations
 from kwire.metadata.answers import EncodedResponse
 
 if TYPE_CHECKING:
@@ -47,6 +47,7 @@ def handle(
         context.listener_name,
         context.local_host,
         context.local_port,
+        context.principal,
         request.include_cluster_authorized_operations,
         request.include_fenced_brokers,
     )
@@ -70,6 +71,8 @@ def handle(
         cluster_id=broker.metadata.cluster_id,
         controller_id=controller_id,
         brokers=brokers,
-        cluster_authorized_operations=cluster_operations(wanted=request.include_cluster_authorized_operations),
+        cluster_authorized_operations=cluster_operations(
+            broker, context, wanted=request.include_cluster_authorized_operations
+        ),
     )
     return broker.metadata.answers.put(key, response, context.api_version)

@@ -19,21 +19,34 @@ from kwire_protocol.messages.describe_configs import (
     DescribeConfigsResult,
 )
 
+from kwire.handlers._shared.authorization import check_configs
+from kwire.security.authorizer import Operation
+
 if TYPE_CHECKING:
     from kwire.broker import Broker
     from kwire.context import Context
 
 
 def handle(broker: Broker, request: DescribeConfigsRequest, context: Context) -> DescribeConfigsResponse:
+    denied: list[DescribeConfigsResult] = []
+    wanted, request.resources = request.resources, []
+    for it in wanted:
+        try:
+            check_configs(broker, context, Operation.DESCRIBE_CONFIGS, it.resource_type, it.resource_name)
+            request.resources.append(it)
+        except KafkaError as error:
+            denied.append(DescribeConfigsResult(error.code, error.message, it.resource_type, it.resource_name, []))
     try:
-        return broker.metadata.describe_configs(request, loggers=_loggers())
+        response = broker.metadata.describe_configs(request, loggers=_loggers())
     except KafkaError as error:
-        return DescribeConfigsResponse(
+        response = DescribeConfigsResponse(
             results=[
                 DescribeConfigsResult(error.code, error.message, it.resource_type, it.resource_name, [])
                 for it in request.resources
             ]
         )
+    response.results += denied
+    return response
 
 
 def _loggers() -> dict[str, str]:

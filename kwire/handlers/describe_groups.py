@@ -9,31 +9,33 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING
 
 from kwire_protocol.kafka_error import KafkaError
 from kwire_protocol.messages.describe_groups import DescribedGroup, DescribeGroupsRequest, DescribeGroupsResponse
+
+from kwire.handlers._shared.authorization import authorized_operations, check
+from kwire.security.authorizer import Operation, ResourceType
 
 if TYPE_CHECKING:
     from kwire.broker import Broker
     from kwire.context import Context
 
-READ, DELETE, DESCRIBE, DESCRIBE_CONFIGS, ALTER_CONFIGS = 3, 6, 8, 10, 11
-GROUP_OPERATIONS: Final = sum(1 << operation for operation in (READ, DELETE, DESCRIBE, DESCRIBE_CONFIGS, ALTER_CONFIGS))
-"""Kafka's AclOperation codes as a bit field; without access control everybody may do everything."""
-
 
 def handle(broker: Broker, request: DescribeGroupsRequest, context: Context) -> DescribeGroupsResponse:
-    groups = [_describe(broker, group_id, context.api_version) for group_id in request.groups]
+    groups = [_describe(broker, context, group_id) for group_id in request.groups]
     if request.include_authorized_operations:
         for group in groups:
             if not group.error_code:
-                group.authorized_operations = GROUP_OPERATIONS
+                group.authorized_operations = authorized_operations(
+                    broker, context, ResourceType.GROUP, group.group_id, wanted=True
+                )
     return DescribeGroupsResponse(groups=groups)
 
 
-def _describe(broker: Broker, group_id: str, api_version: int) -> DescribedGroup:
+def _describe(broker: Broker, context: Context, group_id: str) -> DescribedGroup:
     try:
-        return broker.groups.describe(group_id, api_version=api_version)
+        check(broker, context, Operation.DESCRIBE, ResourceType.GROUP, group_id)
+        return broker.groups.describe(group_id, api_version=context.api_version)
     except KafkaError as error:
         return DescribedGroup(group_id=group_id, error_code=error.code)

@@ -24,6 +24,9 @@ from kwire_protocol.messages.describe_log_dirs import (
 )
 from kwire_storage.names import CLUSTER_METADATA
 
+from kwire.handlers._shared.authorization import allows
+from kwire.security.authorizer import Operation, ResourceType
+
 if TYPE_CHECKING:
     from kwire_storage.directory.data_folder import DataFolder
 
@@ -32,6 +35,8 @@ if TYPE_CHECKING:
 
 
 def handle(broker: Broker, request: DescribeLogDirsRequest, context: Context) -> DescribeLogDirsResponse:
+    if not allows(broker, context, Operation.DESCRIBE, ResourceType.CLUSTER):
+        return DescribeLogDirsResponse(error_code=ErrorCode.CLUSTER_AUTHORIZATION_FAILED)
     wanted = None
     if request.topics is not None:
         wanted = {(topic.topic, index) for topic in request.topics for index in topic.partitions}

@@ -17,6 +17,8 @@ from kwire_protocol.messages.describe_producers import (
     TopicResponse,
 )
 
+from kwire.handlers._shared.authorization import finder
+from kwire.security.authorizer import Operation
 from kwire.topic_names import check_topic_name
 
 if TYPE_CHECKING:
@@ -33,16 +35,17 @@ def handle(broker: Broker, request: DescribeProducersRequest, context: Context) 
         wanted.setdefault(topic.name, {}).update(dict.fromkeys(topic.partition_indexes))
     return DescribeProducersResponse(
         topics=[
-            TopicResponse(name, [_describe(broker, name, index) for index in indexes])
+            TopicResponse(name, [_describe(broker, context, name, index) for index in indexes])
             for name, indexes in wanted.items()
         ]
     )
 
 
-def _describe(broker: Broker, topic: str, index: int) -> PartitionResponse:
+def _describe(broker: Broker, context: Context, topic: str, index: int) -> PartitionResponse:
     try:
         check_topic_name(topic)
-        producers = broker.partitions.find(topic, index).describe_producers(now_ms=broker.clock.now_ms())
+        partition = finder(broker, context, Operation.READ)(topic, index)
+        producers = partition.describe_producers(now_ms=broker.clock.now_ms())
     except KafkaError as error:
         return PartitionResponse(index, error.code, error.message)
     return PartitionResponse(

@@ -19,9 +19,10 @@ from kwire_protocol.messages.describe_topic_partitions import (
     DescribeTopicPartitionsResponseTopic,
 )
 
-from kwire.handlers._shared.authorized_operations import topic_operations
+from kwire.handlers._shared.authorization import allows, authorized_operations
 from kwire.metadata.answers import EncodedResponse
 from kwire.metadata.image import NO_LEADER, PartitionRegistration
+from kwire.security.authorizer import Operation, ResourceType
 from kwire.topic_names import check_topic_name, is_internal
 
 if TYPE_CHECKING:
@@ -36,6 +37,7 @@ def handle(
     key = (
         request.api_key,
         context.api_version,
+        context.principal,
         request.response_partition_limit,
         None if cursor is None else (cursor.topic_name, cursor.partition_index),
         tuple([topic.name for topic in request.topics]),
@@ -50,12 +52,21 @@ def handle(
                 DescribeTopicPartitionsResponseTopic(ErrorCode.INVALID_REQUEST, topic.name) for topic in request.topics
             ]
         )
-    response = _describe(broker, request, names or set(broker.metadata.image.topics))
+    visible = {
+        name
+        for name in names or broker.metadata.image.topics
+        if allows(broker, context, Operation.DESCRIBE, ResourceType.TOPIC, name)
+    }
+    response = _describe(broker, context, request, visible)
+    response.topics += [
+        DescribeTopicPartitionsResponseTopic(ErrorCode.TOPIC_AUTHORIZATION_FAILED, name)
+        for name in sorted(names - visible)
+    ]
     return broker.metadata.answers.put(key, response, context.api_version)
 
 
 def _describe(
-    broker: Broker, request: DescribeTopicPartitionsRequest, names: set[str]
+    broker: Broker, context: Context, request: DescribeTopicPartitionsRequest, names: set[str]
 ) -> DescribeTopicPartitionsResponse:
     cursor = request.cursor
     room = max(1, min(request.response_partition_limit, broker.config.max_request_partition_size_limit))
@@ -68,7 +79,7 @@ def _describe(
             )
         topic = broker.metadata.image.topics.get(name)
         if topic is None:
-            topics.append(_unknown(name))
+            topics.append(_unknown(broker, context, name))
             continue
         end = min(first + room, len(topic.partitions))
         topics.append(
@@ -77,7 +88,9 @@ def _describe(
                 topic_id=topic.topic_id,
                 is_internal=is_internal(name),
                 partitions=[_described(index, topic.partitions[index]) for index in range(first, end)],
-                topic_authorized_operations=topic_operations(wanted=True),
+                topic_authorized_operations=authorized_operations(
+                    broker, context, ResourceType.TOPIC, name, wanted=True
+                ),
             )
         )
         room -= max(end - first, 0)
@@ -88,14 +101,17 @@ def _describe(
     return DescribeTopicPartitionsResponse(topics=topics)
 
 
-def _unknown(name: str) -> DescribeTopicPartitionsResponseTopic:
+def _unknown(broker: Broker, context: Context, name: str) -> DescribeTopicPartitionsResponseTopic:
     try:
         check_topic_name(name)
         code = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
     except KafkaError as error:
         code = error.code
     return DescribeTopicPartitionsResponseTopic(
-        code, name, is_internal=is_internal(name), topic_authorized_operations=topic_operations(wanted=True)
+        code,
+        name,
+        is_internal=is_internal(name),
+        topic_authorized_operations=authorized_operations(broker, context, ResourceType.TOPIC, name, wanted=True),
     )
 
 

@@ -11,6 +11,9 @@ from kwire_protocol.messages.describe_transactions import (
     TransactionState,
 )
 
+from kwire.handlers._shared.authorization import check, divided
+from kwire.security.authorizer import Operation, ResourceType
+
 if TYPE_CHECKING:
     from kwire.broker import Broker
     from kwire.context import Context
@@ -18,12 +21,17 @@ if TYPE_CHECKING:
 
 def handle(broker: Broker, request: DescribeTransactionsRequest, context: Context) -> DescribeTransactionsResponse:
     return DescribeTransactionsResponse(
-        transaction_states=[_describe(broker, transactional_id) for transactional_id in request.transactional_ids]
+        transaction_states=[
+            _describe(broker, context, transactional_id) for transactional_id in request.transactional_ids
+        ]
     )
 
 
-def _describe(broker: Broker, transactional_id: str) -> TransactionState:
+def _describe(broker: Broker, context: Context, transactional_id: str) -> TransactionState:
     try:
-        return broker.transactions.describe(transactional_id)
+        check(broker, context, Operation.DESCRIBE, ResourceType.TRANSACTIONAL_ID, transactional_id)
+        state = broker.transactions.describe(transactional_id)
     except KafkaError as error:
         return TransactionState(error_code=error.code, transactional_id=transactional_id)
+    state.topics, _ = divided(broker, context, Operation.DESCRIBE, state.topics, lambda it: it.topic)
+    return state

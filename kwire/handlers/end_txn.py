@@ -15,7 +15,9 @@ from typing import TYPE_CHECKING
 from kwire_protocol.kafka_error import KafkaError
 from kwire_protocol.messages.end_txn import EndTxnRequest, EndTxnResponse
 
+from kwire.handlers._shared.authorization import check
 from kwire.handlers._shared.transactions import older_error
+from kwire.security.authorizer import Operation, ResourceType
 
 if TYPE_CHECKING:
     from kwire.broker import Broker
@@ -27,6 +29,7 @@ FIRST_VERSION_WITH_EPOCH_BUMP = 5
 async def handle(broker: Broker, request: EndTxnRequest, context: Context) -> EndTxnResponse:
     bumps_epoch = context.api_version >= FIRST_VERSION_WITH_EPOCH_BUMP
     try:
+        check(broker, context, Operation.WRITE, ResourceType.TRANSACTIONAL_ID, request.transactional_id)
         response = await broker.transactions.end(request, transaction_version=2 if bumps_epoch else 0)
     except KafkaError as error:
         response = EndTxnResponse(error_code=error.code)

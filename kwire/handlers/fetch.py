@@ -22,18 +22,23 @@ from __future__ import annotations
 from collections.abc import Coroutine
 from typing import TYPE_CHECKING
 
+from kwire_protocol.errors import ErrorCode
 from kwire_protocol.kafka_error import KafkaError
 from kwire_protocol.messages.fetch import FetchRequest, FetchResponse, NodeEndpoint
 
+from kwire.handlers._shared.authorization import allows, finder
 from kwire.handlers._shared.leaders import node_endpoints
 from kwire.replicas.fetch_sessions import FetchContext, FollowedPartition
 from kwire.replicas.partition import CONSUMER, READ_COMMITTED, read_bound
 from kwire.replicas.reading import FetchLimits, FetchResult, read_partitions, to_response
+from kwire.security.authorizer import Operation, ResourceType
 from kwire.waits import ParkedFetch, Slot
 
 if TYPE_CHECKING:
     from kwire.broker import Broker
     from kwire.context import Context
+    from kwire.replicas.partition import Partition
+    from kwire.replicas.reading import Find
 
 
 def handle(
@@ -52,9 +57,10 @@ def handle(
         bound=read_bound(replica_id, request.isolation_level),
         replica_id=replica_id,
     )
-    result = read_partitions(broker.partitions, fetch.partitions, limits)
+    find = _finder(broker, context, replica_id)
+    result = read_partitions(find, fetch.partitions, limits)
     if result.size < request.min_bytes and request.max_wait_ms > 0 and fetch.partitions and not result.has_errors:
-        return _wait_for_data(broker, request, context, fetch, limits, result)
+        return _wait_for_data(broker, request, context, find, fetch, limits, result)
     return _answer(broker, context, fetch, limits, result)
 
 
@@ -65,6 +71,18 @@ def _answer(
     if result.leader_moved and limits.replica_id == CONSUMER:  # replicas know the brokers' own addresses
         response.node_endpoints = node_endpoints(broker, context, NodeEndpoint)
     return response
+
+
+def _finder(broker: Broker, context: Context, replica_id: int) -> Find:
+    if replica_id == CONSUMER:
+        return finder(broker, context, Operation.READ)
+    if allows(broker, context, Operation.CLUSTER_ACTION, ResourceType.CLUSTER):
+        return broker.partitions.find
+    return _refused
+
+
+def _refused(_topic: object, _index: int) -> Partition:
+    raise KafkaError(ErrorCode.TOPIC_AUTHORIZATION_FAILED)
 
 
 def _begin(broker: Broker, request: FetchRequest) -> FetchContext:
@@ -92,6 +110,7 @@ async def _wait_for_data(
     broker: Broker,
     request: FetchRequest,
     context: Context,
+    find: Find,
     fetch: FetchContext,
     limits: FetchLimits,
     result: FetchResult,
@@ -108,5 +127,5 @@ async def _wait_for_data(
         finally:
             for partition in partitions:
                 partition.waiters.discard(parked)
-        result = read_partitions(broker.partitions, fetch.partitions, limits)
+        result = read_partitions(find, fetch.partitions, limits)
     return _answer(broker, context, fetch, limits, result)

@@ -18,6 +18,9 @@ from kwire_protocol.errors import ErrorCode
 from kwire_protocol.kafka_error import KafkaError
 from kwire_protocol.messages.find_coordinator import Coordinator, FindCoordinatorRequest, FindCoordinatorResponse
 
+from kwire.handlers._shared.authorization import check
+from kwire.security.authorizer import Operation, ResourceType
+
 if TYPE_CHECKING:
     from kwire.broker import Broker
     from kwire.context import Context
@@ -46,8 +49,10 @@ def handle(broker: Broker, request: FindCoordinatorRequest, context: Context) ->
 def _find(broker: Broker, context: Context, key_type: int, key: str) -> Coordinator:
     try:
         if key_type == GROUP:
+            check(broker, context, Operation.DESCRIBE, ResourceType.GROUP, key)
             node_id = broker.groups.runtime.coordinator_of(key)
         elif key_type == TRANSACTION:
+            check(broker, context, Operation.DESCRIBE, ResourceType.TRANSACTIONAL_ID, key)
             node_id = broker.transactions.runtime.coordinator_of(key)
         else:
             raise KafkaError(ErrorCode.INVALID_REQUEST, f"There are no coordinators of type {key_type}.")

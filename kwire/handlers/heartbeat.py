@@ -12,6 +12,9 @@ from typing import TYPE_CHECKING
 from kwire_protocol.kafka_error import KafkaError
 from kwire_protocol.messages.heartbeat import HeartbeatRequest, HeartbeatResponse
 
+from kwire.handlers._shared.authorization import check
+from kwire.security.authorizer import Operation, ResourceType
+
 if TYPE_CHECKING:
     from kwire.broker import Broker
     from kwire.context import Context
@@ -19,6 +22,7 @@ if TYPE_CHECKING:
 
 def handle(broker: Broker, request: HeartbeatRequest, context: Context) -> HeartbeatResponse:
     try:
+        check(broker, context, Operation.READ, ResourceType.GROUP, request.group_id)
         return broker.groups.heartbeat(request)
     except KafkaError as error:
         return HeartbeatResponse(error_code=error.code)

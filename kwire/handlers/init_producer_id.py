@@ -17,6 +17,9 @@ from kwire_protocol.errors import ErrorCode
 from kwire_protocol.kafka_error import KafkaError
 from kwire_protocol.messages.init_producer_id import InitProducerIdRequest, InitProducerIdResponse
 
+from kwire.handlers._shared.authorization import check
+from kwire.security.authorizer import Operation, ResourceType
+
 if TYPE_CHECKING:
     from kwire.broker import Broker
     from kwire.context import Context
@@ -27,7 +30,7 @@ FIRST_VERSION_WITH_FENCED = 4
 
 async def handle(broker: Broker, request: InitProducerIdRequest, context: Context) -> InitProducerIdResponse:
     try:
-        response = await _initialize(broker, request)
+        response = await _initialize(broker, request, context)
     except KafkaError as error:
         response = InitProducerIdResponse(error_code=error.code, producer_id=NONE, producer_epoch=NONE)
     if response.error_code == ErrorCode.PRODUCER_FENCED and context.api_version < FIRST_VERSION_WITH_FENCED:
@@ -35,7 +38,13 @@ async def handle(broker: Broker, request: InitProducerIdRequest, context: Contex
     return response
 
 
-async def _initialize(broker: Broker, request: InitProducerIdRequest) -> InitProducerIdResponse:
+async def _initialize(broker: Broker, request: InitProducerIdRequest, context: Context) -> InitProducerIdResponse:
+    if request.transactional_id is not None:
+        check(broker, context, Operation.WRITE, ResourceType.TRANSACTIONAL_ID, request.transactional_id)
+        if request.enable2_pc:
+            check(broker, context, Operation.TWO_PHASE_COMMIT, ResourceType.TRANSACTIONAL_ID, request.transactional_id)
+    elif not broker.authorizer.allows_any(context.principal, Operation.WRITE, ResourceType.TOPIC):
+        check(broker, context, Operation.IDEMPOTENT_WRITE, ResourceType.CLUSTER)
     if (request.producer_id == NONE) != (request.producer_epoch == NONE):
         raise KafkaError(ErrorCode.INVALID_REQUEST, "a producer's id and its epoch go together")
     if request.transactional_id == "":

@@ -13,6 +13,9 @@ from typing import TYPE_CHECKING
 from kwire_protocol.kafka_error import KafkaError
 from kwire_protocol.messages.leave_group import LeaveGroupRequest, LeaveGroupResponse, MemberIdentity
 
+from kwire.handlers._shared.authorization import check
+from kwire.security.authorizer import Operation, ResourceType
+
 if TYPE_CHECKING:
     from kwire.broker import Broker
     from kwire.context import Context
@@ -25,6 +28,7 @@ async def handle(broker: Broker, request: LeaveGroupRequest, context: Context) -
     if one_member:
         request.members = [MemberIdentity(member_id=request.member_id)]
     try:
+        check(broker, context, Operation.READ, ResourceType.GROUP, request.group_id)
         response = await broker.groups.leave(request)
     except KafkaError as error:
         return LeaveGroupResponse(error_code=error.code)

@@ -14,12 +14,16 @@ from typing import TYPE_CHECKING
 
 from kwire_protocol.messages.list_groups import ListGroupsRequest, ListGroupsResponse
 
+from kwire.handlers._shared.authorization import allows
+from kwire.security.authorizer import Operation, ResourceType
+
 if TYPE_CHECKING:
     from kwire.broker import Broker
     from kwire.context import Context
 
 
 def handle(broker: Broker, request: ListGroupsRequest, context: Context) -> ListGroupsResponse:
-    return ListGroupsResponse(
-        groups=broker.groups.list_groups(states=request.states_filter, types=request.types_filter)
-    )
+    groups = broker.groups.list_groups(states=request.states_filter, types=request.types_filter)
+    if not allows(broker, context, Operation.DESCRIBE, ResourceType.CLUSTER):
+        groups = [it for it in groups if allows(broker, context, Operation.DESCRIBE, ResourceType.GROUP, it.group_id)]
+    return ListGroupsResponse(groups=groups)

@@ -27,7 +27,9 @@ from kwire_protocol.messages.list_offsets import (
     ListOffsetsTopicResponse,
 )
 
+from kwire.handlers._shared.authorization import finder
 from kwire.replicas.partition import Partition, read_bound
+from kwire.security.authorizer import Operation
 
 if TYPE_CHECKING:
     from kwire.broker import Broker
@@ -46,7 +48,7 @@ NO_EPOCH = -1
 
 def handle(broker: Broker, request: ListOffsetsRequest, context: Context) -> ListOffsetsResponse:
     version = context.api_version
-    table = broker.partitions
+    find = finder(broker, context, Operation.DESCRIBE)
     end_of = read_bound(request.replica_id, request.isolation_level)
     asked_twice = _asked_twice(request)
     response = ListOffsetsResponse()
@@ -58,7 +60,7 @@ def handle(broker: Broker, request: ListOffsetsRequest, context: Context) -> Lis
             try:
                 if asked_twice and (name, index) in asked_twice:
                     raise KafkaError(ErrorCode.INVALID_REQUEST)
-                partition = table.find(name, index)
+                partition = find(name, index)
                 leader = partition.leader(wanted.current_leader_epoch)
                 if timestamp == LATEST:
                     answer = ListOffsetsPartitionResponse(index, 0, -1, end_of(partition), leader.leader_epoch)

@@ -12,6 +12,9 @@ from typing import TYPE_CHECKING
 from kwire_protocol.kafka_error import KafkaError
 from kwire_protocol.messages.list_transactions import ListTransactionsRequest, ListTransactionsResponse
 
+from kwire.handlers._shared.authorization import allows
+from kwire.security.authorizer import Operation, ResourceType
+
 if TYPE_CHECKING:
     from kwire.broker import Broker
     from kwire.context import Context
@@ -19,6 +22,12 @@ if TYPE_CHECKING:
 
 def handle(broker: Broker, request: ListTransactionsRequest, context: Context) -> ListTransactionsResponse:
     try:
-        return broker.transactions.list_transactions(request)
+        response = broker.transactions.list_transactions(request)
     except KafkaError as error:
         return ListTransactionsResponse(error_code=error.code)
+    response.transaction_states = [
+        it
+        for it in response.transaction_states
+        if allows(broker, context, Operation.DESCRIBE, ResourceType.TRANSACTIONAL_ID, it.transactional_id)
+    ]
+    return response

@@ -33,9 +33,10 @@ from kwire_protocol.messages.metadata import (
 )
 from kwire_protocol.wire import NULL_UUID
 
-from kwire.handlers._shared.authorized_operations import cluster_operations, topic_operations
+from kwire.handlers._shared.authorization import allows, authorized_operations, check, cluster_operations
 from kwire.metadata.answers import EncodedResponse
 from kwire.metadata.image import NO_LEADER, TopicImage
+from kwire.security.authorizer import Operation, ResourceType
 from kwire.topic_names import CLUSTER_METADATA, check_topic_name, is_internal
 
 if TYPE_CHECKING:
@@ -55,7 +56,7 @@ def handle(broker: Broker, request: MetadataRequest, context: Context) -> Encode
         return answer
     creates = _creates_topics(broker, request)
     try:
-        topics = _topics(broker, request, version)
+        topics = _topics(broker, request, context)
     except KafkaError as error:
         return MetadataResponse(
             error_code=error.code,
@@ -71,7 +72,9 @@ def handle(broker: Broker, request: MetadataRequest, context: Context) -> Encode
         cluster_id=broker.metadata.cluster_id,
         controller_id=brokers[0].node_id if brokers else NO_CONTROLLER,
         topics=topics,
-        cluster_authorized_operations=cluster_operations(wanted=request.include_cluster_authorized_operations),
+        cluster_authorized_operations=cluster_operations(
+            broker, context, wanted=request.include_cluster_authorized_operations
+        ),
     )
     if creates:
         return response  # next time the answer is another
@@ -85,6 +88,7 @@ def _key(request: MetadataRequest, context: Context) -> Hashable:
         context.listener_name,
         context.local_host,
         context.local_port,
+        context.principal,
         request.allow_auto_topic_creation,
         request.include_cluster_authorized_operations,
         request.include_topic_authorized_operations,
@@ -102,12 +106,21 @@ def _creates_topics(broker: Broker, request: MetadataRequest) -> bool:
     )
 
 
-def _topics(broker: Broker, request: MetadataRequest, version: int) -> list[MetadataResponseTopic]:
+def _topics(broker: Broker, request: MetadataRequest, context: Context) -> list[MetadataResponseTopic]:
     """Raises KafkaError(INVALID_REQUEST) when topics are asked for in a way that the version does not know."""
     image = broker.metadata.image
-    operations = topic_operations(wanted=request.include_topic_authorized_operations)
+    version = context.api_version
+
+    def described(topic: TopicImage) -> MetadataResponseTopic:
+        wanted = request.include_topic_authorized_operations
+        operations = authorized_operations(broker, context, ResourceType.TOPIC, topic.name, wanted=wanted)
+        return _described(topic, operations)
+
+    def is_visible(name: str) -> bool:
+        return allows(broker, context, Operation.DESCRIBE, ResourceType.TOPIC, name)
+
     if request.topics is None or (not request.topics and version < NULL_MEANS_ALL_SINCE):
-        return [_described(topic, operations) for topic in image.topics.values()]
+        return [described(topic) for topic in image.topics.values() if is_visible(topic.name)]
     by_id = [topic for topic in request.topics if topic.topic_id != NULL_UUID]
     if by_id and version < TOPIC_IDS_ASKED_FOR_SINCE:
         raise KafkaError(ErrorCode.INVALID_REQUEST)
@@ -117,29 +130,34 @@ def _topics(broker: Broker, request: MetadataRequest, version: int) -> list[Meta
             known = image.topics_by_id.get(topic_id)
             if known is None:
                 answers.append(MetadataResponseTopic(ErrorCode.UNKNOWN_TOPIC_ID, None, topic_id))
+            elif is_visible(known.name):
+                answers.append(described(known))
             else:
-                answers.append(_described(known, operations))
+                answers.append(MetadataResponseTopic(ErrorCode.TOPIC_AUTHORIZATION_FAILED, None, topic_id))
         return answers
     for name in dict.fromkeys(topic.name for topic in request.topics):
         if name is None:
             raise KafkaError(ErrorCode.INVALID_REQUEST)
         try:
+            check(broker, context, Operation.DESCRIBE, ResourceType.TOPIC, name)
             found = image.topics.get(name)
             if found is None:
-                raise _unknown(broker, name, create=request.allow_auto_topic_creation)
-            answers.append(_described(found, operations))
+                raise _unknown(broker, context, name, create=request.allow_auto_topic_creation)
+            answers.append(described(found))
         except KafkaError as error:
             answers.append(MetadataResponseTopic(error.code, name, is_internal=is_internal(name)))
     return answers
 
 
-def _unknown(broker: Broker, name: str, *, create: bool) -> KafkaError:
+def _unknown(broker: Broker, context: Context, name: str, *, create: bool) -> KafkaError:
     """What is said of a topic that does not exist, which is created if that is allowed.
 
     Raises KafkaError: INVALID_TOPIC_EXCEPTION, or why it cannot be created.
     """
     check_topic_name(name)
     if create and broker.metadata.config.auto_create_topics_enable and name != CLUSTER_METADATA:
+        if not allows(broker, context, Operation.CREATE, ResourceType.CLUSTER):
+            check(broker, context, Operation.CREATE, ResourceType.TOPIC, name)
         broker.metadata.create_topic_by_itself(name)
     return KafkaError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
 

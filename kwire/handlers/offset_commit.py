@@ -11,8 +11,10 @@
 
 from __future__ import annotations
 
+from functools import partial
 from typing import TYPE_CHECKING
 
+from kwire_protocol.errors import ErrorCode
 from kwire_protocol.kafka_error import KafkaError
 from kwire_protocol.messages.offset_commit import (
     OffsetCommitRequest,
@@ -22,7 +24,9 @@ from kwire_protocol.messages.offset_commit import (
 )
 
 from kwire.groups.offsets.committing import commit_error
-from kwire.handlers._shared.committed_topics import merged, take_missing
+from kwire.handlers._shared.authorization import allows, divided
+from kwire.handlers._shared.committed_topics import committed_name, merged, take_missing
+from kwire.security.authorizer import Operation, ResourceType
 
 if TYPE_CHECKING:
     from kwire.broker import Broker
@@ -32,8 +36,14 @@ FIRST_VERSION_WITH_TOPIC_IDS = 10
 
 
 async def handle(broker: Broker, request: OffsetCommitRequest, context: Context) -> OffsetCommitResponse:
+    if not allows(broker, context, Operation.READ, ResourceType.GROUP, request.group_id):
+        return commit_error(request, ErrorCode.GROUP_AUTHORIZATION_FAILED)
     by_id = context.api_version >= FIRST_VERSION_WITH_TOPIC_IDS
-    refused = [
+    name_of = partial(committed_name, broker.metadata.image, by_id=by_id)
+    request.topics, unreadable = divided(broker, context, Operation.READ, request.topics, name_of)
+    denied = OffsetCommitRequest(topics=unreadable)
+    refused = commit_error(denied, ErrorCode.TOPIC_AUTHORIZATION_FAILED).topics
+    refused += [
         OffsetCommitResponseTopic(
             it.name, it.topic_id, [OffsetCommitResponsePartition(index, it.error) for index in it.partitions]
         )

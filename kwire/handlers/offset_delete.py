@@ -17,16 +17,21 @@ from kwire_protocol.messages.offset_delete import (
     OffsetDeleteResponseTopic,
 )
 
+from kwire.handlers._shared.authorization import allows
+from kwire.security.authorizer import Operation, ResourceType
+
 if TYPE_CHECKING:
     from kwire.broker import Broker
     from kwire.context import Context
 
 
 async def handle(broker: Broker, request: OffsetDeleteRequest, context: Context) -> OffsetDeleteResponse:
+    if not allows(broker, context, Operation.DELETE, ResourceType.GROUP, request.group_id):
+        return OffsetDeleteResponse(error_code=ErrorCode.GROUP_AUTHORIZATION_FAILED)
     refused: dict[str, OffsetDeleteResponseTopic] = {}
     wanted, request.topics = request.topics, []
     for topic in wanted:
-        _check(broker, topic, refused)
+        _check(broker, context, topic, refused)
         if topic.partitions:
             request.topics.append(topic)
     try:
@@ -42,14 +47,20 @@ async def handle(broker: Broker, request: OffsetDeleteRequest, context: Context)
     return OffsetDeleteResponse(topics=list(refused.values()))
 
 
-def _check(broker: Broker, topic: OffsetDeleteRequestTopic, refused: dict[str, OffsetDeleteResponseTopic]) -> None:
+def _check(
+    broker: Broker,
+    context: Context,
+    topic: OffsetDeleteRequestTopic,
+    refused: dict[str, OffsetDeleteResponseTopic],
+) -> None:
     """Moves the partitions that do not exist to `refused`."""
+    error = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
     found = broker.metadata.image.topics.get(topic.name)
+    if not allows(broker, context, Operation.READ, ResourceType.TOPIC, topic.name):
+        found, error = None, ErrorCode.TOPIC_AUTHORIZATION_FAILED
     count = 0 if found is None else len(found.partitions)
     missing = [it.partition_index for it in topic.partitions if not 0 <= it.partition_index < count]
     if missing:
         answer = refused.setdefault(topic.name, OffsetDeleteResponseTopic(name=topic.name))
-        answer.partitions += [
-            OffsetDeleteResponsePartition(index, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION) for index in missing
-        ]
+        answer.partitions += [OffsetDeleteResponsePartition(index, error) for index in missing]
         topic.partitions = [it for it in topic.partitions if 0 <= it.partition_index < count]

@@ -31,6 +31,8 @@ from kwire_protocol.messages.offset_fetch import (
 )
 
 from kwire.groups.offsets.store import NO_OFFSET
+from kwire.handlers._shared.authorization import allows, divided
+from kwire.security.authorizer import Operation, ResourceType
 
 if TYPE_CHECKING:
     from kwire.broker import Broker
@@ -47,7 +49,7 @@ def handle(broker: Broker, request: OffsetFetchRequest, context: Context) -> Off
         by_id = version >= FIRST_VERSION_WITH_TOPIC_IDS
         stable = request.require_stable
         return OffsetFetchResponse(
-            groups=[_fetch(broker, group, by_id=by_id, require_stable=stable) for group in request.groups]
+            groups=[_fetch(broker, context, group, by_id=by_id, require_stable=stable) for group in request.groups]
         )
     topics = None
     if request.topics is not None:
@@ -55,7 +57,7 @@ def handle(broker: Broker, request: OffsetFetchRequest, context: Context) -> Off
             OffsetFetchRequestTopics(name=it.name, partition_indexes=it.partition_indexes) for it in request.topics
         ]
     group = OffsetFetchRequestGroup(group_id=request.group_id, topics=topics)
-    answer = _fetch(broker, group, by_id=False, require_stable=request.require_stable)
+    answer = _fetch(broker, context, group, by_id=False, require_stable=request.require_stable)
     if answer.error_code and version < FIRST_VERSION_WITH_GROUP_ERROR:
         answer.topics = [_refused(topic, answer.error_code) for topic in topics or ()]
     return OffsetFetchResponse(
@@ -80,9 +82,12 @@ def handle(broker: Broker, request: OffsetFetchRequest, context: Context) -> Off
 
 
 def _fetch(
-    broker: Broker, group: OffsetFetchRequestGroup, *, by_id: bool, require_stable: bool
+    broker: Broker, context: Context, group: OffsetFetchRequestGroup, *, by_id: bool, require_stable: bool
 ) -> OffsetFetchResponseGroup:
+    if not allows(broker, context, Operation.DESCRIBE, ResourceType.GROUP, group.group_id):
+        return OffsetFetchResponseGroup(group_id=group.group_id, error_code=ErrorCode.GROUP_AUTHORIZATION_FAILED)
     image = broker.metadata.image
+    denied: list[OffsetFetchRequestTopics] = []
     unknown: list[OffsetFetchRequestTopics] = []
     if by_id and group.topics is not None:
         wanted, group.topics = group.topics, []
@@ -90,16 +95,21 @@ def _fetch(
             found = image.topics_by_id.get(topic.topic_id)
             topic.name = "" if found is None else found.name
             (unknown if found is None else group.topics).append(topic)
+    if group.topics is not None:
+        group.topics, denied = divided(broker, context, Operation.DESCRIBE, group.topics, lambda it: it.name)
     try:
         answer = broker.groups.fetch_offsets(group, require_stable=require_stable)
     except KafkaError as error:
         return OffsetFetchResponseGroup(group_id=group.group_id, error_code=error.code)
+    if group.topics is None:
+        answer.topics, _ = divided(broker, context, Operation.DESCRIBE, answer.topics, lambda it: it.name)
     if by_id and group.topics is None:
         # Topics that are gone have no id to be told by.
         answer.topics = [topic for topic in answer.topics if topic.name in image.topics]
         for named in answer.topics:
             named.topic_id = image.topics[named.name].topic_id
     answer.topics += [_refused(topic, ErrorCode.UNKNOWN_TOPIC_ID) for topic in unknown]
+    answer.topics += [_refused(topic, ErrorCode.TOPIC_AUTHORIZATION_FAILED) for topic in denied]
     return answer
 
 

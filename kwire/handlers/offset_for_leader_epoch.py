@@ -20,9 +20,13 @@ from kwire_protocol.messages.offset_for_leader_epoch import (
     OffsetForLeaderTopicResult,
 )
 
+from kwire.handlers._shared.authorization import allows, finder
+from kwire.security.authorizer import Operation, ResourceType
+
 if TYPE_CHECKING:
     from kwire.broker import Broker
     from kwire.context import Context
+    from kwire.replicas.reading import Find
 
 
 def handle(
@@ -30,17 +34,20 @@ def handle(
     request: OffsetForLeaderEpochRequest,
     context: Context,
 ) -> OffsetForLeaderEpochResponse:
+    # A follower asks, or a consumer.
+    is_follower = allows(broker, context, Operation.CLUSTER_ACTION, ResourceType.CLUSTER)
+    find = broker.partitions.find if is_follower else finder(broker, context, Operation.DESCRIBE)
     return OffsetForLeaderEpochResponse(
         topics=[
-            OffsetForLeaderTopicResult(topic.topic, [_end(broker, topic.topic, wanted) for wanted in topic.partitions])
+            OffsetForLeaderTopicResult(topic.topic, [_end(find, topic.topic, wanted) for wanted in topic.partitions])
             for topic in request.topics
         ]
     )
 
 
-def _end(broker: Broker, topic: str, wanted: OffsetForLeaderPartition) -> EpochEndOffset:
+def _end(find: Find, topic: str, wanted: OffsetForLeaderPartition) -> EpochEndOffset:
     try:
-        partition = broker.partitions.find(topic, wanted.partition)
+        partition = find(topic, wanted.partition)
         partition.leader(wanted.current_leader_epoch)
         try:
             epoch, end_offset = partition.log.end_offset_for_epoch(wanted.leader_epoch)

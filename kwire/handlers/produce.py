@@ -20,6 +20,7 @@ from collections.abc import Coroutine
 from typing import TYPE_CHECKING, Any
 
 from kwire_protocol.errors import ErrorCode
+from kwire_protocol.kafka_error import KafkaError
 from kwire_protocol.messages.produce import (
     NodeEndpoint,
     PartitionProduceData,
@@ -31,8 +32,10 @@ from kwire_protocol.messages.produce import (
 from kwire_protocol.wire import Uuid
 
 from kwire.context import CloseConnection
+from kwire.handlers._shared.authorization import check, finder
 from kwire.handlers._shared.leaders import node_endpoints
 from kwire.replicas.append import Appends
+from kwire.security.authorizer import Operation, ResourceType
 from kwire.waits import Slot
 
 if TYPE_CHECKING:
@@ -48,7 +51,13 @@ def handle(
     broker: Broker, request: ProduceRequest, context: Context
 ) -> ProduceResponse | Coroutine[Slot[Any], None, ProduceResponse | None] | None:
     version = context.api_version
-    appends = Appends(broker.partitions, broker.transactions.enlist, request, version, broker.clock.now_ms())
+    find = finder(broker, context, Operation.WRITE)
+    appends = Appends(find, broker.transactions.enlist, request, version, broker.clock.now_ms())
+    if request.transactional_id is not None:
+        try:
+            check(broker, context, Operation.WRITE, ResourceType.TRANSACTIONAL_ID, request.transactional_id)
+        except KafkaError as error:
+            appends.refusal = error
     by_id = version >= FIRST_VERSION_WITH_IDS
     topics = request.topic_data
     if len(topics) != 1 or len(topics[0].partition_data) != 1:

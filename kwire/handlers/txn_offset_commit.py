@@ -11,6 +11,7 @@ The offsets are pending until the marker of the transaction is in the group's pa
 
 from __future__ import annotations
 
+from functools import partial
 from typing import TYPE_CHECKING
 
 from kwire_protocol.errors import ErrorCode
@@ -24,7 +25,9 @@ from kwire_protocol.messages.txn_offset_commit import (
 
 from kwire.coordinators.effects import response_error
 from kwire.groups.offsets.committing import txn_commit_error
-from kwire.handlers._shared.committed_topics import merged, take_missing
+from kwire.handlers._shared.authorization import check, divided
+from kwire.handlers._shared.committed_topics import committed_name, merged, take_missing
+from kwire.security.authorizer import Operation, ResourceType
 
 if TYPE_CHECKING:
     from kwire.broker import Broker
@@ -37,8 +40,17 @@ FIRST_VERSION_WITH_TOPIC_IDS = 6
 
 
 async def handle(broker: Broker, request: TxnOffsetCommitRequest, context: Context) -> TxnOffsetCommitResponse:
+    try:
+        check(broker, context, Operation.WRITE, ResourceType.TRANSACTIONAL_ID, request.transactional_id)
+        check(broker, context, Operation.READ, ResourceType.GROUP, request.group_id)
+    except KafkaError as error:
+        return txn_commit_error(request, error.code)
     by_id = context.api_version >= FIRST_VERSION_WITH_TOPIC_IDS
-    refused = [
+    name_of = partial(committed_name, broker.metadata.image, by_id=by_id)
+    request.topics, unreadable = divided(broker, context, Operation.READ, request.topics, name_of)
+    denied = TxnOffsetCommitRequest(topics=unreadable)
+    refused = txn_commit_error(denied, ErrorCode.TOPIC_AUTHORIZATION_FAILED).topics
+    refused += [
         TxnOffsetCommitResponseTopic(
             it.name, it.topic_id, [TxnOffsetCommitResponsePartition(index, it.error) for index in it.partitions]
         )

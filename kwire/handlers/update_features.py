@@ -14,6 +14,9 @@ from typing import TYPE_CHECKING
 from kwire_protocol.kafka_error import KafkaError
 from kwire_protocol.messages.update_features import UpdateFeaturesRequest, UpdateFeaturesResponse
 
+from kwire.handlers._shared.authorization import check
+from kwire.security.authorizer import Operation, ResourceType
+
 if TYPE_CHECKING:
     from kwire.broker import Broker
     from kwire.context import Context
@@ -21,6 +24,7 @@ if TYPE_CHECKING:
 
 def handle(broker: Broker, request: UpdateFeaturesRequest, context: Context) -> UpdateFeaturesResponse:
     try:
+        check(broker, context, Operation.ALTER, ResourceType.CLUSTER)
         return broker.metadata.update_features(request)
     except KafkaError as error:
         return UpdateFeaturesResponse(error_code=error.code, error_message=error.message)

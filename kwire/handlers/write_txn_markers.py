@@ -23,7 +23,9 @@ from kwire_protocol.messages.write_txn_markers import (
     WriteTxnMarkersResponse,
 )
 
+from kwire.handlers._shared.authorization import allows
 from kwire.replicas.partition import ALL_IN_SYNC, Acknowledgement
+from kwire.security.authorizer import Operation, ResourceType
 from kwire.waits import Slot
 
 if TYPE_CHECKING:
@@ -38,13 +40,20 @@ Pending = list[tuple[WritableTxnMarkerPartitionResult, Acknowledgement]]
 def handle(
     broker: Broker, request: WriteTxnMarkersRequest, context: Context
 ) -> WriteTxnMarkersResponse | Coroutine[Slot[Any], None, WriteTxnMarkersResponse]:
+    # A coordinator asks, or an admin client that ends a hanging transaction.
+    is_allowed = allows(broker, context, Operation.ALTER, ResourceType.CLUSTER) or allows(
+        broker, context, Operation.CLUSTER_ACTION, ResourceType.CLUSTER
+    )
     results: Results = {}
     pending: Pending = []
     for marker in request.markers:
         for topic in marker.topics:
             answers = results.setdefault(marker.producer_id, {}).setdefault(topic.name, {})
             for index in topic.partition_indexes:
-                answers[index] = _write(broker, marker, topic.name, index, pending)
+                if is_allowed:
+                    answers[index] = _write(broker, marker, topic.name, index, pending)
+                else:
+                    answers[index] = WritableTxnMarkerPartitionResult(index, ErrorCode.CLUSTER_AUTHORIZATION_FAILED)
     response = WriteTxnMarkersResponse(
         [
             WritableTxnMarkerResult(

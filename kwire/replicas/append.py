@@ -7,6 +7,7 @@ coordinator, or the acknowledgement that the producer asked for. As Kafka's `Rep
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 import attrs
@@ -29,7 +30,7 @@ from kwire.replicas.validation import InvalidRecords, check_produced
 
 if TYPE_CHECKING:
     from kwire.clock import Clock
-    from kwire.replicas.table import PartitionTable, TopicRef
+    from kwire.replicas.table import TopicRef
 
 VALID_ACKS = (-1, 0, 1)
 LEADERS_TOLD_SINCE = 10
@@ -51,11 +52,13 @@ _REFUSALS_OF_THE_LOG = frozenset(
 class Appends:
     """The appends of one Produce request, of `version`."""
 
-    table: PartitionTable
+    find: Callable[[TopicRef, int], Partition]
     enlist: Enlist
     request: ProduceRequest
     version: int
     now_ms: int
+    refusal: KafkaError | None = None
+    """Why none of them may be made."""
     has_refusals: bool = False
     leader_moved: bool = False
     pending: list[tuple[PartitionProduceResponse, Acknowledgement | Enlistment]] = attrs.field(factory=list)
@@ -67,7 +70,9 @@ class Appends:
         try:
             if acks not in VALID_ACKS:
                 raise KafkaError(ErrorCode.INVALID_REQUIRED_ACKS)
-            partition = self.table.find(topic, data.index)
+            if self.refusal is not None:
+                raise self.refusal
+            partition = self.find(topic, data.index)
             if partition.is_internal:
                 raise KafkaError(ErrorCode.INVALID_TOPIC_EXCEPTION, f"clients may not write to {partition.topic}")
             batch, header = check_produced(data.records, partition.rules, version=self.version, now_ms=self.now_ms)

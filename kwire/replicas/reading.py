@@ -27,7 +27,9 @@ from kwire.replicas.partition import CONSUMER, Partition
 from kwire.replicas.roles import NO_EPOCH, NotLeaderError
 
 if TYPE_CHECKING:
-    from kwire.replicas.table import PartitionTable
+    from kwire.replicas.table import TopicRef
+
+    Find = Callable[[TopicRef, int], Partition]
 
 _UNKNOWN = frozenset({ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, ErrorCode.UNKNOWN_TOPIC_ID})
 NO_RECORDS = b""
@@ -61,8 +63,8 @@ class FetchResult:
     leader_moved: bool = False
 
 
-def read_partitions(table: PartitionTable, wanted: list[FollowedPartition], limits: FetchLimits) -> FetchResult:
-    """Reads every partition once, in order, until `limits.max_bytes` are spent."""
+def read_partitions(find: Find, wanted: list[FollowedPartition], limits: FetchLimits) -> FetchResult:
+    """Reads every partition once, in order, until `limits.max_bytes` are spent. `find` is as `PartitionTable.find`."""
     result = FetchResult([], [])
     left = limits.max_bytes
     by_id = limits.version >= FIRST_VERSION_WITH_IDS
@@ -70,7 +72,7 @@ def read_partitions(table: PartitionTable, wanted: list[FollowedPartition], limi
         partition: Partition | None = None
         name, topic_id = followed.topic
         try:
-            partition = table.find(topic_id if by_id else name, followed.index)
+            partition = find(topic_id if by_id else name, followed.index)
             result.found.append((followed, partition))
             answer, size = _read(partition, followed, limits, left, first=result.size == 0)
         except (KafkaError, OSError) as failure:

@@ -30,6 +30,14 @@ class Missing:
     error: ErrorCode
 
 
+def committed_name(image: MetadataImage, topic: Topic, *, by_id: bool) -> str | None:
+    """The topic's name; None of an id that no topic has."""
+    if not by_id:
+        return topic.name
+    found = image.topics_by_id.get(topic.topic_id)
+    return None if found is None else found.name
+
+
 def take_missing(image: MetadataImage, topics: Sequence[Topic], *, by_id: bool) -> Iterator[Missing]:
     """Gives each topic its name and its id, and takes the partitions that do not exist out of it."""
     for topic in topics:

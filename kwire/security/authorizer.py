@@ -1,0 +1,111 @@
+"""What principals may do: the question that every handler asks, and the answer where nobody is refused anything.
+
+Operations and resource types are Kafka's (AclOperation, ResourceType), by their numbers on the wire. Where Kafka asks,
+and what it answers to a refusal, is in `KafkaApis` and `ControllerApis`.
+"""
+
+from __future__ import annotations
+
+from enum import IntEnum
+from typing import Final, Protocol
+
+from kwire_protocol.errors import ErrorCode
+
+from kwire.security.principal import Principal
+
+CLUSTER_NAME: Final = "kafka-cluster"
+"""Of the one resource of type CLUSTER."""
+
+
+class Operation(IntEnum):
+    """What can be done to a resource."""
+
+    READ = 3
+    WRITE = 4
+    CREATE = 5
+    DELETE = 6
+    ALTER = 7
+    DESCRIBE = 8
+    CLUSTER_ACTION = 9
+    DESCRIBE_CONFIGS = 10
+    ALTER_CONFIGS = 11
+    IDEMPOTENT_WRITE = 12
+    TWO_PHASE_COMMIT = 15
+
+
+class ResourceType(IntEnum):
+    """What can be protected."""
+
+    TOPIC = 2
+    GROUP = 3
+    CLUSTER = 4
+    TRANSACTIONAL_ID = 5
+
+
+SUPPORTED: Final = {
+    ResourceType.TOPIC: (
+        Operation.READ,
+        Operation.WRITE,
+        Operation.CREATE,
+        Operation.DELETE,
+        Operation.ALTER,
+        Operation.DESCRIBE,
+        Operation.DESCRIBE_CONFIGS,
+        Operation.ALTER_CONFIGS,
+    ),
+    ResourceType.GROUP: (
+        Operation.READ,
+        Operation.DELETE,
+        Operation.DESCRIBE,
+        Operation.DESCRIBE_CONFIGS,
+        Operation.ALTER_CONFIGS,
+    ),
+    ResourceType.CLUSTER: (
+        Operation.CREATE,
+        Operation.ALTER,
+        Operation.DESCRIBE,
+        Operation.CLUSTER_ACTION,
+        Operation.DESCRIBE_CONFIGS,
+        Operation.ALTER_CONFIGS,
+        Operation.IDEMPOTENT_WRITE,
+    ),
+    ResourceType.TRANSACTIONAL_ID: (Operation.WRITE, Operation.DESCRIBE, Operation.TWO_PHASE_COMMIT),
+}
+"""The operations that a resource of each type knows (AclEntry.supportedOperations)."""
+
+REFUSALS: Final = {
+    ResourceType.TOPIC: ErrorCode.TOPIC_AUTHORIZATION_FAILED,
+    ResourceType.GROUP: ErrorCode.GROUP_AUTHORIZATION_FAILED,
+    ResourceType.CLUSTER: ErrorCode.CLUSTER_AUTHORIZATION_FAILED,
+    ResourceType.TRANSACTIONAL_ID: ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED,
+}
+"""What somebody is told who may not do something to a resource of each type."""
+
+
+class Authorizer(Protocol):
+    """Knows who may do what."""
+
+    allows_all: bool
+    """Nobody is refused anything, so that the hottest paths need not ask."""
+
+    def allows(self, principal: Principal, operation: Operation, resource_type: ResourceType, name: str) -> bool:
+        """Whether the principal may do that to the resource."""
+        ...
+
+    def allows_any(self, principal: Principal, operation: Operation, resource_type: ResourceType) -> bool:
+        """Whether the principal may do that to some resource of the type (Authorizer.authorizeByResourceType)."""
+        ...
+
+
+class AllowAll:
+    """As an Apache Kafka without an authorizer."""
+
+    allows_all = True
+
+    def allows(self, principal: Principal, operation: Operation, resource_type: ResourceType, name: str) -> bool:  # noqa: ARG002
+        """See `Authorizer`."""
+        return True
+
+    def allows_any(self, principal: Principal, operation: Operation, resource_type: ResourceType) -> bool:  # noqa: ARG002
+        """See `Authorizer`."""
+        return True

@@ -1,0 +1,24 @@
+"""Who a connection acts for: Kafka's KafkaPrincipal."""
+
+from __future__ import annotations
+
+from typing import Final
+
+import attrs
+
+USER: Final = "User"
+
+
+@attrs.frozen
+class Principal:
+    """For example User:alice. Equal principals may do the same."""
+
+    type: str
+    name: str
+
+    def __str__(self) -> str:
+        return f"{self.type}:{self.name}"
+
+
+ANONYMOUS: Final = Principal(USER, "ANONYMOUS")
+"""Whoever has not said who they are, on a listener that does not ask."""

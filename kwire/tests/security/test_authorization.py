@@ -1,0 +1,588 @@
+"""What every API asks the authorizer, and what it answers to somebody who may do nothing, or some things."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Coroutine, Iterator
+from contextlib import suppress
+from typing import Any
+
+import attrs
+import pytest
+from kwire_protocol.errors import ErrorCode
+from kwire_protocol.messages import APIS as MESSAGES
+from kwire_protocol.messages import (
+    add_offsets_to_txn,
+    add_partitions_to_txn,
+    alter_configs,
+    alter_replica_log_dirs,
+    create_acls,
+    create_partitions,
+    create_topics,
+    delete_acls,
+    delete_groups,
+    delete_records,
+    delete_topics,
+    describe_acls,
+    describe_cluster,
+    describe_configs,
+    describe_groups,
+    describe_log_dirs,
+    describe_producers,
+    describe_topic_partitions,
+    describe_transactions,
+    end_txn,
+    fetch,
+    find_coordinator,
+    heartbeat,
+    incremental_alter_configs,
+    init_producer_id,
+    join_group,
+    leave_group,
+    list_groups,
+    list_offsets,
+    list_transactions,
+    metadata,
+    offset_commit,
+    offset_delete,
+    offset_fetch,
+    offset_for_leader_epoch,
+    produce,
+    sync_group,
+    txn_offset_commit,
+    update_features,
+    write_txn_markers,
+)
+from kwire_protocol.records import Record, build_batch
+from kwire_protocol.wire import Reader, Writer
+from kwire_storage.disk.memory_disk import MemoryDisk
+
+from kwire.apis import APIS
+from kwire.broker import Broker
+from kwire.clock import SystemClock
+from kwire.config.server import load_config
+from kwire.context import Context
+from kwire.security.authorizer import SUPPORTED, Operation, ResourceType
+from kwire.security.principal import ANONYMOUS, Principal
+from kwire.tests.folder_scene import append
+from kwire.tests.internal_topics import create_internal_topics
+
+TOPIC, GROUP, ID = "secret-topic", "secret-group", "secret-id"
+REFUSALS = {
+    ErrorCode.TOPIC_AUTHORIZATION_FAILED,
+    ErrorCode.GROUP_AUTHORIZATION_FAILED,
+    ErrorCode.CLUSTER_AUTHORIZATION_FAILED,
+    ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED,
+}
+MALLORY = Principal("User", "mallory")
+
+
+class DoesNotAnswerYet(Exception):
+    """The handler waits for something."""
+
+
+@attrs.define
+class Denier:
+    """Refuses everything to everybody, but what is in `granted`."""
+
+    granted: set[tuple[Operation, ResourceType, str]] = attrs.field(factory=set)
+    asked: list[tuple[Principal, Operation, ResourceType, str]] = attrs.field(factory=list)
+    allows_all: bool = False
+
+    def allows(self, principal: Principal, operation: Operation, resource_type: ResourceType, name: str) -> bool:
+        self.asked.append((principal, operation, resource_type, name))
+        return (operation, resource_type, name) in self.granted
+
+    def allows_any(self, principal: Principal, operation: Operation, resource_type: ResourceType) -> bool:
+        return any(it[:2] == (operation, resource_type) for it in self.granted)
+
+
+@pytest.fixture
+def broker() -> Iterator[Broker]:
+    """It has a topic with a record, a group that has committed, and a transactional id."""
+    opened = Broker.open(load_config(), MemoryDisk(), SystemClock())
+    create_internal_topics(opened)
+    opened.metadata.create_topic_by_itself(TOPIC)
+    append(opened.partitions.find(TOPIC, 0), b"secret-value")
+    ask(opened, "offset_commit", REQUESTS["offset_commit"][0](opened))
+    ask(opened, "init_producer_id", init_producer_id.InitProducerIdRequest(ID, 60_000))
+    yield opened
+    opened.close()
+
+
+def topic_id(broker: Broker) -> bytes:
+    return broker.metadata.image.topics[TOPIC].topic_id
+
+
+def batch() -> memoryview:
+    return memoryview(bytearray(build_batch([Record(value=b"x")])))
+
+
+def latest(name: str) -> int:
+    return next(api for api in APIS.values() if api.name == name).versions[-1]
+
+
+def ask(broker: Broker, name: str, request: Any, *, version: int | None = None) -> Any:
+    """What the handler answers, without waiting, after a trip over the wire."""
+    api = next(api for api in APIS.values() if api.name == name)
+    asked = latest(name) if version is None else version
+    context = Context("host", "127.0.0.1", 9092, api_key=api.key, api_version=asked, principal=MALLORY)
+    _, handle = api.load()
+    response = handle(broker, request, context)
+    if isinstance(response, Coroutine):
+        try:
+            response.send(None)
+        except StopIteration as stop:
+            response = stop.value
+        else:
+            raise DoesNotAnswerYet
+    if response is None:
+        return None
+    return MESSAGES[api.key].response_class.read(Reader(written(response, asked)), asked)
+
+
+def written(response: Any, version: int) -> bytes:
+    writer = Writer()
+    response.write(writer, version)
+    pieces: list[Any] = list(writer.pieces())
+    return b"".join(it.read() if hasattr(it, "read") else bytes(it) for it in pieces)
+
+
+def error_codes(value: Any) -> set[int]:
+    """All that a response says of errors, at any depth."""
+    found: set[int] = set()
+    if attrs.has(type(value)):
+        for field in attrs.fields(type(value)):
+            part = getattr(value, field.name)
+            if field.name == "error_code":
+                found.add(part)
+            found |= error_codes(part)
+    elif isinstance(value, list):
+        for part in value:
+            found |= error_codes(part)
+    return found
+
+
+def state(broker: Broker) -> object:
+    """What no refused request may change."""
+    return broker.metadata.image.epoch, {(it.topic, it.index): it.log_end_offset for it in broker.partitions}
+
+
+Make = Callable[[Broker], Any]
+
+P = produce.PartitionProduceData
+CONFIGS = [(2, TOPIC), (4, "1"), (32, GROUP)]
+"""A topic, a broker and a group, by ConfigResource.Type."""
+
+REQUESTS: dict[str, list[Make]] = {
+    "produce": [
+        lambda it: produce.ProduceRequest(
+            None, 1, 1000, [produce.TopicProduceData(TOPIC, topic_id(it), [P(0, batch())])]
+        ),
+        lambda it: produce.ProduceRequest(
+            ID, -1, 1000, [produce.TopicProduceData(TOPIC, topic_id(it), [P(0, batch())])]
+        ),
+    ],
+    "fetch": [
+        lambda it, replica=replica: fetch.FetchRequest(  # type: ignore[misc]
+            replica_state=fetch.ReplicaState(replica),
+            max_bytes=1000,
+            topics=[fetch.FetchTopic(TOPIC, topic_id(it), [fetch.FetchPartition(0, partition_max_bytes=1000)])],
+        )
+        for replica in (-1, 1)
+    ],
+    "list_offsets": [
+        lambda _: list_offsets.ListOffsetsRequest(
+            -1, 0, [list_offsets.ListOffsetsTopic(TOPIC, [list_offsets.ListOffsetsPartition(0, -1, -1)])]
+        )
+    ],
+    "metadata": [
+        lambda _: metadata.MetadataRequest(None),
+        lambda _: metadata.MetadataRequest([metadata.MetadataRequestTopic(name=TOPIC)]),
+        lambda _: metadata.MetadataRequest([metadata.MetadataRequestTopic(name="new")], True),
+        lambda it: metadata.MetadataRequest([metadata.MetadataRequestTopic(topic_id(it), None)]),
+    ],
+    "offset_commit": [
+        lambda it: offset_commit.OffsetCommitRequest(
+            GROUP,
+            topics=[
+                offset_commit.OffsetCommitRequestTopic(
+                    TOPIC, topic_id(it), [offset_commit.OffsetCommitRequestPartition(0, 1)]
+                )
+            ],
+        )
+    ],
+    "offset_fetch": [
+        lambda _: offset_fetch.OffsetFetchRequest(groups=[offset_fetch.OffsetFetchRequestGroup(GROUP, topics=None)]),
+        lambda it: offset_fetch.OffsetFetchRequest(
+            groups=[
+                offset_fetch.OffsetFetchRequestGroup(
+                    GROUP, topics=[offset_fetch.OffsetFetchRequestTopics(TOPIC, topic_id(it), [0])]
+                )
+            ]
+        ),
+    ],
+    "find_coordinator": [
+        lambda _: find_coordinator.FindCoordinatorRequest(key_type=0, coordinator_keys=[GROUP]),
+        lambda _: find_coordinator.FindCoordinatorRequest(key_type=1, coordinator_keys=[ID]),
+    ],
+    "join_group": [
+        lambda _: join_group.JoinGroupRequest(
+            GROUP, 10_000, 10_000, "", None, "consumer", [join_group.JoinGroupRequestProtocol("range", b"")]
+        )
+    ],
+    "heartbeat": [lambda _: heartbeat.HeartbeatRequest(GROUP, 1, "member")],
+    "leave_group": [
+        lambda _: leave_group.LeaveGroupRequest(GROUP, members=[leave_group.MemberIdentity(member_id="member")])
+    ],
+    "sync_group": [
+        lambda _: sync_group.SyncGroupRequest(GROUP, 1, "member", protocol_type="consumer", protocol_name="range")
+    ],
+    "describe_groups": [lambda _: describe_groups.DescribeGroupsRequest([GROUP], True)],
+    "list_groups": [lambda _: list_groups.ListGroupsRequest()],
+    "create_topics": [lambda _: create_topics.CreateTopicsRequest([create_topics.CreatableTopic("new", 1, 1)], 1000)],
+    "delete_topics": [
+        lambda _: delete_topics.DeleteTopicsRequest([delete_topics.DeleteTopicState(TOPIC)]),
+        lambda it: delete_topics.DeleteTopicsRequest([delete_topics.DeleteTopicState(None, topic_id(it))]),
+    ],
+    "delete_records": [
+        lambda _: delete_records.DeleteRecordsRequest(
+            [delete_records.DeleteRecordsTopic(TOPIC, [delete_records.DeleteRecordsPartition(0, 1)])]
+        )
+    ],
+    "init_producer_id": [
+        lambda _: init_producer_id.InitProducerIdRequest(ID, 60_000),
+        lambda _: init_producer_id.InitProducerIdRequest(None, 60_000),
+    ],
+    "offset_for_leader_epoch": [
+        lambda _: offset_for_leader_epoch.OffsetForLeaderEpochRequest(
+            -1,
+            [
+                offset_for_leader_epoch.OffsetForLeaderTopic(
+                    TOPIC, [offset_for_leader_epoch.OffsetForLeaderPartition(0, -1, 0)]
+                )
+            ],
+        )
+    ],
+    "add_partitions_to_txn": [
+        lambda _: add_partitions_to_txn.AddPartitionsToTxnRequest(
+            [
+                add_partitions_to_txn.AddPartitionsToTxnTransaction(
+                    ID, 0, 0, topics=[add_partitions_to_txn.AddPartitionsToTxnTopic(TOPIC, [0])]
+                )
+            ]
+        )
+    ],
+    "add_offsets_to_txn": [lambda _: add_offsets_to_txn.AddOffsetsToTxnRequest(ID, 0, 0, GROUP)],
+    "end_txn": [lambda _: end_txn.EndTxnRequest(ID, 0, 0, True)],
+    "write_txn_markers": [
+        lambda _: write_txn_markers.WriteTxnMarkersRequest(
+            [write_txn_markers.WritableTxnMarker(0, 0, True, [write_txn_markers.WritableTxnMarkerTopic(TOPIC, [0])], 0)]
+        )
+    ],
+    "txn_offset_commit": [
+        lambda it: txn_offset_commit.TxnOffsetCommitRequest(
+            ID,
+            GROUP,
+            0,
+            0,
+            topics=[
+                txn_offset_commit.TxnOffsetCommitRequestTopic(
+                    TOPIC, topic_id(it), [txn_offset_commit.TxnOffsetCommitRequestPartition(0, 1)]
+                )
+            ],
+        )
+    ],
+    "describe_acls": [lambda _: describe_acls.DescribeAclsRequest(2, TOPIC, 3)],
+    "create_acls": [
+        lambda _: create_acls.CreateAclsRequest([create_acls.AclCreation(2, TOPIC, 3, "User:mallory", "*", 2, 3)])
+    ],
+    "delete_acls": [lambda _: delete_acls.DeleteAclsRequest([delete_acls.DeleteAclsFilter(2, TOPIC)])],
+    "describe_configs": [
+        lambda _: describe_configs.DescribeConfigsRequest(
+            [describe_configs.DescribeConfigsResource(kind, name) for kind, name in [*CONFIGS, (8, "1")]]
+        )
+    ],
+    "alter_configs": [
+        lambda _: alter_configs.AlterConfigsRequest(
+            [alter_configs.AlterConfigsResource(kind, name, []) for kind, name in CONFIGS]
+        )
+    ],
+    "incremental_alter_configs": [
+        lambda _: incremental_alter_configs.IncrementalAlterConfigsRequest(
+            [incremental_alter_configs.AlterConfigsResource(kind, name, []) for kind, name in CONFIGS]
+        )
+    ],
+    "alter_replica_log_dirs": [
+        lambda _: alter_replica_log_dirs.AlterReplicaLogDirsRequest(
+            [
+                alter_replica_log_dirs.AlterReplicaLogDir(
+                    "./data", [alter_replica_log_dirs.AlterReplicaLogDirTopic(TOPIC, [0])]
+                )
+            ]
+        )
+    ],
+    "describe_log_dirs": [lambda _: describe_log_dirs.DescribeLogDirsRequest(None)],
+    "create_partitions": [
+        lambda _: create_partitions.CreatePartitionsRequest([create_partitions.CreatePartitionsTopic(TOPIC, 9)], 1000)
+    ],
+    "delete_groups": [lambda _: delete_groups.DeleteGroupsRequest([GROUP])],
+    "offset_delete": [
+        lambda _: offset_delete.OffsetDeleteRequest(
+            GROUP,
+            [offset_delete.OffsetDeleteRequestTopic(TOPIC, [offset_delete.OffsetDeleteRequestPartition(0)])],
+        )
+    ],
+    "update_features": [
+        lambda _: update_features.UpdateFeaturesRequest(
+            1000, [update_features.FeatureUpdateKey("transaction.version", 0, upgrade_type=3)]
+        )
+    ],
+    "describe_cluster": [lambda _: describe_cluster.DescribeClusterRequest(True)],
+    "describe_producers": [
+        lambda _: describe_producers.DescribeProducersRequest([describe_producers.TopicRequest(TOPIC, [0])])
+    ],
+    "describe_transactions": [lambda _: describe_transactions.DescribeTransactionsRequest([ID])],
+    "list_transactions": [lambda _: list_transactions.ListTransactionsRequest()],
+    "describe_topic_partitions": [
+        lambda _: describe_topic_partitions.DescribeTopicPartitionsRequest(),
+        lambda _: describe_topic_partitions.DescribeTopicPartitionsRequest(
+            [describe_topic_partitions.TopicRequest(TOPIC)]
+        ),
+    ],
+}
+
+FOR_EVERYBODY = {
+    "api_versions": "asked before anybody has said who they are",
+    "describe_cluster": "where the brokers are, and nothing of what may be done to them",
+}
+LISTS = {
+    "metadata": "topics",
+    "list_groups": "groups",
+    "list_transactions": "transaction_states",
+    "describe_topic_partitions": "topics",
+}
+"""Where all is asked for, what may not be seen is left out."""
+
+
+WRITES_AN_ID = "WRITE TRANSACTIONAL_ID"
+READS_A_GROUP = "READ GROUP"
+CONFIGURES = {"TOPIC", "CLUSTER", "GROUP"}
+ASKED: dict[str, set[str]] = {
+    "produce": {"WRITE TOPIC", WRITES_AN_ID},
+    "fetch": {"READ TOPIC", "CLUSTER_ACTION CLUSTER"},
+    "list_offsets": {"DESCRIBE TOPIC"},
+    "metadata": {"DESCRIBE TOPIC", "CREATE CLUSTER"},
+    "offset_commit": {READS_A_GROUP, "READ TOPIC"},
+    "offset_fetch": {"DESCRIBE GROUP", "DESCRIBE TOPIC"},
+    "find_coordinator": {"DESCRIBE GROUP", "DESCRIBE TRANSACTIONAL_ID"},
+    "join_group": {READS_A_GROUP},
+    "heartbeat": {READS_A_GROUP},
+    "leave_group": {READS_A_GROUP},
+    "sync_group": {READS_A_GROUP},
+    "describe_groups": {f"{it} GROUP" for it in ("READ", "DELETE", "DESCRIBE", "DESCRIBE_CONFIGS", "ALTER_CONFIGS")},
+    "list_groups": {"DESCRIBE CLUSTER"},
+    "create_topics": {"CREATE CLUSTER", "DESCRIBE_CONFIGS TOPIC"},
+    "delete_topics": {"DELETE TOPIC"},
+    "delete_records": {"DELETE TOPIC"},
+    "init_producer_id": {WRITES_AN_ID, "WRITE TOPIC"},
+    "offset_for_leader_epoch": {"CLUSTER_ACTION CLUSTER"},
+    "add_partitions_to_txn": {"CLUSTER_ACTION CLUSTER"},
+    "add_offsets_to_txn": {WRITES_AN_ID, READS_A_GROUP},
+    "end_txn": {WRITES_AN_ID},
+    "write_txn_markers": {"ALTER CLUSTER"},
+    "txn_offset_commit": {WRITES_AN_ID, READS_A_GROUP, "READ TOPIC"},
+    "describe_acls": {"DESCRIBE CLUSTER"},
+    "create_acls": {"ALTER CLUSTER"},
+    "delete_acls": {"ALTER CLUSTER"},
+    "describe_configs": {f"DESCRIBE_CONFIGS {it}" for it in CONFIGURES},
+    "alter_configs": {f"ALTER_CONFIGS {it}" for it in CONFIGURES},
+    "incremental_alter_configs": {f"ALTER_CONFIGS {it}" for it in CONFIGURES},
+    "alter_replica_log_dirs": {"ALTER CLUSTER"},
+    "describe_log_dirs": {"DESCRIBE CLUSTER"},
+    "create_partitions": {"ALTER TOPIC"},
+    "delete_groups": {"DELETE GROUP"},
+    "offset_delete": {"DELETE GROUP", "READ TOPIC"},
+    "update_features": {"ALTER CLUSTER"},
+    "describe_cluster": {f"{it.name} CLUSTER" for it in SUPPORTED[ResourceType.CLUSTER]},
+    "describe_producers": {"READ TOPIC"},
+    "describe_transactions": {"DESCRIBE TRANSACTIONAL_ID"},
+    "list_transactions": {"DESCRIBE TRANSACTIONAL_ID"},
+    "describe_topic_partitions": {f"{it.name} TOPIC" for it in SUPPORTED[ResourceType.TOPIC]},
+}
+"""What an Apache Kafka asks before it answers somebody who may do everything (KafkaApis, ControllerApis)."""
+
+
+@attrs.define
+class Granter(Denier):
+    """Refuses nothing, and notes what it is asked."""
+
+    def allows(self, principal: Principal, operation: Operation, resource_type: ResourceType, name: str) -> bool:
+        self.asked.append((principal, operation, resource_type, name))
+        return True
+
+    def allows_any(self, principal: Principal, operation: Operation, resource_type: ResourceType) -> bool:
+        self.asked.append((principal, operation, resource_type, ""))
+        return True
+
+
+@pytest.mark.parametrize("name", REQUESTS)
+def test_the_authorizer_is_asked_what_kafkas_is(broker: Broker, name: str) -> None:
+    broker.authorizer = granter = Granter()
+    for request in [make(broker) for make in REQUESTS[name]]:
+        with suppress(DoesNotAnswerYet):
+            ask(broker, name, request)
+    assert {f"{it[1].name} {it[2].name}" for it in granter.asked} == ASKED[name]
+    assert {it[0] for it in granter.asked} == {MALLORY}
+
+
+def test_what_a_transaction_has_of_topics_that_may_not_be_seen_is_left_out(broker: Broker) -> None:
+    identity = ask(broker, "init_producer_id", init_producer_id.InitProducerIdRequest(ID, 60_000))
+    add = add_partitions_to_txn.AddPartitionsToTxnTopic(TOPIC, [0])
+    added = add_partitions_to_txn.AddPartitionsToTxnRequest(
+        v3_and_below_transactional_id=ID,
+        v3_and_below_producer_id=identity.producer_id,
+        v3_and_below_producer_epoch=identity.producer_epoch,
+        v3_and_below_topics=[add],
+    )
+    visible_id = (Operation.DESCRIBE, ResourceType.TRANSACTIONAL_ID, ID)
+    may_write = (Operation.WRITE, ResourceType.TRANSACTIONAL_ID, ID)
+    for granted, error in (
+        (set(), ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED),
+        ({may_write}, ErrorCode.TOPIC_AUTHORIZATION_FAILED),
+        ({may_write, (Operation.WRITE, ResourceType.TOPIC, TOPIC)}, ErrorCode.NONE),
+    ):
+        broker.authorizer = Denier(granted)
+        answer = ask(broker, "add_partitions_to_txn", added, version=3)
+        (partition,) = answer.results_by_topic_v3_and_below[0].results_by_partition
+        assert partition.partition_error_code == error
+    for granted, topics in (
+        ({visible_id}, []),
+        ({visible_id, (Operation.DESCRIBE, ResourceType.TOPIC, TOPIC)}, [TOPIC]),
+    ):
+        broker.authorizer = Denier(granted)
+        (described,) = ask(
+            broker, "describe_transactions", REQUESTS["describe_transactions"][0](broker)
+        ).transaction_states
+        assert [it.topic for it in described.topics] == topics
+
+
+def test_offsets_of_topics_that_may_not_be_seen_are_left_out(broker: Broker) -> None:
+    broker.authorizer = Denier({(Operation.DESCRIBE, ResourceType.GROUP, GROUP)})
+    everything, named = (ask(broker, "offset_fetch", make(broker)).groups[0] for make in REQUESTS["offset_fetch"])
+    assert everything.topics == []
+    assert error_codes(named) == {0, ErrorCode.TOPIC_AUTHORIZATION_FAILED}
+
+
+def test_a_topic_may_be_created_by_whoever_may_create_that_topic(broker: Broker) -> None:
+    may_create = (Operation.CREATE, ResourceType.TOPIC, "new")
+    broker.authorizer = Denier({may_create, (Operation.DESCRIBE, ResourceType.TOPIC, "new")})
+    (created,) = ask(broker, "create_topics", REQUESTS["create_topics"][0](broker)).topics
+    assert (created.error_code, created.topic_config_error_code) == (0, ErrorCode.TOPIC_AUTHORIZATION_FAILED)
+    assert created.configs is None
+    broker.metadata.delete_topics(delete_topics.DeleteTopicsRequest(topic_names=["new"]), version=5)
+    assert "new" not in broker.metadata.image.topics
+    ask(broker, "metadata", REQUESTS["metadata"][2](broker))
+    assert "new" in broker.metadata.image.topics
+
+
+def test_every_api_is_asked() -> None:
+    assert {api.name for api in APIS.values()} == set(REQUESTS) | set(FOR_EVERYBODY)
+
+
+@pytest.mark.parametrize(
+    ("name", "number"), [(name, number) for name, requests in REQUESTS.items() for number in range(len(requests))]
+)
+def test_who_may_do_nothing_is_answered_nothing(broker: Broker, name: str, number: int) -> None:
+    broker.authorizer = denier = Denier()
+    before = state(broker)
+    response = ask(broker, name, REQUESTS[name][number](broker))
+    assert state(broker) == before
+    assert {it[0] for it in denier.asked} <= {MALLORY}
+    if name in FOR_EVERYBODY:
+        assert response.cluster_authorized_operations == 0
+        return
+    codes = error_codes(response)
+    assert codes - {0} <= REFUSALS
+    if codes <= {0}:
+        assert getattr(response, LISTS[name]) == []
+    assert b"secret-value" not in repr(response).encode()
+
+
+@pytest.mark.parametrize("name", ["produce", "fetch", "offset_commit", "txn_offset_commit", "offset_fetch"])
+def test_older_versions_that_name_topics_are_refused_too(broker: Broker, name: str) -> None:
+    broker.authorizer = Denier()
+    version = {"produce": 12, "fetch": 12, "offset_commit": 9, "txn_offset_commit": 5, "offset_fetch": 9}[name]
+    before = state(broker)
+    response = ask(broker, name, REQUESTS[name][0](broker), version=version)
+    assert (error_codes(response) - {0}) <= REFUSALS
+    assert error_codes(response) != {0}
+    assert state(broker) == before
+
+
+def test_whoever_may_not_see_a_topic_is_not_told_whether_it_exists(broker: Broker) -> None:
+    broker.authorizer = Denier()
+    for name in ("list_offsets", "delete_records", "describe_producers"):
+        answers = []
+        for topic in (TOPIC, "none"):
+            request = REQUESTS[name][0](broker)
+            (named,) = request.topics
+            field = "name" if hasattr(named, "name") else "topic"
+            setattr(named, field, topic)
+            response = ask(broker, name, request)
+            setattr(response.topics[0], field, "")
+            answers.append(response)
+        assert answers[0] == answers[1]
+
+
+def test_remembered_answers_stay_with_the_principal(broker: Broker) -> None:
+    api = APIS[3]
+    _, handle = api.load()
+
+    def topics(principal: Principal) -> list[str]:
+        context = Context("host", "127.0.0.1", 9092, api_key=3, api_version=12, principal=principal)
+        response = handle(broker, metadata.MetadataRequest(None), context)
+        return [it.name or "" for it in metadata.MetadataResponse.read(Reader(written(response, 12)), 12).topics]
+
+    @attrs.define
+    class OnlyAnonymous(Denier):
+        def allows(self, principal: Principal, operation: Operation, resource_type: ResourceType, name: str) -> bool:
+            return principal == ANONYMOUS
+
+    broker.authorizer = OnlyAnonymous()
+    for _ in range(2):
+        assert TOPIC in topics(ANONYMOUS)
+        assert topics(MALLORY) == []
+
+
+def test_authorized_operations_are_what_the_authorizer_allows(broker: Broker) -> None:
+    broker.authorizer = Denier(
+        {
+            (Operation.DESCRIBE, ResourceType.TOPIC, TOPIC),
+            (Operation.READ, ResourceType.TOPIC, TOPIC),
+            (Operation.DESCRIBE, ResourceType.GROUP, GROUP),
+            (Operation.DESCRIBE, ResourceType.CLUSTER, "kafka-cluster"),
+        }
+    )
+    request = metadata.MetadataRequest([metadata.MetadataRequestTopic(name=TOPIC)], True, True, True)
+    answer = ask(broker, "metadata", request, version=10)
+    (topic,) = answer.topics
+    assert answer.cluster_authorized_operations == 1 << Operation.DESCRIBE
+    assert topic.topic_authorized_operations == 1 << Operation.DESCRIBE | 1 << Operation.READ
+    (group,) = ask(broker, "describe_groups", REQUESTS["describe_groups"][0](broker)).groups
+    assert group.authorized_operations == 1 << Operation.DESCRIBE
+    cluster = ask(broker, "describe_cluster", REQUESTS["describe_cluster"][0](broker))
+    assert cluster.cluster_authorized_operations == 1 << Operation.DESCRIBE
+
+
+def test_a_partition_is_served_to_whom_it_is_granted(broker: Broker) -> None:
+    broker.authorizer = Denier(
+        {(Operation.READ, ResourceType.TOPIC, TOPIC), (Operation.WRITE, ResourceType.TOPIC, TOPIC)}
+    )
+    produced = ask(broker, "produce", REQUESTS["produce"][0](broker))
+    assert error_codes(produced) == {0}
+    fetched = ask(broker, "fetch", REQUESTS["fetch"][0](broker))
+    assert error_codes(fetched) == {0}
+    assert error_codes(ask(broker, "fetch", REQUESTS["fetch"][1](broker))) == {
+        0,
+        ErrorCode.TOPIC_AUTHORIZATION_FAILED,
+    }, "a follower needs more"
