@@ -7,9 +7,10 @@ produced to never loads the group messages.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from functools import lru_cache
 from importlib import import_module
+from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
 
 import attrs
@@ -24,7 +25,10 @@ API_VERSIONS = 18
 
 Read = Callable[[Reader, int], Any]
 Handler = Callable[["Broker", Any, "Context"], Any]
-"""Returns the response, or None where there is none; or a coroutine that will, where it has to wait."""
+"""Returns the response, or None where there is none; or a coroutine that will, where it has to wait.
+
+Raises CloseConnection where the request can have no answer. That of ApiVersions is called with None for a request of a
+version that is not served."""
 
 
 class UnsupportedRequest(Exception):
@@ -114,6 +118,12 @@ APIS: dict[int, Api] = dict(
 def served_apis(*, unstable: bool) -> dict[int, Api]:
     """The table. Without `unstable` it lacks each version that Kafka serves with unstable.api.versions.enable only."""
     return dict(APIS) if unstable else {key: _stable(api) for key, api in APIS.items()}
+
+
+@lru_cache
+def served_versions(*, unstable: bool) -> Mapping[int, range]:
+    """What ApiVersions answers: the versions of each API in that table, by its key."""
+    return MappingProxyType({key: api.versions for key, api in served_apis(unstable=unstable).items()})
 
 
 def _stable(api: Api) -> Api:

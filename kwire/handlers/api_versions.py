@@ -5,13 +5,14 @@
 * v4: features whose lowest version is 0 are listed as supported (KAFKA-17011); v3 has them finalized only, as Kafka
 * v5: cluster_id and node_id of the broker the client thinks it reached (KIP-1242)
 
-A version that we do not know never gets here: the connection answers it in v0 with UNSUPPORTED_VERSION and the list,
-so that a newer client can step down.
+A version that is not served is answered in v0 with UNSUPPORTED_VERSION and the list, so that a newer client can step
+down. Its request cannot be decoded, so there is none.
 """
 
 from __future__ import annotations
 
 import re
+from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
 from kwire_protocol.errors import ErrorCode
@@ -23,8 +24,6 @@ from kwire_protocol.messages.api_versions import (
     SupportedFeatureKey,
 )
 
-from kwire.apis import Api, served_apis
-
 if TYPE_CHECKING:
     from kwire.broker import Broker
     from kwire.context import Context
@@ -34,16 +33,9 @@ FIRST_VERSION_WITH_SOFTWARE_NAME = 3
 SOFTWARE_NAME = re.compile(r"[a-zA-Z0-9](?:[a-zA-Z0-9\-.]*[a-zA-Z0-9])?")
 
 
-def listed_versions(apis: dict[int, Api]) -> list[ApiVersion]:
-    """What a table of APIs serves. Produce is listed from 0, though 0 to 2 are refused, as Kafka does
-    (KAFKA-18659: librdkafka reads a missing v0 as a broker without compression)."""
-    return [
-        ApiVersion(api.key, 0 if api.key == PRODUCE else api.versions.start, api.versions.stop - 1)
-        for api in apis.values()
-    ]
-
-
-def handle(broker: Broker, request: ApiVersionsRequest, context: Context) -> ApiVersionsResponse:
+def handle(broker: Broker, request: ApiVersionsRequest | None, context: Context) -> ApiVersionsResponse:
+    if request is None:
+        return ApiVersionsResponse(ErrorCode.UNSUPPORTED_VERSION, _listed(context.served_versions))
     version = context.api_version
     if version >= FIRST_VERSION_WITH_SOFTWARE_NAME and not (
         SOFTWARE_NAME.fullmatch(request.client_software_name)
@@ -54,7 +46,7 @@ def handle(broker: Broker, request: ApiVersionsRequest, context: Context) -> Api
         return ApiVersionsResponse(error_code=ErrorCode.REBOOTSTRAP_REQUIRED)
     image = broker.metadata.image
     return ApiVersionsResponse(
-        api_keys=listed_versions(served_apis(unstable=broker.config.unstable_api_versions_enable)),
+        api_keys=_listed(context.served_versions),
         supported_features=[
             SupportedFeatureKey(name, lowest, highest)
             for name, (lowest, highest) in broker.metadata.supported_features.items()
@@ -63,6 +55,15 @@ def handle(broker: Broker, request: ApiVersionsRequest, context: Context) -> Api
         finalized_features_epoch=image.offset,
         finalized_features=[FinalizedFeatureKey(name, level, level) for name, level in image.features.items() if level],
     )
+
+
+def _listed(served_versions: Mapping[int, range]) -> list[ApiVersion]:
+    """Produce is listed from 0, though 0 to 2 are refused, as Kafka does (KAFKA-18659: librdkafka reads a missing v0 as
+    a broker without compression)."""
+    return [
+        ApiVersion(key, 0 if key == PRODUCE else versions.start, versions.stop - 1)
+        for key, versions in served_versions.items()
+    ]
 
 
 def _is_another_broker(broker: Broker, request: ApiVersionsRequest) -> bool:

@@ -22,15 +22,12 @@ from collections.abc import Callable, Coroutine
 from types import CoroutineType
 from typing import TYPE_CHECKING, Any
 
-from kwire_protocol.errors import ErrorCode
 from kwire_protocol.frames import BufferPool, FrameBuffer
 from kwire_protocol.headers import read_request_header, response_head
-from kwire_protocol.messages.api_versions import ApiVersionsResponse
 from kwire_protocol.wire import ApiMessage, ProtocolError, Reader
 
-from kwire.apis import API_VERSIONS, Handler, UnsupportedRequest, served_apis
+from kwire.apis import API_VERSIONS, Handler, UnsupportedRequest, served_apis, served_versions
 from kwire.context import CloseConnection, Context
-from kwire.handlers.api_versions import listed_versions
 from kwire.network.outbox import Outbox, PeerLost
 from kwire.network.peer_log import PeerLogs
 from kwire.network.poll import READ, WRITE
@@ -76,7 +73,8 @@ class Connection:
     ) -> None:
         self.sock = sock
         self._broker = broker
-        self._apis = served_apis(unstable=broker.config.unstable_api_versions_enable)
+        unstable = broker.config.unstable_api_versions_enable
+        self._apis = served_apis(unstable=unstable)
         self._processor = processor
         self._on_closed = on_closed
         self._logs = logs
@@ -91,6 +89,7 @@ class Connection:
             local_host=local[0],
             local_port=local[1],
             listener_name=listener_name,
+            served_versions=served_versions(unstable=unstable),
         )
         self._handling: Coroutine[Slot[Any], None, ApiMessage | None] | None = None
         self._handled_id = 0
@@ -242,16 +241,14 @@ class Connection:
         frames, broker, context = self._frames, self._broker, self._context
         count = 0
         while (frame := frames.next_frame()) is not None:
-            call = self._decode(frame)
-            if call is not None:
-                handle, request, correlation_id = call
-                response = handle(broker, request, context)
-                if type(response) is CoroutineType:
-                    self._handling, self._handled_id = response, correlation_id
-                    if not self._drive():
-                        return False
-                elif response is not None:
-                    self._reply(context.api_key, context.api_version, correlation_id, response)
+            handle, request, correlation_id = self._decode(frame)
+            response = handle(broker, request, context)
+            if type(response) is CoroutineType:
+                self._handling, self._handled_id = response, correlation_id
+                if not self._drive():
+                    return False
+            elif response is not None:
+                self._reply(context.api_key, context.api_version, correlation_id, response)
             count += 1
             if self._outbox.writer.size > MAX_PENDING_REPLY_BYTES:
                 frames.let_go()
@@ -297,18 +294,21 @@ class Connection:
         if self._drive():
             self._go_on_answering()
 
-    def _decode(self, frame: memoryview) -> tuple[Handler, ApiMessage, int] | None:
-        """Who handles a frame's request, the request, and its correlation id; None when it is answered already."""
+    def _decode(self, frame: memoryview) -> tuple[Handler, ApiMessage | None, int]:
+        """Who handles a frame's request, the request, and its correlation id.
+
+        There is no request where it is one of ApiVersions in a version that is not served.
+        """
         reader = Reader(frame, 0, MAX_REQUEST_ELEMENTS)
         context = self._context
         key, version, correlation_id, context.client_id = read_request_header(reader)
         context.api_key, context.api_version = key, version
         api = self._apis.get(key)
         if api is None or version not in api.versions:
-            if key != API_VERSIONS:
+            if api is None or key != API_VERSIONS:
                 raise UnsupportedRequest(key, version)
-            self._reply(key, 0, correlation_id, self._unsupported_api_versions())
-            return None
+            context.api_version = 0
+            return (api.functions or api.load())[1], None, correlation_id
         read, handle = api.functions or api.load()
         if not api.repeats:
             return handle, read(reader, version), correlation_id
@@ -319,9 +319,6 @@ class Connection:
         if len(frame) <= MAX_REPEATED_BYTES:
             self._repeated, self._repeated_request = sent, request
         return handle, request, correlation_id
-
-    def _unsupported_api_versions(self) -> ApiVersionsResponse:
-        return ApiVersionsResponse(error_code=ErrorCode.UNSUPPORTED_VERSION, api_keys=listed_versions(self._apis))
 
     def _reply(self, key: int, version: int, correlation_id: int, response: ApiMessage) -> None:
         writer = self._outbox.writer
