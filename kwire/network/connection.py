@@ -3,7 +3,7 @@
 A machine that the processor calls when its socket is ready. Requests are answered in order. Frames that arrived
 together are handled together and their replies leave in one send:
 
-    recv_into -> FrameBuffer -> header -> apis.py -> read -> handler -> write -> Outbox -> send / sendfile
+    Transport -> FrameBuffer -> header -> apis.py -> read -> handler -> write -> Outbox -> Transport
 
 Two things may hold it up, and while they do nothing is received: a reader that does not take its replies
 (`_is_blocked`), and a handler that waits for something (`_handling`), which is a coroutine that the connection drives
@@ -17,7 +17,6 @@ from __future__ import annotations
 
 import logging
 import math
-import socket
 from collections.abc import Callable, Coroutine
 from types import CoroutineType
 from typing import TYPE_CHECKING, Any
@@ -28,10 +27,11 @@ from kwire_protocol.wire import ApiMessage, ProtocolError, Reader
 
 from kwire.apis import API_VERSIONS, Handler, UnsupportedRequest, served_apis, served_versions
 from kwire.context import CloseConnection, Context
-from kwire.network.outbox import Outbox, PeerLost
+from kwire.network.outbox import Outbox
 from kwire.network.peer_log import PeerLogs
 from kwire.network.poll import READ, WRITE
 from kwire.network.processor import Processor, Timer
+from kwire.network.transport import PeerLost, Transport
 from kwire.waits import Slot
 
 if TYPE_CHECKING:
@@ -57,12 +57,12 @@ MAX_REQUEST_ELEMENTS = 250_000
 
 
 class Connection:
-    """Serves one socket, which must be non-blocking and connected, from `open` until it calls `on_closed`."""
+    """Serves one peer from `open` until it calls `on_closed`."""
 
     def __init__(
         self,
         broker: Broker,
-        sock: socket.socket,
+        transport: Transport,
         processor: Processor,
         *,
         listener_name: str,
@@ -71,7 +71,8 @@ class Connection:
         on_closed: Callable[[Connection], None],
         now: float,
     ) -> None:
-        self.sock = sock
+        self._transport = transport
+        self.sock = sock = transport.sock
         self._broker = broker
         unstable = broker.config.unstable_api_versions_enable
         self._apis = served_apis(unstable=unstable)
@@ -79,7 +80,7 @@ class Connection:
         self._on_closed = on_closed
         self._logs = logs
         self._frames = FrameBuffer(broker.config.socket_request_max_bytes, pool)
-        self._outbox = Outbox(sock, broker.config.socket_send_buffer_bytes)
+        self._outbox = Outbox(transport, broker.config.socket_send_buffer_bytes)
         peer, local = sock.getpeername(), sock.getsockname()
         self.client_host: str = peer[0]
         self.name = f"{peer[0]}:{peer[1]}"
@@ -127,7 +128,7 @@ class Connection:
         if self._handling is not None:
             self._handling.close()
             self._handling = None
-        self.sock.close()
+        self._transport.close()
         self._on_closed(self)
 
     def close_idle(self, now: float) -> None:
@@ -209,11 +210,11 @@ class Connection:
 
     def _serve(self) -> None:
         """Receives what has come, and answers it."""
-        sock, frames = self.sock, self._frames
+        transport, frames = self._transport, self._frames
         received = 0
         while True:
             try:
-                count = sock.recv_into(frames.writable())
+                count = transport.recv_into(frames.writable())
             except BlockingIOError:
                 break
             except OSError as error:

@@ -1,18 +1,20 @@
 """What a connection sends: replies that are being written, and those that the peer has not taken yet.
 
-A reply is a list of pieces: bytes, and regions of segment files that go out by sendfile without passing through Python.
+A reply is a list of pieces: bytes, and regions of segment files that go out by sendfile without passing through Python,
+if the transport is plain.
 """
 
 from __future__ import annotations
 
-import os
 import socket
 from collections import deque
 
 from kwire_protocol.wire import Writer
 from kwire_storage.log.log import LogSlice
 
-Piece = bytes | bytearray | memoryview | LogSlice
+from kwire.network.transport import Bytes, PeerLost, Transport
+
+Piece = Bytes | LogSlice
 
 SEND_CHUNK_BYTES = 128 * 1024
 """No more of a file is sent in one turn, so that a large answer lets the other connections go on. With half as much the
@@ -29,24 +31,20 @@ STEPS_WHILE_SLOW = 8
 are rare, and each counts for several: it stays slow until almost none comes any more."""
 
 
-class PeerLost(Exception):
-    """The connection ended while something was being sent or read; nothing to say to anybody."""
-
-
 class Outbox:
-    """The sending half of one non-blocking socket. `writer` takes the replies; `flush` sends them.
+    """The sending half of one connection. `writer` takes the replies; `flush` sends them.
 
-    Where the socket cannot take everything, `flush` is to be called again when it can be written. A new `writer` may
-    stand in the place of the last after each.
+    Where the transport cannot take everything, `flush` is to be called again when its socket can be written. A new
+    `writer` may stand in the place of the last after each.
 
     send_buffer_bytes: what the socket's send buffer was set to; not above 0, and it is left to the system for good.
     """
 
-    __slots__ = ("_is_slow_reader", "_send_buffer_bytes", "_slowness", "_sock", "_unsent", "writer")
+    __slots__ = ("_is_slow_reader", "_send_buffer_bytes", "_slowness", "_transport", "_unsent", "writer")
 
-    def __init__(self, sock: socket.socket, send_buffer_bytes: int) -> None:
+    def __init__(self, transport: Transport, send_buffer_bytes: int) -> None:
         self.writer = Writer()
-        self._sock = sock
+        self._transport = transport
         self._send_buffer_bytes = send_buffer_bytes
         self._slowness = 0
         self._is_slow_reader = False
@@ -100,7 +98,7 @@ class Outbox:
 
     def _resize(self, send_buffer_bytes: int) -> None:
         if send_buffer_bytes > 0:
-            self._sock.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, send_buffer_bytes)
+            self._transport.sock.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, send_buffer_bytes)
 
     def _send_some(self) -> bool:
         unsent = self._unsent
@@ -120,9 +118,9 @@ class Outbox:
             unsent.popleft()
         return True
 
-    def _send(self, data: bytes | bytearray | memoryview, flags: int) -> int:
+    def _send(self, data: Bytes, flags: int) -> int:
         try:
-            return self._sock.send(data, flags)
+            return self._transport.send(data, flags)
         except BlockingIOError:
             return 0
         except OSError as error:
@@ -130,13 +128,14 @@ class Outbox:
 
     def _send_slice(self, piece: LogSlice, flags: int) -> int:
         descriptor = piece.file.fileno()
+        send_file = self._transport.send_file
         size = min(piece.size, SEND_CHUNK_BYTES)
         try:
-            if descriptor is None:  # the disk in memory
+            if descriptor is None or send_file is None:  # the disk in memory, or a transport that is not plain
                 chunk = piece.file.read(piece.position, size)
-                sent = self._sock.send(chunk, socket.MSG_MORE if size < piece.size else flags) if chunk else 0
+                sent = self._transport.send(chunk, socket.MSG_MORE if size < piece.size else flags) if chunk else 0
             else:
-                sent = os.sendfile(self._sock.fileno(), descriptor, piece.position, size)
+                sent = send_file(descriptor, piece.position, size)
         except BlockingIOError:
             return 0
         except OSError as error:

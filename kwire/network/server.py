@@ -25,6 +25,7 @@ from kwire.metadata.image import Changes
 from kwire.network.connection import Connection
 from kwire.network.peer_log import PeerLogs
 from kwire.network.processor import Processor
+from kwire.network.transport import PlainTransport, Transport
 
 log = logging.getLogger(__name__)
 
@@ -87,6 +88,8 @@ class Server:
     listeners: list[BoundListener]
     processor: Processor
     """Who calls the connections; whoever runs the server runs it too."""
+    new_transport: Callable[[socket.socket], Transport] = PlainTransport
+    """What the bytes of an accepted socket go through."""
     connections: set[Connection] = attrs.field(factory=set)
     _connections_by_host: Counter[str] = attrs.field(factory=Counter)
     _waiting_for_room: trio.lowlevel.ParkingLot = attrs.field(factory=trio.lowlevel.ParkingLot)
@@ -164,7 +167,7 @@ class Server:
             sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
             connection = Connection(
                 self.broker,
-                sock,
+                self.new_transport(sock),
                 self.processor,
                 listener_name=listener.name,
                 pool=self._pool,

@@ -48,8 +48,11 @@ class TrioClient:
 
     async def read(self, api_key: int, version: int) -> tuple[int, Any]:
         """Correlation id and message of the next reply."""
-        size = int.from_bytes(await self._take(4), "big")
-        return decoded_reply(await self._take(size), api_key, version)
+        return decoded_reply(await self.read_frame(), api_key, version)
+
+    async def read_frame(self) -> bytes:
+        """The next reply, without its size."""
+        return await self._take(int.from_bytes(await self._take(4), "big"))
 
     async def call(self, request: ApiMessage, version: int) -> Any:
         await self.send((request, version))

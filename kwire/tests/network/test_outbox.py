@@ -16,7 +16,8 @@ from kwire_storage.disk.files import Disk, File, RealDisk
 from kwire_storage.disk.memory_disk import MemoryDisk
 from kwire_storage.log.log import LogSlice
 
-from kwire.network.outbox import SEND_CHUNK_BYTES, Outbox, PeerLost
+from kwire.network.outbox import SEND_CHUNK_BYTES, Outbox
+from kwire.network.transport import PeerLost, PlainTransport
 
 SEGMENT = random.Random(1).randbytes(3 * SEND_CHUNK_BYTES)
 SMALL_BUFFER_BYTES = 4096
@@ -73,7 +74,7 @@ def linked() -> Link:
     near.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, SMALL_BUFFER_BYTES)
     near.setblocking(False)
     far.setblocking(False)
-    return Link(near, far, Outbox(near, 65536))
+    return Link(near, far, Outbox(PlainTransport(near), 65536))
 
 
 @pytest.fixture
@@ -257,7 +258,7 @@ def sized_link(send_buffer_bytes: int) -> tuple[Outbox, socket.socket]:
     sock = socket.socket()
     if send_buffer_bytes > 0:
         sock.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, send_buffer_bytes)
-    return Outbox(sock, send_buffer_bytes), sock
+    return Outbox(PlainTransport(sock), send_buffer_bytes), sock
 
 
 def adapted(outbox: Outbox, sock: socket.socket, *kinds: tuple[bool, int]) -> int:

@@ -1,0 +1,108 @@
+"""What a connection owes its client whatever its bytes go through, however they are cut on the way."""
+
+from __future__ import annotations
+
+import socket
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from kwire_protocol.messages.api_versions import ApiVersionsRequest
+from kwire_protocol.wire import ApiMessage
+from kwire_storage.disk.files import RealDisk
+from trio.testing import wait_all_tasks_blocked
+
+from kwire.network.transport import PlainTransport, Transport
+from kwire.tests.network.processor_scene import new_pair
+from kwire.tests.network.tapped_transport import NO_LIMIT, TappedTransport, tap
+from kwire.tests.raw_client import request_frame
+from kwire.tests.server_in_trio import ServerInTrio, with_server
+from kwire.tests.simple_requests import fetch, list_end, produce
+
+REQUESTS: list[tuple[ApiMessage, int]] = [
+    (ApiVersionsRequest("tests", "1.0"), 4),
+    (list_end(), 6),
+    (fetch(0), 12),
+    (list_end(), 6),
+]
+"""They change nothing, so the answers are the same each time."""
+ASKED = b"".join(request_frame(it, version, correlation_id=i) for i, (it, version) in enumerate(REQUESTS))
+
+
+async def answers_through(kwire: ServerInTrio, new_transport: Callable[[socket.socket], Transport]) -> bytes:
+    """All that is answered to REQUESTS on a new connection."""
+    kwire.server.new_transport = new_transport
+    client = await kwire.connect()
+    await client.stream.send_all(ASKED)
+    frames = [await client.read_frame() for _ in REQUESTS]
+    await client.hang_up()
+    await wait_all_tasks_blocked()
+    assert kwire.connections == 0
+    return b"".join(len(frame).to_bytes(4, "big") + frame for frame in frames)
+
+
+async def produce_some(kwire: ServerInTrio) -> None:
+    client = await kwire.connect()
+    for value in (b"a", b"b" * 500, b"c" * 5000):
+        await client.call(produce(value), 9)
+    await client.hang_up()
+
+
+def test_requests_that_arrive_in_two_pieces_cut_anywhere_are_answered_alike() -> None:
+    async def scenario(kwire: ServerInTrio) -> None:
+        await produce_some(kwire)
+        expected = await answers_through(kwire, PlainTransport)
+        for cut in range(1, len(ASKED)):
+            taps: list[TappedTransport] = []
+            assert await answers_through(kwire, tap(taps, receives=[cut, NO_LIMIT])) == expected
+            assert (bytes(taps[0].received), bytes(taps[0].sent)) == (ASKED, expected)
+
+    with_server(scenario)
+
+
+@pytest.mark.parametrize("sizes", [(1,), (1, 0), (0, 0, 7), (0, 4096)])
+def test_bytes_that_trickle_in_and_out_make_the_same_answers(sizes: tuple[int, ...]) -> None:
+    async def scenario(kwire: ServerInTrio) -> None:
+        await produce_some(kwire)
+        expected = await answers_through(kwire, PlainTransport)
+        assert await answers_through(kwire, tap([], receives=sizes)) == expected
+        assert await answers_through(kwire, tap([], sends=sizes)) == expected
+        assert await answers_through(kwire, tap([], receives=sizes, sends=sizes)) == expected
+
+    with_server(scenario)
+
+
+SIZES = st.lists(st.integers(0, 300), min_size=1, max_size=8).filter(any)
+
+
+@settings(max_examples=25)
+@given(receives=SIZES, sends=SIZES)
+def test_whatever_is_received_and_sent_at_once_the_answers_are_the_same(receives: list[int], sends: list[int]) -> None:
+    async def scenario(kwire: ServerInTrio) -> None:
+        await produce_some(kwire)
+        expected = await answers_through(kwire, PlainTransport)
+        assert await answers_through(kwire, tap([], receives=receives, sends=sends)) == expected
+
+    with_server(scenario)
+
+
+def test_records_of_a_real_file_pass_through_a_transport_that_cannot_send_files(tmp_path: Path) -> None:
+    async def scenario(kwire: ServerInTrio) -> None:
+        await produce_some(kwire)
+        taps: list[TappedTransport] = []
+        assert await answers_through(kwire, tap(taps)) == await answers_through(kwire, PlainTransport)
+        assert b"c" * 5000 in taps[0].sent
+
+    with_server(scenario, disks={"/data": RealDisk(tmp_path)})
+
+
+def test_a_plain_transport_that_is_closed_sends_no_file_to_whom_its_descriptor_belongs_then() -> None:
+    pair = new_pair()
+    with pair.far:
+        transport = PlainTransport(pair.near)
+        transport.close()
+        assert transport.send_file is None
+        with pytest.raises(OSError, match="descriptor"):
+            transport.send(b"x", 0)
