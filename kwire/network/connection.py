@@ -5,9 +5,8 @@ together are handled together and their replies leave in one send:
 
     Transport -> FrameBuffer -> header -> apis.py -> read -> handler -> write -> Outbox -> Transport
 
-Two things may hold it up, and while they do nothing is received: a reader that does not take its replies
-(`_is_blocked`), and a handler that waits for something (`_handling`), which is a coroutine that the connection drives
-from one `kwire.waits.Slot` to the next.
+What may hold it up, and what it does then, are its states: `states.py`. A handler that waits for something is a
+coroutine, which the connection drives from one `kwire.waits.Slot` to the next.
 
 What the peer does wrong (`ProtocolError`) closes this connection with one log line; a bug in a handler closes
 it with a traceback in the log; neither touches anybody else. This is the one place where `except Exception` stands.
@@ -29,8 +28,24 @@ from kwire.apis import API_VERSIONS, Handler, UnsupportedRequest, served_apis, s
 from kwire.context import CloseConnection, Context
 from kwire.network.outbox import Outbox
 from kwire.network.peer_log import PeerLogs
-from kwire.network.poll import READ, WRITE
+from kwire.network.poll import NOTHING, WRITE
 from kwire.network.processor import Processor, Timer
+from kwire.network.states import (
+    CLOSED,
+    ENDING,
+    HANDLER_GOES_ON,
+    HANDLER_WAITS,
+    MORE_INPUT,
+    NEXT_TURN,
+    PEER_ERRED,
+    RECEIVING,
+    SOCKET_HAS_ROOM,
+    SOCKET_IS_FULL,
+    TRANSITIONS,
+    TURN_IS_OVER,
+    WAITING,
+    Event,
+)
 from kwire.network.transport import PeerLost, Transport
 from kwire.waits import Slot
 
@@ -101,16 +116,9 @@ class Connection:
         self._slot: Slot[Any] | None = None
         """What it waits for."""
         self._timer = Timer(self._on_time_over)
-        self._has_frames_left = False
-        """Its turn was over before its frames were; it goes on in the next."""
-        self._is_blocked = False
-        """The peer does not take its replies; `_go_on_sending` is called when it does."""
         self._pauses = 0
-        """How many the processor had made by then."""
-        self._is_muted = False
-        """It has more to say while a handler waits; the processor does not listen."""
-        self._ends_when_sent = False
-        self._is_closed = False
+        """How many the processor had made when the socket was last full."""
+        self._state = RECEIVING
 
     def open(self) -> None:
         """Begins to serve."""
@@ -118,11 +126,11 @@ class Connection:
 
     def close(self) -> None:
         """Ends it at once. What was not sent yet is not sent, and a handler that waits is not waited for."""
-        if self._is_closed:
+        if self._state is CLOSED:
             return
-        self._is_closed = True
-        if not self._is_muted:
+        if self._state.listens_to != NOTHING:
             self._processor.remove(self.sock)
+        self._state = CLOSED
         self._timer.forget()
         self._slot = None
         if self._handling is not None:
@@ -141,21 +149,14 @@ class Connection:
     # What the processor calls
 
     def _on_ready(self, _: int) -> None:
-        if self._is_blocked:
-            self._guarded(self._go_on_sending)
-        elif self._slot is not None:
-            self._on_input_while_waiting(self._slot)
-        elif not self._has_frames_left:
+        state = self._state
+        if state is RECEIVING:
             self._guarded(self._serve)
-
-    def _on_input_while_waiting(self, slot: Slot[Any]) -> None:
-        """The peer has sent its next request, or hung up, before it had the answer to this one."""
-        if slot.ends_on_input:
-            slot.give_up()
-        elif not self._is_muted:
-            # As Kafka's muted channel; or else the processor would be told of it again and again.
-            self._is_muted = True
-            self._processor.remove(self.sock)
+        elif state.listens_to == WRITE:
+            self._guarded(self._go_on_sending)
+        elif state is WAITING:
+            self._guarded(self._on_input_while_waiting)
+        # Or it is YIELDING, and what has come waits for its next turn.
 
     def _on_slot_set(self) -> None:
         self._processor.call_soon(self._resume)
@@ -165,16 +166,26 @@ class Connection:
             self._slot.give_up()
 
     def _resume(self) -> None:
-        self._guarded(self._go_on_handling)
+        if self._state is not CLOSED:
+            self._guarded(self._go_on_handling)
 
     def _next_turn(self) -> None:
-        self._has_frames_left = False
-        if not self._is_blocked:
-            self._guarded(self._go_on_answering)
+        if self._state is not CLOSED:
+            self._guarded(self._go_on_in_next_turn)
+
+    def _enter(self, event: Event) -> None:
+        """Goes to the state that `event` leads to, and listens to what it listens to."""
+        before = self._state
+        self._state = after = TRANSITIONS[before][event]
+        if after.listens_to != before.listens_to:
+            if after.listens_to == NOTHING:
+                self._processor.remove(self.sock)
+            elif before.listens_to == NOTHING:
+                self._processor.add(self.sock, self._on_ready)
+            else:
+                self._processor.watch(self.sock, after.listens_to)
 
     def _guarded(self, step: Callable[[], None]) -> None:
-        if self._is_closed:
-            return
         try:
             try:
                 step()
@@ -188,9 +199,10 @@ class Connection:
                     now=self._processor.now,
                 )
                 # What was asked before it deserves its answer: those requests were right, and have been carried out.
-                self._ends_when_sent = True
                 if self._flush():
                     self.close()
+                else:
+                    self._enter(PEER_ERRED)
         except PeerLost:
             self.close()
         except Exception:
@@ -256,7 +268,7 @@ class Connection:
                 if not self._flush():
                     return False
             if count == MAX_FRAMES_PER_TURN:
-                self._has_frames_left = True
+                self._enter(TURN_IS_OVER)
                 self._processor.call_soon(self._next_turn)
                 frames.let_go()
                 self._flush()
@@ -275,6 +287,7 @@ class Connection:
                 self._reply(context.api_key, context.api_version, self._handled_id, answered.value)
             return True
         self._slot = slot
+        self._enter(HANDLER_WAITS)
         slot.when_set(self._on_slot_set)
         # Replies that are ready are sent before any waiting begins, and the shared receive buffer is left to others.
         self._frames.let_go()
@@ -289,11 +302,24 @@ class Connection:
         """What the handler waited for has come."""
         self._slot = None
         self._timer.stop()
-        if self._is_muted:
-            self._is_muted = False
-            self._processor.add(self.sock, self._on_ready)
+        self._enter(HANDLER_GOES_ON)
         if self._drive():
             self._go_on_answering()
+
+    def _go_on_in_next_turn(self) -> None:
+        self._enter(NEXT_TURN)
+        if self._state is RECEIVING:
+            self._go_on_answering()
+
+    def _on_input_while_waiting(self) -> None:
+        """The peer has sent its next request, or hung up, before it had the answer to this one."""
+        slot = self._slot
+        assert slot is not None
+        if slot.ends_on_input:
+            slot.give_up()
+        else:
+            # Or else the processor would be told of it again and again.
+            self._enter(MORE_INPUT)
 
     def _decode(self, frame: memoryview) -> tuple[Handler, ApiMessage | None, int]:
         """Who handles a frame's request, the request, and its correlation id.
@@ -333,10 +359,9 @@ class Connection:
         """Sends the replies that are ready; False if the socket has not taken them all: the rest follows by itself."""
         if self._outbox.flush():
             return True
-        if not self._is_blocked:
-            self._is_blocked = True
+        if self._state.listens_to != WRITE:
+            self._enter(SOCKET_IS_FULL)
             self._pauses = self._processor.pauses
-            self._processor.watch(self.sock, WRITE)
         return False
 
     def _go_on_sending(self) -> None:
@@ -346,9 +371,9 @@ class Connection:
         self._pauses = pauses
         if not self._outbox.flush():
             return
-        self._is_blocked = False
-        self._processor.watch(self.sock, READ)
-        if self._ends_when_sent:
+        if self._state is ENDING:
             self.close()
-        elif self._slot is None and not self._has_frames_left:
+            return
+        self._enter(SOCKET_HAS_ROOM)
+        if self._state is RECEIVING:
             self._go_on_answering()

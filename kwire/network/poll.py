@@ -9,6 +9,7 @@ import select
 import selectors
 from typing import Protocol
 
+NOTHING = 0
 READ = 1
 WRITE = 4
 """What a descriptor is watched for, as epoll numbers it."""

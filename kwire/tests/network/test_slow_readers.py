@@ -8,6 +8,8 @@ import pytest
 import trio
 from trio.testing import wait_all_tasks_blocked
 
+from kwire.tests.network.tapped_transport import tap
+from kwire.tests.raw_client import request_frame
 from kwire.tests.server_in_trio import ServerInTrio, with_server
 from kwire.tests.simple_requests import fetch, join, list_end, produce
 
@@ -121,5 +123,21 @@ def test_a_join_may_wait_behind_a_reply_that_is_not_taken(together: bool) -> Non
         assert (await slow.read(JOIN_GROUP, 3))[1].generation_id == 2
         await slow.read(LIST_OFFSETS, 6)
         await slow.call(list_end(), 6)
+
+    with_server(scenario)
+
+
+def test_a_broken_request_closes_when_the_answers_before_it_were_taken_and_nothing_behind_it_is_done() -> None:
+    broken = request_frame(list_end(), 6)[4:-1]
+    behind_it = request_frame(produce(b"too late"), 9)
+
+    async def scenario(kwire: ServerInTrio) -> None:
+        kwire.server.new_transport = tap([], sends=(1, 0))
+        client = await kwire.connect()
+        whole = request_frame(list_end(), 6, correlation_id=5)
+        await client.stream.send_all(whole + len(broken).to_bytes(4, "big") + broken + behind_it)
+        assert (await client.read(LIST_OFFSETS, 6))[0] == 5
+        assert await client.is_at_end()
+        assert kwire.partition.log_end_offset == 0
 
     with_server(scenario)
