@@ -44,8 +44,8 @@ class UnsupportedRequest(Exception):
 class Api:
     """One API: `versions` is what kwire can serve, which may be less than what kwire_protocol can decode.
 
-    `repeats`: clients send the same request over and over, so a connection keeps the last one as it was decoded. Its
-    handler must leave the request as it is.
+    `repeats`: clients send the same request over and over, of Produce with other records, so what its bytes meant is
+    remembered (`kwire.network.decoding`). Its handler must leave the request as it is.
     """
 
     key: int
@@ -69,7 +69,7 @@ def _api(key: int, name: str, first: int, last: int, *, repeats: bool = False) -
 
 APIS: dict[int, Api] = dict(
     (
-        _api(0, "produce", 3, 13),
+        _api(0, "produce", 3, 13, repeats=True),
         _api(1, "fetch", 4, 18),
         _api(2, "list_offsets", 1, 11, repeats=True),  # what consumers and Spark ask after every poll
         _api(3, "metadata", 0, 13),

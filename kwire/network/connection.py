@@ -3,7 +3,7 @@
 A machine that the processor calls when its socket is ready. Requests are answered in order. Frames that arrived
 together are handled together and their replies leave in one send:
 
-    Transport -> FrameBuffer -> header -> apis.py -> read -> handler -> write -> Outbox -> Transport
+    Transport -> FrameBuffer -> RequestDecoder -> handler -> write -> Outbox -> Transport
 
 What may hold it up, and what it does then, are its states: `states.py`. A handler that waits for something is a
 coroutine, which the connection drives from one `kwire.waits.Slot` to the next.
@@ -21,11 +21,12 @@ from types import CoroutineType
 from typing import TYPE_CHECKING, Any
 
 from kwire_protocol.frames import BufferPool, FrameBuffer
-from kwire_protocol.headers import read_request_header, response_head
-from kwire_protocol.wire import ApiMessage, ProtocolError, Reader
+from kwire_protocol.headers import response_head
+from kwire_protocol.wire import ApiMessage, ProtocolError
 
-from kwire.apis import API_VERSIONS, Handler, UnsupportedRequest, served_apis, served_versions
+from kwire.apis import UnsupportedRequest, served_apis, served_versions
 from kwire.context import CloseConnection, Context
+from kwire.network.decoding import RequestDecoder, Shapes
 from kwire.network.outbox import Outbox
 from kwire.network.peer_log import PeerLogs
 from kwire.network.poll import NOTHING, WRITE
@@ -61,14 +62,8 @@ MAX_BYTES_PER_TURN = 4 << 20
 MAX_PENDING_REPLY_BYTES = 1 << 20
 """Replies are sent, and their reader waited for, before more than this is held for one connection."""
 
-MAX_REPEATED_BYTES = 4096
-"""No larger request is kept for the case that it comes again."""
-
 CLOSING_ERRORS = (ProtocolError, UnsupportedRequest, CloseConnection)
 """What the peer did that ends its connection, with one log line. All are raised before a reply is begun."""
-
-MAX_REQUEST_ELEMENTS = 250_000
-"""The elements of all arrays of a request together. The largest honest one names every partition of a large cluster."""
 
 
 class Connection:
@@ -82,6 +77,7 @@ class Connection:
         *,
         listener_name: str,
         pool: BufferPool,
+        shapes: Shapes,
         logs: PeerLogs,
         on_closed: Callable[[Connection], None],
         now: float,
@@ -90,7 +86,6 @@ class Connection:
         self.sock = sock = transport.sock
         self._broker = broker
         unstable = broker.config.unstable_api_versions_enable
-        self._apis = served_apis(unstable=unstable)
         self._processor = processor
         self._on_closed = on_closed
         self._logs = logs
@@ -107,12 +102,10 @@ class Connection:
             listener_name=listener_name,
             served_versions=served_versions(unstable=unstable),
         )
+        self._decode = RequestDecoder(served_apis(unstable=unstable), self._context, shapes).decode
         self._handling: Coroutine[Slot[Any], None, ApiMessage | None] | None = None
         self._handled_id = 0
         """The handler that waits, and the correlation id of its request."""
-        self._repeated: tuple[int, int, bytes] | None = None
-        self._repeated_request: Any = None
-        """The last request of an API whose requests repeat: its key, version and bytes, and what they mean."""
         self._slot: Slot[Any] | None = None
         """What it waits for."""
         self._timer = Timer(self._on_time_over)
@@ -251,10 +244,10 @@ class Connection:
 
     def _answer_all(self) -> bool:
         """Answers every whole frame that is here; False if it has to stop before the end, to go on later."""
-        frames, broker, context = self._frames, self._broker, self._context
+        frames, broker, context, decode = self._frames, self._broker, self._context, self._decode
         count = 0
         while (frame := frames.next_frame()) is not None:
-            handle, request, correlation_id = self._decode(frame)
+            handle, request, correlation_id = decode(frame)
             response = handle(broker, request, context)
             if type(response) is CoroutineType:
                 self._handling, self._handled_id = response, correlation_id
@@ -320,32 +313,6 @@ class Connection:
         else:
             # Or else the processor would be told of it again and again.
             self._enter(MORE_INPUT)
-
-    def _decode(self, frame: memoryview) -> tuple[Handler, ApiMessage | None, int]:
-        """Who handles a frame's request, the request, and its correlation id.
-
-        There is no request where it is one of ApiVersions in a version that is not served.
-        """
-        reader = Reader(frame, 0, MAX_REQUEST_ELEMENTS)
-        context = self._context
-        key, version, correlation_id, context.client_id = read_request_header(reader)
-        context.api_key, context.api_version = key, version
-        api = self._apis.get(key)
-        if api is None or version not in api.versions:
-            if api is None or key != API_VERSIONS:
-                raise UnsupportedRequest(key, version)
-            context.api_version = 0
-            return (api.functions or api.load())[1], None, correlation_id
-        read, handle = api.functions or api.load()
-        if not api.repeats:
-            return handle, read(reader, version), correlation_id
-        sent = key, version, bytes(frame[reader.pos :])
-        if sent == self._repeated:
-            return handle, self._repeated_request, correlation_id
-        request = read(reader, version)
-        if len(frame) <= MAX_REPEATED_BYTES:
-            self._repeated, self._repeated_request = sent, request
-        return handle, request, correlation_id
 
     def _reply(self, key: int, version: int, correlation_id: int, response: ApiMessage) -> None:
         writer = self._outbox.writer

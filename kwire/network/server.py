@@ -23,6 +23,7 @@ from kwire.logs import housekeeping
 from kwire.logs.cleaner import LogCleaner
 from kwire.metadata.image import Changes
 from kwire.network.connection import Connection
+from kwire.network.decoding import Shapes
 from kwire.network.peer_log import PeerLogs
 from kwire.network.processor import Processor
 from kwire.network.transport import PlainTransport, Transport
@@ -94,6 +95,7 @@ class Server:
     _connections_by_host: Counter[str] = attrs.field(factory=Counter)
     _waiting_for_room: trio.lowlevel.ParkingLot = attrs.field(factory=trio.lowlevel.ParkingLot)
     _pool: BufferPool = attrs.field(factory=BufferPool)
+    _shapes: Shapes = attrs.field(factory=Shapes)
     _connected: trio.Event = attrs.field(factory=trio.Event)
     _logs: PeerLogs = attrs.field(init=False)
 
@@ -171,6 +173,7 @@ class Server:
                 self.processor,
                 listener_name=listener.name,
                 pool=self._pool,
+                shapes=self._shapes,
                 logs=self._logs,
                 on_closed=self._forget,
                 now=trio.current_time(),

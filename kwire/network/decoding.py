@@ -1,0 +1,243 @@
+"""From a frame to its request and who handles it, by the shortest way.
+
+Clients send the same request again and again: consumers ask for the same offsets after every poll, and of what a
+producer sends only the records differ, and with them the sizes in front of them. So what the bytes of a request meant
+is remembered, its records left out, and a request whose bytes are the same is not decoded:
+
+    key, version | correlation id | client id ... | size, records | tags, partition ... | size, records | tags
+                                    head                            rest                                  rest
+
+The head finds what is remembered; all other bytes but the sizes and the records are compared, too. This is exact: a
+message is read from its first byte to its last, so equal bytes in front of a field mean that the same field follows.
+
+Connections share what is remembered (`Shapes`), since clients are alike; each knows where the head of its last request
+ended. A request that comes from there is made anew each time if it has records; else it is one object for all.
+"""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Mapping
+from itertools import pairwise
+from struct import Struct
+from typing import Any
+
+import attrs
+from kwire_protocol.headers import read_request_header
+from kwire_protocol.messages.produce import PartitionProduceData, ProduceRequest, TopicProduceData
+from kwire_protocol.wire import MALFORMED, ProtocolError, Reader, Uuid
+
+from kwire.apis import API_VERSIONS, Api, Handler, UnsupportedRequest
+from kwire.context import Context
+
+MAX_REQUEST_ELEMENTS = 250_000
+"""The elements of all arrays of a request together. The largest honest one names every partition of a large cluster."""
+
+MAX_SHAPE_BYTES = 4096
+"""No request is remembered that has more besides its records."""
+
+MAX_BYTES = 4 << 20
+SHAPE_COST_BYTES = 512
+"""All that is remembered, each with so many bytes for its objects besides its own: the oldest is forgotten."""
+
+_START = Struct(">hhi")
+_SIZE = Struct(">i")
+_HEAD_START = _START.size
+_FIRST_FLEXIBLE_PRODUCE = 9
+
+
+@attrs.frozen(eq=False)
+class _Shape:
+    """What the bytes of a request meant. `size` counts those that are compared, the head's and the others."""
+
+    api: Api
+    handle: Handler
+    version: int
+    client_id: str | None
+    head_stop: int
+    size: int
+
+
+@attrs.frozen(eq=False)
+class WholeRequest(_Shape):
+    """A request without records: all of it is its head."""
+
+    request: Any
+
+    def read(self, frame: memoryview) -> Any:
+        """The request of a frame that begins with the head; None where it goes on in another way."""
+        return self.request if len(frame) == self.head_stop else None
+
+
+@attrs.frozen(eq=False)
+class ProduceShape(_Shape):
+    """A Produce request but for its records.
+
+    `topics`: name, id and partitions of each; of a partition, its index and the bytes between its records and the size
+    of the next one's, or the end.
+    """
+
+    is_flexible: bool
+    transactional_id: str | None
+    acks: int
+    timeout_ms: int
+    topics: list[tuple[str, Uuid, list[tuple[int, bytes]]]]
+
+    def read(self, frame: memoryview) -> ProduceRequest | None:
+        """The request of a frame that begins with the head; None where it goes on in another way."""
+        position = self.head_stop
+        topics = []
+        try:
+            for name, topic_id, partitions in self.topics:
+                data = []
+                for index, rest in partitions:
+                    if self.is_flexible:
+                        # A varint of up to three bytes, less 1. Each step takes back the bit that says "more".
+                        size = frame[position] - 1
+                        position += 1
+                        if size > 126:
+                            size += frame[position] - 1 << 7
+                            position += 1
+                            if size > 16382:
+                                size += frame[position] - 1 << 14
+                                position += 1
+                                if size > 2097150:
+                                    return None
+                    else:
+                        (size,) = _SIZE.unpack_from(frame, position)
+                        position += 4
+                    if size < 0:
+                        return None
+                    stop = position + size
+                    data.append(PartitionProduceData(index, frame[position:stop]))
+                    position = stop + len(rest)
+                    if frame[stop:position] != rest:
+                        return None
+                topics.append(TopicProduceData(name, topic_id, data))
+        except MALFORMED:
+            return None
+        if position != len(frame):
+            return None
+        return ProduceRequest(self.transactional_id, self.acks, self.timeout_ms, topics)
+
+
+class Shapes:
+    """What is remembered, by heads, for all connections of a server."""
+
+    def __init__(self) -> None:
+        self.by_head: dict[bytes, WholeRequest | ProduceShape] = {}
+        self.size = 0
+
+    def add(self, head: bytes, shape: WholeRequest | ProduceShape) -> None:
+        by_head = self.by_head
+        if head in by_head:
+            self._forget(head)
+        by_head[head] = shape
+        self.size += shape.size + SHAPE_COST_BYTES
+        while self.size > MAX_BYTES:
+            self._forget(next(iter(by_head)))
+
+    def _forget(self, head: bytes) -> None:
+        self.size -= self.by_head.pop(head).size + SHAPE_COST_BYTES
+
+
+class _NotingReader(Reader):
+    """Notes each field of records that it reads: where its size begins, and where the records end."""
+
+    __slots__ = ("noted",)
+
+    def __init__(self, buf: memoryview, pos: int, max_elements: int) -> None:
+        super().__init__(buf, pos, max_elements)
+        self.noted: list[tuple[int, int]] = []
+
+    def nullable_records(self) -> memoryview | None:
+        size_at = self.pos
+        records = super().nullable_records()
+        self.noted.append((size_at, self.pos))
+        return records
+
+    def compact_nullable_records(self) -> memoryview | None:
+        size_at = self.pos
+        records = super().compact_nullable_records()
+        self.noted.append((size_at, self.pos))
+        return records
+
+
+class RequestDecoder:
+    """Decodes the requests of one connection. `context` is told of each what it says of itself."""
+
+    __slots__ = ("_apis", "_context", "_head_stop", "_shapes")
+
+    def __init__(self, apis: Mapping[int, Api], context: Context, shapes: Shapes) -> None:
+        self._apis = apis
+        self._context = context
+        self._shapes = shapes
+        self._head_stop = 0
+        """Where the head of the last request ended that is remembered; 0 before there is one."""
+
+    def decode(self, frame: memoryview) -> tuple[Handler, Any, int]:
+        """Who handles a frame's request, the request, and its correlation id.
+
+        There is no request where it is one of ApiVersions in a version that is not served.
+        Raises ProtocolError, UnsupportedRequest.
+        """
+        context = self._context
+        try:
+            key, version, correlation_id = _START.unpack_from(frame)
+        except struct.error:
+            raise ProtocolError(f"a request has {len(frame)} bytes, less than its header") from None
+        context.api_key, context.api_version = key, version
+        api = self._apis.get(key)
+        if api is not None and api.repeats:
+            shape = self._shapes.by_head.get(bytes(frame[_HEAD_START : self._head_stop]))
+            if shape is not None and shape.api is api and shape.version == version:
+                request = shape.read(frame)
+                if request is not None:
+                    context.client_id = shape.client_id
+                    return shape.handle, request, correlation_id
+        reader = Reader(frame, 0, MAX_REQUEST_ELEMENTS)
+        context.client_id = read_request_header(reader).client_id
+        if api is None or version not in api.versions:
+            if api is None or key != API_VERSIONS:
+                raise UnsupportedRequest(key, version)
+            context.api_version = 0
+            return (api.functions or api.load())[1], None, correlation_id
+        read, handle = api.functions or api.load()
+        if not api.repeats:
+            return handle, read(reader, version), correlation_id
+        noting = _NotingReader(frame, reader.pos, MAX_REQUEST_ELEMENTS)
+        request = read(noting, version)
+        shape = self._shape(frame, api, handle, noting, request)
+        if shape is not None:
+            self._head_stop = shape.head_stop
+            self._shapes.add(bytes(frame[_HEAD_START : shape.head_stop]), shape)
+        return handle, request, correlation_id
+
+    def _shape(
+        self, frame: memoryview, api: Api, handle: Handler, reader: _NotingReader, request: Any
+    ) -> WholeRequest | ProduceShape | None:
+        """What is to be remembered of a request, if anything is."""
+        context = self._context
+        known = api, handle, context.api_version, context.client_id
+        size = len(frame)
+        if not isinstance(request, ProduceRequest):
+            return WholeRequest(*known, size, size, request) if size <= MAX_SHAPE_BYTES else None
+        noted = reader.noted
+        for size_at, stop in noted:
+            size -= stop - size_at
+        if not noted or size > MAX_SHAPE_BYTES:
+            return None
+        rests = iter([bytes(frame[stop:next_at]) for (_, stop), (next_at, _) in pairwise([*noted, (len(frame), 0)])])
+        return ProduceShape(
+            *known,
+            noted[0][0],
+            size,
+            context.api_version >= _FIRST_FLEXIBLE_PRODUCE,
+            request.transactional_id,
+            request.acks,
+            request.timeout_ms,
+            [
+                (topic.name, topic.topic_id, [(data.index, next(rests)) for data in topic.partition_data])
+                for topic in request.topic_data
+            ],
+        )

@@ -1,0 +1,223 @@
+"""Requests that are not decoded because their bytes were: they mean the same as if they had been."""
+
+from __future__ import annotations
+
+import random
+from typing import Any
+
+import attrs
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from kwire_protocol.headers import RequestHeader, write_request_header
+from kwire_protocol.messages import APIS as MESSAGES
+from kwire_protocol.messages.list_offsets import ListOffsetsPartition, ListOffsetsRequest, ListOffsetsTopic
+from kwire_protocol.messages.produce import PartitionProduceData, ProduceRequest, TopicProduceData
+from kwire_protocol.wire import ApiMessage, ProtocolError, Reader, Writer
+
+from kwire.apis import Api, UnsupportedRequest
+from kwire.context import Context
+from kwire.network.decoding import MAX_BYTES, MAX_SHAPE_BYTES, RequestDecoder, Shapes
+from kwire.tests.raw_client import request_frame
+
+PRODUCE, LIST_OFFSETS = 0, 2
+
+
+@attrs.define(eq=False)
+class Scene:
+    """Connections that share what they remember, and how often a request was decoded."""
+
+    shapes: Shapes = attrs.field(factory=Shapes)
+    decoded: int = 0
+    produce_versions: range = range(3, 14)
+
+    def connection(self) -> RequestDecoder:
+        produce = Api(PRODUCE, "produce", self.produce_versions, repeats=True)
+        list_offsets = Api(LIST_OFFSETS, "list_offsets", range(1, 12), repeats=True)
+        for api in (produce, list_offsets):
+            api.functions = self._counting(MESSAGES[api.key].request_class), lambda *_: None
+        return RequestDecoder({PRODUCE: produce, LIST_OFFSETS: list_offsets}, Context("", "", 0), self.shapes)
+
+    def _counting(self, message: Any) -> Any:
+        def read(reader: Reader, version: int) -> Any:
+            self.decoded += 1
+            return message.read(reader, version)
+
+        return read
+
+
+def meaning(decoder: RequestDecoder, frame: bytes) -> object:
+    """All that becomes of a frame, in values that can be compared."""
+    context = decoder._context
+    try:
+        _, request, correlation_id = decoder.decode(memoryview(bytearray(frame)))
+    except (ProtocolError, UnsupportedRequest) as error:
+        return type(error), str(error)
+    return request, correlation_id, context.api_key, context.api_version, context.client_id
+
+
+def produce(*sizes: int, topic: str = "t", acks: int = -1) -> ProduceRequest:
+    data = [PartitionProduceData(index, random.Random(size).randbytes(size)) for index, size in enumerate(sizes)]
+    return ProduceRequest(None, acks, 30_000, [TopicProduceData(topic, partition_data=data)])
+
+
+def frame_of(request: ApiMessage, version: int, correlation_id: int = 0) -> bytes:
+    return request_frame(request, version, correlation_id=correlation_id)[4:]
+
+
+@pytest.mark.parametrize("version", range(3, 13))
+def test_a_request_with_other_records_of_any_size_is_not_decoded_again(version: int) -> None:
+    scene = Scene()
+    connection = scene.connection()
+    sizes = [100, 1, 0, 126, 127, 16_382, 16_383, 2_097_150, 100]
+    for number, size in enumerate(sizes):
+        frame = frame_of(produce(size, 7, size), version, correlation_id=number)
+        assert meaning(connection, frame) == (produce(size, 7, size), number, PRODUCE, version, "raw")
+    assert scene.decoded == 1
+
+
+def test_records_whose_size_takes_more_than_three_bytes_are_decoded_as_any() -> None:
+    connection = Scene().connection()
+    for size in (100, 2_097_151, 3_000_000):
+        assert meaning(connection, frame_of(produce(size), 9)) == (produce(size), 0, PRODUCE, 9, "raw")
+
+
+def test_bytes_behind_the_first_records_are_compared() -> None:
+    connection = Scene().connection()
+    for index in (1, 2, 2, 1):
+        request = produce(10, 10)
+        request.topic_data[0].partition_data[1].index = index
+        assert meaning(connection, frame_of(request, 9)) == (request, 0, PRODUCE, 9, "raw")
+
+
+def test_the_same_bytes_mean_another_thing_in_another_version() -> None:
+    connection = Scene().connection()
+    # Of a compact string the first byte is the length and one more.
+    named = produce(10, topic="fifteen letters")
+    by_id = produce(10, topic="")
+    by_id.topic_data[0].topic_id = b"\x10fifteen letters"
+    assert frame_of(named, 12)[4:] == frame_of(by_id, 13)[4:]
+    for _ in range(2):
+        assert meaning(connection, frame_of(named, 12)) == (named, 0, PRODUCE, 12, "raw")
+        assert meaning(connection, frame_of(by_id, 13)) == (by_id, 0, PRODUCE, 13, "raw")
+
+
+def test_clients_that_share_a_connection_are_told_apart() -> None:
+    connection = Scene().connection()
+    for client_id in ["one", "two"] * 2:
+        frame = request_frame(produce(10), 9, client_id=client_id)[4:]
+        assert meaning(connection, frame) == (produce(10), 1, PRODUCE, 9, client_id)
+
+
+def test_a_request_is_an_object_of_its_own_down_to_its_partitions() -> None:
+    connection = Scene().connection()
+    frames = [memoryview(bytearray(frame_of(produce(100), 9))) for _ in range(3)]
+    first, second, third = [connection.decode(frame)[1] for frame in frames]
+    for one, other in [(first, second), (second, third)]:
+        assert one == other
+        assert one is not other
+        assert one.topic_data is not other.topic_data
+        assert one.topic_data[0] is not other.topic_data[0]
+        assert one.topic_data[0].partition_data[0] is not other.topic_data[0].partition_data[0]
+    assert third.topic_data[0].partition_data[0].records.obj is frames[2].obj
+
+
+def test_requests_for_one_partition_after_the_other_are_decoded_once_each() -> None:
+    scene = Scene()
+    connection = scene.connection()
+    for _ in range(5):
+        for index in range(20):
+            request = produce(10)
+            request.topic_data[0].partition_data[0].index = index
+            assert meaning(connection, frame_of(request, 12)) == (request, 0, PRODUCE, 12, "raw")
+    assert scene.decoded == 20
+
+
+def test_a_question_without_records_is_decoded_once() -> None:
+    scene = Scene()
+    connection = scene.connection()
+    request = ListOffsetsRequest(-1, 0, [ListOffsetsTopic("t", [ListOffsetsPartition(0, -1, -1)])])
+    for number in range(3):
+        assert meaning(connection, frame_of(request, 6, number)) == (request, number, LIST_OFFSETS, 6, "raw")
+    assert scene.decoded == 1
+    longer = frame_of(request, 6) + b"\0"
+    assert meaning(connection, longer) == meaning(connection, longer) == (request, 0, LIST_OFFSETS, 6, "raw")
+
+
+def test_what_one_connection_may_ask_is_not_served_to_another_that_may_not() -> None:
+    new, old = Scene(), Scene(produce_versions=range(3, 10))
+    old.shapes = new.shapes
+    theirs, ours = new.connection(), old.connection()
+    assert meaning(ours, frame_of(produce(10), 9)) == (produce(10), 0, PRODUCE, 9, "raw")
+    # The versions 9 and 12 have the same bytes.
+    assert meaning(theirs, frame_of(produce(10), 12)) == (produce(10), 0, PRODUCE, 12, "raw")
+    with pytest.raises(UnsupportedRequest):
+        ours.decode(memoryview(frame_of(produce(10), 12)))
+    assert meaning(ours, frame_of(produce(10), 9)) == (produce(10), 0, PRODUCE, 9, "raw")
+
+
+def test_what_is_remembered_is_bounded_and_the_oldest_is_forgotten() -> None:
+    scene = Scene()
+    connection = scene.connection()
+    first = frame_of(produce(10, topic=f"{0:0500}"), 9)
+    for number in range(MAX_BYTES // 1000):
+        meaning(connection, frame_of(produce(10, topic=f"{number:0500}"), 9))
+        assert scene.shapes.size <= MAX_BYTES
+    decoded = scene.decoded
+    meaning(connection, frame_of(produce(99, topic=f"{number:0500}"), 9))
+    assert scene.decoded == decoded
+    meaning(connection, first)
+    assert scene.decoded == decoded + 1
+
+
+def test_a_request_that_is_large_without_its_records_is_not_remembered() -> None:
+    scene = Scene()
+    connection = scene.connection()
+    for _ in range(2):
+        meaning(connection, frame_of(produce(*[1] * MAX_SHAPE_BYTES), 9))
+    assert scene.decoded == 2
+    assert scene.shapes.size == 0
+
+
+SIZES = st.sampled_from([0, 1, 60, 125, 126, 127, 128, 16_381, 16_382, 16_383])
+RECORDS = st.one_of(SIZES.map(bytes), SIZES.map(bytes), st.none())
+PARTITIONS = st.lists(st.integers(0, 2).map(PartitionProduceData), min_size=1, max_size=3)
+TOPICS = st.lists(
+    st.builds(TopicProduceData, st.sampled_from(["t", "u", "long"]), partition_data=PARTITIONS), min_size=1, max_size=2
+)
+PRODUCES = st.builds(ProduceRequest, st.sampled_from([None, "x"]), st.sampled_from([-1, 0]), st.just(1), TOPICS)
+PIECES = st.sampled_from([b"", b"\0", b"\x01", b"\x7f", b"\x80", b"\xff\0"])
+NO_EDIT = 0, 0, b""
+EDITS = st.just(NO_EDIT) | st.tuples(st.integers(-30, 60), st.integers(0, 2), PIECES)
+"""From where on, how many bytes are replaced, and by what."""
+TEMPLATES = st.tuples(PRODUCES, st.sampled_from([3, 8, 9, 12]), st.sampled_from([None, "", "one", "two"]))
+
+
+@st.composite
+def conversations(draw: st.DrawFn) -> list[tuple[int, bytes]]:
+    """Frames, each with the connection that it comes by: few shapes, many times, some of them damaged."""
+    templates = draw(st.lists(TEMPLATES, min_size=1, max_size=3))
+    frames = []
+    for _ in range(draw(st.integers(2, 15))):
+        request, version, client_id = draw(st.sampled_from(templates))
+        for topic in request.topic_data:
+            for data in topic.partition_data:
+                data.records = draw(RECORDS)
+        writer = Writer()
+        write_request_header(writer, RequestHeader(PRODUCE, version, draw(st.integers(0, 3)), client_id))
+        request.write(writer, version)
+        frame = bytearray(writer.getvalue())
+        at, size, piece = draw(EDITS)
+        at %= len(frame)
+        frame[at : at + size] = piece
+        frames.append((draw(st.integers(0, 1)), bytes(frame) + draw(st.sampled_from([b"", b"", b"junk"]))))
+    return frames
+
+
+@settings(max_examples=400, deadline=None)
+@given(conversations())
+def test_whatever_came_before_a_frame_means_what_it_would_mean_as_the_first(frames: list[tuple[int, bytes]]) -> None:
+    scene = Scene()
+    connections = [scene.connection(), scene.connection()]
+    for number, frame in frames:
+        assert meaning(connections[number], frame) == meaning(Scene().connection(), frame)
