@@ -11,20 +11,20 @@ import importlib
 import inspect
 import re
 import sys
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Any
 
 import attrs
 import click
 from kwire_storage import names
+from kwire_storage.checkpoints import TopicPartition
 from kwire_storage.compaction.planning import Compaction
-from kwire_storage.directory.checkpoints import TopicPartition
 from kwire_storage.directory.moving import LogMove
 from kwire_storage.directory.offset_checkpoints import OffsetCheckpoints
-from kwire_storage.log import retention, swap
+from kwire_storage.disk.files import Disk
 from kwire_storage.log.log import Log
-from kwire_storage.log.segment import Segment
-from kwire_storage.log.surroundings import DeletedFiles
+from kwire_storage.log.surroundings import DeletedFiles, Surroundings
+from kwire_storage.log.swap_files import rename_if_there
 from rich.console import Console
 from rich.table import Table
 
@@ -89,7 +89,7 @@ def _finish_without_the_rest(
     now_ms: int,
 ) -> Log:
     source, copy = self.source, self.copy
-    copy.producers_or_none = source.producers
+    copy.producer_state.adopt(source.producers)
     copy.close(clean=True)
     commit()
     copy.give_up_folder()
@@ -107,30 +107,15 @@ def _begin_unasked(log: Log, compaction: Compaction) -> None:
 
 def _replace_unasked(log: Log, compaction: Compaction, now_ms: int) -> Iterator[None]:
     for group in compaction.groups:
-        segments = group.segments
-        first = log.segments.index(segments[0])
-        for segment in segments:
-            retention.delete_files(log, segment, now_ms, with_snapshot=segment is not segments[0])
-        for suffix in names.SEGMENT_SUFFIXES[1:]:
-            swap._rename(log.disk, group.path + suffix + names.SWAP, group.path + suffix)
         group.cleaned.file_suffix = names.LOG + names.SWAP
-        log.segments[first : first + len(segments)] = [group.cleaned]
-        log.bases[first : first + len(segments)] = [group.cleaned.base_offset]
-        log.newest_so_far.clear()
-        log.name_changes += 1
+        log.replace_segments(group.segments, group.cleaned, now_ms)
+        for suffix in names.SEGMENT_SUFFIXES[1:]:
+            rename_if_there(log.disk, group.path + suffix + names.SWAP, group.path + suffix)
         yield
 
 
-def _delete_without_renaming(log: Log, segment: Segment, now_ms: int, *, with_snapshot: bool = True) -> None:
-    log.newest_so_far.clear()
-    log.quiet_until_ms = -1
-    segment.release()
-    paths = [segment.path + suffix for suffix in names.SEGMENT_SUFFIXES]
-    if with_snapshot and segment.base_offset in log.snapshot_offsets and segment.base_offset != log.log_end_offset:
-        log.snapshot_offsets.remove(segment.base_offset)
-        paths.append(segment.path + names.SNAPSHOT)
-    log.surroundings.deleted.append(DeletedFiles(now_ms + log.config.file_delete_delay_ms, paths))
-    log.unsynced_files.difference_update(paths)
+def _delete_without_renaming(self: Surroundings, disk: Disk, paths: Iterable[str], due_ms: int) -> None:
+    self.deleted.append(DeletedFiles(due_ms, list(paths)))
 
 
 MISTAKES = {
@@ -154,12 +139,15 @@ MISTAKES = {
         Mistake(
             "swap-of-what-is-gone",
             "a cleaning does not ask whether retention has deleted meanwhile what it has cleaned",
-            {"kwire_storage.log.swap:begin": _begin_unasked, "kwire_storage.log.swap:replace": _replace_unasked},
+            {
+                "kwire_storage.compaction.swap:begin": _begin_unasked,
+                "kwire_storage.compaction.swap:replace": _replace_unasked,
+            },
         ),
         Mistake(
             "removal-by-the-old-name",
             "a deleted segment's files keep their names until they are removed, when others may have these names",
-            {"kwire_storage.log.retention:delete_files": _delete_without_renaming},
+            {"kwire_storage.log.surroundings:Surroundings.delete_later": _delete_without_renaming},
         ),
     )
 }

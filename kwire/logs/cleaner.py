@@ -20,10 +20,10 @@ import attrs
 import trio
 from kwire_protocol.records import InvalidBatch
 from kwire_storage.compaction import planning as compaction
+from kwire_storage.compaction import swap
 from kwire_storage.compaction.planning import Compaction, Dirt
 from kwire_storage.compaction.writing import AbandonedError, Written
 from kwire_storage.errors import CorruptLogError, is_passing
-from kwire_storage.log import swap
 
 from kwire import workers
 from kwire.logs.segment_writing import CleanerDiedError, CleanerProcess, write_in_thread
@@ -120,7 +120,7 @@ class LogCleaner:
             if turns.is_over:
                 await turns.give_way()
             # Nothing but the active segment is dirty, or there is nothing else.
-            if not partition.rules.compacted or partition.log.cleaned_offset == partition.log.bases[-1]:
+            if not partition.rules.compacted or partition.log.cleaned_offset == partition.log.segments.bases[-1]:
                 continue
             if partition in tried or partition in self._uncleanable:
                 continue

@@ -21,7 +21,10 @@ from kwire_storage.directory.moving import LogMove
 from kwire_storage.directory.offset_checkpoints import OffsetCheckpoints
 from kwire_storage.disk.reserve import Reserve
 from kwire_storage.errors import OwnershipError
+from kwire_storage.log.durability import Durability
 from kwire_storage.log.log import Log
+from kwire_storage.log.log_segments import LogSegments
+from kwire_storage.producers.state_manager import ProducerStateManager
 
 from kwire import workers
 from kwire.broker import Broker
@@ -38,14 +41,17 @@ OWNED: tuple[type, ...] = (
     CoordinatorRuntime,
     DataFolder,
     DataFolders,
+    Durability,
     FlushGate,
     Log,
     LogMove,
     LogMoves,
+    LogSegments,
     MetadataService,
     OffsetCheckpoints,
     Partition,
     PartitionTable,
+    ProducerStateManager,
     Reserve,
 )
 

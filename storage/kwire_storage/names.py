@@ -9,7 +9,7 @@
         00000000000000000000.log      records; the name is the base offset, twenty digits
         00000000000000000000.index    .timeindex .txnindex beside it
         00000000000000004711.snapshot producer state up to, and without, that offset
-        *.deleted *.cleaned *.swap      on their way out, or in (swap.py)
+        *.deleted *.cleaned *.swap      on their way out, or in (compaction/swap.py)
         *.<number>.tmp                  a new content of the file of that name, until it is whole (data/ has some, too)
       orders-0.<32 hex digits>-delete/  a deleted partition until its files are gone
       orders-0.<32 hex digits>-future/  a partition that is on its way here from another folder

@@ -6,8 +6,8 @@ from collections.abc import Callable, Sequence
 
 from kwire_protocol.records import Record, build_batch, iter_records
 from kwire_storage.compaction import planning as compaction
+from kwire_storage.compaction import swap
 from kwire_storage.compaction.planning import Compaction
-from kwire_storage.log import swap
 from kwire_storage.log.log import AppendResult, Log, LogConfig
 
 from storage.tests.logs import append_bytes

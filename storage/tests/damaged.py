@@ -29,7 +29,7 @@ def path(base: int) -> str:
 def place(batch: int) -> tuple[str, int]:
     """File and position of the batch with that number."""
     log = filled()
-    segment = log.segments[log.bases.index(max(base for base in log.bases if base <= 2 * batch))]
+    segment = log.segments[log.segments.bases.index(max(base for base in log.segments.bases if base <= 2 * batch))]
     found = segment.locate(2 * batch)
     assert found is not None
     return segment.path + names.LOG, found[0]

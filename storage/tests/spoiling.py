@@ -9,7 +9,7 @@ from collections.abc import Callable
 
 from kwire_protocol.records import Record, build_batch, read_header
 from kwire_storage import names
-from kwire_storage.directory.checkpoints import decode_epochs, decode_offsets, encode_epochs, encode_offsets
+from kwire_storage.checkpoints import decode_epochs, decode_offsets, encode_epochs, encode_offsets
 from kwire_storage.disk.files import Disk
 from kwire_storage.producers.snapshots import decode_snapshot, encode_snapshot
 from kwire_storage.producers.txn_index import AbortedTxn, decode_aborted, encode_aborted

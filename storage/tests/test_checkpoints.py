@@ -7,8 +7,8 @@ from collections.abc import Callable
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from kwire_storage.directory import checkpoints
-from kwire_storage.directory.checkpoints import MetaProperties
+from kwire_storage import checkpoints
+from kwire_storage.checkpoints import MetaProperties
 from kwire_storage.errors import CorruptLogError
 
 UUID = bytes(range(16))

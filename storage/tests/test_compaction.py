@@ -244,10 +244,8 @@ def test_the_last_batch_of_each_producer_stays_for_its_sequences(log: Log) -> No
     assert pairs(log) == [(3, "a", "4"), (4, "b", "1")]
     (header,) = [header for header, _ in log.batches() if header.producer_id == 1]
     assert (header.base_offset, header.base_sequence, header.last_sequence, header.records_count) == (1, 1, 2, 0)
-    log.producers_or_none = None
-    for snapshot in list(log.snapshot_offsets):
-        log.disk.remove(f"{log.path}/{snapshot:020d}.snapshot")
-    log.snapshot_offsets.clear()
+    log.producer_state.drop_snapshots_above(-1)
+    log.producer_state.forget()
     assert log.producers.entries[1].last_sequence == 2
 
 

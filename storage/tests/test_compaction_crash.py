@@ -7,9 +7,9 @@ from contextlib import suppress
 
 import pytest
 from kwire_protocol.records import iter_records
+from kwire_storage.compaction import swap
 from kwire_storage.disk.faulty_disk import FaultyDisk
 from kwire_storage.disk.medium import Fate, Names
-from kwire_storage.log import swap
 from kwire_storage.log.log import Log
 
 from storage.tests.compacting import COMPACTED, compact, pairs, put, steps, table
@@ -123,7 +123,7 @@ def test_names_may_reach_the_medium_in_any_order() -> None:
         disk = FaultyDisk()
         log = filled(disk)
         before, end_offset = pairs(log), log.log_end_offset
-        old_bases, was_deleted = list(log.bases), ending(disk, ".deleted")
+        old_bases, was_deleted = list(log.segments.bases), ending(disk, ".deleted")
         left = stop_at
 
         def cut(_name: str, _path: str) -> None:
@@ -179,5 +179,5 @@ def test_names_may_reach_the_medium_in_any_order_while_an_exchange_is_completed(
         where = f"operation {stop_at}, seed {seed}"
         assert table(committed(rows)) == expected, where
         assert all(is_found(again, row) for row in rows), where
-        for segment, its_end in again.segments_from(0):
+        for segment, its_end in again.segments.from_offset(0):
             assert segment.last_offset_in_file() < its_end, f"{where}: an old one stands beside what it became part of"

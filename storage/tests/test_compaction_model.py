@@ -145,10 +145,8 @@ class History:
         )
 
     def forget_snapshots(self) -> None:
-        for offset in list(self.log.snapshot_offsets):
-            self.log.disk.remove(f"{self.log.path}/{offset:020d}.snapshot")
-        self.log.snapshot_offsets.clear()
-        self.log.producers_or_none = None
+        self.log.producer_state.drop_snapshots_above(-1)
+        self.log.producer_state.forget()
         _ = self.log.producers
 
 

@@ -8,13 +8,13 @@ from pathlib import Path
 import attrs
 import pytest
 from kwire_storage.compaction import planning as compaction
+from kwire_storage.compaction import swap
 from kwire_storage.compaction import writing as compaction_writing
 from kwire_storage.compaction.planning import Compaction
 from kwire_storage.disk.faulty_disk import FaultyDisk
 from kwire_storage.disk.files import RealDisk
 from kwire_storage.disk.memory_disk import MemoryDisk
 from kwire_storage.errors import CorruptLogError
-from kwire_storage.log import swap
 from kwire_storage.log.log import Log
 
 from storage.tests.compacting import COMPACTED, all_records, compact, exchange, pairs, put, steps, table
@@ -48,10 +48,10 @@ def test_a_segment_that_retention_took_meanwhile_does_not_come_back(log: Log) ->
         put(log, (f"k{number % 3}", str(number)))
     roll(log)
     cleaning = steps(log)
-    log.advance_log_start(log.bases[2])
+    log.advance_log_start(log.segments.bases[2])
     start = log.log_start_offset
     exchange(log, cleaning)
-    assert log.bases[0] == start
+    assert log.segments.bases[0] == start
     assert leftovers(log) == []
     assert log.cleaned_offset == 60, "what is gone cannot be dirty"
     # The last groups were cleaned all the same.
@@ -119,7 +119,7 @@ def test_what_a_truncation_takes_between_the_two_halves_of_an_exchange_does_not_
     list(swap.replace(log, cleaning, 0))
     swap.sync(cleaning)
     assert len(pairs(log)) == 60, "readers are not to notice"
-    log.truncate_to(log.bases[2])
+    log.truncate_to(log.segments.bases[2])
     kept, end_offset = pairs(log), log.log_end_offset
     if not is_killed:
         list(swap.finish(log, cleaning))
@@ -143,11 +143,11 @@ def test_segments_that_are_deleted_during_an_exchange_go_at_its_end(log: Log, re
     swap.commit(cleaning)
     if replaces:
         list(swap.replace(log, cleaning, 0))
-    bases = log.bases.copy()
+    bases = log.segments.bases.copy()
     log.advance_log_start(60)
     assert pairs(log) == []
     assert log.apply_retention(10**9, 60) == 0
-    assert log.bases == bases
+    assert log.segments.bases == bases
     # A kill finds all of it, or none.
     again = open_log(log.disk, COMPACTED, clean=False, recovery_point=recovery_point)
     assert table(pairs(again)) == table(before)
@@ -164,7 +164,7 @@ def test_with_the_end_of_an_exchange_what_is_below_the_log_start_goes(log: Log) 
     swap.begin(log, cleaning)
     log.advance_log_start(60)
     exchange(log, cleaning)
-    assert log.bases == [60]
+    assert log.segments.bases == [60]
     assert leftovers(log) == []
     assert log.cleaned_offset == 60
 
@@ -180,7 +180,7 @@ def test_a_producer_is_known_behind_segments_that_are_missing(log: Log) -> None:
     roll(log)
     log.advance_log_start(80)  # which is not told that segments are being exchanged
     again = open_log(log.disk, COMPACTED, clean=False, recovery_point=recovery_point, log_start_offset=80)
-    assert len(again.bases) > 1, "a segment came back"
+    assert len(again.segments.bases) > 1, "a segment came back"
     assert again.producers.entries[7].last_sequence == 79
     assert pairs(again) == []
     assert again.log_end_offset == 80
@@ -248,11 +248,11 @@ def test_names_and_indexes_are_on_the_medium_when_all_is_done(log: Log) -> None:
     log.flush()
     compact(log)
     names = set(log.disk.disk.crash().listdir(log.path))  # type: ignore[attr-defined]
-    for base in log.bases[:-1]:
+    for base in log.segments.bases[:-1]:
         assert {f"{base:020d}.log", f"{base:020d}.index", f"{base:020d}.timeindex"} <= names
     # Of the producers, too: it is where a recovery begins.
-    assert {f"{base:020d}.snapshot" for base in log.bases[1:]} <= names
-    for segment in log.segments[:-1]:
+    assert {f"{base:020d}.snapshot" for base in log.segments.bases[1:]} <= names
+    for segment in log.segments.sealed():
         assert log.disk.size(segment.path + ".index") == len(segment.index) * 8 > 0
 
 
@@ -334,7 +334,7 @@ def test_what_compaction_took_from_the_end_of_a_segment_is_no_loss(known_by: str
     log = open_log(MemoryDisk(), attrs.evolve(COMPACTED, segment_bytes=500))
     for _ in range(10):
         append(log, 2, size=20)
-    second, count = log.bases[1], len(log.segments)
+    second, count = log.segments.bases[1], len(log.segments)
     segment = log.segments[0]
     places = [position for position, _ in segment.headers(0)]
     data = segment.file.read(0, places[-1])

@@ -20,7 +20,7 @@ from storage.tests.logs import append, open_log, records
 @pytest.fixture
 def closed() -> Log:
     log = filled()
-    assert log.bases == [0, 40, 80]
+    assert log.segments.bases == [0, 40, 80]
     log.close()
     return log
 
@@ -148,7 +148,7 @@ def test_holes_that_compaction_left_before_the_policy_changed_are_none() -> None
     log = open_log(MemoryDisk(), CONFIG)
     for base in (0, 20):
         log.append_as_is(build_batch(records(10), base_offset=base))
-    log.log_end_offset = 40
+    log.segments.end_offset = 40
     log.roll(0)
     log.append_as_is(build_batch(records(10), base_offset=40))
     log.flush()
@@ -165,7 +165,7 @@ def test_a_log_whose_end_is_corrupt_goes_on_behind_it_in_a_new_segment(closed: L
     log = reopened(closed)
     size = log.disk.size(path(80))
     assert append(log, 2).base_offset == 100
-    assert log.bases == [0, 40, 80, 100]
+    assert log.segments.bases == [0, 40, 80, 100]
     assert readable(log) == [*all_but(49), 50]
     assert log.disk.size(path(80)) == size
     log.close()
@@ -178,7 +178,7 @@ def test_a_log_that_lost_its_end_goes_on_at_the_next_offset(closed: Log) -> None
     with pytest.raises(CorruptRangeError, match="without offsets 90 to 99"):
         log.read(95, max_bytes=1, max_offset=100)
     assert append(log, 2).base_offset == 100
-    assert log.bases == [0, 40, 80, 100]
+    assert log.segments.bases == [0, 40, 80, 100]
     assert readable(log) == [*all_but(*range(45, 50)), 50]
     log = reopened(log, recovery_point=102)
     assert readable(log) == [*all_but(*range(45, 50)), 50]
@@ -206,7 +206,7 @@ def test_garbage_where_the_next_record_belongs_is_not_written_over() -> None:
 
 
 def test_a_clean_stop_without_snapshot_gives_no_offset_twice(closed: Log) -> None:
-    for offset in closed.snapshot_offsets:
+    for offset in closed.producer_state.snapshot_offsets:
         closed.disk.remove(f"orders-0/{offset:020d}.snapshot")
     overwrite(closed, 49, 8, GARBAGE)
     log = open_log(closed.disk, CONFIG, recovery_point=100)
@@ -237,7 +237,7 @@ def test_a_batch_that_cannot_be_decoded_is_passed_over_by_time(closed: Log) -> N
 
 
 def test_producers_are_known_from_what_is_left(closed: Log) -> None:
-    for offset in closed.snapshot_offsets:
+    for offset in closed.producer_state.snapshot_offsets:
         closed.disk.remove(f"orders-0/{offset:020d}.snapshot")
     overwrite(closed, 5, 8, GARBAGE)
     log = open_log(closed.disk, CONFIG, recovery_point=100)

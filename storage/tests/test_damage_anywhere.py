@@ -86,7 +86,7 @@ def closed_log() -> Closed:
             append(log, count, size=(5, 60, 0)[number % 3], timestamp_ms=1000 + 10 * number, leader_epoch=number // 20)
     batches = tuple(
         Batch(f"{segment.path}{names.LOG}", position, header.base_offset, header.last_offset, data)
-        for segment, header, position in log.headers_from(0)
+        for segment, header, position in log.segments.headers_from(0)
         for data in [segment.file.read(position, header.size_in_bytes)]
     )
     assert len(log.segments) >= 5
@@ -194,7 +194,7 @@ def use(log: Log) -> None:
             log.offset_for_timestamp(timestamp_ms, max_offset=log.log_end_offset)
     with suppress(CorruptLogError, InvalidBatch):
         log.max_timestamp_offset(max_offset=log.log_end_offset)
-    assert sum(1 for _ in log.headers_from(0)) <= len(CLOSED.batches) + 3
+    assert sum(1 for _ in log.segments.headers_from(0)) <= len(CLOSED.batches) + 3
     with suppress(CorruptLogError):
         for header, piece in log.batches():
             check_batch(piece.read(), header)
@@ -240,7 +240,7 @@ def test_after_a_crash(damage: tuple[str, int, int, Kind], recovery_point: int, 
         assert log.log_end_offset >= recovery_point
         assert log.log_end_offset <= first_touched or spoilt.kind in (Kind.FLIP, Kind.CUT)
     assert log.log_end_offset >= min(first_touched, CLOSED.end)
-    scanned = max((base for base in log.bases if base <= recovery_point), default=0)
+    scanned = max((base for base in log.segments.bases if base <= recovery_point), default=0)
     check(log, spoilt, checked_from=scanned)
     use(log)
     go_on(log, spoilt)

@@ -14,7 +14,7 @@ from storage.tests.logs import append
 @pytest.fixture
 def closed() -> Log:
     log = filled()
-    assert log.bases == [0, 40, 80]
+    assert log.segments.bases == [0, 40, 80]
     log.close()
     return log
 
@@ -40,7 +40,7 @@ def test_a_missing_segment_below_the_recovery_point_takes_no_later_one_with_it(
     closed.disk.remove(path(40))
     log = reopened(closed, recovery_point=recovery_point)
     assert log.recovery is not None
-    assert (log.recovery.deleted_segments, log.bases[:2]) == (0, [0, 80])
+    assert (log.recovery.deleted_segments, log.segments.bases[:2]) == (0, [0, 80])
     assert readable(log) == all_but(*range(20, 40))
 
 

@@ -8,8 +8,8 @@ from pathlib import Path
 
 import attrs
 import pytest
+from kwire_storage.checkpoints import decode_offsets
 from kwire_storage.config import LogConfig
-from kwire_storage.directory.checkpoints import decode_offsets
 from kwire_storage.directory.data_folder import DataFolder
 from kwire_storage.disk.faulty_disk import FaultyDisk
 from kwire_storage.disk.files import Disk

@@ -140,8 +140,8 @@ def test_indexes_of_sealed_segments_are_durable_before_the_recovery_point_passes
         append(log, 2)
     log.flush()
     after = disk.crash()
-    assert len(log.bases) == 3
-    for base in log.bases[:-1]:
+    assert len(log.segments.bases) == 3
+    for base in log.segments.bases[:-1]:
         for suffix in ("index", "timeindex"):
             path = f"orders-0/{base:020d}.{suffix}"
             assert after.read_bytes(path) == disk.read_bytes(path) != b""

@@ -208,6 +208,6 @@ def test_where_a_longer_name_has_no_room_deleting_removes_the_files_at_once() ->
     folder.delete_log("orders", 1, bytes(16))
     assert "orders-1" not in disk.listdir("")
     disk.fill()
-    log.advance_log_start(log.bases[-1])
+    log.advance_log_start(log.segments.bases[-1])
     assert sum(name.endswith(".log") for name in disk.listdir("orders-0")) == 1 < segments
     assert read_all(log)[0][0] == log.log_start_offset

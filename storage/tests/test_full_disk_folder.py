@@ -41,7 +41,7 @@ def test_a_partition_is_created_in_the_room_of_the_reserve() -> None:
     folder = open_folder(disk, reserve_bytes=RESERVE)
     disk.fill()
     log = create(folder)
-    assert log.make_folder is None
+    assert log.has_folder
     assert folder.topic_id("orders", 0) == TOPIC_ID
     assert folder.reserve.is_out
 

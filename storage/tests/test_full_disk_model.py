@@ -148,7 +148,7 @@ class FullDisk(RuleBasedStateMachine):
         self.disk.capacity_bytes = max(capacity_bytes, self.disk.used_bytes)
 
     def starts(self) -> dict[tuple[str, int], int]:
-        return {key: log.log_start_offset for key, log in self.folder.logs.items() if log.make_folder is None}
+        return {key: log.log_start_offset for key, log in self.folder.logs.items() if log.has_folder}
 
     @invariant()
     def each_log_holds_what_was_acknowledged(self) -> None:

@@ -34,7 +34,7 @@ def test_nothing_is_wrong_with_a_folder_that_was_stopped_cleanly() -> None:
     assert findings_of(disk) == []
     assert findings_of(disk, topics={}) == []
     log = open_data(disk).open_log("orders", 0, CONFIG, now_ms=0)
-    assert (tuple(log.bases), log.log_end_offset) == (BASES, END)
+    assert (tuple(log.segments.bases), log.log_end_offset) == (BASES, END)
 
 
 @pytest.mark.parametrize("planting", plantings.ALL, ids=lambda planting: planting.name)
@@ -282,7 +282,7 @@ def emptied_segment(disk: FaultyDisk) -> None:
     put(log, ("b", "3" * 700))
     log.roll(0)
     compact(log, now_ms=1)
-    (emptied,) = [header for header, _ in log.batches() if header.last_offset < log.bases[1]]
+    (emptied,) = [header for header, _ in log.batches() if header.last_offset < log.segments.bases[1]]
     assert (emptied.records_count, emptied.max_timestamp) == (0, 500)
     folder.close()
 

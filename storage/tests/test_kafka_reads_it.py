@@ -83,9 +83,9 @@ def states(root: Path) -> Iterator[tuple[str, Log]]:
 
     shortened = open_log(RealDisk(root), CONFIG, path="shortened-0")
     fill(shortened, 200, seed=4)
-    shortened.truncate_to(shortened.bases[-2] + 40)
+    shortened.truncate_to(shortened.segments.bases[-2] + 40)
     fill(shortened, 20, seed=5)
-    shortened.advance_log_start(shortened.bases[1] + 10)
+    shortened.advance_log_start(shortened.segments.bases[1] + 10)
     shortened.close()
     yield "truncated, filled and shortened", shortened
 
@@ -105,14 +105,14 @@ def test_every_batch_and_record_is_read(logs: list[Log]) -> None:
     files = files_of(logs, ".log")
     said = dump(files, "--deep-iteration")
     batches = [int(base) for base in re.findall(r"^baseOffset: (\d+) ", said, re.MULTILINE)]
-    headers = [header for log in logs for _, header, _ in log.headers_from(log.bases[0])]
+    headers = [header for log in logs for _, header, _ in log.segments.headers_from(log.segments.bases[0])]
     assert batches == [header.base_offset for header in headers]
     assert "isvalid: false" not in said
     records = re.findall(r"^\| offset: ", said, re.MULTILINE)
     assert len(records) == sum(header.records_count for header in headers)
     # The tool takes the first record of any file that does not begin at 0 for one after a gap; only that is forgiven.
     complaints = re.findall(r"^ *(-?\d+) is followed by (\d+)$", said, re.MULTILINE)
-    starts = [("-1", str(base)) for log in logs for base in log.bases if base]
+    starts = [("-1", str(base)) for log in logs for base in log.segments.bases if base]
     assert sorted(complaints) == sorted(starts)
     for word in ("mismatch", "Mismatch", "Exception", "invalid bytes", "Found timestamp"):
         assert word not in said

@@ -8,7 +8,7 @@ from pathlib import Path
 
 from confluent_kafka import Consumer, Producer, TopicPartition
 from kwire_protocol.records import Record, build_batch
-from kwire_storage.directory.checkpoints import decode_offsets, encode_offsets
+from kwire_storage.checkpoints import decode_offsets, encode_offsets
 from kwire_storage.directory.data_folder import DataFolder
 from kwire_storage.disk.files import RealDisk
 from kwire_storage.log.log import Log, LogConfig
@@ -84,7 +84,7 @@ def test_a_log_changes_hands_and_nobody_notices(tmp_path: Path) -> None:
         folder, log = open_folder(theirs)
         assert log.recovery is not None
         assert (log.log_end_offset, log.recovery.cut_bytes) == (15_000, 0)
-        for segment in log.segments[:-1]:
+        for segment in log.segments.sealed():
             segment.rebuild()
         assert [segment.index.to_bytes() for segment in log.segments] == indexes
         assert log.producers.entries[producer.producer_id].last_sequence == producer.last_sequence == 14_999

@@ -22,7 +22,7 @@ from storage.tests.logs import SMALL, append, append_bytes, bases, open_log, rea
 def test_to_look_through_an_empty_log_makes_no_file() -> None:
     log = open_log(MemoryDisk())
     assert list(log.batches()) == []
-    assert list(log.headers_from(0)) == []
+    assert list(log.segments.headers_from(0)) == []
     assert log.disk.listdir("orders-0") == []
 
 
@@ -104,7 +104,7 @@ def test_nothing_at_or_beyond_the_bound_is_read(kind: str, tmp_path: Path) -> No
             assert all(header.last_offset < bound for header in headers)
             # What is left out would reach the bound, or is in the next segment.
             following = headers[-1].next_offset if headers else offset // 3 * 3
-            assert following + 3 > bound or following in log.bases
+            assert following + 3 > bound or following in log.segments.bases
 
 
 def test_at_the_end_there_is_nothing_and_beyond_it_is_an_error() -> None:
@@ -128,7 +128,8 @@ def test_a_slice_outlives_its_segment(tmp_path: Path) -> None:
     log.apply_retention(0, log.log_end_offset)
     assert not (tmp_path / "orders-0" / "00000000000000000000.log").exists()
     assert piece.read() == content
-    log.delete()
+    log.close(clean=False)
+    log.disk.remove_tree(log.path)
     assert piece.read() == content
     assert not (tmp_path / "orders-0").exists()
 
@@ -198,7 +199,7 @@ def test_a_failed_roll_leaves_the_old_segment_in_use() -> None:
     append(log, 1, size=10)
     assert bases(read_all(open_log(disk.kill(), clean=False))) == [0, 1]
     append(log, 1, size=1000)
-    assert log.bases == [0, 2]
+    assert log.segments.bases == [0, 2]
 
 
 def test_what_fits_into_no_segment_is_refused() -> None:
@@ -238,7 +239,7 @@ def holes(log: Log) -> Log:
     """A log as compaction leaves it: offsets 0-9, 20-29 and, in the next segment, 40-49."""
     for base in (0, 20):
         log.append_as_is(build_batch(records(10), base_offset=base))
-    log.log_end_offset = 40
+    log.segments.end_offset = 40
     log.roll(0)
     log.append_as_is(build_batch(records(10), base_offset=40))
     return log

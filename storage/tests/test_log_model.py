@@ -147,7 +147,7 @@ class LogMachine(RuleBasedStateMachine):
         offset = data.draw(st.integers(0, self.end + 1), label="offset")
         self.log.truncate_to(offset)
         if offset < self.end:
-            first_base = self.log.bases[0]
+            first_base = self.log.segments.bases[0]
             cut = [batch for batch in self.batches if batch.end > offset]
             self.batches = [batch for batch in self.batches if batch.end <= offset and batch.base >= first_base]
             self.end = min(offset, cut[0].base) if cut and self.log.log_start_offset != offset else offset
@@ -197,9 +197,11 @@ class LogMachine(RuleBasedStateMachine):
     def ends_agree(self) -> None:
         log = self.log
         assert (log.log_start_offset, log.log_end_offset) == (self.start, self.end)
-        assert log.bases[0] <= log.log_start_offset <= log.log_end_offset
+        assert log.segments.bases[0] <= log.log_start_offset <= log.log_end_offset
         assert log.recovery_point <= log.log_end_offset
-        assert log.bases == [segment.base_offset for segment in log.segments] == sorted(set(log.bases))
+        assert (
+            log.segments.bases == [segment.base_offset for segment in log.segments] == sorted(set(log.segments.bases))
+        )
 
     @invariant()
     def content_agrees(self) -> None:

@@ -25,7 +25,7 @@ def filled(disk: Disk) -> Log:
     log = open_log(disk, attrs.evolve(SMALL, segment_bytes=500))
     for number in range(10):
         append(log, 2, size=20, producer_id=1, sequence=number * 2, leader_epoch=number // 4)
-    assert log.bases == [0, 8, 16]
+    assert log.segments.bases == [0, 8, 16]
     return log
 
 
@@ -62,7 +62,7 @@ def test_after_a_clean_stop_everything_is_as_before(kind: str, tmp_path: Path) -
     log.close()
     log = open_log(log.disk, log.config)
     assert (log.log_end_offset, log.producers.entries[1].last_sequence) == (22, 21)
-    assert log.snapshot_offsets == [8, 16, 22]
+    assert log.producer_state.snapshot_offsets == [8, 16, 22]
 
 
 @both_disks
@@ -159,7 +159,7 @@ def test_what_follows_a_loss_is_lost_too_and_kept_aside() -> None:
     spoil(log.disk, "orders-0/00000000000000000008.log", -1)
     log = reopened(log)
     assert log.recovery is not None
-    assert (log.recovery.deleted_segments, log.bases, log.snapshot_offsets) == (1, [0, 8], [8])
+    assert (log.recovery.deleted_segments, log.segments.bases, log.producer_state.snapshot_offsets) == (1, [0, 8], [8])
     assert_whole(log, 14)
     assert LAST + ".deleted" in [f"orders-0/{name}" for name in log.disk.listdir("orders-0")]
     assert append(log, 1).base_offset == 14
@@ -214,7 +214,7 @@ def test_an_index_that_is_no_good_is_made_again(suffix: str, damage: str) -> Non
 def test_a_snapshot_that_is_no_good_is_made_up_for_by_replay(damage: str) -> None:
     log = filled(MemoryDisk())
     log.close()
-    for offset in log.snapshot_offsets:
+    for offset in log.producer_state.snapshot_offsets:
         path = f"orders-0/{offset:020d}.snapshot"
         if damage == "gone":
             log.disk.remove(path)
@@ -222,7 +222,7 @@ def test_a_snapshot_that_is_no_good_is_made_up_for_by_replay(damage: str) -> Non
             spoil(log.disk, path, 7)
     log = open_log(log.disk, log.config)
     assert_whole(log, 20)
-    assert log.snapshot_offsets == []
+    assert log.producer_state.snapshot_offsets == []
 
 
 @pytest.mark.parametrize("offset", [8, 16, 20])
@@ -248,7 +248,7 @@ def test_a_lost_epoch_checkpoint_is_made_up_for_by_recovery() -> None:
 def test_a_clean_stop_without_snapshot_is_looked_into() -> None:
     log = filled(MemoryDisk())
     log.close()
-    for offset in log.snapshot_offsets:
+    for offset in log.producer_state.snapshot_offsets:
         log.disk.remove(f"orders-0/{offset:020d}.snapshot")
     assert_whole(open_log(log.disk, log.config), 20)
 
@@ -324,7 +324,7 @@ def test_a_snapshot_of_a_lost_future_is_not_believed_later() -> None:
     spoil(log.disk, LAST, -1)
     log = reopened(log)
     assert log.log_end_offset == 18
-    assert log.snapshot_offsets == [8, 16]
+    assert log.producer_state.snapshot_offsets == [8, 16]
     append(log, 1, producer_id=1, sequence=18, leader_epoch=2)
     append(log, 1, producer_id=2, sequence=0, leader_epoch=2)
     log.close(clean=False)
@@ -380,5 +380,5 @@ def test_snapshots_without_segments_are_no_log() -> None:
         if not name.endswith(".snapshot"):
             disk.remove(f"orders-0/{name}")
     log = open_log(disk.kill(), log.config, clean=False)
-    assert (log.log_start_offset, log.log_end_offset, log.snapshot_offsets) == (0, 0, [])
+    assert (log.log_start_offset, log.log_end_offset, log.producer_state.snapshot_offsets) == (0, 0, [])
     assert append(log, 1).base_offset == 0

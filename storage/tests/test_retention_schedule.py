@@ -9,7 +9,6 @@ import pytest
 from kwire_storage.config import LogConfig
 from kwire_storage.disk.files import Disk
 from kwire_storage.disk.memory_disk import MemoryDisk
-from kwire_storage.log import retention, rolling
 from kwire_storage.log.log import Log
 from kwire_storage.log.surroundings import Surroundings
 
@@ -31,13 +30,13 @@ def tend(log: Log, now_ms: int) -> int:
 def looks(monkeypatch: pytest.MonkeyPatch) -> list[int]:
     """When it was looked what there is to do."""
     found: list[int] = []
-    apply = retention.apply
+    apply = Log.apply_retention
 
-    def noting(log: Log, now_ms: int, high_watermark: int, most: int) -> int:
+    def noting(log: Log, now_ms: int, high_watermark: int, *, most: int) -> int:
         found.append(now_ms)
-        return apply(log, now_ms, high_watermark, most)
+        return apply(log, now_ms, high_watermark, most=most)
 
-    monkeypatch.setattr(retention, "apply", noting)
+    monkeypatch.setattr(Log, "apply_retention", noting)
     return found
 
 
@@ -118,15 +117,17 @@ def test_what_is_too_much_goes_once_it_is_replicated() -> None:
     assert log.tend(2000, 1) == 1
 
 
-def test_a_log_that_was_opened_is_not_opened_for_writing_by_a_look() -> None:
+def test_a_log_that_was_opened_is_not_opened_for_writing_by_a_look(looks: list[int]) -> None:
     log = open_log()
     append(log, 1, timestamp_ms=1000)
     log.close()
     again = open_log(disk=log.disk)
     tend(again, 2000)
-    assert not again.is_active
     assert not any(segment.is_open for segment in again.segments)
-    assert again.quiet_until_ms == 11_001
+    tend(again, 11_000)
+    assert looks == [2000]
+    tend(again, 11_001)
+    assert looks == [2000, 11_001]
 
 
 def drawing(*numbers: int) -> tuple[Surroundings, list[int]]:
@@ -146,7 +147,7 @@ def test_each_segment_rolls_earlier_by_a_jitter_of_its_own() -> None:
     log = open_log(attrs.evolve(CONFIG, segment_jitter_ms=4000), surroundings)
     for timestamp_ms in (0, 7000, 7001, 17_001, 17_002, 26_502, 26_503):
         append(log, 1, timestamp_ms=timestamp_ms)
-    assert log.bases == [0, 2, 4, 6]
+    assert log.segments.bases == [0, 2, 4, 6]
     assert bounds == [4000] * 4
 
 
@@ -156,7 +157,7 @@ def test_a_jitter_is_less_than_the_time_that_it_is_taken_from() -> None:
     append(log, 1, timestamp_ms=0)
     assert bounds == [10_000]
     assert not log.maybe_roll(1)
-    assert rolling.rolls_at_ms(log, 1) == 2
+    assert log.roll_policy.due_at_ms(log.active, 1) == 2
 
 
 def test_without_jitter_nothing_is_left_to_chance() -> None:

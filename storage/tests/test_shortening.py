@@ -25,7 +25,7 @@ def filled(disk: Disk, config: LogConfig = CONFIG) -> Log:
         append(
             log, 2, timestamp_ms=number * 1000, producer_id=1, sequence=number * 2, leader_epoch=number // 5, now_ms=0
         )
-    assert log.bases == [0, 8, 16, 24, 32]
+    assert log.segments.bases == [0, 8, 16, 24, 32]
     return log
 
 
@@ -75,7 +75,7 @@ def test_truncating_beyond_the_end_does_nothing() -> None:
 def test_truncating_below_the_start_empties_the_log() -> None:
     log = filled(MemoryDisk())
     log.advance_log_start(20)
-    assert log.bases == [16, 24, 32]
+    assert log.segments.bases == [16, 24, 32]
     log.truncate_to(18)
     assert (log.log_start_offset, log.log_end_offset, read_all(log)) == (18, 18, [])
     log.truncate_to(3)
@@ -90,7 +90,7 @@ def test_a_log_that_was_emptied_remembers_where_it_goes_on(clean: bool) -> None:
     assert (log.log_start_offset, log.log_end_offset, log.leader_epochs.entries) == (100, 100, [])
     log.close(clean=clean)
     log = open_log(log.disk, CONFIG, clean=clean)
-    assert (log.log_start_offset, log.log_end_offset, log.bases) == (100, 100, [100])
+    assert (log.log_start_offset, log.log_end_offset, log.segments.bases) == (100, 100, [100])
     assert log.producers.entries == {}
     assert append(log, 1).base_offset == 100
 
@@ -113,7 +113,7 @@ def test_deleting_records_moves_the_start_and_deletes_whole_segments(kind: str, 
     assert log.advance_log_start(19, now_ms=5000)
     assert not log.advance_log_start(19)
     assert not log.advance_log_start(3)
-    assert (log.log_start_offset, log.bases) == (19, [16, 24, 32])
+    assert (log.log_start_offset, log.segments.bases) == (19, [16, 24, 32])
     assert log.leader_epochs.entries == [(1, 19), (2, 20), (3, 30)]
     with pytest.raises(OffsetOutOfRange):
         log.read(18, max_bytes=10, max_offset=40)
@@ -131,7 +131,7 @@ def test_deleting_records_moves_the_start_and_deletes_whole_segments(kind: str, 
     with pytest.raises(ValueError, match="beyond"):
         log.advance_log_start(41)
     log.advance_log_start(40)
-    assert (log.log_start_offset, log.bases, read_all(log)) == (40, [32], [])
+    assert (log.log_start_offset, log.segments.bases, read_all(log)) == (40, [32], [])
     log.close()
     log = open_log(log.disk, CONFIG, log_start_offset=40)
     assert (log.log_start_offset, log.log_end_offset) == (40, 40)
@@ -145,13 +145,13 @@ def test_old_segments_go_by_their_newest_record() -> None:
     assert log.apply_retention(13_002, 40) == 1
     assert log.log_start_offset == 8
     assert log.apply_retention(21_002, 40) == 2
-    assert log.bases == [24, 32]
+    assert log.segments.bases == [24, 32]
 
 
 def test_when_all_is_old_an_empty_segment_is_left() -> None:
     log = filled(MemoryDisk(), attrs.evolve(CONFIG, retention_ms=10_000))
     assert log.apply_retention(10**6, 40) == 5
-    assert (log.log_start_offset, log.log_end_offset, log.bases) == (40, 40, [40])
+    assert (log.log_start_offset, log.log_end_offset, log.segments.bases) == (40, 40, [40])
     assert log.apply_retention(10**6, 40) == 0
     for clean in (True, False):
         log.close(clean=clean)
@@ -173,17 +173,17 @@ def test_the_oldest_segments_go_while_the_rest_is_large_enough() -> None:
     size = log.segments[0].size
     log.config = attrs.evolve(CONFIG, retention_bytes=3 * size)
     assert log.apply_retention(0, 40) == 2
-    assert log.bases == [16, 24, 32]
+    assert log.segments.bases == [16, 24, 32]
     log.config = attrs.evolve(CONFIG, retention_bytes=0)
     assert log.apply_retention(0, 40) == 3
-    assert log.bases == [40]
+    assert log.segments.bases == [40]
 
 
 def test_nothing_at_or_above_the_high_watermark_goes() -> None:
     log = filled(MemoryDisk(), attrs.evolve(CONFIG, retention_bytes=0, retention_ms=0))
     assert log.apply_retention(10**9, 0) == 0
     assert log.apply_retention(10**9, 17) == 2
-    assert log.bases == [16, 24, 32]
+    assert log.segments.bases == [16, 24, 32]
 
 
 def test_a_compacted_topic_keeps_what_is_old_but_not_what_is_below_the_start() -> None:

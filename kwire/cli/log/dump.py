@@ -15,7 +15,7 @@ from kwire_protocol.compression import CODEC_NAMES
 from kwire_protocol.records import BatchHeader, InvalidBatch, Record, iter_records
 from kwire_protocol.wire import uuid_to_text
 from kwire_storage import names
-from kwire_storage.directory.checkpoints import MetaProperties, decode_epochs, decode_offsets, decode_partition_metadata
+from kwire_storage.checkpoints import MetaProperties, decode_epochs, decode_offsets, decode_partition_metadata
 from kwire_storage.disk.files import Disk, File
 from kwire_storage.errors import CorruptLogError
 from kwire_storage.inspection import Batch, Damage, walk

@@ -16,7 +16,7 @@ from pathlib import Path
 from select import select
 
 import pytest
-from kwire_storage.directory.checkpoints import encode_offsets
+from kwire_storage.checkpoints import encode_offsets
 
 from kwire.testing import Broker
 from kwire.tests.log_folders import ORDERS, SETTINGS, consume, fill, kwire, rows

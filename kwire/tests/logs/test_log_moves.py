@@ -228,7 +228,7 @@ def test_a_stop_at_any_operation_leaves_one_log_with_every_record(loses_power: b
         assert found[: len(expected)] == expected, number
         assert found[len(expected) :] in ([], [b"after the copy"]), number
         assert partition.log_end_offset >= durable_to, number
-        assert partition.log_start_offset >= 2 or partition.log.bases[0] == 0, number
+        assert partition.log_start_offset >= 2 or partition.log.segments.bases[0] == 0, number
         assert sum(disk.exists("t-0") for disk in after.values()) == 1, number
         ends.add((folder_path(again, partition), bool(again.moves.moves)))
         assert folder_path(again, partition) == "/b" or not is_decided, number

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from kwire_protocol.messages.create_topics import CreatableTopic, CreateTopicsRequest
 from kwire_protocol.records import Record, build_batch, read_header
-from kwire_storage.directory.checkpoints import encode_epochs
+from kwire_storage.checkpoints import encode_epochs
 from kwire_storage.disk.memory_disk import MemoryDisk
 
 from kwire.broker import Broker

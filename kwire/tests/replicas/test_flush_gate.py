@@ -202,7 +202,7 @@ def test_a_flush_that_failed_is_told_and_what_it_held_stays_held_until_one_succe
 def test_a_log_whose_sync_failed_is_not_flushed_again() -> None:
     scene = Scene(EACH)
     scene.append()
-    scene.partition.log.failed = OSError(errno.EIO, os.strerror(errno.EIO), "t-0/log")
+    scene.partition.log.fail(OSError(errno.EIO, os.strerror(errno.EIO), "t-0/log"))
     with pytest.raises(StorageError, match="Input/output error"):
         scene.gate.begin()
 

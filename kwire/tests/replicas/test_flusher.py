@@ -35,7 +35,7 @@ class Scene:
 
     def partition(self, index: int = 0, config: LogConfig = EACH) -> Partition:
         log = Log.open(self.disk, f"t-{index}", config, now_ms=0, clean_shutdown=True)
-        log.on_failed = self.failed.append
+        log.durability.on_failed = self.failed.append
         partition = Partition("t", bytes(16), index, log, TopicRules(), self.flusher)
         partition.take_role(role_of(1, leader_id=1, leader_epoch=0, replicas=[1], isr=[1]))
         return partition

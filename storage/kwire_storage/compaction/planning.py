@@ -1,6 +1,6 @@
 """Compaction: writing segments again with the latest record of each key, as Kafka's log cleaner does.
 
-    flush, measure, begin (log's thread) -> the recovery point into its file -> write (`compaction_writing.py`)
+    flush, measure, begin (log's thread) -> the recovery point into its file -> write (`writing.py`)
     -> take, and the steps of `swap.py` (log's thread, syncs in a worker)
 
 What writes is given a value, the `Plan`, and returns one, `Written`; it touches nothing that the log's thread has.
@@ -16,19 +16,17 @@ otherwise records that are missing are taken for lost.
 from __future__ import annotations
 
 from collections.abc import Generator, Iterable
-from typing import TYPE_CHECKING, NamedTuple
+from typing import NamedTuple
 
 import attrs
 
 from kwire_storage import names
 from kwire_storage.compaction.cleaning import LastRecord
 from kwire_storage.compaction.writing import Plan, Source, Written, write
+from kwire_storage.disk.lease import Lease
+from kwire_storage.log.log import Log
 from kwire_storage.log.segment import Segment
 from kwire_storage.producers.txn_index import AbortedTxn
-
-if TYPE_CHECKING:
-    from kwire_storage.disk.lease import Lease
-    from kwire_storage.log.log import Log
 
 
 class Dirt(NamedTuple):
@@ -59,12 +57,12 @@ def measure(log: Log, cleanable_end: int, now_ms: int) -> Dirt:
 
     To look without having to read transactions, or to flush, give the high watermark; to clean, `cleanable_end`.
     """
-    log_start, cleaned = log.bases[0], log.cleaned_offset
+    log_start, cleaned = log.segments.bases[0], log.cleaned_offset
     first_dirty = cleaned if log_start <= cleaned <= log.active.base_offset else log_start
     end = min(log.active.base_offset, cleanable_end)
     clean = dirty = 0
     since: int | None = None
-    for segment, segment_end in log.segments_from(log_start):
+    for segment, segment_end in log.segments.from_offset(log_start):
         if segment is log.active or segment_end > end:
             break
         if segment_end <= first_dirty:
@@ -83,7 +81,7 @@ def measure(log: Log, cleanable_end: int, now_ms: int) -> Dirt:
 
 def _boundary(log: Log, offset: int) -> int:
     """The largest beginning of a segment up to the offset: whole segments are cleaned."""
-    return max((base for base in log.bases if base <= offset), default=log.bases[0])
+    return max((base for base in log.segments.bases if base <= offset), default=log.segments.bases[0])
 
 
 @attrs.frozen(eq=False)
@@ -122,7 +120,7 @@ class Compaction:
         config = log.config
         found = [
             (segment, end_offset)
-            for segment, end_offset in log.segments_from(log.bases[0])
+            for segment, end_offset in log.segments.from_offset(log.segments.bases[0])
             if end_offset <= dirt.end_offset and segment is not log.active
         ]
         plan = Plan(
@@ -143,7 +141,7 @@ class Compaction:
             segment_index_bytes=config.segment_index_bytes,
             index_interval_bytes=config.index_interval_bytes,
         )
-        return cls(log.disk, plan, [segment for segment, _ in found], log.truncations, dirt.end_offset)
+        return cls(log.disk, plan, [segment for segment, _ in found], log.durability.truncations, dirt.end_offset)
 
     def take(self, written: Written) -> None:
         """Everything is written: makes the segments that will take the place of the old ones."""

@@ -2,11 +2,11 @@
 
     write(disk, plan) -> *.cleaned in the log's folder, `Written`
 
-Everything that is to be known of the log stands in the `Plan`, which was made in the log's thread (`compaction.py`).
+Everything that is to be known of the log stands in the `Plan`, which was made in the log's thread (`planning.py`).
 Sealed segments do not change, so this may run anywhere: in a worker thread, or in a process of its own that has been
 handed the plan as JSON and the folder as a descriptor (`kwire/logs/cleaner_process.py`).
 
-The dirty stretch, from where the last cleaning ended, is read into a map of keys (`key_map.py`) as far as memory
+The dirty stretch, from where the last cleaning ended, is read into a map of keys (`offset_map.py`) as far as memory
 allows. Then everything up to the end of that stretch is written again (`cleaning.py` decides what stays), small
 neighbours into one segment. At any time one file of the log is open for reading and one for writing.
 """

@@ -25,12 +25,12 @@ from typing import NamedTuple
 import attrs
 
 from kwire_storage import names
-from kwire_storage.config import LogConfig
-from kwire_storage.directory.checkpoints import (
+from kwire_storage.checkpoints import (
     MetaProperties,
     TopicPartition,
     encode_clean_shutdown,
 )
+from kwire_storage.config import LogConfig
 from kwire_storage.directory.folder_files import read_meta, read_topic_id, write_meta, write_topic_id
 from kwire_storage.directory.offset_checkpoints import Checkpoints, OffsetCheckpoints
 from kwire_storage.disk.files import Disk, DiskLock
@@ -206,7 +206,7 @@ class DataFolder:
             surroundings=self._surroundings,
             on_scanned=on_scanned,
         )
-        log.on_failed = partial(self._log_failed, key, log)
+        log.durability.on_failed = partial(self._log_failed, key, log)
         self._checkpoints.lower_recovery_point(key, log.recovery_point)
         return log
 
@@ -232,24 +232,23 @@ class DataFolder:
             now_ms=now_ms,
             clean_shutdown=True,
             surroundings=self._surroundings,
-            make_folder=lambda log: self._make_folder(log, key, topic_id),
+            make_folder=lambda: self._make_folder(folder, key, topic_id),
         )
         self.logs[key] = log
-        log.on_failed = partial(self._log_failed, key, log)
+        log.durability.on_failed = partial(self._log_failed, key, log)
         return log
 
     def set_topic_id(self, topic: str, partition: int, topic_id: bytes) -> None:
         """Tells the folder of an open log, which tells none, which topic of that name it belongs to."""
         log = self.logs[topic, partition]
-        log.unsynced_files.add(write_topic_id(self.disk, log.path, topic_id))
-        log.name_changes += 1
+        log.durability.note_written([write_topic_id(self.disk, log.path, topic_id)])
 
-    def _make_folder(self, log: Log, key: TopicPartition, topic_id: bytes) -> None:
+    def _make_folder(self, folder: str, key: TopicPartition, topic_id: bytes) -> list[str]:
         # Of a partition that had the same name the checkpoints may tell a log start above anything that will be here
         # when the process dies, and a recovery point that would be believed.
         self._checkpoints.write_what_tells_of(key)
-        self.disk.mkdir(log.path)
-        log.unsynced_files.add(write_topic_id(self.disk, log.path, topic_id))
+        self.disk.mkdir(folder)
+        return [write_topic_id(self.disk, folder, topic_id)]
 
     def topic_id(self, topic: str, partition: int) -> bytes | None:
         """The topic id in the partition's folder, 16 bytes; None when the folder tells none."""
@@ -263,7 +262,7 @@ class DataFolder:
             log.give_up_folder()
         self._names_given_up = True
         self._forget((topic, partition))
-        if log is not None and log.make_folder is not None:
+        if log is not None and not log.has_folder:
             self.disk.remove_tree(folder)
         else:
             self.doom(folder, unique, None if log is None else log.disk)
@@ -376,7 +375,7 @@ class DataFolder:
         if self.failed is not None:
             return {}
         log = self.logs[key]
-        log.may_be_compacted = True
+        log.segments.may_be_compacted = True
         return self._checkpoints.take_before_cleaning(key, log, least)
 
     def lower_checkpoints(self, key: TopicPartition, offset: int) -> None:
@@ -436,7 +435,7 @@ class DataFolder:
         """Takes the folder out of service: its logs take no appends, and nothing of it is written any more."""
         self.failed = error
         for log in self.logs.values():
-            log.failed = log.failed or error
+            log.durability.failed = log.failed or error
 
     def _log_failed(self, key: TopicPartition, log: Log, error: OSError) -> None:
         if self.failed is not None or self.logs.get(key) is not log:

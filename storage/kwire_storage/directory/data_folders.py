@@ -18,7 +18,7 @@ from collections.abc import Callable, Collection, Iterator, Mapping
 import attrs
 
 from kwire_storage import names
-from kwire_storage.directory.checkpoints import TopicPartition
+from kwire_storage.checkpoints import TopicPartition
 from kwire_storage.directory.data_folder import DataFolder
 from kwire_storage.directory.offset_checkpoints import Checkpoints
 from kwire_storage.disk.files import Disk

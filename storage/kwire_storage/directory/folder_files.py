@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from kwire_storage import names
-from kwire_storage.directory.checkpoints import (
+from kwire_storage.checkpoints import (
     MetaProperties,
     decode_partition_metadata,
     encode_partition_metadata,

@@ -24,14 +24,12 @@ import attrs
 from kwire_protocol.records import InvalidBatch, check_batch, iter_headers
 
 from kwire_storage import names
-from kwire_storage.directory.checkpoints import TopicPartition
+from kwire_storage.checkpoints import TopicPartition
 from kwire_storage.directory.data_folder import DataFolder
 from kwire_storage.directory.folder_files import write_topic_id
 from kwire_storage.disk.open_files import OpenFiles
 from kwire_storage.disk.ownership import Turn
 from kwire_storage.errors import CorruptLogError, StorageError
-from kwire_storage.log import durability
-from kwire_storage.log.epochs import EpochCache
 from kwire_storage.log.log import Log
 from kwire_storage.log.slices import LogSlice
 from kwire_storage.log.surroundings import Surroundings
@@ -93,9 +91,9 @@ class LogMove:
         path = names.future_folder(names.partition_folder(*key), unique)
         disk = target_folder.disk
 
-        def make_folder(copy: Log) -> None:
+        def make_folder() -> list[str]:
             disk.mkdir(path)
-            copy.unsynced_files.add(write_topic_id(disk, path, topic_id))
+            return [write_topic_id(disk, path, topic_id)]
 
         target_folder.reserve.check()
         copy = Log.open(
@@ -183,16 +181,10 @@ class LogMove:
             raise CorruptLogError(
                 f"{copy.path} ends at {copy.log_end_offset}, {source.path} at {source.log_end_offset}"
             )
-        # The source may know of more than its batches tell: producers whose batches are gone, epochs without a batch.
-        copy.producers_or_none = source.producers
-        if copy.log_end_offset in copy.snapshot_offsets:
-            durability.remove_snapshot(copy, copy.log_end_offset)  # of what the copy knew; to be written again
-        if copy.leader_epochs.entries != source.leader_epochs.entries:
-            copy.epochs_or_none = EpochCache(source.leader_epochs.entries)
-            copy.epochs_or_none.dirty = True
+        copy.adopt(source)
         copy.close(clean=True)
-        log_start_offset = source.log_start_offset if source.log_start_offset > copy.bases[0] else 0
-        cleaned_offset = max(source.cleaned_offset, int(source.may_be_compacted))
+        log_start_offset = source.log_start_offset if source.log_start_offset > copy.segments.bases[0] else 0
+        cleaned_offset = max(source.cleaned_offset, int(source.segments.may_be_compacted))
         self.target_folder.announce(self.key, log_start_offset, cleaned_offset)
         commit()
         copy.give_up_folder()
@@ -205,7 +197,7 @@ class LogMove:
         except OSError as error:
             raise SwapFailedError.of(error, self.failed_folder.path) from error
         # The place in the folder's list is the one name that no later flush of the copy would know of.
-        log.folder_unsynced = True
+        log.durability.folder_unsynced = True
         log.cleaned_offset = source.cleaned_offset
         return log
 

@@ -10,7 +10,7 @@ from collections.abc import Mapping
 from threading import Lock
 
 from kwire_storage import names
-from kwire_storage.directory.checkpoints import TopicPartition, decode_offsets, encode_offsets, said_offsets
+from kwire_storage.checkpoints import TopicPartition, decode_offsets, encode_offsets, said_offsets
 from kwire_storage.disk.files import Disk
 from kwire_storage.disk.reserve import Reserve
 from kwire_storage.log.log import Log
@@ -56,7 +56,7 @@ class OffsetCheckpoints:
         for key, log in logs.items():
             self.recovery_points[key] = log.recovery_point
             # Kafka leaves out what the first segment's name says already.
-            if log.log_start_offset > log.bases[0]:
+            if log.log_start_offset > log.segments.bases[0]:
                 self.log_starts[key] = log.log_start_offset
             else:
                 self.log_starts.pop(key, None)
@@ -66,7 +66,7 @@ class OffsetCheckpoints:
 
     def _note_cleaned(self, key: TopicPartition, log: Log) -> None:
         # An offset of 1 says no more than that a cleaning has begun: below it there is one record at most.
-        offset = max(log.cleaned_offset, int(log.may_be_compacted))
+        offset = max(log.cleaned_offset, int(log.segments.may_be_compacted))
         if offset:
             self.cleaned[key] = offset
         else:
@@ -151,4 +151,4 @@ class OffsetCheckpoints:
 def _scan_start(log: Log | None, recovery_point: int) -> int:
     if log is None:
         return recovery_point
-    return log.bases[first_to_scan(log.bases, recovery_point)]
+    return log.segments.bases[first_to_scan(log.segments.bases, recovery_point)]

@@ -21,17 +21,32 @@ import errno
 import sys
 from collections import OrderedDict
 from threading import Lock
-from typing import TYPE_CHECKING
+from typing import Protocol, TypeVar
 
-if TYPE_CHECKING:
-    from kwire_storage.disk.files import File
-    from kwire_storage.log.segment_files import SegmentFiles
+F = TypeVar("F")
+F_co = TypeVar("F_co", covariant=True)
 
 UNLIMITED = sys.maxsize
 MAX_INDEX_BYTES = 64 << 20
 """Some twelve full segments' of 1 GiB. An index that went is read again: 5 MiB at the most, mostly far less."""
 
 _TOO_MANY = (errno.EMFILE, errno.ENFILE)
+
+
+class Holder(Protocol[F_co]):
+    """Who holds a file and its indexes: a segment."""
+
+    def take_file_back(self) -> F_co | None:
+        """The file, if it is open."""
+
+    def open_file(self) -> F_co:
+        """Raises OSError."""
+
+    def let_file_go(self) -> bool:
+        """False when the file was used since the last time, or must stay; then it is still open."""
+
+    def needs_indexes(self) -> bool:
+        """False when the indexes were not used since the last time; then they are gone."""
 
 
 class OpenFiles:
@@ -48,14 +63,14 @@ class OpenFiles:
         self.is_full = False
         """Whether one more file means that another one has to go; what is being sent may keep that one open."""
         self._lock = Lock()
-        self._files: OrderedDict[SegmentFiles, None] = OrderedDict()
-        self._indexes: OrderedDict[SegmentFiles, int] = OrderedDict()
+        self._files: OrderedDict[Holder[object], None] = OrderedDict()
+        self._indexes: OrderedDict[Holder[object], int] = OrderedDict()
 
     def __len__(self) -> int:
         """How many files are open."""
         return len(self._files)
 
-    def open(self, segment: SegmentFiles) -> File:
+    def open(self, segment: Holder[F]) -> F:
         """The segment's file, which is opened unless it was only put aside. Raises OSError."""
         with self._lock:
             file = segment.take_file_back()
@@ -84,7 +99,7 @@ class OpenFiles:
             if not segment.let_file_go():
                 files[segment] = None
 
-    def index_loaded(self, segment: SegmentFiles, size: int) -> None:
+    def index_loaded(self, segment: Holder[object], size: int) -> None:
         """The segment has indexes of so many bytes in memory, and they are as in its files; others may have to go."""
         with self._lock:
             self.index_bytes += size - self._indexes.pop(segment, 0)
@@ -98,7 +113,7 @@ class OpenFiles:
                 else:
                     self.index_bytes -= size_of_oldest
 
-    def forget(self, segment: SegmentFiles) -> None:
+    def forget(self, segment: Holder[object]) -> None:
         """The segment holds nothing any more."""
         with self._lock:
             self._files.pop(segment, None)

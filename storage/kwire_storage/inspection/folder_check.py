@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterator, Mapping
 import attrs
 
 from kwire_storage import names
-from kwire_storage.directory.checkpoints import (
+from kwire_storage.checkpoints import (
     MetaProperties,
     TopicPartition,
     decode_offsets,

@@ -12,7 +12,7 @@ from collections.abc import Callable, Generator, Iterator
 import attrs
 
 from kwire_storage import names
-from kwire_storage.directory.checkpoints import decode_epochs, decode_partition_metadata
+from kwire_storage.checkpoints import decode_epochs, decode_partition_metadata
 from kwire_storage.disk.files import Disk
 from kwire_storage.errors import CorruptLogError
 from kwire_storage.inspection.content_check import check_content

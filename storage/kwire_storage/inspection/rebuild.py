@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Collection
 
 from kwire_storage import names
-from kwire_storage.directory.checkpoints import decode_epochs, encode_epochs, encode_partition_metadata
+from kwire_storage.checkpoints import decode_epochs, encode_epochs, encode_partition_metadata
 from kwire_storage.disk.files import Disk
 from kwire_storage.errors import CorruptLogError
 from kwire_storage.inspection.copies import Copies

@@ -14,7 +14,7 @@ from collections.abc import Callable, Iterable
 import attrs
 
 from kwire_storage import names
-from kwire_storage.directory.checkpoints import TopicPartition, decode_offsets, encode_offsets
+from kwire_storage.checkpoints import TopicPartition, decode_offsets, encode_offsets
 from kwire_storage.disk.files import Disk
 from kwire_storage.errors import CorruptLogError
 from kwire_storage.inspection.copies import Copies

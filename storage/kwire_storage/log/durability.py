@@ -1,25 +1,27 @@
-"""Getting a log onto the medium: flushes, snapshots, and what a clean stop leaves behind.
+"""What of a log is on the medium, and how the rest gets there: flushes, and syncs of names.
 
-A flush covers the records of every segment from the recovery point on, and of sealed segments the indexes: only then
-may the recovery point pass them, because recovery trusts what is below it.
+`recovery_point` is the one promise: everything below it survives a power cut. A flush covers the records of every
+segment from there on, and of sealed segments the indexes: only then may the recovery point pass them, because recovery
+trusts what is below it. `Durability.begin_flush` collects what to sync, `Flush.run` may block and belongs into a worker
+thread, `finish_flush` moves the recovery point. One flush of a log runs at a time.
+
+After a failed sync nobody knows what the medium has, so the log has `failed` and takes no more appends.
 """
 
 from __future__ import annotations
 
+from collections.abc import Callable, Iterable
 from contextlib import suppress
-from typing import TYPE_CHECKING
 
 import attrs
 
-from kwire_storage import names
-from kwire_storage.directory.checkpoints import encode_epochs
-from kwire_storage.errors import SyncFailedError
-from kwire_storage.producers.snapshots import encode_snapshot
+from kwire_storage.disk.files import Disk, File
+from kwire_storage.disk.reserve import Reserve
+from kwire_storage.errors import OwnershipError, SyncFailedError
+from kwire_storage.log.log_segments import LogSegments
 
-if TYPE_CHECKING:
-    from kwire_storage.disk.files import Disk, File
-    from kwire_storage.disk.reserve import Reserve
-    from kwire_storage.log.log import Log
+
+def _nobody(_error: OSError) -> None: ...
 
 
 @attrs.define(eq=False)
@@ -38,9 +40,10 @@ class Flush:
     # How often names changed, and the end was cut, before this flush began.
     name_changes: int
     truncations: int
+    contents: dict[str, bytes]
+    """Small files to be replaced, by their paths."""
     records: list[File | str] = attrs.field(factory=list)
     files: list[str] = attrs.field(factory=list)
-    contents: dict[str, bytes] = attrs.field(factory=dict)
     folders: list[str] = attrs.field(factory=list)
 
     @property
@@ -58,7 +61,7 @@ class Flush:
             if isinstance(file, str):
                 sync_path(self.disk, file)
             else:
-                sync(file)
+                _sync(file)
         for path in self.folders:
             try:
                 self.disk.sync_dir(path)
@@ -71,84 +74,149 @@ class Flush:
             self.disk.write_atomic(path, content)
 
 
-def begin_flush(log: Log) -> Flush:
-    """See `Log.begin_flush`."""
-    flush = Flush(log.disk, log.reserve, log.log_end_offset, log.bases[-1], log.name_changes, log.truncations)
-    if log.log_end_offset > log.recovery_point:
-        for segment, _ in log.segments_from(log.recovery_point):
-            if segment is not log.active:
-                note_written(log, log.reserve.spend(segment.save_indexes))
-            flush.records.append(segment.open_file_or_none or segment.records_path)
-        flush.name_changes = log.name_changes
-    if log.epochs_or_none is not None and log.epochs_or_none.dirty:
-        flush.contents[epochs_path(log)] = encode_epochs(log.epochs_or_none.entries)
-    flush.files = sorted(log.unsynced_files)
-    if log.name_changes > log.name_changes_synced:
-        flush.folders.append(log.path)
-    if log.folder_unsynced:
-        flush.folders.append(log.path.rpartition("/")[0])
-    return flush
+@attrs.define(eq=False)
+class Durability:
+    """See the module. `recovery_point` is an offset; `path` is the log's folder."""
 
+    _disk: Disk
+    _path: str
+    _reserve: Reserve
+    recovery_point: int = 0
+    folder_unsynced: bool = False
+    """Whether the folder's own name still has to reach the medium."""
+    truncations: int = 0
+    """How often the end was cut: what was synced before is not what stands there now."""
+    failed: OSError | None = None
+    on_failed: Callable[[OSError], None] = _nobody
+    """Called once, by `fail`; the log's folder of logs listens."""
+    name_changes: int = 0
+    """How often names in the folder changed, which a flush that began before has not seen."""
+    _name_changes_synced: int = 0
+    _unsynced_files: set[str] = attrs.field(factory=set)
+    """Other than records."""
+    _flush: Flush | None = None
+    """The one that is under way."""
 
-def finish_flush(log: Log, flush: Flush) -> None:
-    """See `Log.finish_flush`."""
-    if log.truncations != flush.truncations:
-        # What was synced is not what stands there now; the next flush covers it.
-        return
-    if flush.end_offset == flush.active_base or flush.end_offset not in log.bases:
-        log.recovery_point = max(log.recovery_point, flush.end_offset)
-    # Else a roll has sealed just what this flush covers: its indexes are for the next one.
-    log.unsynced_files.difference_update(flush.files)
-    log.folder_unsynced = False
-    log.name_changes_synced = max(log.name_changes_synced, flush.name_changes)
-    if epochs_path(log) in flush.contents:
-        log.leader_epochs.dirty = encode_epochs(log.leader_epochs.entries) != flush.contents[epochs_path(log)]
+    def fail(self, error: OSError) -> None:
+        """The disk cannot be trusted with this log any more, and only a restart changes that."""
+        if self.failed is None:
+            self.failed = error
+            self.on_failed(error)
 
+    # -- what is still to be synced
 
-def make_folder(log: Log) -> None:
-    """The folder of a new partition, with what is in it from the beginning. May be done again after it failed."""
-    assert log.make_folder is not None, "the folder is there"
-    log.make_folder(log)
-    log.make_folder = None
-    log.folder_unsynced = True
-    log.name_changes += 1
+    def note_written(self, paths: Iterable[str]) -> None:
+        """These files were written anew, and may have got new names for it: the next flush syncs both."""
+        for path in paths:
+            self._unsynced_files.add(path)
+            self.name_changes += 1
 
+    def note_folder_made(self, paths: Iterable[str]) -> None:
+        """The folder was created, with these files in it."""
+        self.note_written(paths)
+        self.folder_unsynced = True
+        self.name_changes += 1
 
-def note_written(log: Log, paths: list[str]) -> None:
-    """These files were written anew, and may have got new names for it: the next flush syncs both."""
-    log.unsynced_files.update(paths)
-    log.name_changes += len(paths)
+    def note_deleted(self, paths: Iterable[str]) -> None:
+        """These files have lost their names."""
+        self._unsynced_files.difference_update(paths)
+        self.name_changes += 1
 
+    def note_nothing_synced(self) -> None:
+        """What the process that died had not synced is not known to this one: the first flush covers it all."""
+        self.folder_unsynced = True
+        self.name_changes += 1
 
-def settle_names(log: Log) -> None:
-    """Puts the changes of names so far on the medium, before others that must not overtake them. Raises StorageError.
+    def note_truncated(self, end_offset: int) -> None:
+        """The log ends there now."""
+        self.recovery_point = min(self.recovery_point, end_offset)
+        self.truncations += 1
+        self.name_changes += 1
 
-    A file system may keep any of the changes that no sync has covered, and lose any.
-    """
-    if log.name_changes == log.name_changes_synced:
-        return
-    try:
-        log.disk.sync_dir(log.path)
-    except OSError as error:
-        failed = SyncFailedError.of(error, log.path)
-        log.fail(failed)
-        raise failed from error
-    log.name_changes_synced = log.name_changes
+    # -- flushes
 
+    def begin_flush(self, segments: LogSegments, contents: dict[str, bytes]) -> Flush:
+        """See `Log.begin_flush`; `contents` are small files to be replaced when the rest is synced, by their paths."""
+        self.check_no_flush()
+        flush = Flush(
+            self._disk,
+            self._reserve,
+            segments.end_offset,
+            segments.bases[-1],
+            self.name_changes,
+            self.truncations,
+            contents,
+        )
+        if segments.end_offset > self.recovery_point:
+            for segment, _ in segments.from_offset(self.recovery_point):
+                if segment is not segments.active:
+                    self.note_written(self._reserve.spend(segment.save_indexes))
+                flush.records.append(segment.open_file_or_none or segment.records_path)
+            flush.name_changes = self.name_changes
+        flush.files = sorted(self._unsynced_files)
+        if self.name_changes > self._name_changes_synced:
+            flush.folders.append(self._path)
+        if self.folder_unsynced:
+            flush.folders.append(self._path.rpartition("/")[0])
+        self._flush = flush
+        return flush
 
-def settle_files(log: Log) -> None:
-    """Puts the files that were written since the last flush on the medium, with their names. Raises StorageError.
+    def finish_flush(self, flush: Flush, segments: LogSegments) -> bool:
+        """The medium has it. False: the log was cut meanwhile, and the next flush covers what stands there now."""
+        self.give_up_flush(flush)
+        if self.truncations != flush.truncations:
+            return False
+        if flush.end_offset == flush.active_base or flush.end_offset not in segments.bases:
+            self.recovery_point = max(self.recovery_point, flush.end_offset)
+        # Else a roll has sealed just what this flush covers: its indexes are for the next one.
+        self._unsynced_files.difference_update(flush.files)
+        self.folder_unsynced = False
+        self._name_changes_synced = max(self._name_changes_synced, flush.name_changes)
+        return True
 
-    It only syncs, so it may run while a flush is under way.
-    """
-    for path in sorted(log.unsynced_files):
+    def give_up_flush(self, flush: Flush) -> None:
+        """The flush failed, or never ran."""
+        if flush is not self._flush:
+            raise OwnershipError(f"{self._path}: this flush is not the one that is under way")
+        self._flush = None
+
+    def check_no_flush(self) -> None:
+        """Raises OwnershipError while a flush is under way."""
+        if self._flush is not None:
+            raise OwnershipError(f"{self._path}: a flush is under way, and a log has one at a time")
+
+    # -- at once
+
+    def settle_names(self) -> None:
+        """Puts the changes of names so far on the medium, before others that must not overtake them.
+
+        A file system may keep any of the changes that no sync has covered, and lose any. Raises StorageError.
+        """
+        if self.name_changes == self._name_changes_synced:
+            return
         try:
-            sync_path(log.disk, path)
-        except SyncFailedError as error:
-            log.fail(error)
-            raise
-    log.unsynced_files.clear()
-    settle_names(log)
+            self._disk.sync_dir(self._path)
+        except OSError as error:
+            failed = SyncFailedError.of(error, self._path)
+            self.fail(failed)
+            raise failed from error
+        self._name_changes_synced = self.name_changes
+
+    def settle_files(self) -> None:
+        """Puts the files that were written since the last flush on the medium, with their names. Raises StorageError.
+
+        It only syncs, so it may run while a flush is under way.
+        """
+        if not self._unsynced_files:
+            return
+        for path in sorted(self._unsynced_files):
+            try:
+                sync_path(self._disk, path)
+            except SyncFailedError as error:
+                self.fail(error)
+                raise
+        self._unsynced_files.clear()
+        self.settle_names()
 
 
 def sync_path(disk: Disk, path: str) -> None:
@@ -156,65 +224,14 @@ def sync_path(disk: Disk, path: str) -> None:
     with suppress(FileNotFoundError):
         file = disk.open_read(path)
         try:
-            sync(file)
+            _sync(file)
         finally:
             file.close()
 
 
-def sync(file: File) -> None:
+def _sync(file: File) -> None:
     """Raises SyncFailedError."""
     try:
         file.sync()
     except OSError as error:
         raise SyncFailedError.of(error, file.path) from error
-
-
-def epochs_path(log: Log) -> str:
-    return f"{log.path}/{names.LEADER_EPOCH_CHECKPOINT}"
-
-
-def snapshot_path(log: Log, offset: int) -> str:
-    return f"{log.path}/{names.offset_name(offset, names.SNAPSHOT)}"
-
-
-def write_snapshot(log: Log) -> None:
-    """The producers as of the log's end, unless that is written already; the last one of its kind goes.
-
-    An empty log has producers, too, if its records were deleted.
-    """
-    end = log.log_end_offset
-    if end in log.snapshot_offsets or (end == log.bases[0] and not log.producers.entries):
-        return
-    path = snapshot_path(log, end)
-    log.disk.write_bytes(path, encode_snapshot(log.producers.entries.values()))
-    log.unsynced_files.add(path)
-    log.name_changes += 1
-    stray = [offset for offset in log.snapshot_offsets if offset not in log.bases]
-    for offset in stray:
-        remove_snapshot(log, offset)
-    log.snapshot_offsets.append(end)
-
-
-def remove_snapshot(log: Log, offset: int) -> None:
-    path = snapshot_path(log, offset)
-    log.disk.remove(path)
-    log.unsynced_files.discard(path)
-    log.snapshot_offsets.remove(offset)
-
-
-def drop_snapshots_above(log: Log, end_offset: int) -> None:
-    """Removes, for good, the snapshots of a future that the log no longer has."""
-    stale = [offset for offset in log.snapshot_offsets if offset > end_offset]
-    for offset in stale:
-        remove_snapshot(log, offset)
-    if stale:
-        # Should one come back after a power cut, when other records stand below its offset, it would be believed.
-        log.disk.sync_dir(log.path)
-
-
-def begin_close(log: Log) -> Flush:
-    """Writes what lets the next opening do without reading: indexes, the producers' snapshot, epochs."""
-    log.reserve.spend(lambda: write_snapshot(log))
-    for segment in log.segments:
-        note_written(log, log.reserve.spend(segment.save_indexes))
-    return begin_flush(log)

@@ -6,8 +6,18 @@ its epoch too, so the file needs no fsync of its own: recovery reads what is pas
 
 from __future__ import annotations
 
+import logging
 from bisect import bisect_left, bisect_right
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
+
+from kwire_protocol.records import BatchHeader
+
+from kwire_storage import names
+from kwire_storage.checkpoints import decode_epochs
+from kwire_storage.disk.files import Disk
+from kwire_storage.errors import CorruptLogError
+
+logger = logging.getLogger(__name__)
 
 UNDEFINED_EPOCH = -1
 UNDEFINED_OFFSET = -1
@@ -87,3 +97,27 @@ class EpochCache:
             del self._epochs[count:], self._starts[count:]
             self.dirty = True
         self.latest = self._epochs[-1] if self._epochs else UNDEFINED_EPOCH
+
+
+def epochs_path(folder: str) -> str:
+    return f"{folder}/{names.LEADER_EPOCH_CHECKPOINT}"
+
+
+def load_epochs(
+    disk: Disk, folder: str, log_start_offset: int, headers: Callable[[], Iterable[BatchHeader]]
+) -> EpochCache:
+    """From the file of a log; from all its batches, `headers`, where the file cannot be read. Raises OSError."""
+    path = epochs_path(folder)
+    try:
+        data = disk.read_bytes(path)
+    except FileNotFoundError:
+        return EpochCache()
+    try:
+        epochs = EpochCache(decode_epochs(data))
+    except CorruptLogError as error:
+        logger.error("%s: %s; leader epochs are taken from the batches", path, error)
+        epochs = EpochCache()
+        for header in headers():
+            epochs.assign(header.partition_leader_epoch, header.base_offset)
+    epochs.truncate_from_start(log_start_offset)
+    return epochs

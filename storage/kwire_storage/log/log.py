@@ -4,19 +4,25 @@
 and free of clocks; `now_ms` is handed in. An append is one write to the page cache and a few additions to lists; a read
 finds two positions in a file. Nothing is decoded on either way.
 
-After a clean stop opening costs one listing of the folder: the last producer snapshot's name tells the end of the log,
-and files are opened when first needed. `activate` (the first append) checks that promise. After anything else
-`recovery.py` walks over the segments from the recovery point on.
+A log puts its parts to work, each of which owns what it knows:
 
-What is on the medium is told by `recovery_point`: everything below it survives a power cut. `begin_flush` collects what
-to sync, `Flush.run` may block and belongs into a worker thread, `finish_flush` moves the recovery point. After a failed
-sync nobody knows what the medium has, so the log refuses further appends (`failed`).
+    segments         which there are, where the last one ends, how to read them        `LogSegments`
+    producer_state   the producers' states and their snapshots                         `ProducerStateManager`
+    leader_epochs    where each leader epoch begins                                    `EpochCache`
+    durability       the recovery point, what still has to be synced, flushes          `Durability`
+    roll_policy      when a segment is full                                            `RollPolicy`
+
+`LogLoader` makes the parts from the files. After a clean stop that costs one listing of the folder: the last producer
+snapshot's name tells the end of the log, and files are opened when first needed. `activate` (the first append) checks
+that promise. After anything else `LogRecovery` walks over the segments from the recovery point on.
+
+Here are the changes that concern several parts, whose order is what makes them safe: a roll, a truncation, a deletion.
 """
 
 from __future__ import annotations
 
-from bisect import bisect_right
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import suppress
 from typing import TYPE_CHECKING, NamedTuple
 
 from kwire_protocol.errors import ErrorCode
@@ -24,23 +30,18 @@ from kwire_protocol.kafka_error import KafkaError
 from kwire_protocol.records import BatchHeader, assign, iter_headers, set_log_append_time
 
 from kwire_storage import names
-from kwire_storage.config import LogConfig
+from kwire_storage.checkpoints import encode_epochs
+from kwire_storage.config import NEVER, LogConfig
 from kwire_storage.disk.files import Disk
 from kwire_storage.disk.lease import Lease
 from kwire_storage.disk.reserve import Reserve
-from kwire_storage.errors import (
-    CorruptLogError,
-    CorruptRangeError,
-    OffsetOutOfRange,
-    OwnershipError,
-    StorageError,
-    SyncFailedError,
-)
-from kwire_storage.log import damage, durability, opening, replay, retention, rolling, search, truncation
+from kwire_storage.errors import CorruptLogError, OffsetOutOfRange, StorageError, SyncFailedError, is_full
+from kwire_storage.log import retention, search
 from kwire_storage.log.damage import CorruptRange
 from kwire_storage.log.durability import Flush
-from kwire_storage.log.epochs import EpochCache
-from kwire_storage.log.recovery import Recovery
+from kwire_storage.log.epochs import EpochCache, epochs_path, load_epochs
+from kwire_storage.log.loading import LogLoader, LogParts, MakeFolder
+from kwire_storage.log.rolling import RollPolicy
 from kwire_storage.log.search import TimestampOffset
 from kwire_storage.log.segment import Segment
 from kwire_storage.log.slices import LogSlice
@@ -55,7 +56,10 @@ if TYPE_CHECKING:
 __all__ = ["AppendResult", "Flush", "Log", "LogConfig", "LogSlice", "TimestampOffset"]
 
 
-def _nobody(*_told: object) -> None: ...
+def _nobody() -> None: ...
+
+
+def _uncounted(_size: int) -> None: ...
 
 
 class AppendResult(NamedTuple):
@@ -70,65 +74,32 @@ class Log:
     """See the module. Create one with `Log.open`."""
 
     def __init__(
-        self, disk: Disk, path: str, config: LogConfig, log_start_offset: int, surroundings: Surroundings
+        self, disk: Lease, path: str, config: LogConfig, parts: LogParts, surroundings: Surroundings, reserve: Reserve
     ) -> None:
-        self.disk = Lease(disk, surroundings.open_files)
+        self.disk = disk
         self.path = path
-        self.reserve = surroundings.reserve or Reserve(disk)
-        self.log_start_offset = log_start_offset
-        self.log_end_offset = log_start_offset
-        self.recovery_point = log_start_offset
-        self.segments: list[Segment] = []
-        self.failed: OSError | None = None
-        self.on_failed: Callable[[OSError], None] = _nobody
-        """Told once, by `fail`; the data folder listens."""
-        self.snapshot_offsets: list[int] = []
-        self.surroundings = surroundings
-        self.bases: list[int] = []
-        self.newest_so_far: list[int] = []
-        """The largest timestamp of each sealed segment and those before it, as far as `search` has asked."""
-        self.epochs_or_none: EpochCache | None = None
-        self.producers_or_none: ProducerStates | None = None
-        self.is_active = False
-        # What a flush still has to make durable: names in the folder, the folder's own name, and files other than
-        # records. The counts tell a flush that ran meanwhile that it has not seen the latest.
-        self.name_changes = self.name_changes_synced = 0
-        self.folder_unsynced = False
-        self.make_folder: Callable[[Log], None] | None = None
-        """Set while a full disk has no room for the folder of a new partition: the first append calls it."""
-        self.unsynced_files: set[str] = set()
-        self.truncations = 0
-        self._flush: Flush | None = None
-        """The one that is under way."""
+        self.reserve = reserve
+        self.segments = parts.segments
+        self.producer_state = parts.producer_state
+        self.durability = parts.durability
+        self.roll_policy = RollPolicy(config, surroundings.draw)
+        self.log_start_offset = parts.log_start_offset
+        self.recovery = parts.recovery
         self.cleaned_offset = 0
         """Up to here the log was compacted: of each key only one record is left below it."""
-        self.may_be_compacted = False
-        """Whether a cleaning has ever begun here: then records that are missing are no loss."""
         self.is_exchanging = False
-        """Whether cleaned segments are taking the place of others (`swap.py`): until then none is deleted."""
-        self.roll_jitter_ms = 0
-        self.quiet_until_ms = self.quiet_as_of = -1
-        """Before this time there is nothing for retention to do, provided that the log still ends at that offset."""
-        self.recovery: Recovery | None = None
+        """Whether cleaned segments are taking the place of others (`compaction/swap.py`): none is deleted meanwhile."""
         self.on_roll: Callable[[], None] = _nobody
         """Called when a segment is full and can be flushed for good."""
-        self.config = config
-
-    @property
-    def config(self) -> LogConfig:
-        return self._config
-
-    @config.setter
-    def config(self, config: LogConfig) -> None:
+        self.surroundings = surroundings
+        self._leader_epochs = parts.leader_epochs
+        self._make_folder = parts.make_folder
+        self._is_active = parts.recovery is not None
+        """Whether the active segment is ready for appending; then leader epochs and producers are loaded, too."""
+        self._quiet_until_ms = self._quiet_as_of = -1
+        """Before this time there is nothing for `tend` to do, provided that the log still ends at that offset."""
         self._config = config
-        self.quiet_until_ms = -1
         self._stamps = config.stamps
-        for segment in self.segments:
-            segment.index_interval_bytes = config.index_interval_bytes
-            segment.fits_until_ms = -1
-        if self.producers_or_none is not None:
-            self.producers_or_none.expiration_ms = config.producer_id_expiration_ms
-            self.producers_or_none.check_interval_ms = config.producer_id_expiration_check_interval_ms
 
     @classmethod
     def open(
@@ -143,8 +114,8 @@ class Log:
         log_start_offset: int = 0,
         cleaned_offset: int = 0,
         surroundings: Surroundings | None = None,
-        make_folder: Callable[[Log], None] | None = None,
-        on_scanned: Callable[[int], None] = _nobody,
+        make_folder: MakeFolder | None = None,
+        on_scanned: Callable[[int], None] = _uncounted,
     ) -> Log:
         """Opens the log in folder `path`, which is created if absent; by `make_folder`, if given.
 
@@ -152,36 +123,106 @@ class Log:
         with the first record. Raises OSError, and CorruptLogError when the files contradict each other beyond what
         recovery may cut.
         """
-        log = cls(disk, path, config, log_start_offset, surroundings or Surroundings())
-        log.cleaned_offset = cleaned_offset
-        log.may_be_compacted = cleaned_offset > 0
-        log.make_folder = make_folder or (lambda log: disk.mkdir(log.path))
-        opening.load(
-            log, now_ms=now_ms, clean_shutdown=clean_shutdown, recovery_point=recovery_point, on_scanned=on_scanned
+
+        def make_bare_folder() -> Iterable[str]:
+            disk.mkdir(path)
+            return ()
+
+        surroundings = surroundings or Surroundings()
+        reserve = surroundings.reserve or Reserve(disk)
+        lease = Lease(disk, surroundings.open_files)
+        loader = LogLoader(
+            disk=lease,
+            path=path,
+            config=config,
+            surroundings=surroundings,
+            reserve=reserve,
+            make_folder=make_folder or make_bare_folder,
+            log_start_offset=log_start_offset,
+            recovery_point=recovery_point,
+            cleaned_offset=cleaned_offset,
+            clean_shutdown=clean_shutdown,
+            now_ms=now_ms,
+            on_scanned=on_scanned,
         )
+        log = cls(lease, path, config, loader.load(), surroundings, reserve)
+        if log.recovery is not None and log.active.damage:
+            # So that what comes now does not stand behind what is corrupt in the same file.
+            log.roll(now_ms)
+        if log.log_end_offset < log.log_start_offset:
+            # What the log start promised to be readable is lost; nothing below it may be seen again.
+            reserve.spend(lambda: log.truncate_fully_and_start_at(log.log_start_offset, now_ms=now_ms))
+        log.cleaned_offset = min(cleaned_offset, log.log_end_offset)
+        log.producer_state.drop_stray_snapshots()
         return log
+
+    @property
+    def config(self) -> LogConfig:
+        return self._config
+
+    @config.setter
+    def config(self, config: LogConfig) -> None:
+        self._config = config
+        self._stamps = config.stamps
+        self._quiet_until_ms = -1
+        self.roll_policy.config = config
+        self.segments.configure(config)
+        self.producer_state.configure(config)
 
     # -- what is known
 
     @property
-    def leader_epochs(self) -> EpochCache:
-        if self.epochs_or_none is None:
-            self.epochs_or_none = replay.load_epochs(self)
-        return self.epochs_or_none
+    def log_end_offset(self) -> int:
+        return self.segments.end_offset
 
     @property
-    def producers(self) -> ProducerStates:
-        if self.producers_or_none is None:
-            self.producers_or_none = replay.load_producers(self)
-        return self.producers_or_none
-
-    @property
-    def size_in_bytes(self) -> int:
-        return sum(segment.size for segment in self.segments)
+    def recovery_point(self) -> int:
+        """Everything below it survives a power cut."""
+        return self.durability.recovery_point
 
     @property
     def active(self) -> Segment:
-        return self.segments[-1]
+        return self.segments.active
+
+    @property
+    def leader_epochs(self) -> EpochCache:
+        if self._leader_epochs is None:
+            self._leader_epochs = load_epochs(
+                self.disk,
+                self.path,
+                self.log_start_offset,
+                lambda: (header for _, header, _ in self.segments.headers_from(self.segments.bases[0])),
+            )
+        return self._leader_epochs
+
+    @property
+    def producers(self) -> ProducerStates:
+        states = self.producer_state.states_or_none
+        return self.producer_state.load() if states is None else states
+
+    @property
+    def size_in_bytes(self) -> int:
+        return self.segments.size_in_bytes
+
+    @property
+    def damage(self) -> list[CorruptRange]:
+        """What is known to be corrupt, in order."""
+        return [it for segment in self.segments for it in segment.damage]
+
+    @property
+    def has_folder(self) -> bool:
+        """False on a disk that had no room for it so far."""
+        return self._make_folder is None
+
+    def adopt(self, source: Log) -> None:
+        """This is a copy of all records of `source`, which may know of more than its batches tell.
+
+        Producers whose batches are gone, epochs without a batch.
+        """
+        self.producer_state.adopt(source.producers)
+        if self.leader_epochs.entries != source.leader_epochs.entries:
+            self._leader_epochs = EpochCache(source.leader_epochs.entries)
+            self._leader_epochs.dirty = True
 
     # -- appending
 
@@ -194,9 +235,9 @@ class Log:
         only learn. Raises StorageError, after which nothing of it can be read, and KafkaError(RECORD_LIST_TOO_LARGE)
         for more than `segment.bytes`.
         """
-        if not self.is_active:
+        if not self._is_active:
             self.activate(now_ms)
-        base_offset = self.log_end_offset
+        base_offset = self.segments.end_offset
         assign(batch, 0, base_offset, leader_epoch)
         timestamp = header[8]
         append_time = -1
@@ -204,13 +245,13 @@ class Log:
             set_log_append_time(batch, 0, now_ms)
             timestamp = append_time = now_ms
         self._write(batch, header, base_offset, timestamp, now_ms)
-        if leader_epoch != self.epochs_or_none.latest:  # type: ignore[union-attr]
+        if leader_epoch != self._leader_epochs.latest:  # type: ignore[union-attr]
             self.leader_epochs.assign(leader_epoch, base_offset)
         return AppendResult(base_offset, base_offset + header[6], append_time)
 
     def append_as_is(self, buf: Buffer, *, now_ms: int = 0) -> AppendResult:
         """Appends checked batches that carry their offsets and epochs already; they begin at the log's end or above."""
-        if not self.is_active:
+        if not self._is_active:
             self.activate(now_ms)
         view = memoryview(buf)
         headers = list(iter_headers(view))
@@ -230,37 +271,88 @@ class Log:
         marker = decode_marker(memoryview(batch), 0, header) if header.is_control and header[9] >= 0 else None
         size = header[1] + 12
         last_offset = base_offset + header[6]
-        if self.failed is not None:
-            raise StorageError.of(self.failed, self.path)
+        if self.durability.failed is not None:
+            raise StorageError.of(self.durability.failed, self.path)
         segment_bytes = self._config.segment_bytes
-        if size > segment_bytes:
-            raise KafkaError(ErrorCode.RECORD_LIST_TOO_LARGE, f"{size} bytes do not fit into a segment")
-        segment = self.segments[-1]
+        segments = self.segments
+        segment = segments.active
         file = segment.file
         position = file.size
-        fits = (
+        if not (
             0 <= timestamp <= segment.fits_until_ms
             and position + size <= segment_bytes
             and last_offset <= segment.fits_until_offset
-        )
-        if not fits and rolling.must_roll(self, last_offset, size, timestamp, now_ms):
-            self.roll(now_ms)
-            segment = self.segments[-1]
-            file = segment.file
-            position = file.size
+        ):
+            if size > segment_bytes:
+                raise KafkaError(ErrorCode.RECORD_LIST_TOO_LARGE, f"{size} bytes do not fit into a segment")
+            if self.roll_policy.must_roll(segment, last_offset, size, timestamp, now_ms):
+                self.roll(now_ms)
+                segment = segments.active
+                file = segment.file
+                position = file.size
         try:
             file.append(batch)
         except OSError as error:
             self.reserve.note(error)
             raise StorageError.of(error, segment.path + names.LOG) from error
         segment.note(base_offset, last_offset, position, size, timestamp)
-        self.log_end_offset = last_offset + 1
+        segments.end_offset = last_offset + 1
         if header[9] >= 0:
             apply_batch(self.producers, segment, header, base_offset, timestamp, marker)
 
     def activate(self, now_ms: int) -> None:
-        """Makes the last segment ready for appending; the first append does it by itself."""
-        rolling.activate(self, now_ms)
+        """Makes the last segment ready for appending; the first append does it by itself.
+
+        Creates its file if need be, and folds what its indexes do not tell. Where it is corrupt, or ends before the log
+        does, the log goes on in a new segment: the old one is not touched. Raises StorageError, CorruptLogError.
+        """
+        if self.durability.failed is not None:
+            raise StorageError.of(self.durability.failed, self.path)
+        segment = self.active
+        try:
+            if self._make_folder is not None:
+                self.durability.note_folder_made(self._make_folder())
+                self._make_folder = None
+            if not segment.size:
+                self.durability.name_changes += 1
+                segment.created_ms = now_ms
+            end_offset = self._end_of(segment)
+            self.roll_policy.draw_jitter()
+            # Loaded now, every append keeps them up to date; loaded when a segment is full, they would be read from
+            # all of it.
+            _ = self.leader_epochs, self.producers
+        except OSError as error:
+            self.reserve.note(error)
+            raise StorageError.of(error, segment.path) from error
+        self._is_active = True
+        if end_offset < self.log_end_offset or segment.damage:
+            self._leave(segment, end_offset, now_ms)
+
+    def _end_of(self, segment: Segment) -> int:
+        """Where the last segment's records end; it is ready for appending then. Raises CorruptLogError."""
+        try:
+            end_offset = segment.activate() + 1
+        except CorruptLogError:
+            if not self.segments.examine(segment):
+                raise
+            end_offset = segment.activate() + 1
+        if end_offset > self.log_end_offset:
+            raise CorruptLogError(
+                f"{segment.path}: records up to {end_offset - 1}, the end was to be {self.log_end_offset}"
+            )
+        return end_offset
+
+    def _leave(self, segment: Segment, end_offset: int, now_ms: int) -> None:
+        if segment.size and segment.base_offset == self.log_end_offset:
+            self._is_active = False
+            raise CorruptLogError(f"{segment.path}: bytes that are no batch, where the log's next record has its place")
+        if not any(it.end_offset >= self.log_end_offset for it in segment.damage):
+            segment.note_missing(end_offset, self.log_end_offset)
+        try:
+            self.roll(now_ms)
+        except OSError:
+            self._is_active = False
+            raise
 
     def assign_epoch(self, leader_epoch: int) -> None:
         """This node leads from the log's end on, in that epoch."""
@@ -270,11 +362,52 @@ class Log:
 
     def maybe_roll(self, now_ms: int) -> bool:
         """Begins a new segment if the active one is older than `segment.ms`, and not empty; a full disk puts it off."""
-        return rolling.maybe_roll(self, now_ms)
+        if not self.roll_policy.is_due(self.active, now_ms):
+            return False
+        try:
+            self.roll(now_ms)
+        except StorageError as error:
+            if not is_full(error):
+                raise
+            return False
+        return True
 
     def roll(self, now_ms: int) -> None:
-        """Seals the active segment and begins one at the log's end. Raises StorageError, and then nothing changed."""
-        rolling.roll(self, now_ms)
+        """Seals the active segment and begins one at the log's end. Raises StorageError, and then nothing changed.
+
+        An empty segment is not rolled: its successor would have its name.
+        """
+        if not self._is_active:
+            self.activate(now_ms)
+        segments, durability = self.segments, self.durability
+        sealed = segments.active
+        end = segments.end_offset
+        if not sealed.size and sealed.base_offset == end:
+            return
+        if len(segments) == 1:
+            # Were only the later name to reach the medium, nothing would tell that the log did not begin there. (A
+            # later segment that is missing leaves a gap, which recovery sees.)
+            durability.settle_names()
+        segment = segments.new_segment(end, now_ms)
+        try:
+            durability.note_written(self.producer_state.take_snapshot())
+            durability.note_written(sealed.seal())
+            if end == durability.recovery_point:
+                # Recovery trusts the indexes of a segment that ends at the recovery point: no later flush would pass
+                # it.
+                durability.settle_files()
+            segment.activate()
+        except OSError as error:
+            # Later appends go on in the old segment, so a new one must not be found at the next opening.
+            with suppress(OSError):
+                self.disk.remove(segment.path + names.LOG)
+            self.reserve.note(error)
+            raise StorageError.of(error, segment.path) from error
+        durability.name_changes += 1
+        self._quiet_until_ms = -1
+        self.roll_policy.draw_jitter()
+        segments.add(segment)
+        self.on_roll()
 
     # -- reading
 
@@ -284,61 +417,22 @@ class Log:
         At most `max_bytes`, but with `min_one_batch` the first batch whatever its size. Size 0 when there is nothing to
         read yet. Raises OffsetOutOfRange outside of log start and log end, CorruptLogError where nothing good is left.
         """
-        end_offset = self.log_end_offset
-        if not self.log_start_offset <= offset <= end_offset:
-            raise OffsetOutOfRange(offset, self.log_start_offset, end_offset)
-        bases = self.bases
-        number = len(bases) - 1
-        if offset < bases[number]:
-            number = bisect_right(bases, offset) - 1
-        while offset < max_offset and offset < end_offset:
-            segment = self.segments[number]
-            segment_end = bases[number + 1] if number + 1 < len(bases) else end_offset
-            bound = max_offset if max_offset < segment_end else None
-            try:
-                found = segment.read(offset, max_bytes, bound, min_one_batch=min_one_batch)
-                if found is not None:
-                    if found.base_offset > offset and damage.examine_hole(self, segment):
-                        continue
-                    return found
-                # A hole at the segment's end: what stood there was compacted away, or else it is lost.
-                damage.check_end(self, segment, segment_end)
-            except CorruptRangeError:
-                raise
-            except CorruptLogError:
-                if not damage.examine(self, segment):
-                    raise
-                continue
-            offset = segment_end
-            number += 1
-        return LogSlice.empty(offset)
+        segments = self.segments
+        if not self.log_start_offset <= offset <= segments.end_offset:
+            raise OffsetOutOfRange(offset, self.log_start_offset, segments.end_offset)
+        return segments.read(offset, max_bytes, max_offset, min_one_batch)
 
     def batches(self, start_offset: int | None = None) -> Iterator[tuple[BatchHeader, LogSlice]]:
         """Every batch from the one that holds `start_offset` (default: log start) on; CorruptLogError if any is not."""
-        return replay.batches(self, self.log_start_offset if start_offset is None else start_offset)
-
-    def headers_from(self, offset: int) -> Iterator[tuple[Segment, BatchHeader, int]]:
-        """Segment, header and position of every batch that does not end below the offset, as far as they are good."""
-        return replay.headers_from(self, offset)
-
-    @property
-    def damage(self) -> list[CorruptRange]:
-        """What is known to be corrupt, in order."""
-        return [it for segment in self.segments for it in segment.damage]
-
-    def segments_from(self, offset: int) -> list[tuple[Segment, int]]:
-        """The segments that may hold the offset or later ones, each with its end offset."""
-        first = max(bisect_right(self.bases, offset) - 1, 0)
-        ends = [*self.bases[1:], self.log_end_offset]
-        return list(zip(self.segments[first:], ends[first:], strict=True))
+        return self.segments.batches(max(start_offset or 0, self.log_start_offset))
 
     def offset_for_timestamp(self, timestamp_ms: int, *, max_offset: int) -> TimestampOffset | None:
         """The first record at or after the time, below `max_offset`; looks into compressed batches."""
-        return search.offset_for_timestamp(self, timestamp_ms, max_offset)
+        return search.offset_for_timestamp(self.segments, timestamp_ms, self.log_start_offset, max_offset)
 
     def max_timestamp_offset(self, *, max_offset: int) -> TimestampOffset | None:
         """The newest record below `max_offset`, the first of equals."""
-        return search.max_timestamp_offset(self, max_offset)
+        return search.max_timestamp_offset(self.segments, self.log_start_offset, max_offset)
 
     def end_offset_for_epoch(self, epoch: int) -> tuple[int, int]:
         """(largest epoch known up to the asked one, offset where the next begins); (-1, -1) if unknown."""
@@ -346,55 +440,170 @@ class Log:
 
     def aborted_transactions(self, start_offset: int, piece: LogSlice) -> list[AbortedTxn]:
         """The aborted transactions that a reader of this slice, from `start_offset` on, must know of."""
-        return search.aborted_transactions(self, start_offset, piece)
+        return search.aborted_transactions(self.segments, start_offset, piece)
 
     # -- shortening
 
     def truncate_to(self, offset: int, *, now_ms: int = 0) -> None:
-        """Removes everything from the offset on, with the whole batch that holds it."""
-        truncation.truncate_to(self, offset, now_ms)
+        """Removes everything from the offset on, with the whole batch that holds it.
+
+        As a follower does that learns of another history.
+        """
+        if offset < 0:
+            raise ValueError(f"negative offset {offset}")
+        segments = self.segments
+        if offset >= segments.end_offset:
+            return
+        if offset < segments.bases[0]:
+            self.truncate_fully_and_start_at(offset, now_ms=now_ms)
+            return
+        self.producer_state.drop_snapshots_above(offset)
+        self.durability.note_deleted(segments.delete_newest(sum(base > offset for base in segments.bases), now_ms))
+        active = segments.active
+        end_offset = offset
+        found = segments.locate(active, offset)
+        if found is not None:
+            position, base_offset = found
+            end_offset = min(offset, max(base_offset, active.base_offset))
+            active.cut(position)
+            active.forget_aborted(end_offset)
+        self._end_at(end_offset)
+        self.log_start_offset = min(self.log_start_offset, end_offset)
 
     def truncate_fully_and_start_at(self, offset: int, *, now_ms: int = 0) -> None:
         """Empties the log; it goes on at the offset."""
-        truncation.truncate_fully(self, offset, now_ms)
+        self.durability.note_deleted(self.segments.delete_all(now_ms))
+        # Before the new segment's name: what they say of records below it would be believed.
+        self.producer_state.drop_snapshots_above(-1)
+        self.segments.begin_at(offset, now_ms)
+        self.log_start_offset = offset
+        self._end_at(offset)
+        self.leader_epochs.clear()
+        self.durability.settle_names()
+
+    def _end_at(self, end_offset: int) -> None:
+        self.segments.end_offset = end_offset
+        self.durability.note_truncated(end_offset)
+        self.cleaned_offset = min(self.cleaned_offset, end_offset)
+        self.producer_state.forget()
+        self.producer_state.drop_snapshots_above(end_offset)
+        self.leader_epochs.truncate_from_end(end_offset)
+        self._quiet_until_ms = -1
+        self._is_active = True
 
     def advance_log_start(self, offset: int, *, now_ms: int = 0) -> bool:
         """Records below the offset are gone (DeleteRecords), segments wholly below it are deleted. False: no change."""
-        return retention.advance_log_start(self, offset, now_ms)
+        if offset <= self.log_start_offset:
+            return False
+        if offset > self.log_end_offset:
+            raise ValueError(f"log start {offset} beyond the log end {self.log_end_offset}")
+        self.log_start_offset = offset
+        self.leader_epochs.truncate_from_start(offset)
+        self.delete_below_start(now_ms)
+        return True
 
-    def apply_retention(self, now_ms: int, high_watermark: int) -> int:
-        """Deletes segments by time, size and log start; returns how many."""
-        return retention.apply(self, now_ms, high_watermark)
+    def delete_below_start(self, now_ms: int) -> None:
+        """Deletes the segments that end at the log start or below."""
+        if not self.is_exchanging:
+            self._delete_oldest(sum(base <= self.log_start_offset for base in self.segments.bases[1:]), now_ms)
 
     def tend(self, now_ms: int, high_watermark: int) -> int:
-        """`maybe_roll`, and the first of what `apply_retention` deletes: 1 if a segment went. Mostly costs nothing."""
-        return retention.tend(self, now_ms, high_watermark)
+        """`maybe_roll`, and the first of what `apply_retention` deletes: 1 if a segment went. Mostly costs nothing.
+
+        When something can be due is remembered: of a thousand logs hardly any has anything.
+        """
+        if now_ms < self._quiet_until_ms and self.log_end_offset == self._quiet_as_of:
+            return 0
+        self.maybe_roll(now_ms)
+        # One at a time, since each asks for a sync of names: a thousand of them would hold up everybody else.
+        count = self.apply_retention(now_ms, high_watermark, most=1)
+        # What is not replicated is not deleted, and nobody tells when it is.
+        if not count and high_watermark >= self.log_end_offset and not self.is_exchanging:
+            self._quiet_as_of = self.log_end_offset
+            self._quiet_until_ms = min(
+                self.roll_policy.due_at_ms(self.active, now_ms), retention.expires_at_ms(self.segments, self._config)
+            )
+        return count
+
+    def apply_retention(self, now_ms: int, high_watermark: int, *, most: int = NEVER) -> int:
+        """Deletes segments by time, size and log start, up to `most`; returns how many. Their files follow later."""
+        if self.is_exchanging:
+            return 0
+        count = retention.deletable(self.segments, self._config, self.log_start_offset, high_watermark, now_ms)
+        if count == len(self.segments):
+            try:
+                self.reserve.spend(lambda: self.roll(now_ms))
+            except StorageError as error:
+                if not is_full(error):
+                    raise
+                # The others make the room that the next attempt needs.
+                count -= 1
+        count = min(count, most)
+        self._delete_oldest(count, now_ms)
+        return count
+
+    def _delete_oldest(self, count: int, now_ms: int) -> None:
+        """Takes the first `count` segments out of the log; not the active one."""
+        if not count:
+            return
+        self._quiet_until_ms = -1
+        for _ in range(count):
+            # Were the name of this one to go and its forerunner's to stay, or its successor's not to be there yet, the
+            # log would come back with a hole.
+            self.durability.settle_names()
+            base_offset = self.segments.bases[0]
+            self.durability.note_deleted(self.segments.delete_oldest(now_ms))
+            self._delete_snapshot(base_offset, now_ms)
+            self.log_start_offset = max(self.log_start_offset, self.segments.bases[0])
+        self.leader_epochs.truncate_from_start(self.log_start_offset)
+        self.durability.recovery_point = max(self.durability.recovery_point, self.segments.bases[0])
+
+    def replace_segments(self, old: Sequence[Segment], new: Segment, now_ms: int) -> None:
+        """Puts a compacted segment, which begins where the first of them does, into the place of sealed neighbours."""
+        assert new.base_offset == old[0].base_offset, "the name stays"
+        self._quiet_until_ms = -1
+        self.durability.note_deleted(self.segments.replace(old, new, now_ms))
+        for segment in old[1:]:
+            self._delete_snapshot(segment.base_offset, now_ms)
+
+    def _delete_snapshot(self, offset: int, now_ms: int) -> None:
+        paths = self.producer_state.take_out(offset)
+        if paths:
+            self.surroundings.delete_later(self.disk, paths, now_ms + self._config.file_delete_delay_ms)
+            self.durability.note_deleted(paths)
 
     # -- making durable
+
+    @property
+    def failed(self) -> OSError | None:
+        """Why the log takes no more appends: the disk cannot be trusted with it."""
+        return self.durability.failed
+
+    def fail(self, error: OSError) -> None:
+        """The disk cannot be trusted with this log any more: it takes no appends, and only a restart changes that."""
+        self.durability.fail(error)
 
     def begin_flush(self) -> Flush:
         """Writes what is kept in memory of sealed segments and epochs, and collects what must be synced.
 
         One flush at a time: until `finish_flush` or `give_up_flush` another one is an OwnershipError.
         """
-        self._check_no_flush()
-        self._flush = durability.begin_flush(self)
-        return self._flush
+        contents: dict[str, bytes] = {}
+        epochs = self._leader_epochs
+        if epochs is not None and epochs.dirty:
+            contents[epochs_path(self.path)] = encode_epochs(epochs.entries)
+        return self.durability.begin_flush(self.segments, contents)
 
     def finish_flush(self, flush: Flush) -> None:
         """The medium has it."""
-        self.give_up_flush(flush)
-        durability.finish_flush(self, flush)
+        if self.durability.finish_flush(flush, self.segments):
+            written = flush.contents.get(epochs_path(self.path))
+            if written is not None:
+                self.leader_epochs.dirty = encode_epochs(self.leader_epochs.entries) != written
 
     def give_up_flush(self, flush: Flush) -> None:
         """The flush failed, or never ran."""
-        if flush is not self._flush:
-            raise OwnershipError(f"{self.path}: this flush is not the one that is under way")
-        self._flush = None
-
-    def _check_no_flush(self) -> None:
-        if self._flush is not None:
-            raise OwnershipError(f"{self.path}: a flush is under way, and a log has one at a time")
+        self.durability.give_up_flush(flush)
 
     def flush(self) -> None:
         """Everything appended so far is on the medium afterwards. Raises StorageError; then the log takes no more."""
@@ -411,17 +620,16 @@ class Log:
             raise
         self.finish_flush(flush)
 
-    def fail(self, error: OSError) -> None:
-        """The disk cannot be trusted with this log any more: it takes no appends, and only a restart changes that."""
-        if self.failed is None:
-            self.failed = error
-            self.on_failed(error)
-
     def begin_close(self) -> Flush:
-        """As `begin_flush`, with all that lets the next opening do without recovery; nothing may be appended after."""
-        self._check_no_flush()
-        self._flush = durability.begin_close(self)
-        return self._flush
+        """As `begin_flush`, with all that lets the next opening do without reading; nothing may be appended after.
+
+        Indexes, the producers' snapshot, epochs.
+        """
+        self.durability.check_no_flush()
+        self.durability.note_written(self.reserve.spend(self.producer_state.take_snapshot))
+        for segment in self.segments:
+            self.durability.note_written(self.reserve.spend(segment.save_indexes))
+        return self.begin_flush()
 
     def close(self, *, clean: bool = True) -> None:
         """Clean: everything is durable and the next opening needs no recovery. Not clean: files are just let go."""
@@ -437,9 +645,3 @@ class Log:
         """
         self.close(clean=False)
         self.disk.end()
-
-    def delete(self) -> None:
-        """Removes the folder; slices that are being sent stay readable."""
-        for segment in self.segments:
-            segment.release()
-        self.disk.remove_tree(self.path)

@@ -10,6 +10,7 @@ headers. So a consumer at the end of the log, or one that reads on from where it
 
 from __future__ import annotations
 
+import logging
 from array import array
 from bisect import bisect_left, bisect_right
 from collections.abc import Iterator
@@ -20,13 +21,14 @@ from kwire_protocol.records import BatchHeader
 from kwire_storage import names
 from kwire_storage.disk.files import Disk
 from kwire_storage.errors import CorruptLogError
-from kwire_storage.log import damage
-from kwire_storage.log.damage import Findings, Ranges
+from kwire_storage.log.damage import CorruptRange, Findings, Ranges, good_stretches, holding
 from kwire_storage.log.index import OffsetIndex, TimeIndex
 from kwire_storage.log.scan import scan_headers, scan_places
 from kwire_storage.log.segment_files import SegmentFiles
 from kwire_storage.log.slices import LogSlice
 from kwire_storage.log.walk import MAX_RELATIVE_OFFSET, Batch
+
+logger = logging.getLogger(__name__)
 
 # How many of the newest batches, and of the ends of reads, are remembered: enough for every consumer that keeps up.
 _RECENT_BATCHES = 256
@@ -78,7 +80,7 @@ class Segment(SegmentFiles):
         self.offset_of_max_timestamp = self.base_offset
         self.rolling_timestamp: int | None = None
         self.fits_until_ms = _NO_TIMESTAMP
-        """Up to this timestamp, `rolling.must_roll` need not be asked about a batch that fits by size and offsets."""
+        """Up to this timestamp `RollPolicy.must_roll` need not be asked about a batch that fits by size and offsets."""
         self.index_room = 0
         """How many more entries its indexes take until it must be."""
         self.bytes_since_index = 0
@@ -103,12 +105,12 @@ class Segment(SegmentFiles):
         self._index, self._time_index = OffsetIndex(), TimeIndex()
         self.indexes_dirty = True
         self.is_examined = end_offset is not None
-        findings = Findings(self, end_offset)
+        findings = self.findings(end_offset)
         for batch in findings.walk(end_offset):
             if isinstance(batch, Batch):
                 self.note_header(batch.header, batch.position)
         self.forget_recent()
-        findings.note()
+        self.note_damage(findings.take())
 
     def has_timestamps(self) -> bool:
         """See `SegmentFiles`; true as well where something is no batch, which a rebuild finds out."""
@@ -227,14 +229,14 @@ class Segment(SegmentFiles):
         """As `scan_headers`, from a batch's beginning to the end; ranges known to be corrupt are left out."""
         if not self.damage:
             return scan_headers(self.file, position, self.size)
-        stretches = damage.good_stretches(self.damage, position, self.size)
+        stretches = good_stretches(self.damage, position, self.size)
         return chain.from_iterable(scan_headers(self.file, start, end) for start, end in stretches)
 
     def _places(self, position: int, end: int) -> Iterator[tuple[int, int, int, int]]:
         """As `headers`, for `scan_places`."""
         if not self.damage:
             return scan_places(self.file, position, end)
-        stretches = damage.good_stretches(self.damage, position, end)
+        stretches = good_stretches(self.damage, position, end)
         return chain.from_iterable(scan_places(self.file, start, end) for start, end in stretches)
 
     def locate(self, offset: int) -> tuple[int, int] | None:
@@ -251,7 +253,7 @@ class Segment(SegmentFiles):
         position = self._read_ends.get(offset)
         if position is not None:
             return position, offset
-        if self.damage and (corrupt := damage.holding(self.damage, offset)) is not None:
+        if self.damage and (corrupt := holding(self.damage, offset)) is not None:
             # Found when the indexes were made anew, without knowing where the segment ends: then it is looked again.
             raise corrupt.error() if self.is_examined else CorruptLogError(str(corrupt))
         start = self.position_before(offset)
@@ -293,8 +295,8 @@ class Segment(SegmentFiles):
         file = self.file
         end = file.size
         if self.damage:
-            _, end = next(damage.good_stretches(self.damage, start, end))
-            if bound is not None and damage.holding(self.damage, bound) is not None:
+            _, end = next(good_stretches(self.damage, start, end))
+            if bound is not None and holding(self.damage, bound) is not None:
                 bound = None  # which is behind this stretch, or at its end
         if bound is not None and (limit := self.locate(bound)) is not None:
             end = min(end, limit[0])
@@ -334,6 +336,51 @@ class Segment(SegmentFiles):
         relative = self.index.offset_at_or_after(end_position)
         return None if relative is None else relative + self.base_offset
 
+    # -- what is missing or corrupt
+
+    def findings(self, end_offset: int | None) -> Findings:
+        """For a walk over all of its batches; `end_offset`, if known, is where its offsets end."""
+        return Findings(self.file, self.path + names.LOG, self.size, self.base_offset, end_offset)
+
+    def note_damage(self, ranges: Ranges) -> None:
+        """Remembers corrupt ranges, and reports to the operator those that are news."""
+        known = {it.position: it for it in self.damage}
+        for it in ranges:
+            if it.position not in known:
+                logger.error(
+                    "%s. What is there is kept; reads of these offsets are answered CORRUPT_MESSAGE, and consumers "
+                    "have to seek past them. With the broker stopped, `kwire log check` shows more, `kwire log repair` "
+                    "mends it",
+                    it,
+                )
+            known[it.position] = it
+        self.damage = tuple(known[position] for position in sorted(known))
+
+    def note_missing(self, first_offset: int, end_offset: int, reason: str = "nothing is there") -> CorruptRange | None:
+        """Notes that the records `first_offset..end_offset`, which were to be at its end, are not there."""
+        if first_offset >= end_offset:
+            return None
+        found = CorruptRange(self.path + names.LOG, self.size, self.size, first_offset, end_offset, reason)
+        self.note_damage((found,))
+        return found
+
+    def refuse_damage(self, offset: int) -> None:
+        """Raises CorruptRangeError when there is a corrupt range that does not end at or below the offset."""
+        for it in self.damage:
+            if it.end_offset > offset:
+                raise it.error()
+
+    def has_holes(self, offset: int) -> bool:
+        """Whether records are missing between its batches, at the offset or above, that are not known to be damaged."""
+        expected = self.base_offset
+        for _, header in self.headers(0):
+            if header.next_offset > offset and (
+                header.base_offset > max(expected, offset) or header.records_count <= header.last_offset_delta
+            ):
+                return holding(self.damage, expected) is None
+            expected = header.next_offset
+        return False
+
     # -- times
 
     @property
@@ -351,7 +398,7 @@ class Segment(SegmentFiles):
         """The timestamp of the first batch; -1 where there is none. Looks into the file once, and leaves it closed."""
         if self.rolling_timestamp is None and self.size:
             file = self.open_file_or_none or self._disk.open_read(self.records_path)
-            for start, end in damage.good_stretches(self.damage, 0, self.size):
+            for start, end in good_stretches(self.damage, 0, self.size):
                 self.rolling_timestamp = next(scan_headers(file, start, end))[1].max_timestamp
                 break
         return -1 if self.rolling_timestamp is None else self.rolling_timestamp

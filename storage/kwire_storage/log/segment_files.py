@@ -36,7 +36,7 @@ class SegmentFiles(ABC):
         self._disk = disk
         self.path = path
         self.file_suffix = names.LOG
-        """What its file of records is called for the time being (`swap.py`)."""
+        """What its file of records is called for the time being (`compaction/swap.py`)."""
         self._file: File | None = None
         self._aside: File | None = None
         """The file, when it was not used for a while."""

@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
+from contextlib import suppress
 from typing import NamedTuple
 
 import attrs
 
+from kwire_storage import names
+from kwire_storage.disk.files import Disk
 from kwire_storage.disk.open_files import OpenFiles
 from kwire_storage.disk.reserve import Reserve
+from kwire_storage.errors import is_full
 
 Draw = Callable[[int], int]
 """A number from 0 up to, and without, the argument, each as likely as the others."""
@@ -45,6 +49,24 @@ class Surroundings:
     open_files: OpenFiles | None = None
     """Where these logs' files count; None: with all others of the disk."""
     deleted: list[DeletedFiles] = attrs.field(factory=list)
+
+    def delete_later(self, disk: Disk, paths: Iterable[str], due_ms: int) -> None:
+        """Renames files to `*.deleted`, in this order, for their removal at that time (Kafka's asyncDeleteFiles).
+
+        Raises OSError. A file that is not there is left out.
+        """
+        renamed: list[str] = []
+        for path in paths:
+            with suppress(FileNotFoundError):
+                try:
+                    disk.rename(path, path + names.DELETED)
+                    renamed.append(path + names.DELETED)
+                except OSError as error:
+                    if not is_full(error):
+                        raise
+                    # A longer name may need another block of the folder. To remove a file needs none.
+                    disk.remove(path)
+        self.deleted.append(DeletedFiles(due_ms, renamed))
 
     def take_deleted(self, now_ms: int) -> list[str]:
         """The files whose time has come; it is up to the caller to remove them."""

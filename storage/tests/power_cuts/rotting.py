@@ -14,7 +14,7 @@ import attrs
 import pytest
 from kwire_protocol.records import InvalidBatch, check_batch, iter_headers, read_header
 from kwire_storage import names
-from kwire_storage.directory.checkpoints import decode_offsets
+from kwire_storage.checkpoints import decode_offsets
 from kwire_storage.disk.faulty_disk import FaultyDisk
 from kwire_storage.errors import CorruptLogError, CorruptRangeError
 from kwire_storage.log.log import Log
@@ -115,7 +115,7 @@ def _check(trace: StorageTrace, state: State, disk: FaultyDisk, rotten: Rot) -> 
     for key, log in folder.logs.items():
         known = trace.histories[key].at(state.moment.position)
         if rotten.path == names.LOG_START_CHECKPOINT:
-            known.lowest_start = min(known.lowest_start, log.bases[0])
+            known.lowest_start = min(known.lowest_start, log.segments.bases[0])
         is_here = rotten.path.startswith(f"{key[0]}-{key[1]}/")
         _check_log(log, known, rotten if is_here else None)
     for key, history in trace.histories.items():

@@ -138,7 +138,7 @@ class StorageTrace:
         # The names of segments that went are on the medium then.
         with (
             self._noted(key, Flushed(self._now, log.log_end_offset)),
-            self._noted(key, StartKept(self._now, log.bases[0])),
+            self._noted(key, StartKept(self._now, log.segments.bases[0])),
         ):
             log.flush()
 
@@ -147,7 +147,7 @@ class StorageTrace:
         kept = {
             key: StartKept(self._now, log.log_start_offset)
             for key, log in self.folder.logs.items()
-            if log.log_start_offset > log.bases[0]
+            if log.log_start_offset > log.segments.bases[0]
         }
         self.folder.write(
             self.folder.take_checkpoints({key: log.log_end_offset for key, log in self.folder.logs.items()})

@@ -328,7 +328,7 @@ def compact_and_delete(it: StorageTrace) -> None:
     it.apply_retention()
     it.roll()
     it.clean(now_ms=100)
-    it.delete_records(it.log().bases[1] + 1)
+    it.delete_records(it.log().segments.bases[1] + 1)
     it.apply_retention()
     it.checkpoint()
     it.send(2, 2, size=90)

@@ -30,11 +30,11 @@ SYNC_DIR = "kwire_storage.disk.memory_disk:MemoryDisk.sync_dir"
 SYNC_DIR_OF_LOG = "kwire_storage.disk.lease:Lease.sync_dir"
 REPLACE_FILE = "kwire_storage.disk.files:replace_file"
 WRITE_ATOMIC = "kwire_storage.disk.files:WholeFiles.write_atomic"
-SETTLE_NAMES = "kwire_storage.log.durability:settle_names"
-HAS_HOLES = "kwire_storage.log.damage:has_holes"
-RECOVER = "kwire_storage.log.recovery:recover"
-LOAD = "kwire_storage.log.opening:load"
-ROLL = "kwire_storage.log.rolling:roll"
+SETTLE_NAMES = "kwire_storage.log.durability:Durability.settle_names"
+HAS_HOLES = "kwire_storage.log.segment:Segment.has_holes"
+RECOVER = "kwire_storage.log.recovery:LogRecovery.run"
+LOAD = "kwire_storage.log.loading:LogLoader.load"
+ROLL = "kwire_storage.log.log:Log.roll"
 NEVER = 1 << 62
 """An offset that no log reaches."""
 
@@ -49,11 +49,12 @@ def overwritten(_rename: Function) -> Function:
 
 
 def names_taken_for_synced(load: Function) -> Function:
-    def mistaken(log: Any, **how: Any) -> None:
-        load(log, **how)
-        if not how["clean_shutdown"]:
-            log.folder_unsynced = False
-            log.name_changes -= 1
+    def mistaken(loader: Any) -> Any:
+        parts = load(loader)
+        if not loader.clean_shutdown:
+            parts.durability.folder_unsynced = False
+            parts.durability.name_changes -= 1
+        return parts
 
     return mistaken
 
@@ -95,18 +96,18 @@ MUTANTS = [
         "a flush does not sync the name of the partition's folder",
         "flush each append",
         instead(
-            "kwire_storage.log.log:Log.folder_unsynced",
+            "kwire_storage.log.durability:Durability.folder_unsynced",
             always(False),
-            seen_by="kwire_storage.log.durability:begin_flush",
+            seen_by="kwire_storage.log.durability:Durability.begin_flush",
         ),
     ),
     Mutant(
         "a flush covers the active segment only",
         "roll",
         instead(
-            "kwire_storage.log.log:Log.segments_from",
-            lambda segments_from: lambda log, _offset: segments_from(log, log.log_end_offset),
-            seen_by="kwire_storage.log.durability:begin_flush",
+            "kwire_storage.log.log_segments:LogSegments.from_offset",
+            lambda from_offset: lambda segments, _offset: from_offset(segments, segments.end_offset),
+            seen_by="kwire_storage.log.durability:Durability.begin_flush",
         ),
     ),
     Mutant(
@@ -141,12 +142,17 @@ MUTANTS = [
     Mutant(
         "the segments that a truncation removes are not gone for good",
         "truncate",
-        without("kwire_storage.log.truncation:delete_newest", SYNC_DIR_OF_LOG),
+        without("kwire_storage.log.log_segments:LogSegments._delete_newest", SYNC_DIR_OF_LOG),
     ),
     Mutant(
         "where an emptied log goes on is not on the medium",
         "truncate fully",
-        without("kwire_storage.log.truncation:truncate_fully", SETTLE_NAMES),
+        without("kwire_storage.log.log:Log.truncate_fully_and_start_at", SETTLE_NAMES),
+    ),
+    Mutant(
+        "the snapshots of an emptied log may come back",
+        "truncate fully",
+        without("kwire_storage.producers.state_manager:ProducerStateManager.drop_snapshots_above", SYNC_DIR_OF_LOG),
     ),
     Mutant(
         "the mark of a clean stop is not removed",
@@ -168,15 +174,15 @@ MUTANTS = [
         instead(
             "kwire_storage.disk.faulty_disk:FaultyFile.truncate",
             lambda truncate: lambda file, size: truncate(file, size + 1),
-            seen_by="kwire_storage.log.recovery:_cut",
+            seen_by="kwire_storage.log.recovery:LogRecovery._cut",
         ),
     ),
     Mutant(
         "a recovery keeps what follows a loss",
         "produce",
         instead(
-            "kwire_storage.log.truncation:delete_newest",
-            lambda delete: lambda log, _count, now_ms: delete(log, 0, now_ms),
+            "kwire_storage.log.log_segments:LogSegments.delete_newest",
+            lambda delete: lambda segments, _count, now_ms: delete(segments, 0, now_ms),
             seen_by=RECOVER,
         ),
     ),
@@ -188,7 +194,9 @@ MUTANTS = [
     Mutant(
         "a recovery trusts the indexes beyond the recovery point",
         "roll",
-        without("kwire_storage.log.recovery:_recover_segment", "kwire_storage.log.segment:Segment.begin_rebuild"),
+        without(
+            "kwire_storage.log.recovery:LogRecovery._recover_segment", "kwire_storage.log.segment:Segment.begin_rebuild"
+        ),
     ),
     Mutant(
         "a recovery does not look at checksums",
@@ -198,7 +206,7 @@ MUTANTS = [
     Mutant(
         "a roll at the recovery point leaves the indexes to the next flush",
         "roll",
-        without(ROLL, "kwire_storage.log.durability:settle_files"),
+        without(ROLL, "kwire_storage.log.durability:Durability.settle_files"),
     ),
     Mutant(
         "a recovery keeps the epochs of what is lost",
@@ -209,18 +217,20 @@ MUTANTS = [
         "a snapshot of a lost future is believed",
         "produce",
         instead(
-            "kwire_storage.log.log:Log.log_end_offset", always(NEVER), seen_by="kwire_storage.log.replay:load_producers"
+            "kwire_storage.log.log_segments:LogSegments.end_offset",
+            always(NEVER),
+            seen_by="kwire_storage.producers.state_manager:ProducerStateManager.load",
         ),
     ),
     Mutant(
         "a snapshot of a lost future is kept",
         "stop and start",
-        instead("kwire_storage.log.durability:drop_snapshots_above", always(None)),
+        instead("kwire_storage.producers.state_manager:ProducerStateManager.drop_snapshots_above", always(None)),
     ),
     Mutant(
         "snapshots without segments tell where a log ends",
         "stop and start",
-        without(LOAD, "kwire_storage.log.durability:drop_snapshots_above"),
+        without(LOAD, "kwire_storage.producers.state_manager:ProducerStateManager.drop_snapshots_above"),
     ),
     Mutant(
         "what a process that died had not synced is taken for synced",
@@ -235,7 +245,7 @@ MUTANTS = [
     Mutant(
         "a segment's name may go before its forerunner's",
         "delete records",
-        without("kwire_storage.log.retention:delete_oldest", SETTLE_NAMES),
+        without("kwire_storage.log.log:Log._delete_oldest", SETTLE_NAMES),
     ),
     Mutant(
         "compacted records take the place of others before they are synced",
@@ -245,12 +255,12 @@ MUTANTS = [
     Mutant(
         "old segments go before it is decided that others take their place",
         "compact",
-        without("kwire_storage.log.swap:commit", SYNC_DIR_OF_LOG),
+        without("kwire_storage.compaction.swap:commit", SYNC_DIR_OF_LOG),
     ),
     Mutant(
         "a compacted segment gets its name before the old ones are gone for good",
         "compact",
-        without("kwire_storage.log.swap:sync", SYNC_DIR_OF_LOG),
+        without("kwire_storage.compaction.swap:sync", SYNC_DIR_OF_LOG),
     ),
     Mutant(
         "the cleaner's checkpoint is written before the swap",
@@ -321,7 +331,7 @@ def test_an_acknowledgement_before_the_append_is_caught(monkeypatch: pytest.Monk
         (without(ROLL, "kwire_storage.log.durability:gone"), "there is no kwire_storage.log.durability:gone"),
         (without("kwire_storage.log.rolling:gone", SETTLE_NAMES), "there is no kwire_storage.log.rolling:gone"),
         (without(ROLL, "kwire_storage.log.log:Log.gone"), "there is no kwire_storage.log.log:Log.gone"),
-        (without(ROLL, "kwire_storage.log.log:Log.truncate_to"), "rolling:roll makes no use of 'truncate_to'"),
+        (without(ROLL, "kwire_storage.log.log:Log.truncate_to"), "log:Log.roll makes no use of 'truncate_to'"),
     ],
 )
 def test_a_mistake_that_has_lost_its_place_says_so(change: mutants.Change, complaint: str) -> None:
@@ -330,12 +340,12 @@ def test_a_mistake_that_has_lost_its_place_says_so(change: mutants.Change, compl
 
 
 def test_a_mistake_is_undone() -> None:
-    function, attribute = durability.settle_names, vars(Log).get("recovery_point")
+    function, attribute = durability.sync_path, vars(Log).get("recovery_point")
     with (
-        at_large(without(ROLL, SETTLE_NAMES)),
+        at_large(without("kwire_storage.log.durability:Flush.run", "kwire_storage.log.durability:sync_path")),
         at_large(instead("kwire_storage.log.log:Log.recovery_point", always(0))),
     ):
-        assert durability.settle_names is not function
+        assert durability.sync_path is not function
         assert vars(Log).get("recovery_point") is not attribute
-    assert durability.settle_names is function
+    assert durability.sync_path is function
     assert vars(Log).get("recovery_point") is attribute

@@ -24,7 +24,7 @@ def test_a_recovery_point_beyond_the_end_of_a_log_does_not_stay_in_its_file() ->
     trace.run(disk)
     disk = disk.kill()
     before = int(disk.read_bytes(RECOVERY_POINT_CHECKPOINT).split()[-1])
-    disk.remove(f"t-0/{trace.log().bases[-1]:020d}.log")
+    disk.remove(f"t-0/{trace.log().segments.bases[-1]:020d}.log")
     log = open_folder(disk, trace.config).logs["t", 0]
     after = int(disk.read_bytes(RECOVERY_POINT_CHECKPOINT).split()[-1])
     assert (after, after < before) == (log.log_end_offset, True)
