@@ -6,6 +6,7 @@ from collections.abc import Sequence
 
 from kwire_protocol.control_records import build_end_transaction_batch
 from kwire_protocol.records import BatchHeader, Record, build_batch, iter_headers, read_header
+from kwire_storage.directory.data_folder import DataFolder
 from kwire_storage.disk.files import Disk
 from kwire_storage.disk.lease import Lease
 from kwire_storage.errors import CorruptRangeError
@@ -35,6 +36,12 @@ def open_log(
         recovery_point=recovery_point,
         log_start_offset=log_start_offset,
     )
+
+
+def open_logs(folder: DataFolder, config: LogConfig = SMALL, *, now_ms: int = 0) -> None:
+    """Opens every log found in the folder that is not open yet."""
+    for topic, partition in sorted(folder.found - folder.logs.keys()):
+        folder.open_log(topic, partition, config, now_ms=now_ms)
 
 
 def records(count: int, *, timestamp_ms: int = 1000, size: int = 20, key: bytes = b"k") -> list[Record]:

@@ -17,7 +17,7 @@ from kwire_storage.disk.memory_disk import MemoryDisk
 from kwire_storage.errors import CorruptLogError, FolderLockedError, StorageError
 
 from storage.tests.disks import both_disks, make_disk
-from storage.tests.logs import append, bases, read_all
+from storage.tests.logs import append, bases, open_logs, read_all
 
 CONFIG = LogConfig(segment_bytes=500, index_interval_bytes=100)
 TOPIC_ID = bytes(range(16))
@@ -40,7 +40,7 @@ def remove_deleted(folder: DataFolder) -> int:
 
 def open_all(disk: Disk) -> DataFolder:
     folder = open_folder(disk)
-    folder.open_all(lambda _topic: CONFIG, now_ms=0)
+    open_logs(folder, CONFIG)
     return folder
 
 
@@ -94,7 +94,7 @@ def test_logs_are_there_again_after_a_clean_stop(kind: str, tmp_path: Path) -> N
     assert folder.topic_id("orders", 9) is None
     log = folder.open_log("orders", 2, CONFIG, now_ms=0)
     assert (log.log_start_offset, log.log_end_offset, log.recovery) == (5, 16, None)
-    folder.open_all(lambda _topic: attrs.evolve(CONFIG, segment_bytes=10**6), now_ms=0)
+    open_logs(folder, attrs.evolve(CONFIG, segment_bytes=10**6))
     assert sorted(folder.logs) == [("orders", 0), ("orders", 1), ("orders", 2)]
     assert folder.logs["orders", 1].config.segment_bytes == 10**6
     folder.close()

@@ -8,7 +8,7 @@ import pytest
 from kwire_storage.disk.faulty_disk import FaultyDisk
 from kwire_storage.errors import StorageError, SyncFailedError
 
-from storage.tests.logs import SMALL, append, open_log, read_all
+from storage.tests.logs import SMALL, append, open_log, open_logs, read_all
 from storage.tests.small_disk import ENTRY_BYTES, RESERVE, TOPIC_ID, SmallDisk, create, fill_up, open_folder
 
 
@@ -83,7 +83,7 @@ def test_a_stop_on_a_full_disk_is_a_clean_one(partitions: int, room_bytes: int) 
     again = open_folder(disk, reserve_bytes=RESERVE)
     assert again.clean_shutdown
     assert again.reserve.is_out
-    again.open_all(lambda _: SMALL, now_ms=0)
+    open_logs(again)
     assert [read_all(again.logs["orders", number]) for number in range(partitions)] == contents
     assert all(log.recovery is None for log in again.logs.values())
     assert all(log.producers.entries[7].last_sequence == 0 for log in again.logs.values())

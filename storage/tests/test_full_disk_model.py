@@ -15,7 +15,7 @@ from kwire_storage.directory.data_folder import DataFolder
 from kwire_storage.errors import StorageError, is_full
 from kwire_storage.log.log import Log
 
-from storage.tests.logs import append, read_all
+from storage.tests.logs import append, open_logs, read_all
 from storage.tests.small_disk import SmallDisk
 
 CONFIG = LogConfig(segment_bytes=1500, index_interval_bytes=200, file_delete_delay_ms=50, retention_ms=1000)
@@ -37,7 +37,7 @@ class FullDisk(RuleBasedStateMachine):
 
     def opened(self) -> DataFolder:
         folder = DataFolder.open(self.disk, cluster_id="c", node_id=1, directory_id=bytes(16), reserve_bytes=RESERVE)
-        folder.open_all(lambda _: CONFIG, now_ms=self.now_ms)
+        open_logs(folder, CONFIG, now_ms=self.now_ms)
         return folder
 
     def log(self, partition: int) -> Log:

@@ -105,7 +105,7 @@ def test_an_append_of_another_epoch_is_remembered() -> None:
     log = open_log(MemoryDisk())
     for epoch in (0, 0, 3, 3, 4):
         append_bytes(log, build_batch(records(2)), leader_epoch=epoch)
-    log.assign_epoch(9)
+    log.leader_epochs.assign(9, log.log_end_offset)
     assert log.leader_epochs.entries == [(0, 0), (3, 4), (4, 8), (9, 10)]
     assert log.end_offset_for_epoch(0) == (0, 4)
     assert log.end_offset_for_epoch(9) == (9, 10)

@@ -18,7 +18,7 @@ from kwire_storage.disk.memory_disk import MemoryFile, TornAppendError
 from kwire_storage.disk.open_files import OpenFiles
 from kwire_storage.log.log import Log
 
-from storage.tests.logs import append, bases, end_transaction, open_log, read_all
+from storage.tests.logs import append, bases, end_transaction, open_log, open_logs, read_all
 
 CONFIG = LogConfig(segment_bytes=500, index_interval_bytes=100)
 
@@ -234,7 +234,7 @@ def test_a_folder_of_many_logs_is_closed_with_a_few_files_open(tmp_path: Path) -
     assert descriptors_of(tmp_path) == 0
     folder = DataFolder.open(disk, cluster_id="c", node_id=1, directory_id=bytes(16))
     assert folder.clean_shutdown
-    folder.open_all(lambda _topic: CONFIG, now_ms=0)
+    open_logs(folder, CONFIG)
     assert bases(read_all(folder.logs["t", 599])) == [0, 3, 6]
     folder.close()
 

@@ -75,7 +75,7 @@ def test_what_batches_do_not_tell_is_moved_too(broker: Broker) -> None:
     # In the middle of a batch, so that no file's name tells it.
     partition.delete_records_before(2, now_ms=0)
     partition.take_role(role_of(1, leader_id=1, leader_epoch=5, replicas=[1], isr=[1]))
-    partition.log.assign_epoch(5)
+    partition.log.leader_epochs.assign(5, partition.log.log_end_offset)
     epochs = partition.log.leader_epochs.entries
     move(broker, "/b")
     carry_out(broker)
@@ -173,7 +173,7 @@ def test_an_empty_partition_and_one_whose_records_are_gone_are_moved(broker: Bro
     gone.log.roll(0)
     gone.delete_records_before(-1, now_ms=0)
     gone.take_role(role_of(1, leader_id=1, leader_epoch=3, replicas=[1], isr=[1]))
-    gone.log.assign_epoch(3)  # which no batch has
+    gone.log.leader_epochs.assign(3, gone.log.log_end_offset)  # which no batch has
     for partition, path in ((empty, "/b"), (gone, "/a")):
         broker.moves._swap(begin_move(broker, path, partition.topic))
     assert [folder_path(broker, it) for it in (empty, gone)] == ["/b", "/a"]

@@ -210,11 +210,6 @@ class DataFolder:
         self._checkpoints.lower_recovery_point(key, log.recovery_point)
         return log
 
-    def open_all(self, config_of: Callable[[str], LogConfig], *, now_ms: int) -> None:
-        """Opens every log found that is not open yet; `config_of` gives the settings of a topic."""
-        for topic, partition in sorted(self.found - self.logs.keys()):
-            self.open_log(topic, partition, config_of(topic), now_ms=now_ms)
-
     def create_log(self, topic: str, partition: int, topic_id: bytes, config: LogConfig, *, now_ms: int) -> Log:
         """Creates the folder of a new partition. The .log file follows with the first record; both do on a full disk.
 
@@ -377,11 +372,6 @@ class DataFolder:
         log = self.logs[key]
         log.segments.may_be_compacted = True
         return self._checkpoints.take_before_cleaning(key, log, least)
-
-    def lower_checkpoints(self, key: TopicPartition, offset: int) -> None:
-        """Before a truncation to a batch's beginning, durably: what comes there is neither flushed nor compacted."""
-        self._checkpoints.lower_cleaned(key, offset)
-        self._checkpoints.lower_recovery_point(key, offset)
 
     @property
     def high_watermarks(self) -> Mapping[TopicPartition, int]:

@@ -90,12 +90,6 @@ class OffsetCheckpoints:
             self.recovery_points[key] = recovery_point
             self.write({names.RECOVERY_POINT_CHECKPOINT: self.recovery_points})
 
-    def lower_cleaned(self, key: TopicPartition, cleaned_offset: int) -> None:
-        """As `lower_recovery_point`: what comes in the place of what was compacted may not have gaps."""
-        if cleaned_offset < self.cleaned.get(key, 0):
-            self.cleaned[key] = cleaned_offset
-            self.write({names.CLEANER_CHECKPOINT: self.cleaned})
-
     def take_before_cleaning(self, key: TopicPartition, log: Log, least: int) -> Checkpoints:
         """What to `write` so that the files say a recovery point of `least` or more, and that a cleaning has begun.
 

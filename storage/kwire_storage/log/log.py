@@ -354,10 +354,6 @@ class Log:
             self._is_active = False
             raise
 
-    def assign_epoch(self, leader_epoch: int) -> None:
-        """This node leads from the log's end on, in that epoch."""
-        self.leader_epochs.assign(leader_epoch, self.log_end_offset)
-
     # -- rolling
 
     def maybe_roll(self, now_ms: int) -> bool:
@@ -447,7 +443,8 @@ class Log:
     def truncate_to(self, offset: int, *, now_ms: int = 0) -> None:
         """Removes everything from the offset on, with the whole batch that holds it.
 
-        As a follower does that learns of another history.
+        As a follower does that learns of another history. Checkpoints that have a larger offset must be lowered first,
+        durably: what a power cut leaves of a truncation would be taken for damage of what was synced.
         """
         if offset < 0:
             raise ValueError(f"negative offset {offset}")

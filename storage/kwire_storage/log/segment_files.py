@@ -202,11 +202,6 @@ class SegmentFiles(ABC):
             self._hold_indexes()
         return [self.path + kind + suffix for kind in contents]
 
-    def forget_indexes(self) -> None:
-        """They are written, and are read again when they are needed."""
-        assert not self.indexes_dirty
-        self._index = self._time_index = None
-
     def _hold_indexes(self) -> None:
         size = OFFSET_ENTRY_BYTES * len(self._index or ()) + TIME_ENTRY_BYTES * len(self._time_index or ())
         self._disk.open_files.index_loaded(self, size + ENTRY_BYTES * len(self._txn_index or ()))

@@ -7,6 +7,7 @@ from contextlib import contextmanager
 
 from kwire_protocol.control_records import build_end_transaction_batch
 from kwire_protocol.records import Record, build_batch, read_header
+from kwire_storage import names
 from kwire_storage.compaction import planning as compaction
 from kwire_storage.compaction.planning import Compaction
 from kwire_storage.config import LogConfig
@@ -15,6 +16,7 @@ from kwire_storage.disk.faulty_disk import FaultyDisk
 from kwire_storage.log.log import Log
 
 from storage.tests.compacting import exchange
+from storage.tests.logs import open_logs
 from storage.tests.power_cuts.checking import check_log, contents, producers_of
 from storage.tests.power_cuts.history import (
     Batch,
@@ -171,8 +173,7 @@ class StorageTrace:
     def truncate(self, offset: int, key: Key = T) -> None:
         log = self.log(key)
         with self._noted(key, Truncated(self._now, offset)):
-            # What a power cut leaves of a truncation would be taken for damage of what was synced.
-            self.folder.lower_checkpoints(key, offset)
+            self._lower_checkpoints(key, offset)
             log.truncate_to(offset)
         # The sequences that were cut off come again.
         for producer_id in self.sequences:
@@ -181,9 +182,20 @@ class StorageTrace:
 
     def truncate_fully(self, offset: int, key: Key = T) -> None:
         with self._noted(key, Truncated(self._now, offset, fully=True)):
-            self.folder.lower_checkpoints(key, 0)
+            self._lower_checkpoints(key, 0)
             self.log(key).truncate_fully_and_start_at(offset)
         self.sequences.clear()
+
+    def _lower_checkpoints(self, key: Key, offset: int) -> None:
+        """See `Log.truncate_to`: what comes at the offset is neither flushed nor compacted."""
+        checkpoints = self.folder._checkpoints
+        for name, known in (
+            (names.CLEANER_CHECKPOINT, checkpoints.cleaned),
+            (names.RECOVERY_POINT_CHECKPOINT, checkpoints.recovery_points),
+        ):
+            if offset < known.get(key, 0):
+                known[key] = offset
+                checkpoints.write({name: known})
 
     def clean(self, key: Key = T, *, now_ms: int = 0) -> None:
         """Compaction, as the broker's cleaner goes about it."""
@@ -301,5 +313,5 @@ class NextLife(StorageTrace):
 
 def open_folder(disk: FaultyDisk, config: LogConfig) -> DataFolder:
     folder = DataFolder.open(disk, cluster_id="c", node_id=1, directory_id=bytes(16))
-    folder.open_all(lambda _topic: config, now_ms=0)
+    open_logs(folder, config)
     return folder
