@@ -25,8 +25,8 @@ from kwire.tests.logs import full_tmpfs_scene as full
 from kwire.tests.raw_client import RawClient
 from kwire.tests.simple_requests import find_coordinator
 from kwire.tests.small_tmpfs import SmallTmpfs
-from storage.tests.inspected import repair_folder, write_folder, wrong
-from storage.tests.plantings import ALL
+from storage.tests.inspection.inspected import repair_folder, write_folder, wrong
+from storage.tests.inspection.plantings import ALL
 
 from . import topics
 from .brokers import KIND

@@ -57,7 +57,8 @@ GROUPS = (
         (
             "compat_tests/test_partition_moves",
             "kwire/tests/cli/test_log_kafka",
-            "storage/tests/test_kafka_",
+            "storage/tests/directory/test_kafka_",
+            "storage/tests/log/test_kafka_",
             "devtools/tests/test_apache_kafka",
         ),
     ),

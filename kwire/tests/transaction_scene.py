@@ -17,7 +17,7 @@ from kwire.replicas.flush_gate import FlushGate
 from kwire.replicas.partition import Partition
 from kwire.replicas.roles import role_of
 from kwire.replicas.validation import TopicRules
-from storage.tests.compacting import all_records
+from storage.tests.compaction.compacting import all_records
 
 SMALL = LogConfig(segment_bytes=400, index_interval_bytes=100)
 NOW_MS = 5000

@@ -1,6 +1,6 @@
 """`kwire log check` and `kwire log repair` as commands: what they print, ask, refuse and end with.
 
-What is found and how it is mended is tested in storage/tests/test_inspection.py.
+What is found and how it is mended is tested in storage/tests/inspection/test_inspection.py.
 """
 
 from __future__ import annotations

@@ -15,7 +15,7 @@ from kwire_storage.names import RESERVE
 from kwire.replicas.roles import role_of
 from kwire.replicas.validation import TopicRules
 from kwire.tests.transaction_scene import NOW_MS, SMALL, Scene, a_batch, offsets_in, refusal
-from storage.tests.compacting import compact
+from storage.tests.compaction.compacting import compact
 
 # -- what readers see
 

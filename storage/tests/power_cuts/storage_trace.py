@@ -15,7 +15,7 @@ from kwire_storage.directory.data_folder import DataFolder
 from kwire_storage.disk.faulty_disk import FaultyDisk
 from kwire_storage.log.log import Log
 
-from storage.tests.compacting import exchange
+from storage.tests.compaction.compacting import exchange
 from storage.tests.logs import open_logs
 from storage.tests.power_cuts.checking import check_log, contents, producers_of
 from storage.tests.power_cuts.history import (

@@ -22,7 +22,7 @@ from kwire_storage.compaction.offset_map import BYTES_OF_AN_ENTRY
 from kwire_storage.disk.faulty_disk import FaultyDisk
 from kwire_storage.log.log import Log
 
-from storage.tests.compacting import COMPACTED, exchange, put, table
+from storage.tests.compaction.compacting import COMPACTED, exchange, put, table
 from storage.tests.logs import end_transaction, open_log, read_all
 
 CONFIG = attrs.evolve(COMPACTED, segment_bytes=700, producer_id_expiration_ms=10**9)

@@ -9,7 +9,7 @@ from kwire_storage.inspection import Kind
 from kwire_storage.inspection.folder_check import CHECKPOINTS
 from kwire_storage.log.index import OFFSET_ENTRY_BYTES, TIME_ENTRY_BYTES
 
-from storage.tests.spoiling import (
+from storage.tests.inspection.spoiling import (
     BASES,
     END,
     FOLDER,

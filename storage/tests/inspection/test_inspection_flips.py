@@ -21,8 +21,8 @@ from kwire_protocol.records import read_header
 from kwire_storage.disk.memory_disk import MemoryDisk
 from kwire_storage.inspection import Batch, walk
 
-from storage.tests.inspected import findings_of, make_folder, wrong
-from storage.tests.plantings import BASES, of, positions
+from storage.tests.inspection.inspected import findings_of, make_folder, wrong
+from storage.tests.inspection.plantings import BASES, of, positions
 
 FEW = 14
 

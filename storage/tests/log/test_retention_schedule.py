@@ -12,7 +12,7 @@ from kwire_storage.disk.memory_disk import MemoryDisk
 from kwire_storage.log.log import Log
 from kwire_storage.log.surroundings import Surroundings
 
-from storage.tests.compacting import compact, put
+from storage.tests.compaction.compacting import compact, put
 from storage.tests.logs import append
 
 CONFIG = LogConfig(segment_bytes=300, index_interval_bytes=100, segment_ms=10_000, retention_ms=50_000)

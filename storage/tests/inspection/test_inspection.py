@@ -8,11 +8,11 @@ from kwire_storage.inspection import Kind, Severity, TopicFacts, check_partition
 from kwire_storage.inspection.partition_check import PartitionContext, PartitionSummary
 from kwire_storage.log.index import TimeIndex
 
-from storage.tests import plantings
-from storage.tests.compacting import COMPACTED, compact, put
-from storage.tests.inspected import CONFIG, findings_of, make_folder, open_data, repair_folder, wrong
+from storage.tests.compaction.compacting import COMPACTED, compact, put
+from storage.tests.inspection import plantings
+from storage.tests.inspection.inspected import CONFIG, findings_of, make_folder, open_data, repair_folder, wrong
+from storage.tests.inspection.plantings import BASES, END, FOLDER, Planting, of, positions
 from storage.tests.logs import append, end_transaction, open_log, read_all
-from storage.tests.plantings import BASES, END, FOLDER, Planting, of, positions
 
 
 def tree(disk: FaultyDisk, path: str = "") -> dict[str, bytes]:

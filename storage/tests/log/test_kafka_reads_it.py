@@ -15,7 +15,7 @@ from kwire_storage.log.log import Log, LogConfig
 from kwire_storage.producers.states import ProducerEntry
 
 from devtools.apache_kafka import run_tool
-from storage.tests.compacting import compact
+from storage.tests.compaction.compacting import compact
 from storage.tests.logs import append_bytes, end_transaction, open_log
 
 CONFIG = LogConfig(segment_bytes=20_000, index_interval_bytes=1000)
