@@ -1,12 +1,12 @@
-"""One task that serves the sockets of all connections: who has something to read, who was woken, whose time is over.
+"""The loop that serves the sockets of all connections: who has something to read, who was woken, whose time is over.
 
 As Kafka's network `Processor`, it asks the operating system once for everything that is ready and calls each
 connection in turn; a request that is answered at once costs no task switch and no system calls but those of its bytes.
 
 It is the thread's own loop, and trio its guest (`host`): what trio's tasks wait for (accepting, deadlines of groups,
 housekeeping, a stop) is watched from a thread beside it, which rings a bell here. So a broker with little to do sleeps
-and wakes by one system call; as a task of trio's (`run`), it pays some 12 microseconds more for each such pause, which
-is what most requests of a moderate load begin with.
+and wakes by one system call. As a task of trio's it would pay some 12 microseconds more for each such pause, which is
+what most requests of a moderate load begin with.
 
 **Spinning.** A broker that sleeps has to be woken: the kernel interrupts a core that was halted, and what follows runs
 on cold caches. Where the next request comes sooner than that costs, it is cheaper, and much quicker, to ask again and
@@ -32,9 +32,6 @@ from kwire.network.poll import READ, new_poll
 
 if TYPE_CHECKING:
     from outcome import Outcome
-
-MAX_S_WITHOUT_TRIO = 0.001
-"""The other tasks of the loop wait for no longer than this, and what one turn takes."""
 
 EVENTS_PER_TURN = 64
 """No more sockets are served before everything else has its turn; those that were left out come first in the next."""
@@ -146,7 +143,6 @@ class Processor:
         self._timers: list[tuple[float, int, Timer]] = []
         self._most_timers = LEAST_TIMERS
         self._order = count()
-        self._sleep: trio.CancelScope | None = None
         self._memory = SpinMemory()
 
     # For the connections
@@ -170,8 +166,6 @@ class Processor:
     def call_soon(self, callback: Callable[[], object]) -> None:
         """Calls `callback` after what is going on at the moment. To be called from the loop's thread."""
         self._soon.append(callback)
-        if self._sleep is not None:
-            self._sleep.cancel()
 
     def start_timer(self, timer: Timer, deadline: float) -> None:
         """Has the timer's callback called at `deadline`, instead of at any time that it was told before."""
@@ -190,8 +184,11 @@ class Processor:
 
     # The loop
 
-    def host(self, main: Callable[[], Awaitable[None]]) -> None:
-        """Serves in this thread until `main`, a task of trio as its guest, is over. Raises what that raises."""
+    def host(self, main: Callable[[], Awaitable[None]], *, clock: trio.abc.Clock | None = None) -> None:
+        """Serves in this thread until `main`, a task of trio as its guest, is over. Raises what that raises.
+
+        The time is `clock`'s, or the system's.
+        """
         done: list[Outcome[None]] = []
         scope = trio.CancelScope()
 
@@ -211,6 +208,7 @@ class Processor:
                 run_sync_soon_threadsafe=call_soon_from_any_thread,
                 run_sync_soon_not_threadsafe=self._soon.append,
                 done_callback=done.append,
+                clock=clock,
                 restrict_keyboard_interrupt_to_checkpoints=True,
             )
             time = trio.lowlevel.current_clock().current_time
@@ -239,27 +237,6 @@ class Processor:
                     self.pauses += 1
             self._turn(events, time())
 
-    async def run(self) -> None:
-        """Serves as a task of trio, beside others of the same loop, until it is cancelled.
-
-        It is the dearer way: each time it has nothing to do, trio puts it to sleep and wakes it.
-        """
-        poll, soon = self._poll.poll, self._soon
-        time = trio.lowlevel.current_clock().current_time
-        last_checkpoint = time()
-        while True:
-            events = poll(0, EVENTS_PER_TURN)
-            if not events and not soon:
-                self.pauses += 1
-                events = self._spin(time)
-                if not events:
-                    last_checkpoint = await self._rest(time)
-            self._turn(events, time())
-            now = time()
-            if now - last_checkpoint > MAX_S_WITHOUT_TRIO:
-                await trio.lowlevel.checkpoint()
-                last_checkpoint = now
-
     def _turn(self, events: list[tuple[int, int]], now: float) -> None:
         """Calls whom it concerns, now."""
         self.now = now
@@ -285,16 +262,6 @@ class Processor:
                 return []
         self._memory.was_short()
         return events
-
-    async def _rest(self, time: Callable[[], float]) -> float:
-        """Sleeps until a socket is ready, somebody calls call_soon, or the next timer is due; the time after that."""
-        began = time()
-        with trio.CancelScope(deadline=self._timers[0][0] if self._timers else math.inf) as self._sleep:
-            await trio.lowlevel.wait_readable(self._poll.fileno())
-        self._sleep = None
-        now = time()
-        self._has_slept(now - began)
-        return now
 
     def _has_slept(self, pause_s: float) -> None:
         # Half of such a pause was the waking up, which a spin would have saved.

@@ -1,15 +1,19 @@
 """A server and its clients in one trio loop: real sockets, time that nobody waits for, and a look behind the wire.
 
-`wait_all_tasks_blocked` is the end of everything that a test has set going, deadlines left out.
+`wait_all_tasks_blocked` is the end of everything that a test has set going, deadlines left out. The processor is the
+thread's loop and trio its guest, as in a broker. Two things are added: trio's clock jumps to the next deadline when
+nothing is to be done, and what the processor does is a task's work, too, or else trio would take it for nothing.
 """
 
 from __future__ import annotations
 
 import logging
+import math
 import socket
 import struct
 from collections.abc import Awaitable, Callable, Iterable, Mapping
 from contextlib import AsyncExitStack
+from functools import partial
 from typing import Any
 
 import attrs
@@ -23,13 +27,12 @@ from trio.testing import MockClock, wait_all_tasks_blocked
 from kwire.broker import Broker
 from kwire.clock import Clock
 from kwire.config.server import load_config
-from kwire.network.processor import Processor
+from kwire.network.processor import Processor, Timer
 from kwire.network.server import Server
 from kwire.replicas.partition import Partition
 from kwire.running import bind_all
 from kwire.tests.groups.broker_in_trio import TrioClock
 from kwire.tests.internal_topics import create_internal_topics
-from kwire.tests.network.processor_scene import CountedPoll, count_questions
 from kwire.tests.raw_client import decoded_reply, request_frame
 from kwire.tests.simple_requests import join
 
@@ -104,15 +107,15 @@ class ServerInTrio:
     """A running server with topic `t`; clients of `connect` are closed at the end."""
 
     server: Server
-    poll: CountedPoll
+    processor: _WatchedProcessor
     stop: Callable[[], None]
     _clients: AsyncExitStack
 
     async def assert_sleeps(self) -> None:
         """Nothing is to be done: the processor is not told of the same thing again and again."""
-        asked = self.poll.asked
+        worked = self.processor.worked
         await trio.sleep(1)
-        assert self.poll.asked - asked < 10
+        assert self.processor.worked - worked < 10
 
     async def connect(self, *, receive_buffer_bytes: int | None = None) -> TrioClient:
         sock = trio.socket.socket()
@@ -160,26 +163,69 @@ def with_server(
         try:
             broker.metadata.create_topics(CreateTopicsRequest([CreatableTopic("t", 1, 1)]))
             create_internal_topics(broker)
-            processor = Processor()
             server = Server(broker, bind_all(config), processor)
-            poll = count_questions(processor, clock)
             async with trio.open_nursery() as nursery, AsyncExitStack() as clients:
-                nursery.start_soon(processor.run)
+                nursery.start_soon(processor.keep_trio_awake)
                 nursery.start_soon(server.serve)
                 await wait_all_tasks_blocked()
-                await scenario(ServerInTrio(server, poll, nursery.cancel_scope.cancel, clients))
+                await scenario(ServerInTrio(server, processor, nursery.cancel_scope.cancel, clients))
                 nursery.cancel_scope.cancel()
             assert server.connections == set()
         finally:
             broker.close()
 
+    processor = _WatchedProcessor()
     bugs = _Bugs(logging.ERROR)
     logging.getLogger("kwire").addHandler(bugs)
     try:
-        trio.run(main, clock=clock)
+        processor.host(main, clock=clock)
     finally:
+        processor.close()
         logging.getLogger("kwire").removeHandler(bugs)
     assert bugs.messages == []
+
+
+class _WatchedProcessor(Processor):
+    """While it has something to do, a task of trio's has, too."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.worked = 0
+        """How often a socket was ready, or somebody asked to be called."""
+        self._to_be_called = 0
+        self._news = trio.Event()
+
+    async def keep_trio_awake(self) -> None:
+        while True:
+            self._news = trio.Event()
+            if not self._to_be_called:
+                with trio.CancelScope(deadline=self._timers[0][0] if self._timers else math.inf):
+                    await self._news.wait()
+            await trio.lowlevel.checkpoint()
+
+    def call_soon(self, callback: Callable[[], object]) -> None:
+        super().call_soon(partial(self._call, callback))
+        self._to_be_called += 1
+        self._work()
+
+    def _call(self, callback: Callable[[], object]) -> None:
+        self._to_be_called -= 1
+        callback()
+
+    def start_timer(self, timer: Timer, deadline: float) -> None:
+        super().start_timer(timer, deadline)
+        self._news.set()
+
+    def _turn(self, events: list[tuple[int, int]], now: float) -> None:
+        if events:
+            self._work()
+        elif not self._to_be_called:
+            self.pauses += 1
+        super()._turn(events, now)
+
+    def _work(self) -> None:
+        self.worked += 1
+        self._news.set()
 
 
 class _Bugs(logging.Handler):

@@ -24,7 +24,7 @@ class CountingPoll:
         self.asked = 0
         self._poll: Poll = new_poll()
         self.register, self.modify, self.unregister = self._poll.register, self._poll.modify, self._poll.unregister
-        self.fileno, self.close = self._poll.fileno, self._poll.close
+        self.close = self._poll.close
 
     def poll(self, timeout: float, maxevents: int, /) -> list[tuple[int, int]]:
         self.asked += 1

@@ -1,13 +1,14 @@
-"""A processor under a mock clock, on real sockets, and a poll that counts how often it is asked."""
+"""A processor with real sockets and a time that goes by only while it would sleep, or asks."""
 
 from __future__ import annotations
 
 import socket
-from collections.abc import Awaitable, Callable
+import types
+from collections.abc import Callable, Coroutine, Generator
+from typing import Any
 
 import attrs
-import trio
-from trio.testing import MockClock, wait_all_tasks_blocked
+from outcome import Outcome, Value
 
 from kwire.network.poll import READ, WRITE, new_poll
 from kwire.network.processor import Processor
@@ -16,65 +17,96 @@ STEP_S = 1e-6
 
 
 class CountedPoll:
-    """Real sockets, mock time: each question takes a microsecond of it.
+    """Real sockets, virtual time: each question takes a microsecond of it.
 
-    So a processor that asks again and again, as when it spins, comes to the end of its time without a real clock; and
-    one that should sleep and does not is found by its count, instead of turning round for ever.
+    So a processor that spins comes to the end of its time without a real clock. When it would wait, `on_sleep` says
+    what has happened by then.
     """
 
-    def __init__(self, clock: MockClock) -> None:
+    def __init__(self) -> None:
+        self.now = 0.0
         self.asked = 0
+        """How often there was a question, those that the processor slept in included."""
         self.slept = 0
-        """How often the processor went to sleep on its descriptor, which nothing else is for."""
         self.on_question: Callable[[], None] = lambda: None
-        self._clock = clock
+        self.on_sleep: Callable[[float], None] = lambda timeout: None
         self._poll = new_poll()
         self.register, self.modify, self.unregister = self._poll.register, self._poll.modify, self._poll.unregister
         self.close = self._poll.close
 
     def poll(self, timeout: float, maxevents: int, /) -> list[tuple[int, int]]:
-        assert timeout == 0, "only trio may wait"
         self.asked += 1
-        self._clock.jump(STEP_S)
+        self.now += STEP_S
         self.on_question()
-        return self._poll.poll(timeout, maxevents)
+        events = self._poll.poll(0, maxevents)
+        if not events and timeout:
+            self.slept += 1
+            self.on_sleep(timeout)
+            events = self._poll.poll(0, maxevents)
+        return events
 
-    def fileno(self) -> int:
-        self.slept += 1
-        return self._poll.fileno()
+    @property
+    def has_events(self) -> bool:
+        return bool(self._poll.poll(0, 1))
 
 
-def count_questions(processor: Processor, clock: MockClock) -> CountedPoll:
-    """Gives a processor that has no connections yet such a poll."""
-    processor.close()
-    processor._poll = counted = CountedPoll(clock)
-    return counted
+@types.coroutine
+def _until(time: float) -> Generator[float, None, None]:
+    yield time
 
 
 @attrs.define(eq=False)
 class Scene:
-    """A processor that runs, and what a test needs beside it."""
+    """A processor that runs, and what a test needs beside it: it goes on whenever the processor would sleep."""
 
     processor: Processor
-    clock: MockClock
     poll: CountedPoll
+    _scenario: Coroutine[float, None, None] = attrs.field(init=False)
+    _goes_on_at: float = 0.0
+    _done: list[Outcome[None]] = attrs.field(factory=list)
+
+    def time(self) -> float:
+        return self.poll.now
+
+    async def settled(self) -> None:
+        """Waits until the processor has nothing more to do."""
+        await _until(self.time())
+
+    async def sleep(self, seconds: float) -> None:
+        await _until(self.time() + seconds)
+
+    async def sleep_until(self, time: float) -> None:
+        await _until(time)
+
+    def serve(self, scenario: Coroutine[Any, None, None]) -> None:
+        """Runs the processor's loop until the scenario is over."""
+        self._scenario = scenario
+        self.poll.on_sleep = self._on_sleep
+        self.processor._serve_until(self._done, self.time)
+
+    def _on_sleep(self, timeout: float) -> None:
+        wakes_at = self.time() + timeout if timeout > 0 else float("inf")
+        while not self._done and not self.processor._soon and not self.poll.has_events:
+            if self._goes_on_at > wakes_at:
+                self.poll.now = max(self.poll.now, wakes_at)
+                return
+            self.poll.now = max(self.poll.now, self._goes_on_at)
+            try:
+                self._goes_on_at = self._scenario.send(None)
+            except StopIteration:
+                self._done.append(Value(None))
 
 
-def with_processor(scenario: Callable[[Scene], Awaitable[None]], *, spin_s: float = 0.0) -> None:
+def with_processor(scenario: Callable[[Scene], Coroutine[Any, None, None]], *, spin_s: float = 0.0) -> None:
     """Runs `scenario` beside a processor that sleeps."""
-    clock = MockClock(autojump_threshold=0)
-
-    async def main() -> None:
-        processor = Processor(spin_s=spin_s)
-        scene = Scene(processor, clock, count_questions(processor, clock))
-        async with trio.open_nursery() as nursery:
-            nursery.start_soon(processor.run)
-            await wait_all_tasks_blocked()
-            await scenario(scene)
-            nursery.cancel_scope.cancel()
+    processor = Processor(spin_s=spin_s)
+    processor.close()
+    processor._poll = poll = CountedPoll()
+    scene = Scene(processor, poll)
+    try:
+        scene.serve(scenario(scene))
+    finally:
         processor.close()
-
-    trio.run(main, clock=clock)
 
 
 @attrs.define(eq=False)

@@ -1,20 +1,18 @@
-"""Both ways to ask which sockets are ready say the same."""
+"""What the processor takes for granted of the system's own poll."""
 
 from __future__ import annotations
 
-import selectors
 import socket
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 
 import pytest
 
-from kwire.network.poll import READ, WRITE, Poll, SelectorPoll, new_poll
+from kwire.network.poll import READ, WRITE, Poll, new_poll
 
 
-@pytest.fixture(params=[new_poll, lambda: SelectorPoll(selectors.DefaultSelector())], ids=["usual", "selectors"])
-def poll(request: pytest.FixtureRequest) -> Iterator[Poll]:
-    make: Callable[[], Poll] = request.param
-    made = make()
+@pytest.fixture
+def poll() -> Iterator[Poll]:
+    made = new_poll()
     yield made
     made.close()
 
@@ -48,18 +46,3 @@ def test_a_peer_that_hung_up_is_something_to_read(poll: Poll, pair: tuple[socket
     ((fd, mask),) = poll.poll(0, 9)
     assert fd == near.fileno()
     assert mask & READ
-
-
-def test_its_descriptor_can_be_read_while_a_socket_is_ready(
-    poll: Poll, pair: tuple[socket.socket, socket.socket]
-) -> None:
-    near, far = pair
-    poll.register(near.fileno(), READ)
-    outer = new_poll()
-    outer.register(poll.fileno(), READ)
-    assert outer.poll(0, 9) == []
-    far.send(b"x")
-    assert outer.poll(0, 9) == [(poll.fileno(), READ)]
-    near.recv(1)
-    assert outer.poll(0, 9) == []
-    outer.close()

@@ -6,11 +6,9 @@ from collections.abc import Callable, Iterator
 from functools import partial
 
 import pytest
-import trio
-from trio.testing import wait_all_tasks_blocked
 
 from kwire.network.poll import READ, WRITE
-from kwire.network.processor import CALLS_PER_TURN, EVENTS_PER_TURN, MAX_S_WITHOUT_TRIO, Processor
+from kwire.network.processor import CALLS_PER_TURN, EVENTS_PER_TURN
 from kwire.tests.network.processor_scene import Pair, Scene, new_pair, with_processor
 
 
@@ -40,10 +38,10 @@ def test_a_socket_with_something_to_read_is_called_back_each_turn_until_it_is_re
 
     async def scenario(scene: Scene) -> None:
         scene.processor.add(pair.near, reads_at_the_third_call)
-        await wait_all_tasks_blocked()
+        await scene.settled()
         assert pair.masks == []
         pair.far.send(b"x")
-        await wait_all_tasks_blocked()
+        await scene.settled()
         assert pair.masks == [READ] * 3
 
     with_processor(scenario)
@@ -54,7 +52,7 @@ def test_a_socket_is_called_back_for_each_time_that_something_comes(pair: Pair) 
         scene.processor.add(pair.near, pair.read)
         for count in range(1, 4):
             pair.far.send(b"x")
-            await wait_all_tasks_blocked()
+            await scene.settled()
             assert len(pair.masks) == count
 
     with_processor(scenario)
@@ -68,7 +66,7 @@ def test_a_peer_that_hangs_up_is_something_to_read(pair: Pair) -> None:
 
         scene.processor.add(pair.near, finds_the_end)
         pair.far.close()
-        await wait_all_tasks_blocked()
+        await scene.settled()
         assert pair.masks == [READ]
 
     with_processor(scenario)
@@ -94,10 +92,10 @@ def test_a_socket_that_is_watched_for_room_is_not_called_for_input_and_then_it_i
 
         processor.watch(pair.near, WRITE)
         pair.far.send(b"input")
-        await wait_all_tasks_blocked()
+        await scene.settled()
         assert pair.masks == []
         pair.far.recv(1 << 20)
-        await wait_all_tasks_blocked()
+        await scene.settled()
         assert pair.masks == [WRITE, READ]
 
     with_processor(scenario)
@@ -108,10 +106,10 @@ def test_a_socket_that_was_removed_is_called_no_more_and_may_be_added_again(pair
         scene.processor.add(pair.near, pair.read)
         scene.processor.remove(pair.near)
         pair.far.send(b"x")
-        await wait_all_tasks_blocked()
+        await scene.settled()
         assert pair.masks == []
         scene.processor.add(pair.near, pair.read)
-        await wait_all_tasks_blocked()
+        await scene.settled()
         assert pair.masks == [READ]
 
     with_processor(scenario)
@@ -132,7 +130,7 @@ def test_a_socket_removed_by_another_is_not_called_though_it_was_ready(pairs: li
         scene.processor.add(other.near, removes_both)
         one.far.send(b"x")
         other.far.send(b"x")
-        await wait_all_tasks_blocked()
+        await scene.settled()
         assert calls == [READ]
 
     with_processor(scenario)
@@ -142,9 +140,9 @@ def test_a_thousand_silent_sockets_are_no_work(pairs: list[Pair]) -> None:
     async def scenario(scene: Scene) -> None:
         for pair in pairs:
             scene.processor.add(pair.near, pair.read)
-        await trio.sleep(3600)
+        await scene.sleep(3600)
         asked = scene.poll.asked
-        await trio.sleep(3600)
+        await scene.sleep(3600)
         assert scene.poll.asked == asked
 
     with_processor(scenario)
@@ -169,9 +167,9 @@ def test_what_is_called_soon_is_called_after_the_callbacks_of_the_same_turn(pair
             scene.processor.add(pair.near, reads(pair))
             pair.far.send(b"x")
         asked = scene.poll.asked
-        await wait_all_tasks_blocked()
-        # By the first question after the sleep all three are found, and answered.
-        assert called == ["ready"] * 3 + [f"soon, turn {asked + 1}"] * 3
+        await scene.settled()
+        # The question that it slept in finds all three, and they are answered.
+        assert called == ["ready"] * 3 + [f"soon, turn {asked}"] * 3
 
     with_processor(scenario)
 
@@ -195,146 +193,13 @@ def test_what_is_called_soon_by_such_a_call_waits_for_the_sockets_of_the_next_tu
 
         scene.processor.add(pair.near, ready)
         pair.far.send(b"x")
-        await wait_all_tasks_blocked()
+        await scene.settled()
         assert called == ["ready", "soon", "ready", "later"]
 
     with_processor(scenario)
 
 
-def test_another_task_wakes_the_processor_by_calling_soon() -> None:
-    called: list[int] = []
-
-    async def scenario(scene: Scene) -> None:
-        for number in range(3):
-            slept = scene.poll.slept
-            scene.processor.call_soon(partial(called.append, number))
-            assert len(called) == number, "it is called from the processor's own turn"
-            await wait_all_tasks_blocked()
-            assert len(called) == number + 1
-            assert scene.poll.slept == slept + 1
-        assert called == [0, 1, 2]
-
-    with_processor(scenario)
-
-
-def test_what_was_called_soon_before_the_processor_ran_is_not_lost() -> None:
-    called: list[str] = []
-    processor = Processor()
-    processor.call_soon(lambda: called.append("early"))
-
-    async def main() -> None:
-        async with trio.open_nursery() as nursery:
-            nursery.start_soon(processor.run)
-            await wait_all_tasks_blocked()
-            nursery.cancel_scope.cancel()
-
-    trio.run(main)
-    processor.close()
-    assert called == ["early"]
-
-
-# The other tasks of the loop
-
-
-async def watch_until(done: trio.Event, count: Callable[[], int]) -> list[int]:
-    """A task beside the processor; what it sees of `count` whenever it has its turn."""
-    seen: list[int] = []
-    while not done.is_set():
-        seen.append(count())
-        await trio.lowlevel.checkpoint()
-    return seen
-
-
-ENOUGH_CALLS = 1000
-"""Each takes a tenth of what the others may be kept waiting; after so many it ends, with or without their turns."""
-TURNS = ENOUGH_CALLS // 25
-"""As many as the others have at the least: trio may give the processor two turns in a row, of eleven calls each."""
-
-
-def test_a_socket_that_is_always_ready_leaves_the_other_tasks_their_turns(pair: Pair) -> None:
-    async def scenario(scene: Scene) -> None:
-        done = trio.Event()
-
-        def does_not_read(mask: int) -> None:
-            pair.note(mask)
-            scene.clock.jump(MAX_S_WITHOUT_TRIO / 10)
-            if len(pair.masks) == ENOUGH_CALLS:
-                pair.near.recv(10)
-                done.set()
-
-        scene.processor.add(pair.near, does_not_read)
-        pair.far.send(b"x")
-        seen = await watch_until(done, lambda: len(pair.masks))
-        assert len(set(seen)) >= TURNS
-
-    with_processor(scenario)
-
-
-def test_calls_that_call_soon_for_ever_leave_the_other_tasks_their_turns() -> None:
-    calls = 0
-
-    async def scenario(scene: Scene) -> None:
-        done = trio.Event()
-
-        def again() -> None:
-            nonlocal calls
-            calls += 1
-            scene.clock.jump(MAX_S_WITHOUT_TRIO / 10)
-            if calls < ENOUGH_CALLS:
-                scene.processor.call_soon(again)
-            else:
-                done.set()
-
-        scene.processor.call_soon(again)
-        seen = await watch_until(done, lambda: calls)
-        assert len(set(seen)) >= TURNS
-
-    with_processor(scenario)
-
-
-def test_many_sockets_that_are_ready_at_once_leave_the_other_tasks_turns_between_them(pairs: list[Pair]) -> None:
-    called = 0
-
-    async def scenario(scene: Scene) -> None:
-        done = trio.Event()
-
-        def reads(pair: Pair) -> Callable[[int], None]:
-            def read(mask: int) -> None:
-                nonlocal called
-                called += 1
-                pair.read(mask)
-                scene.clock.jump(MAX_S_WITHOUT_TRIO)
-                if called == len(pairs):
-                    done.set()
-
-            return read
-
-        for pair in pairs:
-            scene.processor.add(pair.near, reads(pair))
-            pair.far.send(b"x")
-        seen = await watch_until(done, lambda: called)
-        # One or the other: trio may give the processor two turns in a row.
-        assert {EVENTS_PER_TURN, 2 * EVENTS_PER_TURN} & set(seen)
-
-    with_processor(scenario)
-
-
-def test_short_turns_do_not_ask_trio_each_time(pair: Pair) -> None:
-    async def scenario(scene: Scene) -> None:
-        done = trio.Event()
-
-        def does_not_read(mask: int) -> None:
-            pair.note(mask)
-            if len(pair.masks) == ENOUGH_CALLS:
-                pair.near.recv(10)
-                done.set()
-
-        scene.processor.add(pair.near, does_not_read)
-        pair.far.send(b"x")
-        # A turn takes the microsecond of its question: all of them together a millisecond.
-        assert len(set(await watch_until(done, lambda: len(pair.masks)))) <= 3
-
-    with_processor(scenario)
+# Time
 
 
 def test_the_time_is_that_of_the_turn(pair: Pair) -> None:
@@ -347,9 +212,9 @@ def test_the_time_is_that_of_the_turn(pair: Pair) -> None:
 
         scene.processor.add(pair.near, read)
         for _ in range(2):
-            await trio.sleep(10)
+            await scene.sleep(10)
             pair.far.send(b"x")
-            await wait_all_tasks_blocked()
+            await scene.settled()
         assert times == pytest.approx([10, 20], abs=0.001)
 
     with_processor(scenario)
@@ -369,7 +234,7 @@ def test_sockets_have_their_turn_while_very_many_calls_wait(pair: Pair) -> None:
             scene.processor.call_soon(partial(done.append, number))
             if number == CALLS_PER_TURN:
                 scene.processor.call_soon(lambda: pair.note(pair.far.send(b"x")))
-        await wait_all_tasks_blocked()
+        await scene.settled()
         assert done == list(range(10 * CALLS_PER_TURN))
         assert done_at_first_event[0] <= 3 * CALLS_PER_TURN
 

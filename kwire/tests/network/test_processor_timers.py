@@ -7,10 +7,8 @@ from collections.abc import Callable
 
 import attrs
 import pytest
-import trio
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from trio.testing import wait_all_tasks_blocked
 
 from kwire.network.processor import LEAST_TIMERS, Timer
 from kwire.tests.network.processor_scene import Scene, with_processor
@@ -29,7 +27,7 @@ class Timers:
 
     def __getitem__(self, name: str) -> Timer:
         if name not in self._timers:
-            self._timers[name] = Timer(lambda: self.calls.append((name, round(trio.current_time(), 3))))
+            self._timers[name] = Timer(lambda: self.calls.append((name, round(self.scene.time(), 3))))
         return self._timers[name]
 
     async def start(self, name: str, deadline: float) -> None:
@@ -41,7 +39,7 @@ class Timers:
     async def in_a_turn(self, step: Callable[[], None]) -> None:
         """As a connection does: timers are moved in the processor's own turns, never while it sleeps."""
         self.scene.processor.call_soon(step)
-        await wait_all_tasks_blocked()
+        await self.scene.settled()
 
     @property
     def entries(self) -> int:
@@ -53,9 +51,9 @@ def test_a_timer_is_called_once_when_its_time_has_come() -> None:
     async def scenario(scene: Scene) -> None:
         timers = Timers(scene)
         await timers.start("t", 5)
-        await trio.sleep_until(4.9)
+        await scene.sleep_until(4.9)
         assert timers.calls == []
-        await trio.sleep_until(LATER_S)
+        await scene.sleep_until(LATER_S)
         assert timers.calls == [("t", 5)]
         assert timers.entries == 0
 
@@ -65,7 +63,7 @@ def test_a_timer_is_called_once_when_its_time_has_come() -> None:
 def test_a_time_that_is_over_already_is_now() -> None:
     async def scenario(scene: Scene) -> None:
         timers = Timers(scene)
-        await trio.sleep_until(10)
+        await scene.sleep_until(10)
         await timers.start("t", 3)
         assert timers.calls == [("t", 10)]
 
@@ -77,7 +75,7 @@ def test_a_timer_that_is_moved_later_is_called_once_at_the_later_time() -> None:
         timers = Timers(scene)
         await timers.start("t", 5)
         await timers.start("t", 8)
-        await trio.sleep_until(LATER_S)
+        await scene.sleep_until(LATER_S)
         assert timers.calls == [("t", 8)]
 
     with_processor(scenario)
@@ -89,10 +87,10 @@ def test_a_timer_that_is_moved_on_and_on_costs_one_entry() -> None:
         for moved in range(1000):
             await timers.start("t", 5 + moved * 0.01)
             assert timers.entries == 1
-        await trio.sleep_until(14.5)
+        await scene.sleep_until(14.5)
         assert timers.entries == 1
         assert timers.calls == []
-        await trio.sleep_until(LATER_S)
+        await scene.sleep_until(LATER_S)
         assert timers.calls == [("t", 14.99)]
 
     with_processor(scenario)
@@ -103,11 +101,11 @@ def test_a_timer_that_is_stopped_and_started_for_each_wait_costs_one_entry() -> 
         timers = Timers(scene)
         for _ in range(100):
             # A consumer whose fetches wait for half a second each, and are woken after some milliseconds.
-            await timers.start("t", trio.current_time() + 0.5)
-            await trio.sleep(0.01)
+            await timers.start("t", scene.time() + 0.5)
+            await scene.sleep(0.01)
             await timers.stop("t")
             assert timers.entries == 1
-        await trio.sleep_until(LATER_S)
+        await scene.sleep_until(LATER_S)
         assert timers.calls == []
         assert timers.entries == 0
 
@@ -118,14 +116,14 @@ def test_a_timer_for_long_and_short_waits_by_turns_costs_few_entries() -> None:
     async def scenario(scene: Scene) -> None:
         timers = Timers(scene)
         for _ in range(10 * LEAST_TIMERS):
-            await timers.start("t", trio.current_time() + 0.01)
-            await trio.sleep(0.02)
-            await timers.start("t", trio.current_time() + LATER_S)
+            await timers.start("t", scene.time() + 0.01)
+            await scene.sleep(0.02)
+            await timers.start("t", scene.time() + LATER_S)
             await timers.stop("t")
         assert timers.entries <= LEAST_TIMERS
-        await timers.start("t", trio.current_time() + 0.01)
+        await timers.start("t", scene.time() + 0.01)
         timers.calls.clear()
-        await trio.sleep(0.02)
+        await scene.sleep(0.02)
         assert len(timers.calls) == 1
 
     with_processor(scenario)
@@ -136,7 +134,7 @@ def test_a_timer_that_is_moved_earlier_is_called_once_at_the_earlier_time() -> N
         timers = Timers(scene)
         await timers.start("t", 8)
         await timers.start("t", 5)
-        await trio.sleep_until(LATER_S)
+        await scene.sleep_until(LATER_S)
         assert timers.calls == [("t", 5)]
 
     with_processor(scenario)
@@ -148,10 +146,10 @@ def test_a_timer_that_is_stopped_is_not_called_until_it_is_started_again() -> No
         await timers.start("t", 5)
         await timers.stop("t")
         await timers.start("other", 6)
-        await trio.sleep_until(10)
+        await scene.sleep_until(10)
         assert timers.calls == [("other", 6)]
         await timers.start("t", 12)
-        await trio.sleep_until(LATER_S)
+        await scene.sleep_until(LATER_S)
         assert timers.calls == [("other", 6), ("t", 12)]
 
     with_processor(scenario)
@@ -162,9 +160,9 @@ def test_stopping_a_timer_that_was_never_started_or_is_over_is_fine() -> None:
         timers = Timers(scene)
         await timers.stop("t")
         await timers.start("t", 5)
-        await trio.sleep_until(6)
+        await scene.sleep_until(6)
         await timers.stop("t")
-        await trio.sleep_until(LATER_S)
+        await scene.sleep_until(LATER_S)
         assert timers.calls == [("t", 5)]
 
     with_processor(scenario)
@@ -175,9 +173,9 @@ def test_a_timer_called_early_and_started_for_its_old_time_is_called_once_then()
         timers = Timers(scene)
         await timers.start("t", 8)
         await timers.start("t", 5)
-        await trio.sleep_until(6)
+        await scene.sleep_until(6)
         await timers.start("t", 8)  # the heap has an entry for that time from before
-        await trio.sleep_until(LATER_S)
+        await scene.sleep_until(LATER_S)
         assert timers.calls == [("t", 5), ("t", 8)]
 
     with_processor(scenario)
@@ -190,7 +188,7 @@ def test_a_timer_may_start_itself_again_and_stop_another() -> None:
         timers = Timers(scene)
 
         def ticks() -> None:
-            calls.append(round(trio.current_time()))
+            calls.append(round(scene.time()))
             timers["stopped"].stop()
             if len(calls) < 4:
                 scene.processor.start_timer(ticking, scene.processor.now + 10)
@@ -198,7 +196,7 @@ def test_a_timer_may_start_itself_again_and_stop_another() -> None:
         ticking = Timer(ticks)
         await timers.in_a_turn(lambda: scene.processor.start_timer(ticking, 10))
         await timers.start("stopped", 10)  # due in the same turn, behind the one that stops it
-        await trio.sleep_until(LATER_S)
+        await scene.sleep_until(LATER_S)
         assert calls == [10, 20, 30, 40]
         assert timers.calls == []
 
@@ -212,7 +210,7 @@ def test_many_timers_are_called_in_the_order_of_their_times() -> None:
         random.Random(5).shuffle(deadlines)
         for deadline in deadlines:
             await timers.start(str(deadline), deadline)
-        await trio.sleep_until(LATER_S)
+        await scene.sleep_until(LATER_S)
         assert timers.calls == [(str(deadline), deadline) for deadline in range(10, 210)]
 
     with_processor(scenario)
@@ -224,7 +222,7 @@ def test_timers_of_one_time_are_called_in_the_order_of_their_starts() -> None:
         names = [str(number) for number in range(20)]
         for name in names:
             await timers.start(name, 5)
-        await trio.sleep_until(LATER_S)
+        await scene.sleep_until(LATER_S)
         assert [name for name, _ in timers.calls] == names
 
     with_processor(scenario)
@@ -235,8 +233,8 @@ def test_a_timer_is_called_while_a_socket_is_busy() -> None:
         timers = Timers(scene)
 
         def again() -> None:
-            scene.clock.jump(0.01)
-            if not timers.calls and trio.current_time() < LATER_S:
+            scene.poll.now += 0.01
+            if not timers.calls and scene.time() < LATER_S:
                 scene.processor.call_soon(again)
 
         await timers.start("t", 5)
@@ -268,7 +266,7 @@ def test_each_timer_is_called_at_the_last_time_it_was_told(steps: list[tuple[str
     async def scenario(scene: Scene) -> None:
         timers = Timers(scene)
         for now, (name, wait) in enumerate(steps, 1):
-            await trio.sleep_until(now)
+            await scene.sleep_until(now)
             goes_by(now)
             # Half seconds, so that it is never a question which comes first, the step or the call.
             if wait is None:
@@ -277,7 +275,7 @@ def test_each_timer_is_called_at_the_last_time_it_was_told(steps: list[tuple[str
             else:
                 pending[name] = now + wait + 0.5
                 await timers.start(name, pending[name])
-        await trio.sleep_until(LATER_S)
+        await scene.sleep_until(LATER_S)
         goes_by(LATER_S)
         assert sorted(timers.calls) == sorted(expected)
         assert [time for _, time in timers.calls] == sorted(time for _, time in expected)
@@ -294,7 +292,7 @@ def test_a_timer_that_was_dropped_as_obsolete_can_be_started_again() -> None:
         for number in range(2 * LEAST_TIMERS):
             await timers.start(f"other {number}", 9)
         await timers.start("t", 8)
-        await trio.sleep_until(8.5)
+        await scene.sleep_until(8.5)
         assert timers.calls == [("t", 8)]
 
     with_processor(scenario)

@@ -5,10 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 
 import pytest
-import trio
 from hypothesis import given
 from hypothesis import strategies as st
-from trio.testing import wait_all_tasks_blocked
 
 from kwire.network.processor import SpinMemory
 from kwire.tests.network.processor_scene import Pair, Scene, new_pair, with_processor
@@ -93,10 +91,10 @@ def steps_until(memory: SpinMemory, step: Callable[[], None], *, expected: bool)
 
 async def exchange(scene: Scene, pair: Pair, *, pause_s: float = 0.0) -> int:
     """A request, and all that the processor does until it sleeps again; how often it asked for more."""
-    await trio.sleep(pause_s)
+    await scene.sleep(pause_s)
     asked, answered = scene.poll.asked, len(pair.masks)
     pair.far.send(b"request")
-    await wait_all_tasks_blocked()
+    await scene.settled()
     assert len(pair.masks) == answered + 1
     return scene.poll.asked - asked
 
@@ -118,7 +116,7 @@ def test_without_a_time_to_spin_it_sleeps_at_once_however_quick_the_requests_are
 def test_it_begins_to_spin_when_requests_come_soon_after_each_other(pair: Pair) -> None:
     async def scenario(scene: Scene) -> None:
         scene.processor.add(pair.near, pair.read)
-        await trio.sleep(1)
+        await scene.sleep(1)
         counts = [await exchange(scene, pair) for _ in range(3)]
         assert counts[0] <= AWAKE
         assert counts[-1] >= WHOLE_SPIN
@@ -129,7 +127,7 @@ def test_it_begins_to_spin_when_requests_come_soon_after_each_other(pair: Pair) 
 def test_a_spin_in_vain_is_not_tried_again_before_other_short_pauses(pair: Pair) -> None:
     async def scenario(scene: Scene) -> None:
         scene.processor.add(pair.near, pair.read)
-        await trio.sleep(1)
+        await scene.sleep(1)
         spins = [await exchange(scene, pair) >= WHOLE_SPIN for _ in range(9)]
         assert spins == [False, False, True] * 3
 
@@ -167,7 +165,7 @@ def test_requests_that_come_during_spins_are_answered_without_any_sleep(pair: Pa
         await exchange(scene, pair)
         slept = poll.slept
         pair.far.send(b"request")
-        await wait_all_tasks_blocked()
+        await scene.settled()
         assert len(pair.masks) == many
         assert poll.slept == slept + 1, "one sleep, after the last of them"
         assert await exchange(scene, pair) >= WHOLE_SPIN, "the spin in vain at the end counts for less than all of them"
@@ -181,7 +179,7 @@ def test_an_idle_processor_sleeps_even_after_busy_times(pair: Pair) -> None:
         for _ in range(20):
             await exchange(scene, pair)
         asked = scene.poll.asked
-        await trio.sleep(3600)
+        await scene.sleep(3600)
         assert scene.poll.asked == asked
         assert await exchange(scene, pair) <= AWAKE
         assert scene.poll.asked - asked <= AWAKE
