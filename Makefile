@@ -69,7 +69,7 @@ check: .venv/dev.stamp ## Style, types, arrows between packages, fresh generated
 	$(BIN)/mypy
 	$(BIN)/lint-imports
 	$(BIN)/python -m codegen --check
-	$(BIN)/python -m pytest -q devtools/tests/test_source_rules.py
+	$(BIN)/python -m pytest -q devtools/tests/test_source_rules.py devtools/tests/test_import_circles.py
 
 format: .venv/dev.stamp ## Formats, and repairs what ruff can
 	$(BIN)/ruff format
