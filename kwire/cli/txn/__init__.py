@@ -1,4 +1,4 @@
-"""`kwire txn`: what becomes of transactions, in any Kafka cluster. `commands.py` shows it, `hanging.py` judges it.
+"""`kwire txn`: what becomes of transactions, in any Kafka cluster. `kwire.admin` asks, `commands.py` shows it.
 
 The commands import what they need when they run: the start of a broker pays for none of it.
 """

@@ -9,9 +9,9 @@ import attrs
 import click
 from kwire_protocol.kafka_error import quoted
 
+from kwire.admin.hanging import find_hanging, still_expected
+from kwire.admin.transactions import STATES, Described, Listed, OpenTransaction, TransactionAdmin
 from kwire.cli.log.printing import time_text
-from kwire.cli.txn.admin import STATES, Described, Listed, OpenTransaction, TransactionAdmin
-from kwire.cli.txn.hanging import find_hanging, still_expected
 from kwire.client.cluster import Cluster
 from kwire.client.errors import ClientError
 from kwire.clock import SystemClock

@@ -1,48 +1,59 @@
-"""A broker as `kwire txn` finds a cluster: of one node."""
+"""A broker as `kwire txn` finds a cluster: of one node, without sockets."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from typing import Any
 
 import attrs
-from kwire_protocol.messages.metadata import MetadataRequest, MetadataRequestTopic, MetadataResponse
-from kwire_protocol.wire import ApiMessage, Reader
+from kwire_protocol.messages import APIS as MESSAGES
+from kwire_protocol.messages.metadata import MetadataRequest, MetadataResponse
+from kwire_protocol.wire import Reader
 
+from kwire.admin.hanging import find_hanging
+from kwire.admin.transactions import TransactionAdmin
 from kwire.apis import APIS
-from kwire.cli.txn.admin import TransactionAdmin
-from kwire.cli.txn.hanging import find_hanging
+from kwire.client.cluster import Cluster
 from kwire.tests.asking.asked_broker import AskedBroker
+from kwire.tests.client.fakes import FakeBrokers, FakeClock
 
 
-@attrs.frozen
-class AskedCluster:
-    """See `kwire.cli.txn.admin.Brokers`."""
+@attrs.define(eq=False)
+class _BrokersClock(FakeClock):
+    """Time goes on in the broker while the client sleeps."""
 
-    asked: AskedBroker
+    asked: AskedBroker = attrs.field(kw_only=True)
 
-    def metadata(self, topics: Sequence[str] | None) -> MetadataResponse:
-        names = None if topics is None else [MetadataRequestTopic(name=name) for name in topics]
-        version = APIS[MetadataRequest.api_key].versions[-1]
-        answered = self.call(MetadataRequest(names))
-        return MetadataResponse.read(Reader(answered.body), version)
-
-    def node_ids(self) -> list[int]:
-        return [self.asked.broker.config.node_id]
-
-    def call(self, request: ApiMessage, *, node_id: int | None = None, at_least: int = 0) -> Any:
-        return self.asked.call(request, APIS[request.api_key].versions[-1])
-
-    def pause(self, seconds: float) -> None:
+    def sleep(self, seconds: float) -> None:
+        super().sleep(seconds)
         self.asked.advance(round(seconds * 1000))
+
+
+def connected(asked: AskedBroker) -> Cluster:
+    """A client of this broker. Its requests are encoded and decoded as on the wire."""
+
+    def answer(_: int, request: Any) -> Any:
+        version = network.versions[type(request)]
+        answered = asked.call(request, version)
+        if isinstance(request, MetadataRequest):  # the handler encodes it itself
+            return MetadataResponse.read(Reader(answered.body), version)
+        return answered
+
+    network = FakeBrokers(
+        node_ids=[asked.broker.config.node_id],
+        answers=dict.fromkeys((api.request_class for api in MESSAGES.values()), answer),
+        newest={api_key: api.versions[-1] for api_key, api in APIS.items()},
+        clock=_BrokersClock(asked=asked),
+    )
+    return network.cluster()
 
 
 def abort_what_hangs(asked: AskedBroker) -> list[str]:
     """As an operator does it: `kwire txn list --hanging`, then `kwire txn abort`. What hung."""
-    admin = TransactionAdmin(AskedCluster(asked))
-    max_timeout_ms = asked.broker.config.transaction_max_timeout_ms
-    found = find_hanging(admin, now_ms=asked.now_ms, max_timeout_ms=max_timeout_ms)
-    assert not found.problems, found.problems
-    for it in found.found:
-        admin.write_abort_marker(it)
+    with connected(asked) as cluster:
+        admin = TransactionAdmin(cluster)
+        max_timeout_ms = asked.broker.config.transaction_max_timeout_ms
+        found = find_hanging(admin, now_ms=asked.now_ms, max_timeout_ms=max_timeout_ms)
+        assert not found.problems, found.problems
+        for it in found.found:
+            admin.write_abort_marker(it)
     return [f"producer {it.producer_id} in {it.name} from {it.start_offset} on" for it in found.found]

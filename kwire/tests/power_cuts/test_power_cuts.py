@@ -107,9 +107,9 @@ MUTANTS = [
         "what hangs is not listed",
         "broker: two producers",
         instead(
-            "kwire.cli.txn.hanging:still_expected",
+            "kwire.admin.hanging:still_expected",
             lambda _: lambda _admin, old: old,
-            seen_by="kwire.cli.txn.hanging:find_hanging",
+            seen_by="kwire.admin.hanging:find_hanging",
         ),
     ),
 ]

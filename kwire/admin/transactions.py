@@ -7,27 +7,26 @@ which is what `hanging.py` is about.
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
+from collections.abc import Collection, Iterable, Iterator
 from functools import partial
 from itertools import islice
-from typing import Any, Final, Protocol, TypeVar
+from typing import Final, TypeVar
 
 import attrs
 from kwire_protocol.errors import ErrorCode
 from kwire_protocol.kafka_error import quoted
 from kwire_protocol.messages.describe_producers import DescribeProducersRequest, TopicRequest
 from kwire_protocol.messages.describe_transactions import DescribeTransactionsRequest
-from kwire_protocol.messages.find_coordinator import FindCoordinatorRequest
 from kwire_protocol.messages.list_transactions import ListTransactionsRequest
-from kwire_protocol.messages.metadata import MetadataResponse
 from kwire_protocol.messages.write_txn_markers import (
     WritableTxnMarker,
     WritableTxnMarkerTopic,
     WriteTxnMarkersRequest,
 )
-from kwire_protocol.wire import ApiMessage
 
-from kwire.client.errors import ClientError, error_name
+from kwire.client.cluster import Cluster, CoordinatorKind
+from kwire.client.connection import BrokerConnection
+from kwire.client.errors import ClientError, error_name, raise_worst, refused
 
 STATES: Final = (
     "Empty",
@@ -42,29 +41,8 @@ STATES: Final = (
 MAX_BATCH: Final = 500
 """Partitions, producers or transactional ids that one request asks for."""
 
-_TRANSACTION_COORDINATOR = 1
-_PASSING = {
-    ErrorCode.COORDINATOR_LOAD_IN_PROGRESS,
-    ErrorCode.COORDINATOR_NOT_AVAILABLE,
-    ErrorCode.NOT_COORDINATOR,
-}
-_PAUSES_S = (0.1, 0.2, 0.4, 0.8, 1.6)
-"""A coordinator that has just started, or moved, is asked again; the first look for one creates its topic."""
-
 Partition = tuple[str, int]
 T = TypeVar("T")
-
-
-class Brokers(Protocol):
-    """As `kwire.client.cluster.Cluster`."""
-
-    def metadata(self, topics: Sequence[str] | None) -> MetadataResponse: ...
-
-    def node_ids(self) -> list[int]: ...
-
-    def call(self, request: ApiMessage, *, node_id: int | None = None, at_least: int = 0) -> Any: ...
-
-    def pause(self, seconds: float) -> None: ...
 
 
 @attrs.frozen
@@ -121,27 +99,19 @@ class OpenTransactions:
 
 @attrs.frozen
 class TransactionAdmin:
-    """Raises ClientError for what the cluster does not do."""
+    """Raises ClientError for what the cluster does not do.
 
-    brokers: Brokers
+    A coordinator that is loading, moving or not reached is asked again until the cluster's timeout.
+    """
+
+    cluster: Cluster
 
     def list_transactions(self, *, states: Collection[str] = (), producer_ids: Collection[int] = ()) -> list[Listed]:
         """Every transactional id of these states and producer ids, by coordinator and name; all without filters."""
         found: list[Listed] = []
-        for node_id in self.brokers.node_ids():
-            for some in _batches(producer_ids) if producer_ids else [[]]:
-                request = ListTransactionsRequest([*states], [*some])
-                response = self._until_settled(
-                    partial(self.brokers.call, request, node_id=node_id),
-                    lambda it: it.error_code,
-                    f"broker {node_id} does not list its transactions",
-                )
-                if response.unknown_state_filters:
-                    raise ClientError(f"broker {node_id} knows no state {', '.join(response.unknown_state_filters)}")
-                found += [
-                    Listed(it.transactional_id, node_id, it.producer_id, it.transaction_state)
-                    for it in response.transaction_states
-                ]
+        for some in _batches(producer_ids) if producer_ids else [[]]:
+            request = ListTransactionsRequest([*states], [*some])
+            found += self.cluster.until_done(partial(self._list, request))
         return sorted(found, key=lambda it: (it.coordinator_id, it.transactional_id))
 
     def describe_transactions(self, transactional_ids: Iterable[str]) -> dict[str, Described]:
@@ -173,7 +143,7 @@ class TransactionAdmin:
             # As Kafka's tool: 0 is no later than any epoch that a coordinator has.
             coordinator_epoch=max(transaction.coordinator_epoch, 0),
         )
-        response = self.brokers.call(WriteTxnMarkersRequest([marker]), node_id=transaction.leader_id)
+        response = self.cluster.call(WriteTxnMarkersRequest([marker]), node_id=transaction.leader_id)
         codes = [it.error_code for marker in response.markers for topic in marker.topics for it in topic.partitions]
         if codes != [ErrorCode.NONE]:
             told = ", ".join(map(error_name, codes)) or "no answer for the partition"
@@ -182,38 +152,51 @@ class TransactionAdmin:
                 f"in {transaction.name}: {told}"
             )
 
-    def _describe(self, transactional_id: str) -> Described | None:
-        def ask() -> Any:
-            find = FindCoordinatorRequest(key_type=_TRANSACTION_COORDINATOR, coordinator_keys=[transactional_id])
-            (coordinator,) = self.brokers.call(find, at_least=4).coordinators
-            if coordinator.error_code:
-                return coordinator.node_id, coordinator
-            request = DescribeTransactionsRequest([transactional_id])
-            (described,) = self.brokers.call(request, node_id=coordinator.node_id).transaction_states
-            return coordinator.node_id, described
+    def _list(self, request: ListTransactionsRequest) -> list[Listed]:
+        self.cluster.metadata([])
+        found: list[Listed] = []
+        problems: list[ClientError] = []
+        for node_id, answer in self.cluster.call_each(dict.fromkeys(self.cluster.node_ids(), request)).items():
+            if isinstance(answer, ClientError):
+                problems.append(answer)
+            elif answer.error_code:
+                problems.append(refused(f"broker {node_id} does not list its transactions", answer.error_code))
+            elif answer.unknown_state_filters:
+                unknown = ", ".join(answer.unknown_state_filters)
+                problems.append(ClientError(f"broker {node_id} knows no state {unknown}"))
+            else:
+                found += [
+                    Listed(it.transactional_id, node_id, it.producer_id, it.transaction_state)
+                    for it in answer.transaction_states
+                ]
+        raise_worst(problems)
+        return found
 
-        coordinator_id, it = self._until_settled(
-            ask,
-            lambda answer: answer[1].error_code,
-            f"transactional id {quoted(transactional_id)} cannot be described",
-            allowed=ErrorCode.TRANSACTIONAL_ID_NOT_FOUND,
-        )
-        if it.error_code:
-            return None
-        return Described(
-            transactional_id=transactional_id,
-            coordinator_id=coordinator_id,
-            producer_id=it.producer_id,
-            producer_epoch=it.producer_epoch,
-            state=it.transaction_state,
-            timeout_ms=it.transaction_timeout_ms,
-            start_ms=it.transaction_start_time_ms if it.transaction_start_time_ms >= 0 else None,
-            partitions=tuple(sorted((topic.topic, index) for topic in it.topics for index in topic.partitions)),
-        )
+    def _describe(self, transactional_id: str) -> Described | None:
+        request = DescribeTransactionsRequest([transactional_id])
+
+        def ask(coordinator: BrokerConnection) -> Described | None:
+            (it,) = coordinator.call(request).transaction_states
+            if it.error_code == ErrorCode.TRANSACTIONAL_ID_NOT_FOUND:
+                return None
+            if it.error_code:
+                raise refused(f"transactional id {quoted(transactional_id)} cannot be described", it.error_code)
+            return Described(
+                transactional_id=transactional_id,
+                coordinator_id=self.cluster.coordinator(CoordinatorKind.TRANSACTION, transactional_id),
+                producer_id=it.producer_id,
+                producer_epoch=it.producer_epoch,
+                state=it.transaction_state,
+                timeout_ms=it.transaction_timeout_ms,
+                start_ms=it.transaction_start_time_ms if it.transaction_start_time_ms >= 0 else None,
+                partitions=tuple(sorted((topic.topic, index) for topic in it.topics for index in topic.partitions)),
+            )
+
+        return self.cluster.ask_coordinator(CoordinatorKind.TRANSACTION, transactional_id, ask)
 
     def _leaders(self, topic: str | None, partition: int | None) -> dict[Partition, int]:
         leaders: dict[Partition, int] = {}
-        for it in self.brokers.metadata(None if topic is None else [topic]).topics:
+        for it in self.cluster.metadata(None if topic is None else [topic]).topics:
             if it.error_code == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION:
                 raise ClientError(f"there is no topic {quoted(topic)}")
             if it.error_code:
@@ -230,7 +213,7 @@ class TransactionAdmin:
         for topic, index in partitions:
             indexes[topic].append(index)
         request = DescribeProducersRequest([TopicRequest(name, some) for name, some in indexes.items()])
-        for topic in self.brokers.call(request, node_id=leader_id).topics:
+        for topic in self.cluster.call(request, node_id=leader_id).topics:
             for it in topic.partitions:
                 if it.error_code:
                     why = it.error_message or error_name(it.error_code)
@@ -251,20 +234,6 @@ class TransactionAdmin:
                     for producer in it.active_producers
                     if producer.current_txn_start_offset >= 0
                 ]
-
-    def _until_settled(
-        self, ask: Callable[[], Any], code_of: Callable[[Any], int], what: str, *, allowed: int = ErrorCode.NONE
-    ) -> Any:
-        """Asks again while the answer is an error that passes; raises ClientError for one that stays."""
-        for pause_s in (*_PAUSES_S, None):
-            answer = ask()
-            code = code_of(answer)
-            if code in (ErrorCode.NONE, allowed):
-                return answer
-            if code not in _PASSING or pause_s is None:
-                raise ClientError(f"{what}: {error_name(code)}")
-            self.brokers.pause(pause_s)
-        raise AssertionError("the last pause is none")
 
 
 def _batches(items: Iterable[T]) -> Iterator[list[T]]:

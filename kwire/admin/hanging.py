@@ -13,7 +13,7 @@ from __future__ import annotations
 
 from collections.abc import Collection
 
-from kwire.cli.txn.admin import Described, OpenTransaction, OpenTransactions, TransactionAdmin
+from kwire.admin.transactions import Described, OpenTransaction, OpenTransactions, TransactionAdmin
 
 
 def find_hanging(
