@@ -20,7 +20,7 @@ from kwire_protocol.messages.find_coordinator import FindCoordinatorRequest
 from kwire_protocol.messages.metadata import MetadataRequest, MetadataRequestTopic, MetadataResponse
 from kwire_protocol.wire import NULL_UUID, ApiMessage, Uuid
 
-from kwire.client.connection import DEFAULT_CLIENT_ID, DEFAULT_TIMEOUT_S, BrokerConnection
+from kwire.client.connection import BrokerConnection
 from kwire.client.errors import (
     ClientError,
     ConnectionFailed,
@@ -29,6 +29,7 @@ from kwire.client.errors import (
     UnknownTopic,
     refused,
 )
+from kwire.client.exchange import DEFAULT_CLIENT_ID, DEFAULT_TIMEOUT_S
 from kwire.client.transport import Address, Connect, connect_plain_text, parse_addresses
 from kwire.client.waiting import Clock, SystemClock, until_done
 

@@ -18,7 +18,7 @@ from kwire_protocol.wire import NULL_UUID, ApiMessage, Writer
 
 from devtools.ports import free_port
 from kwire.client.cluster import Cluster, CoordinatorKind, TopicPartition
-from kwire.client.connection import MAX_REPLY_BYTES, BrokerConnection
+from kwire.client.connection import BrokerConnection
 from kwire.client.errors import (
     ClientError,
     ConnectionFailed,
@@ -28,6 +28,7 @@ from kwire.client.errors import (
     UnknownTopic,
     error_name,
 )
+from kwire.client.exchange import MAX_REPLY_BYTES
 from kwire.client.transport import parse_addresses
 from kwire.testing import Broker
 from kwire.tests.client.fakes import FakeBrokers, in_turn

@@ -1,0 +1,103 @@
+"""What every connection to a broker shares, however it waits: a conversation, and the client's errors for what goes
+wrong in it. No I/O.
+
+`connection.py` drives it for a thread that blocks, `async_connection.py` for tasks of trio.
+"""
+
+from __future__ import annotations
+
+from typing import Final
+
+from kwire_protocol.conversation import DEFAULT_MAX_REPLY_BYTES, Conversation, NotServed, Reply, Ticket
+from kwire_protocol.wire import ApiMessage, Buffer, ProtocolError
+
+import kwire
+from kwire.client.errors import ClientError, ConnectionFailed, NotABroker, VersionNotServed
+from kwire.client.transport import Address
+
+DEFAULT_TIMEOUT_S: Final = 30.0
+DEFAULT_CLIENT_ID: Final = "kwire"
+MAX_REPLY_BYTES: Final = DEFAULT_MAX_REPLY_BYTES
+_JOINED_BYTES: Final = 64 * 1024  # up to here a copy costs less than another system call
+
+
+class Exchange:
+    """The conversation with the broker at `address`. After `end` nothing more is asked or read."""
+
+    def __init__(self, address: Address, *, client_id: str, max_reply_bytes: int) -> None:
+        self.name = f"{address[0]}:{address[1]}"
+        self.conversation = Conversation(
+            client_id=client_id, software_version=kwire.__version__, max_reply_bytes=max_reply_bytes
+        )
+        self._failure: ClientError | None = None
+
+    @property
+    def is_over(self) -> bool:
+        return self._failure is not None
+
+    def end(self, failure: ClientError) -> bool:
+        """Ends it with what `check` raises from now on. False if it was over already."""
+        if self._failure is not None:
+            return False
+        self._failure = failure
+        return True
+
+    def check(self) -> None:
+        """Raises the error that has ended it."""
+        if self._failure is not None:
+            # A new exception each time: one that was raised has a traceback already.
+            raise type(self._failure)(self._failure.message)
+
+    def version_for(self, api_key: int, *, at_least: int = 0, at_most: int | None = None) -> int:
+        """The newest version of an API that both know, within these bounds. Raises VersionNotServed."""
+        try:
+            return self.conversation.version_for(api_key, at_least=at_least, at_most=at_most)
+        except NotServed as error:
+            raise VersionNotServed(
+                f"the broker at {self.name} does not serve {error}: it is too old, or too new, for this"
+            ) from None
+
+    def send(self, request: ApiMessage, version: int) -> Ticket:
+        """Has `to_send` give out a request. Raises as `check`, and as `Conversation.send`."""
+        self.check()
+        return self.conversation.send(request, version)
+
+    def to_send(self) -> list[Buffer]:
+        """What is to be sent now, in as few pieces as is good."""
+        pieces = self.conversation.data_to_send()
+        buffers = [piece for piece in pieces if isinstance(piece, Buffer)]
+        assert len(buffers) == len(pieces), "a client sends no regions of files"
+        if len(buffers) > 1 and sum(map(len, buffers)) <= _JOINED_BYTES:
+            return [b"".join(buffers)]
+        return buffers
+
+    def received(self, count: int) -> None:
+        """So many bytes were received. ConnectionResetError for none: the broker has hung up."""
+        if not count:
+            raise hung_up()
+        self.conversation.received(count)
+
+    def next_reply(self) -> Reply | None:
+        """The next answer, or None until more is received. Raises NotABroker, which the caller ends it with."""
+        try:
+            return self.conversation.next_reply()
+        except ProtocolError as error:
+            raise NotABroker(f"what answers at {self.name} is no Kafka broker in plain text: {error}") from None
+
+    def unreached(self, error: OSError) -> ConnectionFailed:
+        return ConnectionFailed(f"cannot reach {self.name}: {_reason(error)}")
+
+    def unanswered(self, api: str, error: OSError) -> ConnectionFailed:
+        return ConnectionFailed(f"the broker at {self.name} did not answer {api}: {_reason(error)}")
+
+    def closed(self) -> ConnectionFailed:
+        return ConnectionFailed(f"the connection to {self.name} is closed")
+
+
+def hung_up() -> ConnectionResetError:
+    """The broker has ended its side of the connection."""
+    return ConnectionResetError(0, "it closed the connection")
+
+
+def _reason(error: OSError) -> str:
+    return "it took too long" if isinstance(error, TimeoutError) else error.strerror or str(error)
