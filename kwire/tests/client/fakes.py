@@ -158,6 +158,12 @@ class FakeTransport:
         del self._replies[:count]
         return count
 
+    def take_replies(self) -> bytes:
+        """All of them at once, for whoever carries them elsewhere."""
+        replies = bytes(self._replies)
+        self._replies.clear()
+        return replies
+
     def close(self) -> None:
         self._is_closed = True
 

@@ -1,0 +1,234 @@
+"""One broker over one connection, for tasks of trio: many of them may ask at the same time.
+
+    async with await AsyncBrokerConnection.open(("127.0.0.1", 9092), timeout_s=5) as connection:
+        response = await connection.ask(MetadataRequest())
+
+What whoever stands on it may rely on:
+
+* Requests go out in the order of the calls, each whole before the next begins, and several may be on their way. Each
+  `ask` returns the answer to its own request.
+* An `ask` that is cancelled leaves a connection that can be used further, or one that is closed. Before its turn to
+  send it has done nothing. While it sends, half a request may be out, and the connection is closed. While it waits, the
+  connection stays as it is: the broker may carry out the request, and the answer is dropped.
+* Every `ask` ends, by its answer or after `timeout_s` by ConnectionFailed. That closes the connection: what was asked
+  later would be answered later still. So what may take long, such as a Fetch that waits, gets a connection of its own.
+* A connection that fails is closed. Everybody who waits is told, and everybody who asks later. It does not connect
+  again by itself, and never sends a request twice: only the caller knows whether that is safe.
+* Memory: one request at a time is encoded, and one answer received, of `max_reply_bytes` at most. What nobody waits for
+  stays with the broker.
+
+There is no task in the background. Whoever asked first receives first, which is the order of the answers; so that a
+broker that hangs up is noticed by the next `ask`.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Awaitable, Callable, Iterator
+from contextlib import contextmanager
+from types import TracebackType
+from typing import Any, Final, Self
+
+import trio
+from kwire_protocol.conversation import Reply, Ticket
+from kwire_protocol.messages import APIS
+from kwire_protocol.messages.api_versions import ApiVersionsRequest
+from kwire_protocol.wire import ApiMessage
+
+from kwire.client.errors import ClientError, ConnectionFailed, NotABroker
+from kwire.client.exchange import DEFAULT_CLIENT_ID, DEFAULT_TIMEOUT_S, MAX_REPLY_BYTES, Exchange, hung_up
+from kwire.client.transport import Address
+
+AsyncConnect = Callable[[Address], Awaitable[trio.abc.Stream]]
+"""Address to a stream that is ready for Kafka's requests. Raises OSError or a ClientError."""
+
+_COPIED_BYTES: Final = 64 * 1024  # received at once from a stream that cannot receive into a buffer
+
+
+async def connect_plain_text(address: Address) -> trio.abc.Stream:
+    """A TCP connection that sends what it is given at once."""
+    try:
+        return await trio.open_tcp_stream(*address)
+    except OSError as error:
+        # It sums up all addresses of the host. What became of the last of them is the cause, in more words than needed.
+        cause = error.__cause__
+        if isinstance(cause, BaseExceptionGroup):
+            cause = cause.exceptions[-1]
+        if isinstance(cause, OSError) and cause.errno is not None:
+            raise OSError(cause.errno, os.strerror(cause.errno)) from None
+        raise
+
+
+class AsyncBrokerConnection:
+    """A connection to a broker that has told its versions. `async with` closes it at the end.
+
+    Raises ClientError for whatever the broker does not do; ConnectionFailed and NotABroker close the connection.
+    """
+
+    def __init__(self, stream: trio.abc.Stream, exchange: Exchange, timeout_s: float) -> None:
+        """See `open`."""
+        self.name = exchange.name
+        self._stream = stream
+        self._exchange = exchange
+        self._conversation = exchange.conversation
+        self._timeout_s = timeout_s
+        # trio's locks are fair, so that who sent first receives first.
+        self._sending = trio.Lock()
+        self._receiving = trio.Lock()
+        self._waiting = 0
+        """How many wait for an answer. The others in flight are of those that were cancelled."""
+
+    @classmethod
+    async def open(
+        cls,
+        address: Address,
+        timeout_s: float = DEFAULT_TIMEOUT_S,
+        *,
+        client_id: str = DEFAULT_CLIENT_ID,
+        connect: AsyncConnect = connect_plain_text,
+        max_reply_bytes: int = MAX_REPLY_BYTES,
+    ) -> Self:
+        """Connects, and asks for the broker's versions.
+
+        `timeout_s` is for both together, and then for each `ask` that is not told otherwise.
+        """
+        exchange = Exchange(address, client_id=client_id, max_reply_bytes=max_reply_bytes)
+        failure = exchange.unreached(TimeoutError())
+        with trio.move_on_after(timeout_s):
+            try:
+                stream = await connect(address)
+            except OSError as error:
+                raise exchange.unreached(error) from None
+            connection = cls(stream, exchange, timeout_s)
+            failure = exchange.unanswered(APIS[ApiVersionsRequest.api_key].name, TimeoutError())
+            try:
+                await connection._learn_versions()
+            except BaseException:
+                await connection.aclose()
+                raise
+            return connection
+        raise failure
+
+    async def __aenter__(self) -> Self:
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
+    ) -> None:
+        await self.aclose()
+
+    async def aclose(self) -> None:
+        """Closes it at once. Whoever waits for an answer is told."""
+        await self._end(self._exchange.closed())
+
+    @property
+    def is_closed(self) -> bool:
+        return self._exchange.is_over
+
+    @property
+    def features(self) -> dict[str, int]:
+        """The broker's finalized features by name, with their level."""
+        return self._conversation.features
+
+    def version_for(self, api_key: int, *, at_least: int = 0, at_most: int | None = None) -> int:
+        """The newest version of an API that both know, within these bounds. Raises VersionNotServed."""
+        return self._exchange.version_for(api_key, at_least=at_least, at_most=at_most)
+
+    async def ask(
+        self, request: ApiMessage, *, at_least: int = 0, at_most: int | None = None, timeout_s: float | None = None
+    ) -> Any:
+        """The answer to `request`, in the newest version that both know. None for one that has no answer.
+
+        Raises ClientError; UnsupportedField or ValueError, with nothing sent, for a request that the version cannot
+        say. `timeout_s` is for all of it, waiting for others to send included.
+        """
+        version = self.version_for(request.api_key, at_least=at_least, at_most=at_most)
+        with trio.move_on_after(self._timeout_s if timeout_s is None else timeout_s):
+            try:
+                ticket = await self._send(request, version)
+                return await self._answer(ticket) if ticket.is_answered else None
+            except (ConnectionFailed, NotABroker) as failure:
+                await self._end(failure)
+                raise
+        too_late = self._exchange.unanswered(APIS[request.api_key].name, TimeoutError())
+        await self._end(too_late)
+        raise too_late
+
+    async def _learn_versions(self) -> None:
+        name = self._conversation.begin().name
+        await self._flush(name)
+        while self._conversation.versions is None:
+            await self._receive_some(name)
+            self._exchange.next_reply()
+            await self._flush(name)
+
+    async def _send(self, request: ApiMessage, version: int) -> Ticket:
+        async with self._sending:
+            await self._drop_answers_to_nobody(APIS[request.api_key].name)
+            await trio.lowlevel.checkpoint_if_cancelled()  # nothing is out yet
+            ticket = self._exchange.send(request, version)
+            try:
+                await self._flush(ticket.name)
+            except BaseException as error:  # half of it may be out
+                cancelled = ConnectionFailed(f"a request to {self.name} was cancelled half way")
+                await self._end(error if isinstance(error, ClientError) else cancelled)
+                raise
+        return ticket
+
+    async def _drop_answers_to_nobody(self, name: str) -> None:
+        """Before more is sent: a broker that cannot get rid of an answer reads nothing. Makes room in any case."""
+        if self._conversation.in_flight > self._waiting or not self._conversation.has_room:
+            async with self._receiving:  # behind everybody who waits for an answer
+                while self._conversation.in_flight:
+                    await self._next_reply(name)
+
+    async def _answer(self, ticket: Ticket) -> Any:
+        self._waiting += 1
+        try:
+            async with self._receiving:
+                # What comes before its answer are the answers to requests that were cancelled.
+                while (reply := await self._next_reply(ticket.name)).ticket is not ticket:
+                    pass
+                return reply.message
+        finally:
+            self._waiting -= 1
+
+    async def _next_reply(self, name: str) -> Reply:
+        while (reply := self._exchange.next_reply()) is None:
+            await self._receive_some(name)
+        return reply
+
+    async def _receive_some(self, name: str) -> None:
+        room = self._conversation.writable()
+        with self._errors(name):
+            self._exchange.received(await _receive_into(self._stream, room))
+
+    async def _flush(self, name: str) -> None:
+        with self._errors(name):
+            for piece in self._exchange.to_send():
+                await self._stream.send_all(piece)
+
+    @contextmanager
+    def _errors(self, name: str) -> Iterator[None]:
+        """Raises what the stream raises as a ConnectionFailed; or why it was closed here, if it was."""
+        try:
+            yield
+        except (OSError, trio.BrokenResourceError, trio.ClosedResourceError) as error:
+            self._exchange.check()
+            reason = error if isinstance(error, OSError) else error.__cause__
+            if not isinstance(reason, OSError):
+                reason = hung_up()
+            raise self._exchange.unanswered(name, reason) from None
+
+    async def _end(self, failure: ClientError) -> None:
+        if self._exchange.end(failure):
+            await trio.aclose_forcefully(self._stream)
+
+
+async def _receive_into(stream: trio.abc.Stream, room: memoryview) -> int:
+    """How many bytes came; 0 when the peer has closed the connection."""
+    if isinstance(stream, trio.SocketStream):  # without a copy: a large Fetch costs half
+        return await stream.socket.recv_into(room)
+    data = await stream.receive_some(min(len(room), _COPIED_BYTES))
+    room[: len(data)] = data
+    return len(data)
