@@ -65,11 +65,9 @@ class Exchange:
     def to_send(self) -> list[Buffer]:
         """What is to be sent now, in as few pieces as is good."""
         pieces = self.conversation.data_to_send()
-        buffers = [piece for piece in pieces if isinstance(piece, Buffer)]
-        assert len(buffers) == len(pieces), "a client sends no regions of files"
-        if len(buffers) > 1 and sum(map(len, buffers)) <= _JOINED_BYTES:
-            return [b"".join(buffers)]
-        return buffers
+        if len(pieces) > 1 and sum(map(len, pieces)) <= _JOINED_BYTES:
+            return [b"".join(pieces)]
+        return pieces
 
     def received(self, count: int) -> None:
         """So many bytes were received. ConnectionResetError for none: the broker has hung up."""

@@ -41,7 +41,7 @@ from kwire_protocol.headers import (
 )
 from kwire_protocol.messages import APIS
 from kwire_protocol.messages.api_versions import ApiVersionsRequest, ApiVersionsResponse
-from kwire_protocol.wire import ApiMessage, Buffer, ProtocolError, Reader, Region, Writer
+from kwire_protocol.wire import ApiMessage, Buffer, ProtocolError, Reader, Writer
 
 DEFAULT_MAX_REPLY_BYTES: Final = 64 * 1024 * 1024
 DEFAULT_MAX_IN_FLIGHT: Final = 100
@@ -142,7 +142,7 @@ class Conversation:
         self._max_in_flight = max_in_flight
         self._next_correlation_id = first_correlation_id
         self._in_flight: deque[Ticket] = deque()
-        self._outgoing: list[Buffer | Region] = []
+        self._outgoing: list[Buffer] = []
         self._buffer = ReplyBuffer(max_reply_bytes)
         self._negotiating: Ticket | None = None
         self._broken: str | None = None
@@ -196,16 +196,16 @@ class Conversation:
         if not self.has_room:
             raise TooManyInFlight(f"{len(self._in_flight)} requests have no reply yet")
         correlation_id = self._next_correlation_id
-        pieces = _written(request, version, correlation_id, self._client_id).pieces()
+        buffers = _written(request, version, correlation_id, self._client_id).buffers()
         has_reply = request.api_key != PRODUCE_KEY or getattr(request, "acks", None) != 0
         ticket = Ticket(correlation_id, request.api_key, version, has_reply)
         self._next_correlation_id = 0 if correlation_id == _LARGEST_CORRELATION_ID else correlation_id + 1
-        self._outgoing += pieces
+        self._outgoing += buffers
         if has_reply:
             self._in_flight.append(ticket)
         return ticket
 
-    def data_to_send(self) -> list[Buffer | Region]:
+    def data_to_send(self) -> list[Buffer]:
         """What is to be sent now, in order; it is given out once."""
         outgoing, self._outgoing = self._outgoing, []
         return outgoing

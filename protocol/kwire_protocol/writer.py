@@ -58,12 +58,17 @@ class Writer:
             pieces.append(view[start:])
         return pieces
 
-    def getvalue(self) -> bytes:
-        """Everything as one byte string. TypeError when a Region was written: its bytes are not here."""
+    def buffers(self) -> list[Buffer]:
+        """As `pieces`, all of it in memory. TypeError when a Region was written: its bytes are not here."""
         pieces = self.pieces()
-        if any(not isinstance(piece, Buffer) for piece in pieces):
+        buffers = [piece for piece in pieces if isinstance(piece, Buffer)]
+        if len(buffers) < len(pieces):
             raise TypeError("a region's bytes are elsewhere: use pieces()")
-        return b"".join(piece for piece in pieces if isinstance(piece, Buffer))
+        return buffers
+
+    def getvalue(self) -> bytes:
+        """As `buffers`, in one byte string."""
+        return b"".join(self.buffers())
 
     def begin_frame(self, head: bytes = bytes(4)) -> None:
         """Begins a frame with `head`, whose first four bytes are for its size: end_frame fills them in.

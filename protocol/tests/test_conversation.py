@@ -42,7 +42,7 @@ def encoded_reply(message: Message, api_key: int, version: int, correlation_id: 
 
 
 def sent(conversation: Conversation) -> bytes:
-    return b"".join(bytes(piece) for piece in conversation.data_to_send())  # type: ignore[arg-type]
+    return b"".join(bytes(piece) for piece in conversation.data_to_send())
 
 
 def receive(conversation: Conversation, data: bytes, steps: Iterable[int] = ()) -> list[Reply]:
