@@ -23,7 +23,7 @@ from kwire_protocol.messages.produce import PartitionProduceData, ProduceRequest
 from kwire_protocol.records import Record, build_batch
 from kwire_protocol.wire import ApiMessage
 
-from kwire.tests.raw_client import ConnectionClosed, RawClient, request_frame
+from kwire.tests.raw_client import ConnectionClosed, RawClient
 
 from ..brokers import RestartableBroker
 from ..waiting import eventually
@@ -113,7 +113,7 @@ class Killer:
 
     def _kill_over(self, request: ApiMessage, version: int) -> None:
         with RawClient(self.broker.bootstrap) as client:
-            client.send(request_frame(request, version))
+            client.ask((request, version))
             self._kill_within(0.006)
 
     def _load(self) -> None:

@@ -1,6 +1,7 @@
-"""A tiny blocking client for tests that must say exactly which bytes go over the wire.
+"""A tiny blocking client for tests that say in which version they ask, or which bytes go over the wire.
 
-Whole requests go through the generated messages; everything below that (frames, halves of frames, garbage) is bytes.
+`call`, `ask` and `answer` are for whole requests, in any version, served or not; `send` and `read_frame` for what is
+below that: frames, halves of frames, garbage.
 """
 
 from __future__ import annotations
@@ -9,12 +10,12 @@ import socket
 from types import TracebackType
 from typing import Any, Final, Self
 
+from kwire_protocol.conversation import Conversation, encode_request
 from kwire_protocol.conversation import decode_reply as decoded_reply
-from kwire_protocol.conversation import encode_request
 from kwire_protocol.frames import ReplyBuffer
 from kwire_protocol.wire import ApiMessage
 
-from kwire.client.transport import connect_plain_text, parse_addresses, receive_frame
+from kwire.client.transport import connect_plain_text, parse_addresses
 
 MAX_REPLY_BYTES: Final = 256 * 1024 * 1024
 
@@ -40,8 +41,8 @@ class RawClient:
     def __init__(self, address: str, *, timeout_s: float = 30.0) -> None:
         (to,) = parse_addresses(address)
         self.sock = connect_plain_text(to, timeout_s)
-        self._received = ReplyBuffer(MAX_REPLY_BYTES)
-        self._correlation_id = 0
+        self._conversation = Conversation(client_id="raw", max_reply_bytes=MAX_REPLY_BYTES, max_in_flight=1000)
+        self._frames = ReplyBuffer(MAX_REPLY_BYTES)
 
     def __enter__(self) -> Self:
         return self
@@ -69,28 +70,30 @@ class RawClient:
 
     def read_frame(self) -> memoryview:
         """The next reply without its size. Raises ConnectionClosed, or TimeoutError when nothing comes."""
-        try:
-            return receive_frame(self.sock, self._received)
-        except ConnectionResetError as error:
-            raise ConnectionClosed from error
+        while (frame := self._frames.next_frame()) is None:
+            self._frames.received(self._receive(self._frames.writable()))
+        return frame
 
     def receive(self, size: int) -> None:
-        """Waits for something, and takes up to `size` bytes of it, for a later `read_frame`."""
-        try:
-            count = self.sock.recv_into(self._received.writable()[:size])
-        except ConnectionResetError as error:
-            raise ConnectionClosed from error
-        if not count:
-            raise ConnectionClosed
-        self._received.received(count)
+        """Waits for something, and takes up to `size` bytes of it, for a later `answer`."""
+        self._conversation.received(self._receive(self._conversation.writable()[:size]))
+
+    def ask(self, *requests: tuple[ApiMessage, int]) -> None:
+        """Sends requests, each with its version, in one piece."""
+        for request, version in requests:
+            self._conversation.send(request, version)
+        self.send(b"".join(self._conversation.data_to_send()))
+
+    def answer(self) -> Any:
+        """The answer to the first request of `ask` that has had none."""
+        while (reply := self._conversation.next_reply()) is None:
+            self._conversation.received(self._receive(self._conversation.writable()))
+        return reply.message
 
     def call(self, request: ApiMessage, version: int) -> Any:
         """The answer to `request`."""
-        self._correlation_id += 1
-        self.send(request_frame(request, version, correlation_id=self._correlation_id))
-        correlation_id, response = decoded_reply(self.read_frame(), request.api_key, version)
-        assert correlation_id == self._correlation_id
-        return response
+        self.ask((request, version))
+        return self.answer()
 
     def is_closed_by_peer(self) -> bool:
         """Waits for the broker to hang up; False if it says something instead."""
@@ -98,3 +101,12 @@ class RawClient:
             return self.sock.recv(1) == b""
         except ConnectionResetError:
             return True
+
+    def _receive(self, room: memoryview) -> int:
+        try:
+            count = self.sock.recv_into(room)
+        except ConnectionResetError as error:
+            raise ConnectionClosed from error
+        if not count:
+            raise ConnectionClosed
+        return count

@@ -11,6 +11,7 @@ import logging
 import math
 import socket
 import struct
+from collections import deque
 from collections.abc import Awaitable, Callable, Iterable, Mapping
 from contextlib import AsyncExitStack
 from functools import partial
@@ -18,6 +19,8 @@ from typing import Any
 
 import attrs
 import trio
+from kwire_protocol.conversation import Conversation, Reply
+from kwire_protocol.frames import ReplyBuffer
 from kwire_protocol.messages.create_topics import CreatableTopic, CreateTopicsRequest
 from kwire_protocol.wire import ApiMessage
 from kwire_storage.disk.files import Disk
@@ -33,7 +36,7 @@ from kwire.replicas.partition import Partition
 from kwire.running import bind_all
 from kwire.tests.groups.broker_in_trio import TrioClock
 from kwire.tests.internal_topics import create_internal_topics
-from kwire.tests.raw_client import decoded_reply, request_frame
+from kwire.tests.raw_client import MAX_REPLY_BYTES
 from kwire.tests.simple_requests import join
 
 
@@ -42,20 +45,30 @@ class TrioClient:
     """A raw client that waits as a task."""
 
     stream: trio.SocketStream
-    _received: bytearray = attrs.field(factory=bytearray)
+    _conversation: Conversation = attrs.field(factory=lambda: Conversation(first_correlation_id=0))
+    _replies: deque[Reply] = attrs.field(factory=deque)
+    """What has come, and was not read."""
+    _frames: ReplyBuffer = attrs.field(factory=lambda: ReplyBuffer(MAX_REPLY_BYTES))
 
     async def send(self, *requests: tuple[ApiMessage, int]) -> None:
         """Sends requests, each with its version, in one piece; their correlation ids count from 0."""
-        frames = [request_frame(it, version, correlation_id=i) for i, (it, version) in enumerate(requests)]
-        await self.stream.send_all(b"".join(frames))
+        for request, version in requests:
+            self._conversation.send(request, version)
+        await self.stream.send_all(b"".join(self._conversation.data_to_send()))
 
     async def read(self, api_key: int, version: int) -> tuple[int, Any]:
-        """Correlation id and message of the next reply."""
-        return decoded_reply(await self.read_frame(), api_key, version)
+        """Correlation id and message of the next reply, which must be one to such a request."""
+        while not self._replies:
+            assert await self._receive(), "the server hung up"
+        ticket, message = self._replies.popleft()
+        assert (ticket.api_key, ticket.version) == (api_key, version)
+        return ticket.correlation_id, message
 
     async def read_frame(self) -> bytes:
-        """The next reply, without its size."""
-        return await self._take(int.from_bytes(await self._take(4), "big"))
+        """The answer to what was sent by hand, over `stream`, without its size."""
+        while (frame := self._frames.next_frame()) is None:
+            assert await self._receive_into(self._frames), "the server hung up"
+        return bytes(frame)
 
     async def call(self, request: ApiMessage, version: int) -> Any:
         await self.send((request, version))
@@ -64,7 +77,7 @@ class TrioClient:
     async def is_at_end(self) -> bool:
         """Waits for the server to hang up; False if it says something instead."""
         try:
-            return not self._received and not await self.stream.receive_some(1)
+            return not self._replies and not await self._receive()
         except trio.BrokenResourceError:  # a reset: it had not read all that we said
             return True
 
@@ -72,7 +85,7 @@ class TrioClient:
     def has_answer(self) -> bool:
         """Whether anything is there to be read."""
         try:
-            return bool(self._received) or bool(self._socket.recv(1, socket.MSG_PEEK))
+            return bool(self._replies) or bool(self._socket.recv(1, socket.MSG_PEEK))
         except BlockingIOError:
             return False
 
@@ -91,15 +104,19 @@ class TrioClient:
         assert isinstance(inner, socket.socket)
         return inner
 
-    async def _take(self, size: int) -> bytes:
-        received = self._received
-        while len(received) < size:
-            data = await self.stream.receive_some(1 << 16)
-            assert data, "the server hung up"
-            received += data
-        taken = bytes(received[:size])
-        del received[:size]
-        return taken
+    async def _receive(self) -> int:
+        """How many bytes came; 0 at the end."""
+        count = await self._receive_into(self._conversation)
+        while (reply := self._conversation.next_reply()) is not None:
+            self._replies.append(reply)
+        return count
+
+    async def _receive_into(self, buffer: Conversation | ReplyBuffer) -> int:
+        room = buffer.writable()
+        data = await self.stream.receive_some(len(room))
+        room[: len(data)] = data
+        buffer.received(len(data))
+        return len(data)
 
 
 @attrs.define(eq=False)

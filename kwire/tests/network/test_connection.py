@@ -13,18 +13,24 @@ from kwire_protocol.headers import RequestHeader, write_request_header
 from kwire_protocol.messages import APIS as MESSAGES
 from kwire_protocol.messages.api_versions import ApiVersionsRequest, ApiVersionsResponse
 from kwire_protocol.messages.create_topics import CreatableTopic, CreateTopicsRequest
+from kwire_protocol.messages.fetch import FetchResponse
 from kwire_protocol.messages.heartbeat import HeartbeatRequest
 from kwire_protocol.messages.init_producer_id import InitProducerIdRequest
-from kwire_protocol.messages.list_offsets import ListOffsetsPartition, ListOffsetsRequest, ListOffsetsTopic
+from kwire_protocol.messages.list_offsets import (
+    ListOffsetsPartition,
+    ListOffsetsRequest,
+    ListOffsetsResponse,
+    ListOffsetsTopic,
+)
 from kwire_protocol.records import iter_records
-from kwire_protocol.wire import Writer
+from kwire_protocol.wire import ApiMessage, Writer
 
 from kwire.apis import APIS, served_apis
 from kwire.testing import Broker
 from kwire.tests.raw_client import ConnectionClosed, RawClient, decoded_reply, request_frame
 from kwire.tests.simple_requests import fetch, find_coordinator, join, list_end, produce
 
-PRODUCE, FETCH, LIST_OFFSETS, JOIN_GROUP, API_VERSIONS, INIT_PRODUCER_ID = 0, 1, 2, 11, 18, 22
+PRODUCE, FETCH, LIST_OFFSETS, API_VERSIONS, INIT_PRODUCER_ID = 0, 1, 2, 18, 22
 LONG_MS = 20_000
 LONGER_THAN_A_STOP_MAY_TAKE_MS = 600_000
 
@@ -48,11 +54,9 @@ def values_of(batches: memoryview) -> list[bytes | None]:
 
 def test_requests_that_arrive_together_are_answered_in_order(broker: Broker) -> None:
     with RawClient(broker.address) as client:
-        client.send(b"".join(request_frame(produce(b"%d" % i), 9, correlation_id=i) for i in range(200)))
+        client.ask(*((produce(b"%d" % i), 9) for i in range(200)))
         for i in range(200):
-            correlation_id, answer = decoded_reply(client.read_frame(), PRODUCE, 9)
-            assert correlation_id == i
-            assert answer.responses[0].partition_responses[0].base_offset == i
+            assert client.answer().responses[0].partition_responses[0].base_offset == i
 
 
 def test_a_request_may_arrive_byte_by_byte(broker: Broker) -> None:
@@ -74,20 +78,20 @@ def test_what_was_produced_is_fetched_whole_even_when_it_is_large(broker: Broker
 
 def test_a_waiting_fetch_is_answered_by_the_append_it_waits_for(broker: Broker) -> None:
     with RawClient(broker.address) as consumer, RawClient(broker.address) as producer:
-        consumer.send(request_frame(fetch(0, max_wait_ms=LONG_MS), 12))
+        consumer.ask((fetch(0, max_wait_ms=LONG_MS), 12))
         began = time.monotonic()
         producer.call(produce(b"news"), 9)
-        answer = decoded_reply(consumer.read_frame(), FETCH, 12)[1]
+        answer = consumer.answer()
         assert time.monotonic() - began < LONG_MS / 2000
         assert [record.value for record in iter_records(answer.responses[0].partitions[0].records)] == [b"news"]
 
 
 def test_a_waiting_fetch_waits_for_min_bytes(broker: Broker) -> None:
     with RawClient(broker.address) as consumer, RawClient(broker.address) as producer:
-        consumer.send(request_frame(fetch(0, max_wait_ms=LONG_MS, min_bytes=1000), 12))
+        consumer.ask((fetch(0, max_wait_ms=LONG_MS, min_bytes=1000), 12))
         for _ in range(2):
             producer.call(produce(b"x" * 500), 9)
-        answer = decoded_reply(consumer.read_frame(), FETCH, 12)[1]
+        answer = consumer.answer()
         assert len(answer.responses[0].partitions[0].records) > 1000
 
 
@@ -101,17 +105,16 @@ def test_a_waiting_fetch_is_answered_empty_when_its_time_is_over(broker: Broker)
 def test_a_waiting_fetch_does_not_hold_up_the_next_request_of_its_connection(broker: Broker) -> None:
     with RawClient(broker.address) as client:
         began = time.monotonic()
-        client.send(request_frame(fetch(0, max_wait_ms=LONG_MS), 12, correlation_id=1))
-        client.send(request_frame(list_end(), 6, correlation_id=2))
-        assert decoded_reply(client.read_frame(), FETCH, 12)[0] == 1
-        assert decoded_reply(client.read_frame(), LIST_OFFSETS, 6)[0] == 2
+        client.ask((fetch(0, max_wait_ms=LONG_MS), 12))
+        client.ask((list_end(), 6))
+        assert [type(client.answer()) for _ in range(2)] == [FetchResponse, ListOffsetsResponse]
         assert time.monotonic() - began < LONG_MS / 2000
 
 
 def test_replies_before_a_waiting_fetch_are_not_held_back(broker: Broker) -> None:
     with RawClient(broker.address, timeout_s=LONG_MS / 2000) as client:
-        client.send(request_frame(list_end(), 6, correlation_id=1) + request_frame(fetch(0, max_wait_ms=LONG_MS), 12))
-        assert decoded_reply(client.read_frame(), LIST_OFFSETS, 6)[0] == 1
+        client.ask((list_end(), 6), (fetch(0, max_wait_ms=LONG_MS), 12))
+        assert isinstance(client.answer(), ListOffsetsResponse)
 
 
 def test_a_fetch_in_the_middle_of_a_batch_gets_the_whole_batch_whatever_the_limits(broker: Broker) -> None:
@@ -124,13 +127,13 @@ def test_a_fetch_in_the_middle_of_a_batch_gets_the_whole_batch_whatever_the_limi
 
 def test_a_produce_without_acknowledgement_has_no_answer(broker: Broker) -> None:
     with RawClient(broker.address) as client:
-        client.send(request_frame(produce(b"silent", acks=0), 9, correlation_id=1))
+        client.ask((produce(b"silent", acks=0), 9))
         assert client.call(list_end(), 6).topics[0].partitions[0].offset == 1
 
 
 def test_a_failed_produce_without_acknowledgement_closes_the_connection(broker: Broker) -> None:
     with RawClient(broker.address) as client:
-        client.send(request_frame(produce(b"lost", topic="nowhere", acks=0), 9))
+        client.ask((produce(b"lost", topic="nowhere", acks=0), 9))
         assert client.is_closed_by_peer()
 
 
@@ -215,10 +218,10 @@ def test_an_idle_connection_is_closed_and_a_busy_one_is_not() -> None:
         pytest.fail("the idle connection is still open")
 
 
-def begin_to_wait(client: RawClient, waiting: bytes) -> None:
+def begin_to_wait(client: RawClient, *waiting: tuple[ApiMessage, int]) -> None:
     """Sends a request that waits. When the one before it is answered, it does: replies leave before any waiting."""
-    client.send(request_frame(list_end(), 6) + waiting)
-    client.read_frame()
+    client.ask((list_end(), 6), *waiting)
+    client.answer()
 
 
 def test_requests_behind_a_join_that_waits_for_another_member_are_answered_after_it_in_order() -> None:
@@ -231,25 +234,18 @@ def test_requests_behind_a_join_that_waits_for_another_member_are_answered_after
         first.call(find_coordinator(), 0)
         member = first.call(join(), 3)
         assert (member.error_code, member.generation_id) == (0, 1)
-        begin_to_wait(
-            second,
-            request_frame(join(), 3, correlation_id=1)
-            + request_frame(produce(b"x"), 9, correlation_id=2)
-            + request_frame(list_end(), 6, correlation_id=3),
-        )
+        begin_to_wait(second, (join(), 3), (produce(b"x"), 9), (list_end(), 6))
         beat = first.call(HeartbeatRequest("g", 1, member.member_id), 4)
         assert beat.error_code == ErrorCode.REBALANCE_IN_PROGRESS
         assert first.call(list_end(), 6).topics[0].partitions[0].offset == 0, "what is behind the join waits as well"
         assert first.call(join(member.member_id), 3).generation_id == 2
-        correlation_id, joined = decoded_reply(second.read_frame(), JOIN_GROUP, 3)
-        assert (correlation_id, joined.generation_id) == (1, 2)
-        assert decoded_reply(second.read_frame(), PRODUCE, 9)[0] == 2
-        correlation_id, ends = decoded_reply(second.read_frame(), LIST_OFFSETS, 6)
-        assert (correlation_id, ends.topics[0].partitions[0].offset) == (3, 1)
+        assert second.answer().generation_id == 2
+        assert second.answer().responses[0].partition_responses[0].base_offset == 0
+        assert second.answer().topics[0].partitions[0].offset == 1
 
 
 def test_a_client_that_leaves_while_its_fetch_waits_is_missed_by_nobody(broker: Broker) -> None:
-    waiting = request_frame(fetch(0, max_wait_ms=LONGER_THAN_A_STOP_MAY_TAKE_MS), 12)
+    waiting = fetch(0, max_wait_ms=LONGER_THAN_A_STOP_MAY_TAKE_MS), 12
     with RawClient(broker.address) as client:
         begin_to_wait(client, waiting)
     with RawClient(broker.address) as killed:
@@ -267,15 +263,15 @@ def test_a_stop_waits_neither_for_fetches_nor_for_joins(broker: Broker) -> None:
         RawClient(broker.address) as member,
         RawClient(broker.address) as joining,
     ):
-        begin_to_wait(consumer, request_frame(fetch(0, max_wait_ms=LONGER_THAN_A_STOP_MAY_TAKE_MS), 12))
+        begin_to_wait(consumer, (fetch(0, max_wait_ms=LONGER_THAN_A_STOP_MAY_TAKE_MS), 12))
         member.call(find_coordinator(), 0)
         for client in (member, joining):
-            begin_to_wait(client, request_frame(join(rebalance_timeout_ms=LONGER_THAN_A_STOP_MAY_TAKE_MS), 3))
-        joining.send(request_frame(list_end(), 6))
+            begin_to_wait(client, (join(rebalance_timeout_ms=LONGER_THAN_A_STOP_MAY_TAKE_MS), 3))
+        joining.ask((list_end(), 6))
         broker.stop()
         for client in (consumer, joining):
             with pytest.raises(ConnectionClosed):
-                client.read_frame()
+                client.answer()
 
 
 def test_a_reader_that_takes_its_time_holds_up_nobody_else_and_gets_everything(broker: Broker) -> None:
@@ -283,17 +279,15 @@ def test_a_reader_that_takes_its_time_holds_up_nobody_else_and_gets_everything(b
     with RawClient(broker.address) as slow, RawClient(broker.address) as producer:
         for value in values:
             producer.call(produce(value), 9)
-        begin_to_wait(slow, request_frame(fetch(0), 12, correlation_id=1) + request_frame(list_end(), 6))
+        begin_to_wait(slow, (fetch(0), 12), (list_end(), 6))
         for i in range(20):
             # While nothing of the large answer is taken at first, and then a little of it at a time.
             assert producer.call(produce(b"%d" % i), 9).responses[0].partition_responses[0].error_code == 0
             if i >= 10:
                 slow.receive(1000)
-        correlation_id, answer = decoded_reply(slow.read_frame(), FETCH, 12)
-        assert correlation_id == 1
-        assert values_of(answer.responses[0].partitions[0].records) == values
+        assert values_of(slow.answer().responses[0].partitions[0].records) == values
         # What is asked behind it is answered when it was taken.
-        assert decoded_reply(slow.read_frame(), LIST_OFFSETS, 6)[1].topics[0].partitions[0].offset == 28
+        assert slow.answer().topics[0].partitions[0].offset == 28
 
 
 def test_a_question_asked_again_is_answered_anew(broker: Broker) -> None:

@@ -23,7 +23,7 @@ from kwire_storage.disk.files import Disk
 
 from kwire.running import BrokerEnded
 from kwire.testing import Broker
-from kwire.tests.raw_client import ConnectionClosed, RawClient, decoded_reply, request_frame
+from kwire.tests.raw_client import ConnectionClosed, RawClient
 from kwire.tests.simple_requests import fetch, find_coordinator, produce
 from kwire.tests.slow_disk import SlowDisk
 
@@ -60,7 +60,7 @@ def create_topic(client: RawClient) -> None:
 @contextmanager
 def held(client: RawClient, request: ApiMessage, version: int, disk: SlowDisk) -> Iterator[None]:
     """Sends a request and holds its sync until the block ends; no answer comes before."""
-    client.send(request_frame(request, version))
+    client.ask((request, version))
     disk.wait_for_sync()
     assert_silent(client)
     yield
@@ -95,7 +95,7 @@ def test_producers_that_come_during_an_fsync_share_the_next() -> None:
         others = [RawClient(broker.address) for _ in range(8)]
         with held(first, produce(b"x"), PRODUCE_VERSION, disk):
             for other in others:
-                other.send(request_frame(produce(b"y"), PRODUCE_VERSION))
+                other.ask((produce(b"y"), PRODUCE_VERSION))
             for other in others:
                 assert_silent(other)
         assert _produce_answer(first).error_code == 0
@@ -115,7 +115,7 @@ def test_a_batch_that_is_sent_again_while_it_waits_is_answered_with_the_first() 
     )
     with broker_on(disk) as broker, RawClient(broker.address) as first, RawClient(broker.address) as again:
         with held(first, request, PRODUCE_VERSION, disk):
-            again.send(request_frame(request, PRODUCE_VERSION))
+            again.ask((request, PRODUCE_VERSION))
             assert_silent(again)
         for client in (first, again):
             answer = _produce_answer(client)
@@ -125,7 +125,7 @@ def test_a_batch_that_is_sent_again_while_it_waits_is_answered_with_the_first() 
 def test_without_acknowledgement_nobody_waits() -> None:
     disk = SlowDisk()
     with broker_on(disk) as broker, RawClient(broker.address) as producer:
-        producer.send(request_frame(produce(b"x", acks=0), PRODUCE_VERSION))
+        producer.ask((produce(b"x", acks=0), PRODUCE_VERSION))
         disk.wait_for_sync()
         assert records_from(producer, 0) == b""
         disk.let_sync_end()
@@ -141,7 +141,7 @@ def test_a_commit_of_offsets_is_answered_when_the_medium_has_it() -> None:
         client.call(find_coordinator(), 0)
         with held(client, commit, 8, disk):
             pass
-        (answer,) = _answer(client, commit.api_key, 8).topics[0].partitions
+        (answer,) = client.answer().topics[0].partitions
         assert answer.error_code == 0
 
 
@@ -158,9 +158,5 @@ def test_without_a_sound_disk_nothing_is_acknowledged_and_the_broker_ends() -> N
         broker.stop()
 
 
-def _answer(client: RawClient, api_key: int, version: int) -> Any:
-    return decoded_reply(client.read_frame(), api_key, version)[1]
-
-
 def _produce_answer(client: RawClient) -> Any:
-    return _answer(client, ProduceRequest.api_key, PRODUCE_VERSION).responses[0].partition_responses[0]
+    return client.answer().responses[0].partition_responses[0]

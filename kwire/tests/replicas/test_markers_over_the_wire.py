@@ -29,7 +29,7 @@ from kwire.running import open_broker
 from kwire.testing import Broker
 from kwire.testing import broker as testing
 from kwire.tests.fake_transactions import FakeTransactions
-from kwire.tests.raw_client import RawClient, decoded_reply, request_frame
+from kwire.tests.raw_client import RawClient
 from kwire.tests.replicas.test_flush_policies import assert_silent, broker_on, held
 from kwire.tests.slow_disk import SlowDisk
 from kwire.waits import Slot
@@ -220,8 +220,7 @@ def test_a_marker_is_answered_when_the_medium_has_it() -> None:
     with broker_on(disk) as broker, RawClient(broker.address) as client, RawClient(broker.address) as reader:
         with held(client, WriteTxnMarkersRequest([marker(("t", [0]))]), 2, disk):
             assert stable_end(reader) == 0
-        _, answer = decoded_reply(client.read_frame(), WriteTxnMarkersRequest.api_key, 2)
-        assert answer.markers[0].topics[0].partitions[0].error_code == 0
+        assert client.answer().markers[0].topics[0].partitions[0].error_code == 0
         assert stable_end(reader) == 1
 
 
@@ -234,12 +233,11 @@ def test_what_a_connection_sends_behind_a_batch_that_waits_for_its_coordinator_c
     host, port = client.sock.getpeername()
     with RawClient(f"{host}:{port}") as other:
         for sequence in range(3):
-            client.send(request_frame(transactional(sequence), 12, correlation_id=sequence))
+            client.ask((transactional(sequence), 12))
         assert_silent(client)
         assert produced(other, transactional(0, producer_id=99, index=1)) == (0, 0)
-        answers = [decoded_reply(client.read_frame(), ProduceRequest.api_key, 12) for _ in range(3)]
-    told = [(number, it.responses[0].partition_responses[0].error_code) for number, it in answers]
-    assert told == [(0, 0), (1, 0), (2, 0)]
+        answers = [client.answer() for _ in range(3)]
+    assert [it.responses[0].partition_responses[0].error_code for it in answers] == [0, 0, 0]
 
 
 def test_kafkas_own_tool_sees_a_hanging_transaction_and_ends_it(transactions: FakeTransactions) -> None:

@@ -16,7 +16,7 @@ from kwire_protocol.messages.produce import PartitionProduceData, ProduceRequest
 from kwire_protocol.records import Record, build_batch
 
 from kwire.testing import Broker
-from kwire.tests.raw_client import RawClient, decoded_reply, request_frame
+from kwire.tests.raw_client import RawClient
 from kwire.tests.replicas.test_flush_policies import BrokerOn, assert_silent
 from kwire.tests.replicas.test_markers_over_the_wire import stable_end
 from kwire.tests.slow_disk import SlowDisk
@@ -86,12 +86,12 @@ def test_a_decision_is_on_the_medium_before_anybody_sees_it() -> None:
         producer = producer_of(client)
         assert send(client, producer) == 0
         disk.holds = True
-        client.send(request_frame(end(producer), END_VERSION))
+        client.ask((end(producer), END_VERSION))
         disk.wait_for_sync()
         assert_silent(client)
         assert stable_end(reader) == 0
         disk.holds = False
         disk.let_sync_end()
-        _, answer = decoded_reply(client.read_frame(), EndTxnRequest.api_key, END_VERSION)
+        answer = client.answer()
         assert isinstance(answer, EndTxnResponse)
         assert (answer.error_code, stable_end(reader), state(reader)) == (0, 2, "CompleteCommit")
