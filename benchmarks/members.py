@@ -10,6 +10,7 @@ that says nothing about growth.
 
 from __future__ import annotations
 
+import math
 import select
 import socket
 import time
@@ -18,6 +19,7 @@ from enum import Enum, auto
 from typing import Any
 
 import attrs
+from kwire_protocol.conversation import Conversation
 from kwire_protocol.errors import ErrorCode
 from kwire_protocol.messages.find_coordinator import FindCoordinatorRequest
 from kwire_protocol.messages.heartbeat import HeartbeatRequest
@@ -28,7 +30,7 @@ from kwire_protocol.wire import ApiMessage
 
 from benchmarks.answers import BadAnswer
 from benchmarks.connection import Connection
-from benchmarks.requests import decode, encode
+from benchmarks.requests import CLIENT_ID, send
 
 SETTLE_WITHIN_S = 120.0
 HEARTBEAT_EVERY_S = 0.5
@@ -52,9 +54,8 @@ class _Member:
     stage: _Stage = _Stage.JOINING
     member_id: str = ""
     generation: int = -1
-    asked: int = -1  # the API of the request in flight; -1 for none
-    due_s: float = 0.0  # when to ask next, if nothing is in flight
-    received: bytearray = attrs.field(factory=bytearray)
+    due_s: float = 0.0  # when to ask next; never while an answer is awaited
+    conversation: Conversation = attrs.field(factory=lambda: Conversation(client_id=CLIENT_ID))
 
 
 @attrs.frozen
@@ -88,7 +89,7 @@ class Group:
             if now_s - began_s > SETTLE_WITHIN_S:
                 raise BadAnswer(f"the group had not settled after {SETTLE_WITHIN_S:.0f} s")
             for member in members:
-                if member.asked < 0 and member.due_s <= now_s:
+                if member.due_s <= now_s:
                     self._ask_next(member)
             for descriptor, _ in self._epoll.poll(ASK_AGAIN_S):
                 self._receive(self._members[descriptor])
@@ -119,8 +120,8 @@ class Group:
         self._ask(member, request)
 
     def _ask(self, member: _Member, request: ApiMessage) -> None:
-        member.asked = request.api_key
-        frame = memoryview(encode(request))
+        member.due_s = math.inf
+        frame = memoryview(send(member.conversation, request))
         while frame:
             try:
                 frame = frame[member.socket.send(frame) :]
@@ -128,18 +129,12 @@ class Group:
                 select.select([], [member.socket], [], SETTLE_WITHIN_S)
 
     def _receive(self, member: _Member) -> None:
-        data = member.socket.recv(1 << 20)
-        if not data:
+        count = member.socket.recv_into(member.conversation.writable())
+        if not count:
             raise BadAnswer("the broker hung up")
-        member.received += data
-        if len(member.received) < 4:
-            return
-        end = 4 + int.from_bytes(member.received[:4], "big")
-        if len(member.received) >= end:
-            api_key, member.asked = member.asked, -1
-            answer = decode(member.received[4:end], api_key)
-            del member.received[:end]
-            self._take(member, answer)
+        member.conversation.received(count)
+        if (reply := member.conversation.next_reply()) is not None:
+            self._take(member, reply.message)
 
     def _take(self, member: _Member, answer: Any) -> None:
         code = answer.error_code

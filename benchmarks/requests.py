@@ -10,7 +10,7 @@ import time
 from collections.abc import Iterable, Mapping
 from typing import Any
 
-from kwire_protocol.conversation import decode_reply, encode_request
+from kwire_protocol.conversation import Conversation, decode_reply, encode_request
 from kwire_protocol.messages.api_versions import ApiVersionsRequest
 from kwire_protocol.messages.fetch import FetchPartition, FetchRequest, FetchTopic
 from kwire_protocol.messages.list_offsets import ListOffsetsPartition, ListOffsetsRequest, ListOffsetsTopic
@@ -32,6 +32,12 @@ def encode(request: ApiMessage, correlation_id: int = 0) -> bytes:
 def decode(answer: Buffer, api_key: int) -> Any:
     """The message in an answer, whose size has been taken off."""
     return decode_reply(answer, api_key, VERSIONS[api_key])[1]
+
+
+def send(conversation: Conversation, request: ApiMessage) -> bytes:
+    """What is to be sent of a conversation that asks `request`."""
+    conversation.send(request, VERSIONS[request.api_key])
+    return b"".join(conversation.data_to_send())
 
 
 def numbered(frames: Iterable[bytes]) -> list[bytes]:
