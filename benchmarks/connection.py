@@ -12,7 +12,6 @@ from collections.abc import Callable, Iterable, Mapping
 from types import TracebackType
 from typing import Any, Self
 
-from kwire_protocol.frames import ReplyBuffer
 from kwire_protocol.messages.delete_topics import DeleteTopicsRequest
 from kwire_protocol.messages.incremental_alter_configs import (
     AlterableConfig,
@@ -23,11 +22,11 @@ from kwire_protocol.messages.metadata import MetadataRequest, MetadataRequestTop
 from kwire_protocol.wire import ApiMessage
 
 from benchmarks.answers import BadAnswer, check_produce
-from benchmarks.requests import decode, encode, produce
+from benchmarks.requests import VERSIONS, encode, produce
 from kwire.client.cluster import Cluster
 from kwire.client.errors import ClientError
 from kwire.client.topics import NewTopic, create_topics
-from kwire.client.transport import connect_plain_text, receive_frame
+from kwire.tests.raw_client import ConnectionClosed, RawClient
 
 LOOPBACK = "127.0.0.1"
 CREATE_TIMEOUT_S = 180.0
@@ -35,7 +34,6 @@ COORDINATOR_TIMEOUT_S = 120.0
 
 _ASK_AGAIN_S = 0.02
 _KNOCK_AGAIN_S = 0.002
-_MAX_ANSWER_BYTES = 1 << 30
 _TOPIC, _BROKER = 2, 4
 _SET = 0
 
@@ -43,8 +41,7 @@ _SET = 0
 class Connection:
     def __init__(self, port: int, timeout_s: float = CREATE_TIMEOUT_S) -> None:
         self._port = port
-        self._socket = connect_plain_text((LOOPBACK, port), timeout_s)
-        self._received = ReplyBuffer(_MAX_ANSWER_BYTES)
+        self._client = RawClient(f"{LOOPBACK}:{port}", timeout_s=timeout_s)
 
     def __enter__(self) -> Self:
         return self
@@ -52,15 +49,15 @@ class Connection:
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        self._socket.close()
+        self._client.close()
 
     def call(self, frame: bytes) -> bytearray:
         """Sends a frame; returns the answer without its size."""
-        self._socket.sendall(frame)
-        return bytearray(receive_frame(self._socket, self._received))
+        self._client.send(frame)
+        return bytearray(self._client.read_frame())
 
     def ask(self, request: ApiMessage) -> Any:
-        return decode(self.call(encode(request)), request.api_key)
+        return self._client.call(request, VERSIONS[request.api_key])
 
     def ask_until_answered(self, request: ApiMessage) -> Any:
         """Asks again while the answer is an error, as it is until there is a coordinator."""
@@ -120,6 +117,6 @@ def wait_for_first_ack(port: int, topic: str, batch: bytes, *, deadline_s: float
                         time.sleep(_KNOCK_AGAIN_S)
                     else:
                         return
-        except OSError:
+        except (OSError, ConnectionClosed):
             time.sleep(_KNOCK_AGAIN_S)
     raise TimeoutError("no record was acknowledged")

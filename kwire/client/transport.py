@@ -6,7 +6,6 @@ import socket
 from collections.abc import Callable
 from typing import Protocol
 
-from kwire_protocol.frames import ReplyBuffer
 from kwire_protocol.wire import Buffer
 
 from kwire.client.errors import InvalidAddress
@@ -29,14 +28,6 @@ class Transport(Protocol):
     def close(self) -> None: ...
 
 
-class Receiving(Protocol):
-    """What bytes are received into: a `Conversation` or a `ReplyBuffer`."""
-
-    def writable(self) -> memoryview: ...
-
-    def received(self, count: int) -> None: ...
-
-
 Connect = Callable[[Address, float], Transport]
 """Address and seconds to a connection that is ready for Kafka's requests. Raises OSError or a ClientError."""
 
@@ -46,24 +37,6 @@ def connect_plain_text(address: Address, timeout_s: float) -> socket.socket:
     connection = socket.create_connection(address, timeout=timeout_s)
     connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
     return connection
-
-
-def receive_some(transport: Transport, into: Receiving) -> None:
-    """Waits until something comes. ConnectionResetError when the peer hung up."""
-    count = transport.recv_into(into.writable())
-    if not count:
-        raise ConnectionResetError(0, "it closed the connection")
-    into.received(count)
-
-
-def receive_frame(transport: Transport, buffer: ReplyBuffer) -> memoryview:
-    """The next frame without its size, for whoever speaks the protocol without a `Conversation`.
-
-    Raises OSError, ConnectionResetError when the peer hung up, and ProtocolError for a size that cannot be.
-    """
-    while (frame := buffer.next_frame()) is None:
-        receive_some(transport, buffer)
-    return frame
 
 
 def parse_addresses(text: str) -> list[Address]:
