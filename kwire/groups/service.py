@@ -27,8 +27,8 @@ from kwire.config.server import ServerConfig
 from kwire.context import Context
 from kwire.coordinators.internal_topic import InternalTopic
 from kwire.coordinators.runtime import CoordinatorRuntime
-from kwire.groups.classic.joining import MemberContext
 from kwire.groups.config import GroupConfig
+from kwire.groups.group import MemberContext
 from kwire.groups.shard import GroupShard
 from kwire.waits import Slot
 

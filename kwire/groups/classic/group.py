@@ -17,15 +17,18 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from enum import Enum
+from typing import ClassVar
 
 import attrs
 from kwire_protocol.errors import ErrorCode
 from kwire_protocol.kafka_error import KafkaError, quoted
 from kwire_protocol.messages.join_group import JoinGroupResponseMember
+from kwire_protocol.messages.list_groups import ListedGroup
 
 from kwire.coordinators.effects import Token
 from kwire.coordinators.timers import Timer
 from kwire.groups.classic.subscription import CONSUMER_PROTOCOL_TYPE, subscribed_topics
+from kwire.groups.group import GroupType
 
 Protocols = dict[str, bytes]
 """Protocol name -> the member's metadata for it, in the member's order of preference."""
@@ -75,6 +78,10 @@ class Member:
 
 @attrs.define(eq=False)
 class ClassicGroup:
+    """A `kwire.groups.group.Group`."""
+
+    type: ClassVar = GroupType.CLASSIC
+
     group_id: str
     state: GroupState = GroupState.EMPTY
     previous_state: GroupState = GroupState.DEAD
@@ -103,6 +110,10 @@ class ClassicGroup:
     """Protocol name -> how many members support it."""
 
     @property
+    def is_empty(self) -> bool:
+        return self.state is GroupState.EMPTY
+
+    @property
     def uses_consumer_protocol(self) -> bool:
         return self.protocol_type == CONSUMER_PROTOCOL_TYPE
 
@@ -116,6 +127,14 @@ class ClassicGroup:
 
     def is_leader(self, member_id: str) -> bool:
         return self.leader_id == member_id
+
+    def listed(self) -> ListedGroup:
+        return ListedGroup(
+            group_id=self.group_id,
+            protocol_type=self.protocol_type or "",
+            group_state=self.state.value,
+            group_type=self.type.value,
+        )
 
     def transition_to(self, state: GroupState, now_ms: int) -> None:
         self.previous_state, self.state, self.state_timestamp_ms = self.state, state, now_ms
@@ -257,6 +276,20 @@ class ClassicGroup:
         ]
 
     # Offsets and deletion
+
+    def offset_unused_since_ms(self, commit_timestamp_ms: int) -> int | None:
+        """Counted is
+        * from when the group became empty, for a group that had members;
+        * from the commit, for a simple group, and while a stable group of consumers is not subscribed to the topic;
+        * not at all otherwise.
+        """
+        if self.protocol_type is None:
+            return commit_timestamp_ms
+        if self.state is GroupState.EMPTY:
+            return commit_timestamp_ms if self.state_timestamp_ms == -1 else self.state_timestamp_ms
+        if self.state is GroupState.STABLE and self.topics is not None:
+            return commit_timestamp_ms
+        return None
 
     def check_commit(self, member_id: str, group_instance_id: str | None, generation: int) -> None:
         """Raises KafkaError when this member may not commit offsets now.

@@ -18,24 +18,17 @@ from kwire_protocol.messages.sync_group import SyncGroupResponse
 
 from kwire.coordinators.effects import Token, Turn, response_error
 from kwire.groups.classic.group import ClassicGroup, GroupState, Member, Protocols
+from kwire.groups.classic.groups import ClassicGroups
 from kwire.groups.classic.rebalance import NO_MEMBER_ID, Rebalancing
+from kwire.groups.classic.records import empty_generation_record, generation_record
 from kwire.groups.config import GroupConfig
-from kwire.groups.records import empty_generation_record, generation_record
+from kwire.groups.group import MemberContext
 
 log = logging.getLogger(__name__)
 
 FIRST_VERSION_WITH_REBALANCE_TIMEOUT = 1
 FIRST_VERSION_REQUIRING_MEMBER_ID = 4
 FIRST_VERSION_SKIPPING_ASSIGNMENT = 9
-
-
-@attrs.frozen
-class MemberContext:
-    """What the connection knows of the client. `client_host` is written as Kafka writes it, with a slash in front."""
-
-    client_id: str
-    client_host: str
-    api_version: int
 
 
 @attrs.define(eq=False)
@@ -73,16 +66,18 @@ class Join:
 @attrs.define(eq=False)
 class Joining:
     config: GroupConfig
-    groups: dict[str, ClassicGroup]
+    groups: ClassicGroups
     rebalancing: Rebalancing
 
     def join(self, turn: Turn, join: Join) -> None:
         request, config = join.request, self.config
-        group = self.groups.get(request.group_id)
+        group = self.groups.find(request.group_id)
         if not config.min_session_timeout_ms <= request.session_timeout_ms <= config.max_session_timeout_ms:
             join.refuse(turn, ErrorCode.INVALID_SESSION_TIMEOUT, request.member_id)
         elif group is not None:
             self._enter(turn, group, join)
+        elif self.groups.is_of_other_kind(request.group_id):
+            join.refuse(turn, ErrorCode.INCONSISTENT_GROUP_PROTOCOL, request.member_id)
         elif request.member_id:
             join.refuse(turn, ErrorCode.UNKNOWN_MEMBER_ID, request.member_id)
         else:
@@ -92,7 +87,7 @@ class Joining:
         """The first join makes the group, whatever becomes of the join itself, and the log must know it."""
         group = ClassicGroup(join.request.group_id, state_timestamp_ms=turn.now_ms)
         record = empty_generation_record(group)
-        self.groups[group.group_id] = group
+        self.groups.add(group)
         self._enter(turn, group, join)
         answers = turn.take()
 
@@ -101,8 +96,8 @@ class Joining:
                 then.effects += answers
                 return
             log.warning("group %a: could not record the new group: %s", group.group_id, error.name)
-            if self.groups.get(group.group_id) is group:
-                del self.groups[group.group_id]
+            if self.groups.find(group.group_id) is group:
+                self.groups.remove(group.group_id)
             self.rebalancing.retire(group)
             join.refuse(then, response_error(error), NO_MEMBER_ID)
 

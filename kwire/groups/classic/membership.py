@@ -18,22 +18,23 @@ from kwire_protocol.messages.sync_group import SyncGroupRequest, SyncGroupRespon
 
 from kwire.coordinators.effects import Token, Turn, response_error
 from kwire.groups.classic.group import ClassicGroup, GroupState, Member
+from kwire.groups.classic.groups import ClassicGroups
 from kwire.groups.classic.rebalance import NO_MEMBER_ID, Rebalancing
-from kwire.groups.records import generation_record
+from kwire.groups.classic.records import generation_record
 
 log = logging.getLogger(__name__)
 
 
 @attrs.define(eq=False)
 class Membership:
-    groups: dict[str, ClassicGroup]
+    groups: ClassicGroups
     rebalancing: Rebalancing
 
     # Heartbeat
 
     def heartbeat(self, request: HeartbeatRequest, *, now_ms: int) -> HeartbeatResponse:
         """Keeps the member's session alive, and tells it when it has to rejoin."""
-        group = self.groups.get(request.group_id)
+        group = self.groups.find(request.group_id)
         if group is None:
             return HeartbeatResponse(error_code=ErrorCode.UNKNOWN_MEMBER_ID)
         try:
@@ -74,7 +75,7 @@ class Membership:
             )
 
     def _check_sync(self, request: SyncGroupRequest) -> tuple[ClassicGroup, Member]:
-        group = self.groups.get(request.group_id)
+        group = self.groups.find(request.group_id)
         if group is None:
             raise KafkaError(ErrorCode.UNKNOWN_MEMBER_ID)
         member = group.check_member(request.member_id, request.group_instance_id)
@@ -114,7 +115,7 @@ class Membership:
 
     def leave(self, turn: Turn, request: LeaveGroupRequest, token: Token) -> None:
         """Up to v2 one member leaves, and its error is the response's; from v3 on any number may (KIP-345)."""
-        group = self.groups.get(request.group_id)
+        group = self.groups.find(request.group_id)
         if group is None:
             unknown = [_left(identity, ErrorCode.UNKNOWN_MEMBER_ID) for identity in request.members]
             turn.reply(token, LeaveGroupResponse(members=unknown))

@@ -25,8 +25,8 @@ from kwire_protocol.messages.sync_group import SyncGroupResponse
 from kwire.coordinators.effects import Turn
 from kwire.coordinators.timers import Timer, Timers
 from kwire.groups.classic.group import ClassicGroup, GroupState, Member
+from kwire.groups.classic.records import empty_generation_record
 from kwire.groups.config import GroupConfig
-from kwire.groups.records import empty_generation_record
 
 log = logging.getLogger(__name__)
 

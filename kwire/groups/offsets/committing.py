@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 
 import attrs
 from kwire_protocol.errors import ErrorCode
@@ -26,11 +26,10 @@ from kwire_protocol.messages.txn_offset_commit import (
 from kwire_protocol.wire import Uuid
 
 from kwire.coordinators.effects import ProducerIdAndEpoch, Token, Turn
-from kwire.groups.classic.group import ClassicGroup, GroupState
-from kwire.groups.classic.rebalance import Rebalancing
 from kwire.groups.config import GroupConfig
+from kwire.groups.group import Group
+from kwire.groups.offsets.records import NO_EXPIRY, CommittedOffset, OffsetChange
 from kwire.groups.offsets.store import Offsets
-from kwire.groups.records import NO_EXPIRY, CommittedOffset, OffsetChange
 
 LATEST_EXPIRY_MS = 2**63 - 1
 NO_RETENTION_GIVEN = -1
@@ -40,12 +39,12 @@ FIRST_TXN_VERSION_TOLD_OF_MISSING_GROUP = 6
 
 @attrs.define(eq=False)
 class Committing:
-    """What the groups of a shard commit."""
+    """What the groups of a shard commit. `committed_by` is told of each commit that a group accepts, and its member."""
 
     config: GroupConfig
-    groups: dict[str, ClassicGroup]
-    rebalancing: Rebalancing
+    groups: dict[str, Group]
     offsets: Offsets
+    committed_by: Callable[[Turn, Group, str], None]
 
     def commit(self, turn: Turn, request: OffsetCommitRequest, api_version: int, token: Token) -> None:
         try:
@@ -123,8 +122,7 @@ class Committing:
                 raise KafkaError(ErrorCode.GROUP_ID_NOT_FOUND)
             raise KafkaError(ErrorCode.ILLEGAL_GENERATION)
         group.check_commit(request.member_id, request.group_instance_id, generation)
-        if group.state in (GroupState.STABLE, GroupState.PREPARING_REBALANCE):
-            self.rebalancing.start_session(turn, group, group.members[request.member_id])
+        self.committed_by(turn, group, request.member_id)
 
     def _check_transactional_commit(self, request: TxnOffsetCommitRequest, api_version: int) -> None:
         """It is no sign of life of the member: only OffsetCommit prolongs the session."""

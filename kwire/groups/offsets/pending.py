@@ -19,7 +19,7 @@ from collections.abc import Iterator
 import attrs
 from kwire_protocol.wire import Uuid
 
-from kwire.groups.records import CommittedOffset, OffsetChange
+from kwire.groups.offsets.records import CommittedOffset, OffsetChange
 
 _Place = tuple[str, str, int]
 

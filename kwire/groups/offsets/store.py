@@ -2,18 +2,18 @@
 
 A commit becomes an offset when the log has it: the append's outcome stores and answers. A commit for a group that
 nobody ever joined makes a *simple* group: Empty, without a protocol, there only because it has offsets. What is
-committed within a transaction is pending until the transaction ends (`pending_offsets.py`).
+committed within a transaction is pending until the transaction ends (`pending.py`).
 
-Offsets are forgotten (KIP-211) once the group does not read the topic and their retention is over, counted
-* from when the group became empty, for a group that had members;
-* from the commit, for a simple group, and for topics that a stable consumer group is not subscribed to (any more);
-* not at all otherwise. A client up to v4 could give its own date, which counts instead.
+Offsets are forgotten (KIP-211) once the group does not read the topic and their retention is over. The
+group says from when it counts (`Group.offset_unused_since_ms`); a client up to v4 could give its own date, which counts
+instead.
 While an offset is pending for the same partition, or any for the group, offset and group stay.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator
+from typing import Protocol
 
 import attrs
 from kwire_protocol.errors import ErrorCode
@@ -34,10 +34,10 @@ from kwire_protocol.records import NO_PRODUCER_ID
 from kwire_protocol.wire import NULL_UUID, Uuid
 
 from kwire.coordinators.effects import ProducerIdAndEpoch, Token, Turn
-from kwire.groups.classic.group import ClassicGroup, GroupState
 from kwire.groups.config import GroupConfig
+from kwire.groups.group import Group
 from kwire.groups.offsets.pending import PendingOffsets
-from kwire.groups.records import NO_EXPIRY, CommittedOffset, OffsetChange
+from kwire.groups.offsets.records import NO_EXPIRY, CommittedOffset, OffsetChange
 
 NO_OFFSET = -1
 NO_EPOCH = -1
@@ -71,12 +71,17 @@ class OffsetStore:
                 yield topic, partition, offset
 
 
+class MakeSimpleGroup(Protocol):
+    def __call__(self, group_id: str, *, commit_timestamp_ms: int) -> None: ...
+
+
 @attrs.define(eq=False)
 class Offsets:
-    """The offsets of all groups of a shard."""
+    """The offsets of all groups of a shard. `make_simple_group` makes the group of an id that has none."""
 
     config: GroupConfig
-    groups: dict[str, ClassicGroup]
+    groups: dict[str, Group]
+    make_simple_group: MakeSimpleGroup
     store: OffsetStore = attrs.field(factory=OffsetStore)
     pending: PendingOffsets = attrs.field(factory=PendingOffsets)
 
@@ -145,7 +150,7 @@ class Offsets:
             token, OffsetDeleteResponse(topics=topics), lambda error: OffsetDeleteResponse(error_code=error)
         )
 
-    def _check_delete(self, request: OffsetDeleteRequest) -> ClassicGroup:
+    def _check_delete(self, request: OffsetDeleteRequest) -> Group:
         group = self.groups.get(request.group_id)
         if group is None:
             raise KafkaError(ErrorCode.GROUP_ID_NOT_FOUND)
@@ -176,7 +181,7 @@ class Offsets:
             self.pending.remove(group_id, topic, partition)
             return
         if group_id not in self.groups:
-            self.groups[group_id] = ClassicGroup(group_id, state_timestamp_ms=offset.commit_timestamp_ms)
+            self.make_simple_group(group_id, commit_timestamp_ms=offset.commit_timestamp_ms)
         if producer_id == NO_PRODUCER_ID:
             self.store.apply(change)
             self.pending.outdate(group_id, topic, partition)
@@ -214,13 +219,13 @@ class Offsets:
                     places[group_id, topic, partition] = None
         return [OffsetChange(group_id, topic, partition, None) for group_id, topic, partition in places]
 
-    def expired(self, group: ClassicGroup, now_ms: int) -> tuple[list[OffsetChange], bool]:
+    def expired(self, group: Group, now_ms: int) -> tuple[list[OffsetChange], bool]:
         """The group's expired offsets, and whether it has none but those, nor a pending one."""
         retention_ms = self.config.offsets_retention_ms
         expired: list[OffsetChange] = []
         kept = 0
         for topic, partition, offset in self.store.of_group(group.group_id):
-            since_ms = _unused_since_ms(group, offset)
+            since_ms = group.offset_unused_since_ms(offset.commit_timestamp_ms)
             if since_ms is None or group.reads(topic) or self.pending.has(group.group_id, topic, partition):
                 kept += 1
             elif now_ms >= (
@@ -258,14 +263,3 @@ def _fetched(partition: int, offset: CommittedOffset | None) -> OffsetFetchRespo
 def _other_topic(committed_for: Uuid, asked_for: Uuid) -> bool:
     """Whether the name has changed hands. Clients that go by name commit and ask without an id."""
     return committed_for != NULL_UUID and asked_for != NULL_UUID and committed_for != asked_for
-
-
-def _unused_since_ms(group: ClassicGroup, offset: CommittedOffset) -> int | None:
-    """From when the offset's retention counts if the group does not read its topic; None when it does not count."""
-    if group.protocol_type is None:
-        return offset.commit_timestamp_ms
-    if group.state is GroupState.EMPTY:
-        return offset.commit_timestamp_ms if group.state_timestamp_ms == -1 else group.state_timestamp_ms
-    if group.state is GroupState.STABLE and group.topics is not None:
-        return offset.commit_timestamp_ms
-    return None

@@ -40,9 +40,12 @@ from kwire_protocol.wire import NULL_UUID, Uuid, Writer
 
 from kwire.coordinators.effects import Append, Effect, Reply
 from kwire.coordinators.internal_topic import EndedTransaction, LoggedRecord
-from kwire.groups.classic.joining import MemberContext
+from kwire.groups.classic.group import ClassicGroup
+from kwire.groups.classic.groups import ClassicGroups
+from kwire.groups.classic.records import RECORD_TYPE, read_group
 from kwire.groups.config import GroupConfig
-from kwire.groups.records import GroupChange, read_record
+from kwire.groups.group import MemberContext
+from kwire.groups.records import read_head
 from kwire.groups.shard import GroupShard
 
 GROUP = "readers"
@@ -81,8 +84,11 @@ class ShardDriver:
         while todo:
             match todo.pop():
                 case Append() as append:
-                    changes = map(read_record, *zip(*append.records, strict=True))
-                    changed = {change.group_id for change in changes if isinstance(change, GroupChange)}
+                    changed = {
+                        read_group(*record).group_id
+                        for record in append.records
+                        if read_head(record[0])[0] == RECORD_TYPE
+                    }
                     if self.append_error is ErrorCode.NONE:
                         producer_id = -1 if append.producer is None else append.producer.producer_id
                         self.log += [LoggedRecord(-1, key, value, producer_id) for key, value in append.records]
@@ -288,6 +294,10 @@ class ShardDriver:
 
     # What can be seen
 
+    @property
+    def groups(self) -> dict[str, ClassicGroup]:
+        return classic_groups(self.shard)
+
     def joined(self, token: object) -> JoinGroupResponse:
         """The answer to a JoinGroup, which must be there."""
         response = self.replies[token]
@@ -340,6 +350,10 @@ class ShardDriver:
                 protocol_type=join.get("protocol_type", "consumer"),
             )
         return ids
+
+
+def classic_groups(shard: GroupShard) -> dict[str, ClassicGroup]:
+    return {group.group_id: group for group in ClassicGroups(shard.groups)}
 
 
 def replayed(log: Iterable[LoggedRecord | EndedTransaction], config: GroupConfig) -> GroupShard:

@@ -77,4 +77,4 @@ def test_a_deleted_group_can_be_joined_again() -> None:
     driver.leave(*driver.stable_group("a"))
     driver.delete_groups(GROUP)
     driver.stable_group("b")
-    assert driver.shard.groups[GROUP].generation == 1
+    assert driver.groups[GROUP].generation == 1

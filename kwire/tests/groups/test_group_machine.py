@@ -13,7 +13,7 @@ from kwire_protocol.messages.offset_fetch import OffsetFetchRequestGroup, Offset
 from kwire.groups.classic.group import ClassicGroup, GroupState
 from kwire.groups.config import GroupConfig
 from kwire.groups.shard import GroupShard
-from kwire.tests.groups.shard_driver import ShardDriver, replayed, subscription
+from kwire.tests.groups.shard_driver import ShardDriver, classic_groups, replayed, subscription
 
 GROUPS = ("g", "h")
 INSTANCES = (None, None, "one", "two")
@@ -52,7 +52,7 @@ def stored_groups(shard: GroupShard) -> dict[str, Any]:
                 for member in group.members.values()
             },
         )
-        for group in shard.groups.values()
+        for group in classic_groups(shard).values()
         if group.state in (GroupState.STABLE, GroupState.EMPTY)
     }
 
@@ -100,7 +100,7 @@ class GroupMachine(RuleBasedStateMachine):
     # What clients do
 
     def generation(self, group: str) -> int:
-        known = self.driver.shard.groups.get(group)
+        known = self.driver.groups.get(group)
         return 0 if known is None else known.generation
 
     @rule(
@@ -122,7 +122,7 @@ class GroupMachine(RuleBasedStateMachine):
         answered = self.driver.replies.get(token)
         if answered is not None:
             return (group, answered.member_id, instance_id) if answered.member_id else multiple()
-        parked = [m for m in self.driver.shard.groups[group].members.values() if m.join_token is token]
+        parked = [m for m in self.driver.groups[group].members.values() if m.join_token is token]
         assert len(parked) == 1, "a JoinGroup without an answer is parked"
         return group, parked[0].member_id, instance_id
 
@@ -141,7 +141,7 @@ class GroupMachine(RuleBasedStateMachine):
     @rule(member=members, late=st.booleans())
     def sync(self, member: tuple[str, str, str | None], late: bool) -> None:
         group, member_id, instance_id = member
-        known = self.driver.shard.groups.get(group)
+        known = self.driver.groups.get(group)
         generation = self.generation(group) - late
         everybody = () if known is None else known.members
         assignments = {who: f"{who} in {generation}".encode() for who in everybody}
@@ -150,7 +150,7 @@ class GroupMachine(RuleBasedStateMachine):
     @rule(group=groups)
     def everybody_joins_and_syncs(self, group: str) -> None:
         """Well-behaved clients, without whom a random walk would hardly ever see a stable group of several."""
-        known = self.driver.shard.groups.get(group)
+        known = self.driver.groups.get(group)
         if known is None:
             return
         for member in list(known.members.values()):
@@ -177,7 +177,7 @@ class GroupMachine(RuleBasedStateMachine):
 
     @rule(group=groups)
     def everybody_heartbeats(self, group: str) -> None:
-        known = self.driver.shard.groups.get(group)
+        known = self.driver.groups.get(group)
         for member_id in () if known is None else known.members:
             self.driver.heartbeat(member_id, self.generation(group), group=group)
 
@@ -270,7 +270,7 @@ class GroupMachine(RuleBasedStateMachine):
         waiting = [token for token in self.driver.tokens if token not in self.driver.replies]
         parked = [
             token
-            for group in self.driver.shard.groups.values()
+            for group in self.driver.groups.values()
             for member in group.members.values()
             for token in (member.join_token, member.sync_token)
             if token is not None
@@ -281,7 +281,7 @@ class GroupMachine(RuleBasedStateMachine):
     def groups_are_consistent(self) -> None:
         if not hasattr(self, "driver"):
             return
-        for group in self.driver.shard.groups.values():
+        for group in self.driver.groups.values():
             assert bool(group.members) or group.leader_id is None
             assert group.leader_id is None or group.leader_id in group.members
             assert group.awaiting_join == sum(m.join_token is not None for m in group.members.values())
@@ -310,7 +310,7 @@ class GroupMachine(RuleBasedStateMachine):
     def everybody_in_a_stable_group_has_this_generations_assignment(self) -> None:
         if not hasattr(self, "driver"):
             return
-        for group in self.driver.shard.groups.values():
+        for group in self.driver.groups.values():
             if group.state is GroupState.STABLE:
                 generations = {m.assignment.rpartition(b" ")[2] for m in group.members.values()}
                 assert generations == {str(group.generation).encode()}
@@ -319,7 +319,7 @@ class GroupMachine(RuleBasedStateMachine):
     def generations_never_go_backwards(self) -> None:
         if not hasattr(self, "driver"):
             return
-        for group_id, group in self.driver.shard.groups.items():
+        for group_id, group in self.driver.groups.items():
             same, generation = self.generations.get(group_id, (group, 0))
             assert group is not same or group.generation >= generation
             self.generations[group_id] = (group, group.generation)
@@ -329,7 +329,7 @@ class GroupMachine(RuleBasedStateMachine):
         if not hasattr(self, "driver"):
             return
         next_ms = self.driver.shard.next_deadline_ms()
-        for group in self.driver.shard.groups.values():
+        for group in self.driver.groups.values():
             timers = [
                 *group.pending_members.values(),
                 *(m.session for m in group.members.values() if not m.is_parked),

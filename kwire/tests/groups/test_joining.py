@@ -216,7 +216,7 @@ def test_during_a_rebalance_those_who_join_first_stay() -> None:
     assert driver.joined(driver.join(follower)).error_code == ErrorCode.GROUP_MAX_SIZE_REACHED
     driver.advance(60_000)
     assert driver.joined(newcomer).generation_id == 2
-    assert follower not in driver.shard.groups[GROUP].members
+    assert follower not in driver.groups[GROUP].members
 
 
 def test_a_group_loaded_over_a_lowered_limit_rebalances_down_to_it() -> None:

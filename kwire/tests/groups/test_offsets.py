@@ -202,7 +202,7 @@ def test_the_offsets_of_an_empty_group_are_kept_from_when_it_became_empty() -> N
     assert driver.offset("t", 0) == -1
     assert driver.state() == "Dead", "a group without members and offsets is gone"
     driver.restart()
-    assert driver.shard.groups == {}
+    assert driver.groups == {}
 
 
 def test_the_offsets_of_a_group_nobody_joined_are_kept_from_the_commit() -> None:
@@ -252,7 +252,7 @@ def test_a_group_that_was_joined_and_never_committed_is_gone_at_the_next_check()
     driver = forgetful()
     driver.leave(*driver.stable_group("a"))
     driver.advance_to(CHECK_MS)
-    assert driver.shard.groups == {}
+    assert driver.groups == {}
 
 
 def test_what_could_not_be_forgotten_is_forgotten_at_a_later_check() -> None:
@@ -272,4 +272,4 @@ def test_a_large_cleanup_is_appended_in_batches() -> None:
     before = len(driver.log)
     driver.advance_to(RETENTION_MS)
     assert len(driver.log) == before + 2_500 + 1
-    assert driver.shard.groups == {}
+    assert driver.groups == {}

@@ -148,7 +148,7 @@ def test_the_last_silent_member_leaves_an_empty_recorded_group() -> None:
     assert driver.state() == "Empty"
     driver.restart()
     assert driver.state() == "Empty"
-    assert driver.shard.groups[GROUP].generation == 2
+    assert driver.groups[GROUP].generation == 2
 
 
 def test_a_member_parked_in_a_rebalance_is_not_silent() -> None:
@@ -293,7 +293,7 @@ def test_version_0_has_its_session_timeout_for_a_rebalance_timeout() -> None:
     token = driver.join(version=0, session_timeout_ms=7_000, rebalance_timeout_ms=-1)
     driver.advance(0)
     driver.sync(driver.joined(token).member_id, 1)
-    assert driver.shard.groups[GROUP].rebalance_timeout_ms == 7_000
+    assert driver.groups[GROUP].rebalance_timeout_ms == 7_000
 
 
 # LeaveGroup
@@ -316,7 +316,7 @@ def test_the_last_member_to_leave_leaves_an_empty_recorded_group() -> None:
     assert driver.state() == "Empty"
     driver.restart()
     assert driver.state() == "Empty"
-    assert driver.shard.groups[GROUP].protocol_type == "consumer"
+    assert driver.groups[GROUP].protocol_type == "consumer"
 
 
 def test_a_leave_whose_record_is_refused_says_so() -> None:

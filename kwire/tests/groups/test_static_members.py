@@ -106,10 +106,10 @@ def test_a_static_member_that_comes_back_with_other_metadata_is_recorded_and_nob
     static_group(driver, "one", "two")
     driver.join(instance_id="two", protocols={"range": subscription("u")})
     assert driver.state() == "Stable"
-    member_id = driver.shard.groups[GROUP].static_members["two"]
+    member_id = driver.groups[GROUP].static_members["two"]
     driver.restart()
-    assert driver.shard.groups[GROUP].static_members["two"] == member_id
-    assert driver.shard.groups[GROUP].members[member_id].protocols == {"range": subscription("u")}
+    assert driver.groups[GROUP].static_members["two"] == member_id
+    assert driver.groups[GROUP].members[member_id].protocols == {"range": subscription("u")}
 
 
 def test_a_return_that_cannot_be_recorded_is_undone() -> None:
@@ -119,7 +119,7 @@ def test_a_return_that_cannot_be_recorded_is_undone() -> None:
     back = driver.joined(driver.join(instance_id="two", protocols={"range": b"new"}, session_timeout_ms=20_000))
     assert (back.error_code, back.member_id, back.leader) == (ErrorCode.NOT_COORDINATOR, "", leader)
     assert driver.heartbeat(old_id, 1, instance_id="two") is ErrorCode.NONE
-    member = driver.shard.groups[GROUP].members[old_id]
+    member = driver.groups[GROUP].members[old_id]
     assert (member.protocols, member.session_timeout_ms) == ({"range": subscription("t")}, 10_000)
     driver.append_error = ErrorCode.NONE
     assert driver.joined(driver.join(old_id, instance_id="two")).generation_id == 1
@@ -145,7 +145,7 @@ def test_a_group_of_which_nobody_rejoins_waits_for_its_static_members() -> None:
     driver = ShardDriver()
     static_group(driver, "one", session_timeout_ms=100_000, rebalance_timeout_ms=6_000)
     newcomer = driver.join(version=3, rebalance_timeout_ms=6_000)
-    driver.leave(next(iter(set(driver.shard.groups[GROUP].members) - {"one-uuid1"})))
+    driver.leave(next(iter(set(driver.groups[GROUP].members) - {"one-uuid1"})))
     assert driver.is_answered(newcomer)
     driver.advance_to(50_000)
     assert driver.state() == "PreparingRebalance"

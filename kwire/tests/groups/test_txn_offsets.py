@@ -168,7 +168,7 @@ def test_a_member_may_commit_in_the_midst_of_a_rebalance() -> None:
     driver = ShardDriver()
     driver.join(version=3)
     driver.advance(driver.config.initial_rebalance_delay_ms)
-    (member_id,) = driver.shard.groups[GROUP].members
+    (member_id,) = driver.groups[GROUP].members
     assert driver.state() == "CompletingRebalance"
     assert driver.commit({("t", 0): 7}, member_id=member_id, generation=1) == [ErrorCode.REBALANCE_IN_PROGRESS]
     assert driver.commit_transactional({("t", 0): 7}, member_id=member_id, generation=1) == [ErrorCode.NONE]
@@ -283,7 +283,7 @@ def test_a_group_that_only_an_aborted_transaction_made_is_gone_at_the_next_check
     assert driver.state() == "Empty"
     driver.advance_to(CHECK_MS)
     assert driver.state() == "Dead"
-    assert driver.shard.groups == {}
+    assert driver.groups == {}
 
 
 # Restarts

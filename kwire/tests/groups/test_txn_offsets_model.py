@@ -15,7 +15,7 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, ru
 from kwire_protocol.errors import ErrorCode
 
 from kwire.coordinators.internal_topic import EndedTransaction, LoggedRecord
-from kwire.groups.records import OffsetChange, read_record
+from kwire.groups.offsets.records import read_offset
 from kwire.groups.shard import GroupShard
 from kwire.tests.groups.shard_driver import ShardDriver, replayed
 
@@ -142,7 +142,7 @@ class OffsetsMachine(RuleBasedStateMachine):
     @rule(place=places)
     def an_offset_is_deleted(self, place: Place) -> None:
         group, topic, partition = place
-        if group in self.driver.shard.groups:
+        if group in self.driver.groups:
             self.driver.delete_offsets((topic, partition), group=group)
             self.model.remove(place)
 
@@ -201,7 +201,7 @@ def test_the_model_compacts_what_it_is_to_compact() -> None:
         change.offset.offset
         for logged in compacted(driver.log)
         if isinstance(logged, LoggedRecord)
-        and isinstance(change := read_record(logged.key, logged.value), OffsetChange)
+        and (change := read_offset(logged.key, logged.value)) is not None
         and change.offset is not None
     ]
     assert left == [3, 4, 5]

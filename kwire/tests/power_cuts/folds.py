@@ -12,8 +12,7 @@ from kwire_protocol.records import Record, iter_records, read_header
 from kwire_storage.producers.markers import decode_marker
 
 from kwire.broker import Broker
-from kwire.groups.records import OffsetChange
-from kwire.groups.records import read_record as read_group_record
+from kwire.groups.offsets.records import read_offset
 from kwire.replicas.partition import Partition
 from kwire.tests.asking.asked_broker import AskedBroker
 from kwire.tests.asking.reading import read_all, visible
@@ -71,10 +70,8 @@ def check_offsets(broker: Broker) -> None:
             continue
         for records, committed in decided(partition):
             for record in records:
-                change = read_group_record(
-                    bytes(record.key or b""), None if record.value is None else bytes(record.value)
-                )
-                if not isinstance(change, OffsetChange) or committed is False:
+                change = read_offset(bytes(record.key or b""), None if record.value is None else bytes(record.value))
+                if change is None or committed is False:
                     continue
                 key = change.group_id, change.topic, change.partition
                 offset = None if change.offset is None else change.offset.offset

@@ -1,0 +1,137 @@
+"""The classic kind of group: its records, its APIs, and the life of its members' deadlines in a shard."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Final
+
+from kwire_protocol.errors import ErrorCode
+from kwire_protocol.kafka_error import quoted
+from kwire_protocol.messages.describe_groups import DescribedGroup, DescribedGroupMember
+from kwire_protocol.messages.heartbeat import HeartbeatRequest, HeartbeatResponse
+from kwire_protocol.messages.join_group import JoinGroupRequest, JoinGroupResponse
+from kwire_protocol.messages.leave_group import LeaveGroupRequest
+from kwire_protocol.messages.sync_group import SyncGroupRequest, SyncGroupResponse
+
+from kwire.coordinators.effects import Record, Token, Turn
+from kwire.coordinators.timers import Timers
+from kwire.groups.classic.group import ClassicGroup, GroupState
+from kwire.groups.classic.groups import ClassicGroups
+from kwire.groups.classic.joining import Join, Joining
+from kwire.groups.classic.membership import Membership
+from kwire.groups.classic.rebalance import Rebalancing
+from kwire.groups.classic.records import RECORD_TYPE, GroupChange, load_group, read_group
+from kwire.groups.config import GroupConfig
+from kwire.groups.group import Group, GroupType, MemberContext
+
+FIRST_VERSION_DESCRIBING_MISSING_AS_ERROR = 6
+
+
+class ClassicKind:
+    """A `GroupKind`. `groups` are all groups of the shard."""
+
+    type: Final = GroupType.CLASSIC
+    record_types: Final = (RECORD_TYPE,)
+
+    def __init__(self, config: GroupConfig, groups: dict[str, Group], timers: Timers) -> None:
+        self._config = config
+        self._groups = ClassicGroups(groups)
+        self._rebalancing = Rebalancing(config, timers)
+        self._joining = Joining(config, self._groups, self._rebalancing)
+        self._membership = Membership(self._groups, self._rebalancing)
+
+    # Records
+
+    def apply(self, key: bytes, value: bytes | None) -> None:
+        change = read_group(key, value)
+        if change.value is not None:
+            self._groups.add(load_group(change.group_id, change.value))
+            return
+        group = self._groups.remove(change.group_id)
+        if group is not None:
+            self._rebalancing.retire(group)
+
+    def tombstones(self, group_id: str) -> list[Record]:
+        return [GroupChange(group_id, None).record()]
+
+    def make_simple_group(self, group_id: str, *, commit_timestamp_ms: int) -> None:
+        """Somebody has committed an offset for an id that no group has: an empty group without a protocol."""
+        self._groups.add(ClassicGroup(group_id, state_timestamp_ms=commit_timestamp_ms))
+
+    # Start and end
+
+    def loaded(self, turn: Turn) -> None:
+        """Every member has its whole session timeout to be heard of."""
+        for group in self._groups:
+            for member in group.members.values():
+                self._rebalancing.start_session(turn, group, member)
+            if len(group.members) > self._config.max_size:
+                self._rebalancing.prepare(turn, group, "group.max.size is lower than the group is large")
+
+    def unload(self, turn: Turn) -> None:
+        for group in self._groups:
+            for member in group.members.values():
+                self._rebalancing.answer_join(
+                    turn,
+                    group,
+                    member,
+                    JoinGroupResponse(error_code=ErrorCode.NOT_COORDINATOR, member_id=member.member_id),
+                )
+                self._rebalancing.answer_sync(turn, member, SyncGroupResponse(error_code=ErrorCode.NOT_COORDINATOR))
+            self._rebalancing.retire(group)
+
+    # Members
+
+    def join(
+        self, turn: Turn, request: JoinGroupRequest, context: MemberContext, token: Token, *, member_uuid: str
+    ) -> None:
+        self._joining.join(turn, Join.of(request, context, token, member_uuid))
+
+    def sync(self, turn: Turn, request: SyncGroupRequest, token: Token) -> None:
+        self._membership.sync(turn, request, token)
+
+    def heartbeat(self, request: HeartbeatRequest, *, now_ms: int) -> HeartbeatResponse:
+        return self._membership.heartbeat(request, now_ms=now_ms)
+
+    def leave(self, turn: Turn, request: LeaveGroupRequest, token: Token) -> None:
+        self._membership.leave(turn, request, token)
+
+    def committed_by(self, turn: Turn, group_id: str, member_id: str) -> None:
+        """It is a sign of life, as in Kafka, unless the member has yet to take its assignment."""
+        group = self._groups.find(group_id)
+        if group is None or group.state not in (GroupState.STABLE, GroupState.PREPARING_REBALANCE):
+            return
+        self._rebalancing.start_session(turn, group, group.members[member_id])
+
+    # Administration
+
+    def describe(self, group_ids: Iterable[str], *, api_version: int) -> list[DescribedGroup]:
+        return [self._describe(group_id, api_version) for group_id in group_ids]
+
+    def _describe(self, group_id: str, api_version: int) -> DescribedGroup:
+        group = self._groups.find(group_id)
+        if group is None:
+            missing = DescribedGroup(group_id=group_id, group_state=GroupState.DEAD.value)
+            if api_version >= FIRST_VERSION_DESCRIBING_MISSING_AS_ERROR:
+                missing.error_code = ErrorCode.GROUP_ID_NOT_FOUND
+                missing.error_message = f"Group {quoted(group_id)} not found."
+            return missing
+        # Until the group is stable the choice of the protocol, and with it the metadata, is still open.
+        protocol = group.protocol_name if group.state is GroupState.STABLE else None
+        return DescribedGroup(
+            group_id=group_id,
+            group_state=group.state.value,
+            protocol_type=group.protocol_type or "",
+            protocol_data=protocol or "",
+            members=[
+                DescribedGroupMember(
+                    member_id=member.member_id,
+                    group_instance_id=member.group_instance_id,
+                    client_id=member.client_id,
+                    client_host=member.client_host,
+                    member_metadata=b"" if protocol is None else member.protocols[protocol],
+                    member_assignment=member.assignment,
+                )
+                for member in group.members.values()
+            ],
+        )
