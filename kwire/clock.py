@@ -13,10 +13,14 @@ from typing import Protocol
 
 
 class Clock(Protocol):
-    """Wall-clock time and fresh ids."""
+    """Time and fresh ids."""
 
     def now_ms(self) -> int:
-        """Milliseconds since the epoch, as they stand in record timestamps."""
+        """Milliseconds since the epoch, as they stand in record timestamps. It may be set, forwards and backwards."""
+        ...
+
+    def monotonic_ms(self) -> int:
+        """Milliseconds since some moment. It only goes on: deadlines of those who wait follow it."""
         ...
 
     def uuid(self) -> bytes:
@@ -33,6 +37,9 @@ class SystemClock:
 
     def now_ms(self) -> int:
         return time.time_ns() // 1_000_000
+
+    def monotonic_ms(self) -> int:
+        return time.monotonic_ns() // 1_000_000
 
     def uuid(self) -> bytes:
         while True:

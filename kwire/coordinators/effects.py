@@ -32,6 +32,19 @@ class ProducerIdAndEpoch(NamedTuple):
     epoch: int
 
 
+class Now(NamedTuple):
+    """One reading of both clocks, in milliseconds.
+
+    What is written to the log, and what is counted from there (retention, the age of an id), goes by the wall clock.
+    Whoever waits here and now has a deadline on the monotonic one: the wall clock may be set while they wait.
+    """
+
+    wall_ms: int
+    """Since 1970."""
+    monotonic_ms: int
+    """Since some moment of this process."""
+
+
 class Effect:
     """What a machine asks for. Those of one coordinator alone are beside its machine."""
 
@@ -55,8 +68,8 @@ class Append(Effect):
     then: Callable[[Turn, ErrorCode], None]
     producer: ProducerIdAndEpoch | None = None
 
-    def done(self, error: ErrorCode, *, now_ms: int) -> list[Effect]:
-        turn = Turn(now_ms)
+    def done(self, error: ErrorCode, *, now: Now) -> list[Effect]:
+        turn = Turn(now)
         self.then(turn, error)
         return turn.effects
 
@@ -65,7 +78,7 @@ class Append(Effect):
 class Turn:
     """One entry into the machine: the time it happens at, and what has come of it so far."""
 
-    now_ms: int
+    now: Now
     effects: list[Effect] = attrs.field(factory=list)
     has_append: bool = False
 

@@ -21,7 +21,7 @@ from kwire_protocol.wire import ProtocolError, UnsupportedVersion
 from kwire_storage.errors import CorruptLogError
 
 from kwire.clock import Clock
-from kwire.coordinators.effects import Append, Effect, Reply, response_error
+from kwire.coordinators.effects import Append, Effect, Now, Reply, response_error
 from kwire.coordinators.internal_topic import EndedTransaction, InternalTopic
 from kwire.waits import Slot
 
@@ -45,16 +45,16 @@ class Shard(Protocol):
     def end_transaction(self, producer_id: int, *, committed: bool) -> None:
         """A marker is in the partition, at the replay or now: the producer's transaction counts, or does not."""
 
-    def loaded(self, *, now_ms: int) -> list[Effect]:
+    def loaded(self, *, now: Now) -> list[Effect]:
         """After the replay."""
 
     def next_deadline_ms(self) -> int | None:
         """Nothing is due before it."""
 
-    def expire(self, *, now_ms: int) -> list[Effect]:
-        """Does what is due, up to the first append; called again while `next_deadline_ms` is not after `now_ms`."""
+    def expire(self, *, now: Now) -> list[Effect]:
+        """Does what is due, up to the first append; called again while `next_deadline_ms` is not after `now`."""
 
-    def unload(self, *, now_ms: int) -> list[Effect]:
+    def unload(self, *, now: Now) -> list[Effect]:
         """The partition is no longer here: answers whoever waits. No call follows."""
 
 
@@ -107,6 +107,9 @@ class CoordinatorRuntime(Generic[S]):
         self._sleeps_until_ms: int | None = None
         self._wake = trio.Event()
 
+    def now(self) -> Now:
+        return Now(self.clock.now_ms(), self.clock.monotonic_ms())
+
     def start(self) -> None:
         """Replays what there is. To be called once, when the shards can do what they ask for."""
         if self.topic.exists:
@@ -157,7 +160,7 @@ class CoordinatorRuntime(Generic[S]):
         while True:
             for index in range(len(self._shards)):
                 if index in self._lost:
-                    self._deliver(self._shards[index].unload(now_ms=self.clock.now_ms()))
+                    self._deliver(self._shards[index].unload(now=self.now()))
                 else:
                     self._expire_due(index)
             self._sleeps_until_ms = self._next_deadline_ms()
@@ -165,7 +168,7 @@ class CoordinatorRuntime(Generic[S]):
             if self._sleeps_until_ms is None:
                 await self._wake.wait()
             else:
-                with trio.move_on_after(max(0, self._sleeps_until_ms - self.clock.now_ms()) / 1000):
+                with trio.move_on_after(max(0, self._sleeps_until_ms - self.clock.monotonic_ms()) / 1000):
                     await self._wake.wait()
 
     def perform(self, index: int, effects: Iterable[Effect]) -> None:
@@ -189,9 +192,9 @@ class CoordinatorRuntime(Generic[S]):
         """The internal topic is deleted: whoever waits is sent elsewhere, and a new topic begins with nothing."""
         shards, self._shards = self._shards, []
         self._lost.clear()
-        now_ms = self.clock.now_ms()
+        now = self.now()
         for shard in shards:
-            self._deliver(shard.unload(now_ms=now_ms))
+            self._deliver(shard.unload(now=now))
 
     def forget_partitions(self, indexes: Iterable[int]) -> None:
         """The logs of these partitions are offline: there is no coordinator for them until the next start.
@@ -220,9 +223,9 @@ class CoordinatorRuntime(Generic[S]):
             self.topic.watch_markers(index, partial(self._marked, index))
             shards.append(shard)
         self._shards = shards
-        now_ms = self.clock.now_ms()
+        now = self.now()
         for index, shard in self.in_service():
-            self.perform(index, shard.loaded(now_ms=now_ms))
+            self.perform(index, shard.loaded(now=now))
 
     def _replay(self, index: int, shard: S) -> None:
         for logged in self.topic.replay(index):
@@ -248,7 +251,7 @@ class CoordinatorRuntime(Generic[S]):
                     token.set(response)
                 case Append():
                     error = self._append(index, effect)
-                    self._do(index, effect.done(error, now_ms=self.clock.now_ms()))
+                    self._do(index, effect.done(error, now=self.now()))
                 case _:
                     self._do(index, self._do_other(index, effect))
 
@@ -266,9 +269,9 @@ class CoordinatorRuntime(Generic[S]):
         return ErrorCode.NONE
 
     def _expire_due(self, index: int) -> None:
-        shard, now_ms = self._shards[index], self.clock.now_ms()
-        while (deadline_ms := shard.next_deadline_ms()) is not None and deadline_ms <= now_ms:
-            self._do(index, shard.expire(now_ms=now_ms))
+        shard, now = self._shards[index], self.now()
+        while (deadline_ms := shard.next_deadline_ms()) is not None and deadline_ms <= now.monotonic_ms:
+            self._do(index, shard.expire(now=now))
 
     def _deliver(self, effects: Iterable[Effect]) -> None:
         """Delivers the replies of a shard that has nowhere to append to any more."""

@@ -1,4 +1,4 @@
-"""Deadlines as data: a heap with lazy cancellation.
+"""Deadlines as data: a heap with lazy cancellation. They are moments of the monotonic clock.
 
 A heartbeat only moves a deadline further away, and heartbeats are the most frequent thing that happens to a group. So
 a timer that is already in the heap is not moved: its entry stays where it is, and when that entry comes up too early it
@@ -66,7 +66,7 @@ class Timers:
 
     def expire(self, turn: Turn) -> None:
         """Calls what is due, up to the first append: the rest may depend on what comes of that."""
-        while not turn.has_append and (timer := self.pop_due(turn.now_ms)) is not None:
+        while not turn.has_append and (timer := self.pop_due(turn.now.monotonic_ms)) is not None:
             assert timer.on_expiry is not None
             timer.on_expiry(turn)
 

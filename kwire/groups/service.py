@@ -66,24 +66,24 @@ class GroupService:
         member = MemberContext(context.client_id or "", f"/{context.client_host}", context.api_version)
         self.runtime.perform(
             index,
-            shard.join(request, member, slot, member_uuid=_uuid_text(self._clock.uuid()), now_ms=self._clock.now_ms()),
+            shard.join(request, member, slot, member_uuid=_uuid_text(self._clock.uuid()), now=self.runtime.now()),
         )
         return await self.runtime.durable(index, slot)
 
     async def sync(self, request: SyncGroupRequest) -> SyncGroupResponse:
         index, shard = self._find_named(request.group_id)
         slot: Slot[SyncGroupResponse] = Slot()
-        self.runtime.perform(index, shard.sync(request, slot, now_ms=self._clock.now_ms()))
+        self.runtime.perform(index, shard.sync(request, slot, now=self.runtime.now()))
         return await self.runtime.durable(index, slot)
 
     def heartbeat(self, request: HeartbeatRequest) -> HeartbeatResponse:
         _, shard = self._find_named(request.group_id)
-        return shard.heartbeat(request, now_ms=self._clock.now_ms())
+        return shard.heartbeat(request, now=self.runtime.now())
 
     async def leave(self, request: LeaveGroupRequest) -> LeaveGroupResponse:
         index, shard = self._find_named(request.group_id)
         slot: Slot[LeaveGroupResponse] = Slot()
-        self.runtime.perform(index, shard.leave(request, slot, now_ms=self._clock.now_ms()))
+        self.runtime.perform(index, shard.leave(request, slot, now=self.runtime.now()))
         return await self.runtime.durable(index, slot)
 
     async def commit(self, request: OffsetCommitRequest, context: Context) -> OffsetCommitResponse:
@@ -91,7 +91,7 @@ class GroupService:
         slot: Slot[OffsetCommitResponse] = Slot()
         self.runtime.perform(
             index,
-            shard.commit(request, slot, api_version=context.api_version, now_ms=self._clock.now_ms()),
+            shard.commit(request, slot, api_version=context.api_version, now=self.runtime.now()),
         )
         return await self.runtime.durable(index, slot)
 
@@ -115,7 +115,7 @@ class GroupService:
         slot: Slot[TxnOffsetCommitResponse] = Slot()
         self.runtime.perform(
             index,
-            shard.commit_transactional(request, slot, api_version=context.api_version, now_ms=self._clock.now_ms()),
+            shard.commit_transactional(request, slot, api_version=context.api_version, now=self.runtime.now()),
         )
         return await self.runtime.durable(index, slot)
 
@@ -128,7 +128,7 @@ class GroupService:
     async def delete_offsets(self, request: OffsetDeleteRequest) -> OffsetDeleteResponse:
         index, shard = self._find_named(request.group_id)
         slot: Slot[OffsetDeleteResponse] = Slot()
-        self.runtime.perform(index, shard.delete_offsets(request, slot, now_ms=self._clock.now_ms()))
+        self.runtime.perform(index, shard.delete_offsets(request, slot, now=self.runtime.now()))
         return await self.runtime.durable(index, slot)
 
     def describe(self, group_id: str, *, api_version: int) -> DescribedGroup:
@@ -143,17 +143,17 @@ class GroupService:
     async def delete_group(self, group_id: str) -> list[DeletableGroupResult]:
         index, shard = self.runtime.find(group_id)
         slot: Slot[list[DeletableGroupResult]] = Slot()
-        self.runtime.perform(index, shard.delete_groups([group_id], slot, now_ms=self._clock.now_ms()))
+        self.runtime.perform(index, shard.delete_groups([group_id], slot, now=self.runtime.now()))
         return await self.runtime.durable(index, slot)
 
     def forget_topic(self, name: str, topic_id: Uuid = NULL_UUID) -> None:
         """The topic is deleted, and with it what groups had committed for it."""
-        now_ms = self._clock.now_ms()
         if name == self.runtime.topic.name:
             self.runtime.forget_topic()
             return
+        now = self.runtime.now()
         for index, shard in self.runtime.in_service():
-            self.runtime.perform(index, shard.topics_deleted({name: topic_id}, now_ms=now_ms))
+            self.runtime.perform(index, shard.topics_deleted({name: topic_id}, now=now))
 
     def _find_named(self, group_id: str) -> tuple[int, GroupShard]:
         """As `CoordinatorRuntime.find`, for requests that need a group id: INVALID_GROUP_ID without one."""

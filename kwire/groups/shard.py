@@ -35,7 +35,7 @@ from kwire_protocol.messages.txn_offset_commit import TxnOffsetCommitRequest
 from kwire_protocol.records import NO_PRODUCER_ID
 from kwire_protocol.wire import Uuid
 
-from kwire.coordinators.effects import Effect, Record, Token, Turn
+from kwire.coordinators.effects import Effect, Now, Record, Token, Turn
 from kwire.coordinators.timers import Timer, Timers
 from kwire.groups.classic.kind import ClassicKind
 from kwire.groups.config import GroupConfig
@@ -83,9 +83,9 @@ class GroupShard:
         """The marker that ends the producer's transaction is in the partition, at the replay or now."""
         self._offsets.end_transaction(producer_id, committed=committed)
 
-    def loaded(self, *, now_ms: int) -> list[Effect]:
+    def loaded(self, *, now: Now) -> list[Effect]:
         """After the replay."""
-        turn = Turn(now_ms)
+        turn = Turn(now)
         for kind in self._kinds.values():
             kind.loaded(turn)
         self._schedule_cleanup(turn)
@@ -95,15 +95,15 @@ class GroupShard:
         """Nothing is due before it; it may turn out that nothing is due then either."""
         return self._timers.next_deadline_ms()
 
-    def expire(self, *, now_ms: int) -> list[Effect]:
-        """Does what is due, up to the first append; call again while `next_deadline_ms()` is not after `now_ms`."""
-        turn = Turn(now_ms)
+    def expire(self, *, now: Now) -> list[Effect]:
+        """Does what is due, up to the first append; call again while `next_deadline_ms()` is not after `now`."""
+        turn = Turn(now)
         self._timers.expire(turn)
         return turn.effects
 
-    def unload(self, *, now_ms: int) -> list[Effect]:
+    def unload(self, *, now: Now) -> list[Effect]:
         """This broker coordinates these groups no longer: whoever waits is sent elsewhere."""
-        turn = Turn(now_ms)
+        turn = Turn(now)
         for kind in self._kinds.values():
             kind.unload(turn)
         self.groups.clear()
@@ -113,24 +113,24 @@ class GroupShard:
     # Members of classic groups
 
     def join(
-        self, request: JoinGroupRequest, context: MemberContext, token: Token, *, member_uuid: str, now_ms: int
+        self, request: JoinGroupRequest, context: MemberContext, token: Token, *, member_uuid: str, now: Now
     ) -> list[Effect]:
         """`member_uuid` is a fresh UUID as text; it ends the member id if one has to be made."""
-        turn = Turn(now_ms)
+        turn = Turn(now)
         self._classic.join(turn, request, context, token, member_uuid=member_uuid)
         return turn.effects
 
-    def sync(self, request: SyncGroupRequest, token: Token, *, now_ms: int) -> list[Effect]:
-        turn = Turn(now_ms)
+    def sync(self, request: SyncGroupRequest, token: Token, *, now: Now) -> list[Effect]:
+        turn = Turn(now)
         self._classic.sync(turn, request, token)
         return turn.effects
 
-    def heartbeat(self, request: HeartbeatRequest, *, now_ms: int) -> HeartbeatResponse:
-        return self._classic.heartbeat(request, now_ms=now_ms)
+    def heartbeat(self, request: HeartbeatRequest, *, now: Now) -> HeartbeatResponse:
+        return self._classic.heartbeat(request, now=now)
 
-    def leave(self, request: LeaveGroupRequest, token: Token, *, now_ms: int) -> list[Effect]:
+    def leave(self, request: LeaveGroupRequest, token: Token, *, now: Now) -> list[Effect]:
         """`request.members` names who leaves, in every version."""
-        turn = Turn(now_ms)
+        turn = Turn(now)
         self._classic.leave(turn, request, token)
         return turn.effects
 
@@ -139,17 +139,17 @@ class GroupShard:
     def _committed_by(self, turn: Turn, group: Group, member_id: str) -> None:
         self._kinds[group.type].committed_by(turn, group.group_id, member_id)
 
-    def commit(self, request: OffsetCommitRequest, token: Token, *, api_version: int, now_ms: int) -> list[Effect]:
+    def commit(self, request: OffsetCommitRequest, token: Token, *, api_version: int, now: Now) -> list[Effect]:
         """The topics are known to exist, and have their names."""
-        turn = Turn(now_ms)
+        turn = Turn(now)
         self._committing.commit(turn, request, api_version, token)
         return turn.effects
 
     def commit_transactional(
-        self, request: TxnOffsetCommitRequest, token: Token, *, api_version: int, now_ms: int
+        self, request: TxnOffsetCommitRequest, token: Token, *, api_version: int, now: Now
     ) -> list[Effect]:
         """The topics are known to exist, and have their names; the partition is part of the transaction."""
-        turn = Turn(now_ms)
+        turn = Turn(now)
         self._committing.commit_transactional(turn, request, api_version, token)
         return turn.effects
 
@@ -158,14 +158,14 @@ class GroupShard:
     ) -> OffsetFetchResponseGroup:
         return self._offsets.fetch(request, require_stable=require_stable)
 
-    def delete_offsets(self, request: OffsetDeleteRequest, token: Token, *, now_ms: int) -> list[Effect]:
-        turn = Turn(now_ms)
+    def delete_offsets(self, request: OffsetDeleteRequest, token: Token, *, now: Now) -> list[Effect]:
+        turn = Turn(now)
         self._offsets.delete(turn, request, token)
         return turn.effects
 
-    def topics_deleted(self, topics: dict[str, Uuid], *, now_ms: int) -> list[Effect]:
+    def topics_deleted(self, topics: dict[str, Uuid], *, now: Now) -> list[Effect]:
         """Forgets the offsets of topics (name -> id) that are no more."""
-        turn = Turn(now_ms)
+        turn = Turn(now)
         self._append_in_batches(turn, [change.record() for change in self._offsets.removals_of_topics(topics)])
         return turn.effects
 
@@ -186,9 +186,9 @@ class GroupShard:
             if (listed := group.listed()) and (not wanted_states or listed.group_state.lower() in wanted_states)
         ]
 
-    def delete_groups(self, group_ids: Iterable[str], token: Token, *, now_ms: int) -> list[Effect]:
+    def delete_groups(self, group_ids: Iterable[str], token: Token, *, now: Now) -> list[Effect]:
         """Replies with a list of DeletableGroupResult, one for each id."""
-        turn = Turn(now_ms)
+        turn = Turn(now)
         results: list[DeletableGroupResult] = []
         records: list[Record] = []
         for group_id in group_ids:
@@ -226,7 +226,7 @@ class GroupShard:
         """Removes expired offsets, and empty groups that have none left."""
         records: list[Record] = []
         for group in self.groups.values():
-            expired, nothing_left = self._offsets.expired(group, turn.now_ms)
+            expired, nothing_left = self._offsets.expired(group, turn.now.wall_ms)
             records += [change.record() for change in expired]
             if nothing_left and group.is_empty:
                 records += self._tombstones(group)
@@ -236,7 +236,7 @@ class GroupShard:
         self._schedule_cleanup(turn)
 
     def _schedule_cleanup(self, turn: Turn) -> None:
-        self._timers.schedule(self._cleanup, turn.now_ms + self.config.offsets_retention_check_interval_ms)
+        self._timers.schedule(self._cleanup, turn.now.monotonic_ms + self.config.offsets_retention_check_interval_ms)
 
     def _append_in_batches(self, turn: Turn, records: Iterable[Record]) -> None:
         rest = iter(records)

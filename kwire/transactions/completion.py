@@ -46,6 +46,8 @@ class _Known:
 
     transaction: Transaction
     timer: Timer = attrs.field(factory=Timer)
+    timed_start_ms: int | None = None
+    """When the transaction began whose end the timer stands for; None if it stands for none."""
     retry_ms: int = FIRST_RETRY_MS
 
 
@@ -95,7 +97,7 @@ class Transactions:
                 self.apply(change)
                 known = self._known[transaction.transactional_id]
                 known.retry_ms = FIRST_RETRY_MS
-                self._set_deadline(known)
+                self._set_deadline(turn, known)
             then(turn, error)
 
         turn.append([change.record(self.transaction_version())], appended)
@@ -105,14 +107,14 @@ class Transactions:
     def resume(self, turn: Turn) -> None:
         """After the replay: what was prepared is finished, what was open has until its own deadline."""
         for known in self._known.values():
-            self._set_deadline(known)
+            self._set_deadline(turn, known)
             if known.transaction.is_prepared:
                 self._finish(turn, known)
 
     def fence(self, turn: Turn, transaction: Transaction, failed: Then = _nothing) -> None:
         """Aborts an open transaction over its producer's head. Raises KafkaError if there is no new producer id."""
         fenced = transaction.fenced(
-            self.transaction_version(), new_producer_id=self.new_producer_id, now_ms=turn.now_ms
+            self.transaction_version(), new_producer_id=self.new_producer_id, now_ms=turn.now.wall_ms
         )
         self.prepare(turn, fenced, failed)
 
@@ -164,7 +166,7 @@ class Transactions:
             else:
                 self._try_again_later(turn, known)
 
-        self.append(turn, known.transaction.completed(now_ms=turn.now_ms), appended)
+        self.append(turn, known.transaction.completed(now_ms=turn.now.wall_ms), appended)
 
     # Time
 
@@ -186,15 +188,20 @@ class Transactions:
             failed(turn, error.code)
 
     def _try_again_later(self, turn: Turn, known: _Known) -> None:
-        self._timers.schedule(known.timer, turn.now_ms + known.retry_ms)
+        self._timers.schedule(known.timer, turn.now.monotonic_ms + known.retry_ms)
         known.retry_ms = min(2 * known.retry_ms, LONGEST_RETRY_MS)
 
-    def _set_deadline(self, known: _Known) -> None:
-        deadline_ms = known.transaction.deadline_ms
+    def _set_deadline(self, turn: Turn, known: _Known) -> None:
+        """Once for each transaction: after that the time it has left does not depend on the wall clock any more."""
+        transaction = known.transaction
+        deadline_ms = transaction.deadline_ms
         if deadline_ms is None:
             self._timers.cancel(known.timer)
-        else:
-            self._timers.schedule(known.timer, deadline_ms)
+            known.timed_start_ms = None
+        elif known.timed_start_ms != transaction.start_ms:
+            left_ms = min(max(deadline_ms - turn.now.wall_ms, 0), transaction.timeout_ms)
+            self._timers.schedule(known.timer, turn.now.monotonic_ms + left_ms)
+            known.timed_start_ms = transaction.start_ms
 
     def forget_all(self) -> None:
         for known in self._known.values():

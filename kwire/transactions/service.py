@@ -88,7 +88,7 @@ class TransactionService:
     async def init_producer_id(self, request: InitProducerIdRequest) -> InitProducerIdResponse:
         index, shard = self.runtime.find(request.transactional_id or "")
         slot: Slot[InitProducerIdResponse] = Slot()
-        self.runtime.perform(index, shard.init_producer_id(request, slot, now_ms=self._clock.now_ms()))
+        self.runtime.perform(index, shard.init_producer_id(request, slot, now=self.runtime.now()))
         return await self.runtime.durable(index, slot)
 
     async def add_partitions(
@@ -110,7 +110,7 @@ class TransactionService:
             partitions,
             slot,
             transaction_version=transaction_version,
-            now_ms=self._clock.now_ms(),
+            now=self.runtime.now(),
         )
         self.runtime.perform(index, effects)
         return await self.runtime.durable(index, slot)
@@ -147,7 +147,7 @@ class TransactionService:
         except KafkaError as error:
             if error.code is not ErrorCode.CONCURRENT_TRANSACTIONS or not self._patience_ms:
                 raise
-        now_ms = self._clock.now_ms()
+        now_ms = self._clock.monotonic_ms()
         slot = UntilEnded(join, timeout_ms=self._patience_ms, now_ms=now_ms)
         self._waiting.add(transactional_id, slot, now_ms=now_ms)
         return slot
@@ -162,7 +162,7 @@ class TransactionService:
             [partition],
             slot,
             transaction_version=EPOCH_BUMP_VERSION,
-            now_ms=self._clock.now_ms(),
+            now=self.runtime.now(),
         )
         self.runtime.perform(index, effects)
         if slot.value is not ErrorCode.NONE:
@@ -174,7 +174,7 @@ class TransactionService:
         index, shard = self.runtime.find(request.transactional_id)
         slot: Slot[EndTxnResponse] = Slot()
         self.runtime.perform(
-            index, shard.end(request, slot, transaction_version=transaction_version, now_ms=self._clock.now_ms())
+            index, shard.end(request, slot, transaction_version=transaction_version, now=self.runtime.now())
         )
         return await self.runtime.durable(index, slot)
 
@@ -184,13 +184,11 @@ class TransactionService:
 
     def list_transactions(self, request: ListTransactionsRequest) -> ListTransactionsResponse:
         wanted = TransactionFilter.of(request)
-        now_ms = self._clock.now_ms()
+        now = self.runtime.now()
         return ListTransactionsResponse(
             unknown_state_filters=wanted.unknown_states,
             transaction_states=[
-                found
-                for _, shard in self.runtime.in_service()
-                for found in shard.list_transactions(wanted, now_ms=now_ms)
+                found for _, shard in self.runtime.in_service() for found in shard.list_transactions(wanted, now=now)
             ],
         )
 
@@ -201,7 +199,7 @@ class TransactionService:
 
     def _do_other(self, index: int, effect: Effect) -> Iterable[Effect]:
         if isinstance(effect, Ended):
-            self._waiting.ended(effect.transactional_id, now_ms=self._clock.now_ms())
+            self._waiting.ended(effect.transactional_id, now_ms=self._clock.monotonic_ms())
             return []
         assert isinstance(effect, WriteMarkers)
         shard = self.runtime.shard_at(index)
@@ -214,14 +212,14 @@ class TransactionService:
             return []
         written = [partition for partition in effect.partitions if self._write_marker(index, effect, partition)]
         return shard.markers_written(
-            effect.transactional_id, effect.producer_id, effect.producer_epoch, written, now_ms=self._clock.now_ms()
+            effect.transactional_id, effect.producer_id, effect.producer_epoch, written, now=self.runtime.now()
         )
 
     def _decided(self, index: int, transactional_id: str, error: KafkaError | None) -> None:
         """What was decided is on the medium, and its markers may be written; where it cannot be, nobody coordinates."""
         shard = self.runtime.shard_at(index)
         if shard is not None and error is None:
-            self.runtime.perform(index, shard.go_on(transactional_id, now_ms=self._clock.now_ms()))
+            self.runtime.perform(index, shard.go_on(transactional_id, now=self.runtime.now()))
 
     def _write_marker(self, index: int, marker: WriteMarkers, partition: TopicPartition) -> bool:
         """Whether it is there, and as durable as the partition's topic asks, or need not be."""
@@ -263,6 +261,6 @@ class TransactionService:
                 marker.producer_id,
                 marker.producer_epoch,
                 [partition],
-                now_ms=self._clock.now_ms(),
+                now=self.runtime.now(),
             )
             self.runtime.perform(index, effects)

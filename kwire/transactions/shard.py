@@ -24,7 +24,7 @@ from kwire_protocol.messages.end_txn import EndTxnRequest, EndTxnResponse
 from kwire_protocol.messages.init_producer_id import InitProducerIdRequest, InitProducerIdResponse
 from kwire_protocol.messages.list_transactions import TransactionState as ListedTransaction
 
-from kwire.coordinators.effects import Effect, ProducerIdAndEpoch, Token, Turn, response_error
+from kwire.coordinators.effects import Effect, Now, ProducerIdAndEpoch, Token, Turn, response_error
 from kwire.coordinators.timers import Timer, Timers
 from kwire.transactions.completion import Transactions
 from kwire.transactions.config import TransactionConfig
@@ -85,15 +85,15 @@ class TransactionShard:
     def end_transaction(self, producer_id: int, *, committed: bool) -> None:
         """No record of this topic is part of a transaction."""
 
-    def go_on(self, transactional_id: str, *, now_ms: int) -> list[Effect]:
+    def go_on(self, transactional_id: str, *, now: Now) -> list[Effect]:
         """What kept the markers of this id back is over."""
-        turn = Turn(now_ms)
+        turn = Turn(now)
         self._transactions.go_on(turn, transactional_id)
         return turn.effects
 
-    def loaded(self, *, now_ms: int) -> list[Effect]:
+    def loaded(self, *, now: Now) -> list[Effect]:
         """After the replay: what was prepared is finished, what was open has until its own deadline."""
-        turn = Turn(now_ms)
+        turn = Turn(now)
         self._transactions.resume(turn)
         self._schedule_cleanup(turn)
         return turn.effects
@@ -102,28 +102,28 @@ class TransactionShard:
         """Nothing is due before it; it may turn out that nothing is due then either."""
         return self._timers.next_deadline_ms()
 
-    def expire(self, *, now_ms: int) -> list[Effect]:
-        """Does what is due, up to the first append; call again while `next_deadline_ms()` is not after `now_ms`."""
-        turn = Turn(now_ms)
+    def expire(self, *, now: Now) -> list[Effect]:
+        """Does what is due, up to the first append; call again while `next_deadline_ms()` is not after `now`."""
+        turn = Turn(now)
         self._timers.expire(turn)
         return turn.effects
 
-    def unload(self, *, now_ms: int) -> list[Effect]:
+    def unload(self, *, now: Now) -> list[Effect]:
         """This broker coordinates these ids no longer. Nobody waits: each request is answered with its own append."""
-        turn = Turn(now_ms)
+        turn = Turn(now)
         self._transactions.forget_all()
         self._timers.cancel(self._cleanup)
         return turn.effects
 
     # Producers
 
-    def init_producer_id(self, request: InitProducerIdRequest, token: Token, *, now_ms: int) -> list[Effect]:
+    def init_producer_id(self, request: InitProducerIdRequest, token: Token, *, now: Now) -> list[Effect]:
         """Of a producer with a transactional id. Replies with an InitProducerIdResponse.
 
         While a transaction is open or about to end that is CONCURRENT_TRANSACTIONS, and the client is to come again:
         an open one is aborted.
         """
-        turn = Turn(now_ms)
+        turn = Turn(now)
         try:
             self._initialize(turn, request, token)
         except KafkaError as refused:
@@ -135,7 +135,7 @@ class TransactionShard:
         transaction = self._transactions.get(transactional_id)
         if transaction is None:
             ready = Transaction.new(
-                transactional_id, self._transactions.new_producer_id(), timeout_ms=timeout_ms, now_ms=turn.now_ms
+                transactional_id, self._transactions.new_producer_id(), timeout_ms=timeout_ms, now_ms=turn.now.wall_ms
             )
         else:
             transaction.check_initialization(expected)
@@ -144,7 +144,10 @@ class TransactionShard:
                 turn.reply_when_appended(token, _no_producer(ErrorCode.CONCURRENT_TRANSACTIONS), _no_producer)
                 return
             ready = transaction.initialized(
-                expected, timeout_ms=timeout_ms, new_producer_id=self._transactions.new_producer_id, now_ms=turn.now_ms
+                expected,
+                timeout_ms=timeout_ms,
+                new_producer_id=self._transactions.new_producer_id,
+                now_ms=turn.now.wall_ms,
             )
         self._transactions.append(turn, ready)
         answer = InitProducerIdResponse(producer_id=ready.producer_id, producer_epoch=ready.producer_epoch)
@@ -183,17 +186,17 @@ class TransactionShard:
         token: Token,
         *,
         transaction_version: int,
-        now_ms: int,
+        now: Now,
     ) -> list[Effect]:
         """Replies with an ErrorCode, the same for all. The partitions are known to exist.
 
         `transaction_version` is what the client speaks: 2 with AddPartitionsToTxn v4 and Produce v12, 0 below.
         """
-        turn = Turn(now_ms)
+        turn = Turn(now)
         try:
             transaction = self._find(transactional_id)
             enlarged = transaction.with_partitions(
-                producer_id, producer_epoch, partitions, version=transaction_version, now_ms=now_ms
+                producer_id, producer_epoch, partitions, version=transaction_version, now_ms=now.wall_ms
             )
             if len(enlarged.partitions) > MAX_PARTITIONS:
                 raise KafkaError(
@@ -222,12 +225,12 @@ class TransactionShard:
             for partition in partitions
         }
 
-    def end(self, request: EndTxnRequest, token: Token, *, transaction_version: int, now_ms: int) -> list[Effect]:
+    def end(self, request: EndTxnRequest, token: Token, *, transaction_version: int, now: Now) -> list[Effect]:
         """Replies with an EndTxnResponse; it names the producer's next id and epoch from transaction version 2 on.
 
         `transaction_version` is what the client speaks: 2 with EndTxn v5, 0 below.
         """
-        turn = Turn(now_ms)
+        turn = Turn(now)
         try:
             transaction = self._find(request.transactional_id)
             prepared = transaction.ended(
@@ -236,7 +239,7 @@ class TransactionShard:
                 request.committed,
                 version=transaction_version,
                 new_producer_id=self._transactions.new_producer_id,
-                now_ms=now_ms,
+                now_ms=now.wall_ms,
             )
         except KafkaError as refused:
             turn.reply(token, EndTxnResponse(error_code=refused.code))
@@ -257,10 +260,10 @@ class TransactionShard:
         producer_epoch: int,
         partitions: Iterable[TopicPartition],
         *,
-        now_ms: int,
+        now: Now,
     ) -> list[Effect]:
         """The outcome of a `WriteMarkers`: in these partitions the marker is, or need not be."""
-        turn = Turn(now_ms)
+        turn = Turn(now)
         self._transactions.markers_written(turn, transactional_id, producer_id, producer_epoch, partitions)
         return turn.effects
 
@@ -272,7 +275,7 @@ class TransactionShard:
             for transactional_id in transactional_ids
         ]
 
-    def list_transactions(self, wanted: TransactionFilter, *, now_ms: int) -> list[ListedTransaction]:
+    def list_transactions(self, wanted: TransactionFilter, *, now: Now) -> list[ListedTransaction]:
         """Raises KafkaError if the filter's pattern takes too much work."""
         return [
             ListedTransaction(
@@ -281,7 +284,7 @@ class TransactionShard:
                 transaction_state=transaction.state.value,
             )
             for transaction in self._transactions
-            if wanted.accepts(transaction, now_ms=now_ms)
+            if wanted.accepts(transaction, now_ms=now.wall_ms)
         ]
 
     def _find(self, transactional_id: str) -> Transaction:
@@ -296,7 +299,7 @@ class TransactionShard:
 
     def _clean_up(self, turn: Turn) -> None:
         """Removes ids that have had no use for long."""
-        before_ms = turn.now_ms - self.config.id_expiration_ms
+        before_ms = turn.now.wall_ms - self.config.id_expiration_ms
         expired = [
             TransactionChange(transaction.transactional_id, None)
             for transaction in self._transactions
@@ -308,7 +311,7 @@ class TransactionShard:
         self._schedule_cleanup(turn)
 
     def _schedule_cleanup(self, turn: Turn) -> None:
-        self._timers.schedule(self._cleanup, turn.now_ms + self.config.expiration_check_interval_ms)
+        self._timers.schedule(self._cleanup, turn.now.monotonic_ms + self.config.expiration_check_interval_ms)
 
     def _append_in_batches(self, turn: Turn, changes: Sequence[TransactionChange]) -> None:
         rest = iter(changes)

@@ -2,7 +2,7 @@
 
 A producer learns that its transaction is decided before the markers are in, and may send its next batch at once.
 Rather than have it back off, the batch waits for a short time (as in Kafka's `ReplicaManager`, which asks again and
-again; here it is woken).
+again; here it is woken). Times are of the monotonic clock.
 """
 
 from __future__ import annotations

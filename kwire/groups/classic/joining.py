@@ -85,7 +85,7 @@ class Joining:
 
     def _found(self, turn: Turn, join: Join) -> None:
         """The first join makes the group, whatever becomes of the join itself, and the log must know it."""
-        group = ClassicGroup(join.request.group_id, state_timestamp_ms=turn.now_ms)
+        group = ClassicGroup(join.request.group_id, state_timestamp_ms=turn.now.wall_ms)
         record = empty_generation_record(group)
         self.groups.add(group)
         self._enter(turn, group, join)

@@ -13,7 +13,7 @@ from kwire_protocol.messages.join_group import JoinGroupRequest, JoinGroupRespon
 from kwire_protocol.messages.leave_group import LeaveGroupRequest
 from kwire_protocol.messages.sync_group import SyncGroupRequest, SyncGroupResponse
 
-from kwire.coordinators.effects import Record, Token, Turn
+from kwire.coordinators.effects import Now, Record, Token, Turn
 from kwire.coordinators.timers import Timers
 from kwire.groups.classic.group import ClassicGroup, GroupState
 from kwire.groups.classic.groups import ClassicGroups
@@ -90,8 +90,8 @@ class ClassicKind:
     def sync(self, turn: Turn, request: SyncGroupRequest, token: Token) -> None:
         self._membership.sync(turn, request, token)
 
-    def heartbeat(self, request: HeartbeatRequest, *, now_ms: int) -> HeartbeatResponse:
-        return self._membership.heartbeat(request, now_ms=now_ms)
+    def heartbeat(self, request: HeartbeatRequest, *, now: Now) -> HeartbeatResponse:
+        return self._membership.heartbeat(request, now=now)
 
     def leave(self, turn: Turn, request: LeaveGroupRequest, token: Token) -> None:
         self._membership.leave(turn, request, token)

@@ -16,7 +16,7 @@ from kwire_protocol.messages.leave_group import (
 )
 from kwire_protocol.messages.sync_group import SyncGroupRequest, SyncGroupResponse
 
-from kwire.coordinators.effects import Token, Turn, response_error
+from kwire.coordinators.effects import Now, Token, Turn, response_error
 from kwire.groups.classic.group import ClassicGroup, GroupState, Member
 from kwire.groups.classic.groups import ClassicGroups
 from kwire.groups.classic.rebalance import NO_MEMBER_ID, Rebalancing
@@ -32,7 +32,7 @@ class Membership:
 
     # Heartbeat
 
-    def heartbeat(self, request: HeartbeatRequest, *, now_ms: int) -> HeartbeatResponse:
+    def heartbeat(self, request: HeartbeatRequest, *, now: Now) -> HeartbeatResponse:
         """Keeps the member's session alive, and tells it when it has to rejoin."""
         group = self.groups.find(request.group_id)
         if group is None:
@@ -43,7 +43,7 @@ class Membership:
             return HeartbeatResponse(error_code=error.code)
         if request.generation_id != group.generation:
             return HeartbeatResponse(error_code=ErrorCode.ILLEGAL_GENERATION)
-        self.rebalancing.timers.schedule(member.session, now_ms + member.session_timeout_ms)
+        self.rebalancing.timers.schedule(member.session, now.monotonic_ms + member.session_timeout_ms)
         if group.state is GroupState.PREPARING_REBALANCE:
             return HeartbeatResponse(error_code=ErrorCode.REBALANCE_IN_PROGRESS)
         return HeartbeatResponse()

@@ -49,14 +49,14 @@ class Rebalancing:
         if member.session.on_expiry is None:
             member.session.on_expiry = partial(self._session_over, group, member)
         self.timers.schedule(
-            member.session, turn.now_ms + (member.session_timeout_ms if timeout_ms is None else timeout_ms)
+            member.session, turn.now.monotonic_ms + (member.session_timeout_ms if timeout_ms is None else timeout_ms)
         )
 
     def add_pending(self, turn: Turn, group: ClassicGroup, member_id: str, timeout_ms: int) -> None:
         """Keeps a member id for the client that was told to join with it."""
         timer = Timer(partial(self._pending_member_over, group, member_id))
         group.pending_members[member_id] = timer
-        self.timers.schedule(timer, turn.now_ms + timeout_ms)
+        self.timers.schedule(timer, turn.now.monotonic_ms + timeout_ms)
 
     def forget_pending(self, group: ClassicGroup, member_id: str) -> None:
         timer = group.pending_members.pop(member_id, None)
@@ -143,7 +143,7 @@ class Rebalancing:
         group.pending_sync.clear()
         self.timers.cancel(group.sync_timer)
         initial = group.state is GroupState.EMPTY
-        group.transition_to(GroupState.PREPARING_REBALANCE, turn.now_ms)
+        group.transition_to(GroupState.PREPARING_REBALANCE, turn.now.wall_ms)
         log.info("group %a: rebalance after generation %d: %s", group.group_id, group.generation, reason)
         if initial:
             delay_ms = self.config.initial_rebalance_delay_ms
@@ -175,7 +175,7 @@ class Rebalancing:
             log.warning("group %a: nobody rejoined, waiting once more", group.group_id)
             self._wait_for_joins(turn, group)
             return
-        group.begin_generation(turn.now_ms)
+        group.begin_generation(turn.now.wall_ms)
         if group.state is GroupState.EMPTY:
             self._record_empty_generation(turn, group)
             return
@@ -186,7 +186,7 @@ class Rebalancing:
             self.start_session(turn, group, member)
             group.pending_sync.add(member.member_id)
         group.sync_timer.on_expiry = partial(self._sync_phase_over, group, group.generation)
-        self.timers.schedule(group.sync_timer, turn.now_ms + group.rebalance_timeout_ms)
+        self.timers.schedule(group.sync_timer, turn.now.monotonic_ms + group.rebalance_timeout_ms)
 
     def _elect_leader(self, group: ClassicGroup) -> bool:
         """Lets the first member that has joined lead when the leader has not; False when nobody has joined."""
@@ -212,11 +212,11 @@ class Rebalancing:
 
     def _wait_for_joins(self, turn: Turn, group: ClassicGroup) -> None:
         group.join_timer.on_expiry = partial(self._join_phase_over, group)
-        self.timers.schedule(group.join_timer, turn.now_ms + group.rebalance_timeout_ms)
+        self.timers.schedule(group.join_timer, turn.now.monotonic_ms + group.rebalance_timeout_ms)
 
     def _wait_for_company(self, turn: Turn, group: ClassicGroup, delay_ms: int, remaining_ms: int) -> None:
         group.join_timer.on_expiry = partial(self._initial_delay_over, group, delay_ms, remaining_ms)
-        self.timers.schedule(group.join_timer, turn.now_ms + delay_ms)
+        self.timers.schedule(group.join_timer, turn.now.monotonic_ms + delay_ms)
 
     # Completing: everybody takes its assignment
 
@@ -232,7 +232,7 @@ class Rebalancing:
         for member in group.members.values():
             member.assignment = assignment.get(member.member_id, b"")
         self._answer_all_syncs(turn, group, ErrorCode.NONE)
-        group.transition_to(GroupState.STABLE, turn.now_ms)
+        group.transition_to(GroupState.STABLE, turn.now.wall_ms)
 
     def refuse_assignment(self, turn: Turn, group: ClassicGroup, error: ErrorCode) -> None:
         """The assignment could not be stored: those who wait learn it, and the group tries again."""

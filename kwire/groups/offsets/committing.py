@@ -54,7 +54,7 @@ class Committing:
             return
         expire_ms = NO_EXPIRY
         if request.retention_time_ms != NO_RETENTION_GIVEN:
-            expire_ms = min(turn.now_ms + request.retention_time_ms, LATEST_EXPIRY_MS)
+            expire_ms = min(turn.now.wall_ms + request.retention_time_ms, LATEST_EXPIRY_MS)
         changes: list[OffsetChange] = []
         answers = [
             OffsetCommitResponseTopic(
@@ -62,7 +62,7 @@ class Committing:
                 topic_id=topic.topic_id,
                 partitions=[
                     OffsetCommitResponsePartition(index, error)
-                    for index, error in self._take(request.group_id, topic, turn.now_ms, expire_ms, changes)
+                    for index, error in self._take(request.group_id, topic, turn.now.wall_ms, expire_ms, changes)
                 ],
             )
             for topic in request.topics
@@ -85,7 +85,7 @@ class Committing:
                 topic_id=topic.topic_id,
                 partitions=[
                     TxnOffsetCommitResponsePartition(index, error)
-                    for index, error in self._take(request.group_id, topic, turn.now_ms, NO_EXPIRY, changes)
+                    for index, error in self._take(request.group_id, topic, turn.now.wall_ms, NO_EXPIRY, changes)
                 ],
             )
             for topic in request.topics

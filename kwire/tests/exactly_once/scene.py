@@ -93,7 +93,7 @@ class Scene(AskedBroker):
         index, shard = self.broker.transactions.runtime.find(transactional_id)
         transaction = shard._transactions.get(transactional_id)
         assert transaction is not None
-        turn = Turn(self.now_ms)
+        turn = Turn(self.broker.transactions.runtime.now())
         shard._transactions.append(turn, attrs.evolve(transaction, producer_epoch=epoch))
         self.broker.transactions.runtime.perform(index, turn.effects)
 

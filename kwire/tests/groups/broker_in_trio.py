@@ -30,13 +30,18 @@ START_MS = 1_700_000_000_000
 
 
 class TrioClock:
-    """The wall clock goes with trio's, which the tests let jump."""
+    """The clocks go with trio's, which the tests let jump."""
 
     def __init__(self) -> None:
         self._ids = 0
+        self.wall_ahead_ms = 0
+        """How far somebody has set the wall clock forward."""
 
     def now_ms(self) -> int:
-        return START_MS + round(trio.current_time() * 1000)
+        return START_MS + self.wall_ahead_ms + self.monotonic_ms()
+
+    def monotonic_ms(self) -> int:
+        return round(trio.current_time() * 1000)
 
     def uuid(self) -> bytes:
         self._ids += 1

@@ -38,7 +38,7 @@ from kwire_protocol.messages.txn_offset_commit import (
 )
 from kwire_protocol.wire import NULL_UUID, Uuid, Writer
 
-from kwire.coordinators.effects import Append, Effect, Reply
+from kwire.coordinators.effects import Append, Effect, Now, Reply
 from kwire.coordinators.internal_topic import EndedTransaction, LoggedRecord
 from kwire.groups.classic.group import ClassicGroup
 from kwire.groups.classic.groups import ClassicGroups
@@ -68,6 +68,9 @@ class ShardDriver:
         self.config = config or GroupConfig()
         self.shard = GroupShard(self.config)
         self.now_ms = 0
+        """Of the monotonic clock."""
+        self.wall_ahead_ms = 0
+        """How far the wall clock is ahead of it: a test may set that clock."""
         self.log: list[LoggedRecord | EndedTransaction] = []
         self.append_error = ErrorCode.NONE
         self.unrecorded: set[str] = set()
@@ -75,7 +78,11 @@ class ShardDriver:
         self.replies: dict[object, Any] = {}
         self.tokens: set[object] = set()
         self._uuids = 0
-        self.run(self.shard.loaded(now_ms=0))
+        self.run(self.shard.loaded(now=self.now))
+
+    @property
+    def now(self) -> Now:
+        return Now(self.now_ms + self.wall_ahead_ms, self.now_ms)
 
     # The loop of a driver
 
@@ -95,7 +102,7 @@ class ShardDriver:
                         self.unrecorded -= changed
                     else:
                         self.unrecorded |= changed
-                    todo += reversed(append.done(self.append_error, now_ms=self.now_ms))
+                    todo += reversed(append.done(self.append_error, now=self.now))
                 case Reply(token, response):
                     assert token in self.tokens, "a reply to nobody"
                     assert token not in self.replies, "a second reply to the same request"
@@ -108,7 +115,7 @@ class ShardDriver:
         assert now_ms >= self.now_ms
         while (deadline_ms := self.shard.next_deadline_ms()) is not None and deadline_ms <= now_ms:
             self.now_ms = max(self.now_ms, deadline_ms)
-            self.run(self.shard.expire(now_ms=self.now_ms))
+            self.run(self.shard.expire(now=self.now))
         self.now_ms = now_ms
 
     def advance(self, by_ms: int) -> None:
@@ -119,7 +126,7 @@ class ShardDriver:
         self.shard = replayed(self.log, self.config)
         self.tokens &= set(self.replies)
         self.unrecorded.clear()
-        self.run(self.shard.loaded(now_ms=self.now_ms))
+        self.run(self.shard.loaded(now=self.now))
 
     def token(self) -> object:
         token = object()
@@ -155,7 +162,7 @@ class ShardDriver:
             protocols=[JoinGroupRequestProtocol(name, metadata) for name, metadata in offered.items()],
         )
         context = MemberContext(client_id=client_id, client_host="/127.0.0.1", api_version=version)
-        self.run(self.shard.join(request, context, token, member_uuid=f"uuid{self._uuids}", now_ms=self.now_ms))
+        self.run(self.shard.join(request, context, token, member_uuid=f"uuid{self._uuids}", now=self.now))
         return token
 
     def sync(
@@ -179,14 +186,14 @@ class ShardDriver:
             protocol_name=protocol_name,
             assignments=[SyncGroupRequestAssignment(who, what) for who, what in (assignments or {}).items()],
         )
-        self.run(self.shard.sync(request, token, now_ms=self.now_ms))
+        self.run(self.shard.sync(request, token, now=self.now))
         return token
 
     def heartbeat(
         self, member_id: str, generation: int, *, group: str = GROUP, instance_id: str | None = None
     ) -> ErrorCode:
         request = HeartbeatRequest(group, generation, member_id, instance_id)
-        return ErrorCode(self.shard.heartbeat(request, now_ms=self.now_ms).error_code)
+        return ErrorCode(self.shard.heartbeat(request, now=self.now).error_code)
 
     def leave(self, *members: str | tuple[str, str | None], group: str = GROUP) -> LeaveGroupResponse:
         token = self.token()
@@ -194,7 +201,7 @@ class ShardDriver:
             MemberIdentity(member) if isinstance(member, str) else MemberIdentity(member[0], member[1])
             for member in members
         ]
-        self.run(self.shard.leave(LeaveGroupRequest(group_id=group, members=identities), token, now_ms=self.now_ms))
+        self.run(self.shard.leave(LeaveGroupRequest(group_id=group, members=identities), token, now=self.now))
         response = self.replies[token]
         assert isinstance(response, LeaveGroupResponse)
         return response
@@ -230,7 +237,7 @@ class ShardDriver:
             retention_time_ms=retention_ms,
             topics=list(topics.values()),
         )
-        self.run(self.shard.commit(request, token, api_version=version, now_ms=self.now_ms))
+        self.run(self.shard.commit(request, token, api_version=version, now=self.now))
         response = self.replies[token]
         assert isinstance(response, OffsetCommitResponse)
         return [ErrorCode(partition.error_code) for topic in response.topics for partition in topic.partitions]
@@ -263,7 +270,7 @@ class ShardDriver:
             group_instance_id=instance_id,
             topics=list(topics.values()),
         )
-        self.run(self.shard.commit_transactional(request, token, api_version=version, now_ms=self.now_ms))
+        self.run(self.shard.commit_transactional(request, token, api_version=version, now=self.now))
         response = self.replies[token]
         assert isinstance(response, TxnOffsetCommitResponse)
         return [ErrorCode(partition.error_code) for topic in response.topics for partition in topic.partitions]
@@ -281,7 +288,7 @@ class ShardDriver:
             topic = topics.setdefault(name, OffsetDeleteRequestTopic(name=name))
             topic.partitions.append(OffsetDeleteRequestPartition(partition))
         request = OffsetDeleteRequest(group_id=group, topics=list(topics.values()))
-        self.run(self.shard.delete_offsets(request, token, now_ms=self.now_ms))
+        self.run(self.shard.delete_offsets(request, token, now=self.now))
         response = self.replies[token]
         if response.error_code:
             return ErrorCode(response.error_code)
@@ -289,7 +296,7 @@ class ShardDriver:
 
     def delete_groups(self, *group_ids: str) -> list[ErrorCode]:
         token = self.token()
-        self.run(self.shard.delete_groups(group_ids, token, now_ms=self.now_ms))
+        self.run(self.shard.delete_groups(group_ids, token, now=self.now))
         return [ErrorCode(result.error_code) for result in self.replies[token]]
 
     # What can be seen

@@ -257,7 +257,7 @@ class GroupMachine(RuleBasedStateMachine):
 
     @rule()
     def the_broker_stops_and_another_takes_over(self) -> None:
-        self.driver.run(self.driver.shard.unload(now_ms=self.driver.now_ms))
+        self.driver.run(self.driver.shard.unload(now=self.driver.now))
         assert set(self.driver.tokens) == set(self.driver.replies), "nobody is left waiting"
         self.the_broker_restarts()
 

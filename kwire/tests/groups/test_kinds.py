@@ -164,7 +164,7 @@ def test_the_apis_of_classic_groups_do_not_know_it(driver: WithCrew) -> None:
 
 
 def test_a_kind_hears_of_the_start_and_the_end(driver: WithCrew) -> None:
-    driver.shard.loaded(now_ms=0)
-    driver.shard.unload(now_ms=0)
+    driver.shard.loaded(now=driver.now)
+    driver.shard.unload(now=driver.now)
     assert driver.life == ["loaded", "unloaded"]
     assert driver.shard.groups == {}

@@ -180,7 +180,7 @@ def test_the_offsets_of_a_deleted_topic_are_forgotten_and_its_namesakes_are_not(
     driver.commit({("t", 0): 1, ("u", 0): 1}, topic_id=ID_OF_OLD_T)
     driver.commit({("t", 0): 2}, group="by name")
     driver.commit({("t", 0): 3}, group="new", topic_id=ID_OF_NEW_T)
-    driver.run(driver.shard.topics_deleted({"t": ID_OF_OLD_T}, now_ms=driver.now_ms))
+    driver.run(driver.shard.topics_deleted({"t": ID_OF_OLD_T}, now=driver.now))
     assert [driver.offset("t", 0, group=group) for group in (GROUP, "by name", "new")] == [-1, -1, 3]
     assert driver.offset("u", 0) == 1
     driver.restart()

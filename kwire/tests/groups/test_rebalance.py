@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 from kwire_protocol.errors import ErrorCode
 
-from kwire.coordinators.effects import Append
+from kwire.coordinators.effects import Append, Now
 from kwire.groups.config import GroupConfig
 from kwire.tests.groups.shard_driver import GROUP, ShardDriver, subscription
 
@@ -264,7 +264,7 @@ def test_what_is_due_at_one_instant_is_done_one_append_at_a_time() -> None:
     driver = ShardDriver()
     driver.stable_group("a", group="one")
     driver.stable_group("b", group="two")
-    appends = [effect for effect in driver.shard.expire(now_ms=10_000) if isinstance(effect, Append)]
+    appends = [effect for effect in driver.shard.expire(now=Now(10_000, 10_000)) if isinstance(effect, Append)]
     assert len(appends) == 1
     deadline_ms = driver.shard.next_deadline_ms()
     assert deadline_ms is not None
@@ -374,7 +374,7 @@ def test_at_the_end_whoever_waits_is_sent_elsewhere() -> None:
     other = [driver.join(version=3, group="other"), driver.join(version=3, group="other")]
     driver.advance(0)
     syncing = driver.sync(driver.joined(other[1]).member_id, 1, group="other")
-    driver.run(driver.shard.unload(now_ms=driver.now_ms))
+    driver.run(driver.shard.unload(now=driver.now))
     assert driver.joined(joining).error_code == ErrorCode.NOT_COORDINATOR
     assert driver.synced(syncing).error_code == ErrorCode.NOT_COORDINATOR
     driver.advance(10_000_000)

@@ -249,7 +249,7 @@ def test_what_is_pending_for_a_deleted_topic_is_forgotten_and_its_namesake_is_no
     driver = ShardDriver()
     driver.commit_transactional({("t", 0): 1, ("u", 0): 2}, topic_id=ID_OF_OLD_T)
     driver.commit_transactional({("t", 0): 3}, group="new", topic_id=ID_OF_NEW_T)
-    driver.run(driver.shard.topics_deleted({"t": ID_OF_OLD_T}, now_ms=driver.now_ms))
+    driver.run(driver.shard.topics_deleted({"t": ID_OF_OLD_T}, now=driver.now))
     driver.end_transaction(committed=True)
     assert (driver.offset("t", 0), driver.offset("u", 0)) == (-1, 2)
     assert driver.offset("t", 0, group="new") == 3

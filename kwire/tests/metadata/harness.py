@@ -33,6 +33,9 @@ class FakeClock:
     def now_ms(self) -> int:
         return self.time_ms
 
+    def monotonic_ms(self) -> int:
+        return self.time_ms
+
     def uuid(self) -> bytes:
         self.ids += 1
         return self.ids.to_bytes(16, "big")

@@ -19,7 +19,7 @@ from kwire_protocol.messages.init_producer_id import InitProducerIdRequest, Init
 from kwire_protocol.messages.list_transactions import ListTransactionsRequest
 from kwire_protocol.wire import Writer
 
-from kwire.coordinators.effects import Append, Effect, Record, Reply
+from kwire.coordinators.effects import Append, Effect, Now, Record, Reply
 from kwire.transactions.config import TransactionConfig
 from kwire.transactions.effects import WriteMarkers
 from kwire.transactions.listing import TransactionFilter
@@ -93,6 +93,9 @@ class ShardDriver:
         self.next_producer_id = FIRST_PRODUCER_ID
         self.producer_id_error = ErrorCode.NONE
         self.now_ms = 0
+        """Of the monotonic clock."""
+        self.wall_ahead_ms = 0
+        """How far the wall clock is ahead of it: a test may set that clock."""
         self.log: list[Record] = []
         self.append_error = ErrorCode.NONE
         self.failing_appends = 0
@@ -105,7 +108,7 @@ class ShardDriver:
         self.replies: dict[object, Any] = {}
         self.tokens: set[object] = set()
         self.shard = self._shard()
-        self.run(self.shard.loaded(now_ms=0))
+        self.run(self.shard.loaded(now=self.now))
 
     def _shard(self) -> TransactionShard:
         return TransactionShard(
@@ -121,6 +124,10 @@ class ShardDriver:
         self.next_producer_id += 1
         return self.next_producer_id - 1
 
+    @property
+    def now(self) -> Now:
+        return Now(self.now_ms + self.wall_ahead_ms, self.now_ms)
+
     # The loop of a driver
 
     def run(self, effects: Iterable[Effect]) -> None:
@@ -135,7 +142,7 @@ class ShardDriver:
                     if error is ErrorCode.NONE:
                         self.log += append.records
                     self.done.append("append")
-                    todo += reversed(append.done(error, now_ms=self.now_ms))
+                    todo += reversed(append.done(error, now=self.now))
                 case Reply(token, response):
                     assert token in self.tokens, "a reply to nobody"
                     assert token not in self.replies, "a second reply to the same request"
@@ -161,7 +168,7 @@ class ShardDriver:
             markers.producer_id,
             markers.producer_epoch,
             partitions,
-            now_ms=self.now_ms,
+            now=self.now,
         )
 
     def advance_to(self, now_ms: int) -> None:
@@ -169,7 +176,7 @@ class ShardDriver:
         assert now_ms >= self.now_ms
         while (deadline_ms := self.shard.next_deadline_ms()) is not None and deadline_ms <= now_ms:
             self.now_ms = max(self.now_ms, deadline_ms)
-            self.run(self.shard.expire(now_ms=self.now_ms))
+            self.run(self.shard.expire(now=self.now))
         self.now_ms = now_ms
 
     def advance(self, by_ms: int) -> None:
@@ -178,7 +185,7 @@ class ShardDriver:
     def restart(self) -> None:
         """A new shard from the log, as when the process died."""
         self.shard = self.replayed()
-        self.run(self.shard.loaded(now_ms=self.now_ms))
+        self.run(self.shard.loaded(now=self.now))
 
     def replayed(self) -> TransactionShard:
         shard = self._shard()
@@ -211,7 +218,7 @@ class ShardDriver:
             enable2_pc=two_phase,
             keep_prepared_txn=keep_prepared,
         )
-        self.run(self.shard.init_producer_id(request, token, now_ms=self.now_ms))
+        self.run(self.shard.init_producer_id(request, token, now=self.now))
         response = self.replies[token]
         return Answer(ErrorCode(response.error_code), response.producer_id, response.producer_epoch)
 
@@ -238,7 +245,7 @@ class ShardDriver:
                 partitions,
                 token,
                 transaction_version=self.version if version is None else version,
-                now_ms=self.now_ms,
+                now=self.now,
             )
         )
         error = self.replies[token]
@@ -262,7 +269,7 @@ class ShardDriver:
         token = self.token()
         request = EndTxnRequest(transactional_id, *producer, committed)
         version = self.version if version is None else version
-        self.run(self.shard.end(request, token, transaction_version=version, now_ms=self.now_ms))
+        self.run(self.shard.end(request, token, transaction_version=version, now=self.now))
         response = self.replies[token]
         return Answer(ErrorCode(response.error_code), response.producer_id, response.producer_epoch)
 
@@ -299,7 +306,7 @@ class ShardDriver:
 
     def listed(self, **request: Any) -> set[str]:
         wanted = TransactionFilter.of(ListTransactionsRequest(**request))
-        return {each.transactional_id for each in self.shard.list_transactions(wanted, now_ms=self.now_ms)}
+        return {each.transactional_id for each in self.shard.list_transactions(wanted, now=self.now)}
 
     def markers(self, partition: TopicPartition) -> list[tuple[int, int, bool]]:
         """Producer id, epoch and outcome of each marker in the partition."""

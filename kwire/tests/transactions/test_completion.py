@@ -114,7 +114,7 @@ def test_word_of_markers_that_nobody_waits_for_changes_nothing() -> None:
     assert driver.state() == "PrepareCommit"
     records = len(driver.log)
     driver.run(driver.written([U0], markers=driver.asked[-1]))
-    driver.run(driver.shard.markers_written("nobody", P, 2, [T0], now_ms=0))
+    driver.run(driver.shard.markers_written("nobody", P, 2, [T0], now=driver.now))
     assert len(driver.log) == records
 
 
@@ -220,6 +220,35 @@ def test_further_partitions_do_not_move_the_deadline() -> None:
     driver.advance(900)
     driver.add(producer, T1)
     driver.advance(100)
+    assert driver.state() == "CompleteAbort"
+
+
+@pytest.mark.parametrize("jump_ms", [HOUR_MS, -HOUR_MS])
+def test_a_wall_clock_that_is_set_does_not_move_the_deadline(jump_ms: int) -> None:
+    driver = ShardDriver()
+    producer = driver.begin(T0)
+    driver.advance(30_000)
+    driver.wall_ahead_ms = jump_ms
+    assert driver.add(producer, T1) is ErrorCode.NONE
+    driver.advance(29_999)
+    assert driver.state() == "Ongoing"
+    driver.advance(1)
+    assert driver.state() == "CompleteAbort"
+
+
+def test_after_a_start_a_transaction_has_what_the_wall_clock_leaves_of_its_time_and_never_more_than_all() -> None:
+    driver = ShardDriver()
+    driver.begin(T0)
+    driver.wall_ahead_ms = 20_000
+    driver.restart()
+    driver.advance(39_999)
+    assert driver.state() == "Ongoing"
+    driver.advance(1)
+    assert driver.state() == "CompleteAbort"
+    driver.begin(T0)
+    driver.wall_ahead_ms = -HOUR_MS
+    driver.restart()
+    driver.advance(60_000)
     assert driver.state() == "CompleteAbort"
 
 
@@ -331,7 +360,7 @@ def test_a_shard_that_is_unloaded_has_nothing_left_to_do() -> None:
     driver.add(other, T1, transactional_id="other")
     driver.unreachable.add(T1)
     driver.commit(other, transactional_id="other")
-    driver.run(driver.shard.unload(now_ms=driver.now_ms))
+    driver.run(driver.shard.unload(now=driver.now))
     driver.advance(DAY_MS)
     assert len(driver.asked) == 1
     assert driver.state(ID) == "TRANSACTIONAL_ID_NOT_FOUND"

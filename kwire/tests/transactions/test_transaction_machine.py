@@ -155,7 +155,7 @@ class TransactionMachine(RuleBasedStateMachine):
 
     @rule()
     def the_broker_hands_the_ids_over(self) -> None:
-        self.driver.run(self.driver.shard.unload(now_ms=self.driver.now_ms))
+        self.driver.run(self.driver.shard.unload(now=self.driver.now))
         assert self.driver.shard.next_deadline_ms() is None or not self.driver.listed()
         self.the_broker_crashes()
 
