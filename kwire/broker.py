@@ -174,7 +174,6 @@ class Broker:
             InternalTopic(name, partitions, clock, metadata.create_topic_by_itself)
             for name in (CONSUMER_OFFSETS, TRANSACTION_STATE)
         )
-        # In this order: transactions that were decided are finished at once, in the groups' partitions, too.
         groups = GroupService(config, offsets, clock)
         transactions = TransactionService(config, transaction_state, partitions, metadata, clock)
         broker = cls(
@@ -204,6 +203,9 @@ class Broker:
         if misplaced:
             metadata.move_partitions(misplaced)
         metadata.begin_epochs_behind(partitions.epochs_ahead())
+        # In this order: transactions that were decided are finished at once, in the groups' partitions, too.
+        groups.runtime.start()
+        transactions.runtime.start()
         return broker
 
     @property
@@ -292,6 +294,10 @@ class Broker:
             self.partitions.reconfigure(self.partitions.by_name)
         else:
             self.partitions.reconfigure(name for resource, name in changes.configs if resource == ResourceType.TOPIC)
+        for changed, index in changes.partitions_changed:
+            for runtime in (self.groups.runtime, self.transactions.runtime):
+                if changed.name == runtime.topic.name:
+                    runtime.follow_leader(index)
         for topic in changes.topics_deleted:
             self.moves.forget_topic(topic.name)
             self.groups.forget_topic(topic.name, topic.topic_id)

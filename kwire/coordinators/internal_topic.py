@@ -13,13 +13,21 @@ from typing import TYPE_CHECKING, NamedTuple
 import attrs
 from kwire_protocol.errors import ErrorCode
 from kwire_protocol.kafka_error import KafkaError
-from kwire_protocol.records import NO_PRODUCER_ID, InvalidBatch, Record, build_batch, iter_records, read_header
+from kwire_protocol.records import (
+    NO_PRODUCER_ID,
+    BatchHeader,
+    InvalidBatch,
+    Record,
+    build_batch,
+    iter_records,
+    read_header,
+)
 from kwire_storage.errors import CorruptLogError
 from kwire_storage.producers.markers import decode_marker
 
 from kwire.clock import Clock
 from kwire.replicas.partition import ALL_IN_SYNC, Acknowledgement
-from kwire.replicas.roles import Absent
+from kwire.replicas.roles import NO_EPOCH, Absent, Leader, Role
 from kwire.replicas.validation import MAX_DECOMPRESSED_BATCH_BYTES
 
 if TYPE_CHECKING:
@@ -75,19 +83,39 @@ class InternalTopic:
             except KafkaError as error:
                 raise KafkaError(ErrorCode.COORDINATOR_NOT_AVAILABLE, error.message) from error
 
+    def role(self, index: int) -> Role:
+        """What this node is to partition `index`."""
+        place = self.partitions.by_name[self.name][index]
+        return place if isinstance(place, Absent) else place.role
+
+    def leader_epoch(self, index: int) -> int | None:
+        """The epoch in which this node leads partition `index`; None when it does not."""
+        role = self.role(index)
+        return role.leader_epoch if isinstance(role, Leader) else None
+
     def is_offline(self, index: int) -> bool:
         """Whether the log folder of partition `index` is out of service."""
-        return isinstance(self.partitions.by_name[self.name][index], Absent)
+        role = self.role(index)
+        return isinstance(role, Absent) and role.error is ErrorCode.KAFKA_STORAGE_ERROR
 
-    def append(self, index: int, records: Sequence[KeyedRecord], *, producer: Producer | None = None) -> int:
-        """Appends `records` as one batch to partition `index`; returns its base offset.
+    def append(
+        self,
+        index: int,
+        records: Sequence[KeyedRecord],
+        *,
+        producer: Producer | None = None,
+        leader_epoch: int = NO_EPOCH,
+    ) -> int:
+        """Appends `records` as one batch to partition `index`, if it is led in that epoch; returns its base offset.
 
         With a `producer` they are part of its transaction. Tombstones alone are taken on a full disk too: they belong
-        to a deletion. Raises KafkaError as `Partition.append` does.
+        to a deletion. Raises KafkaError as `Partition.leader` and `Partition.append` do.
         """
         now_ms = self.clock.now_ms()
         logged = [Record(delta, now_ms, key, value, []) for delta, (key, value) in enumerate(records)]
         partition = self._partition(index)
+        if leader_epoch not in (NO_EPOCH, partition.role.leader_epoch):
+            partition.leader(leader_epoch)  # raises
         if producer is not None:
             producer_id, epoch = producer
             batch = memoryview(
@@ -113,31 +141,41 @@ class InternalTopic:
         partition = self._partition(index)
         return partition.when_committed(partition.log_end_offset - 1, ALL_IN_SYNC)
 
+    def unreadable(self, index: int, error: OSError) -> KafkaError:
+        """Partition `index` could not be read: where the disk has failed, its log folder goes out of service."""
+        return self._partition(index).storage_error(error)
+
     def watch_markers(self, index: int, on_marker: Callable[[int, bool], None]) -> None:
         """`on_marker` is called with producer id and whether it was committed for each marker appended from now on."""
         self._partition(index).on_marker = on_marker
 
-    def replay(self, index: int) -> Iterator[LoggedRecord | EndedTransaction]:
-        """Every data record and end of a transaction in partition `index`, oldest first; none without the topic.
+    def replay(
+        self, index: int, start_offset: int = 0
+    ) -> Iterator[tuple[int, Iterator[LoggedRecord | EndedTransaction]]]:
+        """Each batch of partition `index` from that offset on: the offset behind it, and what is in it.
 
-        Raises CorruptLogError when it is not all there.
+        What is in a batch may be read later, when the log has changed. Raises CorruptLogError, then as well, when it is
+        not all there; OSError.
         """
-        if not self.exists:
-            return
-        for header, piece in self._partition(index).log.batches():
+        for header, piece in self._partition(index).log.batches(start_offset):
             batch = memoryview(piece.read())
-            try:
-                if header.is_control:
-                    marker = decode_marker(batch, 0, header)
-                    if marker is not None:
-                        yield EndedTransaction(header.producer_id, marker.committed)
-                    continue
-                producer_id = header.producer_id if header.is_transactional else NO_PRODUCER_ID
-                for record in iter_records(batch, max_decompressed_bytes=MAX_DECOMPRESSED_BATCH_BYTES):
-                    value = None if record.value is None else bytes(record.value)
-                    yield LoggedRecord(record.offset, bytes(record.key or b""), value, producer_id)
-            except InvalidBatch as error:
-                raise CorruptLogError(f"the batch at offset {header.base_offset}: {error}") from error
+            content: Iterator[LoggedRecord | EndedTransaction]
+            if header.is_control:
+                marker = decode_marker(batch, 0, header)
+                content = iter([] if marker is None else [EndedTransaction(header.producer_id, marker.committed)])
+            else:
+                content = _records(header, batch)
+            yield header.last_offset + 1, content
 
     def _partition(self, index: int) -> Partition:
         return self.partitions.find(self.name, index)
+
+
+def _records(header: BatchHeader, batch: memoryview) -> Iterator[LoggedRecord]:
+    producer_id = header.producer_id if header.is_transactional else NO_PRODUCER_ID
+    try:
+        for record in iter_records(batch, max_decompressed_bytes=MAX_DECOMPRESSED_BATCH_BYTES):
+            value = None if record.value is None else bytes(record.value)
+            yield LoggedRecord(record.offset, bytes(record.key or b""), value, producer_id)
+    except InvalidBatch as error:
+        raise CorruptLogError(f"the batch at offset {header.base_offset}: {error}") from error

@@ -56,7 +56,6 @@ class GroupService:
         shard_config = group_config(config)
         self.runtime = CoordinatorRuntime(topic, clock, "groups", lambda _: GroupShard(shard_config))
         self._clock = clock
-        self.runtime.start()
 
     # Requests
 
@@ -122,8 +121,18 @@ class GroupService:
     def fetch_offsets(
         self, request: OffsetFetchRequestGroup, *, require_stable: bool = False
     ) -> OffsetFetchResponseGroup:
+        """What has been appended; before it is told, `when_committed` has to be waited for."""
         _, shard = self.runtime.find(request.group_id)
         return shard.fetch_offsets(request, require_stable=require_stable)
+
+    def when_committed(self, group_id: str) -> Slot[KafkaError | None] | None:
+        """None where all offsets of the group are committed; else a slot that gets None when they are, or the error.
+
+        So a reader learns of no offset that a power cut, or another leader, could take back. As Kafka's OffsetFetch
+        with require_stable; without it Kafka answers the last committed offset at once.
+        """
+        index, _ = self.runtime.find(group_id)
+        return self.runtime.topic.when_committed(index)
 
     async def delete_offsets(self, request: OffsetDeleteRequest) -> OffsetDeleteResponse:
         index, shard = self._find_named(request.group_id)
@@ -136,9 +145,7 @@ class GroupService:
         return shard.describe([group_id], api_version=api_version)[0]
 
     def list_groups(self, *, states: Sequence[str], types: Sequence[str]) -> list[ListedGroup]:
-        return [
-            group for _, shard in self.runtime.in_service() for group in shard.list_groups(states=states, types=types)
-        ]
+        return [group for shard in self.runtime.all_shards() for group in shard.list_groups(states=states, types=types)]
 
     async def delete_group(self, group_id: str) -> list[DeletableGroupResult]:
         index, shard = self.runtime.find(group_id)
@@ -151,9 +158,7 @@ class GroupService:
         if name == self.runtime.topic.name:
             self.runtime.forget_topic()
             return
-        now = self.runtime.now()
-        for index, shard in self.runtime.in_service():
-            self.runtime.perform(index, shard.topics_deleted({name: topic_id}, now=now))
+        self.runtime.for_each(lambda shard: shard.topics_deleted({name: topic_id}, now=self.runtime.now()))
 
     def _find_named(self, group_id: str) -> tuple[int, GroupShard]:
         """As `CoordinatorRuntime.find`, for requests that need a group id: INVALID_GROUP_ID without one."""

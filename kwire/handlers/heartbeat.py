@@ -3,12 +3,15 @@
 * v1: throttle_time_ms
 * v3: group_instance_id (KIP-345)
 * v4: flexible
+
+As in Kafka, a member whose group is being loaded is told that all is well: its session begins with the end of the load.
 """
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from kwire_protocol.errors import ErrorCode
 from kwire_protocol.kafka_error import KafkaError
 from kwire_protocol.messages.heartbeat import HeartbeatRequest, HeartbeatResponse
 
@@ -25,4 +28,6 @@ def handle(broker: Broker, request: HeartbeatRequest, context: Context) -> Heart
         check(broker, context, Operation.READ, ResourceType.GROUP, request.group_id)
         return broker.groups.heartbeat(request)
     except KafkaError as error:
+        if error.code == ErrorCode.COORDINATOR_LOAD_IN_PROGRESS:
+            return HeartbeatResponse()
         return HeartbeatResponse(error_code=error.code)

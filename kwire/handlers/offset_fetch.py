@@ -9,13 +9,16 @@
 * v9: member_id and member_epoch, for groups of KIP-848
 * v10: topics by id
 
-A group, topic or partition that nobody committed for has the offset -1 and no error: clients rely on it.
+A group, topic or partition that nobody committed for has the offset -1 and no error: clients rely on it. An offset is
+told once it is committed: what flush.messages holds back is waited for.
 """
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from collections.abc import Coroutine
+from typing import TYPE_CHECKING, Any
 
+import attrs
 from kwire_protocol.errors import ErrorCode
 from kwire_protocol.kafka_error import KafkaError
 from kwire_protocol.messages.offset_fetch import (
@@ -30,9 +33,11 @@ from kwire_protocol.messages.offset_fetch import (
     OffsetFetchResponseTopics,
 )
 
+from kwire.coordinators.effects import response_error
 from kwire.groups.offsets.store import NO_OFFSET
 from kwire.handlers._shared.authorization import allows, divided
 from kwire.security.authorizer import Operation, ResourceType
+from kwire.waits import Slot
 
 if TYPE_CHECKING:
     from kwire.broker import Broker
@@ -43,23 +48,54 @@ FIRST_VERSION_WITH_GROUPS = 8
 FIRST_VERSION_WITH_TOPIC_IDS = 10
 
 
-def handle(broker: Broker, request: OffsetFetchRequest, context: Context) -> OffsetFetchResponse:
-    version = context.api_version
-    if version >= FIRST_VERSION_WITH_GROUPS:
-        by_id = version >= FIRST_VERSION_WITH_TOPIC_IDS
-        stable = request.require_stable
-        return OffsetFetchResponse(
-            groups=[_fetch(broker, context, group, by_id=by_id, require_stable=stable) for group in request.groups]
-        )
+@attrs.define(eq=False)
+class _Answer:
+    """`held` tells when the offsets in it are committed; None where they are."""
+
+    group: OffsetFetchResponseGroup
+    held: Slot[KafkaError | None] | None = None
+
+
+def handle(
+    broker: Broker, request: OffsetFetchRequest, context: Context
+) -> OffsetFetchResponse | Coroutine[Slot[Any], None, OffsetFetchResponse]:
+    by_id = context.api_version >= FIRST_VERSION_WITH_TOPIC_IDS
+    stable = request.require_stable
+    answers = [_fetch(broker, context, group, by_id=by_id, require_stable=stable) for group in _asked(request, context)]
+    if any(answer.held is not None for answer in answers):
+        return _when_committed(request, answers, context)
+    return _response(request, answers, context)
+
+
+async def _when_committed(request: OffsetFetchRequest, answers: list[_Answer], context: Context) -> OffsetFetchResponse:
+    for answer in answers:
+        error = None if answer.held is None else await answer.held
+        if error is not None:
+            answer.group = OffsetFetchResponseGroup(answer.group.group_id, error_code=response_error(error.code))
+    return _response(request, answers, context)
+
+
+def _asked(request: OffsetFetchRequest, context: Context) -> list[OffsetFetchRequestGroup]:
+    if context.api_version >= FIRST_VERSION_WITH_GROUPS:
+        return request.groups
     topics = None
     if request.topics is not None:
         topics = [
             OffsetFetchRequestTopics(name=it.name, partition_indexes=it.partition_indexes) for it in request.topics
         ]
-    group = OffsetFetchRequestGroup(group_id=request.group_id, topics=topics)
-    answer = _fetch(broker, context, group, by_id=False, require_stable=request.require_stable)
-    if answer.error_code and version < FIRST_VERSION_WITH_GROUP_ERROR:
-        answer.topics = [_refused(topic, answer.error_code) for topic in topics or ()]
+    return [OffsetFetchRequestGroup(group_id=request.group_id, topics=topics)]
+
+
+def _response(request: OffsetFetchRequest, answers: list[_Answer], context: Context) -> OffsetFetchResponse:
+    if context.api_version >= FIRST_VERSION_WITH_GROUPS:
+        return OffsetFetchResponse(groups=[answer.group for answer in answers])
+    (answer,) = (it.group for it in answers)
+    if answer.error_code and context.api_version < FIRST_VERSION_WITH_GROUP_ERROR:
+        topics = (
+            OffsetFetchRequestTopics(name=it.name, partition_indexes=it.partition_indexes)
+            for it in request.topics or ()
+        )
+        answer.topics = [_refused(topic, answer.error_code) for topic in topics]
     return OffsetFetchResponse(
         topics=[
             OffsetFetchResponseTopic(
@@ -83,9 +119,9 @@ def handle(broker: Broker, request: OffsetFetchRequest, context: Context) -> Off
 
 def _fetch(
     broker: Broker, context: Context, group: OffsetFetchRequestGroup, *, by_id: bool, require_stable: bool
-) -> OffsetFetchResponseGroup:
+) -> _Answer:
     if not allows(broker, context, Operation.DESCRIBE, ResourceType.GROUP, group.group_id):
-        return OffsetFetchResponseGroup(group_id=group.group_id, error_code=ErrorCode.GROUP_AUTHORIZATION_FAILED)
+        return _Answer(OffsetFetchResponseGroup(group.group_id, error_code=ErrorCode.GROUP_AUTHORIZATION_FAILED))
     image = broker.metadata.image
     denied: list[OffsetFetchRequestTopics] = []
     unknown: list[OffsetFetchRequestTopics] = []
@@ -99,8 +135,9 @@ def _fetch(
         group.topics, denied = divided(broker, context, Operation.DESCRIBE, group.topics, lambda it: it.name)
     try:
         answer = broker.groups.fetch_offsets(group, require_stable=require_stable)
+        held = broker.groups.when_committed(group.group_id)
     except KafkaError as error:
-        return OffsetFetchResponseGroup(group_id=group.group_id, error_code=error.code)
+        return _Answer(OffsetFetchResponseGroup(group_id=group.group_id, error_code=error.code))
     if group.topics is None:
         answer.topics, _ = divided(broker, context, Operation.DESCRIBE, answer.topics, lambda it: it.name)
     if by_id and group.topics is None:
@@ -110,7 +147,7 @@ def _fetch(
             named.topic_id = image.topics[named.name].topic_id
     answer.topics += [_refused(topic, ErrorCode.UNKNOWN_TOPIC_ID) for topic in unknown]
     answer.topics += [_refused(topic, ErrorCode.TOPIC_AUTHORIZATION_FAILED) for topic in denied]
-    return answer
+    return _Answer(answer, held)
 
 
 def _refused(topic: OffsetFetchRequestTopics, error: int) -> OffsetFetchResponseTopics:

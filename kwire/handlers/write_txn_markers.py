@@ -4,7 +4,8 @@
 * v2: transaction_version (KIP-1228): from 2 on a marker's epoch is above that of the transaction's records
 
 What a coordinator sends to the leaders of a transaction's partitions, and an admin client to end a hanging transaction
-(KIP-664). Each partition has its answer; as with acks=-1, the marker is waited for until it is committed.
+(KIP-664). Each partition has its answer; as with acks=-1, the marker is waited for until it is committed. As in
+Kafka, a partition of `__consumer_offsets` that is being loaded is NOT_LEADER_OR_FOLLOWER, and is to be asked again.
 """
 
 from __future__ import annotations
@@ -74,6 +75,9 @@ def _write(
         if marker.producer_id < 0 or marker.producer_epoch < 0:
             raise KafkaError(ErrorCode.INVALID_REQUEST)
         partition = broker.partitions.find(topic, index)
+        groups = broker.groups.runtime
+        if topic == groups.topic.name and groups.is_loading(index):
+            raise KafkaError(ErrorCode.NOT_LEADER_OR_FOLLOWER)
         result = partition.write_marker(
             producer_id=marker.producer_id,
             producer_epoch=marker.producer_epoch,

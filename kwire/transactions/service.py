@@ -83,7 +83,6 @@ class TransactionService:
             )
 
         self.runtime = CoordinatorRuntime(topic, clock, "transactions", make_shard, self._do_other)
-        self.runtime.start()
 
     async def init_producer_id(self, request: InitProducerIdRequest) -> InitProducerIdResponse:
         index, shard = self.runtime.find(request.transactional_id or "")
@@ -188,7 +187,7 @@ class TransactionService:
         return ListTransactionsResponse(
             unknown_state_filters=wanted.unknown_states,
             transaction_states=[
-                found for _, shard in self.runtime.in_service() for found in shard.list_transactions(wanted, now=now)
+                found for shard in self.runtime.all_shards() for found in shard.list_transactions(wanted, now=now)
             ],
         )
 

@@ -103,21 +103,25 @@ def with_broker(
     settings: Iterable[str] = (),
     disk: Disk | None = None,
     coordinates: bool = True,
+    make_clock: Callable[[], TrioClock] = TrioClock,
+    runs_groups: bool = True,
 ) -> Disk:
-    """Runs `scenario` against a broker, whose group service runs beside it; returns the disk of the stopped broker.
+    """Runs `scenario` against a broker; returns the disk of the stopped broker.
 
+    `runs_groups`: the group service runs beside it.
     `coordinates`: the topics of groups and transactions exist.
     """
     store = disk or MemoryDisk()
 
     async def main() -> None:
         config = load_config(settings=["offsets.topic.num.partitions=3", *settings], listen=["127.0.0.1:0"])
-        broker = Broker.open(config, store, TrioClock())
+        broker = Broker.open(config, store, make_clock())
         if coordinates:
             create_internal_topics(broker)
         try:
             async with trio.open_nursery() as nursery:
-                nursery.start_soon(broker.groups.runtime.run)
+                if runs_groups:
+                    nursery.start_soon(broker.groups.runtime.run)
                 await trio.testing.wait_all_tasks_blocked()
                 await scenario(InTrio(broker))
                 nursery.cancel_scope.cancel()

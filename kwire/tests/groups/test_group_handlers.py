@@ -331,7 +331,7 @@ def test_an_older_client_may_set_the_retention_of_its_offsets() -> None:
         request = commit(4, {("t", 0): 7})
         request.retention_time_ms = 1_000
         await kwire.call(request, 4)
-        shard = next(shard for shard in kwire.broker.groups.runtime._shards if shard.groups)
+        shard = next(shard for _, shard in kwire.broker.groups.runtime.in_service() if shard.groups)
         ((_, _, offset),) = shard._offsets.store.of_group("g")
         assert offset.expire_timestamp_ms == START_MS + 1_000
 

@@ -47,7 +47,9 @@ MUTANTS = [
         "committed offsets are not replayed to their end",
         "broker: stop and start",
         instead(
-            "kwire_storage.log.log:Log.batches", lambda batches: lambda log: list(batches(log))[:-1], seen_by=REPLAY
+            "kwire_storage.log.log:Log.batches",
+            lambda batches: lambda log, offset: list(batches(log, offset))[:-1],
+            seen_by=REPLAY,
         ),
     ),
     Mutant(

@@ -1,0 +1,113 @@
+"""OffsetFetch on a broker whose flushes happen when the test wants: what is not committed is not told."""
+
+from __future__ import annotations
+
+import errno
+from collections.abc import Coroutine
+from typing import Any
+
+import pytest
+from kwire_protocol.errors import ErrorCode
+from kwire_protocol.messages.create_topics import CreatableTopic, CreateTopicsRequest
+from kwire_protocol.messages.offset_commit import (
+    OffsetCommitRequest,
+    OffsetCommitRequestPartition,
+    OffsetCommitRequestTopic,
+)
+from kwire_protocol.messages.offset_fetch import (
+    OffsetFetchRequest,
+    OffsetFetchRequestGroup,
+    OffsetFetchRequestTopic,
+    OffsetFetchRequestTopics,
+)
+from kwire_protocol.wire import ApiMessage
+from kwire_storage.disk.memory_disk import MemoryDisk
+
+from kwire.apis import APIS
+from kwire.broker import Broker
+from kwire.config.server import load_config
+from kwire.tests.asking.asked_broker import AskedBroker
+from kwire.tests.internal_topics import create_internal_topics
+from kwire.tests.metadata.harness import FakeClock, context
+
+
+class Asked:
+    """A request under way; what its handler waits for is not awaited."""
+
+    def __init__(self, broker: Broker, request: ApiMessage, version: int) -> None:
+        _, handle = APIS[request.api_key].load()
+        self._handling: Any = handle(broker, request, context(version))
+        self.answer: Any = None
+        self.go_on()
+
+    @property
+    def is_answered(self) -> bool:
+        return self.answer is not None
+
+    def go_on(self) -> None:
+        if not isinstance(self._handling, Coroutine):
+            self.answer = self._handling
+            return
+        try:
+            self._handling.send(None)
+        except StopIteration as answered:
+            self.answer = answered.value
+
+
+class Scene:
+    """Group `g` has committed 1 for partition 0 of `t`, and all is flushed; what it commits next is not."""
+
+    def __init__(self) -> None:
+        clock = FakeClock()
+        config = load_config(settings=["log.flush.interval.messages=1"])
+        self.broker = Broker.open(config, MemoryDisk(), clock)
+        self.asked = AskedBroker(self.broker, clock)
+        create_internal_topics(self.broker)
+        self.asked.call(CreateTopicsRequest([CreatableTopic("t", 1, 1)], 1000), 7)
+        self.commit(1)
+        self.asked.flush()
+
+    def commit(self, offset: int) -> Asked:
+        partitions = [OffsetCommitRequestPartition(partition_index=0, committed_offset=offset)]
+        topic = OffsetCommitRequestTopic(name="t", partitions=partitions)
+        return Asked(self.broker, OffsetCommitRequest(group_id="g", topics=[topic]), 9)
+
+    def fetch(self, version: int) -> Asked:
+        if version < 8:
+            return Asked(self.broker, OffsetFetchRequest("g", [OffsetFetchRequestTopic("t", [0])]), version)
+        group = OffsetFetchRequestGroup("g", topics=[OffsetFetchRequestTopics("t", partition_indexes=[0])])
+        return Asked(self.broker, OffsetFetchRequest(groups=[group]), version)
+
+
+def told(answer: Any, version: int) -> tuple[int, int]:
+    """Error and offset."""
+    group = answer if version < 8 else answer.groups[0]
+    found = group.topics[0].partitions[0].committed_offset if group.topics else -1
+    return group.error_code, found
+
+
+@pytest.mark.parametrize("version", [7, 9])
+def test_an_offset_is_told_once_it_is_committed(version: int) -> None:
+    scene = Scene()
+    assert told(scene.fetch(version).answer, version) == (ErrorCode.NONE, 1)
+    commit = scene.commit(2)
+    fetch = scene.fetch(version)
+    assert not commit.is_answered
+    assert not fetch.is_answered
+    scene.asked.flush()
+    fetch.go_on()
+    assert told(fetch.answer, version) == (ErrorCode.NONE, 2)
+
+
+@pytest.mark.parametrize("version", [1, 7, 9])
+def test_an_offset_that_cannot_be_committed_is_not_told(version: int) -> None:
+    scene = Scene()
+    scene.commit(2)
+    fetch = scene.fetch(version)
+    assert not fetch.is_answered
+    scene.broker.take_offline(scene.broker.folders.folders[0], OSError(errno.EIO, "the disk is gone"))
+    fetch.go_on()
+    if version == 1:
+        assert fetch.answer.topics[0].partitions[0].error_code == ErrorCode.NOT_COORDINATOR
+    else:
+        assert told(fetch.answer, version) == (ErrorCode.NOT_COORDINATOR, -1)
