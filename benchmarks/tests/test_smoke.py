@@ -52,6 +52,7 @@ FIGURES = {
     "clean-1k": BYTES,
     "beside-cleaning": LATENCY | {"alone_p99_ms", "p99_beside"},
     "keyed-100b": {"records_per_s", "cpu_s_per_mrecord", "plain_cpu_s_per_mrecord"},
+    "load-offsets": LATENCY | {"restart_s", "load_s", "worst_ms", "alone_p99_ms", "alone_worst_ms"},
     "startup": {"startup_s", "startup_cpu_s", "stop_s", "peak_mib"},
     "restart": {"restart_s", "restart_cpu_s", "stop_s"},
     "idle": IDLE | {"create_s"},

@@ -36,6 +36,7 @@ from kwire.coordinators.loading import (
     State,
     Unavailable,
     Unloading,
+    lasting,
 )
 from kwire.waits import Slot
 
@@ -303,7 +304,9 @@ class CoordinatorRuntime(Generic[S]):
             await self._to_load.wait()
             self._to_load = trio.Event()
             for index in range(len(self._states)):
-                while not self._advance(index, Slice(self.clock, SLICE_MS)):
+                while self.is_loading(index):
+                    with lasting():
+                        self._advance(index, Slice(self.clock, SLICE_MS))
                     await trio.lowlevel.checkpoint()
 
     def _marked(self, index: int, producer_id: int, committed: bool) -> None:
