@@ -17,6 +17,7 @@ from kwire_storage.directory.openings import OpeningProgress
 from kwire_storage.disk.files import Disk
 from kwire_storage.errors import StorageError
 
+from kwire.beside import Beside
 from kwire.clock import Clock
 from kwire.config.server import ServerConfig
 from kwire.context import Context
@@ -34,6 +35,7 @@ from kwire.replicas.table import PartitionTable
 from kwire.security.authorizer import AllowAll, Authorizer
 from kwire.topic_names import CONSUMER_OFFSETS, TRANSACTION_STATE
 from kwire.transactions.service import TransactionService
+from kwire.waits import at_once
 
 log = logging.getLogger(__name__)
 
@@ -124,6 +126,7 @@ class Broker:
         cls, config: ServerConfig, disks: Mapping[str, Disk], folder: DataFolder, clock: Clock, run_all: RunAll
     ) -> Broker:
         now_ms = clock.now_ms()
+        beside = Beside()
         if (METADATA_TOPIC, 0) in folder.found:
             metadata_log = folder.open_log(METADATA_TOPIC, 0, METADATA_LOG_CONFIG, now_ms=now_ms)
         else:
@@ -131,9 +134,10 @@ class Broker:
         metadata = MetadataService.open(
             config,
             cluster_id=folder.meta.cluster_id,
-            log=FileMetadataLog(metadata_log, config.node_id, clock.now_ms),
+            log=FileMetadataLog(metadata_log, config.node_id, clock.now_ms, beside),
             clock=clock,
             check_room=folder.reserve.check_new,
+            beside=beside,
         )
         folders = DataFolders.open(
             {path: disks[path] for path in config.log_dirs},
@@ -158,7 +162,7 @@ class Broker:
         flusher = Flusher()
         metadata.choose_directories = folders.choose
         partitions = PartitionTable(
-            config.node_id, folders, clock, metadata.topic_values, lambda: metadata.config, flusher
+            config.node_id, folders, clock, metadata.topic_values, lambda: metadata.config, flusher, metadata.beside
         )
         for folder in folders:
             folder.on_failed = partitions.take_offline
@@ -194,15 +198,15 @@ class Broker:
         )
         for room in broker.rooms.values():
             room.watch()
-        metadata.watch(broker._follow)
+        metadata.follow = broker._follow
         for folder in folders:
             folder.on_failed = broker.take_offline
             folder.on_log_failed = broker.take_log_offline
         moves.begin_interrupted_anew()
         misplaced = partitions.misplaced()
         if misplaced:
-            metadata.move_partitions(misplaced)
-        metadata.begin_epochs_behind(partitions.epochs_ahead())
+            at_once(metadata.move_partitions(misplaced))
+        at_once(metadata.begin_epochs_behind(partitions.epochs_ahead()))
         # In this order: transactions that were decided are finished at once, in the groups' partitions, too.
         groups.runtime.start()
         transactions.runtime.start()
@@ -288,12 +292,12 @@ class Broker:
     def _high_watermarks(self) -> dict[tuple[str, int], int]:
         return {(it.topic, it.index): it.high_watermark for it in self.partitions}
 
-    def _follow(self, changes: Changes) -> None:
-        self.partitions.apply(changes)
+    async def _follow(self, changes: Changes) -> None:
+        await self.partitions.apply(changes)
         if any(resource == ResourceType.BROKER for resource, _ in changes.configs):
-            self.partitions.reconfigure(self.partitions.by_name)
+            await self.partitions.reconfigure(list(self.partitions.by_name))
         else:
-            self.partitions.reconfigure(name for resource, name in changes.configs if resource == ResourceType.TOPIC)
+            await self.partitions.reconfigure(changes.configured_topics())
         for changed, index in changes.partitions_changed:
             for runtime in (self.groups.runtime, self.transactions.runtime):
                 if changed.name == runtime.topic.name:
@@ -328,7 +332,7 @@ def _register(metadata: MetadataService, folders: DataFolders) -> None:
         ids += [known for known in metadata.registered_log_dirs if known not in ids]
     for path, error in folders.offline.items():
         log.error("the log folder %s cannot be opened and is out of service: %s", path, error)
-    metadata.register(ids)
+    at_once(metadata.register(ids))
 
 
 def _open_logs(metadata: MetadataService, partitions: PartitionTable, run_all: RunAll) -> None:
@@ -340,6 +344,6 @@ def _open_logs(metadata: MetadataService, partitions: PartitionTable, run_all: R
         metadata.config.num_recovery_threads_per_data_dir * len(metadata.config.log_dirs),
     )
     partitions.opened(openings)
-    partitions.apply(Changes(topics_created=topics))
-    partitions.settle_strays(metadata.deleted_topic_ids)
+    at_once(partitions.apply(Changes(topics_created=topics)))
+    partitions.settle_strays(lambda: at_once(metadata.deleted_topic_ids()))
     partitions.report_unreachable()

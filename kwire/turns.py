@@ -1,9 +1,16 @@
-"""Rounds over many partitions, on the event loop and in turns with everybody else."""
+"""For tasks of trio: rounds over many partitions in turns with everybody else, and waiting for slots."""
 
 from __future__ import annotations
 
+from collections.abc import Coroutine
+from typing import Any, TypeVar, cast
+
 import attrs
 import trio
+
+from kwire.waits import Slot
+
+T = TypeVar("T")
 
 TURN_S = 0.002
 """So long a round over all partitions holds the event loop; one partition's work may make it longer."""
@@ -26,3 +33,18 @@ class Turns:
         """Returns when everybody else has had a turn."""
         await trio.lowlevel.checkpoint()
         self._ends = trio.current_time() + TURN_S
+
+
+async def in_this_task(coroutine: Coroutine[Slot[Any], None, T]) -> T:
+    """The result of a coroutine that awaits slots. A cancellation leaves what it waits for to go on."""
+    try:
+        while True:
+            try:
+                slot = coroutine.send(None)
+            except StopIteration as done:
+                return cast(T, done.value)
+            was_set = trio.Event()
+            slot.when_set(was_set.set)
+            await was_set.wait()
+    finally:
+        coroutine.close()

@@ -7,8 +7,8 @@ slot is set (see `kwire.network.connection`). So there is no task for a request 
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Generator
-from typing import Generic, TypeVar, cast
+from collections.abc import Callable, Coroutine, Generator
+from typing import Any, Generic, TypeVar, cast
 
 T = TypeVar("T")
 
@@ -61,6 +61,32 @@ class Slot(Generic[T]):
         if self._value is _EMPTY:
             yield self
         return cast(T, self._value)
+
+
+def drive(coroutine: Coroutine[Slot[Any], None, object]) -> None:
+    """Runs a coroutine that awaits slots and that no connection drives: on to its next wait, at each slot that is set.
+
+    What it raises comes out of `drive`, or out of the `Slot.set` that let it go on.
+    """
+
+    def step() -> None:
+        try:
+            slot = coroutine.send(None)
+        except StopIteration:
+            return
+        slot.when_set(step)
+
+    step()
+
+
+def at_once(coroutine: Coroutine[Slot[Any], None, T]) -> T:
+    """The result of a coroutine that finds everything it awaits, as at a start, where nothing runs beside it."""
+    try:
+        coroutine.send(None)
+    except StopIteration as done:
+        return cast(T, done.value)
+    coroutine.close()
+    raise AssertionError("it waits")
 
 
 class ParkedFetch(Slot[bool]):

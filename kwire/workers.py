@@ -16,6 +16,7 @@ from typing import TypeVar, TypeVarTuple, cast
 
 import attrs
 import trio
+from outcome import Error, Outcome, Value
 
 T = TypeVar("T")
 Ts = TypeVarTuple("Ts")
@@ -26,6 +27,7 @@ class Worker(Enum):
 
     FLUSH = "flush"
     CHECKPOINTS = "checkpoints"
+    NAMES = "names"
     REMOVAL = "removal"
     CLEANER = "cleaner"
     MOVE = "move"
@@ -58,6 +60,13 @@ DUTIES = {
         files="replaces `*-offset-checkpoint` of a data folder",
         at_once="one for a data folder (a lock in `OffsetCheckpoints`)",
         calls=("DataFolder.write", "OffsetCheckpoints.write", "Reserve.spend", "Reserve.note"),
+    ),
+    Worker.NAMES: Duty(
+        does="syncs the names in a data folder, after partitions were deleted",
+        is_given="the folder, whose mark that there is something to sync it takes away",
+        files="syncs the data folder",
+        at_once="one",
+        calls=("DataFolder.sync_given_up",),
     ),
     Worker.REMOVAL: Duty(
         does="removes what was deleted",
@@ -118,6 +127,17 @@ def working_as(worker: Worker) -> Iterator[None]:
         yield
     finally:
         _current.worker = None
+
+
+async def run_to_its_end(worker: Worker, work: Callable[[], T]) -> Outcome[T]:
+    """As `run`, also where the task is cancelled already: who waits for the result gets it."""
+    result: Outcome[T]
+    with trio.CancelScope(shield=True):
+        try:
+            result = Value(await run(worker, work))
+        except BaseException as error:  # whoever waits raises it
+            result = Error(error)
+    return result
 
 
 async def run(worker: Worker, work: Callable[[*Ts], T], *args: *Ts, limiter: trio.CapacityLimiter | None = None) -> T:

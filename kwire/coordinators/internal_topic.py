@@ -7,8 +7,8 @@ both in their order. The topic is created by `ensure`.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
-from typing import TYPE_CHECKING, NamedTuple
+from collections.abc import Callable, Coroutine, Iterator, Sequence
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import attrs
 from kwire_protocol.errors import ErrorCode
@@ -29,6 +29,7 @@ from kwire.clock import Clock
 from kwire.replicas.partition import ALL_IN_SYNC, Acknowledgement
 from kwire.replicas.roles import NO_EPOCH, Absent, Leader, Role
 from kwire.replicas.validation import MAX_DECOMPRESSED_BATCH_BYTES
+from kwire.waits import Slot
 
 if TYPE_CHECKING:
     from kwire.replicas.partition import Partition
@@ -64,7 +65,7 @@ class InternalTopic:
     name: str
     partitions: PartitionTable
     clock: Clock
-    create: Callable[[str], object]
+    create: Callable[[str], Coroutine[Slot[Any], None, None]]
 
     @property
     def exists(self) -> bool:
@@ -75,12 +76,14 @@ class InternalTopic:
         """How many partitions the topic has, which must exist."""
         return len(self.partitions.by_name[self.name])
 
-    def ensure(self) -> None:
+    async def ensure(self) -> None:
         """Creates the topic unless it is there. Raises KafkaError(COORDINATOR_NOT_AVAILABLE)."""
         if not self.exists:
             try:
-                self.create(self.name)
+                await self.create(self.name)
             except KafkaError as error:
+                if error.code is ErrorCode.TOPIC_ALREADY_EXISTS:
+                    return  # somebody else has asked for it at the same time
                 raise KafkaError(ErrorCode.COORDINATOR_NOT_AVAILABLE, error.message) from error
 
     def role(self, index: int) -> Role:

@@ -108,22 +108,22 @@ class CoordinatorRuntime(Generic[S]):
         if self.topic.exists:
             self._begin_all()
 
-    def coordinator_of(self, name: str) -> int:
+    async def coordinator_of(self, name: str) -> int:
         """The node that leads the partition of the name; the topic is created if it does not exist.
 
         Raises KafkaError(COORDINATOR_NOT_AVAILABLE).
         """
-        index = self.partition_of(name)
+        index = await self.partition_of(name)
         if isinstance(self._state(index), Unavailable) or self.topic.is_offline(index):
             raise KafkaError(ErrorCode.COORDINATOR_NOT_AVAILABLE, f"{self.topic.name}-{index} cannot be read")
         return self.topic.role(index).leader_id
 
-    def partition_of(self, name: str) -> int:
+    async def partition_of(self, name: str) -> int:
         """The partition of the name; the topic is created if it does not exist.
 
         Raises KafkaError(COORDINATOR_NOT_AVAILABLE).
         """
-        self.topic.ensure()
+        await self.topic.ensure()
         return java_hash(name) % self.topic.partition_count
 
     def find(self, name: str) -> tuple[int, S]:

@@ -94,9 +94,9 @@ class GroupService:
         )
         return await self.runtime.durable(index, slot)
 
-    def partition_of(self, group_id: str) -> tuple[str, int]:
+    async def partition_of(self, group_id: str) -> tuple[str, int]:
         """Topic and index of the partition that the group lives in; the topic is created if it does not exist."""
-        return self.runtime.topic.name, self.runtime.partition_of(group_id)
+        return self.runtime.topic.name, await self.runtime.partition_of(group_id)
 
     def find_partition(self, group_id: str) -> tuple[str, int]:
         """As `partition_of`, of a topic that must exist.

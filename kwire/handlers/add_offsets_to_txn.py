@@ -29,7 +29,7 @@ async def handle(broker: Broker, request: AddOffsetsToTxnRequest, context: Conte
         check(broker, context, Operation.WRITE, ResourceType.TRANSACTIONAL_ID, request.transactional_id)
         check(broker, context, Operation.READ, ResourceType.GROUP, request.group_id)
         broker.transactions.runtime.find(request.transactional_id)  # before the group's topic is created
-        partition = broker.groups.partition_of(request.group_id)
+        partition = await broker.groups.partition_of(request.group_id)
         error = await broker.transactions.add_partitions(
             request.transactional_id, request.producer_id, request.producer_epoch, [partition], transaction_version=0
         )

@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from kwire.context import Context
 
 
-def handle(broker: Broker, request: AlterConfigsRequest, context: Context) -> AlterConfigsResponse:
+async def handle(broker: Broker, request: AlterConfigsRequest, context: Context) -> AlterConfigsResponse:
     changes = [
         ConfigChange(
             resource.resource_type,
@@ -43,7 +43,7 @@ def handle(broker: Broker, request: AlterConfigsRequest, context: Context) -> Al
             denied[number] = Outcome(error.code, error.message)
     allowed = [change for number, change in enumerate(changes) if number not in denied]
     try:
-        decided = broker.metadata.alter_configs(allowed, validate_only=request.validate_only)
+        decided = await broker.metadata.alter_configs(allowed, validate_only=request.validate_only)
     except KafkaError as error:
         decided = [Outcome(error.code, error.message)] * len(allowed)
     left = iter(decided)

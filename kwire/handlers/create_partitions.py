@@ -26,10 +26,10 @@ if TYPE_CHECKING:
     from kwire.context import Context
 
 
-def handle(broker: Broker, request: CreatePartitionsRequest, context: Context) -> CreatePartitionsResponse:
+async def handle(broker: Broker, request: CreatePartitionsRequest, context: Context) -> CreatePartitionsResponse:
     request.topics, denied = divided(broker, context, Operation.ALTER, request.topics, lambda it: it.name)
     try:
-        response = broker.metadata.create_partitions(request)
+        response = await broker.metadata.create_partitions(request)
     except KafkaError as error:
         response = CreatePartitionsResponse(
             results=[CreatePartitionsTopicResult(it.name, error.code, error.message) for it in request.topics]

@@ -30,12 +30,12 @@ if TYPE_CHECKING:
     from kwire.context import Context
 
 
-def handle(broker: Broker, request: CreateTopicsRequest, context: Context) -> CreateTopicsResponse:
+async def handle(broker: Broker, request: CreateTopicsRequest, context: Context) -> CreateTopicsResponse:
     denied: list[CreatableTopic] = []
     if not allows(broker, context, Operation.CREATE, ResourceType.CLUSTER):
         request.topics, denied = divided(broker, context, Operation.CREATE, request.topics, lambda it: it.name)
     try:
-        response = broker.metadata.create_topics(request)
+        response = await broker.metadata.create_topics(request)
     except KafkaError as error:
         response = CreateTopicsResponse(
             topics=[

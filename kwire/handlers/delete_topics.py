@@ -30,10 +30,10 @@ if TYPE_CHECKING:
     from kwire.context import Context
 
 
-def handle(broker: Broker, request: DeleteTopicsRequest, context: Context) -> DeleteTopicsResponse:
+async def handle(broker: Broker, request: DeleteTopicsRequest, context: Context) -> DeleteTopicsResponse:
     denied = _take_denied(broker, context, request)
     try:
-        response = broker.metadata.delete_topics(request, version=context.api_version)
+        response = await broker.metadata.delete_topics(request, version=context.api_version)
     except KafkaError as error:
         topics = [*request.topics, *(DeleteTopicState(name) for name in request.topic_names)]
         response = DeleteTopicsResponse(

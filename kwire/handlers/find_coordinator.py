@@ -31,12 +31,12 @@ TRANSACTION = 1
 NO_NODE = -1
 
 
-def handle(broker: Broker, request: FindCoordinatorRequest, context: Context) -> FindCoordinatorResponse:
+async def handle(broker: Broker, request: FindCoordinatorRequest, context: Context) -> FindCoordinatorResponse:
     if context.api_version >= FIRST_VERSION_WITH_KEYS:
         return FindCoordinatorResponse(
-            coordinators=[_find(broker, context, request.key_type, key) for key in request.coordinator_keys]
+            coordinators=[await _find(broker, context, request.key_type, key) for key in request.coordinator_keys]
         )
-    found = _find(broker, context, request.key_type, request.key)
+    found = await _find(broker, context, request.key_type, request.key)
     return FindCoordinatorResponse(
         error_code=found.error_code,
         error_message=found.error_message if found.error_code else ErrorCode.NONE.name,
@@ -46,14 +46,14 @@ def handle(broker: Broker, request: FindCoordinatorRequest, context: Context) ->
     )
 
 
-def _find(broker: Broker, context: Context, key_type: int, key: str) -> Coordinator:
+async def _find(broker: Broker, context: Context, key_type: int, key: str) -> Coordinator:
     try:
         if key_type == GROUP:
             check(broker, context, Operation.DESCRIBE, ResourceType.GROUP, key)
-            node_id = broker.groups.runtime.coordinator_of(key)
+            node_id = await broker.groups.runtime.coordinator_of(key)
         elif key_type == TRANSACTION:
             check(broker, context, Operation.DESCRIBE, ResourceType.TRANSACTIONAL_ID, key)
-            node_id = broker.transactions.runtime.coordinator_of(key)
+            node_id = await broker.transactions.runtime.coordinator_of(key)
         else:
             raise KafkaError(ErrorCode.INVALID_REQUEST, f"There are no coordinators of type {key_type}.")
         node = next((node for node in broker.endpoints(context) if node.node_id == node_id), None)

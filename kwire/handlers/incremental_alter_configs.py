@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from kwire.context import Context
 
 
-def handle(
+async def handle(
     broker: Broker,
     request: IncrementalAlterConfigsRequest,
     context: Context,
@@ -46,7 +46,7 @@ def handle(
             denied[number] = Outcome(error.code, error.message)
     allowed = [change for number, change in enumerate(changes) if number not in denied]
     try:
-        decided = broker.metadata.alter_configs(allowed, validate_only=request.validate_only)
+        decided = await broker.metadata.alter_configs(allowed, validate_only=request.validate_only)
     except KafkaError as error:
         decided = [Outcome(error.code, error.message)] * len(allowed)
     left = iter(decided)

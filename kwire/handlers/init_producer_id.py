@@ -50,5 +50,5 @@ async def _initialize(broker: Broker, request: InitProducerIdRequest, context: C
     if request.transactional_id == "":
         raise KafkaError(ErrorCode.INVALID_REQUEST, "a transactional id must not be empty")
     if request.transactional_id is None:
-        return InitProducerIdResponse(producer_id=broker.metadata.next_producer_id(), producer_epoch=0)
+        return InitProducerIdResponse(producer_id=await broker.metadata.producer_ids.draw(), producer_epoch=0)
     return await broker.transactions.init_producer_id(request)

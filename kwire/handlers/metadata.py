@@ -19,8 +19,8 @@ it exists by then, so the client finds it when it asks again.
 
 from __future__ import annotations
 
-from collections.abc import Hashable
-from typing import TYPE_CHECKING
+from collections.abc import Coroutine, Hashable, Mapping
+from typing import TYPE_CHECKING, Any
 
 from kwire_protocol.errors import ErrorCode
 from kwire_protocol.kafka_error import KafkaError
@@ -38,6 +38,7 @@ from kwire.metadata.answers import EncodedResponse
 from kwire.metadata.image import NO_LEADER, TopicImage
 from kwire.security.authorizer import Operation, ResourceType
 from kwire.topic_names import CLUSTER_METADATA, check_topic_name, is_internal
+from kwire.waits import Slot
 
 if TYPE_CHECKING:
     from kwire.broker import Broker
@@ -48,15 +49,52 @@ TOPIC_IDS_ASKED_FOR_SINCE = 12
 NO_CONTROLLER = -1
 
 
-def handle(broker: Broker, request: MetadataRequest, context: Context) -> EncodedResponse | MetadataResponse:
-    version = context.api_version
+def handle(
+    broker: Broker, request: MetadataRequest, context: Context
+) -> EncodedResponse | MetadataResponse | Coroutine[Slot[Any], None, MetadataResponse]:
     key = _key(request, context)
     answer = broker.metadata.answers.get(key)
     if answer is not None:
         return answer
-    creates = _creates_topics(broker, request)
+    if _creates_topics(broker, request):
+        return _create_and_describe(broker, request, context)
+    response = _describe(broker, request, context, {})
+    if response.error_code:
+        return response
+    return broker.metadata.answers.put(key, response, context.api_version)
+
+
+async def _create_and_describe(broker: Broker, request: MetadataRequest, context: Context) -> MetadataResponse:
+    """The answer as it is before the topics are there: next time it is another."""
+    created: dict[str, ErrorCode] = {}
+    for name in dict.fromkeys(topic.name for topic in request.topics or ()):
+        if name is None or name in broker.metadata.image.topics:
+            continue
+        if allows(broker, context, Operation.DESCRIBE, ResourceType.TOPIC, name):
+            created[name] = await _create(broker, context, name)
+    return _describe(broker, request, context, created)
+
+
+async def _create(broker: Broker, context: Context, name: str) -> ErrorCode:
+    """What is said of a topic that did not exist, and is created if that can be."""
     try:
-        topics = _topics(broker, request, context)
+        check_topic_name(name)
+        if name != CLUSTER_METADATA:
+            if not allows(broker, context, Operation.CREATE, ResourceType.CLUSTER):
+                check(broker, context, Operation.CREATE, ResourceType.TOPIC, name)
+            await broker.metadata.create_topic_by_itself(name)
+    except KafkaError as error:
+        if error.code is not ErrorCode.TOPIC_ALREADY_EXISTS:
+            return error.code
+    return ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+
+
+def _describe(
+    broker: Broker, request: MetadataRequest, context: Context, created: Mapping[str, ErrorCode]
+) -> MetadataResponse:
+    """`created` are the errors to answer for topics that did not exist when the request came."""
+    try:
+        topics = _topics(broker, request, context, created)
     except KafkaError as error:
         return MetadataResponse(
             error_code=error.code,
@@ -67,7 +105,7 @@ def handle(broker: Broker, request: MetadataRequest, context: Context) -> Encode
     brokers = [
         MetadataResponseBroker(node.node_id, node.host, node.port, node.rack) for node in broker.endpoints(context)
     ]
-    response = MetadataResponse(
+    return MetadataResponse(
         brokers=brokers,
         cluster_id=broker.metadata.cluster_id,
         controller_id=brokers[0].node_id if brokers else NO_CONTROLLER,
@@ -76,9 +114,6 @@ def handle(broker: Broker, request: MetadataRequest, context: Context) -> Encode
             broker, context, wanted=request.include_cluster_authorized_operations
         ),
     )
-    if creates:
-        return response  # next time the answer is another
-    return broker.metadata.answers.put(key, response, version)
 
 
 def _key(request: MetadataRequest, context: Context) -> Hashable:
@@ -102,11 +137,14 @@ def _creates_topics(broker: Broker, request: MetadataRequest) -> bool:
     return (
         request.allow_auto_topic_creation
         and broker.metadata.config.auto_create_topics_enable
-        and any(topic.topic_id == NULL_UUID and topic.name not in known for topic in request.topics or ())
+        and all(topic.topic_id == NULL_UUID for topic in request.topics or ())
+        and any(topic.name not in known for topic in request.topics or ())
     )
 
 
-def _topics(broker: Broker, request: MetadataRequest, context: Context) -> list[MetadataResponseTopic]:
+def _topics(
+    broker: Broker, request: MetadataRequest, context: Context, created: Mapping[str, ErrorCode]
+) -> list[MetadataResponseTopic]:
     """Raises KafkaError(INVALID_REQUEST) when topics are asked for in a way that the version does not know."""
     image = broker.metadata.image
     version = context.api_version
@@ -138,28 +176,26 @@ def _topics(broker: Broker, request: MetadataRequest, context: Context) -> list[
     for name in dict.fromkeys(topic.name for topic in request.topics):
         if name is None:
             raise KafkaError(ErrorCode.INVALID_REQUEST)
-        try:
-            check(broker, context, Operation.DESCRIBE, ResourceType.TOPIC, name)
-            found = image.topics.get(name)
-            if found is None:
-                raise _unknown(broker, context, name, create=request.allow_auto_topic_creation)
+        if not is_visible(name):
+            code: int = ErrorCode.TOPIC_AUTHORIZATION_FAILED
+        elif name in created:
+            code = created[name]
+        elif (found := image.topics.get(name)) is not None:
             answers.append(described(found))
-        except KafkaError as error:
-            answers.append(MetadataResponseTopic(error.code, name, is_internal=is_internal(name)))
+            continue
+        else:
+            code = _unknown(name)
+        answers.append(MetadataResponseTopic(code, name, is_internal=is_internal(name)))
     return answers
 
 
-def _unknown(broker: Broker, context: Context, name: str, *, create: bool) -> KafkaError:
-    """What is said of a topic that does not exist, which is created if that is allowed.
-
-    Raises KafkaError: INVALID_TOPIC_EXCEPTION, or why it cannot be created.
-    """
-    check_topic_name(name)
-    if create and broker.metadata.config.auto_create_topics_enable and name != CLUSTER_METADATA:
-        if not allows(broker, context, Operation.CREATE, ResourceType.CLUSTER):
-            check(broker, context, Operation.CREATE, ResourceType.TOPIC, name)
-        broker.metadata.create_topic_by_itself(name)
-    return KafkaError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
+def _unknown(name: str) -> ErrorCode:
+    """What is said of a topic that does not exist."""
+    try:
+        check_topic_name(name)
+    except KafkaError as error:
+        return error.code
+    return ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
 
 
 def _described(topic: TopicImage, operations: int) -> MetadataResponseTopic:

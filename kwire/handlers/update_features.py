@@ -22,9 +22,9 @@ if TYPE_CHECKING:
     from kwire.context import Context
 
 
-def handle(broker: Broker, request: UpdateFeaturesRequest, context: Context) -> UpdateFeaturesResponse:
+async def handle(broker: Broker, request: UpdateFeaturesRequest, context: Context) -> UpdateFeaturesResponse:
     try:
         check(broker, context, Operation.ALTER, ResourceType.CLUSTER)
-        return broker.metadata.update_features(request)
+        return await broker.metadata.update_features(request)
     except KafkaError as error:
         return UpdateFeaturesResponse(error_code=error.code, error_message=error.message)

@@ -30,6 +30,7 @@ from kwire.metadata.image import TopicImage
 from kwire.metadata.service import MetadataService
 from kwire.replicas.partition import Partition
 from kwire.replicas.table import PartitionTable
+from kwire.turns import in_this_task
 from kwire.workers import Worker
 
 log = logging.getLogger(__name__)
@@ -64,14 +65,12 @@ class LogMoves:
     # -- at the start
 
     def finish_interrupted(self) -> None:
-        """Before logs are opened: what the metadata say was moved takes its place."""
+        """Before logs are opened: what the metadata say was moved, and no other folder has, takes its place."""
         for folder, key, topic in self._copies():
             if topic is None or self._assigned(topic, key) != folder.meta.directory_id:
                 continue
-            source = self._folders.find(*key)
-            if source is not None and source.topic_id(*key) not in (topic.topic_id, None):
-                continue
-            self._on_disk(folder, partial(finish_interrupted, source, folder, key, self._clock.uuid()))
+            if self._folders.find(*key) is None:
+                self._on_disk(folder, partial(finish_interrupted, folder, key))
 
     def begin_interrupted_anew(self) -> None:
         """After logs were opened: moves that had not been decided start over."""
@@ -218,6 +217,7 @@ class LogMoves:
             await trio.lowlevel.checkpoint()
 
     async def _carry_out(self, move: LogMove) -> None:
+        is_decided = False
         try:
             # What is copied is to be compacted as far as the log says, and its files are to stay as they are: the
             # cleaner leaves alone what is on its way.
@@ -227,6 +227,9 @@ class LogMoves:
             while not await self._copy(move, FINAL_BYTES << rounds):
                 rounds = min(rounds + 1, MOST_ROUNDS)
             if self._is_under_way(move):
+                await in_this_task(self._assign(move, move.target_folder))
+                is_decided = True
+            if self._is_under_way(move):
                 self._swap(move)
         except SwapFailedError as error:
             del self._moves[move.key]
@@ -235,6 +238,8 @@ class LogMoves:
         except (OSError, CorruptLogError, KafkaError) as error:
             if not self._is_under_way(move):
                 return
+            if is_decided:
+                await self._take_back(move)
             if isinstance(error, OSError) and move.failed_folder.is_mistake(error):
                 log.error("moving %s-%d: a bug in kwire, please report it", *move.key, exc_info=error)
                 self._give_up(move, str(error))
@@ -274,16 +279,24 @@ class LogMoves:
     def _is_under_way(self, move: LogMove) -> bool:
         return self._moves.get(move.key) is move
 
+    async def _take_back(self, move: LogMove) -> None:
+        """The source has the partition after all; where that cannot be recorded the next start does."""
+        try:
+            await in_this_task(self._assign(move, move.source_folder))
+        except KafkaError as error:
+            log.error("cannot record that %s-%d has stayed in %s: %s", *move.key, move.source_folder.path, error)
+
+    async def _assign(self, move: LogMove, folder: DataFolder) -> None:
+        """Has the metadata say that this folder has the partition. Raises KafkaError."""
+        partition = self._partitions.find(*move.key)
+        directories = {(partition.topic_id, partition.index): folder.meta.directory_id}
+        await self._metadata.move_partitions(directories)
+
     def _swap(self, move: LogMove) -> None:
+        """Right after `_copy`, as far as others have let it: what came meanwhile is copied here."""
         partition = self._partitions.find(*move.key)
         target = move.target_folder
-        directories = {(partition.topic_id, partition.index): target.meta.directory_id}
-        moved = move.finish(
-            lambda: self._metadata.move_partitions(directories),
-            max_bytes=PIECE_BYTES,
-            unique=self._clock.uuid(),
-            now_ms=self._clock.now_ms(),
-        )
+        moved = move.finish(max_bytes=PIECE_BYTES, unique=self._clock.uuid(), now_ms=self._clock.now_ms())
         partition.replace_log(moved)
         del self._moves[move.key]
         log.info("moved %s-%d from %s to %s", *move.key, move.source_folder.path, target.path)

@@ -147,13 +147,17 @@ class MetadataImage:
     """The offset of the last record applied."""
     epoch: int = 0
     _transaction: list[MetadataRecord] | None = None
+    _arriving: dict[Uuid, TopicImage] = attrs.Factory(dict)
+    """New topics that are not published yet."""
 
     def apply(self, record: MetadataRecord, *, offset: int, changes: Changes | None = None) -> None:
         """Takes in the record at `offset` of the log, and notes in `changes` what it changed.
 
-        Records of a metadata transaction take effect at its end. Records that this image has no place for (users,
-        quotas, no-ops) only move the offset.
+        Where changes are noted, new topics are in them and nowhere else until `publish`. Records of a metadata
+        transaction take effect at its end. Records that this image has no place for (users, quotas, no-ops) only move
+        the offset.
         """
+        noted = Changes() if changes is None else changes
         self.offset = offset
         self.epoch += 1
         match record:
@@ -164,11 +168,24 @@ class MetadataImage:
             case EndTransactionRecord():
                 records, self._transaction = self._transaction or [], None
                 for pending in records:
-                    self._apply(pending, changes or Changes())
+                    self._apply(pending, noted)
             case _ if self._transaction is not None:
                 self._transaction.append(record)
             case _:
-                self._apply(record, changes or Changes())
+                self._apply(record, noted)
+        if changes is None:
+            self.publish(noted)
+
+    def publish(self, changes: Changes) -> None:
+        """The new topics are there for everybody, whole."""
+        for topic in changes.topics_created:
+            del self._arriving[topic.topic_id]
+            self.topics[topic.name] = self.topics_by_id[topic.topic_id] = topic
+            self.epoch += 1
+
+    def _topic(self, topic_id: Uuid) -> TopicImage:
+        arriving = self._arriving.get(topic_id)
+        return self.topics_by_id[topic_id] if arriving is None else arriving
 
     def topic(self, name: str) -> TopicImage | None:
         return self.topics.get(name)
@@ -193,18 +210,18 @@ class MetadataImage:
         match record:
             case TopicRecord():
                 topic = TopicImage(record.name, record.topic_id)
-                self.topics[topic.name] = self.topics_by_id[topic.topic_id] = topic
+                self._arriving[topic.topic_id] = topic
                 if has_collision_chars(topic.name):
                     self.colliding_names.setdefault(unified_name(topic.name), set()).add(topic.name)
                 changes.topics_created.append(topic)
             case PartitionRecord():
                 self._add_partition(record, changes)
             case PartitionChangeRecord():
-                topic = self.topics_by_id[record.topic_id]
+                topic = self._topic(record.topic_id)
                 topic.partitions[record.partition_id] = _changed(topic.partitions[record.partition_id], record)
                 changes.partitions_changed.append((topic, record.partition_id))
             case RemoveTopicRecord():
-                self._remove_topic(self.topics_by_id[record.topic_id], changes)
+                self._remove_topic(self._topic(record.topic_id), changes)
             case ConfigRecord():
                 self._configure(record, changes)
             case FeatureLevelRecord():
@@ -216,7 +233,7 @@ class MetadataImage:
                 self._apply_to_brokers(record, changes)
 
     def _add_partition(self, record: PartitionRecord, changes: Changes) -> None:
-        topic = self.topics_by_id[record.topic_id]
+        topic = self._topic(record.topic_id)
         registration = PartitionRegistration(
             leader=record.leader,
             leader_epoch=record.leader_epoch,
@@ -241,7 +258,8 @@ class MetadataImage:
             changes.partitions_added.append((topic, record.partition_id))
 
     def _remove_topic(self, topic: TopicImage, changes: Changes) -> None:
-        del self.topics[topic.name], self.topics_by_id[topic.topic_id]
+        if self._arriving.pop(topic.topic_id, None) is None:
+            del self.topics[topic.name], self.topics_by_id[topic.topic_id]
         if has_collision_chars(topic.name):
             names = self.colliding_names[unified_name(topic.name)]
             names.discard(topic.name)

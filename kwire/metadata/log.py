@@ -11,7 +11,7 @@ returns: metadata changes are rare, and an answered CreateTopics must outlive a 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from typing import Final, Protocol
 
 import attrs
@@ -22,12 +22,16 @@ from kwire_protocol.wire import Uuid, Writer
 from kwire_storage.errors import is_passing
 from kwire_storage.log.log import Log
 
+from kwire.beside import Beside
 from kwire.topic_names import CLUSTER_METADATA
+from kwire.workers import Worker
 
 METADATA_TOPIC: Final = CLUSTER_METADATA
 METADATA_TOPIC_ID: Final[Uuid] = bytes(15) + b"\x01"
 """Kafka's Uuid.METADATA_TOPIC_ID."""
 EPOCH: Final = 1
+
+READ_BYTES: Final = 1 << 20
 
 Watcher = Callable[[], None]
 
@@ -36,40 +40,62 @@ class AppendConflict(Exception):
     """Somebody else appended first: read on, decide again."""
 
 
+@attrs.frozen
+class ReadRecords:
+    """Offsets and values of some records, control records left out, and the offset at which to read on."""
+
+    records: list[tuple[int, bytes]]
+    next_offset: int
+
+
 class MetadataLog(Protocol):
+    """What waits is a coroutine that awaits slots. Of the appends of one service one is under way at a time."""
+
     @property
     def end_offset(self) -> int:
         """The offset that the next record gets, unless somebody else is faster."""
         ...
 
-    def append(self, values: Sequence[bytes], *, expected_end_offset: int) -> None:
-        """Appends all of the values, durably, if the log ends where the caller thinks; then tells the watchers.
+    async def append(self, values: Sequence[bytes], *, expected_end_offset: int) -> None:
+        """Appends all of the values, durably, if the log ends where the caller thinks.
 
-        On a full disk it may use the room that is kept back for that. Raises AppendConflict, OSError.
+        On a full disk it may use the room that is kept back for that. Raises AppendConflict, OSError: nothing was
+        appended then.
         """
 
-    def read_from(self, offset: int) -> Iterator[tuple[int, bytes]]:
-        """Offset and value of every record from `offset` on, control records left out."""
+    async def read(self, offset: int) -> ReadRecords:
+        """Records from `offset` on, of whole appends; `next_offset` is `offset` where there are none.
+
+        A long log is read in pieces.
+        """
         ...
 
     def watch(self, watcher: Watcher) -> None:
-        """Calls `watcher` whenever there are new records to read."""
+        """Calls `watcher` whenever there are new records to read, whoever appended them."""
 
 
 @attrs.define(eq=False)
 class FileMetadataLog:
-    """Over the log of one partition. `now_ms` stamps the batches."""
+    """Over the log of one partition, which nobody else appends to. `now_ms` stamps the batches; syncs run in a worker
+    thread while a server runs.
+    """
 
     log: Log
     node_id: int
     now_ms: Callable[[], int]
+    beside: Beside = attrs.field(factory=Beside)
+    _end_offset: int = attrs.field(init=False)
+    """The end of what is durable."""
     _watchers: list[Watcher] = attrs.field(factory=list)
+
+    def __attrs_post_init__(self) -> None:
+        self._end_offset = self.log.log_end_offset
 
     @property
     def end_offset(self) -> int:
-        return self.log.log_end_offset
+        return self._end_offset
 
-    def append(self, values: Sequence[bytes], *, expected_end_offset: int) -> None:
+    async def append(self, values: Sequence[bytes], *, expected_end_offset: int) -> None:
         if expected_end_offset != self.end_offset:
             raise AppendConflict(f"the metadata log ends at {self.end_offset}, not at {expected_end_offset}")
         now_ms = self.now_ms()
@@ -78,9 +104,9 @@ class FileMetadataLog:
             if start == 0:
                 self._append(self._leader_change(now_ms))
                 # One by one, as all later ones: a good batch behind a bad one is never what a crash left.
-                self.log.flush()
+                await self._flush()
             self._append(build_batch([Record(delta, now_ms, None, value) for delta, value in enumerate(values)]))
-            self.log.flush()
+            await self._flush()
         except OSError as error:
             if is_passing(error):
                 # Whoever asked is told that nothing changed, so it must not come with the next change.
@@ -88,19 +114,34 @@ class FileMetadataLog:
             else:
                 self.log.fail(error)
             raise
+        self._end_offset = self.log.log_end_offset
         for watcher in self._watchers:
             watcher()
 
-    def read_from(self, offset: int) -> Iterator[tuple[int, bytes]]:
+    async def read(self, offset: int) -> ReadRecords:
+        found: list[tuple[int, bytes]] = []
+        next_offset, size = offset, 0
         for header, piece in self.log.batches(offset):
-            if header.is_control:
-                continue
-            for record in iter_records(piece.read()):
-                if record.offset >= offset and record.value is not None:
-                    yield record.offset, record.value
+            if header.base_offset >= self.end_offset or size >= READ_BYTES:
+                break
+            next_offset = header.next_offset
+            size += piece.size
+            if not header.is_control:
+                records = iter_records(piece.read())
+                found += [(it.offset, it.value) for it in records if it.offset >= offset and it.value is not None]
+        return ReadRecords(found, next_offset)
 
     def watch(self, watcher: Watcher) -> None:
         self._watchers.append(watcher)
+
+    async def _flush(self) -> None:
+        flush = self.log.begin_flush()
+        try:
+            (await self.beside.in_worker(Worker.FLUSH, flush.run)).unwrap()
+        except BaseException:
+            self.log.give_up_flush(flush)
+            raise
+        self.log.finish_flush(flush)
 
     def _append(self, batch: bytes) -> None:
         buffer = bytearray(batch)

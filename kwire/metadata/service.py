@@ -1,10 +1,12 @@
 """The metadata of this broker, alive: the image, and the one way to change it.
 
-    request -> decision (pure) -> records -> log (durable) -> image -> watchers -> response
+    request -> decision (pure) -> records -> log (durable) -> image -> partitions -> watchers -> response
 
-All of it is synchronous and happens on the event loop, so whoever was answered, and everybody after, sees the change.
-Where the log is shared with others one day, the same steps run with other people's records in between: the image is
-only ever moved by reading the log.
+Changes are carried out one after the other, in the order in which they were asked for, each decided on the state that
+the one before has left. The log may be slow, and others may append to it: where somebody else was first, the decision
+is made again on what is there then. The image is only ever moved by reading the log, in slices, between which requests
+are answered; a new topic is seen when its partitions are served. Whoever was answered, and everybody after, sees the
+change.
 
 The decisions are imported when they are first asked for: a broker that is only produced to starts without them.
 """
@@ -12,8 +14,9 @@ The decisions are imported when they are first asked for: a broker that is only 
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Mapping, Sequence, Set
-from typing import TYPE_CHECKING, Final
+from collections import deque
+from collections.abc import Awaitable, Callable, Mapping, Sequence, Set
+from typing import TYPE_CHECKING, Any, Final, Generic, TypeVar
 
 import attrs
 from kwire_protocol.errors import ErrorCode
@@ -21,7 +24,9 @@ from kwire_protocol.internal.metadata_configs import ProducerIdsRecord
 from kwire_protocol.internal.metadata_topics import PartitionChangeRecord, PartitionRecord, RemoveTopicRecord
 from kwire_protocol.kafka_error import KafkaError
 from kwire_protocol.wire import NULL_UUID, Uuid
+from outcome import Outcome, acapture
 
+from kwire.beside import Beside, Slices
 from kwire.clock import Clock
 from kwire.config.definition import Value
 from kwire.config.resolution import ConfigResolver
@@ -34,8 +39,10 @@ from kwire.metadata.controller.new_topics import check_new_name, clamped_replica
 from kwire.metadata.controller.placement import assign_directories, place
 from kwire.metadata.features import SUPPORTED_FEATURES, TRANSACTION_VERSION
 from kwire.metadata.image import Changes, MetadataImage, ResourceType, TopicImage
-from kwire.metadata.log import MetadataLog
+from kwire.metadata.log import AppendConflict, MetadataLog
+from kwire.metadata.producer_ids import ProducerIds
 from kwire.metadata.records import decode_record, encode_record
+from kwire.waits import Slot, at_once, drive
 
 if TYPE_CHECKING:
     from kwire_protocol.messages.create_partitions import CreatePartitionsRequest, CreatePartitionsResponse
@@ -44,16 +51,27 @@ if TYPE_CHECKING:
     from kwire_protocol.messages.describe_configs import DescribeConfigsRequest, DescribeConfigsResponse
     from kwire_protocol.messages.update_features import UpdateFeaturesRequest, UpdateFeaturesResponse
 
-    from kwire.metadata.controller.config_changes import ConfigChange, Outcome
+    from kwire.metadata.controller.config_changes import ConfigChange
+    from kwire.metadata.controller.config_changes import Outcome as ConfigOutcome
 
 log = logging.getLogger(__name__)
 
 PRODUCER_ID_BLOCK: Final = 1000
-"""Producer ids are taken from the log in blocks; what is left of one at a restart is lost, as in Kafka."""
+"""How many producer ids a block has; what is left of one at a restart is lost, as in Kafka."""
 
+RECORDS_PER_SLICE: Final = 100
+"""So many records are encoded, or applied, between two turns of the others."""
+
+T = TypeVar("T")
 
 Watcher = Callable[[Changes], None]
+Follower = Callable[[Changes], Awaitable[None]]
 CheckRoom = Callable[[int], None]
+Decide = Callable[[ClusterState], tuple[Records, T]]
+"""A decision: the records that carry it out, and what to answer once they are applied. Raises KafkaError."""
+
+
+async def _no_partitions(changes: Changes) -> None: ...
 
 
 def _unlimited(partitions: int) -> None:
@@ -62,6 +80,15 @@ def _unlimited(partitions: int) -> None:
 
 def _unassigned(count: int) -> list[Uuid]:
     return [NULL_UUID] * count
+
+
+@attrs.frozen
+class _Asked(Generic[T]):
+    """One change that was asked for. `needs_room`: it is refused where its new partitions have no room."""
+
+    decide: Decide[T]
+    needs_room: bool
+    slot: Slot[Outcome[T]] = attrs.field(factory=Slot)
 
 
 @attrs.define(eq=False)
@@ -82,14 +109,21 @@ class MetadataService:
     image: MetadataImage = attrs.field(factory=MetadataImage)
     answers: AnswerCache = attrs.field(init=False)
     check_room: CheckRoom = _unlimited
+    beside: Beside = attrs.field(factory=Beside)
+    follow: Follower = _no_partitions
+    """Makes the partitions of this node follow a change, in slices; a new topic is not seen before that is done."""
+    producer_ids: ProducerIds = attrs.field(init=False)
     _watchers: list[Watcher] = attrs.field(factory=list)
     _dynamic_names: Set[str] = frozenset()
     """The dynamic configurations that there were when they last changed."""
-    _next_producer_id: int = 0
-    _producer_ids_end: int = 0
+    _read_to: int = 0
+    """The image has the log up to this offset."""
+    _asked: deque[_Asked[Any]] = attrs.field(factory=deque)
+    _is_working: bool = False
 
     def __attrs_post_init__(self) -> None:
         self.answers = AnswerCache(self.image)
+        self.producer_ids = ProducerIds(self._allocate_producer_ids)
 
     @classmethod
     def open(
@@ -100,31 +134,43 @@ class MetadataService:
         log: MetadataLog,
         clock: Clock,
         check_room: CheckRoom = _unlimited,
+        beside: Beside | None = None,
     ) -> MetadataService:
         """Replays the log; at the first start begins it. `register` comes next.
 
         Raises StorageError, CorruptLogError, ProtocolError (a record that this version does not know).
         """
-        service = cls(config, cluster_id, log, clock, ConfigResolver(config.properties), check_room=check_room)
-        service._catch_up()
-        log.watch(service._catch_up)
-        service._append(bootstrap_records(service.image))
+        service = cls(
+            config,
+            cluster_id,
+            log,
+            clock,
+            ConfigResolver(config.properties),
+            check_room=check_room,
+            beside=beside or Beside(),
+        )
+        at_once(service._catch_up())
+        log.watch(service._work)
+        at_once(service._in_its_turn(lambda state: (bootstrap_records(state.image), None)))
         return service
 
-    def register(self, log_dirs: Sequence[Uuid]) -> None:
+    async def register(self, log_dirs: Sequence[Uuid]) -> None:
         """Registers this broker, with the directory ids of its log folders, if it is not registered as it is.
 
-        Raises StorageError.
+        Raises OSError.
         """
-        self._append(
-            registration_records(
-                self.image,
+
+        def decide(state: ClusterState) -> tuple[Records, None]:
+            records = registration_records(
+                state.image,
                 self.config,
                 log_dirs=log_dirs,
                 incarnation_id=self.clock.uuid(),
-                epoch=self.log.end_offset,
+                epoch=self._read_to,
             )
-        )
+            return records, None
+
+        await self._in_its_turn(decide)
 
     @property
     def registered_log_dirs(self) -> tuple[Uuid, ...]:
@@ -171,124 +217,174 @@ class MetadataService:
 
         return describe_configs(self.state, request, loggers=loggers)
 
-    def deleted_topic_ids(self) -> set[Uuid]:
-        """The ids of all topics that ever were deleted. Reads the whole log, for a question that few starts have."""
-        records = (decode_record(value) for _, value in self.log.read_from(0))
-        found = {record.topic_id for record in records if isinstance(record, RemoveTopicRecord)}
+    async def deleted_topic_ids(self) -> set[Uuid]:
+        """The ids of all topics whose deletion the log tells of. Reads it whole: few starts ask."""
+        found: set[Uuid] = set()
+        offset = 0
+        while (read := await self.log.read(offset)).next_offset != offset:
+            offset = read.next_offset
+            records = (decode_record(value) for _, value in read.records)
+            found |= {record.topic_id for record in records if isinstance(record, RemoveTopicRecord)}
         return found - self.image.topics_by_id.keys()
 
     # -- changing; all raise KafkaError(KAFKA_STORAGE_ERROR) when the log cannot be written, and nothing changed then
 
-    def create_topics(self, request: CreateTopicsRequest) -> CreateTopicsResponse:
+    async def create_topics(self, request: CreateTopicsRequest) -> CreateTopicsResponse:
         from kwire.metadata.controller.topic_creation import create_topics
 
-        records, response = create_topics(self.state, request)
-        self._commit_new(records)
-        return response
+        return await self.change(lambda state: create_topics(state, request), needs_room=True)
 
-    def create_topic_by_itself(self, name: str) -> TopicImage:
+    async def create_topic_by_itself(self, name: str) -> None:
         """Creates a topic that a client or the broker needs and nobody described, with the defaults or its own.
 
         Raises KafkaError: INVALID_TOPIC_EXCEPTION, TOPIC_ALREADY_EXISTS, INVALID_REPLICATION_FACTOR (no broker).
         """
-        state = self.state
-        check_new_name(state, name)
-        plan = plan_topic(name, self.config)
-        assignment = place(
-            self.image,
-            first_partition=0,
-            count=plan.partitions,
-            replication_factor=clamped_replication_factor(state, plan.replication_factor),
-        )
-        self._commit_new(topic_records(state, name, self.clock.uuid(), plan.configs, assignment))
-        return self.image.topics[name]
 
-    def delete_topics(self, request: DeleteTopicsRequest, *, version: int) -> DeleteTopicsResponse:
+        def decide(state: ClusterState) -> tuple[Records, None]:
+            check_new_name(state, name)
+            plan = plan_topic(name, self.config)
+            assignment = place(
+                state.image,
+                first_partition=0,
+                count=plan.partitions,
+                replication_factor=clamped_replication_factor(state, plan.replication_factor),
+            )
+            return topic_records(state, name, state.new_id(), plan.configs, assignment), None
+
+        await self.change(decide, needs_room=True)
+
+    async def delete_topics(self, request: DeleteTopicsRequest, *, version: int) -> DeleteTopicsResponse:
         from kwire.metadata.controller.topic_deletion import delete_topics
 
-        records, response = delete_topics(self.state, request, version=version, enabled=self.config.delete_topic_enable)
-        self.commit(records)
-        return response
+        enabled = self.config.delete_topic_enable
+        return await self.change(lambda state: delete_topics(state, request, version=version, enabled=enabled))
 
-    def create_partitions(self, request: CreatePartitionsRequest) -> CreatePartitionsResponse:
+    async def create_partitions(self, request: CreatePartitionsRequest) -> CreatePartitionsResponse:
         from kwire.metadata.controller.partition_creation import create_partitions
 
-        records, response = create_partitions(self.state, request)
-        self._commit_new(records)
-        return response
+        return await self.change(lambda state: create_partitions(state, request), needs_room=True)
 
-    def alter_configs(self, changes: Sequence[ConfigChange], *, validate_only: bool) -> list[Outcome]:
+    async def alter_configs(self, changes: Sequence[ConfigChange], *, validate_only: bool) -> list[ConfigOutcome]:
         from kwire.metadata.controller.config_changes import alter_configs
 
-        records, outcomes = alter_configs(self.state, changes, validate_only=validate_only)
-        self.commit(records)
-        return outcomes
+        return await self.change(lambda state: alter_configs(state, changes, validate_only=validate_only))
 
-    def update_features(self, request: UpdateFeaturesRequest) -> UpdateFeaturesResponse:
+    async def update_features(self, request: UpdateFeaturesRequest) -> UpdateFeaturesResponse:
         """Raises KafkaError(INVALID_UPDATE_VERSION) as well: nothing changes then."""
         from kwire.metadata.controller.feature_updates import update_features
 
-        records, response = update_features(self.state, request)
-        self.commit(records)
-        return response
+        return await self.change(lambda state: update_features(state, request))
 
-    def move_partitions(self, directories: Mapping[tuple[Uuid, int], Uuid]) -> None:
-        """Notes which log folder of this broker has these partitions, each given by topic id and index, from now on."""
-        self.commit(
-            [
+    async def move_partitions(self, directories: Mapping[tuple[Uuid, int], Uuid]) -> None:
+        """Notes which log folder of this broker has these partitions, each given by topic id and index, from now on.
+
+        Those of topics that are deleted meanwhile are left out.
+        """
+
+        def decide(state: ClusterState) -> tuple[Records, None]:
+            topics = state.image.topics_by_id
+            return [
                 PartitionChangeRecord(
                     partition_id=index,
                     topic_id=topic_id,
-                    directories=self.image.topics_by_id[topic_id]
-                    .partitions[index]
-                    .with_directory(self.node_id, directory_id),
+                    directories=topics[topic_id].partitions[index].with_directory(state.node_id, directory_id),
                 )
                 for (topic_id, index), directory_id in directories.items()
-            ]
-        )
+                if topic_id in topics
+            ], None
 
-    def begin_epochs_behind(self, latest: Mapping[tuple[Uuid, int], int]) -> None:
+        await self.change(decide)
+
+    async def begin_epochs_behind(self, latest: Mapping[tuple[Uuid, int], int]) -> None:
         """Gives partitions, by topic id and index, the leader epoch that follows the latest of their logs."""
         if latest:
             from kwire.metadata.controller.leader_epochs import epochs_behind
 
-            self._append(epochs_behind(self.image, latest))
+            await self.change(lambda state: (epochs_behind(state.image, latest), None))
 
-    def next_producer_id(self) -> int:
-        """A producer id that was never given out before, nor will be again."""
-        if self._next_producer_id == self._producer_ids_end:
-            first = self.image.next_producer_id
-            registration = self.image.brokers.get(self.node_id)
+    async def _allocate_producer_ids(self) -> range:
+        def decide(state: ClusterState) -> tuple[Records, range]:
+            first = state.image.next_producer_id
+            registration = state.image.brokers.get(state.node_id)
             epoch = registration.broker_epoch if registration is not None else -1
-            self._commit_new([ProducerIdsRecord(self.node_id, epoch, first + PRODUCER_ID_BLOCK)])
-            self._next_producer_id, self._producer_ids_end = first, first + PRODUCER_ID_BLOCK
-        producer_id = self._next_producer_id
-        self._next_producer_id += 1
-        return producer_id
+            block = range(first, first + PRODUCER_ID_BLOCK)
+            return [ProducerIdsRecord(state.node_id, epoch, block.stop)], block
 
-    def _commit_new(self, records: Records) -> None:
-        """As `commit`, for what takes room: refused, at once and whole, where there is none for its partitions."""
-        if records:
-            try:
-                self.check_room(sum(isinstance(record, PartitionRecord) for record in records))
-            except OSError as error:
-                raise KafkaError(ErrorCode.KAFKA_STORAGE_ERROR, error.strerror) from error
-        self.commit(records)
+        return await self.change(decide, needs_room=True)
 
-    def commit(self, records: Records) -> None:
-        """Makes the records so: they are durable, applied and told to the watchers when this returns."""
+    async def change(self, decide: Decide[T], *, needs_room: bool = False) -> T:
+        """Carries out a decision after those that were asked for before: its records are durable, applied and told to
+        the watchers when this returns its answer. Raises KafkaError as `decide` does.
+
+        It is carried out whether or not anybody waits for it to the end. `decide` is called again where somebody else
+        has appended to the log meanwhile. `needs_room`: refused, at once and whole, where its new partitions have none.
+        """
         try:
-            # In the same append, so that no crash leaves a partition of which nobody knows where it was to be. A broker
-            # apart from its controller has to report where it put its replicas (AssignReplicasToDirs, KIP-858).
-            assign_directories(records, self.node_id, self.choose_directories)
-            self._append(records)
+            return await self._in_its_turn(decide, needs_room=needs_room)
         except OSError as error:
             raise KafkaError(ErrorCode.KAFKA_STORAGE_ERROR, f"the metadata log cannot be written: {error}") from error
 
-    def _append(self, records: Records) -> None:
-        if records:
-            values = [encode_record(record) for record in records]
-            self.log.append(values, expected_end_offset=self.log.end_offset)
+    async def _in_its_turn(self, decide: Decide[T], *, needs_room: bool = False) -> T:
+        asked = _Asked(decide, needs_room)
+        self._asked.append(asked)
+        self._work()
+        return (await asked.slot).unwrap()
+
+    def _work(self) -> None:
+        """There is something to do: a change was asked for, or the log has news."""
+        if not self._is_working:
+            self._is_working = True
+            drive(self._work_off())
+
+    async def _work_off(self) -> None:
+        try:
+            while self._asked or self._read_to != self.log.end_offset:
+                if self._asked:
+                    asked = self._asked.popleft()
+                    asked.slot.set(await acapture(self._carry_out, asked.decide, needs_room=asked.needs_room))
+                else:
+                    await self._follow_others()
+        finally:
+            self._is_working = False
+
+    async def _follow_others(self) -> None:
+        try:
+            await self._catch_up()
+        except OSError as error:
+            log.error("the partitions of this node cannot follow a change of the metadata: %s", error)
+
+    async def _carry_out(self, decide: Decide[T], *, needs_room: bool) -> T:
+        """The one place where records are appended, and where somebody else may turn out to have been first."""
+        while True:
+            records, answer = decide(self.state)
+            if not records:
+                return answer
+            if needs_room:
+                self._check_room(records)
+            # In the same append, so that no crash leaves a partition of which nobody knows where it was to be. A broker
+            # apart from its controller has to report where it put its replicas (AssignReplicasToDirs, KIP-858).
+            assign_directories(records, self.node_id, self.choose_directories)
+            values = await self._encoded(records)
+            try:
+                await self.log.append(values, expected_end_offset=self._read_to)
+            except AppendConflict:
+                await self._follow_others()
+                continue
+            await self._catch_up()
+            return answer
+
+    def _check_room(self, records: Records) -> None:
+        try:
+            self.check_room(sum(isinstance(record, PartitionRecord) for record in records))
+        except OSError as error:
+            raise KafkaError(ErrorCode.KAFKA_STORAGE_ERROR, error.strerror) from error
+
+    async def _encoded(self, records: Records) -> list[bytes]:
+        slices, values = Slices(self.beside, RECORDS_PER_SLICE), []
+        for record in records:
+            values.append(encode_record(record))
+            await slices.after(1)
+        return values
 
     @property
     def state(self) -> ClusterState:
@@ -302,14 +398,27 @@ class MetadataService:
             new_id=self.clock.uuid,
         )
 
-    def _catch_up(self) -> None:
-        changes = Changes()
-        for offset, value in self.log.read_from(self.image.offset + 1):
-            self.image.apply(decode_record(value), offset=offset, changes=changes)
-        if changes.configures_this_broker(self.node_id):
-            self._configure()
-        for watcher in self._watchers:
-            watcher(changes)
+    async def _catch_up(self) -> None:
+        """Takes in what the log has more than the image. Raises OSError: the partitions could not follow all of it."""
+        failed: OSError | None = None
+        while (read := await self.log.read(self._read_to)).next_offset != self._read_to:
+            changes = Changes()
+            slices = Slices(self.beside, RECORDS_PER_SLICE)
+            for offset, value in read.records:
+                self.image.apply(decode_record(value), offset=offset, changes=changes)
+                await slices.after(1)
+            self._read_to = read.next_offset
+            if changes.configures_this_broker(self.node_id):
+                self._configure()
+            try:
+                await self.follow(changes)
+            except OSError as error:
+                failed = error
+            self.image.publish(changes)
+            for watcher in self._watchers:
+                watcher(changes)
+        if failed is not None:
+            raise failed
 
     def _configure(self) -> None:
         self.configs.update(

@@ -17,6 +17,7 @@ import attrs
 import trio
 from kwire_protocol.frames import BufferPool
 
+from kwire.beside import Loop
 from kwire.broker import Broker
 from kwire.config.server import Listener, ServerConfig
 from kwire.logs import housekeeping
@@ -107,6 +108,7 @@ class Server:
         self.broker.metadata.watch(self._follow)
         try:
             async with trio.open_nursery() as nursery:
+                self.broker.metadata.beside.loop = Loop(self.processor.call_soon, nursery.start_soon)
                 nursery.start_soon(housekeeping.run, self.broker)
                 nursery.start_soon(self.broker.flusher.run)
                 nursery.start_soon(self.broker.groups.runtime.run)
@@ -118,6 +120,7 @@ class Server:
                 nursery.start_soon(self._reap_idle)
                 on_ready()
         finally:
+            self.broker.metadata.beside.loop = None
             for listener in self.listeners:
                 listener.sock.close()
             for connection in list(self.connections):

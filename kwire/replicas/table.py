@@ -30,6 +30,7 @@ from kwire_storage.errors import CorruptLogError, StorageError, is_passing
 from kwire_storage.log.log import Log
 from kwire_storage.log.recovery import Recovery
 
+from kwire.beside import Beside, Slices
 from kwire.clock import Clock
 from kwire.config.definition import Value
 from kwire.config.server import ServerConfig
@@ -38,6 +39,7 @@ from kwire.replicas.partition import Partition
 from kwire.replicas.roles import Absent, Role, role_of
 from kwire.replicas.topic_settings import log_config, topic_rules
 from kwire.replicas.validation import TopicRules
+from kwire.workers import Worker
 
 if TYPE_CHECKING:
     from kwire.metadata.image import Changes, TopicImage
@@ -49,6 +51,12 @@ TopicRef = str | Uuid
 
 Place = Partition | Absent
 """Of a partition of the metadata: this node's replica, or why there is none."""
+
+CHANGED_PER_SLICE = 8
+"""So many partitions are made or deleted between two turns of the others: each is a few operations on files."""
+
+CONFIGURED_PER_SLICE, CONFIGS_COST = 100, 10
+"""So many partitions are configured between two turns; to work out a topic's configurations counts as so many."""
 
 MOST_NAMED = 10
 """Partitions that a log line names; of more it tells the number."""
@@ -80,6 +88,14 @@ class _OutOfServiceError(Exception):
     """The folder of a log is not, or no longer, in service."""
 
 
+def _by_topic(added: list[tuple[TopicImage, int]]) -> list[tuple[TopicImage, range]]:
+    """The topics, and of each the partitions that it got: those have indexes that follow each other."""
+    indexes: dict[Uuid, tuple[TopicImage, list[int]]] = {}
+    for topic, index in added:
+        indexes.setdefault(topic.topic_id, (topic, []))[1].append(index)
+    return [(topic, range(found[0], found[-1] + 1)) for topic, found in indexes.values()]
+
+
 def _named(partitions: list[str]) -> str:
     return ", ".join(partitions[:MOST_NAMED]) + (", ..." if len(partitions) > MOST_NAMED else "")
 
@@ -94,6 +110,7 @@ class PartitionTable:
     topic_values: Callable[[str], Mapping[str, Value]]
     server_config: Callable[[], ServerConfig]
     flush_driver: FlushDriver
+    beside: Beside
     by_name: dict[str, list[Place]] = attrs.field(factory=dict)
     by_ref: dict[TopicRef, list[Place]] = attrs.field(factory=dict)
     """Each topic twice: under its name and under its id."""
@@ -186,38 +203,60 @@ class PartitionTable:
 
     # -- changes
 
-    def apply(self, changes: Changes) -> None:
-        """Makes the logs follow the metadata: what the image has after `changes` is what stands here afterwards."""
-        for topic in changes.topics_deleted:
-            self._delete(topic)
-        if changes.topics_deleted:
-            self._sync_given_up()
-        for topic in changes.topics_created:
-            self.by_name[topic.name] = self.by_ref[topic.name] = self.by_ref[topic.topic_id] = []
-            self._add(topic, range(len(topic.partitions)))
-        for topic, index in changes.partitions_added:
-            self._add(topic, range(index, index + 1))
-        for topic, index in changes.partitions_changed:
-            self._change(topic, index)
+    async def apply(self, changes: Changes) -> None:
+        """Makes the logs follow the metadata: what the image has after `changes` is what stands here afterwards.
 
-    def reconfigure(self, topics: Iterable[str]) -> None:
+        Meanwhile a new topic is not here yet, and a deleted one not any more. Raises OSError where logs cannot be made;
+        the next start makes them.
+        """
+        slices = Slices(self.beside, CHANGED_PER_SLICE)
+        await self._delete(changes.topics_deleted, slices)
+        failed: OSError | None = None
+        for topic in changes.topics_created:
+            places: list[Place] = []
+            try:
+                await self._add(topic, range(len(topic.partitions)), places, slices)
+            except OSError as error:
+                failed = error
+            self.by_name[topic.name] = self.by_ref[topic.name] = self.by_ref[topic.topic_id] = places
+        for topic, indexes in _by_topic(changes.partitions_added):
+            try:
+                await self._add(topic, indexes, self.by_ref[topic.topic_id], slices)
+            except OSError as error:
+                failed = error
+        for topic, index in changes.partitions_changed:
+            await self._change(topic, index)
+        if failed is not None:
+            raise failed
+
+    async def reconfigure(self, topics: Iterable[str]) -> None:
         """The effective configuration of these topics may have changed."""
+        slices = Slices(self.beside, CONFIGURED_PER_SLICE)
         for name in topics:
             partitions = self.by_name.get(name)
             if partitions:
                 values = self.topic_values(name)
                 rules, config = topic_rules(values), self._log_config(values)
+                await slices.after(CONFIGS_COST)
                 for place in partitions:
                     if type(place) is Partition:
                         place.configure(rules, config)
+                        await slices.after(1)
 
-    def _add(self, topic: TopicImage, indexes: range) -> None:
+    async def _add(self, topic: TopicImage, indexes: range, places: list[Place], slices: Slices) -> None:
         values = self.topic_values(topic.name)
         rules, config = topic_rules(values), self._log_config(values)
-        places = self.by_ref[topic.topic_id]
+        await slices.after(1)
         now_ms = self.clock.now_ms()
+        first = len(places)
         for index in indexes:
             places.append(self._place(topic, index, rules, config, now_ms))
+            await slices.after(1)
+        for index, place in enumerate(places[first:], start=first):
+            # A folder that failed since it was made has taken those offline that were in the table.
+            if type(place) is Partition and place.log.failed is not None:
+                place.take_offline()
+                places[index] = cast(Absent, place.role)
 
     def _place(self, topic: TopicImage, index: int, rules: TopicRules, config: LogConfig, now_ms: int) -> Place:
         role = self._role(topic, index)
@@ -240,7 +279,7 @@ class PartitionTable:
         partition.take_role(role)
         return partition
 
-    def _change(self, topic: TopicImage, index: int) -> None:
+    async def _change(self, topic: TopicImage, index: int) -> None:
         places = self.by_ref[topic.topic_id]
         place, role = places[index], self._role(topic, index)
         if type(place) is Partition:
@@ -249,7 +288,7 @@ class PartitionTable:
             if type(role) is Absent:
                 places[index] = role
                 self._delete_log(place)
-                self._sync_given_up()
+                await self._sync_given_up()
         elif type(role) is Absent or place.error is not ErrorCode.NOT_LEADER_OR_FOLLOWER:
             places[index] = Absent(role.leader_id, role.leader_epoch, place.error)
         else:
@@ -393,20 +432,26 @@ class PartitionTable:
                 _named(sorted(folder.strays)),
             )
 
-    def _sync_given_up(self) -> None:
+    async def _sync_given_up(self) -> None:
         """A topic that gets the name of a deleted one must not find its records after a power cut."""
         for folder in list(self.folders.online):
             try:
-                folder.sync_given_up()
+                (await self.beside.in_worker(Worker.NAMES, folder.sync_given_up)).unwrap()
             except OSError as error:
                 folder.on_failed(folder, error)
 
-    def _delete(self, topic: TopicImage) -> None:
-        del self.by_name[topic.name], self.by_ref[topic.name]
-        for place in self.by_ref.pop(topic.topic_id):
+    async def _delete(self, topics: Iterable[TopicImage], slices: Slices) -> None:
+        deleted: list[Place] = []
+        for topic in topics:
+            del self.by_name[topic.name], self.by_ref[topic.name]
+            deleted += self.by_ref.pop(topic.topic_id)
+        for place in deleted:
             if type(place) is Partition:
                 place.close()
                 self._delete_log(place)
+                await slices.after(1)
+        if deleted:
+            await self._sync_given_up()
 
     def _delete_log(self, partition: Partition) -> None:
         folder = self.folder_of(partition)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import errno
 import os
 from collections.abc import Callable, Mapping
+from functools import partial
 
 import pytest
 import trio
@@ -33,7 +34,7 @@ from kwire.handlers import alter_replica_log_dirs, describe_log_dirs
 from kwire.replicas.flusher import Flusher
 from kwire.replicas.partition import Partition
 from kwire.tests.slots import acknowledgement, value_of
-from kwire.waits import Slot
+from kwire.waits import Slot, at_once
 
 Disks = dict[str, FaultyDisk]
 SMALL_PIECE_BYTES = 300
@@ -83,7 +84,7 @@ class Countdown:
 def create(broker: Broker, name: str, partitions: int = 1, /, **configs: str) -> list[Partition]:
     settings = [CreatableTopicConfig(key.replace("_", "."), value) for key, value in configs.items()]
     request = CreateTopicsRequest([CreatableTopic(name, partitions, 1, [], settings)], 1000)
-    assert [it.error_code for it in broker.metadata.create_topics(request).topics] == [0]
+    assert [it.error_code for it in at_once(broker.metadata.create_topics(request)).topics] == [0]
     return replicas(broker, name)
 
 
@@ -163,9 +164,19 @@ def carry_out(broker: Broker, *, meanwhile: int = 0) -> None:
                 meanwhile -= 1
                 append(partition, b"meanwhile %d" % meanwhile)
         under_way.prepare()
-        append(partition, b"after the copy")
-        partition.log.flush()
-        broker.moves._swap(under_way)
+        swap(broker, under_way, meanwhile=partial(_append_and_flush, partition))
+
+
+def swap(broker: Broker, under_way: LogMove, *, meanwhile: Callable[[], None] = lambda: None) -> None:
+    """As the service does; `meanwhile` happens while the metadata log takes in the decision."""
+    at_once(broker.moves._assign(under_way, under_way.target_folder))
+    meanwhile()
+    broker.moves._swap(under_way)
+
+
+def _append_and_flush(partition: Partition) -> None:
+    append(partition, b"after the copy")
+    partition.log.flush()
 
 
 def described(broker: Broker, topics: list[DescribableLogDirTopic] | None = None) -> DescribeLogDirsResponse:

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from kwire.broker import Broker
+from kwire.waits import at_once
 
 
 def create_internal_topics(broker: Broker) -> None:
     """Creates `__consumer_offsets` and `__transaction_state` unless they exist."""
-    broker.groups.runtime.topic.ensure()
-    broker.transactions.runtime.topic.ensure()
+    at_once(broker.groups.runtime.topic.ensure())
+    at_once(broker.transactions.runtime.topic.ensure())

@@ -38,6 +38,7 @@ from kwire.tests.groups.broker_in_trio import TrioClock
 from kwire.tests.internal_topics import create_internal_topics
 from kwire.tests.raw_client import MAX_REPLY_BYTES
 from kwire.tests.simple_requests import join
+from kwire.waits import at_once
 
 
 @attrs.define(eq=False)
@@ -178,7 +179,7 @@ def with_server(
     async def main() -> None:
         broker = Broker.open(config, folders, wall_clock or TrioClock())
         try:
-            broker.metadata.create_topics(CreateTopicsRequest([CreatableTopic("t", 1, 1)]))
+            at_once(broker.metadata.create_topics(CreateTopicsRequest([CreatableTopic("t", 1, 1)])))
             create_internal_topics(broker)
             server = Server(broker, bind_all(config), processor)
             async with trio.open_nursery() as nursery, AsyncExitStack() as clients:

@@ -78,17 +78,22 @@ class TransactionService:
             return TransactionShard(
                 shard_config,
                 coordinator_epoch=partitions.find(topic.name, index).leader().leader_epoch,
-                new_producer_id=metadata.next_producer_id,
+                new_producer_id=metadata.producer_ids.take,
                 transaction_version=lambda: metadata.transaction_version,
             )
 
         self.runtime = CoordinatorRuntime(topic, clock, "transactions", make_shard, self._do_other)
 
     async def init_producer_id(self, request: InitProducerIdRequest) -> InitProducerIdResponse:
-        index, shard = self.runtime.find(request.transactional_id or "")
-        slot: Slot[InitProducerIdResponse] = Slot()
-        self.runtime.perform(index, shard.init_producer_id(request, slot, now=self.runtime.now()))
-        return await self.runtime.durable(index, slot)
+        while True:
+            index, shard = self.runtime.find(request.transactional_id or "")
+            slot: Slot[InitProducerIdResponse] = Slot()
+            self.runtime.perform(index, shard.init_producer_id(request, slot, now=self.runtime.now()))
+            response = await self.runtime.durable(index, slot)
+            if response.error_code != ErrorCode.COORDINATOR_LOAD_IN_PROGRESS:
+                return response
+            # It found no producer id, and has changed nothing.
+            await self._metadata.producer_ids.ready()
 
     async def add_partitions(
         self,

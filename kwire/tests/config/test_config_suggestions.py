@@ -9,6 +9,7 @@ from kwire.config.suggestions import did_you_mean, listed, nearest
 from kwire.config.tables.broker import BROKER_NAMES_OF_TOPIC_CONFIGS, broker_configs
 from kwire.tests.metadata.config_requests import BROKER, GROUP, METRICS, SET, TOPIC, incremental
 from kwire.tests.metadata.harness import service
+from kwire.waits import at_once
 
 
 @pytest.mark.parametrize(
@@ -53,7 +54,7 @@ def test_a_client_that_gives_an_unknown_name_is_told_the_nearest(
     resource: int, name: str, config: str, meant: str
 ) -> None:
     metadata = service()
-    metadata.create_topic_by_itself("t")
+    at_once(metadata.create_topic_by_itself("t"))
     code, message = incremental(metadata, resource, name, (config, SET, "1"))
     assert code in (ErrorCode.INVALID_CONFIG, ErrorCode.INVALID_REQUEST)
     assert message is not None

@@ -46,6 +46,7 @@ from kwire.replicas.roles import Follower, Leader
 from kwire.tests.fake_transactions import FakeTransactions, write_marker
 from kwire.tests.groups.broker_in_trio import InTrio, TrioClock, with_broker
 from kwire.tests.groups.transactions import stable_offset, txn_commit
+from kwire.waits import at_once
 
 LOADING = ErrorCode.COORDINATOR_LOAD_IN_PROGRESS
 COMMITS = 200
@@ -95,11 +96,11 @@ async def fill(kwire: InTrio) -> None:
 
 
 def group_partition(kwire: InTrio) -> Partition:
-    return kwire.broker.partitions.find(*kwire.broker.groups.partition_of("g"))
+    return kwire.broker.partitions.find(*at_once(kwire.broker.groups.partition_of("g")))
 
 
 def state(kwire: InTrio) -> Any:
-    return kwire.broker.groups.runtime._states[kwire.broker.groups.partition_of("g")[1]]
+    return kwire.broker.groups.runtime._states[at_once(kwire.broker.groups.partition_of("g"))[1]]
 
 
 def while_loading(
@@ -305,7 +306,8 @@ def test_a_log_that_goes_offline_while_it_is_loaded_has_no_coordinator() -> None
 def elect(kwire: InTrio) -> None:
     """The partition of the group begins another leader epoch."""
     partition = group_partition(kwire)
-    kwire.broker.metadata.begin_epochs_behind({(partition.topic_id, partition.index): partition.leader().leader_epoch})
+    epochs = {(partition.topic_id, partition.index): partition.leader().leader_epoch}
+    at_once(kwire.broker.metadata.begin_epochs_behind(epochs))
 
 
 async def answer_of_one_who_waits(kwire: InTrio, happens: Callable[[], None]) -> int:
@@ -343,7 +345,9 @@ def test_an_append_that_finds_another_leader_unloads_the_coordinator() -> None:
         partition = group_partition(kwire)
         refused: list[int] = []
         names = (f"neighbour-{number}" for number in range(100))
-        neighbour = next(name for name in names if kwire.broker.groups.partition_of(name)[1] == partition.index)
+        neighbour = next(
+            name for name in names if at_once(kwire.broker.groups.partition_of(name))[1] == partition.index
+        )
 
         async def lose_and_commit() -> None:
             partition.take_role(Follower(99, 1))

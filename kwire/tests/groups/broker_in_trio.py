@@ -24,7 +24,7 @@ from kwire.broker import Broker
 from kwire.config.server import load_config
 from kwire.context import Context
 from kwire.tests.internal_topics import create_internal_topics
-from kwire.waits import Slot
+from kwire.waits import Slot, at_once
 
 START_MS = 1_700_000_000_000
 
@@ -83,7 +83,7 @@ class InTrio:
             await was_set.wait()
 
     def create_topic(self, name: str, partitions: int = 2) -> Uuid:
-        self.broker.metadata.create_topics(CreateTopicsRequest([CreatableTopic(name, partitions, 1)]))
+        at_once(self.broker.metadata.create_topics(CreateTopicsRequest([CreatableTopic(name, partitions, 1)])))
         return self.broker.metadata.image.topics[name].topic_id
 
 

@@ -23,6 +23,7 @@ from kwire_protocol.records import Record, build_batch, read_header
 
 from kwire.coordinators.runtime import java_hash
 from kwire.tests.groups.broker_in_trio import START_MS, InTrio, with_broker
+from kwire.waits import at_once
 
 FIVE_SECONDS = 5.0
 
@@ -196,7 +197,7 @@ def test_a_batch_whose_records_cannot_be_told_apart_leaves_its_groups_without_a_
         batch = bytearray(build_batch([Record(0, START_MS, b"key", b"value")]))
         batch[61] = 0x7E  # the record's length
         batch[17:21] = crc32c(batch[21:]).to_bytes(4, "big")
-        topic, index = kwire.broker.groups.partition_of("g")
+        topic, index = at_once(kwire.broker.groups.partition_of("g"))
         kwire.broker.partitions.find(topic, index).append_own(memoryview(batch), read_header(batch), now_ms=START_MS)
 
     async def after(kwire: InTrio) -> None:

@@ -29,7 +29,7 @@ from kwire.tests.fake_transactions import Asked, FakeTransactions
 from kwire.tests.groups.broker_in_trio import InTrio, with_broker
 from kwire.tests.groups.transactions import end_transaction, stable_offset, txn_commit
 from kwire.tests.server_in_trio import ServerInTrio, with_server
-from kwire.waits import Slot
+from kwire.waits import Slot, at_once
 
 VERSIONS = range(7)
 NO_SUCH_TOPIC: Uuid = b"n" * 16
@@ -57,7 +57,7 @@ def test_offsets_are_seen_once_the_marker_is_there(version: int) -> None:
         answer = await kwire.call(txn_commit(version, {("t", 0): 5, ("t", 1): 6}, ids=ids), version)
         name = ids["t"] if version >= 6 else "t"
         assert errors(answer) == {(name, 0): ErrorCode.NONE, (name, 1): ErrorCode.NONE}
-        topic, index = kwire.broker.groups.partition_of("g")
+        topic, index = at_once(kwire.broker.groups.partition_of("g"))
         assert transactions.asked == [Asked("t7", 7, 0, topic, index, adds=version >= 5)]
         assert topic == "__consumer_offsets"
         wanted = OffsetFetchRequest("g", [OffsetFetchRequestTopic("t", [0])])
@@ -151,7 +151,7 @@ def test_nothing_is_appended_before_the_coordinator_has_said_yes_and_then_it_is_
         await kwire.call(plain_commit(1), 9)
         slot: Slot[KafkaError | None] = Slot()
         transactions = FakeTransactions([slot]).stand_in(kwire.broker)
-        partition = kwire.broker.partitions.find(*kwire.broker.groups.partition_of("g"))
+        partition = kwire.broker.partitions.find(*at_once(kwire.broker.groups.partition_of("g")))
         before = partition.log_end_offset
         answers: list[Any] = []
 
@@ -265,7 +265,7 @@ def test_a_marker_in_a_partition_that_is_offline_is_nobodys_business() -> None:
         kwire.create_topic("t")
         FakeTransactions().stand_in(kwire.broker)
         await kwire.call(txn_commit(5, {("t", 0): 5}), 5)
-        _, index = kwire.broker.groups.partition_of("g")
+        _, index = at_once(kwire.broker.groups.partition_of("g"))
         kwire.broker.groups.runtime.forget_partitions([index])
         kwire.broker.partitions.find("__consumer_offsets", index).on_marker(7, True)
         answer = await kwire.call(txn_commit(5, {("t", 0): 6}), 5)
@@ -296,7 +296,7 @@ def test_compaction_leaves_what_counts_and_what_is_open_for_the_next_start() -> 
     async def first(kwire: InTrio) -> None:
         kwire.create_topic("t", 4)
         FakeTransactions().stand_in(kwire.broker)
-        partition = kwire.broker.partitions.find(*kwire.broker.groups.partition_of("g"))
+        partition = kwire.broker.partitions.find(*at_once(kwire.broker.groups.partition_of("g")))
         for offset in range(10):
             await kwire.call(txn_commit(5, {("t", 0): offset, ("t", 1): offset}), 5)
             end_transaction(kwire.broker, committed=True)
@@ -314,7 +314,7 @@ def test_compaction_leaves_what_counts_and_what_is_open_for_the_next_start() -> 
     async def second(kwire: InTrio) -> None:
         assert [await stable_offset(kwire, index) for index in range(4)] == [9, 20, 1, UNSTABLE]
         end_transaction(kwire.broker, committed=True, producer_id=8)
-        partition = kwire.broker.partitions.find(*kwire.broker.groups.partition_of("g"))
+        partition = kwire.broker.partitions.find(*at_once(kwire.broker.groups.partition_of("g")))
         partition.log.roll(kwire.broker.clock.now_ms())
         # Markers whose transactions are compacted away go after delete.retention.ms, those with records left do not.
         for _ in range(3):

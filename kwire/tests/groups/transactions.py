@@ -20,6 +20,7 @@ from kwire_protocol.wire import NULL_UUID, Uuid
 from kwire.broker import Broker
 from kwire.tests.fake_transactions import write_marker
 from kwire.tests.groups.broker_in_trio import InTrio
+from kwire.waits import at_once
 
 FIRST_VERSION_WITH_TOPIC_IDS = 6
 
@@ -52,7 +53,7 @@ def txn_commit(
 
 def end_transaction(broker: Broker, *, committed: bool, group: str = "g", producer_id: int = 7, epoch: int = 0) -> None:
     """The coordinator's marker is appended to the group's partition, and the groups are told."""
-    topic, index = broker.groups.partition_of(group)
+    topic, index = at_once(broker.groups.partition_of(group))
     write_marker(broker, topic, index, committed=committed, producer_id=producer_id, epoch=epoch)
 
 

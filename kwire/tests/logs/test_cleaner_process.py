@@ -31,6 +31,7 @@ from kwire.logs.cleaner import LogCleaner
 from kwire.metadata.controller.config_changes import ConfigChange, Operation, Outcome
 from kwire.metadata.image import ResourceType
 from kwire.replicas.partition import Partition
+from kwire.waits import at_once
 
 TOPIC = "table"
 VALUE = b"v" * 5000
@@ -54,7 +55,7 @@ class Scene:
 
     def create_topic(self) -> None:
         topic = CreatableTopic(TOPIC, 1, 1, configs=[CreatableTopicConfig("cleanup.policy", "compact")])
-        self.broker.metadata.create_topics(CreateTopicsRequest([topic], 1000))
+        at_once(self.broker.metadata.create_topics(CreateTopicsRequest([topic], 1000)))
 
     def put(self, *keys: str) -> None:
         """A batch with these keys, and a new segment after it."""
@@ -67,8 +68,8 @@ class Scene:
 
     def set_rate(self, bytes_per_s: str) -> None:
         change = ("log.cleaner.io.max.bytes.per.second", Operation.SET, bytes_per_s)
-        assert self.broker.metadata.alter_configs(
-            [ConfigChange(ResourceType.BROKER, "", [change])], validate_only=False
+        assert at_once(
+            self.broker.metadata.alter_configs([ConfigChange(ResourceType.BROKER, "", [change])], validate_only=False)
         ) == [Outcome()]
 
     def leftovers(self) -> list[str]:
@@ -236,7 +237,7 @@ def test_a_topic_of_the_same_name_gets_nothing_of_the_one_that_is_being_cleaned(
         async with trio.open_nursery() as nursery:
             nursery.start_soon(scene.cleaner.clean_all)
             await scene.until_it_writes()
-            scene.broker.metadata.delete_topics(DeleteTopicsRequest(topic_names=[TOPIC]), version=5)
+            at_once(scene.broker.metadata.delete_topics(DeleteTopicsRequest(topic_names=[TOPIC]), version=5))
             scene.create_topic()
             scene.put("b")
             scene.set_rate("1e9")
@@ -262,7 +263,7 @@ def test_a_deletion_ends_the_cleaning_and_its_folder_is_removed_after_that(tmp_p
                 nursery.start_soon(scene.cleaner.clean_all)
                 await scene.until_it_writes()
                 scene.set_rate("1")
-                scene.broker.metadata.delete_topics(DeleteTopicsRequest(topic_names=[TOPIC]), version=5)
+                at_once(scene.broker.metadata.delete_topics(DeleteTopicsRequest(topic_names=[TOPIC]), version=5))
                 await housekeeping.remove_deleted(scene.broker)
                 assert len(doomed()) == 1
                 assert scene.leftovers() != []
@@ -277,7 +278,9 @@ def test_a_process_without_work_ends_and_work_starts_it_again(tmp_path: Path, mo
 
     async def scenario(scene: Scene) -> None:
         change = ("log.cleaner.backoff.ms", Operation.SET, "300")
-        scene.broker.metadata.alter_configs([ConfigChange(ResourceType.BROKER, "", [change])], validate_only=False)
+        at_once(
+            scene.broker.metadata.alter_configs([ConfigChange(ResourceType.BROKER, "", [change])], validate_only=False)
+        )
         async with trio.open_nursery() as nursery:
             nursery.start_soon(scene.cleaner.run)
             seen = []

@@ -40,6 +40,7 @@ from kwire.metadata.records import encode_record
 from kwire.running import StartError, open_broker
 from kwire.tests.groups.broker_in_trio import InTrio, with_broker
 from kwire.tests.simple_requests import find_coordinator, produce
+from kwire.waits import at_once
 from storage.tests.small_disk import SmallDisk
 
 RESERVE = 1 << 17
@@ -251,7 +252,7 @@ def test_retention_can_be_lowered_on_a_full_disk_and_makes_room() -> None:
 def test_the_room_of_the_reserve_is_not_for_cleaning() -> None:
     async def scenario(it: InTrio, disk: SmallDisk) -> None:
         configs = [CreatableTopicConfig("cleanup.policy", "compact")]
-        it.broker.metadata.create_topics(CreateTopicsRequest([CreatableTopic("table", 1, 1, configs=configs)]))
+        at_once(it.broker.metadata.create_topics(CreateTopicsRequest([CreatableTopic("table", 1, 1, configs=configs)])))
         table = it.broker.partitions.find("table", 0)
         for _ in range(3):
             batch = memoryview(bytearray(build_batch([Record(0, 1000, b"key", bytes(100))])))
@@ -346,11 +347,11 @@ def test_a_metadata_record_that_cannot_be_flushed_does_not_come_with_the_next_on
 
     disk.before_operation = no_room_for_epochs
     with pytest.raises(OSError, match="No space left"):
-        log.append([first], expected_end_offset=0)
+        at_once(log.append([first], expected_end_offset=0))
     disk.before_operation = None
     assert told == []
-    log.append([second], expected_end_offset=log.end_offset)
-    assert [value for _, value in log.read_from(0)] == [second]
+    at_once(log.append([second], expected_end_offset=log.end_offset))
+    assert [value for _, value in at_once(log.read(0)).records] == [second]
 
 
 def test_it_is_told_before_the_disk_is_full_and_once(caplog: pytest.LogCaptureFixture) -> None:

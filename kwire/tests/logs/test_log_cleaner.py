@@ -26,6 +26,7 @@ from kwire.logs.cleaner import LogCleaner
 from kwire.metadata.controller.config_changes import ConfigChange, Operation, Outcome
 from kwire.metadata.image import ResourceType
 from kwire.replicas.partition import Partition
+from kwire.waits import at_once
 
 TOPIC = "table"
 
@@ -73,9 +74,11 @@ def with_broker(scenario: Callable[[Scene], Awaitable[None]], **settings: str) -
     disk = FaultyDisk()
     broker = Broker.open(load_config(), disk, StandingClock())
     configs = {"cleanup.policy": "compact", **{name.replace("_", "."): value for name, value in settings.items()}}
-    broker.metadata.create_topics(
-        CreateTopicsRequest(
-            [CreatableTopic(TOPIC, 1, 1, configs=[CreatableTopicConfig(*it) for it in configs.items()])], 1000
+    at_once(
+        broker.metadata.create_topics(
+            CreateTopicsRequest(
+                [CreatableTopic(TOPIC, 1, 1, configs=[CreatableTopicConfig(*it) for it in configs.items()])], 1000
+            )
         )
     )
 
@@ -179,7 +182,7 @@ def test_what_a_cleaning_took_is_no_loss_after_a_kill_and_a_change_of_the_policy
             scene.put("a")
         assert await scene.cleaner.clean_all() == 1
         no_more = ConfigChange(ResourceType.TOPIC, TOPIC, [("cleanup.policy", Operation.SET, "delete")])
-        assert scene.broker.metadata.alter_configs([no_more], validate_only=False) == [Outcome()]
+        assert at_once(scene.broker.metadata.alter_configs([no_more], validate_only=False)) == [Outcome()]
         again = Broker.open(load_config(), scene.disk.kill(), StandingClock())
         partition = again.partitions.find(TOPIC, 0)
         assert partition.log.segments[0].size == 0, "there is a segment of which nothing is left"
@@ -275,7 +278,7 @@ def test_a_topic_that_is_deleted_meanwhile_stays_deleted() -> None:
             if operation == "append" and path.endswith(".cleaned"):
                 scene.disk.before_operation = None
                 request = DeleteTopicsRequest(topic_names=[TOPIC])
-                trio.from_thread.run_sync(lambda: scene.broker.metadata.delete_topics(request, version=5))
+                trio.from_thread.run_sync(lambda: at_once(scene.broker.metadata.delete_topics(request, version=5)))
 
         scene.disk.before_operation = delete
         await scene.cleaner.clean_all()
@@ -298,9 +301,9 @@ def test_a_topic_that_is_made_again_under_the_same_name_meanwhile_keeps_what_it_
 
         def make_again() -> None:
             metadata = scene.broker.metadata
-            metadata.delete_topics(DeleteTopicsRequest(topic_names=[TOPIC]), version=5)
+            at_once(metadata.delete_topics(DeleteTopicsRequest(topic_names=[TOPIC]), version=5))
             compacted = CreatableTopic(TOPIC, 1, 1, configs=[CreatableTopicConfig("cleanup.policy", "compact")])
-            metadata.create_topics(CreateTopicsRequest([compacted], 1000))
+            at_once(metadata.create_topics(CreateTopicsRequest([compacted], 1000)))
             for _ in range(3):
                 scene.put("b")
 
@@ -354,7 +357,7 @@ def test_one_that_the_disk_has_no_room_for_does_not_keep_the_others_from_being_c
         create = CreateTopicsRequest(
             [CreatableTopic("other", 1, 1, configs=[CreatableTopicConfig("cleanup.policy", "compact")])], 1000
         )
-        scene.broker.metadata.create_topics(create)
+        at_once(scene.broker.metadata.create_topics(create))
         scene.put("a")
         scene.put("a")
         other = scene.broker.partitions.find("other", 0)
@@ -384,7 +387,7 @@ def test_new_settings_are_acted_on_at_once() -> None:
             await trio.sleep(1)
             assert scene.cleaned == 0
             set_backoff = ConfigChange(ResourceType.BROKER, "", [("log.cleaner.backoff.ms", Operation.SET, "3600000")])
-            assert scene.broker.metadata.alter_configs([set_backoff], validate_only=False) == [Outcome()]
+            assert at_once(scene.broker.metadata.alter_configs([set_backoff], validate_only=False)) == [Outcome()]
             with trio.fail_after(3000):
                 while scene.cleaned == 0:
                     await trio.sleep(0.1)
@@ -398,7 +401,7 @@ def test_a_cleaning_that_is_held_back_ends_at_once_when_it_is_to() -> None:
         for _ in range(3):
             scene.put("a")
         slow = ConfigChange(ResourceType.BROKER, "", [("log.cleaner.io.max.bytes.per.second", Operation.SET, "1")])
-        assert scene.broker.metadata.alter_configs([slow], validate_only=False) == [Outcome()]
+        assert at_once(scene.broker.metadata.alter_configs([slow], validate_only=False)) == [Outcome()]
         with trio.move_on_after(1) as scope:
             await scene.cleaner.clean_all()
         assert scope.cancelled_caught

@@ -38,6 +38,7 @@ from kwire.tests.folder_scene import (
     values,
 )
 from kwire.tests.raw_client import RawClient
+from kwire.waits import at_once
 
 TIMEOUT_S = 20
 STORAGE = ErrorCode.KAFKA_STORAGE_ERROR
@@ -166,7 +167,7 @@ def test_a_folder_that_is_left_out_of_log_dirs_keeps_its_partitions_out_of_servi
     alone = open_broker({"/a": disks["/a"]})
     assert refusal(lambda: alone.partitions.find("t", 1)) == STORAGE
     # That is also the way to go on without it: a topic that is deleted may be made again, and a new folder is taken.
-    alone.metadata.delete_topics(DeleteTopicsRequest(topic_names=["t"]), version=5)
+    at_once(alone.metadata.delete_topics(DeleteTopicsRequest(topic_names=["t"]), version=5))
     alone.close()
     renewed = open_broker({"/a": disks["/a"], "/b": FaultyDisk()})
     assert [folder_path(renewed, it) for it in create(renewed, "t", 2)] == ["/a", "/b"]
@@ -209,7 +210,7 @@ def test_one_folder_fails_and_the_other_serves_on(caplog: pytest.LogCaptureFixtu
     assert broker.fatal is None
     assert "the log folder /b is out of service" in caplog.text
     assert {folder_path(broker, it) for it in create(broker, "new", 2)} == {"/a"}
-    broker.metadata.delete_topics(DeleteTopicsRequest(topic_names=["t"]), version=5)
+    at_once(broker.metadata.delete_topics(DeleteTopicsRequest(topic_names=["t"]), version=5))
     broker.close()
     assert disks["/a"].exists(names.CLEAN_SHUTDOWN)
     assert not disks["/b"].exists(names.CLEAN_SHUTDOWN)
@@ -280,17 +281,20 @@ def groups_by_folder(count: int) -> dict[str, str]:
 def test_groups_whose_partition_is_out_of_service_have_no_coordinator() -> None:
     disks = new_disks()
     broker = open_broker(disks, "offsets.topic.num.partitions=4")
-    broker.groups.runtime.topic.ensure()
+    at_once(broker.groups.runtime.topic.ensure())
     groups = groups_by_folder(4)
-    assert broker.groups.runtime.coordinator_of(groups["/b"]) == 1
+    assert at_once(broker.groups.runtime.coordinator_of(groups["/b"])) == 1
     broker.groups.runtime.find(groups["/b"])
 
     def check(running: Broker) -> None:
         service = running.groups
-        assert service.runtime.coordinator_of(groups["/a"]) == 1
+        assert at_once(service.runtime.coordinator_of(groups["/a"])) == 1
         beat = HeartbeatRequest(groups["/b"], 1, "member")
         assert refusal(lambda: service.heartbeat(beat)) == ErrorCode.NOT_COORDINATOR
-        assert refusal(lambda: service.runtime.coordinator_of(groups["/b"])) == ErrorCode.COORDINATOR_NOT_AVAILABLE
+        assert (
+            refusal(lambda: at_once(service.runtime.coordinator_of(groups["/b"])))
+            == ErrorCode.COORDINATOR_NOT_AVAILABLE
+        )
 
     broker.take_offline(broker.folders.folders[1], EIO)
     check(broker)

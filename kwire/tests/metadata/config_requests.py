@@ -19,6 +19,7 @@ from kwire.handlers import incremental_alter_configs as incremental_alter_config
 from kwire.metadata.controller.config_changes import Operation
 from kwire.metadata.image import ResourceType
 from kwire.metadata.service import MetadataService
+from kwire.tests.metadata.distant_log import answered
 from kwire.tests.metadata.harness import FakeBroker, context
 
 E = ErrorCode
@@ -40,7 +41,7 @@ def incremental(
         [incremental_alter_configs.AlterConfigsResource(resource_type, name, configs)], validate_only
     )
     broker: Any = FakeBroker(metadata)
-    (answer,) = incremental_alter_configs_handler.handle(broker, request, context(1)).responses
+    (answer,) = answered(incremental_alter_configs_handler.handle(broker, request, context(1))).responses
     assert (answer.resource_type, answer.resource_name) == (resource_type, name)
     return ErrorCode(answer.error_code), answer.error_message
 
@@ -54,7 +55,7 @@ def replace(metadata: MetadataService, resource_type: int, name: str, *configs: 
         ]
     )
     broker: Any = FakeBroker(metadata)
-    (answer,) = alter_configs_handler.handle(broker, request, context(2)).responses
+    (answer,) = answered(alter_configs_handler.handle(broker, request, context(2))).responses
     return ErrorCode(answer.error_code), answer.error_message
 
 

@@ -14,7 +14,11 @@ from kwire_storage.disk.memory_disk import MemoryDisk
 from kwire.config.server import ServerConfig
 from kwire.context import Context
 from kwire.metadata.log import METADATA_TOPIC, METADATA_TOPIC_ID, FileMetadataLog
+from kwire.metadata.records import MetadataRecord
 from kwire.metadata.service import MetadataService
+from kwire.security.authorizer import AllowAll, Authorizer
+from kwire.tests.metadata.distant_log import DistantLog, answered, somebody_first
+from kwire.waits import at_once
 
 T = TypeVar("T")
 
@@ -62,18 +66,44 @@ def open_service(
         log=FileMetadataLog(log, config.node_id, clock.now_ms),
         clock=clock,
     )
-    service.register([folder.meta.directory_id])
+    at_once(service.register([folder.meta.directory_id]))
     return service, folder
+
+
+def distant_service(
+    settings: Mapping[str, str] | None = None, *, log: DistantLog | None = None
+) -> tuple[MetadataService, DistantLog]:
+    """Over a log that is slow from now on."""
+    log = log or DistantLog()
+    log.is_slow = False
+    clock = FakeClock()
+    opened = MetadataService.open(
+        ServerConfig.from_properties(settings or {}), cluster_id=CLUSTER_ID, log=log, clock=clock
+    )
+    at_once(opened.register([DIRECTORY_ID]))
+    log.is_slow = True
+    return opened, log
+
+
+is_distant = False
+"""What `service` stands on; see the fixture in conftest.py."""
 
 
 def service(settings: Mapping[str, str] | None = None, *, brokers: int = 1) -> MetadataService:
     """A new cluster of this broker and, for the rules about replicas, others that are only registered."""
-    opened, _ = open_service(settings=settings)
+    if is_distant:
+        opened, log = distant_service(settings)
+        log.others = somebody_first(log)
+    else:
+        opened, _ = open_service(settings=settings)
     for number in range(2, brokers + 1):
-        opened.commit(
-            [RegisterBrokerRecord(broker_id=number, rack=None, fenced=False, log_dirs=[bytes([number]) * 16])]
-        )
+        record(opened, RegisterBrokerRecord(broker_id=number, rack=None, fenced=False, log_dirs=[bytes([number]) * 16]))
     return opened
+
+
+def record(service: MetadataService, *records: MetadataRecord) -> None:
+    """Puts records into the log that no request of this broker brings about."""
+    answered(service.change(lambda _: (list(records), None)))
 
 
 @attrs.frozen
@@ -89,6 +119,7 @@ class FakeBroker:
     """What these handlers know of a broker."""
 
     metadata: MetadataService
+    authorizer: Authorizer = attrs.field(factory=AllowAll)
 
     @property
     def config(self) -> ServerConfig:

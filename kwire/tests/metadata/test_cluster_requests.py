@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import errno
+from collections.abc import Coroutine
 from typing import Any, TypeVar
 
 import pytest
@@ -22,8 +23,8 @@ from kwire_protocol.wire import NULL_UUID, Reader, Uuid, Writer
 from kwire.handlers import describe_cluster, describe_topic_partitions, init_producer_id, metadata
 from kwire.metadata.answers import EncodedResponse
 from kwire.metadata.service import MetadataService
+from kwire.tests.metadata.distant_log import answered
 from kwire.tests.metadata.harness import CLUSTER_ID, FakeBroker, context, service
-from kwire.tests.slots import at_once
 
 E = ErrorCode
 R = TypeVar("R")
@@ -40,7 +41,7 @@ def as_sent(response: Any, kind: type[R], version: int) -> R:
 
 def with_topics(*topics: CreatableTopic, **settings: str) -> MetadataService:
     opened = service({name.replace("_", "."): value for name, value in settings.items()})
-    opened.create_topics(CreateTopicsRequest(list(topics)))
+    answered(opened.create_topics(CreateTopicsRequest(list(topics))))
     return opened
 
 
@@ -59,7 +60,8 @@ def ask(
     ]
     request = MetadataRequest(None if topics is None else asked, create, operations, operations)
     broker: Any = FakeBroker(opened)
-    return as_sent(metadata.handle(broker, request, context(version, port=port)), MetadataResponse, version)
+    answer = metadata.handle(broker, request, context(version, port=port))
+    return as_sent(answered(answer) if isinstance(answer, Coroutine) else answer, MetadataResponse, version)
 
 
 def test_metadata_in_every_version() -> None:
@@ -190,7 +192,7 @@ def test_same_question_same_bytes_until_something_changes() -> None:
     first = answer()
     assert answer() is first
     assert answer(11) is not first
-    opened.create_topics(CreateTopicsRequest([CreatableTopic("u", 1, 1)]))
+    answered(opened.create_topics(CreateTopicsRequest([CreatableTopic("u", 1, 1)])))
     second = answer()
     assert second is not first
     assert second == first
@@ -297,7 +299,7 @@ def test_brokers_limit_bounds_the_clients() -> None:
 
 def init(opened: MetadataService, *fields: Any) -> InitProducerIdResponse:
     broker: Any = FakeBroker(opened)
-    return at_once(init_producer_id.handle(broker, InitProducerIdRequest(*fields), context(5)))
+    return answered(init_producer_id.handle(broker, InitProducerIdRequest(*fields), context(5)))
 
 
 def test_idempotent_producers_get_ids_of_their_own() -> None:

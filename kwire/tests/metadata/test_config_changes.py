@@ -29,13 +29,14 @@ from kwire.tests.metadata.config_requests import (
     origins,
     replace,
 )
+from kwire.tests.metadata.distant_log import answered
 from kwire.tests.metadata.harness import FakeBroker, context, lacks, service
 
 
 @pytest.fixture
 def metadata() -> MetadataService:
     opened = service({"log.retention.hours": "100", "ssl.keystore.password": "secret", "my.plugin.key": "secret"})
-    opened.create_topics(CreateTopicsRequest([CreatableTopic("t", 1, 1)]))
+    answered(opened.create_topics(CreateTopicsRequest([CreatableTopic("t", 1, 1)])))
     return opened
 
 
@@ -99,7 +100,7 @@ def test_each_resource_must_appear_once(metadata: MetadataService) -> None:
     )
     request = incremental_alter_configs.IncrementalAlterConfigsRequest([resource, resource])
     broker: Any = FakeBroker(metadata)
-    answers = incremental_alter_configs_handler.handle(broker, request, context(1)).responses
+    answers = answered(incremental_alter_configs_handler.handle(broker, request, context(1))).responses
     assert [it.error_code for it in answers] == [E.INVALID_REQUEST] * 2
     assert [lacks(it.error_message, "'t'", "more than once") for it in answers] == [[], []]
     assert metadata.image.config(TOPIC, "t") == {}

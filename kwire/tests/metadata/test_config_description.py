@@ -21,13 +21,14 @@ from kwire.tests.metadata.config_requests import (
     origins,
     result,
 )
+from kwire.tests.metadata.distant_log import answered
 from kwire.tests.metadata.harness import lacks, service
 
 
 @pytest.fixture
 def metadata() -> MetadataService:
     opened = service({"log.retention.hours": "100", "ssl.keystore.password": "secret", "my.plugin.key": "secret"})
-    opened.create_topics(CreateTopicsRequest([CreatableTopic("t", 1, 1)]))
+    answered(opened.create_topics(CreateTopicsRequest([CreatableTopic("t", 1, 1)])))
     return opened
 
 
@@ -44,8 +45,10 @@ def test_a_topic_is_described_whole(metadata: MetadataService) -> None:
 
 
 def test_topic_overrides_are_told_from_defaults(metadata: MetadataService) -> None:
-    metadata.create_topics(
-        CreateTopicsRequest([CreatableTopic("u", 1, 1, [], [CreatableTopicConfig("segment.bytes", "2097152")])])
+    answered(
+        metadata.create_topics(
+            CreateTopicsRequest([CreatableTopic("u", 1, 1, [], [CreatableTopicConfig("segment.bytes", "2097152")])])
+        )
     )
     entries = described(metadata, TOPIC, "u")
     overridden = {name for name, entry in entries.items() if entry.config_source == ConfigSource.DYNAMIC_TOPIC_CONFIG}

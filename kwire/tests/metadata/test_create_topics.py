@@ -17,6 +17,7 @@ from kwire_protocol.messages.create_topics import (
 from kwire.config.definition import ConfigSource
 from kwire.metadata.image import ResourceType
 from kwire.metadata.service import MetadataService
+from kwire.tests.metadata.distant_log import answered
 from kwire.tests.metadata.harness import DIRECTORY_ID, FakeBroker, context, lacks, service
 
 E = ErrorCode
@@ -46,7 +47,7 @@ def create(
 
     broker: Any = FakeBroker(metadata)
     request = CreateTopicsRequest(list(topics), 1000, validate_only)
-    return handle(broker, request, context(7)).topics
+    return answered(handle(broker, request, context(7))).topics
 
 
 def manual(*assignments: tuple[int, list[int]]) -> CreatableTopic:
@@ -262,7 +263,7 @@ def test_a_recreated_topic_has_a_new_id_and_no_old_configuration() -> None:
 
     metadata = service()
     (first,) = create(metadata, topic(configs={"retention.ms": "5"}))
-    metadata.delete_topics(DeleteTopicsRequest(topic_names=["t"]), version=5)
+    answered(metadata.delete_topics(DeleteTopicsRequest(topic_names=["t"]), version=5))
     (second,) = create(metadata, topic())
     assert first.topic_id != second.topic_id
     assert metadata.image.config(ResourceType.TOPIC, "t") == {}
@@ -271,8 +272,8 @@ def test_a_recreated_topic_has_a_new_id_and_no_old_configuration() -> None:
 
 def test_internal_topics_have_their_own_sizes_and_configurations() -> None:
     metadata = service({"offsets.topic.num.partitions": "5", "transaction.state.log.segment.bytes": "1000"})
-    metadata.create_topic_by_itself("__consumer_offsets")
-    metadata.create_topic_by_itself("__transaction_state")
+    answered(metadata.create_topic_by_itself("__consumer_offsets"))
+    answered(metadata.create_topic_by_itself("__transaction_state"))
     assert len(metadata.image.topics["__consumer_offsets"].partitions) == 5
     assert metadata.image.config(ResourceType.TOPIC, "__consumer_offsets") == {
         "cleanup.policy": "compact",

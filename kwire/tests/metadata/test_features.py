@@ -19,7 +19,8 @@ from kwire.handlers import api_versions, update_features
 from kwire.metadata import bootstrap
 from kwire.metadata.features import INITIAL_LEVELS
 from kwire.metadata.service import MetadataService
-from kwire.tests.metadata.harness import FakeBroker, context, lacks, open_service, service
+from kwire.tests.metadata.distant_log import answered
+from kwire.tests.metadata.harness import FakeBroker, context, lacks, open_service, record, service
 
 TRANSACTION, METADATA = "transaction.version", "metadata.version"
 UPGRADE, SAFE, UNSAFE = 1, 2, 3
@@ -35,7 +36,7 @@ def update(
     )
     broker: Any = FakeBroker(opened)
     writer = Writer()
-    update_features.handle(broker, request, context(version)).write(writer, version)
+    answered(update_features.handle(broker, request, context(version))).write(writer, version)
     return UpdateFeaturesResponse.read(Reader(writer.getvalue()), version)
 
 
@@ -56,7 +57,7 @@ def finalized(response: ApiVersionsResponse) -> dict[str, tuple[int, int]]:
 def test_an_update_is_applied_and_answered(version: int) -> None:
     opened = service()
     assert opened.transaction_version == 2
-    opened.commit([FeatureLevelRecord(TRANSACTION, 1)])
+    record(opened, FeatureLevelRecord(TRANSACTION, 1))
     response = update(opened, (TRANSACTION, 2, UPGRADE), version=version)
     assert (response.error_code, response.error_message) == (ErrorCode.NONE, None)
     assert [(it.feature, it.error_code) for it in response.results] == ([(TRANSACTION, 0)] if version < 2 else [])
@@ -117,7 +118,8 @@ def test_what_cannot_be_is_refused_with_all_that_came_with_it(
     version: int, wrong: tuple[str, int, int], facts: list[str]
 ) -> None:
     opened = service()
-    opened.commit([FeatureLevelRecord(TRANSACTION, 1)] if wrong[0] != TRANSACTION else [])
+    if wrong[0] != TRANSACTION:
+        record(opened, FeatureLevelRecord(TRANSACTION, 1))
     before, end = dict(opened.image.features), opened.log.end_offset
     good = (TRANSACTION, 2, UPGRADE) if wrong[0] != TRANSACTION else (METADATA, 30, UPGRADE)
     for updates in ((good, wrong), (wrong, good)):
@@ -143,7 +145,7 @@ def test_a_downgrade_takes_version_1_of_the_request() -> None:
     opened = service()
     request = UpdateFeaturesRequest(feature_updates=[FeatureUpdateKey(TRANSACTION, 1, allow_downgrade=True)])
     broker: Any = FakeBroker(opened)
-    response = update_features.handle(broker, request, context(0))
+    response = answered(update_features.handle(broker, request, context(0)))
     assert response.error_code == ErrorCode.INVALID_UPDATE_VERSION
     assert opened.transaction_version == 2
 
@@ -172,8 +174,12 @@ def test_no_updates_are_no_error() -> None:
 def test_a_broker_that_cannot_do_a_level_keeps_the_cluster_from_it() -> None:
     opened = service()
     update(opened, (TRANSACTION, 0, SAFE))
-    opened.commit([RegisterBrokerRecord(broker_id=2, features=[BrokerFeature(TRANSACTION, 0, 1)])])
-    opened.commit([RegisterBrokerRecord(broker_id=3, features=[])])
+    answered(
+        opened.change(
+            lambda _: ([RegisterBrokerRecord(broker_id=2, features=[BrokerFeature(TRANSACTION, 0, 1)])], None)
+        )
+    )
+    record(opened, RegisterBrokerRecord(broker_id=3, features=[]))
     refused = update(opened, (TRANSACTION, 2, UPGRADE))
     assert lacks(refused.error_message, "Broker 2 only supports versions 0-1") == []
     refused = update(opened, (TRANSACTION, 1, UPGRADE))

@@ -49,6 +49,7 @@ def applied(*records: MetadataRecord, image: MetadataImage | None = None) -> tup
     changes = Changes()
     for record in records:
         image.apply(record, offset=image.offset + 1, changes=changes)
+    image.publish(changes)
     return image, changes
 
 

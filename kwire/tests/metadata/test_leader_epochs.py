@@ -10,6 +10,7 @@ from kwire_storage.disk.memory_disk import MemoryDisk
 from kwire.broker import Broker
 from kwire.clock import SystemClock
 from kwire.config.server import load_config
+from kwire.waits import at_once
 
 
 def opened(disk: MemoryDisk) -> Broker:
@@ -31,7 +32,7 @@ def append(broker: Broker) -> None:
 def carried_here(disk: MemoryDisk) -> None:
     """Leaves partition 1 of topic t with a log whose latest epoch is 4."""
     broker = opened(disk)
-    broker.metadata.create_topics(CreateTopicsRequest([CreatableTopic("t", 2, 1)], 1000))
+    at_once(broker.metadata.create_topics(CreateTopicsRequest([CreatableTopic("t", 2, 1)], 1000)))
     append(broker)
     append(broker)
     broker.close()

@@ -17,6 +17,7 @@ from devtools.apache_kafka import dump_log
 from kwire.metadata.log import AppendConflict, FileMetadataLog
 from kwire.metadata.records import encode_record
 from kwire.tests.metadata.harness import NOW_MS, open_service
+from kwire.waits import at_once
 
 LOG_FILE = "__cluster_metadata-0/00000000000000000000.log"
 VALUES = [encode_record(TopicRecord(name, bytes(16))) for name in "abc"]
@@ -31,52 +32,56 @@ def test_first_append_names_the_leader_and_is_told_to_watchers() -> None:
     log = open_log(MemoryDisk())
     told: list[int] = []
     log.watch(lambda: told.append(log.end_offset))
-    log.append(VALUES, expected_end_offset=0)
+    at_once(log.append(VALUES, expected_end_offset=0))
     headers = [header for header, _ in log.log.batches(0)]
     assert [(it.base_offset, it.records_count, it.is_control) for it in headers] == [(0, 1, True), (1, 3, False)]
     assert [it.partition_leader_epoch for it in headers] == [1, 1]
     assert told == [4]
-    assert list(log.read_from(0)) == [(1, VALUES[0]), (2, VALUES[1]), (3, VALUES[2])]
-    assert list(log.read_from(3)) == [(3, VALUES[2])]
-    assert list(log.read_from(4)) == []
+    assert at_once(log.read(0)).records == [(1, VALUES[0]), (2, VALUES[1]), (3, VALUES[2])]
+    assert at_once(log.read(3)).records == [(3, VALUES[2])]
+    assert at_once(log.read(4)).records == []
 
 
 def test_append_at_a_place_that_is_taken_is_refused() -> None:
     log = open_log(MemoryDisk())
-    log.append(VALUES, expected_end_offset=0)
+    at_once(log.append(VALUES, expected_end_offset=0))
     with pytest.raises(AppendConflict):
-        log.append(VALUES, expected_end_offset=1)
-    log.append(VALUES[:1], expected_end_offset=4)
+        at_once(log.append(VALUES, expected_end_offset=1))
+    at_once(log.append(VALUES[:1], expected_end_offset=4))
     assert log.end_offset == 5
 
 
 def test_what_was_appended_survives_a_power_cut() -> None:
     disk = FaultyDisk()
-    open_log(disk).append(VALUES, expected_end_offset=0)
-    assert [value for _, value in open_log(disk.crash()).read_from(0)] == VALUES
+    at_once(open_log(disk).append(VALUES, expected_end_offset=0))
+    assert [value for _, value in at_once(open_log(disk.crash()).read(0)).records] == VALUES
 
 
 def test_a_batch_is_there_whole_or_not_at_all() -> None:
     disk = FaultyDisk()
     log = open_log(disk)
-    log.append(VALUES[:1], expected_end_offset=0)
+    at_once(log.append(VALUES[:1], expected_end_offset=0))
     before = disk.size(LOG_FILE)
     disk_with_more = disk.kill()
     more = open_log(disk_with_more)
-    more.append(VALUES[1:], expected_end_offset=2)
+    at_once(more.append(VALUES[1:], expected_end_offset=2))
     whole = disk_with_more.read_bytes(LOG_FILE)
     for cut in range(before, len(whole) + 1, 7):
         torn = disk.kill()
         torn.write_bytes(LOG_FILE, whole[:cut])
-        assert [value for _, value in open_log(torn).read_from(0)] == VALUES[: 3 if cut == len(whole) else 1]
+        assert [value for _, value in at_once(open_log(torn).read(0)).records] == VALUES[
+            : 3 if cut == len(whole) else 1
+        ]
 
 
 def test_kafkas_dump_tool_reads_what_we_wrote(tmp_path: Path) -> None:
     service, folder = open_service(RealDisk(str(tmp_path)))  # type: ignore[arg-type]
-    service.create_topics(
-        CreateTopicsRequest([CreatableTopic("t", 2, 1, [], [CreatableTopicConfig("segment.bytes", "2097152")])])
+    at_once(
+        service.create_topics(
+            CreateTopicsRequest([CreatableTopic("t", 2, 1, [], [CreatableTopicConfig("segment.bytes", "2097152")])])
+        )
     )
-    service.next_producer_id()
+    at_once(service.producer_ids.draw())
     folder.close()
     dumped = dump_log(tmp_path / LOG_FILE, "--cluster-metadata-decoder")
     for expected in (

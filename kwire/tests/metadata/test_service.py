@@ -17,7 +17,8 @@ from kwire_storage.disk.memory_disk import MemoryDisk
 from kwire.metadata.controller.config_changes import ConfigChange, Operation
 from kwire.metadata.image import Changes, MetadataImage, ResourceType
 from kwire.metadata.service import MetadataService
-from kwire.tests.metadata.harness import DIRECTORY_ID, open_service
+from kwire.tests.metadata.harness import DIRECTORY_ID, open_service, record
+from kwire.waits import at_once
 
 BROKER = ResourceType.BROKER
 
@@ -28,10 +29,14 @@ def forget_count(image: MetadataImage) -> MetadataImage:
 
 
 def busy(service: MetadataService) -> None:
-    service.create_topics(CreateTopicsRequest([CreatableTopic("a", 3, 1), CreatableTopic("b.c", 1, 1)]))
-    service.delete_topics(DeleteTopicsRequest(topic_names=["a"]), version=5)
-    service.alter_configs([ConfigChange(BROKER, "1", [("log.retention.ms", Operation.SET, "5")])], validate_only=False)
-    service.next_producer_id()
+    at_once(service.create_topics(CreateTopicsRequest([CreatableTopic("a", 3, 1), CreatableTopic("b.c", 1, 1)])))
+    at_once(service.delete_topics(DeleteTopicsRequest(topic_names=["a"]), version=5))
+    at_once(
+        service.alter_configs(
+            [ConfigChange(BROKER, "1", [("log.retention.ms", Operation.SET, "5")])], validate_only=False
+        )
+    )
+    at_once(service.producer_ids.draw())
 
 
 def test_first_start_sets_features_and_registers_this_broker() -> None:
@@ -68,9 +73,9 @@ def test_what_was_answered_survives_a_power_cut_at_any_moment() -> None:
     disk = FaultyDisk()
     service, _ = open_service(disk)
     for step in range(6):
-        service.create_topics(CreateTopicsRequest([CreatableTopic(f"t{step}", 2, 1)]))
+        at_once(service.create_topics(CreateTopicsRequest([CreatableTopic(f"t{step}", 2, 1)])))
         if step % 2:
-            service.delete_topics(DeleteTopicsRequest(topic_names=[f"t{step - 1}"]), version=5)
+            at_once(service.delete_topics(DeleteTopicsRequest(topic_names=[f"t{step - 1}"]), version=5))
         after, _ = open_service(disk.crash(), ids_from=1000)
         assert forget_count(after.image) == forget_count(service.image)
 
@@ -80,7 +85,7 @@ def test_producer_ids_are_never_given_twice_over_restarts() -> None:
     given: list[int] = []
     for _ in range(3):
         service, _ = open_service(disk)
-        given += [service.next_producer_id() for _ in range(3)]
+        given += [at_once(service.producer_ids.draw()) for _ in range(3)]
         disk = disk.crash()
     assert given == [0, 1, 2, 1000, 1001, 1002, 2000, 2001, 2002]
 
@@ -97,14 +102,14 @@ def test_a_disk_that_refuses_changes_nothing_and_is_told() -> None:
 
     disk.before_operation = full
     with pytest.raises(KafkaError) as error:
-        service.create_topics(CreateTopicsRequest([CreatableTopic("t", 1, 1)]))
+        at_once(service.create_topics(CreateTopicsRequest([CreatableTopic("t", 1, 1)])))
     assert error.value.code == ErrorCode.KAFKA_STORAGE_ERROR
     assert service.image.offset == before
     assert service.image.topics == {}
     assert told == []
     # And when there is room again, it goes on by itself.
     disk.before_operation = None
-    service.create_topics(CreateTopicsRequest([CreatableTopic("t", 1, 1)]))
+    at_once(service.create_topics(CreateTopicsRequest([CreatableTopic("t", 1, 1)])))
     assert [it.name for it in told[0].topics_created] == ["t"]
 
 
@@ -113,15 +118,15 @@ def test_watchers_see_the_image_already_changed() -> None:
     seen: list[list[str]] = []
     service.watch(lambda changes: seen.append([it.name for it in changes.topics_created]))
     service.watch(lambda changes: seen.append(sorted(service.image.topics)))
-    service.create_topics(CreateTopicsRequest([CreatableTopic("t", 1, 1)]))
+    at_once(service.create_topics(CreateTopicsRequest([CreatableTopic("t", 1, 1)])))
     assert seen == [["t"], ["t"]]
 
 
 def test_a_topic_that_exists_is_not_created_again() -> None:
     service, _ = open_service()
-    service.create_topic_by_itself("t")
+    at_once(service.create_topic_by_itself("t"))
     with pytest.raises(KafkaError) as error:
-        service.create_topic_by_itself("t")
+        at_once(service.create_topic_by_itself("t"))
     assert error.value.code == ErrorCode.TOPIC_ALREADY_EXISTS
 
 
@@ -131,7 +136,7 @@ def test_a_configuration_that_this_version_refuses_keeps_no_other_from_being_fol
     disk = FaultyDisk()
     service, folder = open_service(disk)
     for name, value in (("log.retention.ms", "0"), ("max.connections", "7"), ("num.partitions", "9")):
-        service.commit([ConfigRecord(BROKER, "", name, value)])
+        record(service, ConfigRecord(BROKER, "", name, value))
     folder.close()
     caplog.clear()
     again, _ = open_service(disk.crash())

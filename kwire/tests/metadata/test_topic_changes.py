@@ -17,6 +17,7 @@ from kwire_protocol.wire import NULL_UUID, Uuid, uuid_to_text
 
 from kwire.metadata.image import Changes
 from kwire.metadata.service import MetadataService
+from kwire.tests.metadata.distant_log import answered
 from kwire.tests.metadata.harness import FakeBroker, context, lacks, service
 
 E = ErrorCode
@@ -25,7 +26,7 @@ OTHER_ID = b"o" * 16
 
 def with_topics(*topics: CreatableTopic, brokers: int = 1, **settings: str) -> MetadataService:
     metadata = service({name.replace("_", "."): value for name, value in settings.items()}, brokers=brokers)
-    metadata.create_topics(CreateTopicsRequest(list(topics)))
+    answered(metadata.create_topics(CreateTopicsRequest(list(topics))))
     return metadata
 
 
@@ -35,7 +36,7 @@ def delete(metadata: MetadataService, *topics: str | tuple[str | None, Uuid], ve
     names = [it for it in topics if isinstance(it, str)]
     states = [DeleteTopicState(*it) for it in topics if not isinstance(it, str)]
     broker: Any = FakeBroker(metadata)
-    return handle(broker, DeleteTopicsRequest(topics=states, topic_names=names), context(version))
+    return answered(handle(broker, DeleteTopicsRequest(topics=states, topic_names=names), context(version)))
 
 
 def answers(response: DeleteTopicsResponse) -> list[tuple[str | None, ErrorCode, str | None]]:
@@ -50,7 +51,7 @@ def test_deleted_topic_is_gone_at_once_and_watchers_are_told() -> None:
     assert answers(delete(metadata, "a", version=5)) == [("a", E.NONE, None)]
     assert answers(delete(metadata, (None, topic_id))) == [("b", E.NONE, None)]
     assert metadata.image.topics == {}
-    assert [[topic.name for topic in changes.topics_deleted] for changes in told] == [["a"], ["b"]]
+    assert [[topic.name for topic in it.topics_deleted] for it in told if it.topics_deleted] == [["a"], ["b"]]
 
 
 def test_deletion_refusals() -> None:
@@ -96,7 +97,7 @@ def add(
     given = None if assignments is None else [CreatePartitionsAssignment(ids) for ids in assignments]
     request = CreatePartitionsRequest([CreatePartitionsTopic(name, count, given)], 1000, validate_only)
     broker: Any = FakeBroker(metadata)
-    (result,) = handle(broker, request, context(3)).results
+    (result,) = answered(handle(broker, request, context(3))).results
     return ErrorCode(result.error_code), result.error_message
 
 
@@ -106,7 +107,7 @@ def test_partitions_are_added_and_watchers_are_told() -> None:
     metadata.watch(told.append)
     assert add(metadata, "t", 4) == (E.NONE, None)
     assert len(metadata.image.topics["t"].partitions) == 4
-    assert [index for _, index in told[0].partitions_added] == [2, 3]
+    assert [index for changes in told for _, index in changes.partitions_added] == [2, 3]
 
 
 def test_added_partitions_have_as_many_replicas_as_the_others() -> None:
@@ -175,7 +176,7 @@ def test_partitions_validate_only_changes_nothing() -> None:
 def test_duplicate_topics_add_nothing() -> None:
     metadata = with_topics(CreatableTopic("t", 2, 1))
     wanted = CreatePartitionsTopic("t", 3, None)
-    (result,) = metadata.create_partitions(CreatePartitionsRequest([wanted, wanted])).results
+    (result,) = answered(metadata.create_partitions(CreatePartitionsRequest([wanted, wanted]))).results
     assert result.error_code == E.INVALID_REQUEST
     assert lacks(result.error_message, "'t'", "more than once") == []
     assert len(metadata.image.topics["t"].partitions) == 2

@@ -30,6 +30,7 @@ from kwire.tests.asking.asked_broker import AskedBroker
 from kwire.tests.metadata.harness import NOW_MS, FakeClock
 from kwire.tests.power_cuts.folds import check_offsets, is_of_a_restart
 from kwire.topic_names import is_internal
+from kwire.waits import at_once
 from storage.tests.power_cuts.checking import check_log, contents, sent_of
 from storage.tests.power_cuts.history import Batch, Cleaned, Flushed, Found, PartitionHistory, Sent, StartMoved
 from storage.tests.power_cuts.sweep import Moment
@@ -122,7 +123,7 @@ class BrokerTrace:
         asked = [CreatableTopicConfig(key, value) for key, value in (configs or {}).items()]
         with self._appending():
             request = CreateTopicsRequest([CreatableTopic(name, 1, 1, configs=asked)])
-            response = self.broker.metadata.create_topics(request)
+            response = at_once(self.broker.metadata.create_topics(request))
             assert response.topics[0].error_code == ErrorCode.NONE, response
         self.topics[response.topics[0].topic_id] = TopicStory(created=self._now)
 
@@ -131,7 +132,7 @@ class BrokerTrace:
         story = self.topics[topic.topic_id]
         story.deletion_began = self._now
         with self._appending():
-            self.broker.metadata.delete_topics(DeleteTopicsRequest(topic_names=[name]), version=5)
+            at_once(self.broker.metadata.delete_topics(DeleteTopicsRequest(topic_names=[name]), version=5))
         story.deleted = self._now
 
     def produce(self, name: str, *counts: int, producer_id: int = 7, flushed: bool = False) -> None:
@@ -165,7 +166,7 @@ class BrokerTrace:
         partition = OffsetCommitRequestPartition(0, offset)
         request = OffsetCommitRequest(group_id, topics=[OffsetCommitRequestTopic(topic, partitions=[partition])])
         with self._appending():
-            self.broker.groups.runtime.coordinator_of(group_id)
+            at_once(self.broker.groups.runtime.coordinator_of(group_id))
             response = self._answer_of(self.broker.groups.commit(request, CONTEXT))
         assert response.topics[0].partitions[0].error_code == ErrorCode.NONE, response
 
@@ -204,7 +205,7 @@ class BrokerTrace:
             folder.remove(deleted)
 
     def take_producer_id(self) -> None:
-        self.producer_ids.append((self.broker.metadata.next_producer_id(), self._now))
+        self.producer_ids.append((at_once(self.broker.metadata.producer_ids.draw()), self._now))
 
     def _answer_of(self, handling: Coroutine[Any, Any, T]) -> T:
         try:
@@ -247,7 +248,7 @@ class BrokerTrace:
         asked.flush()
         check_offsets(broker)
         self._check_more(asked, moment)
-        fresh = broker.metadata.next_producer_id()
+        fresh = at_once(broker.metadata.producer_ids.draw())
         assert fresh not in [given for given, at in self.producer_ids if at <= moment.position], f"{fresh} again"
         ends = {}
         for partition in broker.partitions:

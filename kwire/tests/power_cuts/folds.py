@@ -19,6 +19,7 @@ from kwire.tests.asking.reading import read_all, visible
 from kwire.topic_names import CONSUMER_OFFSETS, TRANSACTION_STATE
 from kwire.transactions.records import read_record as read_transaction_record
 from kwire.transactions.transaction import COMPLETE, TransactionState
+from kwire.waits import at_once
 from storage.tests.power_cuts.checking import contents
 from storage.tests.power_cuts.history import Batch
 
@@ -91,7 +92,7 @@ def check_offsets(broker: Broker) -> None:
 def _answers(broker: Broker, group_id: str, *, stable: bool) -> dict[tuple[str, str, int], tuple[int, int]]:
     """Offset and error of each partition."""
     try:
-        broker.groups.runtime.coordinator_of(group_id)
+        at_once(broker.groups.runtime.coordinator_of(group_id))
         answer = broker.groups.fetch_offsets(OffsetFetchRequestGroup(group_id, topics=None), require_stable=stable)
     except KafkaError as error:
         raise AssertionError(f"group {group_id}: {error}") from error

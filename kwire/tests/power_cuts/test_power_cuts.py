@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import logging
+from typing import TypeVar
 
 import pytest
 
 from devtools.suite.tiers import small_and_full
+from kwire.metadata.service import Decide, MetadataService
 from kwire.tests.power_cuts.broker_traces import BROKER_TRACES, broker_trace
 from kwire.tests.power_cuts.transaction_traces import TRANSACTION_TRACES, transaction_trace
 from kwire.tests.replay_mistakes import MARKERS_ABORT, PENDING_OFFSETS_COUNT, REPLAY, RESUME
@@ -19,6 +21,8 @@ TRANSACTION_BOUNDS = Bounds(states=3, states_again=1, lives=500)
 SMALL_TRANSACTION_BOUNDS = Bounds(states=1, states_again=1, lives=500, every=5)
 """Less is pending at each moment, and a state takes longer to look at."""
 
+T = TypeVar("T")
+
 HELD_FROM = "kwire.replicas.flush_gate:FlushGate.held_from"
 NEVER = 1 << 62
 """An offset that no log reaches."""
@@ -27,11 +31,22 @@ NEVER = 1 << 62
 async def at_once(_topic: object, _index: int) -> None: ...
 
 
+async def nothing(_log: object) -> None: ...
+
+
+async def only_decide(service: MetadataService, decide: Decide[T], **_: object) -> T:
+    return decide(service.state)[1]
+
+
 MUTANTS = [
     Mutant(
         "metadata is answered before it is flushed",
         "broker: topics come and go",
-        without("kwire.metadata.log:FileMetadataLog.append", "kwire_storage.log.log:Log.flush"),
+        instead(
+            "kwire.metadata.log:FileMetadataLog._flush",
+            lambda _: nothing,
+            seen_by="kwire.metadata.log:FileMetadataLog.append",
+        ),
     ),
     Mutant(
         "flush.messages is not heeded",
@@ -41,7 +56,11 @@ MUTANTS = [
     Mutant(
         "a folder that was given up comes back",
         "broker: topics come and go",
-        without("kwire.replicas.table:PartitionTable.apply", "kwire.replicas.table:PartitionTable._sync_given_up"),
+        instead(
+            "kwire.replicas.table:PartitionTable._sync_given_up",
+            lambda _: nothing,
+            seen_by="kwire.replicas.table:PartitionTable._delete",
+        ),
     ),
     Mutant(
         "committed offsets are not replayed to their end",
@@ -55,9 +74,10 @@ MUTANTS = [
     Mutant(
         "producer ids are given before they are recorded",
         "broker: produce and commit",
-        without(
-            "kwire.metadata.service:MetadataService.next_producer_id",
-            "kwire.metadata.service:MetadataService._commit_new",
+        instead(
+            "kwire.metadata.service:MetadataService.change",
+            lambda _: only_decide,
+            seen_by="kwire.metadata.service:MetadataService._allocate_producer_ids",
         ),
     ),
     Mutant(

@@ -20,6 +20,7 @@ from kwire.config.server import load_config
 from kwire.context import Context
 from kwire.handlers import fetch, list_offsets, produce
 from kwire.replicas.roles import role_of
+from kwire.waits import at_once
 
 OTHER_NODE = 2
 EPOCH = 5
@@ -28,7 +29,7 @@ EPOCH = 5
 @pytest.fixture
 def broker() -> Iterator[Broker]:
     opened = Broker.open(load_config(), MemoryDisk(), SystemClock())
-    opened.metadata.create_topic_by_itself("t")
+    at_once(opened.metadata.create_topic_by_itself("t"))
     partition = opened.partitions.find("t", 0)
     partition.take_role(
         role_of(1, leader_id=OTHER_NODE, leader_epoch=EPOCH, replicas=[OTHER_NODE, 1], isr=[OTHER_NODE])

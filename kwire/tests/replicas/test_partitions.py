@@ -15,6 +15,7 @@ from kwire.metadata.image import Changes, PartitionRegistration, TopicImage
 from kwire.replicas.roles import Follower, Leader, NotLeaderError
 from kwire.replicas.table import TopicRef
 from kwire.tests.folder_scene import append
+from kwire.waits import at_once
 
 
 @pytest.mark.parametrize("left", [None, b"", bytes(53)], ids=["missing", "empty", "zeros"])
@@ -22,7 +23,7 @@ def test_a_broker_that_died_while_it_created_a_partition_starts_and_finishes_it(
     """The folder is there, and what should tell its topic's id is not, or has nothing in it yet."""
     disk = MemoryDisk()
     broker = Broker.open(load_config(), disk, SystemClock())
-    broker.metadata.create_topics(CreateTopicsRequest([CreatableTopic("t", 1, 1)], 1000))
+    at_once(broker.metadata.create_topics(CreateTopicsRequest([CreatableTopic("t", 1, 1)], 1000)))
     topic_id = broker.metadata.image.topics["t"].topic_id
     broker.folders.metadata.abandon()
     if left is None:
@@ -46,7 +47,7 @@ def test_a_log_is_there_exactly_where_this_node_holds_a_replica() -> None:
     disk = MemoryDisk()
     broker = Broker.open(load_config(), disk, SystemClock())
     topic = TopicImage("t", TOPIC_ID, [registered(1, 1, 2), registered(2, 2, 1), registered(3, 2, 3, epoch=7)])
-    broker.partitions.apply(Changes(topics_created=[topic]))
+    at_once(broker.partitions.apply(Changes(topics_created=[topic])))
     assert [(type(it.role), it.index) for it in broker.partitions] == [(Leader, 0), (Follower, 1)]
     assert (disk.exists("t-0"), disk.exists("t-1"), disk.exists("t-2")) == (True, True, False)
     with pytest.raises(NotLeaderError) as raised:
@@ -59,7 +60,7 @@ def test_a_log_is_there_exactly_where_this_node_holds_a_replica() -> None:
 
     topic.partitions = [registered(2, 2, 1, epoch=1), registered(3, 2, 3, epoch=1), registered(1, 2, 1, epoch=8)]
     before = broker.partitions.find("t", 0)
-    broker.partitions.apply(Changes(partitions_changed=[(topic, index) for index in range(3)]))
+    at_once(broker.partitions.apply(Changes(partitions_changed=[(topic, index) for index in range(3)])))
     assert [(type(it.role), it.index) for it in broker.partitions] == [(Follower, 0), (Leader, 2)]
     assert broker.partitions.find("t", 0) is before
     assert (disk.exists("t-0"), disk.exists("t-1"), disk.exists("t-2")) == (True, False, True)
@@ -70,17 +71,17 @@ def test_a_log_is_there_exactly_where_this_node_holds_a_replica() -> None:
 def test_the_high_watermark_of_the_last_checkpoint_is_read_back() -> None:
     disk = MemoryDisk()
     broker = Broker.open(load_config(), disk, SystemClock())
-    broker.metadata.create_topics(CreateTopicsRequest([CreatableTopic("t", 1, 1)], 1000))
+    at_once(broker.metadata.create_topics(CreateTopicsRequest([CreatableTopic("t", 1, 1)], 1000)))
     partition = broker.partitions.find("t", 0)
     image = broker.metadata.image.topics["t"]
     shared = TopicImage("t", image.topic_id, [registered(1, 1, 2, epoch=1)])
-    broker.partitions.apply(Changes(partitions_changed=[(shared, 0)]))
+    at_once(broker.partitions.apply(Changes(partitions_changed=[(shared, 0)])))
     for _ in range(3):
         append(partition)
     partition.note_fetch(2, 2)
     broker.close()
     again = Broker.open(load_config(), disk, SystemClock())
-    again.partitions.apply(Changes(topics_created=[shared]))
+    at_once(again.partitions.apply(Changes(topics_created=[shared])))
     partition = again.partitions.find("t", 0)
     assert (partition.high_watermark, partition.log_end_offset) == (2, 3)
     partition.note_fetch(2, 3)
@@ -90,7 +91,7 @@ def test_the_high_watermark_of_the_last_checkpoint_is_read_back() -> None:
 
 def test_an_unknown_partition_is_told_by_how_it_was_named() -> None:
     broker = Broker.open(load_config(), MemoryDisk(), SystemClock())
-    broker.metadata.create_topics(CreateTopicsRequest([CreatableTopic("t", 1, 1)], 1000))
+    at_once(broker.metadata.create_topics(CreateTopicsRequest([CreatableTopic("t", 1, 1)], 1000)))
     topic_id = broker.metadata.image.topics["t"].topic_id
     asked: list[tuple[TopicRef, int, ErrorCode]] = [
         ("t", 1, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION),

@@ -26,7 +26,7 @@ from kwire.replicas.partition import ALL_IN_SYNC, Partition, read_bound
 from kwire.replicas.roles import Absent, Follower, Leader, NotLeaderError, role_of
 from kwire.replicas.validation import TopicRules
 from kwire.tests.slots import value_of
-from kwire.waits import ParkedFetch
+from kwire.waits import ParkedFetch, at_once
 
 THIS, SECOND, THIRD, STRANGER = 1, 2, 3, 9
 ALL = (THIS, SECOND, THIRD)
@@ -293,7 +293,7 @@ def fetched(broker: Broker, replica_id: int, offset: int) -> Any:
 
 def test_a_follower_reads_to_the_end_of_the_log_and_moves_the_high_watermark_by_that() -> None:
     broker = Broker.open(load_config(), MemoryDisk(), SystemClock())
-    broker.metadata.create_topic_by_itself("t")
+    at_once(broker.metadata.create_topic_by_itself("t"))
     partition = broker.partitions.find("t", 0)
     partition.take_role(leader(THIS, SECOND, replicas=(THIS, SECOND)))
     partition.note_fetch(SECOND, 0)

@@ -9,12 +9,13 @@ from kwire_protocol.messages.delete_topics import DeleteTopicsRequest
 from kwire.broker import Broker
 from kwire.logs.housekeeping import remove_deleted
 from kwire.tests.folder_scene import Countdown, Disks, Stop, append, create, new_disks, open_broker, replicas, values
+from kwire.waits import at_once
 
 UNIQUE = "a" * 32
 
 
 def delete(broker: Broker, name: str = "t") -> None:
-    broker.metadata.delete_topics(DeleteTopicsRequest(topic_names=[name]), version=5)
+    at_once(broker.metadata.delete_topics(DeleteTopicsRequest(topic_names=[name]), version=5))
 
 
 def delete_with_files(broker: Broker) -> None:

@@ -28,7 +28,7 @@ from kwire.replicas.partition import Partition
 from kwire.replicas.roles import role_of
 from kwire.tests.fake_transactions import Asked, FakeTransactions, write_marker
 from kwire.tests.metadata.harness import FakeClock, context
-from kwire.waits import Slot
+from kwire.waits import Slot, at_once
 
 TV2 = 12
 """The first version of Produce that adds partitions."""
@@ -41,7 +41,7 @@ class Scene:
     def __init__(self) -> None:
         self.broker = Broker.open(load_config(), MemoryDisk(), FakeClock())
         self.transactions = FakeTransactions().stand_in(self.broker)
-        self.broker.metadata.create_topics(CreateTopicsRequest([CreatableTopic("t", 3, 1)], 1000))
+        at_once(self.broker.metadata.create_topics(CreateTopicsRequest([CreatableTopic("t", 3, 1)], 1000)))
 
     def partition(self, index: int = 0) -> Partition:
         return self.broker.partitions.find("t", index)

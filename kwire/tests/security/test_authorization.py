@@ -65,6 +65,7 @@ from kwire.security.authorizer import SUPPORTED, Operation, ResourceType
 from kwire.security.principal import ANONYMOUS, Principal
 from kwire.tests.folder_scene import append
 from kwire.tests.internal_topics import create_internal_topics
+from kwire.waits import at_once
 
 TOPIC, GROUP, ID = "secret-topic", "secret-group", "secret-id"
 REFUSALS = {
@@ -101,7 +102,7 @@ def broker() -> Iterator[Broker]:
     """It has a topic with a record, a group that has committed, and a transactional id."""
     opened = Broker.open(load_config(), MemoryDisk(), SystemClock())
     create_internal_topics(opened)
-    opened.metadata.create_topic_by_itself(TOPIC)
+    at_once(opened.metadata.create_topic_by_itself(TOPIC))
     append(opened.partitions.find(TOPIC, 0), b"secret-value")
     ask(opened, "offset_commit", REQUESTS["offset_commit"][0](opened))
     ask(opened, "init_producer_id", init_producer_id.InitProducerIdRequest(ID, 60_000))
@@ -479,7 +480,7 @@ def test_a_topic_may_be_created_by_whoever_may_create_that_topic(broker: Broker)
     (created,) = ask(broker, "create_topics", REQUESTS["create_topics"][0](broker)).topics
     assert (created.error_code, created.topic_config_error_code) == (0, ErrorCode.TOPIC_AUTHORIZATION_FAILED)
     assert created.configs is None
-    broker.metadata.delete_topics(delete_topics.DeleteTopicsRequest(topic_names=["new"]), version=5)
+    at_once(broker.metadata.delete_topics(delete_topics.DeleteTopicsRequest(topic_names=["new"]), version=5))
     assert "new" not in broker.metadata.image.topics
     ask(broker, "metadata", REQUESTS["metadata"][2](broker))
     assert "new" in broker.metadata.image.topics

@@ -37,7 +37,9 @@ class Scene:
         self.broker = Broker.open(load_config(), MemoryDisk(), self.clock)
         create_internal_topics(self.broker)
         config = CreatableTopicConfig("flush.messages", "2")
-        self.broker.metadata.create_topics(CreateTopicsRequest([CreatableTopic("t", 1, 1, configs=[config])], 1000))
+        at_once(
+            self.broker.metadata.create_topics(CreateTopicsRequest([CreatableTopic("t", 1, 1, configs=[config])], 1000))
+        )
         self.partition = self.broker.partitions.find("t", 0)
         service = self.broker.transactions
         producer = at_once(service.init_producer_id(InitProducerIdRequest("id", 60_000)))

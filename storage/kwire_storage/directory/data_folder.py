@@ -302,8 +302,13 @@ class DataFolder:
     def sync_given_up(self) -> None:
         """Deleted folders have lost their names for good afterwards: a new topic may have one. Raises OSError."""
         if self._names_given_up:
-            self.disk.sync_dir("")
+            # Before the sync: it may run in a worker thread, and what is given up meanwhile needs another.
             self._names_given_up = False
+            try:
+                self.disk.sync_dir("")
+            except BaseException:
+                self._names_given_up = True
+                raise
 
     def take_deleted(self, now_ms: int) -> Deleted | None:
         """What is to be removed of deleted logs, and of deleted segments whose time has come; None: nothing."""

@@ -6,19 +6,20 @@ take long, and may run in a worker thread; the rest belongs to the thread that a
 by one thread at a time (`Turn`) and shares nothing with other logs: it has open files of its own, and what others may
 ask about it is `copied_bytes` and `lag`, which are as of the last `next_piece`.
 
-What a crash leaves is decided by the metadata, which say in which folder the partition is:
+Until the source is gone a crash leaves the source, and a copy that is begun anew:
 
-1. The copy is durable: records, names, indexes, producers; and in the target's checkpoints where the log starts.
-2. `commit`: the metadata say that the partition is in the target. Up to here a crash leaves the source, and a copy that
-   is begun anew; from here on the copy, and a source that `finish_interrupted` removes at the next start.
-3. The source's folder is renamed for its removal, durably, so that there are never two of one name.
-4. The copy's folder takes the partition's name.
+1. The copy is nearly whole, and durable.
+2. The metadata say, durably, that the partition is in the target. Whoever appends meanwhile does so to the source.
+3. `finish`: what came since is copied, and the copy is durable: records, names, indexes, producers; and in the target's
+   checkpoints where the log starts.
+4. The source's folder is renamed for its removal, durably, so that there are never two of one name. From here on a
+   crash leaves the copy, and what the metadata say tells `finish_interrupted` that it is the partition.
+5. The copy's folder takes the partition's name.
 """
 
 from __future__ import annotations
 
 import errno
-from collections.abc import Callable
 
 import attrs
 from kwire_protocol.records import InvalidBatch, check_batch, iter_headers
@@ -164,18 +165,18 @@ class LogMove:
         with self._turn:
             self.copy.run_flush(self.copy.begin_close())
 
-    def finish(self, commit: Callable[[], None], *, max_bytes: int, unique: bytes, now_ms: int) -> Log:
+    def finish(self, *, max_bytes: int, unique: bytes, now_ms: int) -> Log:
         """Copies what is still missing, swaps, and returns the log that is served from now on.
 
-        `commit` makes the metadata say, durably, that the target has the partition; when it raises nothing has changed.
-        Raises OSError, CorruptLogError and KafkaError likewise; SwapFailedError when the move is decided all the same.
+        The metadata say by then, durably, that the target has the partition. Raises OSError, CorruptLogError: nothing
+        has changed; SwapFailedError when the move is decided all the same.
         """
         while (piece := self.next_piece(max_bytes)) is not None:
             self.append(piece, now_ms=now_ms)
         with self._turn:
-            return self._finish(commit, unique, now_ms)
+            return self._finish(unique, now_ms)
 
-    def _finish(self, commit: Callable[[], None], unique: bytes, now_ms: int) -> Log:
+    def _finish(self, unique: bytes, now_ms: int) -> Log:
         source, copy = self.source, self.copy
         if copy.log_end_offset != source.log_end_offset:
             raise CorruptLogError(
@@ -186,7 +187,6 @@ class LogMove:
         log_start_offset = source.log_start_offset if source.log_start_offset > copy.segments.bases[0] else 0
         cleaned_offset = max(source.cleaned_offset, int(source.segments.may_be_compacted))
         self.target_folder.announce(self.key, log_start_offset, cleaned_offset)
-        commit()
         copy.give_up_folder()
         self.failed_folder = self.source_folder
         try:
@@ -215,16 +215,11 @@ class LogMove:
             self.target_folder.doom(self.path, unique)
 
 
-def finish_interrupted(source: DataFolder | None, target: DataFolder, key: TopicPartition, unique: bytes) -> None:
+def finish_interrupted(target: DataFolder, key: TopicPartition) -> None:
     """At the start, before logs are opened: does what is left of a move that was decided. Raises OSError.
 
-    `source` is the folder that still has the partition under its own name, if any does.
+    That it was decided shows in the source, which has the partition no more: until then the copy may lack its end.
     """
-    if source is target:
-        begin_anew(target, key, unique)
-        return
-    if source is not None:
-        _remove_source(source, key, unique)
     _take_place(target, key)
 
 

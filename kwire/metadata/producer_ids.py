@@ -1,0 +1,88 @@
+"""Producer ids that this broker may give out: taken from the cluster in blocks, the next one ahead of need.
+
+Kafka's `RPCProducerIdManager` and KIP-730. A block is recorded (ProducerIdsRecord) before the first id of it is given
+out, and what is left of a block when the broker ends is lost. The next block is asked for when half of the present one
+is used, so that a machine which draws an id need not wait; one that finds none is told COORDINATOR_LOAD_IN_PROGRESS.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Coroutine
+from typing import Any
+
+import attrs
+from kwire_protocol.errors import ErrorCode
+from kwire_protocol.kafka_error import KafkaError
+
+from kwire.waits import Slot, drive
+
+NO_IDS = range(0)
+
+
+@attrs.define(eq=False)
+class ProducerIds:
+    """`allocate` has a block of ids recorded as this broker's; raises KafkaError."""
+
+    allocate: Callable[[], Coroutine[Slot[Any], None, range]]
+    _block: range = NO_IDS
+    """What is left of the present block."""
+    _next_block: range = NO_IDS
+    _fetch_at: int = 0
+    """With no more ids left than this, the next block is fetched."""
+    _is_fetching: bool = False
+    _waiting: list[Slot[KafkaError | None]] = attrs.field(factory=list)
+
+    def take(self) -> int:
+        """An id that was never given out before, nor will be again.
+
+        Raises KafkaError(COORDINATOR_LOAD_IN_PROGRESS) where a block must come first; see `ready`.
+        """
+        if not self._block:
+            self._begin_next_block()
+        if not self._block:
+            self._fetch_ahead()
+        if not self._block:
+            raise KafkaError(ErrorCode.COORDINATOR_LOAD_IN_PROGRESS, "the next block of producer ids is on its way")
+        producer_id, self._block = self._block[0], self._block[1:]
+        if len(self._block) <= self._fetch_at:
+            self._fetch_ahead()
+        return producer_id
+
+    async def ready(self) -> None:
+        """Returns when there are ids; another caller may be quicker to take them. Raises KafkaError."""
+        if self._block or self._next_block:
+            return
+        slot: Slot[KafkaError | None] = Slot()
+        self._waiting.append(slot)
+        self._fetch_ahead()
+        error = await slot
+        if error is not None:
+            raise error
+
+    async def draw(self) -> int:
+        """As `take`, and waits for a block where it must. Raises KafkaError."""
+        while not (self._block or self._next_block):
+            await self.ready()
+        return self.take()
+
+    def _begin_next_block(self) -> None:
+        self._block, self._next_block = self._next_block, NO_IDS
+        self._fetch_at = len(self._block) // 2
+
+    def _fetch_ahead(self) -> None:
+        if not self._next_block and not self._is_fetching:
+            self._is_fetching = True
+            drive(self._fetch())
+
+    async def _fetch(self) -> None:
+        failed: KafkaError | None = None
+        try:
+            self._next_block = await self.allocate()
+            if not self._block:
+                self._begin_next_block()
+        except KafkaError as error:
+            failed = error
+        self._is_fetching = False
+        waiting, self._waiting = self._waiting, []
+        for slot in waiting:
+            slot.set(failed)

@@ -1,0 +1,100 @@
+"""A metadata log in memory that is far away and shared: its answers come late, and others append in between."""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Callable, Coroutine, Sequence
+from typing import Any, Final, TypeVar
+
+import attrs
+from kwire_protocol.internal.metadata_log import NoOpRecord
+
+from kwire.metadata.log import AppendConflict, ReadRecords, Watcher
+from kwire.metadata.records import MetadataRecord, encode_record
+from kwire.waits import Slot
+
+T = TypeVar("T")
+
+NEWS: Final[deque[Callable[[], None]]] = deque()
+"""What is on its way in the world of the test; `answered` lets it arrive, in order."""
+
+
+@attrs.define(eq=False)
+class DistantLog:
+    """`is_slow`: an append or a read is only done when `NEWS` has arrived. `others` is called before each append is."""
+
+    values: list[bytes] = attrs.field(factory=list)
+    is_slow: bool = False
+    others: Callable[[], None] = lambda: None
+    refuses: OSError | None = None
+    appends: int = 0
+    """How many arrived, those included that came to nothing."""
+    _ends: list[int] = attrs.field(factory=list)
+    """Of each append."""
+    _watchers: list[Watcher] = attrs.field(factory=list)
+
+    @property
+    def end_offset(self) -> int:
+        return len(self.values)
+
+    async def append(self, values: Sequence[bytes], *, expected_end_offset: int) -> None:
+        await self._arrival()
+        self.appends += 1
+        self.others()
+        if self.refuses is not None:
+            raise self.refuses
+        if expected_end_offset != self.end_offset:
+            raise AppendConflict
+        self.append_as_other(*values)
+        await self._arrival()
+
+    async def read(self, offset: int) -> ReadRecords:
+        await self._arrival()
+        end = next((it for it in self._ends if it > offset), offset)
+        return ReadRecords([(it, self.values[it]) for it in range(offset, end)], end)
+
+    def watch(self, watcher: Watcher) -> None:
+        self._watchers.append(watcher)
+
+    def append_as_other(self, *values: bytes) -> None:
+        self.values += values
+        self._ends.append(self.end_offset)
+        for watcher in self._watchers:
+            watcher()
+
+    def record_as_other(self, *records: MetadataRecord) -> None:
+        self.append_as_other(*map(encode_record, records))
+
+    async def _arrival(self) -> None:
+        if self.is_slow:
+            slot: Slot[None] = Slot()
+            NEWS.append(lambda: slot.set(None))
+            await slot
+
+
+def somebody_first(log: DistantLog) -> Callable[[], None]:
+    """For `others`: before every other append somebody else is quicker."""
+
+    def append() -> None:
+        if log.appends % 2:
+            log.record_as_other(NoOpRecord())
+
+    return append
+
+
+def answered(coroutine: Coroutine[Slot[Any], None, T]) -> T:
+    """What the coroutine returns, with news that arrive as long as it waits."""
+    while True:
+        try:
+            slot = coroutine.send(None)
+        except StopIteration as done:
+            result: T = done.value
+            return result
+        while not slot.is_set:
+            NEWS.popleft()()
+
+
+def settle() -> None:
+    """Lets all news arrive."""
+    while NEWS:
+        NEWS.popleft()()
