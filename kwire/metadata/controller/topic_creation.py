@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from functools import cache
 
 from kwire_protocol.errors import ErrorCode
 from kwire_protocol.kafka_error import KafkaError, quoted
@@ -31,6 +32,9 @@ from kwire.metadata.controller.placement import check_assignment, place
 
 DEFAULT = -1
 
+Describe = Callable[[tuple[tuple[str, str], ...]], list[CreatableTopicConfigs]]
+"""What the answer says of a new topic whose own configurations are these."""
+
 
 def create_topics(state: ClusterState, request: CreateTopicsRequest) -> tuple[Records, CreateTopicsResponse]:
     """Each topic succeeds or fails for itself; only a request that is too large fails as a whole."""
@@ -38,11 +42,13 @@ def create_topics(state: ClusterState, request: CreateTopicsRequest) -> tuple[Re
     topics = [topic for topic in request.topics if named[topic.name] == 1]
     records: Records = []
     results: list[CreatableTopicResult] = []
+    # A request for hundreds of topics configures most of them alike, and to work that out takes longest.
+    describe = cache(lambda configs: _described(state, dict(configs)))
     try:
         _check_partition_count(state, topics)
         for topic in topics:
             try:
-                topic_records, result = _create_topic(state, topic)
+                topic_records, result = _create_topic(state, topic, describe)
                 records += topic_records
             except KafkaError as error:
                 result = _failed(topic.name, error)
@@ -69,7 +75,9 @@ def _check_partition_count(state: ClusterState, topics: Sequence[CreatableTopic]
         raise too_many(count, "partitions", MAX_PARTITIONS_PER_REQUEST)
 
 
-def _create_topic(state: ClusterState, topic: CreatableTopic) -> tuple[Records, CreatableTopicResult]:
+def _create_topic(
+    state: ClusterState, topic: CreatableTopic, describe: Describe
+) -> tuple[Records, CreatableTopicResult]:
     check_new_name(state, topic.name)
     configs = _configs_of(topic)
     check_topic_configs(configs, state.configs)
@@ -82,7 +90,7 @@ def _create_topic(state: ClusterState, topic: CreatableTopic) -> tuple[Records, 
         error_message=None,
         num_partitions=len(assignment),
         replication_factor=len(assignment[0]),
-        configs=_described(state, configs),
+        configs=describe(tuple(configs.items())),
     )
 
 
