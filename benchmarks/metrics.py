@@ -65,6 +65,7 @@ METRICS = {
     "load_s": Metric("restart until all groups are loaded", "s"),
     "p999_ms": Metric("latency p99.9", "ms"),
     "mean_ms": Metric("latency mean", "ms"),
+    "metadata_kib": Metric("metadata log and snapshots", "KiB"),
     "create_wait_ms": Metric("longest wait beside a topic of 1,000 partitions, created", "ms"),
     "grow_wait_ms": Metric("beside that given another 1,000", "ms"),
     "delete_wait_ms": Metric("beside that deleted", "ms"),

@@ -199,6 +199,7 @@ class Broker:
         for room in broker.rooms.values():
             room.watch()
         metadata.follow = broker._follow
+        metadata.writes_snapshots = True
         for folder in folders:
             folder.on_failed = broker.take_offline
             folder.on_log_failed = broker.take_log_offline

@@ -32,6 +32,7 @@ class Worker(Enum):
     CLEANER = "cleaner"
     MOVE = "move"
     RECOVERY = "recovery"
+    SNAPSHOT = "snapshot"
     STOP = "stop"
 
 
@@ -101,6 +102,12 @@ DUTIES = {
             "OffsetCheckpoints.write",
             "Reserve.*",
         ),
+    ),
+    Worker.SNAPSHOT: Duty(
+        does="writes a snapshot of the metadata",
+        is_given="its bytes",
+        files="writes a `*.checkpoint` of the metadata log",
+        at_once="one",
     ),
     Worker.STOP: Duty(
         does="syncs logs at a clean stop, after the event loop has ended",

@@ -1,4 +1,4 @@
-"""Changes of the metadata: how long others wait while thousands of things change.
+"""Changes of the metadata: how long others wait while thousands of things change, and what a long history leaves.
 
 A small Produce leaves every millisecond, as long as the one before is answered. The figure is the longest that one of
 them waited while a large request was carried out on another connection, and the tenth of a second after it.
@@ -27,6 +27,7 @@ from benchmarks.requests import decode, encode
 from benchmarks.scenarios.raw import small_produce
 
 TOPICS, PARTITIONS = 200, 1000
+PASSING_TOPICS, PER_REQUEST = 10_000, 100
 PERIOD_S = 0.001
 AFTERWARDS_S = 0.1
 TOPIC, SET = 2, 0
@@ -117,5 +118,35 @@ def beside_metadata(bench: Bench) -> Round:
 
     def measure() -> Figures:
         return {name: longest_wait_ms(request()) for name, request in steps.items()}
+
+    return measure
+
+
+@scenario(
+    "passing-topics",
+    f"{PASSING_TOPICS:,} topics are created and deleted, {PER_REQUEST} at a time; what is left of them, and a restart",
+    alone=True,
+)
+def passing_topics(bench: Bench) -> Round:
+    began = time.monotonic()
+    with Connection(bench.broker.port) as connection:
+        for first in range(0, bench.options.scaled(PASSING_TOPICS, least=PER_REQUEST), PER_REQUEST):
+            topics = [f"passing-{number}" for number in range(first, first + PER_REQUEST)]
+            for request in (_creation(dict.fromkeys(topics, 1)), _deletion(topics)):
+                if errors := _errors(connection.ask(request)) - {0}:
+                    raise BadAnswer(f"{type(request).__name__}: {errors}")
+    bench.figures["create_s"] = time.monotonic() - began
+
+    def measure() -> Figures:
+        bench.broker.stop()
+        folder = bench.broker.data / "__cluster_metadata-0"
+        kept = [path.stat().st_size for path in folder.iterdir() if path.suffix in (".log", ".checkpoint")]
+        again = bench.lab.start(bench.spec, bench.broker.root)
+        again.stop()
+        return {
+            "metadata_kib": sum(kept) / 1024,
+            "restart_s": again.startup_s,
+            "restart_cpu_s": again.startup_cpu_s,
+        }
 
     return measure

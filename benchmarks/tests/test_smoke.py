@@ -55,6 +55,7 @@ FIGURES = {
     "load-offsets": LATENCY | {"restart_s", "load_s", "worst_ms", "alone_p99_ms", "alone_worst_ms"},
     "startup": {"startup_s", "startup_cpu_s", "stop_s", "peak_mib"},
     "beside-metadata": {"create_wait_ms", "grow_wait_ms", "delete_wait_ms", "create_topics_wait_ms"},
+    "passing-topics": {"metadata_kib", "restart_s", "restart_cpu_s", "create_s"},
     "restart": {"restart_s", "restart_cpu_s", "stop_s"},
     "idle": IDLE | {"create_s"},
     "start-clean": {"restart_s", "restart_cpu_s", "stop_s", "store_s"},

@@ -65,6 +65,8 @@ class ServerConfig:
     log_dirs: tuple[str, ...]
     metadata_log_dir: str
     """metadata.log.dir, or the first of log.dirs."""
+    metadata_log_max_record_bytes_between_snapshots: int
+    metadata_log_max_snapshot_interval_ms: int
     num_recovery_threads_per_data_dir: int
 
     connections_max_idle_ms: int
@@ -148,6 +150,8 @@ class ServerConfig:
             advertised_listeners=advertised,
             log_dirs=log_dirs,
             metadata_log_dir=read.optional_text("metadata.log.dir") or log_dirs[0],
+            metadata_log_max_record_bytes_between_snapshots=read.int("metadata.log.max.record.bytes.between.snapshots"),
+            metadata_log_max_snapshot_interval_ms=read.int("metadata.log.max.snapshot.interval.ms"),
             num_recovery_threads_per_data_dir=read.int("num.recovery.threads.per.data.dir"),
             connections_max_idle_ms=read.int("connections.max.idle.ms"),
             max_connections=read.int("max.connections"),

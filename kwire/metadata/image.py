@@ -22,7 +22,12 @@ from kwire_protocol.internal.metadata_brokers import (
     UnregisterBrokerRecord,
 )
 from kwire_protocol.internal.metadata_configs import ConfigRecord, FeatureLevelRecord, ProducerIdsRecord
-from kwire_protocol.internal.metadata_log import AbortTransactionRecord, BeginTransactionRecord, EndTransactionRecord
+from kwire_protocol.internal.metadata_log import (
+    AbortTransactionRecord,
+    BeginTransactionRecord,
+    EndTransactionRecord,
+    NoOpRecord,
+)
 from kwire_protocol.internal.metadata_topics import (
     PartitionChangeRecord,
     PartitionRecord,
@@ -146,6 +151,8 @@ class MetadataImage:
     offset: int = -1
     """The offset of the last record applied."""
     epoch: int = 0
+    is_whole: bool = True
+    """False once there was a record that the image has no place for: it cannot stand for the log."""
     _transaction: list[MetadataRecord] | None = None
     _arriving: dict[Uuid, TopicImage] = attrs.Factory(dict)
     """New topics that are not published yet."""
@@ -186,6 +193,11 @@ class MetadataImage:
     def _topic(self, topic_id: Uuid) -> TopicImage:
         arriving = self._arriving.get(topic_id)
         return self.topics_by_id[topic_id] if arriving is None else arriving
+
+    @property
+    def can_be_recorded(self) -> bool:
+        """Whether records of what is here are all that it comes to."""
+        return self.is_whole and self._transaction is None
 
     def topic(self, name: str) -> TopicImage | None:
         return self.topics.get(name)
@@ -316,7 +328,10 @@ class MetadataImage:
                 self.brokers[record.id] = attrs.evolve(self.brokers[record.id], fenced=False)
             case UnregisterBrokerRecord():
                 del self.brokers[record.broker_id]
+            case NoOpRecord():
+                return
             case _:
+                self.is_whole = False
                 return
         changes.brokers = True
 

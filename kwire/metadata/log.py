@@ -11,6 +11,7 @@ returns: metadata changes are rare, and an answered CreateTopics must outlive a 
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Callable, Sequence
 from typing import Final, Protocol
 
@@ -19,12 +20,16 @@ from kwire_protocol.control_records import ControlType, build_control_batch
 from kwire_protocol.internal.control_records import LeaderChangeMessage, LeaderChangeMessageVoter
 from kwire_protocol.records import Record, build_batch, iter_records, read_header
 from kwire_protocol.wire import Uuid, Writer
-from kwire_storage.errors import is_passing
+from kwire_storage import names
+from kwire_storage.errors import CorruptLogError, is_passing
 from kwire_storage.log.log import Log
 
-from kwire.beside import Beside
+from kwire.beside import Beside, Slices
+from kwire.metadata.snapshots import Snapshot, read_snapshot_file, snapshot_batches
 from kwire.topic_names import CLUSTER_METADATA
 from kwire.workers import Worker
+
+logger = logging.getLogger(__name__)
 
 METADATA_TOPIC: Final = CLUSTER_METADATA
 METADATA_TOPIC_ID: Final[Uuid] = bytes(15) + b"\x01"
@@ -46,6 +51,8 @@ class ReadRecords:
 
     records: list[tuple[int, bytes]]
     next_offset: int
+    size_in_bytes: int = 0
+    """Of the log."""
 
 
 class MetadataLog(Protocol):
@@ -69,6 +76,12 @@ class MetadataLog(Protocol):
         A long log is read in pieces.
         """
         ...
+
+    async def read_snapshot(self) -> Snapshot | None:
+        """The newest; where there is one the log may begin at its end. Raises CorruptLogError: the log begins later."""
+
+    async def write_snapshot(self, values: Sequence[bytes]) -> None:
+        """Keeps records that stand for the whole log as it is; those may be deleted that it has. Raises OSError."""
 
     def watch(self, watcher: Watcher) -> None:
         """Calls `watcher` whenever there are new records to read, whoever appended them."""
@@ -129,7 +142,47 @@ class FileMetadataLog:
             if not header.is_control:
                 records = iter_records(piece.read())
                 found += [(it.offset, it.value) for it in records if it.offset >= offset and it.value is not None]
-        return ReadRecords(found, next_offset)
+        return ReadRecords(found, next_offset, size)
+
+    async def read_snapshot(self) -> Snapshot | None:
+        log = self.log
+        for end_offset, name in sorted(self._snapshots(), reverse=True):
+            try:
+                snapshot = Snapshot(end_offset, read_snapshot_file(log.disk.read_bytes(name)))
+            except CorruptLogError as error:
+                logger.error("%s cannot be used: %s", name, error)
+                continue
+            if log.log_end_offset < end_offset:
+                # Rot has taken the end of the log, and the snapshot has what it said.
+                log.truncate_fully_and_start_at(end_offset, now_ms=self.now_ms())
+                self._end_offset = end_offset
+            if log.log_start_offset <= end_offset:
+                return snapshot
+        if log.log_start_offset > 0:
+            raise CorruptLogError(f"{log.path} begins at {log.log_start_offset}, and no snapshot reaches as far")
+        return None
+
+    async def write_snapshot(self, values: Sequence[bytes]) -> None:
+        log, end_offset, now_ms = self.log, self.end_offset, self.now_ms()
+        older = self._snapshots()
+        slices, content = Slices(self.beside, 1), bytearray()
+        for batch in snapshot_batches(values, epoch=EPOCH, now_ms=now_ms):
+            content += batch
+            await slices.after(1)
+        name = f"{log.path}/{names.metadata_snapshot(end_offset, EPOCH)}"
+        (await self.beside.in_worker(Worker.SNAPSHOT, lambda: log.disk.write_atomic(name, bytes(content)))).unwrap()
+        # From here on a start needs nothing that is older. The log goes on in a segment of its own.
+        if log.active.base_offset < end_offset:
+            log.roll(now_ms)
+            await self._flush()
+        log.advance_log_start(end_offset, now_ms=now_ms)
+        for _, name in older:
+            log.disk.remove(name)
+
+    def _snapshots(self) -> list[tuple[int, str]]:
+        """End offset and path of each."""
+        found = [(names.parse_metadata_snapshot(name), name) for name in self.log.disk.listdir(self.log.path)]
+        return [(parsed[0], f"{self.log.path}/{name}") for parsed, name in found if parsed is not None]
 
     def watch(self, watcher: Watcher) -> None:
         self._watchers.append(watcher)

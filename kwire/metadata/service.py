@@ -42,6 +42,7 @@ from kwire.metadata.image import Changes, MetadataImage, ResourceType, TopicImag
 from kwire.metadata.log import AppendConflict, MetadataLog
 from kwire.metadata.producer_ids import ProducerIds
 from kwire.metadata.records import decode_record, encode_record
+from kwire.metadata.snapshots import SnapshotSchedule, image_records
 from kwire.waits import Slot, at_once, drive
 
 if TYPE_CHECKING:
@@ -110,6 +111,8 @@ class MetadataService:
     answers: AnswerCache = attrs.field(init=False)
     check_room: CheckRoom = _unlimited
     beside: Beside = attrs.field(factory=Beside)
+    writes_snapshots: bool = False
+    """Not before the partitions follow: until then the log may be needed, see `deleted_topic_ids`."""
     follow: Follower = _no_partitions
     """Makes the partitions of this node follow a change, in slices; a new topic is not seen before that is done."""
     producer_ids: ProducerIds = attrs.field(init=False)
@@ -118,12 +121,20 @@ class MetadataService:
     """The dynamic configurations that there were when they last changed."""
     _read_to: int = 0
     """The image has the log up to this offset."""
+    _loaded_to: int = 0
+    """Where the snapshot ended with which this start began."""
+    _snapshots: SnapshotSchedule = attrs.field(init=False)
     _asked: deque[_Asked[Any]] = attrs.field(factory=deque)
     _is_working: bool = False
 
     def __attrs_post_init__(self) -> None:
         self.answers = AnswerCache(self.image)
         self.producer_ids = ProducerIds(self._allocate_producer_ids)
+        self._snapshots = SnapshotSchedule(
+            self.config.metadata_log_max_record_bytes_between_snapshots,
+            self.config.metadata_log_max_snapshot_interval_ms,
+            self.clock.now_ms(),
+        )
 
     @classmethod
     def open(
@@ -149,7 +160,7 @@ class MetadataService:
             check_room=check_room,
             beside=beside or Beside(),
         )
-        at_once(service._catch_up())
+        at_once(service._load())
         log.watch(service._work)
         at_once(service._in_its_turn(lambda state: (bootstrap_records(state.image), None)))
         return service
@@ -218,9 +229,12 @@ class MetadataService:
         return describe_configs(self.state, request, loggers=loggers)
 
     async def deleted_topic_ids(self) -> set[Uuid]:
-        """The ids of all topics whose deletion the log tells of. Reads it whole: few starts ask."""
+        """The ids of the topics that were deleted since the last snapshot; the partitions had followed what was before.
+
+        Reads the log, for a question that few starts have.
+        """
         found: set[Uuid] = set()
-        offset = 0
+        offset = self._loaded_to
         while (read := await self.log.read(offset)).next_offset != offset:
             offset = read.next_offset
             records = (decode_record(value) for _, value in read.records)
@@ -344,6 +358,8 @@ class MetadataService:
                     asked.slot.set(await acapture(self._carry_out, asked.decide, needs_room=asked.needs_room))
                 else:
                     await self._follow_others()
+                if self.writes_snapshots and self._snapshots.is_due(now_ms=self.clock.now_ms()):
+                    await self._write_snapshot()
         finally:
             self._is_working = False
 
@@ -398,6 +414,33 @@ class MetadataService:
             new_id=self.clock.uuid,
         )
 
+    async def _write_snapshot(self) -> None:
+        """Between two changes, so that the image stays as it is; those that are asked for meanwhile wait."""
+        self._snapshots.begin_anew(now_ms=self.clock.now_ms())
+        if not self.image.can_be_recorded:
+            return
+        slices, values = Slices(self.beside, RECORDS_PER_SLICE), []
+        for record in image_records(self.image):
+            values.append(encode_record(record))
+            await slices.after(1)
+        try:
+            await self.log.write_snapshot(values)
+        except OSError as error:
+            log.error("no snapshot of the metadata can be written, so the log is kept: %s", error)
+
+    async def _load(self) -> None:
+        """At the start. Raises StorageError, CorruptLogError, ProtocolError."""
+        snapshot = await self.log.read_snapshot()
+        if snapshot is not None:
+            changes = Changes()
+            for value in snapshot.values:
+                self.image.apply(decode_record(value), offset=snapshot.end_offset - 1, changes=changes)
+            self.image.publish(changes)
+            self._read_to = self._loaded_to = snapshot.end_offset
+            if changes.configures_this_broker(self.node_id):
+                self._configure()
+        await self._catch_up()
+
     async def _catch_up(self) -> None:
         """Takes in what the log has more than the image. Raises OSError: the partitions could not follow all of it."""
         failed: OSError | None = None
@@ -408,6 +451,7 @@ class MetadataService:
                 self.image.apply(decode_record(value), offset=offset, changes=changes)
                 await slices.after(1)
             self._read_to = read.next_offset
+            self._snapshots.applied(read.size_in_bytes)
             if changes.configures_this_broker(self.node_id):
                 self._configure()
             try:

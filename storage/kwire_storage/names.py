@@ -9,6 +9,9 @@
         00000000000000000000.log      records; the name is the base offset, twenty digits
         00000000000000000000.index    .timeindex .txnindex beside it
         00000000000000004711.snapshot producer state up to, and without, that offset
+        00000000000000004711-0000000001.checkpoint
+                                      in the metadata log: a snapshot of the metadata up to, and without, that offset,
+                                      whose last record was written in that epoch
         *.deleted *.cleaned *.swap      on their way out, or in (compaction/swap.py)
         *.<number>.tmp                  a new content of the file of that name, until it is whole (data/ has some, too)
       orders-0.<32 hex digits>-delete/  a deleted partition until its files are gone
@@ -28,6 +31,7 @@ INDEX = ".index"
 TIME_INDEX = ".timeindex"
 TXN_INDEX = ".txnindex"
 SNAPSHOT = ".snapshot"
+METADATA_SNAPSHOT = ".checkpoint"
 SEGMENT_SUFFIXES = (LOG, INDEX, TIME_INDEX, TXN_INDEX)
 
 DELETED = ".deleted"
@@ -56,6 +60,7 @@ _STRAY_FOLDER_SUFFIX = "-stray"
 _FUTURE_FOLDER_SUFFIX = "-future"
 _UNIQUE_DIGITS = 32
 _OFFSET_DIGITS = 20
+_EPOCH_DIGITS = 10
 _MAX_FILE_NAME_BYTES = 255
 # A deleted folder is called `name.<32 hex digits>-delete`; a long topic name is cut to make room, as Kafka does.
 _DELETE_TAIL_CHARS = 1 + 32 + len(_DELETE_FOLDER_SUFFIX)
@@ -81,6 +86,18 @@ def parse_offset_name(name: str) -> tuple[int, str] | None:
     if len(digits) == _OFFSET_DIGITS and digits.isdecimal() and digits.isascii() and suffix.startswith("."):
         return int(digits), suffix
     return None
+
+
+def metadata_snapshot(end_offset: int, epoch: int) -> str:
+    """`metadata_snapshot(4711, 1) == "00000000000000004711-0000000001.checkpoint"`, as Kafka's `Snapshots`."""
+    return f"{end_offset:0{_OFFSET_DIGITS}d}-{epoch:0{_EPOCH_DIGITS}d}{METADATA_SNAPSHOT}"
+
+
+def parse_metadata_snapshot(name: str) -> tuple[int, int] | None:
+    """The end offset and the epoch; None for any other name."""
+    offset, dash, epoch = name.removesuffix(METADATA_SNAPSHOT).partition("-")
+    is_one = name.endswith(METADATA_SNAPSHOT) and dash and (offset + epoch).isdecimal() and name.isascii()
+    return (int(offset), int(epoch)) if is_one and name == metadata_snapshot(int(offset), int(epoch)) else None
 
 
 def partition_folder(topic: str, partition: int) -> str:

@@ -110,6 +110,21 @@ SERVER_CONFIGS: Final = table(
         None,
         "The folder of the metadata log, which may be one of log.dirs or another; the first of log.dirs if not set.",
     ),
+    row(
+        "metadata.log.max.record.bytes.between.snapshots",
+        LONG,
+        # 20 MiB in Kafka: a start of kwire's takes about half a second for each that it has to replay.
+        1 << 20,
+        Range(1),
+        "After so many bytes of the metadata log a snapshot is written, and what it stands for is deleted.",
+    ),
+    row(
+        "metadata.log.max.snapshot.interval.ms",
+        LONG,
+        3_600_000,
+        Range(0),
+        "After this time a change of the metadata is followed by a snapshot, however little was written; 0 for never.",
+    ),
     row("node.id", INT, 1, Range(0), "This broker's number in its cluster."),
     row("num.partitions", INT, 1, Range(1), "Partitions of a topic that does not say how many."),
     row(

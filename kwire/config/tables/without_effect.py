@@ -155,8 +155,6 @@ CONFIGS_WITHOUT_EFFECT: Final = table(
     row_without_effect("log.initial.task.delay.ms", LONG, 30000, Range(0), internal=True),
     row_without_effect("max.connection.creation.rate", INT, MAX_INT, Range(0), CLUSTER_WIDE),
     row_without_effect("max.connections.per.ip.overrides", STRING, "", None, CLUSTER_WIDE),
-    row_without_effect("metadata.log.max.record.bytes.between.snapshots", LONG, 20_971_520, Range(1)),
-    row_without_effect("metadata.log.max.snapshot.interval.ms", LONG, 3_600_000, Range(0)),
     row_without_effect("metadata.log.segment.bytes", INT, 1_073_741_824, Range(8_388_608)),
     row_without_effect("metadata.log.segment.ms", LONG, 604_800_000),
     row_without_effect("metadata.max.idle.interval.ms", INT, 500, Range(0)),

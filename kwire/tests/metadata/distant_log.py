@@ -11,6 +11,7 @@ from kwire_protocol.internal.metadata_log import NoOpRecord
 
 from kwire.metadata.log import AppendConflict, ReadRecords, Watcher
 from kwire.metadata.records import MetadataRecord, encode_record
+from kwire.metadata.snapshots import Snapshot
 from kwire.waits import Slot
 
 T = TypeVar("T")
@@ -27,6 +28,7 @@ class DistantLog:
     is_slow: bool = False
     others: Callable[[], None] = lambda: None
     refuses: OSError | None = None
+    snapshot: Snapshot | None = None
     appends: int = 0
     """How many arrived, those included that came to nothing."""
     _ends: list[int] = attrs.field(factory=list)
@@ -51,7 +53,15 @@ class DistantLog:
     async def read(self, offset: int) -> ReadRecords:
         await self._arrival()
         end = next((it for it in self._ends if it > offset), offset)
-        return ReadRecords([(it, self.values[it]) for it in range(offset, end)], end)
+        found = [(it, self.values[it]) for it in range(offset, end)]
+        return ReadRecords(found, end, sum(len(value) for _, value in found))
+
+    async def read_snapshot(self) -> Snapshot | None:
+        return self.snapshot
+
+    async def write_snapshot(self, values: Sequence[bytes]) -> None:
+        await self._arrival()
+        self.snapshot = Snapshot(self.end_offset, values)
 
     def watch(self, watcher: Watcher) -> None:
         self._watchers.append(watcher)

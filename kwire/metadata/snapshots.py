@@ -1,0 +1,159 @@
+"""Snapshots of the metadata: an image as the records that make it, and a file of them in Kafka's own format.
+
+`00000000000000000123-0000000001.checkpoint` beside the metadata log stands for its records up to, and without, offset
+123, the last of them written in epoch 1 (KIP-630). It is record batches from offset 0 on: a control record that begins
+it, data batches, a control record that ends it. Without the last one it is not whole.
+
+A start applies a snapshot and reads the log from there; what is before may be deleted from the log. Of deleted topics,
+and of what was changed and changed back, nothing is left.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from itertools import islice
+from typing import Final
+
+import attrs
+from kwire_protocol.control_records import ControlType, build_control_batch, control_key
+from kwire_protocol.internal.control_records import SnapshotFooterRecord, SnapshotHeaderRecord
+from kwire_protocol.internal.metadata_brokers import BrokerEndpoint, BrokerFeature, RegisterBrokerRecord
+from kwire_protocol.internal.metadata_configs import ConfigRecord, FeatureLevelRecord, ProducerIdsRecord
+from kwire_protocol.internal.metadata_topics import PartitionRecord, TopicRecord
+from kwire_protocol.records import InvalidBatch, Record, build_batch, check_batch, iter_headers, iter_records
+from kwire_protocol.wire import Writer
+from kwire_storage.errors import CorruptLogError
+
+from kwire.metadata.image import BrokerRegistration, MetadataImage, PartitionRegistration, TopicImage
+from kwire.metadata.records import MetadataRecord
+
+RECORDS_PER_BATCH: Final = 500
+
+
+@attrs.frozen
+class Snapshot:
+    """The values of its records; they stand for the log up to, and without, `end_offset`."""
+
+    end_offset: int
+    values: Sequence[bytes]
+
+
+@attrs.define
+class SnapshotSchedule:
+    """When a snapshot is due, asked after each change, as Kafka's `SnapshotGenerator`.
+
+    That is after `max_bytes` of the log, or `max_interval_ms` after the last one, or the start, if it is not 0.
+    """
+
+    max_bytes: int
+    max_interval_ms: int
+    last_ms: int
+    _bytes: int = 0
+
+    def applied(self, size_in_bytes: int) -> None:
+        """So much of the log was read."""
+        self._bytes += size_in_bytes
+
+    def is_due(self, *, now_ms: int) -> bool:
+        if not self._bytes:
+            return False
+        return self._bytes >= self.max_bytes or 0 < self.max_interval_ms <= now_ms - self.last_ms
+
+    def begin_anew(self, *, now_ms: int) -> None:
+        """One was written, or could not be."""
+        self._bytes, self.last_ms = 0, now_ms
+
+
+def image_records(image: MetadataImage) -> Iterator[MetadataRecord]:
+    """Records that make this image out of an empty one. It must not change meanwhile."""
+    for name, level in image.features.items():
+        yield FeatureLevelRecord(name, level)
+    for broker in image.brokers.values():
+        yield _registration(broker)
+    for topic in image.topics.values():
+        yield TopicRecord(topic.name, topic.topic_id)
+        for index, partition in enumerate(topic.partitions):
+            yield _partition(topic, index, partition)
+    for (resource_type, resource_name), configs in image.configs.items():
+        for name, value in configs.items():
+            yield ConfigRecord(resource_type, resource_name, name, value)
+    if image.next_producer_id:
+        yield ProducerIdsRecord(broker_id=-1, broker_epoch=-1, next_producer_id=image.next_producer_id)
+
+
+def _registration(broker: BrokerRegistration) -> RegisterBrokerRecord:
+    return RegisterBrokerRecord(
+        broker_id=broker.broker_id,
+        incarnation_id=broker.incarnation_id,
+        broker_epoch=broker.broker_epoch,
+        end_points=[
+            BrokerEndpoint(name, it.host, it.port, it.security_protocol) for name, it in broker.endpoints.items()
+        ],
+        features=[BrokerFeature(name, low, high) for name, (low, high) in broker.features.items()],
+        rack=broker.rack,
+        fenced=broker.fenced,
+        in_controlled_shutdown=broker.in_controlled_shutdown,
+        log_dirs=list(broker.log_dirs),
+    )
+
+
+def _partition(topic: TopicImage, index: int, it: PartitionRegistration) -> PartitionRecord:
+    return PartitionRecord(
+        partition_id=index,
+        topic_id=topic.topic_id,
+        replicas=list(it.replicas),
+        isr=list(it.isr),
+        removing_replicas=list(it.removing_replicas),
+        adding_replicas=list(it.adding_replicas),
+        leader=it.leader,
+        leader_recovery_state=it.leader_recovery_state,
+        leader_epoch=it.leader_epoch,
+        partition_epoch=it.partition_epoch,
+        directories=list(it.directories),
+        eligible_leader_replicas=list(it.eligible_leader_replicas) or None,
+        last_known_elr=list(it.last_known_elr) or None,
+    )
+
+
+# -- as a file
+
+
+def snapshot_batches(values: Sequence[bytes], *, epoch: int, now_ms: int) -> Iterator[bytes]:
+    """The file, piece by piece. `now_ms` is when the last of the log's records was, or later."""
+    header = SnapshotHeaderRecord(last_contained_log_timestamp=now_ms)
+    yield _control_batch(ControlType.SNAPSHOT_HEADER, header, 0, epoch, now_ms)
+    offset, rest = 1, iter(values)
+    while batch := [Record(0, now_ms, None, value) for value in islice(rest, RECORDS_PER_BATCH)]:
+        yield build_batch(batch, base_offset=offset, leader_epoch=epoch)
+        offset += len(batch)
+    yield _control_batch(ControlType.SNAPSHOT_FOOTER, SnapshotFooterRecord(), offset, epoch, now_ms)
+
+
+def _control_batch(
+    kind: ControlType, record: SnapshotHeaderRecord | SnapshotFooterRecord, offset: int, epoch: int, now_ms: int
+) -> bytes:
+    writer = Writer()
+    record.write(writer, 0)
+    return build_control_batch(kind, writer.getvalue(), timestamp_ms=now_ms, base_offset=offset, leader_epoch=epoch)
+
+
+def read_snapshot_file(content: bytes) -> list[bytes]:
+    """The values of its records. Raises CorruptLogError: it is damaged, or not whole."""
+    values: list[bytes] = []
+    keys: list[bytes] = []
+    view = memoryview(content)
+    try:
+        for position, header in iter_headers(view):
+            batch = view[position : position + header.size_in_bytes]
+            check_batch(batch, header)
+            for record in iter_records(batch):
+                if header.is_control:
+                    keys.append(bytes(record.key or b""))
+                elif record.value is not None:
+                    values.append(bytes(record.value))
+    except InvalidBatch as error:
+        raise CorruptLogError(f"a batch of the snapshot: {error}") from error
+    ends = [control_key(ControlType.SNAPSHOT_HEADER), control_key(ControlType.SNAPSHOT_FOOTER)]
+    if [*keys[:1], *keys[-1:]] != ends:
+        raise CorruptLogError("the snapshot does not begin with its header, or does not end with its footer")
+    return values
