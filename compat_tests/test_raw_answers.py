@@ -54,6 +54,13 @@ def client(broker: Broker) -> Iterator[RawClient]:
 
 
 @pytest.fixture
+def coordinated_group(client: RawClient, group: str) -> str:
+    """The first look for a coordinator creates `__consumer_offsets`."""
+    eventually(lambda: not client.call(FindCoordinatorRequest(key=group), 3).error_code, f"a coordinator of {group}")
+    return group
+
+
+@pytest.fixture
 def new_topic(client: RawClient, new_topic: Callable[..., str]) -> Callable[..., str]:
     """Apache Kafka leads a partition in its metadata a little before it does so in fact; clients ask again."""
 
@@ -315,11 +322,11 @@ def test_a_replica_that_is_no_follower_is_told_the_leader_from_v16_on(
 
 
 @pytest.mark.parametrize("version", range(2, 10))
-def test_a_refused_join_names_no_protocol(client: RawClient, group: str, version: int) -> None:
+def test_a_refused_join_names_no_protocol(client: RawClient, coordinated_group: str, version: int) -> None:
     def refused(protocols: list[str], *, member_id: str = "", session_timeout_ms: int = 10_000) -> int:
         answer = client.call(
             JoinGroupRequest(
-                group_id=group,
+                group_id=coordinated_group,
                 session_timeout_ms=session_timeout_ms,
                 rebalance_timeout_ms=10_000,
                 member_id=member_id,
@@ -342,10 +349,10 @@ def test_a_refused_join_names_no_protocol(client: RawClient, group: str, version
 @pytest.mark.parametrize("group_is_named", [False, True])
 @pytest.mark.parametrize("name", [None, "", NO_SUCH_TOPIC])
 def test_offsets_are_deleted_of_a_group_that_exists(
-    client: RawClient, group: str, group_is_named: bool, name: str | None
+    client: RawClient, coordinated_group: str, group_is_named: bool, name: str | None
 ) -> None:
     wanted = [] if name is None else [OffsetDeleteRequestTopic(name, [OffsetDeleteRequestPartition(0)])]
-    answer = client.call(OffsetDeleteRequest(group if group_is_named else "", wanted), 0)
+    answer = client.call(OffsetDeleteRequest(coordinated_group if group_is_named else "", wanted), 0)
     assert (answer.error_code, answer.topics) == (E.GROUP_ID_NOT_FOUND if group_is_named else E.INVALID_GROUP_ID, [])
 
 

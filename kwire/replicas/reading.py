@@ -107,7 +107,7 @@ def _read(
     """The answer for one partition, and how many bytes of records it names."""
     leader = partition.leader(followed.current_leader_epoch)
     if limits.replica_id != CONSUMER and not leader.follows(limits.replica_id):
-        raise KafkaError(ErrorCode.NOT_LEADER_OR_FOLLOWER)
+        raise NotLeaderError(ErrorCode.NOT_LEADER_OR_FOLLOWER, leader.leader_id, leader.leader_epoch)
     answer = PartitionData(
         followed.index,
         0,
