@@ -1,8 +1,8 @@
 """Every API that kwire serves: its versions and its handler, in one table.
 
-ApiVersions answers from this table, the connection dispatches by it, and the README's list is checked against it.
-A handler's module and its messages are imported when the API is first asked for, so that a broker that is only
-produced to never loads the group messages.
+ApiVersions answers from this table and the connection dispatches by it. A test checks that docs/not-yet.md lists every
+other API that Kafka offers to clients. A handler's module and its messages are imported at the API's first request, so
+a broker that only serves producers never loads the group messages.
 """
 
 from __future__ import annotations

@@ -94,7 +94,9 @@ def test_what_help_shows_is_a_command_of_kwire() -> None:
 
 def test_the_pages_that_show_most_are_looked_at() -> None:
     found = {page.name: sum(len(_printed(block)) for block in _blocks(page)) for page in PAGES}
-    assert found["README.md"] >= 10
+    assert found["README.md"] >= 2
+    assert found["tools.md"] >= 7
+    assert found["configuration.md"] >= 1
     assert found["pipeline.md"] >= 5
     assert found["tour.md"] >= 10
 

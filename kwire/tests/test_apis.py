@@ -1,0 +1,28 @@
+"""The table of APIs and the page that says what is missing agree."""
+
+from __future__ import annotations
+
+import re
+
+from kwire_protocol.messages import APIS as KAFKA_APIS
+
+from devtools.places import REPOSITORY
+from kwire.apis import APIS
+
+_ROW = re.compile(r"^\| ([^|]+) \| ([^|]+) \|$", re.MULTILINE)
+
+
+def _named_as_not_served() -> set[str]:
+    page = (REPOSITORY / "docs" / "not-yet.md").read_text(encoding="utf-8")
+    names = ", ".join(apis for apis, state in _ROW.findall(page) if state.startswith("not served"))
+    return set(names.split(", "))
+
+
+def test_the_page_names_every_client_api_that_is_not_served() -> None:
+    offered = {api.name for key, api in KAFKA_APIS.items() if "broker" in api.listeners and key not in APIS}
+    assert offered - _named_as_not_served() == set()
+
+
+def test_the_page_names_no_api_that_is_served() -> None:
+    served = {KAFKA_APIS[key].name for key in APIS}
+    assert _named_as_not_served() & served == set()
