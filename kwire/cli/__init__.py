@@ -1,4 +1,4 @@
-"""The `kwire` command. Each subcommand lives in a file of its own and imports what it needs when it runs."""
+"""The `kwire` command. Each subcommand is in its own module, and imports what it needs when it runs."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from kwire.cli.txn import txn
 def main() -> None:
     """kwire: a Kafka broker without a JVM.
 
-    It speaks Kafka's protocol and keeps Kafka's bytes on disk, so every Kafka client works with it unchanged.
+    It speaks Kafka's protocol and stores Kafka's on-disk format, so Kafka clients work with it unchanged.
     """
 
 

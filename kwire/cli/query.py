@@ -1,4 +1,4 @@
-"""`kwire query`: records of a topic by fields, out of its index and the topic's tail. No Spark."""
+"""`kwire query`: find records of a topic by fields, in its index and the topic's tail. No Spark."""
 
 from __future__ import annotations
 
@@ -15,26 +15,26 @@ Examples:
   kwire query logs --to warehouse --where "key = 'k7' OR offset BETWEEN 100 AND 200" --limit 10
 
 \b
-Conditions: = != < <= > >=, IN, BETWEEN, IS NULL, AND, OR, NOT, parentheses; of the indexed fields,
-and of Kafka's key, partition, offset and timestamp.
+Conditions: = != < <= > >=, IN, BETWEEN, IS NULL, AND, OR, NOT and parentheses, on the indexed fields and on
+Kafka's key, partition, offset and timestamp.
 
 \b
-Exit code: 0 answered, also when nothing was found; 2 it cannot be answered, and one line says why.
+Exit code: 0 the query ran, even if it found nothing; 2 it could not run, and one line says why.
 """
 
 
 @click.command(epilog=EPILOG, short_help="Find records of a topic by fields, in its index.")
 @click.argument("topic")
-@click.option("--where", metavar="CONDITION", help="What the records have to meet.")
-@click.option("--since", metavar="TIME", help="Not older: 2026-01-31, 2026-01-31T12:00:00Z, 90m (ago), or ms.")
-@click.option("--until", metavar="TIME", help="Older than that.")
+@click.option("--where", metavar="CONDITION", help="Condition that the records must meet.")
+@click.option("--since", metavar="TIME", help="Earliest time: 2026-01-31, 2026-01-31T12:00:00Z, 90m (ago), or ms.")
+@click.option("--until", metavar="TIME", help="Latest time, exclusive.")
 @click.option(
     "--limit",
     type=click.IntRange(1, 1_000_000),
     default=100,
     show_default=True,
     metavar="N",
-    help="The first N, by time.",
+    help="Maximum number of records, oldest first.",
 )
 @click.option(
     "--tail-limit",
@@ -42,7 +42,7 @@ Exit code: 0 answered, also when nothing was found; 2 it cannot be answered, and
     default=200_000,
     show_default=True,
     metavar="N",
-    help="The most offsets that are read from the brokers because they are not indexed yet; 0 asks the index alone.",
+    help="Maximum number of offsets, not indexed yet, to read from the brokers; 0 reads the index only.",
 )
 @BROKER
 @WAREHOUSE
@@ -52,8 +52,8 @@ Exit code: 0 answered, also when nothing was found; 2 it cannot be answered, and
 def query(**options: Any) -> None:
     """Find records of TOPIC by the fields of its index.
 
-    kwire pipeline index keeps the index. What it has not got yet is read from the brokers, so the answer is of this
-    moment. How far the index is, is told on standard error. Needs pip install 'kwire[pipeline]', and no Java.
+    kwire pipeline index maintains the index. Records that are not indexed yet are read from the brokers, so the answer
+    is current. Standard error shows how far the index is. Needs pip install 'kwire[pipeline]', but no Java.
     """
     with told_in_a_line("kwire query", ("duckdb", "pyarrow", "pyiceberg", "sqlalchemy"), whose="it needs"):
         from kwire.cli.querying import run_query

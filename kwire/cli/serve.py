@@ -1,4 +1,4 @@
-"""`kwire serve`: run a broker in the foreground until a signal ends it."""
+"""`kwire serve`: run a broker in the foreground until a signal stops it."""
 
 from __future__ import annotations
 
@@ -13,12 +13,12 @@ if TYPE_CHECKING:
 EPILOG = """\b
 Examples:
   kwire serve                                   127.0.0.1:9092, data in ./data
-  kwire serve --listen 127.0.0.1:0              a free port; it is printed
+  kwire serve --listen 127.0.0.1:0              on a free port, which is printed
   kwire serve --config server.properties --set log.retention.hours=24
 
-Settings have Kafka's own names. A --set wins over the file, --listen and --data-dir win over both.
-SIGINT (Ctrl-C) and SIGTERM stop the broker cleanly. What is appended survives a kill of the broker at any
-moment; what survives a power cut is the operating system's to say, as with Kafka's own defaults.
+Settings have Kafka's names. --set overrides the file; --listen and --data-dir override both.
+SIGINT (Ctrl-C) and SIGTERM stop the broker cleanly. Acknowledged records survive a kill of the broker at any
+time. By default they may be lost in a power cut, as in Kafka; flush.messages=1 makes them durable.
 """
 
 
@@ -27,36 +27,36 @@ moment; what survives a power cut is the operating system's to say, as with Kafk
     "--config",
     "config_file",
     type=click.Path(exists=True, dir_okay=False, path_type=Path),
-    help="A server.properties file, as Apache Kafka reads it.",
+    help="Configuration file in Kafka's server.properties format.",
 )
 @click.option(
     "--listen",
     "listen",
     multiple=True,
     metavar="HOST:PORT",
-    help="The address to listen on; port 0 takes a free one. May be repeated. [default: 127.0.0.1:9092]",
+    help="Address to listen on; port 0 picks a free port. Repeatable. [default: 127.0.0.1:9092]",
 )
 @click.option(
     "--data-dir",
     "data_dirs",
     multiple=True,
     metavar="DIRECTORY",
-    help="The folder that holds the data; made if it is not there. May be repeated, or a list with commas: "
-    "partitions are spread over the folders. [default: ./data]",
+    help="Data folder, created if missing. Repeatable, or a comma-separated list: partitions are spread over the "
+    "folders. [default: ./data]",
 )
 @click.option(
     "--set",
     "settings",
     multiple=True,
     metavar="NAME=VALUE",
-    help="A setting by its Kafka name, such as num.partitions=6. May be repeated.",
+    help="Kafka setting, such as num.partitions=6. Repeatable.",
 )
 @click.option(
     "--log-level",
     type=click.Choice(["debug", "info", "warning", "error"]),
     default="info",
     show_default=True,
-    help="How much the broker says on standard error.",
+    help="Lowest level of messages logged to standard error.",
 )
 def serve(
     config_file: Path | None,
@@ -65,10 +65,10 @@ def serve(
     settings: tuple[str, ...],
     log_level: str,
 ) -> None:
-    """Run a Kafka broker until it is told to stop.
+    """Run a Kafka broker in the foreground.
 
-    No set-up comes first: a new data folder is made ready on the way, topics are created when a client asks for them
-    (or by your usual tools), and the address that clients are told is the one they dialled.
+    No setup is needed. The broker prepares a new data folder by itself. Topics are created at the first write, or by
+    your usual tools. Clients are told the address that they dialled.
     """
     import logging
 

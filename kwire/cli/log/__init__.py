@@ -1,6 +1,6 @@
-"""`kwire log`: looking at logs on disk, and mending them. The work is in kwire_storage.inspection; here it is shown.
+"""`kwire log`: inspect and repair logs on disk. kwire_storage.inspection does the work; these modules show the results.
 
-The commands import what they need when they run: the start of a broker pays for none of it.
+The commands import what they need when they run, so that they do not slow down the start of a broker.
 """
 
 from __future__ import annotations
@@ -11,24 +11,24 @@ from pathlib import Path
 import click
 
 DIR_HELP = """\b
-DIR is a data folder, a partition's folder such as data/orders-0, or one file of either. Folders
-written by Apache Kafka are read as well.
+DIR is a data folder, a partition's folder such as data/orders-0, or one file in either. Folders
+written by Apache Kafka work too.
 """
 
 DUMP_EPILOG = """\b
 Examples:
-  kwire log dump data/orders-0                          every file of the partition
-  kwire log dump data/orders-0 --only log --records     its records, keys and values shown
+  kwire log dump data/orders-0                          all files of the partition
+  kwire log dump data/orders-0 --only log --records     its records, with keys and values
   kwire log dump data/orders-0 --offset 4711 --max-batches 1 --records
   kwire log dump data/__consumer_offsets-7 --records    commits and groups, decoded
   kwire log dump data --json | jq 'select(.type == "batch" and .problem)'
 
 \b
 Coming from kafka-dump-log.sh:
-  --files                                       DIR; a .log among them
+  --files                                       DIR, which may be a .log file
   --deep-iteration --print-data-log             --records
-  --offsets-decoder, --transaction-log-decoder, chosen by the topic's name; --decoder for a file
-  --cluster-metadata-decoder, ...               that was taken out of its folder
+  --offsets-decoder, --transaction-log-decoder, chosen by the topic's name; use --decoder for a file
+  --cluster-metadata-decoder, ...               that was moved out of its folder
   --skip-record-metadata                        --no-batches
   --max-bytes                                   --max-bytes
   --index-sanity-check, --verify-index-only     kwire log check
@@ -41,63 +41,65 @@ Examples:
   kwire log check data --json | jq 'select(.severity == "error")'
 
 \b
-Exit code: 0 sound (notes do not count), 1 something is wrong, 2 not a folder of logs.
+Exit code: 0 sound (notes do not count), 1 errors or warnings found, 2 DIR is not a folder of logs.
 """
 
 REPAIR_EPILOG = """\b
 Examples:
-  kwire log repair data --dry-run                   what it would do
-  kwire log repair data                             asks first
+  kwire log repair data --dry-run                   show what it would do
+  kwire log repair data                             ask, then repair
   kwire log repair data/orders-0 --yes --drop-corrupt-ranges
 
 \b
-Copies are kept in orders-0/kwire-repair-TIME/, those of the data folder's own files beside them with
-.kwire-repair-TIME at their names' end. Brokers look at neither; remove them when they are not needed any more.
-Exit code: 0 nothing is left, 1 something is left or was refused, 2 not a folder of logs.
+Copies of a partition's files go to orders-0/kwire-repair-TIME/. Copies of the data folder's own files stay beside
+them, with the suffix .kwire-repair-TIME. Brokers ignore both; delete them when you no longer need them.
+Exit code: 0 nothing left to repair, 1 something is left or was refused, 2 DIR is not a folder of logs.
 """
 
 _DIR = click.argument(
     "folders", metavar="DIR...", nargs=-1, required=True, type=click.Path(exists=True, path_type=Path)
 )
-_JSON = click.option("--json", "as_json", is_flag=True, help="One JSON object a line, under names that stay.")
+_JSON = click.option("--json", "as_json", is_flag=True, help="Print one JSON object per line, with stable names.")
 
 
 @click.group()
 def log() -> None:
     """Dump, check and repair logs on disk.
 
-    dump and check only read: they take no lock, and may look at the folder of a running broker. All three take files
-    of any size in bounded memory.
+    dump and check only read. They take no lock, so they can run on the folder of a running broker. All three use
+    bounded memory, whatever the size of the files.
     """
 
 
 @log.command(epilog=DUMP_EPILOG, short_help="Show what is in DIR.")
 @_DIR
 @_JSON
-@click.option("--records", is_flag=True, help="Show the records of each batch as well.")
-@click.option("--no-batches", is_flag=True, help="With --records: leave out the batches around them.")
+@click.option("--records", is_flag=True, help="Also show the records of each batch.")
+@click.option("--no-batches", is_flag=True, help="With --records: omit the lines about batches.")
 @click.option(
     "--only",
     multiple=True,
     type=click.Choice(["log", "index", "timeindex", "txnindex", "snapshot", "small"]),
-    help="Only files of this kind; small is for checkpoints and properties. May be repeated.",
+    help="Only files of this kind; small means checkpoints and properties. Repeatable.",
 )
 @click.option(
     "--decoder",
     type=click.Choice(["auto", "none", "offsets", "transactions", "metadata", "share", "remote"]),
     default="auto",
     show_default=True,
-    help="How the records of internal topics are read.",
+    help="How to decode the records of internal topics.",
 )
-@click.option("--offset", type=click.IntRange(min=0), help="Begin with the batch that has this offset, or comes after.")
-@click.option("--max-batches", type=click.IntRange(min=1), help="Stop after so many batches.")
-@click.option("--max-bytes", type=click.IntRange(min=1), help="Stop after so many bytes of batches.")
+@click.option(
+    "--offset", type=click.IntRange(min=0), help="Start with the first batch that ends at or after this offset."
+)
+@click.option("--max-batches", type=click.IntRange(min=1), help="Stop after this many batches.")
+@click.option("--max-bytes", type=click.IntRange(min=1), help="Stop after this many bytes of batches.")
 @click.option(
     "--max-value-bytes",
     type=click.IntRange(min=0),
     default=1024,
     show_default=True,
-    help="Cut longer keys, values and headers; 0 shows them whole.",
+    help="Truncate longer keys, values and headers; 0 shows them in full.",
 )
 def dump(
     folders: tuple[Path, ...],
@@ -113,8 +115,8 @@ def dump(
 ) -> None:
     """Show what is in DIR: batches, records, indexes, producers, epochs, checkpoints.
 
-    Batches whose CRC is wrong are shown with what is wrong with them, and so are ranges that are no batch at all. Keys
-    and values are shown as text where they are printable UTF-8, else as base64.
+    Batches with a wrong CRC and ranges that hold no batch are shown with a description of the problem. Keys and values
+    are shown as text if they are printable UTF-8, otherwise as base64.
     """
     from kwire.cli.log.dump import DumpOptions, run
 
@@ -134,36 +136,38 @@ def dump(
 @log.command(epilog=CHECK_EPILOG, short_help="Find every inconsistency in DIR.")
 @_DIR
 @_JSON
-@click.option("--skip-records", is_flag=True, help="Believe a right CRC and do not look into batches; much quicker.")
-@click.option("--no-notes", is_flag=True, help="Leave out what is no inconsistency.")
+@click.option(
+    "--skip-records", is_flag=True, help="Trust a correct CRC and skip the records in the batch; much faster."
+)
+@click.option("--no-notes", is_flag=True, help="Omit notes, which are not inconsistencies.")
 def check(folders: tuple[Path, ...], as_json: bool, skip_records: bool, no_notes: bool) -> None:
     """Find every inconsistency in DIR.
 
-    Every batch is read: CRC, lengths, offsets, records, timestamps. Indexes, transaction indexes, producer snapshots,
-    epochs and checkpoints are held against what the batches say. Each finding tells what to do about it.
+    Reads every batch: CRC, lengths, offsets, records, timestamps. Compares indexes, transaction indexes, producer
+    snapshots, epochs and checkpoints with the batches. Each finding says what to do about it.
     """
     from kwire.cli.log.check import run
 
     run(folders, as_json=as_json, look_into_records=not skip_records, notes=not no_notes)
 
 
-@log.command(epilog=REPAIR_EPILOG, short_help="Mend what check finds in DIR.")
+@log.command(epilog=REPAIR_EPILOG, short_help="Repair what check finds in DIR.")
 @click.argument("folder", metavar="DIR", type=click.Path(exists=True, path_type=Path))
-@click.option("--yes", is_flag=True, help="Do not ask.")
-@click.option("--dry-run", is_flag=True, help="Say what would be done, and do nothing.")
+@click.option("--yes", is_flag=True, help="Do not ask for confirmation.")
+@click.option("--dry-run", is_flag=True, help="Show what would be done, and change nothing.")
 @click.option(
     "--drop-corrupt-ranges",
     is_flag=True,
-    help="Take what is no good batch out of the middle of a log, too. Without it it stays, and readers are told.",
+    help="Also remove corrupt ranges from the middle of a log. Without this they stay, and reads of them fail.",
 )
 def repair(folder: Path, yes: bool, dry_run: bool, drop_corrupt_ranges: bool) -> None:
-    """Mend what `kwire log check` finds in DIR, a data folder or a partition's.
+    """Repair what `kwire log check` finds in DIR.
 
-    A torn tail is cut off. Indexes, transaction indexes, producer snapshots and epochs that are wrong are made anew
-    from the records. Interrupted compactions are finished, leftovers moved away, checkpoints that promise too much
-    lowered. A copy of everything that is cut or replaced is kept, and is on the disk before anything is changed.
+    Truncates an incomplete tail. Rebuilds wrong indexes, transaction indexes, producer snapshots and epochs from the
+    records. Finishes interrupted compactions, moves leftover files away, and lowers checkpoints that are too high.
+    Everything that is cut or replaced is copied first, and the copy is durable before anything changes.
 
-    No broker may use the folder meanwhile: repair takes the lock that brokers take.
+    Stop the broker first: repair takes the same lock.
     """
     from kwire.cli.log.repair import run
 
@@ -173,5 +177,5 @@ def repair(folder: Path, yes: bool, dry_run: bool, drop_corrupt_ranges: bool) ->
 for _command in (dump, check, repair):
     told = DIR_HELP
     if _command is repair:
-        told = told.replace("folder, a partition", "folder or a partition").replace(", or one file of either", "")
+        told = told.replace("folder, a partition", "folder or a partition").replace(", or one file in either", "")
     _command.help = f"{cleandoc(_command.help or '')}\n\n{told}"

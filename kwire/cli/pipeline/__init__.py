@@ -1,7 +1,7 @@
-"""`kwire pipeline`: topics become tables, or are kept in another cluster, on Spark.
+"""`kwire pipeline`: jobs on Spark that turn topics into tables, or mirror them to another cluster.
 
-The work is in kwire.pipeline; here it is asked for and shown. The commands import what they need when they run: Spark
-and Iceberg are no part of the broker.
+kwire.pipeline does the work; these modules parse options and show results. The commands import what they need when they
+run, because Spark and Iceberg are not part of the broker.
 """
 
 from __future__ import annotations
@@ -49,14 +49,14 @@ Examples:
   kwire pipeline table --file orders.yaml
 
 \b
-A file holds the same options under the same names, as YAML or TOML:
+A YAML or TOML file holds the same options under the same names:
   topics: [orders]
   to: warehouse
   value: json
   conf: {spark.sql.shuffle.partitions: 4}
 
 \b
-Exit code: 0 the job ended, or was stopped; 2 it cannot go on, and one line says why.
+Exit code: 0 the job ended or was stopped; 2 it cannot continue, and one line says why.
 """
 
 
@@ -64,7 +64,7 @@ Exit code: 0 the job ended, or was stopped; 2 it cannot go on, and one line says
 def pipeline() -> None:
     """Turn topics into Iceberg tables, exactly once, on Spark; or mirror them to another cluster.
 
-    Any Kafka cluster will do, kwire or not. Needs pip install 'kwire[pipeline]' and Java 17 to 23.
+    Works with any Kafka cluster. Needs pip install 'kwire[pipeline]' and Java 17 to 23.
     """
 
 
@@ -74,29 +74,29 @@ def pipeline() -> None:
 @WAREHOUSE
 @TABLE
 @click.option(
-    "--value", type=click.Choice(_VALUE_FORMATS), default="bytes", show_default=True, help="How values are decoded."
+    "--value", type=click.Choice(_VALUE_FORMATS), default="bytes", show_default=True, help="How to decode values."
 )
 @click.option(
     "--schema",
     type=click.Path(path_type=Path),
     metavar="FILE",
-    help="Of the values: DDL or Spark's JSON for json, .avsc for avro, a folder of ID.avsc for confluent-avro. "
-    "Without it, JSON is inferred from a sample once.",
+    help="Schema of the values: DDL or Spark's JSON for json, .avsc for avro, a folder of ID.avsc for confluent-avro. "
+    "Without it, the schema of JSON is inferred once, from a sample.",
 )
 @click.option(
     "--mode",
     type=click.Choice(["append", "upsert"]),
     default="append",
     show_default=True,
-    help="A row for each record; or for each key, with tombstones as deletes.",
+    help="append: one row per record. upsert: one row per key, and tombstones delete.",
 )
 @click.option(
-    "--partition-by", multiple=True, metavar="EXPR", help="days(kafka.timestamp), value.country, ... May be repeated."
+    "--partition-by", multiple=True, metavar="EXPR", help="days(kafka.timestamp), value.country, ... Repeatable."
 )
-@click.option("--evolve", is_flag=True, help="Add fields that JSON values bring to the table.")
+@click.option("--evolve", is_flag=True, help="Add new fields of JSON values to the table.")
 @READING
 @click.option(
-    "--dead-letter-topic", metavar="TOPIC", help="Send records that cannot be decoded there, too: at least once."
+    "--dead-letter-topic", metavar="TOPIC", help="Also send undecodable records to this topic, at least once."
 )
 @ONCE
 @interval(10.0, "How often to commit.")
@@ -106,8 +106,8 @@ def pipeline() -> None:
 def table(**options: Any) -> None:
     """Keep an Iceberg table of each TOPIC.
 
-    Every record is in its table exactly once, whatever is killed: the offsets are in the table's own snapshots. What
-    cannot be decoded goes to TABLE__errors, with the reason. The tables are kwire.TABLE in the catalog.
+    Every record is in its table exactly once, whatever is killed, because the offsets are in the table's snapshots.
+    Records that cannot be decoded go to TABLE__errors, with the reason. In the catalog the tables are kwire.TABLE.
     """
     with told_in_a_line():
         from kwire.cli.pipeline.table import run_table
@@ -122,7 +122,7 @@ Examples:
   kwire query logs --to warehouse --where "user_id = 42" --since 1d
 
 \b
-Exit code: 0 the job ended, or was stopped; 2 it cannot go on, and one line says why.
+Exit code: 0 the job ended or was stopped; 2 it cannot continue, and one line says why.
 """
 
 
@@ -135,8 +135,8 @@ Exit code: 0 the job ended, or was stopped; 2 it cannot go on, and one line says
     multiple=True,
     required=True,
     metavar="FIELD[:TYPE],...",
-    help="What of the JSON values is indexed: user_id, customer.id, total:DOUBLE. Types: BIGINT, DOUBLE, STRING, "
-    "BOOLEAN; found out from a sample where they are not given.",
+    help="JSON fields to index: user_id, customer.id, total:DOUBLE. Types: BIGINT, DOUBLE, STRING, BOOLEAN; inferred "
+    "from a sample if not given.",
 )
 @INDEX_TABLE
 @click.option(
@@ -145,19 +145,19 @@ Exit code: 0 the job ended, or was stopped; 2 it cannot go on, and one line says
     default=8,
     show_default=True,
     metavar="N",
-    help="So many parts, by one of the fields, each of its own files.",
+    help="Number of parts, by the hash of a field, each with its own files.",
 )
 @READING
 @ONCE
-@interval(60.0, "How often to commit. Queries read what came since from the brokers.")
+@interval(60.0, "How often to commit. Queries read newer records from the brokers.")
 @MAX_RECORDS
 @SOURCE_OPTION
 @RUNNING
 def index(**options: Any) -> None:
     """Keep an index of TOPIC by fields of its JSON values.
 
-    Every record is in it exactly once, as with kwire pipeline table. What is no JSON object, or has a field of another
-    type, goes to TOPIC__index__errors, with the reason. kwire pipeline maintain merges its files, sorted.
+    Every record is in it exactly once, as with kwire pipeline table. Values that are not JSON objects, or have a field
+    of another type, go to TOPIC__index__errors, with the reason. kwire pipeline maintain merges and sorts its files.
     """
     with told_in_a_line():
         from kwire.cli.pipeline.index import run_index
@@ -171,7 +171,7 @@ Examples:
   kwire pipeline verify orders --to warehouse --json | jq '.partitions[] | select(.missing > 0)'
 
 \b
-Exit code: 0 sound, 1 something is missing, doubled or different, 2 it could not be compared.
+Exit code: 0 sound, 1 records are missing, duplicated or different, 2 the comparison failed.
 """
 
 
@@ -179,10 +179,10 @@ Exit code: 0 sound, 1 something is missing, doubled or different, 2 it could not
 @EXISTING_TABLE
 @EXISTING_TABLE_WITH
 def verify(**options: Any) -> None:
-    """Check that a table has every record of TOPIC once, as it was.
+    """Check that a table has every record of TOPIC exactly once and unchanged.
 
-    Everything from the topic's first offset to the table's own position is compared, the errors table included: counts
-    and hashes by partition, and where these differ, each record. What comes behind is told as lag.
+    Compares everything from the topic's first offset to the table's position, including the errors table: counts and
+    hashes per partition, and individual records where these differ. Later records are reported as lag.
     """
     with told_in_a_line():
         from kwire.cli.pipeline.existing import Asked
@@ -197,7 +197,7 @@ Examples:
   kwire pipeline maintain --to warehouse --keep-snapshots 2 --target-file-size 256
 
 \b
-Exit code: 0 done, 2 something could not be done.
+Exit code: 0 done, 2 failed.
 """
 
 
@@ -212,7 +212,7 @@ Exit code: 0 done, 2 something could not be done.
     default=128,
     show_default=True,
     metavar="MIB",
-    help="Smaller files are merged up to this.",
+    help="Merge smaller files up to this size.",
 )
 @click.option(
     "--keep-snapshots",
@@ -221,7 +221,7 @@ Exit code: 0 done, 2 something could not be done.
     default=5.0,
     show_default=True,
     metavar="DAYS",
-    help="How far back readers may look.",
+    help="How long to keep old snapshots for readers.",
 )
 @click.option(
     "--orphans-older-than",
@@ -230,16 +230,16 @@ Exit code: 0 done, 2 something could not be done.
     default=3.0,
     show_default=True,
     metavar="DAYS",
-    help="Remove files of no snapshot that are older.",
+    help="Remove files that belong to no snapshot and are older than this.",
 )
 @SPARK
 @FILE
 @JSON
 def maintain(**options: Any) -> None:
-    """Keep tables quick to read: of each TOPIC, or all of the warehouse.
+    """Keep tables fast to read: those of each TOPIC, or all tables of the warehouse.
 
-    Merges small files and folds in deletes, expires old snapshots, and removes what killed jobs left. Readers and jobs
-    go on meanwhile; the table's offsets stay.
+    Merges small files, applies deletes, expires old snapshots, and removes files that killed jobs left behind. Readers
+    and jobs can run meanwhile. The table's offsets do not change.
     """
     with told_in_a_line():
         from kwire.cli.pipeline.maintain import run_maintain
@@ -253,21 +253,22 @@ Examples:
   kwire pipeline backfill orders --to warehouse --from 0:4711,2:100 --until latest
 
 \b
-Exit code: 0 done, 2 it could not be done.
+Exit code: 0 done, 2 failed.
 """
 
 
-@pipeline.command(epilog=BACKFILL_EPILOG, short_help="Take a range of a topic once more, without doubles.")
+@pipeline.command(epilog=BACKFILL_EPILOG, short_help="Add records that a table lacks from a range of a topic.")
 @EXISTING_TABLE
 @FROM
-@click.option("--until", default="latest", show_default=True, metavar="BOUND", help="Where it ends, exclusively.")
+@click.option("--until", default="latest", show_default=True, metavar="BOUND", help="End of the range, exclusive.")
 @EXISTING_TABLE_WITH
 def backfill(**options: Any) -> None:
-    """Add what a table lacks of a range of TOPIC.
+    """Add the records of a range of TOPIC that a table lacks.
 
     A BOUND is an offset (4711, or 0:4711,1:100 by partition), a time (2026-11-22T10:00:00 in UTC, or 2h for two hours
     ago), earliest or latest.
-    What the table or its errors table has is not added again, so this may be repeated, and run beside the job.
+    Records that the table or its errors table already has are not added again, so this can be repeated, and can run
+    beside the job.
     """
     with told_in_a_line():
         from kwire.cli.pipeline.backfill import run_backfill
@@ -282,23 +283,23 @@ Examples:
   kwire pipeline redo orders --to warehouse --schema better.ddl
 
 \b
-Exit code: 0 done, 2 it could not be done.
+Exit code: 0 done, 2 failed.
 """
 
 
-@pipeline.command(epilog=REDO_EPILOG, short_help="Decode the errors again, by a better schema.")
+@pipeline.command(epilog=REDO_EPILOG, short_help="Decode the errors again, with a better schema.")
 @EXISTING_TABLE
 @click.option(
     "--schema",
     type=click.Path(path_type=Path),
     metavar="FILE",
-    help="One with more fields; without it, the one that the table has by now.",
+    help="Schema with more fields. [default: the table's current schema]",
 )
 @EXISTING_TABLE_WITH
 def redo(**options: Any) -> None:
-    """Take the errors of TOPIC's table once more.
+    """Decode the errors of TOPIC's table again.
 
-    What can be decoded now becomes rows and leaves TABLE__errors; the rest stays. May run beside the job.
+    Records that can be decoded now become rows and leave TABLE__errors; the rest stays. Can run beside the job.
     """
     with told_in_a_line():
         from kwire.cli.pipeline.backfill import run_redo
@@ -314,31 +315,33 @@ Examples:
   kwire pipeline mirror --from one:9092 --to two:9092 orders --dry-run --json
 
 \b
-Exit code: 0 the job ended, or was stopped; 2 it cannot go on, and one line says why.
+Exit code: 0 the job ended or was stopped; 2 it cannot continue, and one line says why.
 """
 
 
-@pipeline.command(epilog=MIRROR_EPILOG, short_help="Keep topics in another cluster, with the offsets of groups.")
+@pipeline.command(epilog=MIRROR_EPILOG, short_help="Mirror topics to another cluster, with group offsets.")
 @click.argument("topics", metavar="TOPIC...", nargs=-1)
-@click.option("--from", "source", required=True, metavar="HOST:PORT", help="A broker of the cluster to mirror.")
-@click.option("--to", "target", required=True, metavar="HOST:PORT", help="A broker of the cluster to write to.")
-@click.option("--exactly-once", is_flag=True, help="Write in transactions that hold the position, too: no doubles.")
+@click.option("--from", "source", required=True, metavar="HOST:PORT", help="Broker of the source cluster.")
+@click.option("--to", "target", required=True, metavar="HOST:PORT", help="Broker of the target cluster.")
+@click.option("--exactly-once", is_flag=True, help="Write records and position in one transaction: no duplicates.")
 @click.option(
     "--rename",
     default="{topic}",
     show_default=True,
     metavar="TEMPLATE",
-    help="The topics' names at --to, such as one.{topic}.",
+    help="Names of the topics in the target cluster, such as one.{topic}.",
 )
 @click.option(
-    "--name", metavar="NAME", help="The mirror's; it keeps its place under it.  [default: of the clusters' ids]"
+    "--name",
+    metavar="NAME",
+    help="Name of the mirror; its position is stored under it.  [default: derived from the cluster ids]",
 )
-@begin("Where a topic that was never mirrored begins.")
+@begin("Where to start a topic that was never mirrored.")
 @ON_GAP
 @click.option(
-    "--groups", default=".*", show_default=True, metavar="PATTERN", help="The groups whose offsets are translated."
+    "--groups", default=".*", show_default=True, metavar="PATTERN", help="Groups whose offsets are translated."
 )
-@click.option("--no-groups", is_flag=True, help="Translate no offsets of groups.")
+@click.option("--no-groups", is_flag=True, help="Translate no group offsets.")
 @click.option(
     "--groups-interval",
     "groups_interval_s",
@@ -346,15 +349,15 @@ Exit code: 0 the job ended, or was stopped; 2 it cannot go on, and one line says
     default=10.0,
     show_default=True,
     metavar="SECONDS",
-    help="How often to translate them.",
+    help="How often to translate group offsets.",
 )
-@click.option("--exclude-config", multiple=True, metavar="NAME", help="Leave a configuration of the topics alone.")
+@click.option("--exclude-config", multiple=True, metavar="NAME", help="Topic configuration not to copy. Repeatable.")
 @click.option(
     "--compression",
     type=click.Choice(["none", "gzip", "snappy", "lz4", "zstd"]),
     default="lz4",
     show_default=True,
-    help="How batches are compressed at --to, where the topic does not say.",
+    help="Compression at --to, unless the topic sets one.",
 )
 @ONCE
 @interval(1.0, "How often to write.")
@@ -364,16 +367,16 @@ Exit code: 0 the job ended, or was stopped; 2 it cannot go on, and one line says
     default=1_000_000,
     show_default=True,
     metavar="N",
-    help="The most that one batch takes from all topics.",
+    help="Maximum number of records in a batch, over all topics.",
 )
 @SOURCE_OPTION
 @RUNNING
 def mirror(**options: Any) -> None:
-    """Keep each TOPIC of one cluster in another.
+    """Mirror each TOPIC to another cluster.
 
-    Partitions, configurations, keys, headers and timestamps are the same there. No record is lost, and with
-    --exactly-once none is there twice, whatever is killed. What groups have committed is committed at --to as well, as
-    the offset of the same record. Topics that came from --to are refused.
+    Partitions, configurations, keys, headers and timestamps stay the same. No record is lost, and with --exactly-once
+    none is duplicated, whatever is killed. Committed group offsets are committed at --to too, as the offset of the
+    same record. Topics that came from --to are refused.
     """
     with told_in_a_line():
         from kwire.cli.pipeline.mirror import run_mirror
@@ -390,7 +393,7 @@ Examples:
   kwire pipeline replay orders --to-topic orders-again --dry-run
 
 \b
-Exit code: 0 all is replayed, was before, or the replay was stopped; 2 it cannot go on, and one line says why.
+Exit code: 0 the replay is complete or was stopped; 2 it cannot continue, and one line says why.
 """
 
 
@@ -400,47 +403,51 @@ Exit code: 0 all is replayed, was before, or the replay was stopped; 2 it cannot
 @click.option(
     "--warehouse",
     metavar="WAREHOUSE",
-    help="Where TABLE is: a folder, or catalog:NAME, configured by --conf. Without it, a TOPIC of -b is replayed.",
+    help="Warehouse of TABLE: a folder, or catalog:NAME, configured by --conf. Without it, TOPIC of -b is replayed.",
 )
-@click.option("--to-topic", required=True, metavar="TOPIC", help="Where the records go. It may be the source itself.")
-@click.option("--target", metavar="HOST:PORT", help="A broker of the cluster of --to-topic.  [default: that of -b]")
+@click.option("--to-topic", required=True, metavar="TOPIC", help="Topic to write to. It may be the source itself.")
+@click.option("--target", metavar="HOST:PORT", help="Broker of the cluster of --to-topic.  [default: that of -b]")
 @FROM
 @click.option(
-    "--until", "--to", default="latest", show_default=True, metavar="BOUND", help="Where it ends, exclusively."
+    "--until", "--to", default="latest", show_default=True, metavar="BOUND", help="End of the range, exclusive."
 )
 @click.option(
     "--where",
     metavar="SQL",
-    help="Only what meets this condition of Spark SQL: on value and kafka.partition, .offset, .timestamp, .key, "
-    ".headers. The value of a topic's record is bytes.",
+    help="Replay only records that meet this Spark SQL condition on value and kafka.partition, .offset, .timestamp, "
+    ".key, .headers. The value of a topic's record is bytes.",
 )
 @click.option(
-    "--rate", "rate_per_s", type=click.FloatRange(min=0, min_open=True), metavar="N", help="At most N records a second."
+    "--rate",
+    "rate_per_s",
+    type=click.FloatRange(min=0, min_open=True),
+    metavar="N",
+    help="Maximum number of records per second.",
 )
 @click.option(
     "--name",
     "given_name",
     metavar="NAME",
-    help="Of this replay: a run of the same name goes on with it.  [default: derived from source, range, condition and "
-    "target, so that the same command goes on]",
+    help="Name of the replay; a run with the same name continues it.  [default: derived from source, range, condition "
+    "and target, so that the same command continues]",
 )
-@click.option("--again", is_flag=True, help="Start over, whatever was replayed under this name before.")
-@click.option("--skip-lost", is_flag=True, help="Go on where retention took records before they were replayed.")
+@click.option("--again", is_flag=True, help="Start over, even if this replay is complete.")
+@click.option("--skip-lost", is_flag=True, help="Continue if retention deleted records before they were replayed.")
 @click.option(
     "--kept-topic",
     default="kwire-replays",
     show_default=True,
     metavar="TOPIC",
-    help="Where the target's cluster keeps how far replays are. Made when it is missing.",
+    help="Topic in the target's cluster that stores the progress of replays. Created if missing.",
 )
 @SOURCE_OPTION
 @RUNNING
 def replay(**options: Any) -> None:
     """Write a table, or a range of a topic, into a topic.
 
-    Keys, values, headers and timestamps are as they were, and records of a key stay in their order. Each is there once
-    for readers of committed data (read_committed), however often the replay is killed and started again: the first run
-    decides what is replayed, and later ones go on. A replay that is done does nothing more.
+    Keys, values, headers and timestamps stay the same, and the records of a key stay in order. Consumers with
+    isolation.level=read_committed see each record once, however often the replay is killed and restarted. The first run
+    decides what is replayed, and later runs continue it. Running a complete replay again does nothing.
     A BOUND is an offset (4711, or 0:4711,1:100 by partition), a time (2026-11-22T10:00:00 in UTC, or 2h for two hours
     ago), earliest or latest.
     """
@@ -456,17 +463,17 @@ Examples:
   kwire pipeline status warehouse -b 127.0.0.1:9092 --json | jq 'select(.lag > 1000)'
 
 \b
-Exit code: 0, also when brokers do not answer; 2 the warehouse cannot be read.
+Exit code: 0, even if brokers do not answer; 2 the warehouse cannot be read.
 """
 
 
 @pipeline.command(epilog=STATUS_EPILOG, short_help="Show all tables of a warehouse: lag, last commit, errors.")
 @click.argument("warehouse")
-@click.option("-b", "--bootstrap-server", "bootstrap", metavar="HOST:PORT", help="A broker to ask for the lag.")
+@click.option("-b", "--bootstrap-server", "bootstrap", metavar="HOST:PORT", help="Broker to ask for the lag.")
 @CATALOG_CONF
 @JSON
 def status(**options: Any) -> None:
-    """Show how the tables of WAREHOUSE stand. Starts no Spark."""
+    """Show the state of the tables of WAREHOUSE. Does not start Spark."""
     with told_in_a_line():
         from kwire.cli.pipeline.status import run_status
 

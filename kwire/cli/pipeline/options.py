@@ -1,4 +1,4 @@
-"""The options that several commands share, a file that may hold them, and errors in a line."""
+"""Options that several commands share, option files, and errors reported in one line."""
 
 from __future__ import annotations
 
@@ -14,9 +14,9 @@ import click
 
 @contextmanager
 def told_in_a_line(command: str = "kwire pipeline", packages: Sequence[str] = (), *, whose: str = "") -> Iterator[None]:
-    """Ends the command with one line and exit code 2 where the user can mend what is wrong.
+    """Ends the command with one line and exit code 2 for an error that the user can fix.
 
-    packages: what has to be installed for the command, and is `whose` need. [default: what the jobs need]
+    packages: what the command needs installed, and `whose` the words for who needs it. [default: what the jobs need]
     """
     from kwire.pipeline.errors import PipelineError
     from kwire.pipeline.session import check_packages
@@ -33,7 +33,7 @@ def told_in_a_line(command: str = "kwire pipeline", packages: Sequence[str] = ()
 
 
 def options(*several: Callable[..., Any]) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
-    """Several options as one decorator. They are listed in --help in this order."""
+    """Several options as one decorator. --help lists them in this order."""
 
     def with_them(command: Callable[..., Any]) -> Callable[..., Any]:
         for option in reversed(several):
@@ -110,29 +110,29 @@ BROKER = click.option(
     default="127.0.0.1:9092",
     show_default=True,
     metavar="HOST:PORT",
-    help="A broker of the cluster; several with commas.",
+    help="Broker of the cluster, or several separated by commas.",
 )
 WAREHOUSE = click.option(
     "--to",
     "warehouse",
     required=True,
     metavar="WAREHOUSE",
-    help="A folder, with its catalog beside the tables; or catalog:NAME, configured by --conf.",
+    help="Folder that holds the tables and their catalog; or catalog:NAME, configured by --conf.",
 )
-TABLE = click.option("--table", "table_name", metavar="NAME", help="The table's name, instead of the topic's.")
-INDEX_TABLE = click.option("--table", "table_name", metavar="NAME", help="The index's table, instead of TOPIC__index.")
+TABLE = click.option("--table", "table_name", metavar="NAME", help="Name of the table.  [default: the topic's]")
+INDEX_TABLE = click.option("--table", "table_name", metavar="NAME", help="Name of the index.  [default: TOPIC__index]")
 SOURCE_OPTION = click.option(
     "--option",
     "source_options",
     multiple=True,
     callback=_settings,
     metavar="NAME=VALUE",
-    help="An option of Spark's kafka source, such as kafka.security.protocol=SSL.",
+    help="Option of Spark's kafka source, such as kafka.security.protocol=SSL. Repeatable.",
 )
-CATALOG_CONF = settings("--conf", "A setting of the catalog, as Spark has it. May be repeated.")
+CATALOG_CONF = settings("--conf", "Setting of the catalog, under Spark's name. Repeatable.")
 SPARK = options(
-    click.option("--master", metavar="URL", help="Spark's master, instead of local[*]; or use spark-submit."),
-    settings("--conf", "A setting of Spark's. May be repeated."),
+    click.option("--master", metavar="URL", help="Spark master, or use spark-submit.  [default: local[*]]"),
+    settings("--conf", "Spark setting. Repeatable."),
 )
 FILE = click.option(
     "--file",
@@ -140,11 +140,11 @@ FILE = click.option(
     is_eager=True,
     expose_value=False,
     callback=_from_file,
-    help="Take options from a YAML or TOML file; flags go before it.",
+    help="Read options from a YAML or TOML file; flags override it.",
 )
-JSON = click.option("--json", "as_json", is_flag=True, help="One JSON object a line, under names that stay.")
+JSON = click.option("--json", "as_json", is_flag=True, help="Print one JSON object per line, with stable names.")
 FROM = click.option(
-    "--from", "first", default="earliest", show_default=True, metavar="BOUND", help="Where the range begins."
+    "--from", "first", default="earliest", show_default=True, metavar="BOUND", help="Start of the range."
 )
 EXISTING_TABLE = options(click.argument("topic"), BROKER, WAREHOUSE, TABLE)
 """What names a table that a job made, and the topic that it is compared with or filled from."""
@@ -163,7 +163,7 @@ ON_GAP = click.option(
     type=click.Choice(["fail", "record"]),
     default="fail",
     show_default=True,
-    help="What to do when records were deleted before they were read.",
+    help="What to do if records were deleted before they were read.",
 )
 READING = options(
     click.option(
@@ -172,15 +172,15 @@ READING = options(
         default="read_committed",
         show_default=True,
     ),
-    begin("Where a new table begins."),
+    begin("Where to start a new table."),
     ON_GAP,
     click.option(
         "--group",
         metavar="GROUP",
-        help="The consumer group that shows lag tools how far the table is.  [default: kwire-pipeline-TABLE]",
+        help="Consumer group that publishes the table's offsets for lag tools.  [default: kwire-pipeline-TABLE]",
     ),
 )
-ONCE = click.option("--once", is_flag=True, help="Take what is there, then end.")
+ONCE = click.option("--once", is_flag=True, help="Process what is there, then exit.")
 
 
 def interval(default_s: float, text: str) -> Callable[..., Any]:
@@ -201,7 +201,7 @@ MAX_RECORDS = click.option(
     default=5_000_000,
     show_default=True,
     metavar="N",
-    help="The most that one commit takes from a topic.",
+    help="Maximum number of records per topic in a commit.",
 )
 PATIENCE = click.option(
     "--give-up-after",
@@ -210,13 +210,13 @@ PATIENCE = click.option(
     default=300.0,
     show_default=True,
     metavar="SECONDS",
-    help="How long to wait for brokers that went away.",
+    help="How long to wait for unreachable brokers.",
 )
 METRICS = click.option(
     "--metrics-port", type=click.IntRange(0, 65_535), metavar="PORT", help="Serve Prometheus metrics on 127.0.0.1."
 )
 DRY_RUN = click.option(
-    "--dry-run", is_flag=True, help="Check the plan, print it and where it would start, and do nothing."
+    "--dry-run", is_flag=True, help="Check the plan, print it with its starting offsets, and do nothing."
 )
 RUNNING = options(PATIENCE, METRICS, SPARK, FILE, JSON, DRY_RUN)
 """How a job runs, whatever it does: see `Running`."""
