@@ -1,4 +1,4 @@
-"""A broker: its services, put together. Synchronous; `running.py` and `server.py` give it a clock to live by."""
+"""A broker: its services, put together. It is synchronous; `running.py` and `network/server.py` run it on trio."""
 
 from __future__ import annotations
 
@@ -40,11 +40,11 @@ from kwire.waits import at_once
 log = logging.getLogger(__name__)
 
 METADATA_LOG_CONFIG = LogConfig(retention_ms=-1, retention_bytes=-1, synced_one_by_one=True)
-"""The metadata log is the cluster's memory: nothing of it goes by age or size."""
+"""The metadata log is never deleted by age or size, because it is replayed from the start."""
 
 
 RunAll = Callable[[list[Callable[[], None]], Callable[[], str], int], None]
-"""Runs tasks, up to so many side by side as the third argument says; may tell what the second says of the progress."""
+"""Takes tasks, a function that describes the progress, and the maximum number of tasks to run concurrently."""
 
 
 def _nobody() -> None: ...
@@ -82,9 +82,9 @@ class Broker:
     """By the path of the data folder."""
     authorizer: Authorizer
     fatal: str | None = None
-    """Why the broker cannot go on, once it cannot."""
+    """Why the broker cannot continue; None while it can."""
     on_fatal: Callable[[], None] = _nobody
-    """Called when `fatal` is set: whoever runs the broker stops it."""
+    """Called when `fatal` is set, so that the caller stops the broker."""
 
     @classmethod
     def open(
@@ -95,10 +95,10 @@ class Broker:
         *,
         run_all: RunAll = _in_turn,
     ) -> Broker:
-        """Opens the data, and makes it ready if it is new.
+        """Opens the data folders, and prepares new ones.
 
-        `disks` are the data folders, by the paths that `config` has for them; a disk alone stands for the only one.
-        After an unclean stop `run_all` is given the logs to look through, each a task, and what tells of the progress.
+        `disks` maps each path in `config` to its disk; a single disk stands for the only folder. After an unclean stop
+        `run_all` runs one task per log that must be checked.
         Raises FolderLockedError, StorageError, CorruptLogError.
         """
         if not isinstance(disks, Mapping):
@@ -173,7 +173,7 @@ class Broker:
         if folders.metadata.failed is not None:
             raise StorageError.of(folders.metadata.failed, folders.metadata.path)
         if not folders.online:
-            raise StorageError(errno.EIO, "none of the log folders can be used", ", ".join(config.log_dirs))
+            raise StorageError(errno.EIO, "no log folder is usable", ", ".join(config.log_dirs))
         offsets, transaction_state = (
             InternalTopic(name, partitions, clock, metadata.create_topic_by_itself)
             for name in (CONSUMER_OFFSETS, TRANSACTION_STATE)
@@ -208,20 +208,20 @@ class Broker:
         if misplaced:
             at_once(metadata.move_partitions(misplaced))
         at_once(metadata.begin_epochs_behind(partitions.epochs_ahead()))
-        # In this order: transactions that were decided are finished at once, in the groups' partitions, too.
+        # In this order: decided transactions are completed at once, also in the partitions of groups.
         groups.runtime.start()
         transactions.runtime.start()
         return broker
 
     @property
     def config(self) -> ServerConfig:
-        """The configuration in force, changes made while running included."""
+        """The current configuration, including changes made at run time."""
         return self.metadata.config
 
     def endpoints(self, context: Context) -> list[NodeEndpoint]:
-        """Every broker's address for the client behind `context`: as advertised on the listener it came by.
+        """The address of every broker, as advertised on the listener that the client of `context` uses.
 
-        Where nothing is advertised this node is found at the address that the client dialled.
+        If nothing is advertised, this node's address is the one that the client dialled.
         """
         return [
             NodeEndpoint(self.config.node_id, context.local_host, context.local_port, self.config.broker_rack)
@@ -237,18 +237,18 @@ class Broker:
         ]
 
     def take_checkpoints(self) -> list[tuple[DataFolder, Checkpoints]]:
-        """What the checkpoint files should say and do not say yet, by folder and file; for `DataFolder.write`.
+        """The checkpoint files that are out of date, by folder; for `DataFolder.write`.
 
-        The high watermark of a partition that has no other replica is found again from its log, so while the broker
-        runs it is not worth a sync.
+        The high watermark of a partition without other replicas is recovered from its log, so it is not worth an fsync
+        while the broker runs.
         """
         replicated = {(it.topic, it.index): it.high_watermark for it in self.partitions if not it.role.is_alone}
         return self.folders.take_checkpoints(replicated)
 
     def take_offline(self, folder: DataFolder, error: OSError) -> None:
-        """The disk of a log folder has failed: its partitions answer KAFKA_STORAGE_ERROR until the broker is restarted.
+        """Handles a failed disk: the partitions of its log folder return KAFKA_STORAGE_ERROR until a restart.
 
-        Nothing of the folder is written any more. Without the metadata log, or any folder at all, the broker ends
+        Nothing is written to the folder after that. If it has the metadata log, or is the last folder, the broker stops
         (`fatal`). A second failure of the same folder changes nothing.
         """
         if folder.failed is not None:
@@ -262,9 +262,9 @@ class Broker:
             self._end(f"no log folder is left: the last one, {folder.path}, is out of service: {error}")
 
     def take_log_offline(self, folder: DataFolder, key: tuple[str, int], error: OSError) -> None:
-        """The disk is well, and the files of one log are not as kwire left them: its partition is out of service.
+        """Handles unexpected files of one log, on a disk that works: takes its partition out of service.
 
-        Without the metadata log the broker ends.
+        If it is the metadata log, the broker stops.
         """
         closed = self.partitions.take_log_offline(folder, key, error)
         self.moves.forget_partition(key, "the partition is out of service")
@@ -283,9 +283,9 @@ class Broker:
             self.on_fatal()
 
     def close(self, run_all: Callable[[list[Callable[[], None]]], None] | None = None) -> None:
-        """Stops cleanly: the next start need not look into the logs. Raises StorageError.
+        """Stops cleanly, so that the next start need not check the logs. Raises StorageError.
 
-        `run_all` may do the syncs it is given side by side; see `DataFolder.close`.
+        `run_all` may run the fsyncs concurrently; see `DataFolder.close`.
         """
         self.moves.close()
         self.folders.close(self._high_watermarks(), run_all=run_all)
@@ -310,7 +310,7 @@ class Broker:
 
 
 def _check_metadata_folder(config: ServerConfig, disks: Mapping[str, Disk]) -> None:
-    """Raises StorageError where a broker would begin anew that has been here, under another order of log.dirs."""
+    """Raises StorageError if log.dirs was reordered: the broker would otherwise start empty beside its data."""
     path = config.metadata_log_dir
     if disks[path].exists(names.partition_folder(METADATA_TOPIC, 0)):
         return
@@ -329,7 +329,7 @@ def _check_metadata_folder(config: ServerConfig, disks: Mapping[str, Disk]) -> N
 def _register(metadata: MetadataService, folders: DataFolders) -> None:
     ids = [folder.meta.directory_id for folder in folders.folders]
     if folders.offline:
-        # One of those that are missing may be among the offline ones, and must not be forgotten.
+        # A registered folder that was not found may be one of the offline ones, so keep its id.
         ids += [known for known in metadata.registered_log_dirs if known not in ids]
     for path, error in folders.offline.items():
         log.error("the log folder %s cannot be opened and is out of service: %s", path, error)
@@ -341,7 +341,7 @@ def _open_logs(metadata: MetadataService, partitions: PartitionTable, run_all: R
     openings = partitions.openings(topics)
     run_all(
         [opening.run for opening in openings],
-        lambda: f"looking through the logs after an unclean stop: {OpeningProgress.of(openings)}",
+        lambda: f"checking the logs after an unclean stop: {OpeningProgress.of(openings)}",
         metadata.config.num_recovery_threads_per_data_dir * len(metadata.config.log_dirs),
     )
     partitions.opened(openings)

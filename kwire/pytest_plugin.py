@@ -1,9 +1,9 @@
-"""The pytest fixture `kwire_broker`, offered by an entry point: installing kwire is enough to use it.
+"""The pytest fixture `kwire_broker`. Installing kwire registers it through an entry point.
 
     def test_orders_are_published(kwire_broker):
         publish_order(bootstrap_servers=kwire_broker.address)
 
-Kafka settings for a test's broker come from a marker: `@pytest.mark.kwire_settings({"num.partitions": "3"})`.
+Use a marker to set Kafka settings for a test's broker: `@pytest.mark.kwire_settings({"num.partitions": "3"})`.
 """
 
 from __future__ import annotations
@@ -23,8 +23,8 @@ def pytest_configure(config: pytest.Config) -> None:
 
 @pytest.fixture
 def kwire_broker(request: pytest.FixtureRequest) -> Iterator[Broker]:
-    """A broker of this test's own, with its data in memory; `.address` is its bootstrap address."""
-    # Imported here, so that a test run that does not use the fixture does not pay for it.
+    """A new broker for this test, with its data in memory. Clients connect to `.address`."""
+    # Imported here so that test runs without the fixture do not import it.
     from kwire.testing import Broker
 
     marker = request.node.get_closest_marker("kwire_settings")

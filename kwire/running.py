@@ -1,8 +1,8 @@
-"""Putting a broker together and keeping it going: what `kwire serve` and `kwire.testing` have in common.
+"""Opens a broker and runs it: what `kwire serve` and `kwire.testing` have in common.
 
-    disk -> broker (replays its logs) -> listeners -> server, until somebody cancels it -> broker.close
+    disk -> broker (replays its logs) -> listeners -> server, until it is cancelled -> broker.close
 
-The broker is closed last and always, so that the next start finds checkpoints and the clean-shutdown mark.
+The broker is always closed, and closed last, so that the next start finds checkpoints and the clean-shutdown file.
 """
 
 from __future__ import annotations
@@ -33,19 +33,19 @@ from kwire.workers import Worker
 log = logging.getLogger(__name__)
 
 SYNC_THREADS = 32
-"""At a stop. They wait for the disk, which takes what waits together; more of them make the stop quicker."""
+"""Threads that fsync during a stop. The disk combines concurrent fsyncs, so more threads make the stop faster."""
 
 
 PROGRESS_INTERVAL_S = 1.0
-"""How often a start that takes long says how far it has come."""
+"""How often a long start logs its progress."""
 
 
 class StartError(Exception):
-    """The broker cannot start; the text says why and what to do."""
+    """The broker cannot start. The text says why and what to do."""
 
 
 class BrokerEnded(Exception):
-    """The broker cannot go on, and has ended; the text says why."""
+    """The broker stopped because it could not continue. The text says why."""
 
 
 def open_broker(config: ServerConfig, disks: Disk | Mapping[str, Disk], clock: Clock) -> Broker:
@@ -59,15 +59,15 @@ def open_broker(config: ServerConfig, disks: Disk | Mapping[str, Disk], clock: C
         ) from error
     except CorruptLogError as error:
         raise StartError(
-            f"the data in {folder} is damaged, and the broker cannot do without it: {error}. "
-            "`kwire log check` shows more, `kwire log repair` mends what can be mended"
+            f"the data in {folder} is corrupt, and the broker cannot start without it: {error}. "
+            "`kwire log check` shows details, `kwire log repair` repairs what it can"
         ) from error
     except OSError as error:
         raise StartError(f"cannot open the data folder {folder}: {error}") from error
 
 
 def _with_whole_paths(config: ServerConfig) -> ServerConfig:
-    # As in Kafka: DescribeLogDirs answers them, and AlterReplicaLogDirs asks for them.
+    # As in Kafka: DescribeLogDirs returns absolute paths, and AlterReplicaLogDirs expects them.
     return attrs.evolve(
         config,
         log_dirs=tuple(os.path.abspath(path) for path in config.log_dirs),  # noqa: PTH100 - texts are wanted
@@ -110,8 +110,8 @@ Body = Callable[[trio.CancelScope], Awaitable[None]]
 
 
 def serve(broker: Broker, listeners: list[BoundListener], *, beside: Body) -> None:
-    """Serves until `beside`, a task that begins when clients can connect, cancels the scope it is given, and closes
-    the broker. Raises BrokerEnded when the broker ended by itself.
+    """Serves until `beside` cancels the scope that it is passed, then closes the broker. `beside` is a task that starts
+    when clients can connect. Raises BrokerEnded if the broker stopped by itself.
     """
     processor = Processor(spin_s=broker.config.kwire_spin_us / 1e6)
 
@@ -137,7 +137,7 @@ def _close(broker: Broker) -> None:
     try:
         broker.close(_side_by_side)
     except OSError as error:
-        raise BrokerEnded(f"could not stop cleanly: {error}; the next start checks what is there") from error
+        raise BrokerEnded(f"could not stop cleanly: {error}; the next start will check the logs") from error
 
 
 def _as_worker(worker: Worker, task: Callable[[], None]) -> None:
@@ -154,7 +154,7 @@ def _side_by_side(syncs: list[Callable[[], None]]) -> None:
 
 
 def run_until_signalled(config: ServerConfig, *, announce: Callable[[str], None]) -> None:
-    """Runs a broker on the real disk until SIGINT or SIGTERM. `announce` gets the start-up line.
+    """Runs a broker on the real disk until SIGINT or SIGTERM. Passes the start-up line to `announce`.
 
     Raises StartError, BrokerEnded.
     """
@@ -172,13 +172,13 @@ def run_until_signalled(config: ServerConfig, *, announce: Callable[[str], None]
     for listener in listeners:
         if not ipaddress.ip_address(listener.host.partition("%")[0]).is_loopback:
             log.warning(
-                "listening on %s without authentication: whoever reaches this address can read and change everything",
+                "listening on %s without authentication: anyone who reaches this address can read and change all data",
                 listener.address,
             )
 
     async def stop_when_signalled(scope: trio.CancelScope) -> None:
         with trio.open_signal_receiver(signal.SIGINT, signal.SIGTERM) as signals:
-            # What is there by now stays: the garbage collector need not look at it again and again.
+            # Objects that exist by now are permanent, so the garbage collector need not scan them again.
             gc.freeze()
             addresses = ", ".join(listener.address for listener in listeners)
             announce(

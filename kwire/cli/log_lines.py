@@ -1,7 +1,7 @@
-"""What a line of the broker's log looks like, whatever a peer calls itself, its topics or its groups.
+"""The format of the broker's log lines.
 
-Client-supplied text is quoted where it is logged; this is the second line of defence, and the one that bounds length:
-a client id, a group or a reason may have 32,767 bytes.
+Client-supplied text is quoted where it is logged. This is the second line of defence, and it also bounds the length of
+a line: a client id, a group or a reason may have 32,767 bytes.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ MAX_LINE_LENGTH = 600
 
 
 class LineFormatter(logging.Formatter):
-    """One printable line of bounded length for each record; a traceback follows it whole."""
+    """One printable line of bounded length per record; a traceback follows in full."""
 
     def __init__(self) -> None:
         super().__init__("%(asctime)s %(levelname)-7s %(message)s", "%Y-%m-%d %H:%M:%S")

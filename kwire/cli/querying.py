@@ -1,4 +1,4 @@
-"""What `kwire query` asks, and how it shows the answer: columns for eyes, or JSON."""
+"""Runs `kwire query` and prints the answer as a table or as JSON."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from kwire.pipeline.tables.plan import table_of
 from kwire.pipeline.warehouse import index_table_name, parse_warehouse
 
 _SHOWN_CHARACTERS = 200
-"""Of a value, for eyes."""
+"""Maximum length of a value in the table."""
 
 
 def run_query(
@@ -59,7 +59,7 @@ def run_query(
 
 
 def as_json_object(record: FoundRecord) -> dict[str, object]:
-    """Names that stay. Bytes that are no UTF-8 are told in base64, and the encoding with them."""
+    """Stable names. Bytes that are not UTF-8 are in base64, with the encoding named."""
     return {
         "partition": record.partition,
         "offset": record.offset,
@@ -94,7 +94,7 @@ def _print(answer: Answer) -> None:
             table.add_row(*map(Text, (*cells, _text(it.value))))
         Console().print(table)
     found = f"{len(answer.records):,} records"
-    cut = ", and there are more: --limit" if answer.is_cut else ""
+    cut = ", and there are more: raise --limit" if answer.is_cut else ""
     click.echo(f"{found}{cut}. {_freshness(answer.freshness)}", err=True)
 
 
@@ -103,7 +103,7 @@ def _shown(value: object) -> str:
 
 
 def _text(value: bytes | None) -> str:
-    """A value, as far as it is shown. Clients may send anything: nothing of it moves the cursor."""
+    """A value, truncated. Quoted, because clients may send control characters."""
     if value is None:
         return "null"
     return _quoted(value[: 4 * _SHOWN_CHARACTERS].decode(errors="backslashreplace"))
@@ -117,11 +117,11 @@ def _quoted(text: str) -> str:
 def _freshness(it: Freshness) -> str:
     told = f"The index has {it.rows:,} rows and is {it.age_s:,.0f} s old"
     if it.lag is None:
-        return f"{told}; what came since was not asked for"
+        return f"{told}; newer records were not read"
     lag = sum(it.lag.values())
-    told += f"; {lag:,} offsets behind it were read from the brokers" if lag else "; nothing came since"
+    told += f"; {lag:,} newer offsets were read from the brokers" if lag else "; there are no newer records"
     if it.not_indexed:
-        told += f", {it.not_indexed:,} records there have not the fields' types"
+        told += f", and {it.not_indexed:,} records there do not match the types of the fields"
     if it.lost:
-        told += f". Deleted before they were indexed: {', '.join(map(str, it.lost))}"
+        told += f". Records deleted before they were indexed: {', '.join(map(str, it.lost))}"
     return told

@@ -1,4 +1,4 @@
-"""Commands that talk to a cluster: what the client cannot do is told to the user in one line, with exit code 1."""
+"""Commands that talk to a cluster report the client's errors in one line, with exit code 1."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ import click
 
 
 class ClusterCommands(click.Group):
-    """A group of such commands. The only place where the client's errors become click's."""
+    """A group of such commands. Only this class turns the client's errors into click's."""
 
     def invoke(self, ctx: click.Context) -> Any:
         from kwire.client.errors import ClientError, InvalidAddress, NoBrokerReached

@@ -1,5 +1,5 @@
-"""Configuration names, their types and defaults, and which value is in force.
+"""Configurations: their names, types and defaults, and the values in force.
 
-`definition` says what a configuration is, `tables/` lists them all, `resolution` lays the layers over each other,
-`properties` and `listeners` read the two syntaxes. `server` is the typed view of it that the server uses.
+`definition` defines a configuration, `tables/` lists all of them, `resolution` combines the layers, and `properties`
+and `listeners` parse the two syntaxes. `server` has the typed values that the server uses.
 """

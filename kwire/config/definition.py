@@ -1,13 +1,13 @@
-"""What a configuration name is: its type, its default, the values it may have, and the text a client is shown.
+"""A configuration's definition: its type, default, permitted values and documentation.
 
-The rules of parsing are those of Kafka's ConfigDef:
+Parsing follows Kafka's ConfigDef:
 
 * text is trimmed (Java's trim: everything up to U+0020), except for passwords;
 * a number is decimal digits with an optional sign, within the range of its Java type;
 * a boolean is `true` or `false` in any case, nothing else;
-* a list is split at commas, its elements are trimmed, a repeated one counts once, and the empty text is the empty list.
+* a list is split at commas, its elements are trimmed, duplicates count once, and the empty text is the empty list.
 
-A refusal is a `ConfigError`, whose text is one line fit for the person who typed the value.
+An invalid value raises `ConfigError`, with a one-line message for the person who typed it.
 """
 
 from __future__ import annotations
@@ -20,15 +20,15 @@ import attrs
 from kwire_protocol.kafka_error import quoted
 
 Value = bool | int | float | str | tuple[str, ...] | None
-"""A parsed configuration value; None where there is no default and nothing was configured."""
+"""A parsed value; None if nothing is configured and there is no default."""
 
 
 class ConfigError(Exception):
-    """A name or a value was refused; the text says which and why (Kafka's INVALID_CONFIG)."""
+    """A name or a value is invalid; the text says which and why (Kafka's INVALID_CONFIG)."""
 
 
 class ConfigType(IntEnum):
-    """The type's number is the one of DescribeConfigs responses."""
+    """The numbers are those of DescribeConfigs responses."""
 
     UNKNOWN = 0
     BOOLEAN = 1
@@ -43,7 +43,7 @@ class ConfigType(IntEnum):
 
 
 class ConfigSource(IntEnum):
-    """Where a value comes from; the number is the one of DescribeConfigs and CreateTopics responses."""
+    """Where a value comes from. The numbers are those of DescribeConfigs and CreateTopics responses."""
 
     UNKNOWN = 0
     DYNAMIC_TOPIC_CONFIG = 1
@@ -57,18 +57,18 @@ class ConfigSource(IntEnum):
 
 
 class Scope(Enum):
-    """Whether a broker's configuration may change while it runs, and for whom."""
+    """Whether a broker's configuration can change at run time, and for which brokers."""
 
     READ_ONLY = "read-only"
     PER_LISTENER = "per-listener"
-    """For one broker, under the prefix of a listener (listener.name.NAME.) only."""
+    """For one broker, and only with a listener's prefix (listener.name.NAME.)."""
     PER_BROKER = "per-broker"
     CLUSTER_WIDE = "cluster-wide"
 
 
 class Validator(Protocol):
     def check(self, name: str, value: Value) -> None:
-        """Raises ConfigError when `value` is not one that `name` may have."""
+        """Raises ConfigError if `value` is not valid for `name`."""
         ...
 
 
@@ -76,9 +76,9 @@ class Validator(Protocol):
 class ConfigDefinition:
     """One configuration name.
 
-    `broker_synonyms` is for topic configs: the broker's names that give the topic's default, first come first served,
-    each with the number that turns its unit into the topic config's unit. `has_effect` is False for names that kwire
-    takes from a Kafka configuration file without acting on them. Internal names can be set but are not described.
+    `broker_synonyms` is for topic configs: the broker configs that provide the default, strongest first, each with the
+    factor that converts its unit to the topic config's unit. `has_effect` is False for names that kwire accepts but
+    ignores. Internal names can be set but are not described.
     """
 
     name: str
@@ -117,12 +117,12 @@ _PLAIN: Final = re.compile(r"[\w.,:/*=+-]{1,200}", re.ASCII)
 
 
 def told(text: object) -> str:
-    """A name or a value for a message: as it is where that leaves no doubt about where it ends, or else in quotes."""
+    """A name or a value for a message, in quotes if it is not obvious where it ends."""
     return str(text) if _PLAIN.fullmatch(str(text)) else quoted(text)
 
 
 def invalid(name: str, value: object, why: str) -> ConfigError:
-    """Begins as Kafka's ConfigException does: tools print it, and scripts look for these words."""
+    """Starts with the words of Kafka's ConfigException, because tools print them and scripts look for them."""
     return ConfigError(f"Invalid value {told(value)} for configuration {name}: {why}")
 
 
@@ -131,12 +131,12 @@ _INTEGER: Final = re.compile(r"[+-]?\d+")
 _DECIMAL: Final = re.compile(r"([+-]?(?:\d+\.?\d*|\.\d+)(?:[eE][+-]?\d+)?)[fFdD]?", re.ASCII)
 _COMMA: Final = re.compile(r"\s*,\s*")
 _INTEGER_BITS: Final = {ConfigType.SHORT: 16, ConfigType.INT: 32, ConfigType.LONG: 64}
-# More digits than any of them can have; and Python refuses to convert thousands of digits.
+# More digits than any of them can have. Python refuses to convert thousands of digits.
 _MOST_DIGITS: Final = 40
 
 
 def parse_text(name: str, type_: ConfigType, text: str) -> Value:
-    """The value that `text` stands for, by type alone. Raises ConfigError."""
+    """Parses `text` by its type only. Raises ConfigError."""
     trimmed = text.strip(_JAVA_WHITESPACE)
     match type_:
         case ConfigType.BOOLEAN:
@@ -164,7 +164,7 @@ def parse_text(name: str, type_: ConfigType, text: str) -> Value:
 
 
 def to_text(value: Value) -> str | None:
-    """The text that describes a value, as Kafka writes it."""
+    """The value as text, in Kafka's format."""
     match value:
         case None | str():
             return value

@@ -1,8 +1,8 @@
 """The addresses of `listeners` and `advertised.listeners`: name://host:port, several separated by commas.
 
-A name stands for a security protocol by `listener.security.protocol.map`; the four protocols stand for themselves. An
-empty host is every interface. Listeners of `controller.listener.names` belong to Kafka's controllers, which kwire has
-not, and are left out.
+`listener.security.protocol.map` gives each name its security protocol; the names of the four protocols map to
+themselves. An empty host means every interface. Listeners of `controller.listener.names` are left out: they belong to
+Kafka's controllers, and kwire has none.
 """
 
 from __future__ import annotations
@@ -77,38 +77,37 @@ def parse_listeners(
         listeners.append(Listener(name, host, port, protocols[name]))
     names = [listener.name for listener in listeners]
     if len(set(names)) != len(names):
-        raise ConfigError(f"{configuration} has several listeners of one name: {', '.join(names)}")
+        raise ConfigError(f"{configuration} has several listeners with the same name: {', '.join(names)}")
     return tuple(listeners)
 
 
 def check_bindable(listeners: tuple[Listener, ...]) -> None:
-    """What the broker is to listen on: something, no address twice, and nothing that needs what kwire lacks."""
+    """Raises ConfigError unless there is a listener, all addresses differ, and kwire supports every protocol."""
     if not listeners:
-        raise ConfigError("listeners names no listener for clients")
+        raise ConfigError("listeners has no listener for clients")
     fixed = [(listener.host, listener.port) for listener in listeners if listener.port]
     if len(set(fixed)) != len(fixed):
         raise ConfigError(
-            f"listeners has several listeners at one address: {', '.join(str(listener) for listener in listeners)}"
+            f"listeners has several with the same address: {', '.join(str(listener) for listener in listeners)}"
         )
     for listener in listeners:
         if listener.security_protocol != "PLAINTEXT":
             raise ConfigError(
-                f"listener {listener} asks for {listener.security_protocol}, which kwire does not have yet: "
-                "only PLAINTEXT listeners are there"
+                f"listener {listener} uses {listener.security_protocol}, which kwire does not support yet: "
+                "use PLAINTEXT"
             )
 
 
 def check_advertisable(advertised: tuple[Listener, ...], listeners: tuple[Listener, ...]) -> None:
-    """What clients are told: real addresses, of listeners that exist."""
+    """Raises ConfigError unless every advertised listener has a usable address and exists."""
     known = {listener.name for listener in listeners}
     for listener in advertised:
         if listener.host in ("0.0.0.0", "::"):
             raise ConfigError(
                 f"advertised.listeners has {listener}: clients cannot connect to {listener.host}, "
-                "so give a name or an address at which they find the broker"
+                "so give a host name or an address at which they can reach the broker"
             )
         if listener.name not in known:
             raise ConfigError(
-                f"advertised.listeners has {listener}, which is no name of listeners: "
-                f"these are {', '.join(sorted(known))}"
+                f"advertised.listeners has {listener}, whose name is not in listeners: {', '.join(sorted(known))}"
             )

@@ -1,9 +1,9 @@
 r"""The text of a server.properties file: Java's properties syntax.
 
-A line is `key=value`, `key: value` or `key value`; `#` and `!` begin a comment line. A line that ends in an odd number
-of backslashes continues on the next one, whose leading blanks are dropped. Within keys and values `\t \n \r \f` and
-`\uXXXX` mean what they do in Java, and a backslash before any other character stands for that character. The last of
-several lines with the same key wins. Blanks after a value belong to it (and configuration parsing trims them).
+A line is `key=value`, `key: value` or `key value`. `#` and `!` start a comment line. A line that ends in an odd number
+of backslashes continues on the next line, whose leading blanks are dropped. In keys and values, `\t \n \r \f` and
+`\uXXXX` mean the same as in Java, and a backslash before any other character means that character. If a key is
+repeated, the last line wins. Trailing blanks belong to the value; configuration parsing trims them.
 """
 
 from __future__ import annotations
@@ -83,7 +83,7 @@ def _unescape(text: str) -> str:
             code = _HEX4.match(text, position)
             if code is None:
                 wrong = text[position - 2 : position + 4]
-                raise ConfigError(f"{wrong!r} is no escape: \\u is followed by four hexadecimal digits")
+                raise ConfigError(f"invalid escape {wrong!r}: \\u needs four hexadecimal digits")
             out.append(chr(int(code[0], 16)))
             position += 4
         else:

@@ -1,13 +1,13 @@
-"""Which value is in force, and where it comes from.
+"""The value in force of a configuration, and its source.
 
-A broker's configuration has three layers above the defaults, the upper ones stronger:
+A broker's configuration has three layers above the defaults, strongest first:
 
 1. dynamic, for this broker (a ConfigRecord for BROKER and its id),
 2. dynamic, for every broker (a ConfigRecord for BROKER and the empty name),
 3. static: the file and the flags.
 
-A dynamic value also silences the synonyms of its name in the layers below (log.retention.ms those of
-log.retention.hours). A topic's configuration puts its own ConfigRecords on top of what the broker's say.
+A dynamic value also overrides the synonyms of its name in the layers below: log.retention.ms overrides
+log.retention.hours. A topic's own ConfigRecords override the broker's values.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from kwire.config.tables.topic import TOPIC_CONFIGS
 
 @attrs.frozen
 class Origin:
-    """One layer's word on a configuration: the name it used, the text it gave, which layer it is."""
+    """The value that one layer has for a configuration: the name it uses, the text, and the layer."""
 
     name: str
     text: str | None
@@ -34,8 +34,8 @@ class Origin:
 class ConfigResolver:
     """The layers of one broker. `update` replaces the dynamic ones.
 
-    `refused` is what they have and this version does not take, by name, with the reason: a record may be from another
-    version, or from before a rule. It is left out of the layers.
+    `refused` maps names in the dynamic layers that this version rejects to the reason. Their records may be from
+    another version. They are not in the layers.
     """
 
     static: Mapping[str, str]
@@ -74,7 +74,7 @@ class ConfigResolver:
 
     @property
     def effective(self) -> Mapping[str, str]:
-        """The texts in force, by name, of what is configured at all."""
+        """The texts in force, by name. Names that only have a default are missing."""
         return self._effective
 
     def value(self, name: str) -> Value:
@@ -94,7 +94,7 @@ class ConfigResolver:
             if factor != 1:
                 assert isinstance(value, int)
                 value *= factor
-            # Any negative retention means «for ever», which the topic spells -1.
+            # Any negative retention means unlimited, which is -1 for a topic.
             if definition.name == "retention.ms" and isinstance(value, int) and value < 0:
                 return -1
             return value
@@ -107,7 +107,7 @@ class ConfigResolver:
     def topic_values(self, overrides: Mapping[str, str]) -> dict[str, Value]:
         """The value of every topic configuration for a topic with these overrides.
 
-        A text that would be refused today (a record written when it was accepted) leaves the default in force.
+        For a text that this version rejects, the default applies.
         """
         values = dict(self._topic_defaults)
         for name, text in overrides.items():
@@ -120,9 +120,9 @@ class ConfigResolver:
         return values
 
     def origins(self, name: str) -> list[Origin]:
-        """What each layer says of a broker's configuration, the strongest first.
+        """The values that the layers have for a broker's configuration, strongest first.
 
-        Like Kafka's, the list begins with the name itself: what only a weaker synonym says is not listed.
+        As in Kafka, the list starts with the first entry for the name itself.
         """
         family = synonyms(name)
         found: list[Origin] = []
@@ -141,7 +141,7 @@ class ConfigResolver:
         return found
 
     def topic_source(self, name: str, overrides: Mapping[str, str]) -> ConfigSource:
-        """Where a topic configuration's value comes from, its unit-carrying synonyms included (for CreateTopics)."""
+        """The source of a topic configuration's value, synonyms in other units included (for CreateTopics)."""
         if name in overrides:
             return ConfigSource.DYNAMIC_TOPIC_CONFIG
         names = [synonym for synonym, _ in TOPIC_CONFIGS[name].broker_synonyms]
@@ -160,6 +160,6 @@ def _any_in(names: Iterable[str], layer: Mapping[str, str]) -> bool:
 
 
 def overlay(below: Mapping[str, str], above: Mapping[str, str]) -> dict[str, str]:
-    """The texts in force when `above` lies over `below`: a name above silences its synonyms below."""
+    """`below` overridden by `above`: a name above also removes its synonyms below."""
     silenced = {synonym for name in above for synonym in synonyms(name)}
     return {**{name: text for name, text in below.items() if name not in silenced}, **above}

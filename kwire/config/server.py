@@ -1,11 +1,11 @@
-"""The server's configuration as typed values: what the file, the flags and the defaults say together.
+"""The server's configuration as typed values, from the file, the flags and the defaults.
 
-From the weakest to the strongest: kwire's defaults, the server.properties text, `--set name=value`, `--listen` and
-`--data-dir`. Names, types and checks are Kafka's (`kwire.configs`). Names that kwire does not honour, and names that
-nobody knows, are warned of and otherwise let be, so that a Kafka configuration file can be used as it is.
+In order of increasing precedence: kwire's defaults, the server.properties text, `--set name=value`, `--listen` and
+`--data-dir`. Names, types and checks are Kafka's (`kwire.config.tables`). Unknown names, and names that have no effect
+in kwire, only cause a warning, so that a Kafka configuration file can be used as it is.
 
-`ServerConfig` is frozen. Configurations that may change while the broker runs are in it as they were at the start;
-`MetadataService.config` has the current ones.
+`ServerConfig` is frozen. It has the values at startup of configurations that can change at run time;
+`MetadataService.config` has the current values.
 """
 
 from __future__ import annotations
@@ -43,11 +43,11 @@ MINUTE_MS = 60_000
 
 @attrs.frozen
 class ServerConfig:
-    """Fields are named after Kafka's configurations, dots turned into underscores, so look there for their meaning.
+    """Each field has the name of a Kafka configuration, with underscores for dots, and its meaning.
 
-    `properties` are the texts that were configured, by name. An empty `advertised_listeners` means that a client is
-    told the address that it dialled. Replication factors are as configured; whoever creates a topic holds them against
-    the number of brokers. Numbers without a unit in their name are counts.
+    `properties` are the configured texts by name. If `advertised_listeners` is empty, clients are told the address that
+    they dialled. Replication factors are as configured; topic creation limits them to the number of brokers. Numbers
+    without a unit in their name are counts.
     """
 
     properties: Mapping[str, str]
@@ -122,7 +122,7 @@ class ServerConfig:
 
     @classmethod
     def from_properties(cls, properties: Mapping[str, str]) -> ServerConfig:
-        """Raises ConfigError at the first value that is refused."""
+        """Raises ConfigError for the first invalid value."""
         read = _Reader(properties)
         for name in HONOURED_CONFIGS:
             read.value(name)
@@ -138,7 +138,7 @@ class ServerConfig:
         log_dirs = read.names("log.dirs") or read.names("log.dir") or ("./data",)
         _check_log_dirs(log_dirs)
         return cls(
-            # Both names of this node's number, as Kafka describes them, whichever was used.
+            # As Kafka describes it, the node has both names, whichever was configured.
             properties={**properties, "node.id": str(node_id), "broker.id": str(node_id)},
             node_id=node_id,
             cluster_id=read.optional_text("kwire.cluster.id"),
@@ -205,7 +205,7 @@ class ServerConfig:
 
 @attrs.frozen
 class _Reader:
-    """Values by name, of the type that the name's definition has."""
+    """Reads values by name, with the type of the name's definition."""
 
     properties: Mapping[str, str]
 
@@ -248,7 +248,7 @@ class _Reader:
 def _check_log_dirs(paths: tuple[str, ...]) -> None:
     for path in paths:
         if paths.count(path) > 1:
-            raise ConfigError(f"log.dirs names {path} more than once: leave the others out")
+            raise ConfigError(f"log.dirs has {path} more than once")
 
 
 def _node_id(properties: Mapping[str, str], read: _Reader) -> int:
@@ -256,23 +256,25 @@ def _node_id(properties: Mapping[str, str], read: _Reader) -> int:
     if "broker.id" not in properties or broker_id < 0:
         return node_id
     if "node.id" in properties and node_id != broker_id:
-        raise ConfigError(f"node.id is {node_id} and broker.id is {broker_id}: set one of them, or both alike.")
+        raise ConfigError(
+            f"node.id is {node_id} and broker.id is {broker_id}: set one of them, or both to the same value"
+        )
     return broker_id
 
 
 def load_config(
     text: str = "", *, settings: Iterable[str] = (), listen: Iterable[str] = (), data_dirs: Iterable[str] = ()
 ) -> ServerConfig:
-    """The configuration that a server.properties text and the command line's flags give together.
+    """The configuration from a server.properties text and the command line's flags.
 
-    `settings` are `name=value`, `listen` are `host:port` (port 0: any free one) or `NAME://host:port`; `data_dirs`
-    are whole paths, commas included. Warns of names that have no effect. Raises ConfigError.
+    `settings` are `name=value`. `listen` are `host:port` (port 0: a free one) or `NAME://host:port`. `data_dirs` are
+    paths, which may contain commas. Logs a warning for names that have no effect. Raises ConfigError.
     """
     properties = parse_properties(text)
     for setting in settings:
         name, equals, value = setting.partition("=")
         if not equals or not name.strip():
-            raise ConfigError(f"a setting is written name=value, which {setting!r} is not")
+            raise ConfigError(f"{setting!r} is not a setting: write name=value")
         properties[name.strip()] = value
     addresses = list(listen)
     if addresses:
@@ -298,7 +300,7 @@ def _listen_on(addresses: list[str], properties: dict[str, str]) -> None:
             listeners.append(address)
             continue
         if not address.rpartition(":")[0]:
-            raise ConfigError(f"an address to listen on is written host:port, which {address!r} is not")
+            raise ConfigError(f"{address!r} is not an address to listen on: write host:port")
         name = "PLAINTEXT" if number == 1 else f"PLAINTEXT_{number}"
         if number > 1:
             protocol_map = properties.get("listener.security.protocol.map")
@@ -309,7 +311,7 @@ def _listen_on(addresses: list[str], properties: dict[str, str]) -> None:
 
 
 def warnings_about(names: Iterable[str]) -> list[str]:
-    """One line about the configurations of a broker that have no effect, and one about unknown names."""
+    """One line that lists configurations without effect, and one that lists unknown names."""
     without_effect: list[str] = []
     unknown: list[str] = []
     for name in sorted(names):
@@ -322,7 +324,5 @@ def warnings_about(names: Iterable[str]) -> list[str]:
     if without_effect:
         warnings.append(f"these configurations have no effect in kwire: {', '.join(without_effect)}")
     if unknown:
-        warnings.append(
-            f"these configurations are not known: {listed(unknown, broker_configs(), BROKER_NAMES_OF_TOPIC_CONFIGS)}"
-        )
+        warnings.append(f"unknown configurations: {listed(unknown, broker_configs(), BROKER_NAMES_OF_TOPIC_CONFIGS)}")
     return warnings

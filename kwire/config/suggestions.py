@@ -1,4 +1,4 @@
-"""Which known configuration was meant by an unknown name: for error messages and warnings."""
+"""Suggests known names for unknown ones, in error messages and warnings."""
 
 from __future__ import annotations
 
@@ -8,39 +8,39 @@ from typing import Final
 from kwire_protocol.kafka_error import quoted
 
 LONGEST_NAME: Final = 100
-"""Longer names are not compared: the time that a comparison takes grows with the square of the length."""
+"""Longer names are not compared, because the time grows with the square of the length."""
 
 MOST_NAMES: Final = 10
-"""Of more unknown names only the number is told."""
+"""Further unknown names are only counted."""
 
 _SIMILARITY: Final = 0.75
-"""As difflib.SequenceMatcher.ratio has it: 1 for the same name, 0 for nothing in common."""
+"""difflib.SequenceMatcher.ratio: 1 for equal names, 0 for nothing in common."""
 
 
 def nearest(name: str, known: Iterable[str], elsewhere: Mapping[str, str] | None = None) -> str | None:
-    """The known name that is most like `name`.
+    """The known name most similar to `name`, or None.
 
-    `elsewhere` are names of another kind of resource, with what stands for them here: a broker has log.retention.ms
-    where a topic has retention.ms.
+    `elsewhere` maps names of another kind of resource to the names here: a topic's retention.ms is a broker's
+    log.retention.ms.
     """
     if elsewhere and name in elsewhere:
         return elsewhere[name]
     if len(name) > LONGEST_NAME:
         return None
-    # Imported here: a broker whose configurations are all known does without.
+    # Imported here because a broker without unknown configurations does not need it.
     from difflib import get_close_matches
 
     return next(iter(get_close_matches(name, known, n=1, cutoff=_SIMILARITY)), None)
 
 
 def did_you_mean(name: str, known: Iterable[str], elsewhere: Mapping[str, str] | None = None) -> str:
-    """A sentence to follow the one that says that `name` is unknown; empty where no known name is like it."""
+    """A suggestion to append to a message about an unknown `name`; empty if no known name is similar."""
     found = nearest(name, known, elsewhere)
     return "" if found is None else f". Did you mean {found}?"
 
 
 def listed(names: Iterable[str], known: Iterable[str], elsewhere: Mapping[str, str] | None = None) -> str:
-    """Unknown names in one line, each with the one that was probably meant."""
+    """Unknown names in one line, each with the name that was probably meant."""
     names, known = list(names), list(known)
     told = []
     for name in names[:MOST_NAMES]:

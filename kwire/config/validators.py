@@ -31,7 +31,7 @@ class Range:
 
 @attrs.frozen
 class PositiveOrUnlimited:
-    """A number from 1 on; any below 0 means «without a limit»."""
+    """A number of at least 1; any negative number means unlimited."""
 
     def check(self, name: str, value: Value) -> None:
         if value == 0:
@@ -53,7 +53,7 @@ class MoreThan:
 
 @attrs.frozen
 class RangeOr:
-    """A number from `low` to `high`, or the one number that means «whatever is usual»."""
+    """A number from `low` to `high`, or the number that stands for the default."""
 
     low: int
     high: int
@@ -81,7 +81,7 @@ class OneOf:
 
 @attrs.frozen
 class ListOf:
-    """A list, of `choices` where they are given, without empty elements."""
+    """A list without empty elements, whose elements are in `choices` if there are any."""
 
     choices: tuple[str, ...] = ()
 
@@ -90,7 +90,7 @@ class ListOf:
             return
         assert isinstance(value, tuple)
         if "" in value:
-            raise ConfigError(f"Configuration '{name}' values must not be empty: leave out the comma beside them")
+            raise ConfigError(f"Configuration '{name}' values must not be empty: remove the extra comma")
         for element in value:
             if self.choices and element not in self.choices:
                 raise invalid(name, element, f"String must be one of: {', '.join(self.choices)}")

@@ -1,13 +1,13 @@
-"""A real broker inside the caller's process, for people who test their own Kafka code.
+"""A real broker inside the caller's process, for testing code that uses Kafka.
 
     from kwire.testing import Broker
 
     with Broker() as broker:
         producer = KafkaProducer(bootstrap_servers=broker.address)
 
-It is the broker that `kwire serve` runs, on a real socket, in a thread of its own; it starts in milliseconds, on a
-free port, keeps its data in memory unless it is given a folder, and leaves nothing behind. Several live side by side.
-With pytest, the fixture `kwire_broker` gives one for each test (see `kwire.pytest_plugin`).
+It is the broker that `kwire serve` runs, on a real socket and in its own thread. It starts in milliseconds on a free
+port, keeps its data in memory unless you pass a folder, and leaves nothing behind. Several can run at the same time.
+With pytest, the fixture `kwire_broker` starts one for each test (see `kwire.pytest_plugin`).
 """
 
 from kwire.testing.broker import Broker

@@ -1,4 +1,4 @@
-"""The in-process broker of `kwire.testing`: a thread that runs trio, and a handle on it."""
+"""The in-process broker of `kwire.testing`: a thread that runs trio, and a handle to it."""
 
 from __future__ import annotations
 
@@ -23,20 +23,20 @@ START_TIMEOUT_S = 30.0
 STOP_TIMEOUT_S = 30.0
 
 _SETTINGS = {"kwire.spin.us": "0", "kwire.log.reserve.bytes": "0"}
-"""The client that it would spin for is likely to wait for the same interpreter; and a test's data are not worth room on
-what may be a small /tmp."""
+"""No spinning, because the client probably needs the same interpreter. No reserved disk space, because /tmp may be
+small."""
 
 
 @attrs.define(eq=False)
 class Broker:
     """A broker on a free port of 127.0.0.1, in a thread.
 
-    data_dir: a folder that holds the data and is kept; a later Broker on it finds everything again.
-    on_disk: without a data_dir, a temporary folder instead of memory; removed at the end.
+    data_dir: folder for the data. It is kept, so a later Broker can use it again.
+    on_disk: without a data_dir, use a temporary folder instead of memory. It is removed at the end.
     settings: Kafka's broker settings, such as {"num.partitions": "3"}.
-    port: 0 takes a free one.
+    port: 0 picks a free port.
 
-    Raises kwire.running.StartError or kwire.config.server.ConfigError from `start` when the broker cannot start.
+    `start` raises kwire.running.StartError or kwire.config.server.ConfigError if the broker cannot start.
     """
 
     data_dir: Path | str | None = None
@@ -54,7 +54,7 @@ class Broker:
         return f"{self.host}:{self.port}"
 
     def start(self) -> Broker:
-        """Starts the broker; it answers when this returns."""
+        """Starts the broker. Clients can connect when this returns."""
         assert self._thread is None, "the broker is running"
         started = _Started()
         self._thread = threading.Thread(
@@ -74,9 +74,9 @@ class Broker:
         return self
 
     def stop(self) -> None:
-        """Stops the broker as SIGTERM would.
+        """Stops the broker cleanly, as SIGTERM would.
 
-        Raises what made it end, if it ended by itself: kwire.running.BrokerEnded when its log folder failed.
+        If the broker stopped by itself, raises the reason, such as kwire.running.BrokerEnded after a disk failure.
         """
         thread, running = self._thread, self._running
         if thread is None or running is None:
@@ -149,7 +149,7 @@ class _Running:
     error: BaseException | None = None
 
     def cancel(self) -> None:
-        # A run that ended by itself needs no cancelling; stop() tells why it did.
+        # If the run ended by itself there is nothing to cancel; stop() raises the reason.
         with suppress(trio.RunFinishedError):
             self.token.run_sync_soon(self.scope.cancel)
 

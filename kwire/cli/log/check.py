@@ -1,4 +1,4 @@
-"""`kwire log check`: findings as they are found, and a sum at the end."""
+"""`kwire log check`: prints each finding when it is found, and a summary at the end."""
 
 from __future__ import annotations
 
@@ -23,11 +23,11 @@ from kwire.cli.log.topics import read_topics
 
 _COLOURS = {Severity.ERROR: "red", Severity.WARNING: "yellow", Severity.NOTE: "cyan"}
 _WIDE = 160
-"""Columns where output is no terminal, whose lines have no end."""
+"""Columns, if standard output is not a terminal."""
 
 
 def run(folders: tuple[Path, ...], *, as_json: bool, look_into_records: bool, notes: bool) -> None:
-    """Exits with 1 when there is something to find. Raises click.UsageError for what is no folder of logs."""
+    """Exits with 1 after errors or warnings. Raises click.UsageError for a folder without logs."""
     targets = [find_target(folder) for folder in folders]
     show = show_json if as_json else show_line
     counts: Counter[tuple[Severity, Kind]] = Counter()
@@ -51,7 +51,7 @@ def run(folders: tuple[Path, ...], *, as_json: bool, look_into_records: bool, no
 
 @attrs.define
 class Checked:
-    """What was checked so far. Partitions are remembered over several data folders: none may be in two."""
+    """What was checked so far. Remembers partitions over several data folders, because none may be in two."""
 
     summaries: dict[tuple[str, int], PartitionSummary] = attrs.field(factory=dict)
     lone: list[PartitionSummary] = attrs.field(factory=list)
@@ -68,7 +68,7 @@ class Checked:
             )
             for key, summary in summaries.items():
                 if key in self._seen:
-                    what = f"{self._seen[key]} has it, too"
+                    what = f"it is in {self._seen[key]} too"
                     yield Finding(Kind.DUPLICATE_PARTITION, names.partition_folder(*key), what)
                 self._seen.setdefault(key, target.disk.root)
                 self.lone.append(summary)
@@ -96,7 +96,7 @@ def partition_findings(
     *,
     look_into_records: bool = True,
 ) -> Iterator[Finding]:
-    """One partition, with what the data folder around it promises of it."""
+    """The findings of one partition, checked against the checkpoints of its data folder too."""
     summary = PartitionSummary()
     checked.lone.append(summary)
     folder = target.partition
@@ -114,7 +114,7 @@ def partition_findings(
 
 
 def log_bytes(target: Target) -> int:
-    """How much there is to walk over."""
+    """Bytes of batches to read, for the progress bar."""
     disk, folders = target.disk, [target.partition]
     try:
         if target.shape is Shape.FOLDER:
@@ -128,7 +128,7 @@ def log_bytes(target: Target) -> int:
             if name.endswith(names.LOG)
         )
     except OSError:
-        # A broker is at work, or the disk refuses: the bar is then a little wrong, and the check will tell.
+        # A running broker deleted a file, or the disk failed. The bar is inexact then, and the check reports the error.
         return 0
 
 

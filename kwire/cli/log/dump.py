@@ -1,6 +1,6 @@
-"""The rows of a dump: one dictionary for each batch, record, index entry and so on, made while they are written.
+"""The rows of a dump: one dictionary per batch, record, index entry and so on, generated as they are written.
 
-Names in the rows are what `--json` promises: they stay. Offsets, positions and sizes are numbers, times are
+`--json` promises that the names in the rows stay the same. Offsets, positions and sizes are numbers; times are in
 milliseconds.
 """
 
@@ -36,7 +36,7 @@ _CUT_NOTE = "..."
 
 @attrs.frozen
 class DumpOptions:
-    """As the command's options of the same names."""
+    """The command's options of the same names."""
 
     records: bool = False
     batches: bool = True
@@ -49,7 +49,7 @@ class DumpOptions:
 
 
 def run(folders: tuple[Path, ...], options: DumpOptions, *, as_json: bool) -> None:
-    """Writes to standard output. Raises click.UsageError for what is no folder of logs."""
+    """Writes to standard output. Raises click.UsageError for a folder without logs."""
     targets = [find_target(folder) for folder in folders]
     printer = Printer(as_json=as_json)
     dump = Dump(options)
@@ -118,7 +118,7 @@ class Dump:
         file = disk.open_read(path)
         try:
             if name.endswith(".checkpoint"):
-                # A metadata snapshot's name is where it ends, its own offsets begin at 0.
+                # A metadata snapshot is named by its end offset; the offsets in it start at 0.
                 base = 0
             yield from self._log(file, base, next_base, self._start(disk, path, file, base), decoder)
         finally:
@@ -127,7 +127,7 @@ class Dump:
     # -- records
 
     def _start(self, disk: Disk, path: str, file: File, base: int) -> int:
-        """Where to begin looking for the offset: where the index says, if it leads to a batch; else at the front."""
+        """The position to start at for the offset: from the index if that leads to a batch, otherwise 0."""
         offset = self._options.offset
         if offset is None or not path.endswith(names.LOG):
             return 0
@@ -188,14 +188,14 @@ class Dump:
         return {**row, **decoded}
 
     def _text(self, name: str, data: bytes | None) -> Row:
-        """The bytes as text or base64, cut where they are long; a size that is larger than the text's says so."""
+        """The bytes as text or base64, truncated to the limit; the size is that of all the bytes."""
         if data is None:
             return {name: None}
         most = self._options.max_value_bytes
         shown = data[:most] if most and len(data) > most else data
         told: Row = {f"{name}_size_bytes": len(data)}
         try:
-            # A cut in the middle of a character is no reason to show the rest of them as base64.
+            # Truncating in the middle of a character must not turn the text into base64.
             text = shown.decode(errors="strict" if shown is data else "ignore")
         except UnicodeDecodeError:
             text = None

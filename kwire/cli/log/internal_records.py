@@ -1,7 +1,7 @@
-"""The records that brokers keep for themselves, as plain values: dictionaries, lists, text and numbers.
+"""Decodes the records of internal topics into plain values: dictionaries, lists, text and numbers.
 
-Which decoder it is follows from the topic's name. The bytes are told apart by `kwire_protocol.internal`, which is
-generated from Kafka's own definitions.
+The topic's name selects the decoder. The messages are those of `kwire_protocol.internal`, generated from Kafka's own
+definitions.
 """
 
 from __future__ import annotations
@@ -61,12 +61,12 @@ _CONTROL_VALUES: dict[ControlType, type[Message]] = {
 
 
 def decoder_for(topic: str, asked: str) -> Decoder | None:
-    """`asked` is the command's --decoder; None where keys and values are anybody's bytes."""
+    """`asked` is the command's --decoder. Returns None for a topic of applications."""
     return _DECODERS.get(_TOPICS.get(topic, "none") if asked == "auto" else asked)
 
 
 def decode_control(record: Record) -> Plain:
-    """A control record, told by its type. Raises one of NOT_DECODED."""
+    """The fields of a control record. Raises one of NOT_DECODED."""
     control_type = read_control_type(record.key)
     if control_type is None:
         return {"control_type": "unknown"}
@@ -86,7 +86,7 @@ def _keyed(keys: Mapping[int, RecordInfo], values: Mapping[int, RecordInfo]) -> 
         reader = Reader(record.key)
         kind = reader.int16()
         if kind not in keys:
-            raise ProtocolError(f"a key of type {kind} is not known")
+            raise ProtocolError(f"unknown key type {kind}")
         key = {"type": keys[kind].name, **plain(keys[kind].record_class.read(reader, 0))}
         if record.value is None:
             return key, None
@@ -109,7 +109,7 @@ def _keyed(keys: Mapping[int, RecordInfo], values: Mapping[int, RecordInfo]) -> 
 
 
 def _of_consumer(kind: type[ConsumerProtocolSubscription | ConsumerProtocolAssignment], data: bytes) -> object:
-    """What a member told the others; shown as it stands where it is not what consumers say."""
+    """A member's subscription or assignment; base64 if it is not in the consumer protocol's format."""
     try:
         reader = Reader(data)
         version = min(max(reader.int16(), 0), kind.versions.stop - 1)

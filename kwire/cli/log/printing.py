@@ -1,6 +1,6 @@
-"""Rows as lines: JSON, or columns for eyes. A row is written as soon as it is there, so a dump of any size streams.
+"""Prints rows as JSON lines or as columns. Each row is written at once, so a dump of any size streams.
 
-What clients have sent is text of theirs: in columns it is quoted, so that it moves no cursor and no column.
+Text that clients sent is quoted in columns, so that it cannot move the cursor or break the layout.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ Row = dict[str, object]
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 _MOST_MS = int((datetime(9999, 1, 1, tzinfo=UTC) - _EPOCH).total_seconds()) * 1000
 
-# Heading and width; the last column is as wide as it must be.
+# Heading and width. The last column takes the width it needs.
 _COLUMNS: dict[str, list[tuple[str, str, int]]] = {
     "batch": [
         ("base_offset", "BASE", 10),
@@ -57,7 +57,7 @@ _COLUMNS: dict[str, list[tuple[str, str, int]]] = {
 
 
 class Printer:
-    """Writes rows to standard output. A reader that goes away ends the command quietly, as click sees to."""
+    """Writes rows to standard output. If the reader closes the pipe, click ends the command quietly."""
 
     def __init__(self, *, as_json: bool) -> None:
         self._as_json = as_json
@@ -85,7 +85,7 @@ class Printer:
         self._out.write(_fields([_cell(name, row.get(name)) for name, _, _ in columns], columns) + "\n")
 
     def finish(self) -> None:
-        # Here and not at the interpreter's end, where a reader that went away would be a traceback.
+        # Not at the interpreter's exit, where a closed pipe would print a traceback.
         self._out.flush()
 
 
@@ -157,7 +157,7 @@ def _quoted(text: str) -> str:
 
 
 def time_text(timestamp_ms: int) -> str:
-    """ISO 8601 in UTC; the number itself where no calendar has it."""
+    """ISO 8601 in UTC; the number itself if it is out of the calendar's range."""
     if not 0 <= timestamp_ms < _MOST_MS:
         return str(timestamp_ms)
     return f"{_EPOCH + timedelta(milliseconds=timestamp_ms):%Y-%m-%dT%H:%M:%S}.{timestamp_ms % 1000:03d}Z"

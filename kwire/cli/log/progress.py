@@ -1,4 +1,4 @@
-"""A bar on standard error while bytes go by; nothing where that is no terminal."""
+"""A progress bar on standard error; nothing if that is not a terminal."""
 
 from __future__ import annotations
 
@@ -12,13 +12,13 @@ from rich.progress import BarColumn, DownloadColumn, Progress, TextColumn, TimeR
 
 @contextmanager
 def progress_bar(what: str, total_bytes: int) -> Iterator[Callable[[int], None]]:
-    """Yields what is to be told of every so many bytes done."""
+    """Yields a function to call with each number of bytes done."""
     console = Console(stderr=True)
     if not console.is_terminal:
         yield lambda _bytes: None
         return
     columns = TextColumn("{task.description}"), BarColumn(), DownloadColumn(binary_units=True), TimeRemainingColumn()
-    # What goes to standard output must get there. Where that is the same terminal, it goes above the bar.
+    # Standard output must not be swallowed. On the same terminal it is printed above the bar.
     shared = sys.stdout.isatty()
     with Progress(
         *columns, console=console, transient=True, redirect_stdout=shared, redirect_stderr=shared
@@ -29,7 +29,7 @@ def progress_bar(what: str, total_bytes: int) -> Iterator[Callable[[int], None]]
         def advance(size: int) -> None:
             nonlocal pending
             pending += size
-            # A bar that is told of every batch costs more than the batch.
+            # Updating the bar for every batch would cost more than the batch.
             if pending >= 1 << 20:
                 progress.advance(task, pending)
                 pending = 0

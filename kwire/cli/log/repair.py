@@ -1,4 +1,4 @@
-"""`kwire log repair`: the findings of a check, the steps they ask for, a question, the steps, and a check again."""
+"""`kwire log repair`: check, show the steps, ask, take the steps, and check again."""
 
 from __future__ import annotations
 
@@ -26,24 +26,24 @@ from kwire.clock import SystemClock
 
 
 def run(folder: Path, *, ask: bool, dry_run: bool, drop_corrupt_ranges: bool) -> None:
-    """Exits with 1 when something is left. Raises click exceptions for what is no folder, or is in use."""
+    """Exits with 1 if findings are left. Raises click exceptions if `folder` is not one of logs, or is in use."""
     target = find_target(folder)
     if target.shape is Shape.FILE:
-        raise click.UsageError(f"{folder} is a file; a repair needs all of its partition: {folder.resolve().parent}")
+        raise click.UsageError(f"{folder} is a file; repair works on whole partitions: {folder.resolve().parent}")
     with _locked(target, needed=not dry_run), disk_errors():
         _Session(target, drop_corrupt_ranges=drop_corrupt_ranges).run(ask=ask, dry_run=dry_run)
 
 
 @contextmanager
 def _locked(target: Target, *, needed: bool) -> Iterator[None]:
-    """Holds the data folder's lock; a folder without one, such as a copy of a partition, is nobody's."""
+    """Holds the data folder's lock. A folder without a lock file, such as a copy of a partition, needs none."""
     if not needed or not (target.shape is Shape.FOLDER or target.disk.exists(names.LOCK)):
         yield
         return
     try:
         lock = target.disk.lock(names.LOCK)
     except FolderLockedError:
-        raise click.ClickException(f"a broker uses {target.disk.root}: stop it first, then repair") from None
+        raise click.ClickException(f"a broker uses {target.disk.root}: stop it first") from None
     except OSError as error:
         raise click.ClickException(f"cannot lock {target.disk.root}: {error.strerror}") from None
     try:
@@ -72,15 +72,17 @@ class _Session:
             raise click.exceptions.Exit(1)
         if ask:
             if not sys.stdin.isatty():
-                raise click.UsageError("there is nobody to ask: pass --yes to repair, or --dry-run to look")
-            click.confirm("Do this, and make anew what depends on it?", abort=True)
+                raise click.UsageError(
+                    "standard input is not a terminal: pass --yes to repair, or --dry-run to see what it would do"
+                )
+            click.confirm("Repair, and rebuild the files that depend on this?", abort=True)
         disk, copies = self._target.disk, self._copies
         try:
             checkup = repair(disk, checkup, self._check, copies, drop_corrupt_ranges=self._drop)
         except OSError as error:
             raise click.ClickException(
-                f"the repair stopped: {error.filename or ''} {error.strerror or error}. What was done is complete; see "
-                "to the disk, then run it again"
+                f"the repair stopped: {error.filename or ''} {error.strerror or error}. Earlier steps are complete. "
+                "Check the disk, then run it again"
             ) from None
         finally:
             for copy in copies.kept:
@@ -90,7 +92,7 @@ class _Session:
     def _check(self) -> Checkup:
         target = self._target
         state = read_state(target.disk, read_topics(target.disk))
-        # The lock is ours, or nobody's.
+        # Either we hold the lock, or there is none.
         state.in_use = False
         checked = Checked()
         with progress_bar("checking", log_bytes(target)) as progress:
@@ -106,21 +108,21 @@ class _Session:
     def _conclude(self, findings: list[Finding]) -> None:
         left = [finding for finding in findings if finding.severity is not Severity.NOTE]
         if not left:
-            click.echo("nothing is wrong" if not self._copies.kept else "repaired: nothing is wrong any more")
+            click.echo("sound: nothing to repair" if not self._copies.kept else "repaired: sound")
             return
-        click.echo(f"{len(left)} findings are left:")
+        click.echo(f"findings left: {len(left)}")
         for finding in left:
             show_line(finding, self._target)
         raise click.exceptions.Exit(1)
 
 
 def _show_steps(steps: list[Step]) -> None:
-    table = Table(title="what a repair does", title_justify="left")
+    table = Table(title="repair steps", title_justify="left")
     table.add_column("file", overflow="fold")
-    table.add_column("what")
+    table.add_column("step")
     table.add_column("bytes", justify="right")
     for step in steps:
         size = f"{step.start}..{step.end}" if step.start >= 0 else ""
-        what = "taken out" if step.remedy is Remedy.DROP else step.remedy.value
+        what = "removed" if step.remedy is Remedy.DROP else step.remedy.value
         table.add_row(step.path, what, size)
     console().print(table)

@@ -15,7 +15,7 @@ from kwire_storage.disk.files import RealDisk
 from kwire_storage.inspection.folder_check import CHECKPOINTS
 
 _LOG_FILE = re.compile(r"(\d{20})(?:-\d{10}\.checkpoint|\.log)(?:\.deleted|\.cleaned|\.swap|\.\d+-\d+)*")
-"""`.log` under whatever name it waits for its end, a range that a repair has kept, and KRaft's metadata snapshots."""
+"""`.log`, also renamed for deletion or by compaction; a range that a repair kept; KRaft's metadata snapshots."""
 _SEGMENT_FILES = (names.INDEX, names.TIME_INDEX, names.TXN_INDEX, names.SNAPSHOT)
 _SMALL_FILES = {
     *CHECKPOINTS,
@@ -34,7 +34,7 @@ class Shape(Enum):
 
 @attrs.frozen
 class Target:
-    """`disk` is rooted at the data folder (or what is in its place); `path` is relative to it, "" for the folder."""
+    """`disk` is rooted at the data folder, or at what stands for it; `path` is relative to it, "" for the folder."""
 
     disk: RealDisk
     shape: Shape
@@ -62,13 +62,13 @@ def is_known_file(name: str) -> bool:
 
 
 def find_target(given: Path) -> Target:
-    """Raises click.UsageError when it is none of these."""
+    """Raises click.UsageError if `given` is none of these."""
     path = given.resolve()
     if path.is_file():
         if not is_known_file(path.name):
             raise click.UsageError(
-                f"{given} is no file of a log: .log, .index, .timeindex, .txnindex, .snapshot, a checkpoint, "
-                f"{names.PARTITION_METADATA} or {names.META_PROPERTIES} would be"
+                f"{given} is not a log file: expected .log, .index, .timeindex, .txnindex, .snapshot, a checkpoint, "
+                f"{names.PARTITION_METADATA} or {names.META_PROPERTIES}"
             )
         if path.name in (*CHECKPOINTS, names.META_PROPERTIES, names.CLEAN_SHUTDOWN):
             return Target(RealDisk(path.parent), Shape.FILE, path.name)
@@ -85,14 +85,14 @@ def find_target(given: Path) -> Target:
     ):
         return Target(RealDisk(path), Shape.FOLDER, "")
     raise click.UsageError(
-        f"{given} is neither a data folder nor a partition's: it has no {names.META_PROPERTIES}, no checkpoint, no "
-        "folder such as orders-0 and no .log in it"
+        f"{given} is neither a data folder nor a partition's folder: it contains no {names.META_PROPERTIES}, no "
+        "checkpoint, no folder such as orders-0 and no .log file"
     )
 
 
 @contextmanager
 def disk_errors() -> Iterator[None]:
-    """What the disk refuses as a whole is told in one line."""
+    """Reports an OSError in one line."""
     try:
         yield
     except BrokenPipeError:  # not the disk, but a reader that went away: click ends quietly

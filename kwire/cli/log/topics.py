@@ -1,6 +1,6 @@
-"""What `__cluster_metadata` in a data folder says of its topics: ids, and which of them are compacted.
+"""Reads topic ids and topic configurations from `__cluster_metadata` in a data folder.
 
-The log may be KRaft's, which begins with a snapshot, and it may be damaged: what can be read of it is taken.
+The log may be KRaft's, which starts with a snapshot. If it is damaged, the readable part is used.
 """
 
 from __future__ import annotations
@@ -58,7 +58,7 @@ def _topic(topic_id: bytes, settings: dict[str, str]) -> TopicFacts:
 
 
 def read_topics(disk: Disk) -> dict[str, TopicFacts]:
-    """By name; empty where the folder has no metadata log that can be read."""
+    """By topic name; empty if the folder has no readable metadata log."""
     facts = _Facts()
     try:
         for value in _values(disk):

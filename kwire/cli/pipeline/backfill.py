@@ -1,4 +1,4 @@
-"""`kwire pipeline backfill` and `redo`: records once more, into a table that a job made."""
+"""`kwire pipeline backfill` and `redo`: read records again, into an existing table."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ def run_backfill(asked: Asked, *, first: str, until: str, as_json: bool) -> None
     if as_json:
         click.echo(json.dumps(attrs.asdict(added)))
     else:
-        click.echo(f"{added.records:,} records looked at, {added.rows:,} rows and {added.errors:,} errors added")
+        click.echo(f"{added.records:,} records read, {added.rows:,} rows and {added.errors:,} errors added")
 
 
 def run_redo(asked: Asked, *, schema: Path | None, as_json: bool) -> None:
@@ -41,6 +41,6 @@ def run_redo(asked: Asked, *, schema: Path | None, as_json: bool) -> None:
     click.echo(f"{done.rows:,} of {done.errors:,} errors are rows now")
     if done.too_old:
         click.echo(
-            f"{done.too_old:,} more can be decoded, but are older than the topic's first offset. A tombstone for their "
-            "keys may be gone already, so they stay errors"
+            f"{done.too_old:,} more can be decoded, but are older than the topic's first offset. Tombstones for their "
+            "keys may have been deleted already, so they stay errors"
         )

@@ -1,4 +1,4 @@
-"""A table that a job made, opened for `verify`, `backfill` and `redo`."""
+"""Opens an existing table for `verify`, `backfill` and `redo`."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ class Asked:
 
     @classmethod
     def taken_from(cls, given: dict[str, Any]) -> Self:
-        """Takes its own out of a command's options, and leaves the rest."""
+        """Removes its own values from a command's options."""
         return cls(**{it.name: given.pop(it.name) for it in attrs.fields(cls)})
 
 
@@ -47,9 +47,9 @@ class Opened:
 
 @contextmanager
 def opened(asked: Asked, command: str) -> Iterator[Opened]:
-    """The table, in a session of its own. Raises PipelineError; what a look without Spark can find, before Java starts.
+    """The table, in its own Spark session. Raises PipelineError, before Java starts if Spark is not needed to find out.
 
-    No draft of the command's stays in the table.
+    Drops the drafts that the command leaves in the table.
     """
     place, name = parse_warehouse(asked.warehouse, asked.conf), table_of(asked.topic, asked.table_name)
     if not place.exists():

@@ -1,4 +1,4 @@
-"""`kwire pipeline index`: flags become a plan, and the plan a job."""
+"""`kwire pipeline index`: builds a plan from the flags, and runs it as a job."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""`kwire pipeline maintain`: upkeep of tables, one after the other."""
+"""`kwire pipeline maintain`: maintains tables, one after the other."""
 
 from __future__ import annotations
 
@@ -51,16 +51,16 @@ def run_maintain(
 
 
 def _names(place: Warehouse, topics: tuple[str, ...], table_name: str | None) -> list[str]:
-    """The tables that are meant, their indexes and those of errors included."""
+    """The tables to maintain, including their indexes and errors tables."""
     if not place.exists():
-        raise PipelineError(f"no tables found in {place}: kwire pipeline table makes some")
+        raise PipelineError(f"no tables found in {place}: create one with kwire pipeline table")
     there = [name for _, name in place.pyiceberg_catalog().list_tables(NAMESPACE)]
     if table_name is None and not topics:
         return sorted(there)
     wanted = [table_of(topic, None) for topic in topics] or [table_of("", table_name)]
     missing = [name for name in wanted if name not in there and index_table_name(name) not in there]
     if missing:
-        raise PipelineError(f"table {', '.join(missing)} not found in {place}; there are {', '.join(sorted(there))}")
+        raise PipelineError(f"table {', '.join(missing)} not found in {place}, which has {', '.join(sorted(there))}")
     with_indexes = [name for it in wanted for name in (it, index_table_name(it))]
     return [name for it in with_indexes for name in (it, errors_table_name(it)) if name in there]
 

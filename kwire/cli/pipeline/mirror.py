@@ -1,4 +1,4 @@
-"""`kwire pipeline mirror`: flags become a plan, and the plan a job."""
+"""`kwire pipeline mirror`: builds a plan from the flags, and runs it as a job."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ def run_mirror(
     if running.dry_run:
         _show(plan, as_json=running.as_json)
         return
-    # What can be known is told before a Java process is paid for.
+    # Raises errors that can be found before Java starts.
     with both_clusters(plan) as (source, target):
         outlook(plan, source, target)
 
@@ -52,7 +52,7 @@ def run_mirror(
 
 
 def _show(plan: MirrorPlan, *, as_json: bool) -> None:
-    """Prints the plan, and where it would start. Raises PipelineError where that cannot be told, the plan printed."""
+    """Prints the plan and where it would start. If that is unknown, prints the plan and raises PipelineError."""
     described = plan.describe()
     topics: dict[str, dict[str, object]] = {}
     try:

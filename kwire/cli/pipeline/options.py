@@ -44,7 +44,7 @@ def options(*several: Callable[..., Any]) -> Callable[[Callable[..., Any]], Call
 
 
 def _from_file(context: click.Context, _parameter: click.Parameter, path: Path | None) -> Path | None:
-    """Makes the file's options the defaults of the flags."""
+    """Uses the file's options as the defaults of the flags."""
     if path is not None:
         with told_in_a_line():
             from kwire.pipeline.files import read_options
@@ -59,7 +59,7 @@ def _from_file(context: click.Context, _parameter: click.Parameter, path: Path |
 
 
 def _names(command: click.Command) -> Iterator[tuple[str, click.Parameter]]:
-    """What may stand in a file: the long flags with _ for -, and the name of the argument."""
+    """The names allowed in a file: the long flags with _ for -, and the name of the argument."""
     for parameter in command.params:
         if isinstance(parameter, click.Argument):
             yield str(parameter.name), parameter
@@ -70,7 +70,7 @@ def _names(command: click.Command) -> Iterator[tuple[str, click.Parameter]]:
 
 
 def _as_given(name: str, parameter: click.Parameter, value: object) -> object:
-    """A value of a file as the command line would give it. Raises UsageError for one of another shape."""
+    """A file's value as the command line would pass it. Raises UsageError for one of the wrong shape."""
     several = parameter.nargs == -1 or (isinstance(parameter, click.Option) and parameter.multiple)
     if isinstance(value, Mapping) and parameter.callback is _settings:
         return [f"{key}={_text(it)}" for key, it in value.items()]
@@ -147,9 +147,9 @@ FROM = click.option(
     "--from", "first", default="earliest", show_default=True, metavar="BOUND", help="Start of the range."
 )
 EXISTING_TABLE = options(click.argument("topic"), BROKER, WAREHOUSE, TABLE)
-"""What names a table that a job made, and the topic that it is compared with or filled from."""
+"""The options that name an existing table and its topic."""
 EXISTING_TABLE_WITH = options(SOURCE_OPTION, SPARK, FILE, JSON)
-"""How Spark works on it."""
+"""The options for how Spark accesses it."""
 
 
 def begin(text: str) -> Callable[..., Any]:
@@ -219,7 +219,7 @@ DRY_RUN = click.option(
     "--dry-run", is_flag=True, help="Check the plan, print it with its starting offsets, and do nothing."
 )
 RUNNING = options(PATIENCE, METRICS, SPARK, FILE, JSON, DRY_RUN)
-"""How a job runs, whatever it does: see `Running`."""
+"""The options for running any job: see `Running`."""
 
 
 @attrs.frozen(kw_only=True)
@@ -235,5 +235,5 @@ class Running:
 
     @classmethod
     def taken_from(cls, given: dict[str, Any]) -> Self:
-        """Takes its own out of a command's options, and leaves the rest."""
+        """Removes its own values from a command's options."""
         return cls(**{it.name: given.pop(it.name) for it in attrs.fields(cls)})

@@ -1,4 +1,4 @@
-"""`kwire pipeline replay`: flags become a plan, and the plan a job of one run."""
+"""`kwire pipeline replay`: builds a plan from the flags, and runs it as a job with one run."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ def run_replay(
     source_options: dict[str, str],
     **options: Any,
 ) -> None:
-    """Until all is written, or a stop is asked for. Raises PipelineError."""
+    """Runs until everything is written, or a stop is requested. Raises PipelineError."""
     plan = ReplayPlan(
         source=_source(source, bootstrap, warehouse, source_options, running.conf),
         range=_range(first, until),
@@ -70,7 +70,7 @@ def _source(
     if warehouse is None:
         return TopicSource(bootstrap, source, options)
     if options:
-        raise PipelineError("--option is for Spark's kafka source, and a table is read (--warehouse)")
+        raise PipelineError("--option is for Spark's kafka source, but --warehouse reads a table")
     return TableSource(parse_warehouse(warehouse, conf), table_of(source, None))
 
 
@@ -80,11 +80,11 @@ def _range(first: str, until: str) -> Range:
     try:
         return Range(begin, parse_bound(until, now_ms=at_ms), first, until)
     except PipelineError as error:
-        raise PipelineError(f"{error}. --to is the range's end; a table's folder is --warehouse") from None
+        raise PipelineError(f"{error}. --to is the end of the range; the folder of a table is --warehouse") from None
 
 
 def _peek(plan: ReplayPlan) -> Pinned | None:
-    """What is pinned already, when it is this command's. Raises PipelineError."""
+    """What an earlier run of this command pinned, or None. Raises PipelineError."""
     with connect(plan.bootstrap, "the target's brokers,") as cluster, explaining():
         found = peek(cluster, plan.name, plan.kept_topic)
     if found is not None:
@@ -93,7 +93,7 @@ def _peek(plan: ReplayPlan) -> Pinned | None:
 
 
 def _outlook(plan: ReplayPlan, topics: Topics, found: Pinned | None) -> dict[str, object]:
-    """What a run would meet. Raises PipelineError for all that keeps it from working, as far as it is seen."""
+    """What a run would start with. Raises PipelineError for errors that can be found without running."""
     with Topics(plan.bootstrap) as targets:
         partitions = len(targets.state(plan.to_topic, "read_committed").starts)
     outlook: dict[str, object] = {"partitions": partitions, "state": "new" if found is None else found.state}
@@ -143,7 +143,7 @@ def _tell(plan: ReplayPlan, pinned: Pinned, running: Running) -> None:
     elif pinned.state == "done":
         click.echo(
             f"done: topic {plan.to_topic} has {pinned.records:,} records of {plan.source}, as replay {plan.name}. "
-            "--again replays them once more"
+            "--again replays them again"
         )
     else:
-        click.echo(f"stopped: the same command goes on with replay {plan.name}")
+        click.echo(f"stopped: the same command continues replay {plan.name}")

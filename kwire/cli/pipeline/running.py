@@ -1,4 +1,4 @@
-"""Plans at work: what `kwire pipeline table`, `index` and `mirror` have in common."""
+"""Runs plans: what `kwire pipeline table`, `index` and `mirror` have in common."""
 
 from __future__ import annotations
 
@@ -25,9 +25,9 @@ if TYPE_CHECKING:
 
 
 def run_plans(plans: Sequence[TablePlan], command: str, opener: Callable[[], Opener], running: Running) -> None:
-    """Works until the job ends, or prints the plans. Raises PipelineError.
+    """Runs until the job ends, or prints the plans. Raises PipelineError.
 
-    `opener` is asked only when Spark is needed: it imports that.
+    `opener` is called only if Spark is needed, because it imports it.
     """
     with Topics(plans[0].bootstrap) as asked:
         if running.dry_run:
@@ -52,8 +52,8 @@ def work(
     running: Running,
     warehouse: Warehouse | None = None,
 ) -> None:
-    """Starts Spark, and works until the job ends. Raises PipelineError."""
-    # They need pyspark, which takes its time, and a dry run does without.
+    """Starts Spark, and runs until the job ends. Raises PipelineError."""
+    # These import pyspark, which is slow, and a dry run does not need it.
     from kwire.cli.pipeline.session import spark_for
     from kwire.pipeline.job import Job, stopping_on_signals
 
@@ -67,17 +67,17 @@ def work(
 
 
 def _check(plan: TablePlan, asked: Topics) -> None:
-    """Raises PipelineError for what can be known before a Java process is paid for."""
+    """Raises PipelineError for errors that can be found before Java starts."""
     topic = asked.state(plan.topic, plan.isolation)
     if plan.dead_letter_topic is not None:
         asked.state(plan.dead_letter_topic, plan.isolation)
-    with suppress(NotReadable):  # Spark has catalogs that pyiceberg has not
+    with suppress(NotReadable):  # Spark supports catalogs that pyiceberg does not
         outlook(plan, topic)
     plan.warehouse.make()
 
 
 def _show(plan: TablePlan, asked: Topics, *, as_json: bool) -> None:
-    """Prints the plan, and where it would start. Raises PipelineError where that cannot be told, the plan printed."""
+    """Prints the plan and where it would start. If that is unknown, prints the plan and raises PipelineError."""
     described = plan.describe()
     try:
         topic = asked.state(plan.topic, plan.isolation)

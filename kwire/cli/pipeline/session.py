@@ -1,4 +1,4 @@
-"""Spark for a command: started when all that can be checked without it is checked, and ended with the command."""
+"""A Spark session for a command: started after all checks that do not need it, stopped with the command."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from kwire.pipeline.warehouse import Warehouse
 def spark_for(
     command: str, warehouse: Warehouse | None, conf: Mapping[str, str], master: str | None
 ) -> Iterator[SparkSession]:
-    """A session that knows the warehouse, if there is one. Raises PipelineError."""
+    """A session configured for the warehouse, if there is one. Raises PipelineError."""
     given = {**({} if warehouse is None else warehouse.spark_settings), **conf}
     spark = start_session(settings(given, master=master, name=f"kwire pipeline {command}"))
     try:

@@ -1,4 +1,4 @@
-"""`kwire pipeline status`: a table of tables."""
+"""`kwire pipeline status`: prints the state of each table."""
 
 from __future__ import annotations
 

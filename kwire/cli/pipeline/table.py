@@ -1,4 +1,4 @@
-"""`kwire pipeline table`: flags become plans, and plans a job."""
+"""`kwire pipeline table`: builds plans from the flags, and runs them as a job."""
 
 from __future__ import annotations
 
@@ -45,9 +45,9 @@ def make_plans(
 ) -> list[TablePlan]:
     """A plan for each topic, checked. Raises PipelineError."""
     if not topics:
-        raise PipelineError("no topic is named: kwire pipeline table TOPIC... --to WAREHOUSE")
+        raise PipelineError("no topic is named: use kwire pipeline table TOPIC... --to WAREHOUSE")
     if table_name is not None and len(topics) > 1:
-        raise PipelineError("--table names one table, and there are several topics")
+        raise PipelineError("--table names one table, but there are several topics")
     value = options["value"]
     avro = value in ("avro", "confluent-avro")
     common = {

@@ -1,4 +1,4 @@
-"""`kwire pipeline verify`: a report, as a table or as JSON."""
+"""`kwire pipeline verify`: prints the report as a table or as JSON."""
 
 from __future__ import annotations
 
@@ -47,5 +47,5 @@ def _print(report: Report) -> None:
     for finding in report.findings:
         console.print(f"{finding.kind}: partition {finding.partition} offset {finding.offset}")
     if len(report.findings) >= SHOWN:
-        console.print(f"these are the first {SHOWN}")
+        console.print(f"only the first {SHOWN} are shown")
     console.print("sound" if report.sound else "not sound", style="green" if report.sound else "red")

@@ -221,10 +221,10 @@ def test_a_repaired_folder_is_served(data: Path) -> None:
     result = kwire("log", "repair", data, "--yes")
     assert result.exit_code == 1
     assert "torn-tail" in result.stdout
-    assert "1 findings are left" in result.stdout
+    assert "findings left: 1" in result.stdout
     result = kwire("log", "repair", data, "--yes", "--drop-corrupt-ranges")
     assert result.exit_code == 0, result.stdout
-    assert "repaired: nothing is wrong any more" in result.stdout
+    assert "repaired: sound" in result.stdout
     kept = [Path(line.removeprefix("kept ")) for line in result.stdout.splitlines() if line.startswith("kept ")]
     assert kept
     assert all(path.exists() for path in kept)

@@ -252,8 +252,8 @@ def test_the_folder_of_a_running_broker_can_be_dumped(tmp_path: Path) -> None:
     ("make", "told"),
     [
         (lambda path: path / "nowhere", "does not exist"),
-        (lambda path: path, "neither a data folder nor a partition's"),
-        (lambda path: path / "photo.png", "is no file of a log"),
+        (lambda path: path, "neither a data folder nor a partition's folder"),
+        (lambda path: path / "photo.png", "is not a log file"),
     ],
 )
 @pytest.mark.parametrize("command", ["dump", "check", "repair"])

@@ -90,7 +90,7 @@ def test_accepted_value(name: str, text: str, value: Value) -> None:
         (
             "cleanup.policy",
             "compact,",
-            "Configuration 'cleanup.policy' values must not be empty: leave out the comma beside them",
+            "Configuration 'cleanup.policy' values must not be empty: remove the extra comma",
         ),
         (
             "compression.gzip.level",

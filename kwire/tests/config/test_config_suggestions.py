@@ -68,7 +68,7 @@ def test_an_unknown_configuration_of_a_broker_is_kept_and_told_in_the_log_once(
     assert incremental(metadata, BROKER, "", ("num.partitons", SET, "3")) == (ErrorCode.NONE, None)
     assert incremental(metadata, BROKER, "1", ("our.plugin", SET, "x")) == (ErrorCode.NONE, None)
     assert caplog.messages == [
-        "these configurations are not known: 'num.partitons' (did you mean num.partitions?)",
-        "these configurations are not known: 'our.plugin'",
+        "unknown configurations: 'num.partitons' (did you mean num.partitions?)",
+        "unknown configurations: 'our.plugin'",
     ]
     assert metadata.configs.effective["num.partitons"] == "3"

@@ -298,7 +298,7 @@ def test_records_are_columns_for_eyes_and_move_no_cursor(scene: Scene) -> None:
     assert "user.id" in done.stdout
     assert "\x00" not in done.stdout
     assert done.stderr.startswith("2 records. The index has ")
-    assert "130 offsets behind it were read from the brokers" in done.stderr
+    assert "130 newer offsets were read from the brokers" in done.stderr
 
 
 def test_nothing_found_is_no_error(scene: Scene) -> None:

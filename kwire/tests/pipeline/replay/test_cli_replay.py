@@ -99,7 +99,7 @@ def test_a_dry_run_of_a_replay_that_has_begun_shows_the_range_it_keeps_to(bootst
         (("orders", "--to-topic", "copy", "--from", "soon"), "'soon' is neither an offset"),
         (
             ("orders", "--to-topic", "copy", "--to", "folder"),
-            "--to is the range's end; a table's folder is --warehouse",
+            "--to is the end of the range; the folder of a table is --warehouse",
         ),
         (("orders", "--to-topic", "copy", "--from", "latest"), "the range is empty"),
         (("orders", "--to-topic", "copy", "--name", "a b"), "--name 'a b' is no name"),
