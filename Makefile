@@ -1,5 +1,5 @@
-# Everything sets itself up: Python 3.11 or newer (with venv) and make are all it takes. See CONTRIBUTING.md.
-#   make PYTHON=/path/to/python ...   chooses the Python that .venv is made with
+# Each target installs what it needs; you need Python 3.11 or newer (with venv) and make. See CONTRIBUTING.md.
+#   make PYTHON=/path/to/python ...   selects the Python for .venv
 #   make serve ARGS="--set num.partitions=6"; make test ARGS="-k heartbeat"
 
 PYTHONS = $(or $(PYTHON),python3.13 python3.12 python3.11 python3)
@@ -8,8 +8,7 @@ COMPAT2 = .cache/kafka-python-2
 SOAKS = soak-tests soak-everything-at-once soak-mistakes soak-kills soak-bank soak-streams soak-jobs soak-partitions soak-kafka-python
 ARGS ?=
 
-# uv takes its certificates from the system, its interpreter from .venv and, since it reads none of pip's settings, the
-# index from pip where pip was given one.
+# uv uses the system's certificates and the interpreter of .venv. It ignores pip's settings, so pass it pip's index.
 UV = index="$${UV_DEFAULT_INDEX:-$${PIP_INDEX_URL:-$$($(BIN)/python -m pip config get global.index-url 2>/dev/null)}}"; \
 	if [ -n "$$index" ]; then export UV_DEFAULT_INDEX="$$index"; fi; \
 	UV_SYSTEM_CERTS=1 UV_PYTHON_DOWNLOADS=never $(BIN)/uv --quiet
@@ -19,20 +18,20 @@ LOCK = $(UV) pip compile --python $(BIN)/python --universal --python-version 3.1
 
 .PHONY: help serve test check format demo bench compat-kafka soak lock clean $(SOAKS)
 
-help: ## Shows this list
+help: ## Show this list
 	@sed -n 's/^\([a-z-]*\):.* ## \(.*\)/\1|\2/p' $(MAKEFILE_LIST) | awk -F'|' '{printf "make %-14s %s\n", $$1, $$2}'
 
-serve: .venv/runtime.stamp ## The broker on 127.0.0.1:9092, its data in ./data
+serve: .venv/runtime.stamp ## Run the broker on 127.0.0.1:9092 with its data in ./data
 	@exec $(BIN)/kwire serve --listen 127.0.0.1:9092 --data-dir data $(ARGS)
 
-test: .venv/dev.stamp .cache/jars.stamp ## What finds the mistakes of a change, Spark and Java included: minutes
+test: .venv/dev.stamp .cache/jars.stamp ## Run the tests, including Spark and Java: minutes
 	$(BIN)/python -m pytest -n auto --budgets --durations=20 $(ARGS)
 
-compat-kafka: .venv/dev.stamp .cache/jars.stamp $(COMPAT2).stamp ## The compat tests against Apache Kafka instead of kwire
+compat-kafka: .venv/dev.stamp .cache/jars.stamp $(COMPAT2).stamp ## Run the compat tests against Apache Kafka instead of kwire
 	KWIRE_COMPAT=kafka $(BIN)/python -m pytest -m "" compat_tests $(ARGS)
 	KWIRE_COMPAT=kafka PYTHONPATH=$(COMPAT2) $(BIN)/python -m pytest compat_tests/test_kafka_python*.py $(ARGS)
 
-soak: $(SOAKS) ## What searches longer, 1,000 kills included: hours; ARGS="--kills 200"; make -j2 -Otarget soak
+soak: $(SOAKS) ## Run the long tests, including 1,000 kills: hours; ARGS="--kills 200"; make -j2 -Otarget soak
 
 $(SOAKS): .venv/dev.stamp .cache/jars.stamp $(COMPAT2).stamp
 
@@ -42,7 +41,7 @@ soak-tests:
 soak-everything-at-once:
 	@$(BIN)/python -m compat_tests.everything_at_once --minutes 60 --seeds 20
 
-soak-mistakes: # five races that are put in, each to be found within a minute
+soak-mistakes: # five injected races, each to be found within a minute
 	@$(BIN)/python -m compat_tests.everything_at_once.mistakes
 
 soak-kills:
@@ -60,10 +59,10 @@ soak-jobs: # the pipeline's jobs and their broker, 200 kills
 soak-partitions: # 10,000 on 1,024 descriptors
 	@$(BIN)/python -m kwire.tests.logs.many_partitions
 
-soak-kafka-python: # the line of 2.2
+soak-kafka-python: # version 2.2
 	PYTHONPATH=$(COMPAT2) $(BIN)/python -m pytest compat_tests/test_kafka_python*.py
 
-check: .venv/dev.stamp ## Style, types, arrows between packages, fresh generated code, rules of the source
+check: .venv/dev.stamp ## Lint, types, package dependencies, generated code, source rules
 	$(BIN)/ruff check
 	$(BIN)/ruff format --check
 	$(BIN)/mypy
@@ -71,28 +70,28 @@ check: .venv/dev.stamp ## Style, types, arrows between packages, fresh generated
 	$(BIN)/python -m codegen --check
 	$(BIN)/python -m pytest -q devtools/tests/test_source_rules.py devtools/tests/test_import_circles.py
 
-format: .venv/dev.stamp ## Formats, and repairs what ruff can
+format: .venv/dev.stamp ## Format the code, and fix what ruff can
 	$(BIN)/ruff format
 	$(BIN)/ruff check --fix
 
-demo: .venv/dev.stamp .cache/jars.stamp ## A broker, three clients, a table of what happened
+demo: .venv/dev.stamp .cache/jars.stamp ## Run three clients and Spark against a broker
 	@$(BIN)/python -m devtools.demo $(ARGS)
 
-bench: .venv/dev.stamp .cache/jars.stamp ## kwire beside Apache Kafka: some hours, or ARGS=--quick
+bench: .venv/dev.stamp .cache/jars.stamp ## Compare kwire with Apache Kafka: hours, or ARGS=--quick
 	@$(BIN)/python -m benchmarks $(ARGS)
 
-lock: .venv/uv.stamp ## Pins requirements/*.in anew (UPGRADE=--upgrade takes newer versions)
+lock: .venv/uv.stamp ## Pin requirements/*.in again (UPGRADE=--upgrade takes newer versions)
 	@$(LOCK) requirements/uv.in -o requirements/uv.txt
 	@$(LOCK) requirements/dev.in -o requirements/dev.txt
 	@$(LOCK) requirements/runtime.in -c requirements/dev.txt -o requirements/runtime.txt
 	@$(LOCK) requirements/build.in -c requirements/dev.txt -o requirements/build.txt
 	@$(LOCK) requirements/kafka-python-2.in -o requirements/kafka-python-2.txt
 
-clean: ## Removes all that these commands made, except ./data
+clean: ## Remove everything that make created, except ./data
 	rm -rf .venv .cache .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache build dist spark-warehouse artifacts
 	find . -name __pycache__ -type d -prune -exec rm -rf {} +
 
-# A stamp is newer than what it was made from, so that the second run of anything has nothing to do.
+# Each stamp is newer than its inputs, so a second run has nothing to do.
 
 .venv/pyvenv.cfg:
 	@python="$$(for name in $(PYTHONS); do \
@@ -102,12 +101,12 @@ clean: ## Removes all that these commands made, except ./data
 		esac; \
 	done | while read -r python; do "$$python" devtools/probe_python.py 2>/dev/null; done | sort -s -n -k 1,1 | head -n 1)"; \
 	if [ -z "$$python" ]; then \
-		echo "kwire needs Python 3.11 or newer with its venv module; none of these is one: $(PYTHONS)." >&2; \
-		echo "Install one (on Debian and Ubuntu: python3 and python3-venv), or name it: make PYTHON=/path/to/python" >&2; \
+		echo "kwire needs Python 3.11 or newer with its venv module. None found among: $(PYTHONS)." >&2; \
+		echo "Install one (on Debian and Ubuntu: python3 and python3-venv), or pass its path: make PYTHON=/path/to/python" >&2; \
 		exit 1; \
 	fi; \
 	set -- $$python; \
-	echo "making .venv with $$2 $$3"; \
+	echo "creating .venv with $$2 $$3"; \
 	"$$2" -m venv .venv || { rm -rf .venv; exit 1; }
 
 .venv/uv.stamp: requirements/uv.txt | .venv/pyvenv.cfg
@@ -115,14 +114,14 @@ clean: ## Removes all that these commands made, except ./data
 	@touch $@
 
 .venv/runtime.stamp: requirements/runtime.txt requirements/build.txt pyproject.toml .venv/uv.stamp
-	@echo "installing kwire and what it needs to run"
+	@echo "installing kwire and its dependencies"
 	@$(INSTALL) --compile-bytecode --require-hashes -r requirements/runtime.txt -r requirements/build.txt
 	@$(INSTALL) --no-deps --no-build-isolation --editable .
-	@$(BIN)/python -m compileall -q kwire protocol/kwire_protocol storage/kwire_storage # a broker starts twice as quick
+	@$(BIN)/python -m compileall -q kwire protocol/kwire_protocol storage/kwire_storage # a broker starts twice as fast
 	@touch $@
 
 .venv/dev.stamp: requirements/dev.txt .venv/runtime.stamp
-	@echo "installing what the tests and checks need"
+	@echo "installing the dependencies of tests and checks"
 	@$(INSTALL) --require-hashes -r requirements/dev.txt
 	@touch $@
 

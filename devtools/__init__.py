@@ -1,5 +1,5 @@
-"""What kwire's tests, demo and benchmarks need of the outside world: a Java, Java archives, an Apache Kafka, a Spark.
+"""What kwire's tests, demo and benchmarks need from outside: Java, Java archives, Apache Kafka, Spark.
 
-Nothing here is shipped. Everything it fetches or builds lands in the checkout's `.cache` folder, so that an empty home
-folder is enough, and a deleted `.cache` costs only time.
+Nothing here is shipped. Everything that it downloads or builds is in the checkout's `.cache` folder. It needs nothing
+in the home folder, and deleting `.cache` costs only time.
 """

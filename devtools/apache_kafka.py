@@ -1,13 +1,13 @@
-"""Apache Kafka itself, from its jars: a broker to compare kwire with, and its command line tools.
+"""Starts Apache Kafka from its jars, to compare kwire with, and runs its command line tools.
 
     with ApacheKafka(settings={"group.initial.rebalance.delay.ms": "0"}) as kafka:
         run_tool("org.apache.kafka.tools.TopicCommand", "--bootstrap-server", kafka.bootstrap, "--list")
 
-One process is broker and controller, as in Kafka's own quick start. Its settings are Kafka's defaults, except that
-internal topics have one replica, since there is one broker. A fresh data folder is a copy of one that Kafka's
-StorageTool formatted once, which spares every start a second Java process.
+One process is broker and controller, as in Kafka's quick start. Its settings are Kafka's defaults, except that internal
+topics have one replica, because there is one broker. A new data folder is a copy of one that Kafka's StorageTool
+formatted once, which saves a Java process at each start.
 
-After `kill()` it comes back only when the session of its former self is over: a test that does so shortens
+After `kill()`, a restarted broker waits until its previous session expires, so such a test sets shorter values of
 `broker.session.timeout.ms` (9 s) and `broker.heartbeat.interval.ms` (2 s).
 """
 

@@ -1,8 +1,8 @@
-"""`make demo`: a broker on a free port, three clients that know nothing of kwire, and a table of what happened.
+"""`make demo`: runs kafka-python, confluent-kafka and Spark against a broker, and prints what they did.
 
     python -m devtools.demo [--bootstrap HOST:PORT]
 
-With `--bootstrap` the same is done to a broker that runs already, kwire or Apache Kafka.
+`--bootstrap` uses a running broker instead, kwire or Apache Kafka.
 """
 
 from __future__ import annotations
@@ -30,12 +30,12 @@ WAIT_S = 30.0
 
 
 class DemoError(Exception):
-    """Something did not come out as it should; the text says what."""
+    """A step had an unexpected result; the text says which."""
 
 
 @attrs.define
 class Account:
-    """What happened: one row for each step, printed as a table at the end."""
+    """One row for each step, printed as a table at the end."""
 
     rows: list[tuple[str, str, str]] = attrs.field(factory=list)
 
@@ -54,16 +54,16 @@ class Account:
 
 @contextmanager
 def kwire_serve(folder: Path) -> Iterator[str]:
-    """`kwire serve` on a free port; gives its address, and stops it in good order."""
+    """Runs `kwire serve` on a free port, yields its address, and stops it cleanly."""
     command = [sys.executable, "-m", "kwire", "serve", "--listen", "127.0.0.1:0", "--data-dir", str(folder)]
     command += ["--log-level", "warning"]
     with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as process:
         assert process.stdout is not None
-        said = process.stdout.readline()  # it prints one line when it serves, and ends without one when it cannot
+        said = process.stdout.readline()  # it prints one line when it is ready, or none if it cannot start
         try:
             address = re.search(r"listening on (\S+:\d+)", said)
             if address is None:
-                raise DemoError(f"kwire serve said {said!r} instead of its address")
+                raise DemoError(f"kwire serve printed {said!r} instead of its address")
             yield address[1]
         finally:
             process.terminate()
@@ -179,7 +179,7 @@ def _counted(verb: str, seen: int, expected: int) -> str:
 
 def main() -> None:
     parser = argparse.ArgumentParser(prog="devtools.demo")
-    parser.add_argument("--bootstrap", help="HOST:PORT of a broker that runs already")
+    parser.add_argument("--bootstrap", help="HOST:PORT of a running broker")
     given: str | None = parser.parse_args().bootstrap
     account = Account()
     topic = f"demo-{uuid4().hex[:8]}"

@@ -1,12 +1,12 @@
-"""Java archives by name of set, each file checked against `requirements/jars.txt`.
+"""Named sets of Java archives, each file checked against `requirements/jars.txt`.
 
-`requirements/jars.in` names the sets and what they are made from; `python -m devtools.jars lock` resolves them with
-all that they depend on and writes every file's coordinates and SHA-256 into `requirements/jars.txt`.
-`python -m devtools.jars fetch` gets whatever is not there yet, which `jars()` also does by itself.
+`requirements/jars.in` lists the sets and their coordinates. `python -m devtools.jars lock` resolves them with their
+dependencies, and writes the coordinates and SHA-256 of every file to `requirements/jars.txt`.
+`python -m devtools.jars fetch` downloads missing files; `jars()` does so too.
 
-Ivy does the resolving. It comes with pyspark and knows where Maven's central repository is, so that no address stands
-in our files. A fetch gets exactly the files of the lock, without asking for descriptors, into a temporary folder; a
-file moves into the store only when its hash is right. The store is checked again at the first use in each process.
+Ivy resolves. It is part of pyspark and knows the address of Maven Central, so our files contain no address. A fetch
+downloads exactly the files of the lock, without descriptors, to a temporary folder. A file is moved to the store only
+if its hash is correct. Each process checks the store again at its first use.
 """
 
 from __future__ import annotations

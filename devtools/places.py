@@ -1,4 +1,4 @@
-"""Where devtools keeps its things: all inside the checkout."""
+"""The folders of devtools, all inside the checkout."""
 
 from __future__ import annotations
 

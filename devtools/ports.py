@@ -1,8 +1,7 @@
 """Free TCP ports on loopback for servers that must know their port before they start.
 
-Asking the system for port 0, closing and reusing the number is a race: until the server binds it, any outgoing
-connection of the machine may be given the same number. So numbers are drawn below the range from which Linux and
-macOS take the ports of outgoing connections, and tried.
+Binding port 0, closing the socket and reusing the number is a race: until the server binds it, any outgoing connection
+may get the same number. So we try random numbers below the range that Linux and macOS use for outgoing connections.
 """
 
 from __future__ import annotations
@@ -15,7 +14,7 @@ _FIRST, _LAST = 15_000, 31_999
 
 
 def free_port() -> int:
-    """A port on loopback that nobody listens on now. Kept apart from those drawn before only by chance."""
+    """A free port on loopback. Two calls may return the same port, but that is unlikely."""
     for _ in range(200):
         port = random.randint(_FIRST, _LAST)
         with socket.socket() as probe:

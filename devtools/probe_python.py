@@ -1,8 +1,8 @@
-"""Whether kwire runs on this Python, for `make`, which looks at all that it finds: a rank, the executable, the version.
+"""Tells `make` whether kwire runs on this Python: prints a rank, the executable and the version.
 
-Rank 0 was built with profile-guided optimization, 1 was not, as pyenv builds them unless it is told to: a broker starts
-in nearly twice the time then, and takes a tenth more CPU for a small request. Ends with 1 where kwire cannot run. Old
-Pythons are asked too, so nothing newer than them stands here.
+Rank 0 was built with profile-guided optimization, rank 1 without it (pyenv's default). Without it a broker takes nearly
+twice as long to start, and a tenth more CPU for a small request. Exits with 1 if kwire does not run on this Python. Old
+Pythons run this file too, so it uses no newer syntax.
 """
 
 import sys

@@ -1,12 +1,12 @@
-"""Rules of the source that no off-the-shelf checker knows; `devtools/tests/test_source_rules.py` applies them.
+"""Our own source rules, which no off-the-shelf checker has; `devtools/tests/test_source_rules.py` applies them.
 
-The chief one: time, chance and the outside come in as arguments (ARCHITECTURE.md says what that buys). So the shipped
-packages may touch the clock, randomness, disk, network, threads or the process's surroundings only in the few modules
-of `ALLOWED`, each with its reason. An import of the module that offers such a thing counts, and so does the built-in
-`open`; what is imported for annotations only does not. Who may import trio is import-linter's business.
+The main rule: time, randomness and I/O are arguments (ARCHITECTURE.md says why). So the shipped packages may use the
+clock, randomness, disk, network, threads or the process's environment only in the few modules of `ALLOWED`, each with
+its reason. Importing a module that offers these counts as use, and so does the built-in `open`; imports for
+annotations only do not. import-linter checks who may import trio.
 
-The others: no catch-all `except` outside the connection boundary, and no text that ties the tree to one machine or one
-package registry.
+The others: no catch-all `except` outside the connection boundary, and no text that ties the repository to one machine
+or one package registry.
 """
 
 from __future__ import annotations

@@ -1,1 +1,1 @@
-"""How the tests are run: in which groups, side by side in several processes, and for how many CPU seconds."""
+"""How the tests run: in groups, in several processes, and within budgets of CPU seconds."""

@@ -1,1 +1,1 @@
-"""The configurations that there are, by subject: Kafka's names, types and defaults, and kwire's own."""
+"""All configurations, by subject: Kafka's, with their names, types and defaults, and kwire's own."""

@@ -1,7 +1,7 @@
 """Every broker configuration: Kafka's, by subject, and kwire's own.
 
-Together they are some 360 names, so the ones without effect are only loaded when a name asks for them: a broker that
-starts with a few settings and is never asked to describe itself does without.
+There are about 360. Those without effect are loaded when a name is first looked up there, because most brokers never
+need them.
 """
 
 from __future__ import annotations
@@ -24,31 +24,31 @@ KWIRE_CONFIGS: Final = table(
         STRING,
         None,
         NonEmptyText(),
-        "The id of the cluster, written down at the first start; a random one if not set.",
+        "The cluster id, fixed at the first start. Random if not set.",
     ),
     row(
         "kwire.log.max.open.files",
         INT,
         0,
         Range(0),
-        "The most segment files held open at a time; others are opened when they are needed. 0: half of what the "
-        "process may open, so that as many connections have room.",
+        "The maximum number of open segment files. Others are opened when they are needed. 0 means half of the "
+        "process's limit, which leaves the other half for connections.",
     ),
     row(
         "kwire.log.reserve.bytes",
         LONG,
         16 * 1024 * 1024,
         Range(0),
-        "How much room of each data folder's disk is kept back, so that on a full disk topics can be deleted and the "
-        "broker stops cleanly. 0 keeps none.",
+        "Disk space reserved in each data folder, so that on a full disk topics can be deleted and the broker can stop "
+        "cleanly. 0 reserves none.",
     ),
     row(
         "kwire.spin.us",
         INT,
         80,
         Range(0, 1000),
-        "How many microseconds the broker asks for the next request before it sleeps, when the ones before came as "
-        "quickly: less latency, and less work than waking up. 0 always sleeps.",
+        "How many microseconds to poll for the next request before sleeping, if the previous ones arrived that "
+        "quickly. Reduces latency. 0 always sleeps.",
     ),
 )
 
@@ -69,7 +69,7 @@ def broker_configs() -> Definitions:
 
 
 def has_effect(definition: ConfigDefinition) -> bool:
-    """False too for what is only the default of a topic configuration without effect."""
+    """Whether kwire uses it. Also False for the default of a topic configuration without effect."""
     return definition.has_effect and definition.name not in _DEFAULTS_WITHOUT_EFFECT
 
 
@@ -80,7 +80,7 @@ _DEFAULTS_WITHOUT_EFFECT: Final = frozenset(
 BROKER_NAMES_OF_TOPIC_CONFIGS: Final = {
     topic.name: topic.broker_synonyms[0][0] for topic in TOPIC_CONFIGS.values() if topic.broker_synonyms
 }
-"""What a broker calls its default of a topic configuration."""
+"""The broker configuration with the default of each topic configuration."""
 
 
 def broker_config(name: str) -> ConfigDefinition | None:
@@ -90,11 +90,11 @@ def broker_config(name: str) -> ConfigDefinition | None:
 _OF_A_LISTENER: Final = re.compile(r"listener\.name\.[^.]*\.(.+)")
 
 CLUSTER_WIDE_OF_LISTENERS: Final = frozenset(("max.connections", "max.connection.creation.rate", "num.network.threads"))
-"""What all brokers may have in common for listeners of the same name; all else is for one broker."""
+"""Listener configurations that can be set for the whole cluster; all others are for one broker."""
 
 
 def listener_config(name: str) -> ConfigDefinition | None:
-    """What stands behind the prefix listener.name.NAME., if that is a configuration. kwire acts on none of them."""
+    """The configuration after the prefix listener.name.NAME., or None. None of them has an effect in kwire."""
     match = _OF_A_LISTENER.fullmatch(name)
     return None if match is None else broker_config(match[1])
 
@@ -108,7 +108,7 @@ SYNONYMS: Final[tuple[tuple[str, ...], ...]] = (
 
 
 def synonyms(name: str) -> tuple[str, ...]:
-    """The names that set the same thing as `name`, the strongest first; as Kafka's brokerConfigSynonyms."""
+    """The synonyms of `name`, itself included, strongest first; Kafka's brokerConfigSynonyms."""
     for family in SYNONYMS:
         if name in family:
             return family

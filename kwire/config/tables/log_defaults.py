@@ -46,7 +46,7 @@ LOG_DEFAULT_CONFIGS: Final = table(
         LONG,
         15_000,
         Range(0),
-        "How often it is looked whether a compacted log has become dirty enough to be cleaned.",
+        "How often to check for compacted logs that are dirty enough to clean.",
         CLUSTER_WIDE,
     ),
     row(
@@ -54,7 +54,7 @@ LOG_DEFAULT_CONFIGS: Final = table(
         LONG,
         134_217_728,
         MoreThan(1_048_576, "1 MiB for the cleaner's thread"),
-        "The most memory, in bytes, for the keys of one cleaning; what does not fit is left to the next.",
+        "The maximum memory, in bytes, for the keys of one cleaning. Keys that do not fit are left for the next.",
         CLUSTER_WIDE,
     ),
     row(
@@ -65,13 +65,13 @@ LOG_DEFAULT_CONFIGS: Final = table(
         "Default of the topic configuration delete.retention.ms.",
         CLUSTER_WIDE,
     ),
-    row("log.cleaner.enable", BOOLEAN, True, None, "Whether logs are compacted at all."),
+    row("log.cleaner.enable", BOOLEAN, True, None, "Whether the log cleaner runs."),
     row(
         "log.cleaner.io.max.bytes.per.second",
         DOUBLE,
         MAX_DOUBLE,
         None,
-        "The most bytes a second that a cleaning reads and writes.",
+        "The maximum number of bytes per second that a cleaning reads and writes.",
         CLUSTER_WIDE,
     ),
     row(

@@ -1,4 +1,4 @@
-"""Short words for the tables of broker configurations."""
+"""Helpers and short names for the tables of broker configurations."""
 
 from __future__ import annotations
 
@@ -52,7 +52,7 @@ def row_without_effect(
         type_,
         default,
         validator,
-        "Accepted for Kafka's sake; without effect.",
+        "Accepted for compatibility with Kafka; has no effect.",
         scope,
         has_effect=False,
         internal=internal,

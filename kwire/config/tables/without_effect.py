@@ -1,6 +1,6 @@
-"""The other broker configurations of Kafka 4.3: taken from a Kafka file, described to clients, without effect.
+"""The other broker configurations of Kafka 4.3: accepted from a Kafka file and described to clients, without effect.
 
-What is honoured one day moves to the file of its subject. Kafka's types, defaults and ranges.
+Types, defaults and ranges are Kafka's. A configuration that gains an effect moves to the module of its subject.
 """
 
 from __future__ import annotations
