@@ -47,7 +47,7 @@ def broker_command(properties: Path, log: Path) -> list[str]:
 
 
 def format_storage(properties: Path) -> None:
-    """What Kafka wants done once to a new data folder."""
+    """What Kafka wants done once to a new log dir."""
     run_tool("kafka.tools.StorageTool", "format", "-t", _CLUSTER_ID, "-c", properties)
 
 

@@ -67,7 +67,7 @@ class Broker(Protocol):
 
 
 class RestartableBroker(Broker, Protocol):
-    """A broker that comes back on the same port with the same data folder."""
+    """A broker that comes back on the same port with the same log dir."""
 
     @property
     def log_file(self) -> Path:
@@ -181,7 +181,7 @@ class _InProcess:
 
 
 class _Kafka:
-    """Apache Kafka, as devtools starts it; `folders` are how many log folders it has.
+    """Apache Kafka, as devtools starts it; `folders` are how many log dirs it has.
 
     It has coordinators when it is entered, or with `coordinates=False` no topic at all.
     """
@@ -192,7 +192,7 @@ class _Kafka:
         self.settings = settings
         self._coordinates = coordinates
         self._kafka = ApacheKafka(settings={**settings, **_ONLY_FOR_KAFKA})
-        self.data_dirs = self._kafka.add_data_folders(folders - 1)
+        self.data_dirs = self._kafka.add_log_dirs(folders - 1)
         self.log_file = self._kafka.log_file
 
     @property

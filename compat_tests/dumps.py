@@ -1,4 +1,4 @@
-"""Apache Kafka's DumpLogSegments as the judge of files: of some, or of all that a data folder has."""
+"""Apache Kafka's DumpLogSegments as the judge of files: of some, or of all that a log dir has."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ _COMPLAINTS = re.compile(
 )
 _FILES_AT_ONCE = 500
 
-# A log's folder, or that of a copy that is on its way from another data folder.
+# A log's folder, or that of a copy that is on its way from another log dir.
 _OF_A_LOG = re.compile(r"(.+)-\d+(?:\.[0-9a-f]{32}-future)?")
 _GAPS = re.compile(r"Non-consecutive offsets in (.*)\n((?: +-?\d+ is followed by \d+\n)+)")
 # The tool takes -1 for the offset before each file, and so finds a gap before every segment but the first.

@@ -24,7 +24,7 @@ ONE_MIB = 1 << 20
 
 @attrs.frozen
 class Disk:
-    """The data folder of a broker that was stopped after it had been given something of everything."""
+    """The log dir of a broker that was stopped after it had been given something of everything."""
 
     data_dir: Path
     how: str
@@ -174,5 +174,5 @@ def test_aborted_transactions_are_told_by_their_index(disk: Disk, java: JavaHost
     assert re.search(r"producerId: \d+ firstOffset: 2 lastOffset: 3 lastStableOffset: 4", said)
 
 
-def test_every_file_of_the_data_folder_is_right(disk: Disk, java: JavaHost) -> None:
+def test_every_file_of_the_log_dir_is_right(disk: Disk, java: JavaHost) -> None:
     assert assert_kafka_is_content(java, disk.data_dir, after_a_crash=disk.how == "kill") > 10

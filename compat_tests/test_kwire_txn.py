@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from kwire.tests.log_folders import kwire
+from kwire.tests.log_dirs import kwire
 
 from . import confluent
 from . import java_host as tools

@@ -1,4 +1,4 @@
-"""Brokers with several log folders: described by Kafka's tool and clients, and partitions moved between them."""
+"""Brokers with several log dirs: described by Kafka's tool and clients, and partitions moved between them."""
 
 from __future__ import annotations
 

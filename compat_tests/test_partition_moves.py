@@ -60,7 +60,7 @@ Row = tuple[int, bytes | None, bytes | None, Any, int]
 
 
 def move(source: Path, target: Path) -> None:
-    """The steps of storage/README.md, for one partition of two data folders whose brokers were stopped cleanly."""
+    """The steps of storage/README.md, for one partition of two log dirs whose brokers were stopped cleanly."""
     identity = (target / FOLDER / "partition.metadata").read_bytes()
     shutil.rmtree(target / FOLDER)
     shutil.copytree(source / FOLDER, target / FOLDER)

@@ -4,7 +4,7 @@
         run_tool("org.apache.kafka.tools.TopicCommand", "--bootstrap-server", kafka.bootstrap, "--list")
 
 One process is broker and controller, as in Kafka's quick start. Its settings are Kafka's defaults, except that internal
-topics have one replica, because there is one broker. A new data folder is a copy of one that Kafka's StorageTool
+topics have one replica, because there is one broker. A new log dir is a copy of one that Kafka's StorageTool
 formatted once, which saves a Java process at each start.
 
 After `kill()`, a restarted broker waits until its previous session expires, so such a test sets shorter values of
@@ -104,7 +104,7 @@ class ApacheKafka:
     ) -> None:
         self.close()
 
-    def add_data_folders(self, count: int) -> list[Path]:
+    def add_log_dirs(self, count: int) -> list[Path]:
         """Before the first start: as many more folders for log.dirs, each formatted. Returns all of them."""
         folders = [self.data_dir, *(self.folder / f"data-{number}" for number in range(2, count + 2))]
         for folder in folders[1:]:
@@ -320,7 +320,7 @@ def _write_properties(path: Path, properties: Mapping[str, str]) -> None:
 
 
 def _formatted_folder(version: str, node_id: str) -> Path:
-    """An empty data folder as StorageTool leaves it, made once."""
+    """An empty log dir as StorageTool leaves it, made once."""
     key = hashlib.sha256(f"{version}/{node_id}/{_CLUSTER_ID}".encode()).hexdigest()[:12]
     template = CACHE / "formatted" / key
     with exclusive("formatted"):

@@ -10,8 +10,8 @@ import attrs
 from kwire_protocol.wire import uuid_to_text
 from kwire_storage import names
 from kwire_storage.config import LogConfig
-from kwire_storage.directory.data_folder import DataFolder
-from kwire_storage.directory.data_folders import DataFolders, has_owner
+from kwire_storage.directory.log_dir import LogDir
+from kwire_storage.directory.log_dirs import LogDirs, has_owner
 from kwire_storage.directory.offset_checkpoints import Checkpoints
 from kwire_storage.directory.openings import OpeningProgress
 from kwire_storage.disk.files import Disk
@@ -70,7 +70,7 @@ class Broker:
     """One node of a cluster; for now the only one. Create it with `Broker.open`."""
 
     clock: Clock
-    folders: DataFolders
+    log_dirs: LogDirs
     metadata: MetadataService
     partitions: PartitionTable
     flusher: Flusher
@@ -79,7 +79,7 @@ class Broker:
     transactions: TransactionService
     fetch_sessions: FetchSessions
     rooms: Mapping[str, DiskRoom]
-    """By the path of the data folder."""
+    """By the path of the log dir."""
     authorizer: Authorizer
     fatal: str | None = None
     """Why the broker cannot continue; None while it can."""
@@ -95,7 +95,7 @@ class Broker:
         *,
         run_all: RunAll = _in_turn,
     ) -> Broker:
-        """Opens the data folders, and prepares new ones.
+        """Opens the log dirs, and prepares new ones.
 
         `disks` maps each path in `config` to its disk; a single disk stands for the only folder. After an unclean stop
         `run_all` runs one task per log that must be checked.
@@ -106,7 +106,7 @@ class Broker:
             disks = {config.log_dirs[0]: disks}
         metadata_path = config.metadata_log_dir
         _check_metadata_folder(config, disks)
-        folder = DataFolder.open(
+        folder = LogDir.open(
             disks[metadata_path],
             cluster_id=config.cluster_id or uuid_to_text(clock.uuid()),
             node_id=config.node_id,
@@ -123,7 +123,7 @@ class Broker:
 
     @classmethod
     def _open(
-        cls, config: ServerConfig, disks: Mapping[str, Disk], folder: DataFolder, clock: Clock, run_all: RunAll
+        cls, config: ServerConfig, disks: Mapping[str, Disk], folder: LogDir, clock: Clock, run_all: RunAll
     ) -> Broker:
         now_ms = clock.now_ms()
         beside = Beside()
@@ -139,7 +139,7 @@ class Broker:
             check_room=folder.reserve.check_new,
             beside=beside,
         )
-        folders = DataFolders.open(
+        log_dirs = LogDirs.open(
             {path: disks[path] for path in config.log_dirs},
             folder,
             known_ids=metadata.registered_log_dirs,
@@ -149,31 +149,31 @@ class Broker:
             reserve_bytes=config.kwire_log_reserve_bytes,
         )
         try:
-            return cls._assemble(config, metadata, folders, clock, run_all)
+            return cls._assemble(config, metadata, log_dirs, clock, run_all)
         except BaseException:
-            folders.abandon()
+            log_dirs.abandon()
             raise
 
     @classmethod
     def _assemble(
-        cls, config: ServerConfig, metadata: MetadataService, folders: DataFolders, clock: Clock, run_all: RunAll
+        cls, config: ServerConfig, metadata: MetadataService, log_dirs: LogDirs, clock: Clock, run_all: RunAll
     ) -> Broker:
-        _register(metadata, folders)
+        _register(metadata, log_dirs)
         flusher = Flusher()
-        metadata.choose_directories = folders.choose
+        metadata.choose_directories = log_dirs.choose
         partitions = PartitionTable(
-            config.node_id, folders, clock, metadata.topic_values, lambda: metadata.config, flusher, metadata.beside
+            config.node_id, log_dirs, clock, metadata.topic_values, lambda: metadata.config, flusher, metadata.beside
         )
-        for folder in folders:
+        for folder in log_dirs:
             folder.on_failed = partitions.take_offline
             folder.on_log_failed = partitions.take_log_offline
-        moves = LogMoves(folders, partitions, metadata, clock)
+        moves = LogMoves(log_dirs, partitions, metadata, clock)
         moves.finish_interrupted()
         _open_logs(metadata, partitions, run_all)
-        if folders.metadata.failed is not None:
-            raise StorageError.of(folders.metadata.failed, folders.metadata.path)
-        if not folders.online:
-            raise StorageError(errno.EIO, "no log folder is usable", ", ".join(config.log_dirs))
+        if log_dirs.metadata.failed is not None:
+            raise StorageError.of(log_dirs.metadata.failed, log_dirs.metadata.path)
+        if not log_dirs.online:
+            raise StorageError(errno.EIO, "no log dir is usable", ", ".join(config.log_dirs))
         offsets, transaction_state = (
             InternalTopic(name, partitions, clock, metadata.create_topic_by_itself)
             for name in (CONSUMER_OFFSETS, TRANSACTION_STATE)
@@ -182,7 +182,7 @@ class Broker:
         transactions = TransactionService(config, transaction_state, partitions, metadata, clock)
         broker = cls(
             clock=clock,
-            folders=folders,
+            log_dirs=log_dirs,
             metadata=metadata,
             partitions=partitions,
             flusher=flusher,
@@ -194,13 +194,13 @@ class Broker:
                 lambda: int.from_bytes(clock.uuid()[:4], "big") & 0x7FFFFFFF,
             ),
             authorizer=AllowAll(),
-            rooms={folder.path: DiskRoom(folder.path, folder.reserve) for folder in folders},
+            rooms={folder.path: DiskRoom(folder.path, folder.reserve) for folder in log_dirs},
         )
         for room in broker.rooms.values():
             room.watch()
         metadata.follow = broker._follow
         metadata.writes_snapshots = True
-        for folder in folders:
+        for folder in log_dirs:
             folder.on_failed = broker.take_offline
             folder.on_log_failed = broker.take_log_offline
         moves.begin_interrupted_anew()
@@ -236,17 +236,17 @@ class Broker:
             if context.listener_name in broker.endpoints
         ]
 
-    def take_checkpoints(self) -> list[tuple[DataFolder, Checkpoints]]:
-        """The checkpoint files that are out of date, by folder; for `DataFolder.write`.
+    def take_checkpoints(self) -> list[tuple[LogDir, Checkpoints]]:
+        """The checkpoint files that are out of date, by folder; for `LogDir.write`.
 
         The high watermark of a partition without other replicas is recovered from its log, so it is not worth an fsync
         while the broker runs.
         """
         replicated = {(it.topic, it.index): it.high_watermark for it in self.partitions if not it.role.is_alone}
-        return self.folders.take_checkpoints(replicated)
+        return self.log_dirs.take_checkpoints(replicated)
 
-    def take_offline(self, folder: DataFolder, error: OSError) -> None:
-        """Handles a failed disk: the partitions of its log folder return KAFKA_STORAGE_ERROR until a restart.
+    def take_offline(self, folder: LogDir, error: OSError) -> None:
+        """Handles a failed disk: the partitions of its log dir return KAFKA_STORAGE_ERROR until a restart.
 
         Nothing is written to the folder after that. If it has the metadata log, or is the last folder, the broker stops
         (`fatal`). A second failure of the same folder changes nothing.
@@ -256,12 +256,12 @@ class Broker:
         closed = self.partitions.take_offline(folder, error)
         self.moves.forget_folder(folder)
         self._unload(closed)
-        if folder is self.folders.metadata:
-            self._end(f"the log folder {folder.path}, which has the metadata log, is out of service: {error}")
-        elif not self.folders.online:
-            self._end(f"no log folder is left: the last one, {folder.path}, is out of service: {error}")
+        if folder is self.log_dirs.metadata:
+            self._end(f"the log dir {folder.path}, which has the metadata log, is out of service: {error}")
+        elif not self.log_dirs.online:
+            self._end(f"no log dir is left: the last one, {folder.path}, is out of service: {error}")
 
-    def take_log_offline(self, folder: DataFolder, key: tuple[str, int], error: OSError) -> None:
+    def take_log_offline(self, folder: LogDir, key: tuple[str, int], error: OSError) -> None:
         """Handles unexpected files of one log, on a disk that works: takes its partition out of service.
 
         If it is the metadata log, the broker stops.
@@ -285,10 +285,10 @@ class Broker:
     def close(self, run_all: Callable[[list[Callable[[], None]]], None] | None = None) -> None:
         """Stops cleanly, so that the next start need not check the logs. Raises StorageError.
 
-        `run_all` may run the fsyncs concurrently; see `DataFolder.close`.
+        `run_all` may run the fsyncs concurrently; see `LogDir.close`.
         """
         self.moves.close()
-        self.folders.close(self._high_watermarks(), run_all=run_all)
+        self.log_dirs.close(self._high_watermarks(), run_all=run_all)
 
     def _high_watermarks(self) -> dict[tuple[str, int], int]:
         return {(it.topic, it.index): it.high_watermark for it in self.partitions}
@@ -326,13 +326,13 @@ def _check_metadata_folder(config: ServerConfig, disks: Mapping[str, Disk]) -> N
         )
 
 
-def _register(metadata: MetadataService, folders: DataFolders) -> None:
-    ids = [folder.meta.directory_id for folder in folders.folders]
-    if folders.offline:
+def _register(metadata: MetadataService, log_dirs: LogDirs) -> None:
+    ids = [folder.meta.directory_id for folder in log_dirs.dirs]
+    if log_dirs.offline:
         # A registered folder that was not found may be one of the offline ones, so keep its id.
         ids += [known for known in metadata.registered_log_dirs if known not in ids]
-    for path, error in folders.offline.items():
-        log.error("the log folder %s cannot be opened and is out of service: %s", path, error)
+    for path, error in log_dirs.offline.items():
+        log.error("the log dir %s cannot be opened and is out of service: %s", path, error)
     at_once(metadata.register(ids))
 
 

@@ -55,7 +55,7 @@ def open_broker(config: ServerConfig, disks: Disk | Mapping[str, Disk], clock: C
         return Broker.open(config, disks, clock, run_all=_with_progress)
     except FolderLockedError as error:
         raise StartError(
-            f"another broker is using the data folder {folder}: stop it, or choose another folder with --data-dir"
+            f"another broker is using the log dir {folder}: stop it, or choose another folder with --data-dir"
         ) from error
     except CorruptLogError as error:
         raise StartError(
@@ -63,7 +63,7 @@ def open_broker(config: ServerConfig, disks: Disk | Mapping[str, Disk], clock: C
             "`kwire log check` shows details, `kwire log repair` repairs what it can"
         ) from error
     except OSError as error:
-        raise StartError(f"cannot open the data folder {folder}: {error}") from error
+        raise StartError(f"cannot open the log dir {folder}: {error}") from error
 
 
 def _with_whole_paths(config: ServerConfig) -> ServerConfig:

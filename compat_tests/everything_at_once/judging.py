@@ -63,7 +63,7 @@ def left_over(folders: Iterable[Path]) -> list[str]:
 
 
 def copies(folders: Iterable[Path]) -> list[str]:
-    """Of partitions on their way from one log folder to another."""
+    """Of partitions on their way from one log dir to another."""
     return [path.name for folder in folders for path in folder.iterdir() if path.name.endswith("-future")]
 
 

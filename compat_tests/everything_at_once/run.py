@@ -42,7 +42,7 @@ KEEPERS, TOPICS_OF_A_KEEPER = 3, 3
 TRANSACTORS = 2
 PRODUCERS, MEMBERS = 1, 1
 DISK_BYTES = 192 << 20
-"""Of the small file system that one log folder is on; a run writes less in all."""
+"""Of the small file system that one log dir is on; a run writes less in all."""
 STOPPED_IN_THE_END = 0.8
 """From so much of the time on the broker is left alone, so that it has time to show what it does not let go."""
 SETTLES_WITHIN_S = 60.0
@@ -481,7 +481,7 @@ class Conductor:
 
     @contextmanager
     def _in_reach(self) -> Iterator[list[Path]]:
-        """The log folders; of the one on a file system that only its own process sees, a copy."""
+        """The log dirs; of the one on a file system that only its own process sees, a copy."""
         folders = list(self.broker.data_dirs)
         if self.disk is None:
             yield folders

@@ -1,4 +1,4 @@
-"""Moves the partitions of topics that others write to between the log folders, and changes configurations: theirs, and
+"""Moves the partitions of topics that others write to between the log dirs, and changes configurations: theirs, and
 how quickly the cleaner may work.
 """
 

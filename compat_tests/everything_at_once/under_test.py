@@ -1,4 +1,4 @@
-"""The broker under test: all its clocks at their fastest, several log folders, and a look from outside at what it uses.
+"""The broker under test: all its clocks at their fastest, several log dirs, and a look from outside at what it uses.
 
 `log.roll.ms` and the others are the defaults of topics; the internal topics get segments so small that their compaction
 never ends.

@@ -10,7 +10,7 @@ import org.apache.kafka.common.TopicPartition;
 import org.apache.kafka.common.TopicPartitionReplica;
 import org.apache.kafka.common.errors.LogDirNotFoundException;
 
-/** What Kafka's own Java admin client does with the log folders of a broker that has several. */
+/** What Kafka's own Java admin client does with the log dirs of a broker that has several. */
 public final class FolderScenarios extends Scenarios {
     public static void main(String[] arguments) throws Throwable {
         run(new FolderScenarios(), arguments);

@@ -41,7 +41,7 @@ time. By default they may be lost in a power cut, as in Kafka; flush.messages=1 
     "data_dirs",
     multiple=True,
     metavar="DIRECTORY",
-    help="Data folder, created if missing. Repeatable, or a comma-separated list: partitions are spread over the "
+    help="Log dir, created if missing. Repeatable, or a comma-separated list: partitions are spread over the "
     "folders. [default: ./data]",
 )
 @click.option(
@@ -67,7 +67,7 @@ def serve(
 ) -> None:
     """Run a Kafka broker in the foreground.
 
-    No setup is needed. The broker prepares a new data folder by itself. Topics are created at the first write, or by
+    No setup is needed. The broker prepares a new log dir by itself. Topics are created at the first write, or by
     your usual tools. Clients are told the address that they dialled.
     """
     import logging

@@ -56,7 +56,7 @@ class ServerConfig:
     kwire_log_max_open_files: int
     """kwire.log.max.open.files; 0: see `kwire.descriptors`."""
     kwire_log_reserve_bytes: int
-    """kwire.log.reserve.bytes, of each data folder."""
+    """kwire.log.reserve.bytes, of each log dir."""
     kwire_spin_us: int
     """kwire.spin.us, microseconds."""
     broker_rack: str | None

@@ -97,7 +97,7 @@ class InternalTopic:
         return role.leader_epoch if isinstance(role, Leader) else None
 
     def is_offline(self, index: int) -> bool:
-        """Whether the log folder of partition `index` is out of service."""
+        """Whether the log dir of partition `index` is out of service."""
         role = self.role(index)
         return isinstance(role, Absent) and role.error is ErrorCode.KAFKA_STORAGE_ERROR
 
@@ -145,7 +145,7 @@ class InternalTopic:
         return partition.when_committed(partition.log_end_offset - 1, ALL_IN_SYNC)
 
     def unreadable(self, index: int, error: OSError) -> KafkaError:
-        """Partition `index` could not be read: where the disk has failed, its log folder goes out of service."""
+        """Partition `index` could not be read: where the disk has failed, its log dir goes out of service."""
         return self._partition(index).storage_error(error)
 
     def watch_markers(self, index: int, on_marker: Callable[[int, bool], None]) -> None:

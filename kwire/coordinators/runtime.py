@@ -270,7 +270,7 @@ class CoordinatorRuntime(Generic[S]):
         """Loads the partition if this node leads it."""
         epoch = self.topic.leader_epoch(index)
         if self.topic.is_offline(index):
-            self._states[index] = Unavailable(f"the log folder of {self.topic.name}-{index} is out of service")
+            self._states[index] = Unavailable(f"the log dir of {self.topic.name}-{index} is out of service")
         elif epoch is None:
             self._states[index] = Elsewhere()
         else:

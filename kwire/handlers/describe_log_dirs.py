@@ -28,7 +28,7 @@ from kwire.handlers._shared.authorization import allows
 from kwire.security.authorizer import Operation, ResourceType
 
 if TYPE_CHECKING:
-    from kwire_storage.directory.data_folder import DataFolder
+    from kwire_storage.directory.log_dir import LogDir
 
     from kwire.broker import Broker
     from kwire.context import Context
@@ -40,12 +40,12 @@ def handle(broker: Broker, request: DescribeLogDirsRequest, context: Context) ->
     wanted = None
     if request.topics is not None:
         wanted = {(topic.topic, index) for topic in request.topics for index in topic.partitions}
-    results = [_describe(broker, folder, wanted) for folder in broker.folders.folders]
-    results += [DescribeLogDirsResult(ErrorCode.KAFKA_STORAGE_ERROR, path) for path in broker.folders.offline]
+    results = [_describe(broker, folder, wanted) for folder in broker.log_dirs.dirs]
+    results += [DescribeLogDirsResult(ErrorCode.KAFKA_STORAGE_ERROR, path) for path in broker.log_dirs.offline]
     return DescribeLogDirsResponse(results=results)
 
 
-def _describe(broker: Broker, folder: DataFolder, wanted: set[tuple[str, int]] | None) -> DescribeLogDirsResult:
+def _describe(broker: Broker, folder: LogDir, wanted: set[tuple[str, int]] | None) -> DescribeLogDirsResult:
     try:
         if folder.failed is None:
             space = folder.disk.space()
@@ -63,7 +63,7 @@ Row = tuple[str, int, int, int, bool]
 """Topic, partition, size (bytes), lag (offsets), whether it is a copy on its way."""
 
 
-def _partitions(broker: Broker, folder: DataFolder, wanted: set[tuple[str, int]] | None) -> Iterable[Row]:
+def _partitions(broker: Broker, folder: LogDir, wanted: set[tuple[str, int]] | None) -> Iterable[Row]:
     for key, log in folder.logs.items():
         if key[0] != CLUSTER_METADATA and (wanted is None or key in wanted):
             partition = broker.partitions.find(*key)

@@ -210,7 +210,7 @@ class LogCleaner:
         """Puts what is to be cleaned on the medium, and the recovery point in its file above it. Raises OSError."""
         if partition.log.recovery_point < partition.log.active.base_offset:  # seldom: a segment that is full is flushed
             await self.broker.flusher.flush(partition.flush_gate)
-        folder = self.broker.folders.find(*_name(partition))
+        folder = self.broker.log_dirs.find(*_name(partition))
         dirt = self._due(partition, is_flushed=True)
         if dirt is None or folder is None:
             return None

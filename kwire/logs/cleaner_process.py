@@ -14,8 +14,8 @@ not change, and new ones belong to it until it has answered: it shares nothing w
 into no other.
 
 **A broker that is started again** must not find this process at work for the one that died. So it holds a lock in the
-data folder while it works, and asks only then whether its broker lives: a new broker takes the data folder after the
-death of the old one, and waits until that lock is free (`DataFolder.open`).
+log dir while it works, and asks only then whether its broker lives: a new broker takes the log dir after the
+death of the old one, and waits until that lock is free (`LogDir.open`).
 """
 
 from __future__ import annotations

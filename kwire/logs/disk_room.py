@@ -1,4 +1,4 @@
-"""Tells people that a data folder's disk is full, that there is room again, and that it may soon be full: once each.
+"""Tells people that a log dir's disk is full, that there is room again, and that it may soon be full: once each.
 
 What happens on a full disk is decided in `kwire_storage/disk/reserve.py` and where things are written. This file
 writes the log lines.
@@ -19,7 +19,7 @@ LOW_RESERVES, LOW_FRACTION = 8, 20
 
 @attrs.define(eq=False)
 class DiskRoom:
-    """Of the data folder that people know as `folder`."""
+    """Of the log dir that people know as `folder`."""
 
     folder: str
     reserve: Reserve
@@ -42,17 +42,17 @@ class DiskRoom:
         elif not (self._is_low or self.reserve.is_full):
             self._is_low = True
             log.warning(
-                "the disk of the data folder %s will soon be full: %d bytes are left", self.folder, space.usable_bytes
+                "the disk of the log dir %s will soon be full: %d bytes are left", self.folder, space.usable_bytes
             )
 
     def _tell(self) -> None:
         reserve = self.reserve
         if not reserve.is_full:
-            log.warning("there is room again on the disk of the data folder %s: appends go on", self.folder)
+            log.warning("there is room again on the disk of the log dir %s: appends go on", self.folder)
             return
         kept = f", and kwire.log.reserve.bytes={reserve.size_bytes} are not to be had" if reserve.is_out else ""
         log.warning(
-            "the disk of the data folder %s is full%s: what needs room is refused until there is some; reading and "
+            "the disk of the log dir %s is full%s: what needs room is refused until there is some; reading and "
             "deleting go on, so delete topics, or lower their retention, or make the disk larger",
             self.folder,
             kept,

@@ -20,7 +20,7 @@ from kwire.turns import Turns
 from kwire.workers import Worker
 
 if TYPE_CHECKING:
-    from kwire_storage.directory.data_folder import DataFolder
+    from kwire_storage.directory.log_dir import LogDir
 
     from kwire.broker import Broker
     from kwire.config.server import ServerConfig
@@ -62,7 +62,7 @@ async def _every(interval_ms: int, chore: Callable[[], Awaitable[object]]) -> No
 
 
 async def _checkpoints(broker: Broker) -> None:
-    for folder in list(broker.folders):
+    for folder in list(broker.log_dirs):
         broker.rooms[folder.path].look()
     for folder, checkpoints in broker.take_checkpoints():
         await _in_thread(Worker.CHECKPOINTS, broker, folder, partial(folder.write, checkpoints))
@@ -70,7 +70,7 @@ async def _checkpoints(broker: Broker) -> None:
 
 async def remove_deleted(broker: Broker) -> None:
     """Removes the files of deleted topics, and those of deleted segments whose time has come."""
-    for folder in list(broker.folders):
+    for folder in list(broker.log_dirs):
         deleted = folder.take_deleted(broker.clock.now_ms())
         if deleted is None:
             continue
@@ -82,7 +82,7 @@ async def remove_deleted(broker: Broker) -> None:
                 folder.give_back(deleted)
 
 
-async def _in_thread(worker: Worker, broker: Broker, folder: DataFolder, work: Callable[[], object]) -> bool:
+async def _in_thread(worker: Worker, broker: Broker, folder: LogDir, work: Callable[[], object]) -> bool:
     """Does what blocks; whether it was done. Takes the folder out of service if its disk has failed. Raises OSError if
     it is full.
 

@@ -18,9 +18,9 @@ from functools import partial
 import trio
 from kwire_protocol.errors import ErrorCode
 from kwire_protocol.kafka_error import KafkaError
-from kwire_storage.directory.data_folder import DataFolder
-from kwire_storage.directory.data_folders import DataFolders
 from kwire_storage.directory.folder_files import read_topic_id
+from kwire_storage.directory.log_dir import LogDir
+from kwire_storage.directory.log_dirs import LogDirs
 from kwire_storage.directory.moving import LogMove, SwapFailedError, begin_anew, finish_interrupted
 from kwire_storage.errors import CorruptLogError, is_passing
 
@@ -50,10 +50,8 @@ Key = tuple[str, int]
 class LogMoves:
     """The moves that were asked for, by topic and partition."""
 
-    def __init__(
-        self, folders: DataFolders, partitions: PartitionTable, metadata: MetadataService, clock: Clock
-    ) -> None:
-        self._folders = folders
+    def __init__(self, log_dirs: LogDirs, partitions: PartitionTable, metadata: MetadataService, clock: Clock) -> None:
+        self._folders = log_dirs
         self._partitions = partitions
         self._metadata = metadata
         self._clock = clock
@@ -85,7 +83,7 @@ class LogMoves:
                 log.info("moving %s-%d to %s begins anew", *key, folder.path)
                 self._begin_if_there_is_room(self._partitions.find(*key), folder)
 
-    def _begin_if_there_is_room(self, partition: Partition, target: DataFolder) -> None:
+    def _begin_if_there_is_room(self, partition: Partition, target: LogDir) -> None:
         """As a move that meets a full disk while it runs: it ends, and nothing else does."""
         try:
             self._begin(partition, target)
@@ -95,9 +93,9 @@ class LogMoves:
             else:
                 target.on_failed(target, error)
 
-    def _copies(self) -> list[tuple[DataFolder, Key, TopicImage | None]]:
+    def _copies(self) -> list[tuple[LogDir, Key, TopicImage | None]]:
         """What grew in the folders at the last stop, each with its topic, unless that is another one by now."""
-        found: list[tuple[DataFolder, Key, TopicImage | None]] = []
+        found: list[tuple[LogDir, Key, TopicImage | None]] = []
         for folder in self._folders.online:
             for key, path in list(folder.futures.items()):
                 topic = self._metadata.topic(key[0])
@@ -112,7 +110,7 @@ class LogMoves:
         return topic.partitions[key[1]].directory_of(self._metadata.node_id)
 
     @staticmethod
-    def _on_disk(folder: DataFolder, work: Callable[[], None]) -> None:
+    def _on_disk(folder: LogDir, work: Callable[[], None]) -> None:
         try:
             work()
         except OSError as error:
@@ -158,7 +156,7 @@ class LogMoves:
             except ValueError as error:
                 raise KafkaError(ErrorCode.INVALID_TOPIC_EXCEPTION, str(error)) from error
 
-    def _begin(self, partition: Partition, target: DataFolder) -> None:
+    def _begin(self, partition: Partition, target: LogDir) -> None:
         source = self._partitions.folder_of(partition)
         assert source is not None, "who asks has looked"
         key = partition.topic, partition.index
@@ -179,7 +177,7 @@ class LogMoves:
         if move is not None:
             self._give_up(move, why)
 
-    def forget_folder(self, folder: DataFolder) -> None:
+    def forget_folder(self, folder: LogDir) -> None:
         """The folder is out of service."""
         for move in self.moves:
             if folder in (move.source_folder, move.target_folder):
@@ -286,7 +284,7 @@ class LogMoves:
         except KafkaError as error:
             log.error("cannot record that %s-%d has stayed in %s: %s", *move.key, move.source_folder.path, error)
 
-    async def _assign(self, move: LogMove, folder: DataFolder) -> None:
+    async def _assign(self, move: LogMove, folder: LogDir) -> None:
         """Has the metadata say that this folder has the partition. Raises KafkaError."""
         partition = self._partitions.find(*move.key)
         directories = {(partition.topic_id, partition.index): folder.meta.directory_id}

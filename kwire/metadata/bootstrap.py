@@ -26,7 +26,7 @@ def registration_records(
     image: MetadataImage, config: ServerConfig, *, log_dirs: Sequence[Uuid], incarnation_id: Uuid, epoch: int
 ) -> Records:
     """This broker's registration, unless the image has it already; `epoch` is the offset that the record will get.
-    `log_dirs` are the directory ids of its log folders.
+    `log_dirs` are the directory ids of its log dirs.
 
     The recorded addresses are as configured (port 0 included): clients are told what `Broker.endpoints` says.
     """

@@ -23,7 +23,7 @@ metadata.version 30 is 4.3-IV0, the level whose record versions `records.py` wri
 INITIAL_LEVELS: Final[Mapping[str, int]] = {name: highest for name, (_, highest) in SUPPORTED_FEATURES.items()}
 """What a cluster begins with: the highest, as Kafka's StorageTool has it.
 
-It is also what a feature begins with in a data folder of an earlier kwire, whose log never had a level for it. Kafka
+It is also what a feature begins with in a log dir of an earlier kwire, whose log never had a level for it. Kafka
 takes that for 0 until an administrator upgrades, since brokers of the earlier version may still run beside the new one.
 kwire is alone, its earlier versions wrote nothing that the level is about, and they read the record. A feature that was
 set to 0 stays there.

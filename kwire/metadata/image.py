@@ -60,7 +60,7 @@ class PartitionRegistration:
     last_known_elr: tuple[int, ...] = ()
 
     def directory_of(self, node_id: int) -> Uuid:
-        """The directory id of the log folder in which that node has its replica; NULL_UUID when none is assigned."""
+        """The directory id of the log dir in which that node has its replica; NULL_UUID when none is assigned."""
         return dict(zip(self.replicas, self.directories, strict=False)).get(node_id, NULL_UUID)
 
     def with_directory(self, node_id: int, directory_id: Uuid) -> list[Uuid]:

@@ -106,7 +106,7 @@ class MetadataService:
     clock: Clock
     configs: ConfigResolver
     choose_directories: Callable[[int], Sequence[Uuid]] = _unassigned
-    """For so many new partitions of this broker: the log folder of each, where it has several."""
+    """For so many new partitions of this broker: the log dir of each, where it has several."""
     image: MetadataImage = attrs.field(factory=MetadataImage)
     answers: AnswerCache = attrs.field(init=False)
     check_room: CheckRoom = _unlimited
@@ -166,7 +166,7 @@ class MetadataService:
         return service
 
     async def register(self, log_dirs: Sequence[Uuid]) -> None:
-        """Registers this broker, with the directory ids of its log folders, if it is not registered as it is.
+        """Registers this broker, with the directory ids of its log dirs, if it is not registered as it is.
 
         Raises OSError.
         """
@@ -290,7 +290,7 @@ class MetadataService:
         return await self.change(lambda state: update_features(state, request))
 
     async def move_partitions(self, directories: Mapping[tuple[Uuid, int], Uuid]) -> None:
-        """Notes which log folder of this broker has these partitions, each given by topic id and index, from now on.
+        """Notes which log dir of this broker has these partitions, each given by topic id and index, from now on.
 
         Those of topics that are deleted meanwhile are left out.
         """

@@ -61,7 +61,7 @@ class Partition:
     rules: TopicRules
     flush_driver: FlushDriver
     directory_id: Uuid = NULL_UUID
-    """The log folder that the metadata say this node's replica is in."""
+    """The log dir that the metadata say this node's replica is in."""
     high_watermark: int = 0
     """At the start as the last checkpoint had it."""
     role: Role = attrs.field(factory=Absent, init=False)
@@ -378,7 +378,7 @@ class Partition:
             self.take_role(Absent(role.leader_id, role.leader_epoch, error))
 
     def replace_log(self, log: Log) -> None:
-        """The same records are in another log folder now."""
+        """The same records are in another log dir now."""
         assert log.log_end_offset == log.recovery_point == self.log.log_end_offset, "nothing is lost on the way"
         log.config = self.log.config
         self.log = log

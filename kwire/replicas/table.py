@@ -3,7 +3,7 @@
 This table is the metadata image turned into logs: it is told what changed (`apply`) and opens, configures and deletes
 logs accordingly. Handlers find partitions here and nowhere else.
 
-A log is opened where this node holds a replica. The metadata say in which log folder it is
+A log is opened where this node holds a replica. The metadata say in which log dir it is
 (PartitionRecord.directories, KIP-858). One whose folder is not in service answers KAFKA_STORAGE_ERROR: begun anew in
 another folder it would be empty.
 """
@@ -23,8 +23,8 @@ from kwire_protocol.kafka_error import KafkaError
 from kwire_protocol.wire import NULL_UUID, Uuid
 from kwire_storage import names
 from kwire_storage.config import LogConfig
-from kwire_storage.directory.data_folder import DataFolder
-from kwire_storage.directory.data_folders import DataFolders
+from kwire_storage.directory.log_dir import LogDir
+from kwire_storage.directory.log_dirs import LogDirs
 from kwire_storage.directory.openings import LogOpening
 from kwire_storage.errors import CorruptLogError, StorageError, is_passing
 from kwire_storage.log.log import Log
@@ -105,7 +105,7 @@ class PartitionTable:
     """`topic_values(name)` is a topic's effective configuration, by Kafka's names; `server_config()` the broker's."""
 
     node_id: int
-    folders: DataFolders
+    log_dirs: LogDirs
     clock: Clock
     topic_values: Callable[[str], Mapping[str, Value]]
     server_config: Callable[[], ServerConfig]
@@ -136,10 +136,10 @@ class PartitionTable:
             raise place.refusal()
         return place
 
-    def folder_of(self, partition: Partition) -> DataFolder | None:
+    def folder_of(self, partition: Partition) -> LogDir | None:
         """The folder that has the partition's log; None where it was deleted."""
         key = partition.topic, partition.index
-        return next((it for it in self.folders.folders if it.logs.get(key) is partition.log), None)
+        return next((it for it in self.log_dirs.dirs if it.logs.get(key) is partition.log), None)
 
     # -- at the start
 
@@ -156,7 +156,7 @@ class PartitionTable:
             for index in range(len(topic.partitions)):
                 if type(self._role(topic, index)) is Absent:
                     continue
-                folder = self.folders.find(topic.name, index)
+                folder = self.log_dirs.find(topic.name, index)
                 if folder is None or folder.clean_shutdown or folder.failed is not None:
                     continue
                 if self._known_id(folder, topic.name, index) not in (topic.topic_id, None):
@@ -195,7 +195,7 @@ class PartitionTable:
         ]
         if lost:
             log.error(
-                "%d partitions are in log folders that are not in service, and answer KAFKA_STORAGE_ERROR: %s. "
+                "%d partitions are in log dirs that are not in service, and answer KAFKA_STORAGE_ERROR: %s. "
                 "Bring the folders back and restart the broker, or delete the topics",
                 len(lost),
                 _named(lost),
@@ -302,9 +302,9 @@ class PartitionTable:
             self.node_id, leader_id=it.leader, leader_epoch=it.leader_epoch, replicas=it.replicas, isr=it.isr
         )
 
-    def _open_log(self, topic: TopicImage, index: int, config: LogConfig, now_ms: int) -> tuple[DataFolder, Log]:
+    def _open_log(self, topic: TopicImage, index: int, config: LogConfig, now_ms: int) -> tuple[LogDir, Log]:
         """The partition's log and its folder. Raises _OutOfServiceError."""
-        folder = self.folders.find(topic.name, index)
+        folder = self.log_dirs.find(topic.name, index)
         try:
             if folder is not None and folder.failed is not None:
                 raise StorageError.of(folder.failed, folder.path)
@@ -332,16 +332,16 @@ class PartitionTable:
             _tell_of_loss(topic.name, index, opened, opened.recovery)
         return folder, opened
 
-    def _folder_for_new(self, directory_id: Uuid) -> DataFolder:
+    def _folder_for_new(self, directory_id: Uuid) -> LogDir:
         """Raises StorageError when the folder that was chosen for the partition is not in service."""
         if directory_id == NULL_UUID:
-            [directory_id] = self.folders.choose(1)
-        folder = self.folders.with_id(directory_id)
+            [directory_id] = self.log_dirs.choose(1)
+        folder = self.log_dirs.with_id(directory_id)
         if folder is None:
-            raise StorageError(errno.ENODEV, f"the log folder with directory.id {directory_id.hex()} is not in service")
+            raise StorageError(errno.ENODEV, f"the log dir with directory.id {directory_id.hex()} is not in service")
         return folder
 
-    def take_offline(self, folder: DataFolder, error: OSError) -> list[Partition]:
+    def take_offline(self, folder: LogDir, error: OSError) -> list[Partition]:
         """Takes the folder out of service, and with it the partitions whose logs it has; these are returned."""
         if folder.failed is not None:
             return []
@@ -350,7 +350,7 @@ class PartitionTable:
         for partition in lost:
             self.take_partition_offline(partition)
         log.critical(
-            "the log folder %s is out of service: %s; its %d partitions answer KAFKA_STORAGE_ERROR. "
+            "the log dir %s is out of service: %s; its %d partitions answer KAFKA_STORAGE_ERROR. "
             "Look after the disk, then restart the broker: it checks what is there before it serves it",
             folder.path,
             error,
@@ -358,7 +358,7 @@ class PartitionTable:
         )
         return lost
 
-    def take_log_offline(self, folder: DataFolder, key: tuple[str, int], error: OSError) -> Partition | None:
+    def take_log_offline(self, folder: LogDir, key: tuple[str, int], error: OSError) -> Partition | None:
         """Takes one partition out of service, whose log cannot go on although its disk is well. Returns it."""
         log.critical(
             "%s-%d is out of service and answers KAFKA_STORAGE_ERROR: %s. The disk is well, but a file is not as kwire "
@@ -391,7 +391,7 @@ class PartitionTable:
         }
 
     @staticmethod
-    def _known_id(folder: DataFolder, topic: str, index: int) -> Uuid | None:
+    def _known_id(folder: LogDir, topic: str, index: int) -> Uuid | None:
         """The topic id that the partition's folder tells, if it does."""
         try:
             return folder.topic_id(topic, index)
@@ -406,7 +406,7 @@ class PartitionTable:
         there is. But where the metadata tell of a deletion, which a kill or an absent folder interrupted, it goes on.
         """
         read_once = cache(deleted_topic_ids)
-        for folder in list(self.folders):
+        for folder in list(self.log_dirs):
             try:
                 self._settle_strays_of(folder, read_once)
             except OSError as error:
@@ -414,7 +414,7 @@ class PartitionTable:
                     raise
                 folder.on_failed(folder, error)
 
-    def _settle_strays_of(self, folder: DataFolder, deleted_topic_ids: Callable[[], Set[Uuid]]) -> None:
+    def _settle_strays_of(self, folder: LogDir, deleted_topic_ids: Callable[[], Set[Uuid]]) -> None:
         for name, index in sorted(folder.found - folder.logs.keys()):
             folder.set_aside(name, index, self.clock.uuid())
         folder.sync_given_up()
@@ -434,7 +434,7 @@ class PartitionTable:
 
     async def _sync_given_up(self) -> None:
         """A topic that gets the name of a deleted one must not find its records after a power cut."""
-        for folder in list(self.folders.online):
+        for folder in list(self.log_dirs.online):
             try:
                 (await self.beside.in_worker(Worker.NAMES, folder.sync_given_up)).unwrap()
             except OSError as error:

@@ -1,4 +1,4 @@
-"""A `kwire serve` of our own, watched from outside: its memory, its log, its data folder."""
+"""A `kwire serve` of our own, watched from outside: its memory, its log, its log dir."""
 
 from __future__ import annotations
 

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from kwire.broker import Broker
-from kwire.tests import folder_scene, log_folders, ownership_guard
+from kwire.tests import folder_scene, log_dirs, ownership_guard
 from kwire.tests.folder_scene import Disks
 
 ownership_guard.install()
@@ -22,7 +22,7 @@ def disks() -> Disks:
 
 @pytest.fixture
 def broker(disks: Disks) -> Iterator[Broker]:
-    """A broker with a log folder on each of `disks`. What a test makes them do, they do no more at its end."""
+    """A broker with a log dir on each of `disks`. What a test makes them do, they do no more at its end."""
     opened = folder_scene.open_broker(disks)
     yield opened
     for disk in disks.values():
@@ -32,7 +32,7 @@ def broker(disks: Disks) -> Iterator[Broker]:
 
 @pytest.fixture(scope="session")
 def made_data(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A data folder as `log_folders.make_data` leaves it, to look at; who wants to change it takes a copy."""
+    """A log dir as `log_dirs.make_data` leaves it, to look at; who wants to change it takes a copy."""
     path = tmp_path_factory.mktemp("made")
-    log_folders.make_data(path)
+    log_dirs.make_data(path)
     return path

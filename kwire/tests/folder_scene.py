@@ -1,4 +1,4 @@
-"""Brokers over several disks in memory, without sockets: what the tests of log folders share."""
+"""Brokers over several disks in memory, without sockets: what the tests of log dirs share."""
 
 from __future__ import annotations
 

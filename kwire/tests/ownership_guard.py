@@ -15,8 +15,8 @@ from contextlib import contextmanager
 from typing import Any
 
 from kwire_storage import names
-from kwire_storage.directory.data_folder import DataFolder
-from kwire_storage.directory.data_folders import DataFolders
+from kwire_storage.directory.log_dir import LogDir
+from kwire_storage.directory.log_dirs import LogDirs
 from kwire_storage.directory.moving import LogMove
 from kwire_storage.directory.offset_checkpoints import OffsetCheckpoints
 from kwire_storage.disk.reserve import Reserve
@@ -39,8 +39,8 @@ from kwire.workers import DUTIES, Worker
 OWNED: tuple[type, ...] = (
     Broker,
     CoordinatorRuntime,
-    DataFolder,
-    DataFolders,
+    LogDir,
+    LogDirs,
     Durability,
     FlushGate,
     Log,

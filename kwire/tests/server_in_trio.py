@@ -169,7 +169,7 @@ def with_server(
 ) -> None:
     """Runs `scenario` beside a server, and stops that. Whatever went wrong inside a connection fails it.
 
-    `disks` are data folders, by their paths; without them it has one that is new.
+    `disks` are log dirs, by their paths; without them it has one that is new.
     """
     clock = MockClock(autojump_threshold=0)
     defaults = ["offsets.topic.num.partitions=1", "group.initial.rebalance.delay.ms=0", "kwire.spin.us=0"]

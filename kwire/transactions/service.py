@@ -208,7 +208,7 @@ class TransactionService:
         assert isinstance(effect, WriteMarkers)
         shard = self.runtime.shard_at(index)
         if shard is None:
-            return []  # an append of the same turn has failed, and its log folder with it
+            return []  # an append of the same turn has failed, and its log dir with it
         decided = self.runtime.topic.when_committed(index)
         if decided is not None:
             if not decided.is_set:

@@ -83,7 +83,7 @@ def decode_partition_metadata(data: bytes) -> bytes:
 
 @attrs.frozen
 class MetaProperties:
-    """meta.properties: whose data folder this is. `directory_id` is 16 bytes."""
+    """meta.properties: whose log dir this is. `directory_id` is 16 bytes."""
 
     cluster_id: str
     node_id: int

@@ -32,7 +32,7 @@ class SyncFailedError(StorageError):
 def is_passing(error: OSError) -> bool:
     """Whether the disk may do the same later: it wants room, memory or descriptors. Anything else is a disk that fails.
 
-    Kafka takes a log folder offline for every IOException, these included.
+    Kafka takes a log dir offline for every IOException, these included.
     """
     return error.errno in _PASSING and not isinstance(error, SyncFailedError)
 
@@ -51,15 +51,15 @@ def is_full(error: OSError) -> bool:
 
 
 class LeaseEndedError(StorageError, FileNotFoundError):
-    """The log has given up its folder: its topic was deleted, or the partition is in another data folder now."""
+    """The log has given up its folder: its topic was deleted, or the partition is in another log dir now."""
 
 
 class FolderLockedError(StorageError):
-    """Another broker uses this data folder."""
+    """Another broker uses this log dir."""
 
 
 class ForeignFolderError(StorageError):
-    """The data folder is not this broker's: of another node, of another cluster, or a copy of another folder."""
+    """The log dir is not this broker's: of another node, of another cluster, or a copy of another folder."""
 
 
 class CorruptLogError(Exception):

@@ -1,4 +1,4 @@
-"""Every file name of the data folder, in one place.
+"""Every file name of the log dir, in one place.
 
     data/
       .lock .kafka_cleanshutdown .kwire.reserve meta.properties
@@ -69,7 +69,7 @@ _DELETE_TAIL_CHARS = 1 + 32 + len(_DELETE_FOLDER_SUFFIX)
 def temporary(path: str) -> str:
     """The name under which a new content of the file is written, before it takes the file's place.
 
-    No two are the same in one process, and one process at a time has a data folder, so that no two writers share one.
+    No two are the same in one process, and one process at a time has a log dir, so that no two writers share one.
     What a crash leaves of them is removed when the folder is opened.
     """
     return f"{path}.{next(_temporary_numbers)}{TEMPORARY}"
@@ -133,7 +133,7 @@ def stray_folder(folder: str, unique: bytes) -> str:
 
 
 def future_folder(folder: str, unique: bytes) -> str:
-    """Where a partition's copy grows until it takes the place of the original in another data folder (KIP-113).
+    """Where a partition's copy grows until it takes the place of the original in another log dir (KIP-113).
 
     `unique` is 16 bytes. Raises ValueError for a topic whose name leaves no room for it, as Kafka refuses it.
     """

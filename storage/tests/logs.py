@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 from kwire_protocol.control_records import build_end_transaction_batch
 from kwire_protocol.records import BatchHeader, Record, build_batch, iter_headers, read_header
-from kwire_storage.directory.data_folder import DataFolder
+from kwire_storage.directory.log_dir import LogDir
 from kwire_storage.disk.files import Disk
 from kwire_storage.disk.lease import Lease
 from kwire_storage.errors import CorruptRangeError
@@ -38,7 +38,7 @@ def open_log(
     )
 
 
-def open_logs(folder: DataFolder, config: LogConfig = SMALL, *, now_ms: int = 0) -> None:
+def open_logs(folder: LogDir, config: LogConfig = SMALL, *, now_ms: int = 0) -> None:
     """Opens every log found in the folder that is not open yet."""
     for topic, partition in sorted(folder.found - folder.logs.keys()):
         folder.open_log(topic, partition, config, now_ms=now_ms)

@@ -11,7 +11,7 @@ import os
 from typing import TYPE_CHECKING
 
 from kwire_storage.config import LogConfig
-from kwire_storage.directory.data_folder import DataFolder
+from kwire_storage.directory.log_dir import LogDir
 from kwire_storage.disk.faulty_disk import FaultyDisk
 from kwire_storage.disk.files import DiskSpace, File
 from kwire_storage.disk.medium import Medium
@@ -128,11 +128,11 @@ class SmallDisk(FaultyDisk):
         return used
 
 
-def open_folder(disk: FaultyDisk, *, reserve_bytes: int = 0) -> DataFolder:
-    return DataFolder.open(disk, cluster_id="c", node_id=1, directory_id=TOPIC_ID, reserve_bytes=reserve_bytes)
+def open_folder(disk: FaultyDisk, *, reserve_bytes: int = 0) -> LogDir:
+    return LogDir.open(disk, cluster_id="c", node_id=1, directory_id=TOPIC_ID, reserve_bytes=reserve_bytes)
 
 
-def create(folder: DataFolder, partition: int = 0, config: LogConfig = SMALL) -> Log:
+def create(folder: LogDir, partition: int = 0, config: LogConfig = SMALL) -> Log:
     return folder.create_log("orders", partition, TOPIC_ID, config, now_ms=0)
 
 

@@ -11,7 +11,7 @@ from pathlib import Path
 import click
 
 DIR_HELP = """\b
-DIR is a data folder, a partition's folder such as data/orders-0, or one file in either. Folders
+DIR is a log dir, a partition's folder such as data/orders-0, or one file in either. Folders
 written by Apache Kafka work too.
 """
 
@@ -51,7 +51,7 @@ Examples:
   kwire log repair data/orders-0 --yes --drop-corrupt-ranges
 
 \b
-Copies of a partition's files go to orders-0/kwire-repair-TIME/. Copies of the data folder's own files stay beside
+Copies of a partition's files go to orders-0/kwire-repair-TIME/. Copies of the log dir's own files stay beside
 them, with the suffix .kwire-repair-TIME. Brokers ignore both; delete them when you no longer need them.
 Exit code: 0 nothing left to repair, 1 something is left or was refused, 2 DIR is not a folder of logs.
 """

@@ -12,7 +12,7 @@ import attrs
 import click
 from kwire_storage import names
 from kwire_storage.inspection import Finding, Kind, Severity, check_folder, check_partition, read_state
-from kwire_storage.inspection.folder_check import FolderState, is_folder
+from kwire_storage.inspection.log_dir_check import FolderState, is_folder
 from kwire_storage.inspection.partition_check import PartitionSummary
 from rich.console import Console
 from rich.table import Table
@@ -51,7 +51,7 @@ def run(folders: tuple[Path, ...], *, as_json: bool, look_into_records: bool, no
 
 @attrs.define
 class Checked:
-    """What was checked so far. Remembers partitions over several data folders, because none may be in two."""
+    """What was checked so far. Remembers partitions over several log dirs, because none may be in two."""
 
     summaries: dict[tuple[str, int], PartitionSummary] = attrs.field(factory=dict)
     lone: list[PartitionSummary] = attrs.field(factory=list)
@@ -96,7 +96,7 @@ def partition_findings(
     *,
     look_into_records: bool = True,
 ) -> Iterator[Finding]:
-    """The findings of one partition, checked against the checkpoints of its data folder too."""
+    """The findings of one partition, checked against the checkpoints of its log dir too."""
     summary = PartitionSummary()
     checked.lone.append(summary)
     folder = target.partition

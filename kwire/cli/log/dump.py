@@ -19,8 +19,8 @@ from kwire_storage.checkpoints import MetaProperties, decode_epochs, decode_offs
 from kwire_storage.disk.files import Disk, File
 from kwire_storage.errors import CorruptLogError
 from kwire_storage.inspection import Batch, Damage, walk
-from kwire_storage.inspection.folder_check import CHECKPOINTS, is_folder
 from kwire_storage.inspection.layout import read_small
+from kwire_storage.inspection.log_dir_check import CHECKPOINTS, is_folder
 from kwire_storage.inspection.sparse_indexes import index_entries, time_index_entries
 from kwire_storage.log.index import OffsetIndex
 from kwire_storage.producers.snapshots import decode_snapshot

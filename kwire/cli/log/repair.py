@@ -14,7 +14,7 @@ from kwire_storage.errors import FolderLockedError
 from kwire_storage.inspection import Finding, Severity, check_folder, read_state
 from kwire_storage.inspection.copies import Copies
 from kwire_storage.inspection.findings import Remedy
-from kwire_storage.inspection.folder_check import FolderState
+from kwire_storage.inspection.log_dir_check import FolderState
 from kwire_storage.inspection.repair import Checkup, Step, plan, repair
 from rich.table import Table
 
@@ -36,7 +36,7 @@ def run(folder: Path, *, ask: bool, dry_run: bool, drop_corrupt_ranges: bool) ->
 
 @contextmanager
 def _locked(target: Target, *, needed: bool) -> Iterator[None]:
-    """Holds the data folder's lock. A folder without a lock file, such as a copy of a partition, needs none."""
+    """Holds the log dir's lock. A folder without a lock file, such as a copy of a partition, needs none."""
     if not needed or not (target.shape is Shape.FOLDER or target.disk.exists(names.LOCK)):
         yield
         return

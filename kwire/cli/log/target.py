@@ -1,4 +1,4 @@
-"""What the DIR of a command line is: a data folder, a partition's folder, or one file."""
+"""What the DIR of a command line is: a log dir, a partition's folder, or one file."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ import attrs
 import click
 from kwire_storage import names
 from kwire_storage.disk.files import RealDisk
-from kwire_storage.inspection.folder_check import CHECKPOINTS
+from kwire_storage.inspection.log_dir_check import CHECKPOINTS
 
 _LOG_FILE = re.compile(r"(\d{20})(?:-\d{10}\.checkpoint|\.log)(?:\.deleted|\.cleaned|\.swap|\.\d+-\d+)*")
 """`.log`, also renamed for deletion or by compaction; a range that a repair kept; KRaft's metadata snapshots."""
@@ -27,14 +27,14 @@ _SMALL_FILES = {
 
 
 class Shape(Enum):
-    FOLDER = "a data folder"
+    FOLDER = "a log dir"
     PARTITION = "a partition's folder"
     FILE = "a file"
 
 
 @attrs.frozen
 class Target:
-    """`disk` is rooted at the data folder, or at what stands for it; `path` is relative to it, "" for the folder."""
+    """`disk` is rooted at the log dir, or at what stands for it; `path` is relative to it, "" for the folder."""
 
     disk: RealDisk
     shape: Shape
@@ -42,7 +42,7 @@ class Target:
 
     @property
     def partition(self) -> str:
-        """The partition's folder; "" for a data folder and its own files."""
+        """The partition's folder; "" for a log dir and its own files."""
         return self.path if self.shape is Shape.PARTITION else self.path.rpartition("/")[0]
 
 
@@ -85,7 +85,7 @@ def find_target(given: Path) -> Target:
     ):
         return Target(RealDisk(path), Shape.FOLDER, "")
     raise click.UsageError(
-        f"{given} is neither a data folder nor a partition's folder: it contains no {names.META_PROPERTIES}, no "
+        f"{given} is neither a log dir nor a partition's folder: it contains no {names.META_PROPERTIES}, no "
         "checkpoint, no folder such as orders-0 and no .log file"
     )
 

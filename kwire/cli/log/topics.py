@@ -1,4 +1,4 @@
-"""Reads topic ids and topic configurations from `__cluster_metadata` in a data folder.
+"""Reads topic ids and topic configurations from `__cluster_metadata` in a log dir.
 
 The log may be KRaft's, which starts with a snapshot. If it is damaged, the readable part is used.
 """

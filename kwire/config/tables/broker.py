@@ -39,7 +39,7 @@ KWIRE_CONFIGS: Final = table(
         LONG,
         16 * 1024 * 1024,
         Range(0),
-        "Disk space reserved in each data folder, so that on a full disk topics can be deleted and the broker can stop "
+        "Disk space reserved in each log dir, so that on a full disk topics can be deleted and the broker can stop "
         "cleanly. 0 reserves none.",
     ),
     row(

@@ -63,13 +63,13 @@ SERVER_CONFIGS: Final = table(
         ListOf(),
         "The addresses to listen on: name://host:port, separated by commas. Port 0 picks a free port.",
     ),
-    row("log.dir", LIST, ("./data",), ListOf(), "The data folder; log.dirs overrides it."),
+    row("log.dir", LIST, ("./data",), ListOf(), "The log dir; log.dirs overrides it."),
     row(
         "log.dirs",
         LIST,
         None,
         ListOf(),
-        "The data folders. A new partition goes to the one with the fewest partitions.",
+        "The log dirs. A new partition goes to the one with the fewest partitions.",
     ),
     row(
         "log.flush.offset.checkpoint.interval.ms",
@@ -144,7 +144,7 @@ SERVER_CONFIGS: Final = table(
         INT,
         2,
         Range(1),
-        "The number of logs per data folder that are recovered concurrently after an unclean stop.",
+        "The number of logs per log dir that are recovered concurrently after an unclean stop.",
         CLUSTER_WIDE,
     ),
     row(
@@ -159,7 +159,7 @@ SERVER_CONFIGS: Final = table(
         LONG,
         MAX_LONG,
         Range(0),
-        "The maximum rate, in bytes per second, of copying partitions between log folders.",
+        "The maximum rate, in bytes per second, of copying partitions between log dirs.",
         CLUSTER_WIDE,
         # As in Kafka, which describes it only if it is set.
         internal=True,

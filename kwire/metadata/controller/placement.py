@@ -83,7 +83,7 @@ def partition_record(image: MetadataImage, topic_id: Uuid, index: int, replicas:
 def assign_directories(
     records: Sequence[MetadataRecord], node_id: int, choose: Callable[[int], Sequence[Uuid]]
 ) -> None:
-    """Gives every new replica of that node a log folder: `choose(count)` names one for each that has none yet."""
+    """Gives every new replica of that node a log dir: `choose(count)` names one for each that has none yet."""
     new = [it for it in records if isinstance(it, PartitionRecord) and node_id in it.replicas and it.directories]
     places = [(it, it.replicas.index(node_id)) for it in new]
     unassigned = [(it, place) for it, place in places if it.directories[place] == NULL_UUID]

@@ -83,7 +83,7 @@ def test_a_second_broker_on_the_same_folder_is_refused_in_one_line(tmp_path: Pat
     with serving("--data-dir", str(tmp_path)):
         refused = run("serve", "--listen", "127.0.0.1:0", "--data-dir", str(tmp_path))
         assert refused.returncode == 1
-        assert "another broker is using the data folder" in refused.stderr
+        assert "another broker is using the log dir" in refused.stderr
         assert "Traceback" not in refused.stderr
 
 
@@ -115,7 +115,7 @@ def test_a_folder_that_cannot_be_made_is_told_without_a_traceback(tmp_path: Path
     (tmp_path / "file").write_text("in the way", encoding="utf-8")
     refused = run("serve", "--listen", "127.0.0.1:0", "--data-dir", str(tmp_path / "file" / "data"))
     assert refused.returncode == 1
-    assert "cannot open the data folder" in refused.stderr
+    assert "cannot open the log dir" in refused.stderr
     assert "Traceback" not in refused.stderr
 
 
@@ -155,13 +155,13 @@ def test_a_disk_that_fails_under_the_metadata_log_ends_the_broker_with_an_exit_c
         _, errors = process.communicate(timeout=TIMEOUT_S)
     assert process.returncode == 1
     assert "Traceback" not in errors
-    assert f"the log folder {tmp_path} is out of service: [Errno 27]" in errors
+    assert f"the log dir {tmp_path} is out of service: [Errno 27]" in errors
     last = errors.splitlines()[-1]
-    assert last.startswith(f"Error: the log folder {tmp_path}, which has the metadata log, is out of service:")
+    assert last.startswith(f"Error: the log dir {tmp_path}, which has the metadata log, is out of service:")
     assert not (tmp_path / ".kafka_cleanshutdown").exists()
 
 
-def test_several_data_folders_and_one_that_is_broken_at_the_next_start(tmp_path: Path) -> None:
+def test_several_log_dirs_and_one_that_is_broken_at_the_next_start(tmp_path: Path) -> None:
     one, two = tmp_path / "one", tmp_path / "two"
     create = CreateTopicsRequest([CreatableTopic("t", 2, 1)], 1000)
     with serving("--data-dir", f"{one},{two}") as (process, address):
@@ -178,8 +178,8 @@ def test_several_data_folders_and_one_that_is_broken_at_the_next_start(tmp_path:
         process.send_signal(signal.SIGTERM)
         _, errors = process.communicate(timeout=TIMEOUT_S)
     assert process.returncode == 0
-    assert f"the log folder {two} cannot be opened and is out of service" in errors
-    assert "1 partitions are in log folders that are not in service, and answer KAFKA_STORAGE_ERROR: t-1." in errors
+    assert f"the log dir {two} cannot be opened and is out of service" in errors
+    assert "1 partitions are in log dirs that are not in service, and answer KAFKA_STORAGE_ERROR: t-1." in errors
     assert "Traceback" not in errors
 
 

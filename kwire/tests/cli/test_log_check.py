@@ -19,7 +19,7 @@ import pytest
 from kwire_storage.checkpoints import encode_offsets
 
 from kwire.testing import Broker
-from kwire.tests.log_folders import ORDERS, SETTINGS, consume, fill, kwire, rows
+from kwire.tests.log_dirs import ORDERS, SETTINGS, consume, fill, kwire, rows
 
 LOG = "00000000000000000000.log"
 
@@ -127,7 +127,7 @@ def test_a_partition_alone_is_held_against_what_the_folder_promises_of_it(data: 
     assert "checkpoint-beyond-end" in kwire("log", "check", data / "orders-0").stdout
 
 
-def test_one_partition_in_two_data_folders_is_found(data: Path, tmp_path: Path) -> None:
+def test_one_partition_in_two_log_dirs_is_found(data: Path, tmp_path: Path) -> None:
     other = tmp_path / "other"
     shutil.copytree(data, other)
     shutil.rmtree(other / "__cluster_metadata-0")

@@ -22,7 +22,7 @@ from kwire.testing import Broker
 from kwire.tests.fake_transactions import FakeTransactions
 from kwire.tests.groups.broker_in_trio import InTrio, with_broker
 from kwire.tests.groups.transactions import end_transaction, txn_commit
-from kwire.tests.log_folders import ORDERS, SETTINGS, fill, kwire, rows
+from kwire.tests.log_dirs import ORDERS, SETTINGS, fill, kwire, rows
 
 LOG = "00000000000000000000.log"
 
@@ -252,7 +252,7 @@ def test_the_folder_of_a_running_broker_can_be_dumped(tmp_path: Path) -> None:
     ("make", "told"),
     [
         (lambda path: path / "nowhere", "does not exist"),
-        (lambda path: path, "neither a data folder nor a partition's folder"),
+        (lambda path: path, "neither a log dir nor a partition's folder"),
         (lambda path: path / "photo.png", "is not a log file"),
     ],
 )
@@ -305,7 +305,7 @@ def test_a_dump_holds_a_batch_and_not_the_log(tmp_path: Path) -> None:
 def test_help_has_examples_and_says_what_dir_is() -> None:
     for command in ("dump", "check", "repair"):
         shown = kwire("log", command, "--help").stdout
-        for word in ("Examples:", "kwire log", "Apache Kafka", "DIR is a data folder"):
+        for word in ("Examples:", "kwire log", "Apache Kafka", "DIR is a log dir"):
             assert word in shown, (command, word)
     assert "kafka-dump-log.sh" in kwire("log", "dump", "--help").stdout
 

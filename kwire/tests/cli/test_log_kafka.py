@@ -13,7 +13,7 @@ from confluent_kafka import Producer
 from confluent_kafka.admin import AdminClient, NewTopic
 
 from devtools.apache_kafka import ApacheKafka, run_tool
-from kwire.tests.log_folders import ORDERS, consume, fill, kwire, rows
+from kwire.tests.log_dirs import ORDERS, consume, fill, kwire, rows
 
 LOG = "00000000000000000000.log"
 SMALL_SEGMENTS = {"segment.bytes": str(1 << 20)}

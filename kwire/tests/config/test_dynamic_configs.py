@@ -438,7 +438,7 @@ async def threads_of_a_recovery(scene: Scene) -> int:
             task()
 
     disks = {}
-    for folder in scene.broker.folders.folders:
+    for folder in scene.broker.log_dirs.dirs:
         assert isinstance(folder.disk, FaultyDisk)
         disks[folder.path] = folder.disk.kill()
     again = Broker.open(
@@ -478,7 +478,7 @@ async def a_batch_without_a_transaction_is_taken(scene: Scene) -> bool:
 async def seconds_of_a_move(scene: Scene) -> float:
     """By the broker's clock."""
     await scene.append(b"v" * 1000)
-    here = scene.broker.folders.find("t", 0)
+    here = scene.broker.log_dirs.find("t", 0)
     assert here is not None
     (there,) = set(FOLDERS) - {here.path}
     request = AlterReplicaLogDirsRequest([AlterReplicaLogDir(there, [AlterReplicaLogDirTopic("t", [0])])])

@@ -292,7 +292,7 @@ def test_a_slice_is_over_when_its_time_is() -> None:
 
 def test_a_log_that_goes_offline_while_it_is_loaded_has_no_coordinator() -> None:
     async def scenario(kwire: InTrio) -> None:
-        kwire.broker.take_offline(kwire.broker.folders.folders[0], OSError(5, "the disk is gone"))
+        kwire.broker.take_offline(kwire.broker.log_dirs.dirs[0], OSError(5, "the disk is gone"))
         assert isinstance(state(kwire), Unavailable)
         assert (await kwire.call(FindCoordinatorRequest(key="g"), 0)).error_code == ErrorCode.COORDINATOR_NOT_AVAILABLE
         assert (await kwire.call(join(), 9)).error_code == ErrorCode.NOT_COORDINATOR

@@ -104,7 +104,7 @@ class Scene(AskedBroker):
         if clean:
             self.broker.close()
         else:
-            self.broker.folders.abandon()
+            self.broker.log_dirs.abandon()
         self.broker = _open_broker(self.disk, self.clock)
         self._make_segments_small()
         self.do_what_is_due()

@@ -105,7 +105,7 @@ def test_an_offset_that_cannot_be_committed_is_not_told(version: int) -> None:
     scene.commit(2)
     fetch = scene.fetch(version)
     assert not fetch.is_answered
-    scene.broker.take_offline(scene.broker.folders.folders[0], OSError(errno.EIO, "the disk is gone"))
+    scene.broker.take_offline(scene.broker.log_dirs.dirs[0], OSError(errno.EIO, "the disk is gone"))
     fetch.go_on()
     if version == 1:
         assert fetch.answer.topics[0].partitions[0].error_code == ErrorCode.NOT_COORDINATOR

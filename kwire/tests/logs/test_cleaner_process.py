@@ -19,7 +19,7 @@ from kwire_protocol.messages.create_topics import CreatableTopic, CreatableTopic
 from kwire_protocol.messages.delete_topics import DeleteTopicsRequest
 from kwire_protocol.records import Record, build_batch, iter_records, read_header
 from kwire_storage import names
-from kwire_storage.directory.data_folder import DataFolder
+from kwire_storage.directory.log_dir import LogDir
 from kwire_storage.disk.files import RealDisk
 
 from kwire.broker import Broker
@@ -362,7 +362,7 @@ def test_a_broker_waits_for_the_process_of_the_one_that_was_killed(
     opened = threading.Event()
 
     def open_folder() -> None:
-        folder = DataFolder.open(disk, cluster_id="c", node_id=1, directory_id=bytes(16))
+        folder = LogDir.open(disk, cluster_id="c", node_id=1, directory_id=bytes(16))
         opened.set()
         folder.abandon()
 

@@ -115,7 +115,7 @@ def test_a_producer_is_told_at_once_and_goes_on_when_there_is_room(caplog: pytes
         assert partition.high_watermark == partition.log_end_offset == count
         read = partition.read(0, max_bytes=ROOM, max_offset=partition.last_stable_offset, min_one_batch=True)
         assert read.size == partition.log.size_in_bytes
-        assert not it.broker.folders.metadata.reserve.is_out, "producers are no reason to spend it"
+        assert not it.broker.log_dirs.metadata.reserve.is_out, "producers are no reason to spend it"
         disk.fill(2 * RESERVE)
         assert await produced(it) == 0
         assert partition.high_watermark == count + 1
@@ -159,13 +159,13 @@ def test_topics_are_deleted_on_a_full_disk_and_that_makes_room(caplog: pytest.Lo
             pass
         disk.fill()
         assert await deleted(it, "large") == 0
-        assert it.broker.folders.metadata.reserve.is_out
+        assert it.broker.log_dirs.metadata.reserve.is_out
         assert it.broker.metadata.topic("large") is None
         for _ in range(50):
             assert await produced(it) == ErrorCode.KAFKA_STORAGE_ERROR, "what is left of the reserve is not for them"
         await remove_deleted(it.broker)
         assert await produced(it) == 0
-        assert not it.broker.folders.metadata.reserve.is_out
+        assert not it.broker.log_dirs.metadata.reserve.is_out
 
     on_a_small_disk(scenario)
     told = [record.message for record in caplog.records if "disk" in record.message]
@@ -183,7 +183,7 @@ def test_a_deleted_topic_s_committed_offsets_go_with_it_on_a_full_disk() -> None
     disk = on_a_small_disk(scenario)
 
     async def later(it: InTrio) -> None:
-        assert it.broker.folders.metadata.clean_shutdown
+        assert it.broker.log_dirs.metadata.clean_shutdown
         it.create_topic("t", 1)
         assert await committed_offset(it) == -1
 
@@ -224,7 +224,7 @@ def test_nothing_new_is_created_on_a_full_disk_and_what_was_asked_for_is_not_the
         answer = await it.call(find_coordinator(), 0)
         assert answer.error_code == ErrorCode.COORDINATOR_NOT_AVAILABLE, "its topic cannot be created"
         assert it.broker.metadata.log.end_offset == end
-        assert it.broker.folders.metadata.reserve.is_out == is_out
+        assert it.broker.log_dirs.metadata.reserve.is_out == is_out
         assert await deleted(it, "t") == 0
         disk.capacity_bytes = ROOM
         assert await created(it, "new") == 0
@@ -279,7 +279,7 @@ def test_the_stop_on_a_full_disk_is_clean() -> None:
     counts: list[int] = []
 
     async def later(it: InTrio) -> None:
-        assert it.broker.folders.metadata.clean_shutdown
+        assert it.broker.log_dirs.metadata.clean_shutdown
         assert await committed_offset(it) == 5
         assert await produced(it) == ErrorCode.KAFKA_STORAGE_ERROR
         counts.append(it.broker.partitions.find("t", 0).high_watermark)
@@ -329,7 +329,7 @@ def test_a_kill_between_a_topic_s_record_and_its_folder_does_not_keep_a_full_dis
 def test_a_new_folder_without_room_is_refused_with_a_reason() -> None:
     config = load_config()
     for room_bytes in (0, 200, 400):
-        with pytest.raises(StartError, match="cannot open the data folder ./data: .*No space left"):
+        with pytest.raises(StartError, match="cannot open the log dir ./data: .*No space left"):
             open_broker(config, SmallDisk(room_bytes), SystemClock())
 
 

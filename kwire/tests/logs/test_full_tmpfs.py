@@ -164,12 +164,12 @@ def test_without_a_reserve_the_stop_says_that_it_was_not_clean_and_nothing_is_lo
         assert broker.stop() == 0
 
 
-def test_a_new_data_folder_on_a_full_disk_is_refused_in_one_line(tmp_path: Path, tmpfs: SmallTmpfs) -> None:
+def test_a_new_log_dir_on_a_full_disk_is_refused_in_one_line(tmp_path: Path, tmpfs: SmallTmpfs) -> None:
     tmpfs.fill()
     command = [sys.executable, "-m", "kwire", "serve", "--listen", "127.0.0.1:0", "--data-dir", str(tmpfs.path / "new")]
     done = subprocess.run(command, capture_output=True, text=True, timeout=PATIENCE_S, check=False, cwd=tmp_path)
     assert done.returncode == 1
     lines = done.stderr.splitlines()
-    assert lines[-1].startswith("Error: cannot open the data folder")
+    assert lines[-1].startswith("Error: cannot open the log dir")
     assert "No space left on device" in lines[-1]
     assert "Traceback" not in done.stderr

@@ -62,7 +62,7 @@ def test_the_high_watermark_of_a_lone_replica_is_not_worth_a_sync() -> None:
     assert [path for _, path in operations if "checkpoint" in path] == []
 
     broker.close()
-    assert broker.folders.metadata.high_watermarks["t", 0] == 1
+    assert broker.log_dirs.metadata.high_watermarks["t", 0] == 1
 
 
 @attrs.define

@@ -189,7 +189,7 @@ def test_what_a_cleaning_took_is_no_loss_after_a_kill_and_a_change_of_the_policy
         read = partition.read(0, max_bytes=1000, max_offset=partition.high_watermark, min_one_batch=True)
         assert read.base_offset == 3
         assert partition.log.damage == []
-        again.folders.abandon()
+        again.log_dirs.abandon()
 
     with_broker(scenario, index_interval_bytes="0", segment_index_bytes="24")
 
@@ -264,7 +264,7 @@ def test_a_sync_that_fails_while_files_are_exchanged_takes_no_more_appends_and_l
         again = Broker.open(load_config(), scene.disk.kill(), StandingClock())
         log = again.partitions.find(TOPIC, 0).log
         assert [record.offset for _, piece in log.batches() for record in iter_records(piece.read())] == [1, 2]
-        again.folders.abandon()
+        again.log_dirs.abandon()
 
     with_broker(scenario)
 
@@ -326,7 +326,7 @@ def test_a_topic_that_is_made_again_under_the_same_name_meanwhile_keeps_what_it_
         kept = [record for _, piece in log.batches() for record in iter_records(piece.read())]
         assert [(record.key, record.offset) for record in kept][-1] == (b"b", 2)
         assert {record.key for record in kept} == {b"b"}
-        again.folders.abandon()
+        again.log_dirs.abandon()
 
     with_broker(scenario)
 

@@ -53,7 +53,7 @@ def test_refusals(broker: Broker) -> None:
     assert move(broker, "/b", "unknown") == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
     assert move(broker, "/b", "t", 1) == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
     assert move(broker, "/a", long) == ErrorCode.INVALID_TOPIC_EXCEPTION
-    broker.take_offline(broker.folders.folders[1], EIO)
+    broker.take_offline(broker.log_dirs.dirs[1], EIO)
     assert move(broker, "/b") == ErrorCode.KAFKA_STORAGE_ERROR
     assert move(broker, "/a", long) == ErrorCode.KAFKA_STORAGE_ERROR
 
@@ -85,7 +85,7 @@ def test_describe_tells_sizes_lag_and_room(broker: Broker, monkeypatch: pytest.M
 
 def test_describe_tells_of_a_folder_that_is_out_of_service(broker: Broker) -> None:
     filled(broker)
-    broker.take_offline(broker.folders.folders[1], EIO)
+    broker.take_offline(broker.log_dirs.dirs[1], EIO)
     assert [(it.log_dir, it.error_code) for it in described(broker).results] == [
         ("/a", 0),
         ("/b", ErrorCode.KAFKA_STORAGE_ERROR),

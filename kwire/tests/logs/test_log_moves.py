@@ -1,4 +1,4 @@
-"""Moving partitions between log folders: what is moved, what ends a move, a stop at every single operation of one."""
+"""Moving partitions between log dirs: what is moved, what ends a move, a stop at every single operation of one."""
 
 from __future__ import annotations
 
@@ -52,7 +52,7 @@ def test_a_partition_is_moved_with_all_that_came_meanwhile_and_goes_on_there(bro
     assert values(partition) == expected
     assert append(partition, b"there") == len(expected)
     assert folder_path(broker, partition) == "/b"
-    [target] = [folder for folder in broker.folders.folders if folder.path == "/b"]
+    [target] = [folder for folder in broker.log_dirs.dirs if folder.path == "/b"]
     assert broker.metadata.image.topics["t"].partitions[0].directories == (target.meta.directory_id,)
     assert partition.directory_id == target.meta.directory_id
     trio.run(remove_deleted, broker)
@@ -107,7 +107,7 @@ def test_a_producer_whose_records_are_gone_is_known_after_a_move_and_a_kill(
     assert send(partition) == 0, "a repetition"
     again = open_broker(killed(disks))
     assert send(again.partitions.find("t", 0)) == 0
-    again.folders.abandon()
+    again.log_dirs.abandon()
 
 
 def test_transactions_that_were_aborted_are_known_in_the_copy(broker: Broker) -> None:
@@ -150,7 +150,7 @@ def test_where_a_log_starts_outlives_a_kill_right_after_its_move(broker: Broker,
     moved = again.partitions.find("t", 0)
     assert folder_path(again, moved) == "/b"
     assert moved.log_start_offset == 4
-    again.folders.abandon()
+    again.log_dirs.abandon()
 
 
 def test_a_move_for_which_a_start_finds_no_room_ends_and_the_broker_starts(
@@ -165,7 +165,7 @@ def test_a_move_for_which_a_start_finds_no_room_ends_and_the_broker_starts(
     assert again.moves.moves == []
     assert "t-0 is not moved to /b: [Errno 24]" in caplog.text
     append(again.partitions.find("t", 0))
-    again.folders.abandon()
+    again.log_dirs.abandon()
 
 
 def test_an_empty_partition_and_one_whose_records_are_gone_are_moved(broker: Broker, disks: Disks) -> None:
@@ -233,10 +233,10 @@ def test_a_stop_at_any_operation_leaves_one_log_with_every_record(loses_power: b
         assert sum(disk.exists("t-0") for disk in after.values()) == 1, number
         ends.add((folder_path(again, partition), bool(again.moves.moves)))
         # The metadata say where it is, whatever had been decided.
-        [folder] = [it for it in again.folders if it.meta.directory_id == partition.directory_id]
+        [folder] = [it for it in again.log_dirs if it.meta.directory_id == partition.directory_id]
         assert folder.path == folder_path(again, partition), number
         if folder_path(again, partition) == "/b":
-            assert again.folders.folders[1].topic_id("t", 0) == partition.topic_id, number
+            assert again.log_dirs.dirs[1].topic_id("t", 0) == partition.topic_id, number
         # The move that was asked for goes on, or is over.
         carry_out(again)
         assert [name for name in after["/b"].listdir("") if name.endswith("-future")] == []
@@ -261,7 +261,7 @@ def test_a_folder_that_fails_ends_its_moves(broker: Broker, path: str) -> None:
     partition = filled(broker)
     append(create(broker, "other")[0])
     move(broker, "/b")
-    [folder] = [folder for folder in broker.folders.folders if folder.path == path]
+    [folder] = [folder for folder in broker.log_dirs.dirs if folder.path == path]
     broker.take_offline(folder, EIO)
     assert broker.moves.moves == []
     assert partition.closed == (path == "/a")
@@ -278,7 +278,7 @@ def test_a_move_whose_folders_cannot_be_renamed_begins_anew_at_the_next_start() 
     expected = values(partition)
     trio.run(broker.moves._carry_out, under_way)
     assert refusal(partition.leader) == ErrorCode.KAFKA_STORAGE_ERROR
-    assert broker.folders.folders[1].failed is not None
+    assert broker.log_dirs.dirs[1].failed is not None
     disks["/b"].before_operation = None
     broker.close()
     again = open_broker(killed(disks))
@@ -316,7 +316,7 @@ def test_a_target_without_room_ends_the_move_and_nothing_else(broker: Broker, di
     [under_way] = broker.moves.moves
     trio.run(broker.moves._carry_out, under_way)
     assert broker.moves.moves == []
-    assert broker.folders.folders[1].failed is None
+    assert broker.log_dirs.dirs[1].failed is None
     assert append(partition) == 20
 
 
@@ -402,7 +402,7 @@ def test_a_move_that_another_one_took_the_place_of_does_not_come_back_with_a_res
     if ending == "stop":
         broker.close()
     else:
-        broker.folders.abandon()
+        broker.log_dirs.abandon()
         disks = killed(disks)
     again = open_broker(disks)
     [under_way] = again.moves.moves
@@ -423,7 +423,7 @@ def test_a_former_copy_in_the_same_folder_is_removed_at_the_start(broker: Broker
     move(broker, target)
     move(broker, source)  # ends it
     move(broker, target)
-    broker.folders.abandon()
+    broker.log_dirs.abandon()
     disks = killed(disks)
     assert len([name for name in disks[target].listdir("") if "-future" in name]) == 2
     again = open_broker(disks)

@@ -10,7 +10,7 @@ from collections.abc import Callable
 import pytest
 from kwire_protocol.records import Record, build_batch, read_header
 from kwire_storage.config import LogConfig
-from kwire_storage.directory.data_folder import DataFolder
+from kwire_storage.directory.log_dir import LogDir
 from kwire_storage.directory.openings import LogOpening, OpeningProgress
 from kwire_storage.disk.faulty_disk import FaultyDisk
 from kwire_storage.disk.files import Disk
@@ -61,7 +61,7 @@ def test_only_what_was_not_synced_is_looked_through_the_largest_first() -> None:
 
 
 def disks_of(broker: Broker) -> dict[str, Disk]:
-    return {folder.path: folder.disk for folder in broker.folders.folders}
+    return {folder.path: folder.disk for folder in broker.log_dirs.dirs}
 
 
 def test_bytes_and_logs_are_counted_while_they_are_read() -> None:
@@ -117,7 +117,7 @@ def test_a_log_whose_files_contradict_each_other_is_a_refusal_in_one_line(monkey
     def contradict(*arguments: object, **named: object) -> None:
         raise CorruptLogError("t-0: nonsense")
 
-    monkeypatch.setattr("kwire_storage.directory.data_folder.DataFolder.open_log", contradict)
+    monkeypatch.setattr("kwire_storage.directory.log_dir.LogDir.open_log", contradict)
     with pytest.raises(StartError, match="nonsense"):
         open_broker(load_config(data_dirs=["/a", "/b"]), dict(killed(disks)), SystemClock())
 
@@ -128,13 +128,13 @@ def test_what_a_dead_process_left_unflushed_is_flushed_where_the_topic_asks_for_
 ) -> None:
     """Else a retry of what was never acknowledged would be, and a power cut could take it."""
     disk = FaultyDisk()
-    folder = DataFolder.open(disk, cluster_id="c", node_id=1, directory_id=bytes(16))
+    folder = LogDir.open(disk, cluster_id="c", node_id=1, directory_id=bytes(16))
     log = folder.create_log("t", 0, bytes(16), LogConfig(), now_ms=0)
     log.flush()
     batch = memoryview(bytearray(build_batch([Record(0, 0, None, b"1"), Record(1, 0, None, b"2")])))
     log.append(batch, read_header(batch), leader_epoch=0, now_ms=0)
     folder.abandon()
-    restarted = DataFolder.open(disk, cluster_id="c", node_id=1, directory_id=bytes(16))
+    restarted = LogDir.open(disk, cluster_id="c", node_id=1, directory_id=bytes(16))
     opening = LogOpening(restarted, "t", 0, LogConfig(flush_messages=flush_messages), 0)
     opening.run()
     assert opening.error is None

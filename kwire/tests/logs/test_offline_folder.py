@@ -1,4 +1,4 @@
-"""A log folder whose disk fails: who is told what, what is never written afterwards, and when the broker ends."""
+"""A log dir whose disk fails: who is told what, what is never written afterwards, and when the broker ends."""
 
 from __future__ import annotations
 
@@ -81,7 +81,7 @@ def test_files_that_are_not_as_kwire_left_them_cost_one_partition_and_are_told_w
     broker.close()
     again = Broker.open(load_config(), disk, SystemClock())
     append(again.partitions.find("one", 0))
-    again.folders.abandon()
+    again.log_dirs.abandon()
 
 
 def test_a_metadata_log_that_is_not_as_kwire_left_it_ends_the_broker(broker: Broker, disk: MemoryDisk) -> None:
@@ -119,7 +119,7 @@ def test_a_folder_that_is_gone_as_a_whole_is_out_of_service_as_a_failed_disk_is(
     disk.before_operation = failing("append", "t-0", errno.ENOENT)
     assert refusal(lambda: append(partition)) == ErrorCode.KAFKA_STORAGE_ERROR
     disk.before_operation = None
-    assert "the log folder ./data is out of service" in caplog.text
+    assert "the log dir ./data is out of service" in caplog.text
 
 
 def test_a_disk_that_is_full_is_not_a_disk_that_failed(broker: Broker, disk: MemoryDisk) -> None:
@@ -147,7 +147,7 @@ def test_a_fetch_that_waits_is_woken(broker: Broker) -> None:
     partition = new_topic(broker, "t")
     parked = ParkedFetch()
     partition.waiters.add(parked)
-    broker.take_offline(broker.folders.metadata, OSError(errno.EIO, "broken"))
+    broker.take_offline(broker.log_dirs.metadata, OSError(errno.EIO, "broken"))
     assert parked.is_set
     assert refusal(partition.leader) == ErrorCode.KAFKA_STORAGE_ERROR
 
@@ -158,7 +158,7 @@ def test_nothing_is_written_to_a_failed_folder_and_no_mark_of_a_clean_stop_least
     append(partition)
     partition.log.flush()
     partition.log.roll(0)
-    broker.take_offline(broker.folders.metadata, OSError(errno.EIO, "broken"))
+    broker.take_offline(broker.log_dirs.metadata, OSError(errno.EIO, "broken"))
     operations: list[tuple[str, str]] = []
     disk.before_operation = lambda name, path: operations.append((name, path))
     assert trio.run(apply_retention, broker) == 0

@@ -8,7 +8,7 @@ from typing import TypeVar
 import attrs
 from kwire_protocol.internal.metadata_brokers import RegisterBrokerRecord
 from kwire_storage.config import LogConfig
-from kwire_storage.directory.data_folder import DataFolder
+from kwire_storage.directory.log_dir import LogDir
 from kwire_storage.disk.memory_disk import MemoryDisk
 
 from kwire.config.server import ServerConfig
@@ -50,12 +50,10 @@ class FakeClock:
 
 def open_service(
     disk: MemoryDisk | None = None, settings: Mapping[str, str] | None = None, *, ids_from: int = 0
-) -> tuple[MetadataService, DataFolder]:
+) -> tuple[MetadataService, LogDir]:
     config = ServerConfig.from_properties(settings or {})
     clock = FakeClock(ids_from)
-    folder = DataFolder.open(
-        disk or MemoryDisk(), cluster_id=CLUSTER_ID, node_id=config.node_id, directory_id=DIRECTORY_ID
-    )
+    folder = LogDir.open(disk or MemoryDisk(), cluster_id=CLUSTER_ID, node_id=config.node_id, directory_id=DIRECTORY_ID)
     if (METADATA_TOPIC, 0) in folder.found:
         log = folder.open_log(METADATA_TOPIC, 0, LogConfig(), now_ms=NOW_MS)
     else:

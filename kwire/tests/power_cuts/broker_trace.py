@@ -117,7 +117,7 @@ class BrokerTrace:
 
     def die(self) -> None:
         """The process does; the next `open` is on the machine that went on."""
-        self.broker.folders.abandon()
+        self.broker.log_dirs.abandon()
 
     def create_topic(self, name: str, configs: Mapping[str, str] | None = None) -> None:
         asked = [CreatableTopicConfig(key, value) for key, value in (configs or {}).items()]
@@ -199,7 +199,7 @@ class BrokerTrace:
         trio.run(LogCleaner(self.broker).clean_all)
 
     def remove_deleted(self) -> None:
-        folder = self.broker.folders.metadata
+        folder = self.broker.log_dirs.metadata
         deleted = folder.take_deleted(self.broker.clock.now_ms())
         if deleted is not None:
             folder.remove(deleted)
@@ -257,9 +257,9 @@ class BrokerTrace:
             ends[key_of(partition)] = contents(partition.log)
         broker.close()
         broker = self._open_broker(disk, 60_000, asked.now_ms).broker
-        assert broker.folders.metadata.clean_shutdown
+        assert broker.log_dirs.metadata.clean_shutdown
         assert {key_of(it): contents(it.log) for it in broker.partitions} == ends
-        broker.folders.abandon()
+        broker.log_dirs.abandon()
 
     def _check_more(self, asked: AskedBroker, moment: Moment) -> None:
         """What only some traces can tell, on the broker that was opened again."""

@@ -25,13 +25,13 @@ def test_a_broker_that_died_while_it_created_a_partition_starts_and_finishes_it(
     broker = Broker.open(load_config(), disk, SystemClock())
     at_once(broker.metadata.create_topics(CreateTopicsRequest([CreatableTopic("t", 1, 1)], 1000)))
     topic_id = broker.metadata.image.topics["t"].topic_id
-    broker.folders.metadata.abandon()
+    broker.log_dirs.metadata.abandon()
     if left is None:
         disk.remove("t-0/partition.metadata")
     else:
         disk.write_bytes("t-0/partition.metadata", left)
     again = Broker.open(load_config(), disk, SystemClock())
-    assert again.folders.metadata.topic_id("t", 0) == topic_id
+    assert again.log_dirs.metadata.topic_id("t", 0) == topic_id
     assert again.partitions.find("t", 0).topic_id == topic_id
     again.close()
 

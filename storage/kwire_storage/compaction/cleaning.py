@@ -22,7 +22,7 @@ from typing import NamedTuple
 import attrs
 from kwire_protocol.records import BatchHeader, batch_content, build_empty_batch, build_subset, scan_records
 
-from kwire_storage.compaction.offset_map import KeyMap
+from kwire_storage.compaction.offset_map import OffsetMap
 from kwire_storage.config import NEVER
 from kwire_storage.producers.markers import decode_marker
 from kwire_storage.producers.states import ProducerEntry
@@ -112,7 +112,7 @@ class Cleaning:
     Below `first_dirty_offset` is what earlier cleanings have been through.
     """
 
-    keys: KeyMap
+    keys: OffsetMap
     transactions: Transactions
     last_records: dict[int, LastRecord]
     first_dirty_offset: int
@@ -196,7 +196,7 @@ class Cleaning:
         return build_subset(header, content, kept, delete_horizon_ms=horizon_ms)
 
 
-def note_keys(keys: KeyMap, transactions: Transactions, batch: memoryview, header: BatchHeader) -> bool:
+def note_keys(keys: OffsetMap, transactions: Transactions, batch: memoryview, header: BatchHeader) -> bool:
     """Takes the keys of a batch into the map; False when there was no room for all: the stretch ends in its midst."""
     keys.begin_batch(header)
     if header.is_control:

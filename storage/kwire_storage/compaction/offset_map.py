@@ -27,7 +27,7 @@ BYTES_OF_AN_ENTRY = 200
 NOT_FOUND = -1
 
 
-class KeyMap:
+class OffsetMap:
     """Of the offsets from `start_offset` up to `end_offset`: keys of records beyond are not known."""
 
     def __init__(self, max_bytes: int, start_offset: int) -> None:

@@ -9,7 +9,7 @@ Nothing that a reader or an appender sees changes before the swap.
 The active segment, what is not older than `min.compaction.lag.ms` and what is above the last stable offset are not
 touched; nor is what a power cut may still take, or a transaction whose marker it may take (`cleanable_end`): an older
 record must not go for the sake of a newer one that goes too. Before the swap the checkpoints must say that a cleaning
-has begun, and have a recovery point at or above the end of what was cleaned (`DataFolder.take_before_cleaning`):
+has begun, and have a recovery point at or above the end of what was cleaned (`LogDir.take_before_cleaning`):
 otherwise records that are missing are taken for lost.
 """
 

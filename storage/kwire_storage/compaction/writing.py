@@ -22,7 +22,7 @@ from kwire_protocol.records import BATCH_HEADER_SIZE, BatchHeader, read_header
 
 from kwire_storage import names
 from kwire_storage.compaction.cleaning import Cleaning, LastRecord, Transactions, note_keys
-from kwire_storage.compaction.offset_map import KeyMap
+from kwire_storage.compaction.offset_map import OffsetMap
 from kwire_storage.disk.files import Disk, File, sync_file
 from kwire_storage.errors import CorruptLogError
 from kwire_storage.log.index import TIME_ENTRY_BYTES
@@ -154,9 +154,9 @@ class _Writing:
                     found += decode_aborted(self.disk.read_bytes(f"{self.plan.folder}/{it}"))
         return found
 
-    def _read_keys(self, aborted: list[AbortedTxn]) -> Generator[int, None, KeyMap]:
+    def _read_keys(self, aborted: list[AbortedTxn]) -> Generator[int, None, OffsetMap]:
         first_dirty_offset = self.plan.first_dirty_offset
-        keys = KeyMap(self.plan.map_bytes, first_dirty_offset)
+        keys = OffsetMap(self.plan.map_bytes, first_dirty_offset)
         transactions = Transactions(aborted)
         for source in self.plan.sources:
             if source.end_offset <= first_dirty_offset:

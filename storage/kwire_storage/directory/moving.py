@@ -1,4 +1,4 @@
-"""Moving a log from one data folder to another while it is served (KIP-113).
+"""Moving a log from one log dir to another while it is served (KIP-113).
 
 The copy grows in `topic-partition.<32 hex digits>-future` of the target: `next_piece` says what is missing, `append`
 copies it, until there is nothing left; `prepare` makes the copy durable; `finish` swaps. Only `append` and `prepare`
@@ -26,8 +26,8 @@ from kwire_protocol.records import InvalidBatch, check_batch, iter_headers
 
 from kwire_storage import names
 from kwire_storage.checkpoints import TopicPartition
-from kwire_storage.directory.data_folder import DataFolder
 from kwire_storage.directory.folder_files import write_topic_id
+from kwire_storage.directory.log_dir import LogDir
 from kwire_storage.disk.open_files import OpenFiles
 from kwire_storage.disk.ownership import Turn
 from kwire_storage.errors import CorruptLogError, StorageError
@@ -56,13 +56,13 @@ class LogMove:
     """See the module; create one with `LogMove.begin`."""
 
     key: TopicPartition
-    source_folder: DataFolder
+    source_folder: LogDir
     source: Log
-    target_folder: DataFolder
+    target_folder: LogDir
     path: str
     copy: Log
     copied_bytes: int = 0
-    failed_folder: DataFolder = attrs.field(init=False)
+    failed_folder: LogDir = attrs.field(init=False)
     """Whose disk it was, when an OSError was raised."""
     _copied_to: int = 0
     _appended_bytes: int = 0
@@ -78,8 +78,8 @@ class LogMove:
         cls,
         key: TopicPartition,
         topic_id: bytes,
-        source_folder: DataFolder,
-        target_folder: DataFolder,
+        source_folder: LogDir,
+        target_folder: LogDir,
         *,
         unique: bytes,
         now_ms: int,
@@ -215,7 +215,7 @@ class LogMove:
             self.target_folder.doom(self.path, unique)
 
 
-def finish_interrupted(target: DataFolder, key: TopicPartition) -> None:
+def finish_interrupted(target: LogDir, key: TopicPartition) -> None:
     """At the start, before logs are opened: does what is left of a move that was decided. Raises OSError.
 
     That it was decided shows in the source, which has the partition no more: until then the copy may lack its end.
@@ -223,17 +223,17 @@ def finish_interrupted(target: DataFolder, key: TopicPartition) -> None:
     _take_place(target, key)
 
 
-def begin_anew(target: DataFolder, key: TopicPartition, unique: bytes) -> None:
+def begin_anew(target: LogDir, key: TopicPartition, unique: bytes) -> None:
     """At the start: removes what is there of a copy that was not finished. Raises OSError."""
     target.doom(target.futures.pop(key), unique)
 
 
-def _remove_source(folder: DataFolder, key: TopicPartition, unique: bytes) -> None:
+def _remove_source(folder: LogDir, key: TopicPartition, unique: bytes) -> None:
     folder.delete_log(*key, unique)
     folder.disk.sync_dir("")
 
 
-def _take_place(folder: DataFolder, key: TopicPartition) -> None:
+def _take_place(folder: LogDir, key: TopicPartition) -> None:
     if key in folder.partitions:
         raise StorageError(errno.EEXIST, "the partition has a folder already", names.partition_folder(*key))
     folder.take_in(key, folder.futures[key])

@@ -1,4 +1,4 @@
-"""The offset checkpoints of a data folder: what is known of its logs, and what the files say of it.
+"""The offset checkpoints of a log dir: what is known of its logs, and what the files say of it.
 
 They name partitions and not topic ids. So what they tell of a partition that is gone must be gone itself before another
 one gets its name, and a write under way in a worker thread must not bring it back.

@@ -12,7 +12,7 @@ import attrs
 
 from kwire_storage import names
 from kwire_storage.config import LogConfig
-from kwire_storage.directory.data_folder import DataFolder
+from kwire_storage.directory.log_dir import LogDir
 from kwire_storage.errors import CorruptLogError
 from kwire_storage.log.recovery import first_to_scan
 
@@ -27,7 +27,7 @@ class LogOpening:
     flush.messages asks for it they are flushed before anybody can read them, or be told that they are there.
     """
 
-    folder: DataFolder
+    folder: LogDir
     topic: str
     partition: int
     config: LogConfig

@@ -1,9 +1,9 @@
 """The disk as one log sees it, for as long as the log has its folder.
 
 A partition's folder is called after its topic, and the name may be another's soon: the topic is deleted and created
-again, or the partition moves to another data folder and back. Flushes and cleanings that were under way in worker
+again, or the partition moves to another log dir and back. Flushes and cleanings that were under way in worker
 threads still have the old paths. So a log, and all that works for it, reaches the disk through a lease. Whoever takes
-the folder away from the log ends the lease first (`DataFolder`); from then on every operation says that there is no
+the folder away from the log ends the lease first (`LogDir`); from then on every operation says that there is no
 such file, whatever has that name by now.
 
 A process that was handed the folder knows nothing of leases: the folder is lent to it, and is not removed until it has

@@ -6,7 +6,7 @@
     producers_check.py   .snapshot and .txnindex beside what the batches say
     content_check.py     the records of a batch beside its header
     partition_check.py   one folder: the walk, with all of these fed by it
-    folder_check.py      a data folder: its partitions, checkpoints and small files
+    log_dir_check.py      a log dir: its partitions, checkpoints and small files
     findings.py          what can be wrong, how bad it is, and what to do about it
     rebuild.py           derived files made anew from the batches
     repair.py            findings turned into steps, each with a copy of what it takes away
@@ -18,7 +18,7 @@ one batch and one segment's derived facts at a time: a log of any size is checke
 from __future__ import annotations
 
 from kwire_storage.inspection.findings import Finding, Kind, Remedy, Severity
-from kwire_storage.inspection.folder_check import check_folder, read_state
+from kwire_storage.inspection.log_dir_check import check_folder, read_state
 from kwire_storage.inspection.partition_check import PartitionContext, TopicFacts, check_partition
 from kwire_storage.log.walk import Batch, Damage, walk
 

@@ -2,10 +2,10 @@
 
     orders-0/kwire-repair-20260131T120000Z/00000000000000004711.log.8192-9000   a range of a file
     orders-0/kwire-repair-20260131T120000Z/00000000000000004711.index           a whole file
-    recovery-point-offset-checkpoint.kwire-repair-20260131T120000Z              a file of the data folder itself
+    recovery-point-offset-checkpoint.kwire-repair-20260131T120000Z              a file of the log dir itself
 
 Within the partition's folder, because that is on the same file system, and because brokers look at files there and not
-at folders. Beside the partitions it could not be: Apache Kafka does not start on a data folder with a folder in it that
+at folders. Beside the partitions it could not be: Apache Kafka does not start on a log dir with a folder in it that
 has no partition's name.
 
 A copy is on the medium before anything is changed.

@@ -136,7 +136,7 @@ class Kind(Enum):
     VANISHED = _Facts(
         "vanished", _NOTE, Remedy.NOTHING, "it was there a moment ago: a broker is at work on this folder"
     )
-    # Files of a data folder
+    # Files of a log dir
     META_MISSING = _Facts(
         "meta-properties-missing",
         _WARNING,
@@ -166,7 +166,7 @@ class Kind(Enum):
     )
     DOOMED_FOLDER = _Facts("deleted-folder", _NOTE, Remedy.NOTHING, "a deleted partition; the broker removes it")
     STRAY_FOLDER = _Facts("stray-folder", _NOTE, Remedy.NOTHING, "no metadata knew the topic; kept until you remove it")
-    FUTURE_FOLDER = _Facts("future-folder", _NOTE, Remedy.NOTHING, "a partition on its way between two log folders")
+    FUTURE_FOLDER = _Facts("future-folder", _NOTE, Remedy.NOTHING, "a partition on its way between two log dirs")
     UNKNOWN_FOLDER = _Facts(
         "unknown-folder", _WARNING, Remedy.NOTHING, "Apache Kafka does not start with it there; move it away"
     )

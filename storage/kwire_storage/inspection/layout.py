@@ -12,7 +12,7 @@ from kwire_storage.errors import CorruptLogError
 
 REPAIR_MARK = "kwire-repair-"
 """Copies that a repair keeps are in a folder within the partition's whose name begins like this, and beside the files
-of a data folder under names that end with it: neither kwire nor Apache Kafka takes such names for its own."""
+of a log dir under names that end with it: neither kwire nor Apache Kafka takes such names for its own."""
 
 MOST_SMALL_BYTES = 256 << 20
 """Five million producers, or eight million aborted transactions."""

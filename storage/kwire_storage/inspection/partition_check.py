@@ -45,7 +45,7 @@ class TopicFacts:
 
 @attrs.frozen
 class PartitionContext:
-    """What the data folder knows of a partition; the defaults are for a folder that stands alone."""
+    """What the log dir knows of a partition; the defaults are for a folder that stands alone."""
 
     in_use: bool = False
     """A broker is at work on it."""

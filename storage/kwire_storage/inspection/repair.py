@@ -1,6 +1,6 @@
 """Findings turned into steps, and the steps done.
 
-Records come first, then what is derived from them, then what the data folder says of them. Whoever repairs checks
+Records come first, then what is derived from them, then what the log dir says of them. Whoever repairs checks
 again afterwards, and repeats until a check asks for nothing more: a log that was cut has other snapshots, epochs and
 checkpoints to be set right, and the check knows which. Whoever is interrupted starts anew: each step leaves a
 folder that a broker, and the next repair, can read.
@@ -19,8 +19,8 @@ from kwire_storage.disk.files import Disk
 from kwire_storage.errors import CorruptLogError
 from kwire_storage.inspection.copies import Copies
 from kwire_storage.inspection.findings import Finding, Kind, Remedy
-from kwire_storage.inspection.folder_check import FolderState
 from kwire_storage.inspection.layout import read_layout
+from kwire_storage.inspection.log_dir_check import FolderState
 from kwire_storage.inspection.partition_check import PartitionSummary, Progress, no_progress
 from kwire_storage.inspection.rebuild import rebuild
 from kwire_storage.log.walk import Damage, walk
@@ -40,7 +40,7 @@ class Step:
 
     @property
     def partition(self) -> str:
-        """The partition's folder; empty for a file of the data folder."""
+        """The partition's folder; empty for a file of the log dir."""
         return self.path.rpartition("/")[0]
 
 

@@ -1,4 +1,4 @@
-"""What the logs of one data folder share, and none makes for itself: chance, what is to be removed, room kept back."""
+"""What the logs of one log dir share, and none makes for itself: chance, what is to be removed, room kept back."""
 
 from __future__ import annotations
 

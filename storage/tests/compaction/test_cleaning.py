@@ -10,7 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from kwire_protocol.records import Record, build_batch, iter_records, read_header
 from kwire_storage.compaction.cleaning import Cleaning, LastRecord, Transactions, note_keys
-from kwire_storage.compaction.offset_map import BYTES_OF_AN_ENTRY, KeyMap
+from kwire_storage.compaction.offset_map import BYTES_OF_AN_ENTRY, OffsetMap
 from kwire_storage.compaction.writing import Plan, Source, Written
 from kwire_storage.producers.txn_index import AbortedTxn
 
@@ -61,8 +61,8 @@ def logs(draw: st.DrawFn, *, lawful: bool) -> list[Batch]:
     return batches
 
 
-def read_keys(batches: Sequence[Batch], start_offset: int, room: int) -> KeyMap:
-    keys = KeyMap(room * BYTES_OF_AN_ENTRY, start_offset)
+def read_keys(batches: Sequence[Batch], start_offset: int, room: int) -> OffsetMap:
+    keys = OffsetMap(room * BYTES_OF_AN_ENTRY, start_offset)
     transactions = Transactions(())
     for batch in batches:
         header = read_header(batch.data)

@@ -6,7 +6,7 @@ import attrs
 import pytest
 from kwire_protocol.records import Record, build_batch, iter_headers, read_header, scan_records
 from kwire_storage.compaction import planning as compaction
-from kwire_storage.compaction.offset_map import BYTES_OF_AN_ENTRY, MOST_KEPT_BYTES, KeyMap
+from kwire_storage.compaction.offset_map import BYTES_OF_AN_ENTRY, MOST_KEPT_BYTES, OffsetMap
 from kwire_storage.config import NEVER
 from kwire_storage.disk.memory_disk import MemoryDisk
 from kwire_storage.log.log import Log
@@ -319,7 +319,7 @@ def test_a_truncated_log_is_not_clean_beyond_its_new_end(log: Log) -> None:
 # The map of keys
 
 
-def noted(keys: KeyMap, offset: int, *batch: bytes) -> bool:
+def noted(keys: OffsetMap, offset: int, *batch: bytes) -> bool:
     """Takes in a batch of records with these keys; whether there was room."""
     built = build_batch([Record(0, 0, key, b"v") for key in batch], base_offset=offset)
     header = read_header(built)
@@ -327,7 +327,7 @@ def noted(keys: KeyMap, offset: int, *batch: bytes) -> bool:
 
 
 def test_long_keys_cost_no_more_than_short_ones_and_are_not_confused() -> None:
-    keys = KeyMap(10**6, 0)
+    keys = OffsetMap(10**6, 0)
     long = b"x" * 1000
     assert noted(keys, 1, long, long + b"y", b"x" * MOST_KEPT_BYTES)
     assert [keys.latest(key) for key in (long, long + b"y", b"x" * MOST_KEPT_BYTES, b"other")] == [1, 2, 3, -1]
@@ -335,7 +335,7 @@ def test_long_keys_cost_no_more_than_short_ones_and_are_not_confused() -> None:
 
 
 def test_a_full_map_still_takes_new_offsets_of_keys_that_it_has() -> None:
-    keys = KeyMap(2 * BYTES_OF_AN_ENTRY, 0)
+    keys = OffsetMap(2 * BYTES_OF_AN_ENTRY, 0)
     assert noted(keys, 1, b"a", b"b")
     assert not noted(keys, 3, b"c")
     assert noted(keys, 4, b"a", b"a")

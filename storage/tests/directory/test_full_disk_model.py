@@ -11,7 +11,7 @@ from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule
 from kwire_storage.config import LogConfig
-from kwire_storage.directory.data_folder import DataFolder
+from kwire_storage.directory.log_dir import LogDir
 from kwire_storage.errors import StorageError, is_full
 from kwire_storage.log.log import Log
 
@@ -35,8 +35,8 @@ class FullDisk(RuleBasedStateMachine):
         self.unique = 0
         self.folder = self.opened()
 
-    def opened(self) -> DataFolder:
-        folder = DataFolder.open(self.disk, cluster_id="c", node_id=1, directory_id=bytes(16), reserve_bytes=RESERVE)
+    def opened(self) -> LogDir:
+        folder = LogDir.open(self.disk, cluster_id="c", node_id=1, directory_id=bytes(16), reserve_bytes=RESERVE)
         open_logs(folder, CONFIG, now_ms=self.now_ms)
         return folder
 

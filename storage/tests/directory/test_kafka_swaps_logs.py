@@ -9,7 +9,7 @@ from pathlib import Path
 from confluent_kafka import Consumer, Producer, TopicPartition
 from kwire_protocol.records import Record, build_batch
 from kwire_storage.checkpoints import decode_offsets, encode_offsets
-from kwire_storage.directory.data_folder import DataFolder
+from kwire_storage.directory.log_dir import LogDir
 from kwire_storage.disk.files import RealDisk
 from kwire_storage.log.log import Log, LogConfig
 
@@ -20,8 +20,8 @@ CONFIG = LogConfig(segment_bytes=300_000)
 FIRST_MS = 1_700_000_000_000
 
 
-def open_folder(path: Path) -> tuple[DataFolder, Log]:
-    folder = DataFolder.open(RealDisk(path), cluster_id="unused", node_id=1, directory_id=bytes(16))
+def open_folder(path: Path) -> tuple[LogDir, Log]:
+    folder = LogDir.open(RealDisk(path), cluster_id="unused", node_id=1, directory_id=bytes(16))
     return folder, folder.open_log("t", 0, CONFIG, now_ms=0)
 
 

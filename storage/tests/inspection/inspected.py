@@ -1,4 +1,4 @@
-"""A data folder with something of everything in it, and checking and repairing it as the command does."""
+"""A log dir with something of everything in it, and checking and repairing it as the command does."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from collections.abc import Callable, Mapping
 from functools import cache
 
 from kwire_protocol.records import Record, build_batch
-from kwire_storage.directory.data_folder import DataFolder
+from kwire_storage.directory.log_dir import LogDir
 from kwire_storage.disk.faulty_disk import FaultyDisk
 from kwire_storage.disk.files import Disk
 from kwire_storage.inspection import Finding, Kind, Severity, TopicFacts, check_folder, read_state
@@ -23,8 +23,8 @@ FACTS = {"orders": TopicFacts(TOPIC_ID, compacts=False, index_interval_bytes=300
 FIRST_MS = 1_700_000_000_000
 
 
-def open_data(disk: Disk) -> DataFolder:
-    return DataFolder.open(disk, cluster_id="cluster", node_id=1, directory_id=bytes(16))
+def open_data(disk: Disk) -> LogDir:
+    return LogDir.open(disk, cluster_id="cluster", node_id=1, directory_id=bytes(16))
 
 
 def fill(log: Log, batches: int, seed: int = 1) -> None:

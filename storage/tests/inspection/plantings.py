@@ -6,7 +6,7 @@ import attrs
 from kwire_storage import names
 from kwire_storage.checkpoints import encode_offsets
 from kwire_storage.inspection import Kind
-from kwire_storage.inspection.folder_check import CHECKPOINTS
+from kwire_storage.inspection.log_dir_check import CHECKPOINTS
 from kwire_storage.log.index import OFFSET_ENTRY_BYTES, TIME_ENTRY_BYTES
 
 from storage.tests.inspection.spoiling import (

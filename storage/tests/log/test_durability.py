@@ -5,7 +5,7 @@ from __future__ import annotations
 import errno
 
 import pytest
-from kwire_storage.directory.data_folder import DataFolder
+from kwire_storage.directory.log_dir import LogDir
 from kwire_storage.disk.faulty_disk import FaultyDisk
 from kwire_storage.disk.memory_disk import MemoryDisk
 from kwire_storage.errors import OwnershipError, StorageError, SyncFailedError
@@ -222,5 +222,5 @@ def test_temporary_files_that_a_kill_left_are_gone_after_the_next_opening() -> N
     again.abandon()
 
 
-def open_folder(disk: MemoryDisk) -> DataFolder:
-    return DataFolder.open(disk, cluster_id="c", node_id=1, directory_id=bytes(16))
+def open_folder(disk: MemoryDisk) -> LogDir:
+    return LogDir.open(disk, cluster_id="c", node_id=1, directory_id=bytes(16))

@@ -11,7 +11,7 @@ from pathlib import Path
 import attrs
 import pytest
 from kwire_storage.config import LogConfig
-from kwire_storage.directory.data_folder import DataFolder
+from kwire_storage.directory.log_dir import LogDir
 from kwire_storage.disk.faulty_disk import FaultyDisk
 from kwire_storage.disk.files import RealDisk, RealFile
 from kwire_storage.disk.memory_disk import MemoryFile, TornAppendError
@@ -216,7 +216,7 @@ def test_a_flush_of_an_open_segment_opens_nothing(tmp_path: Path) -> None:
 
 def test_a_folder_of_many_logs_is_closed_with_a_few_files_open(tmp_path: Path) -> None:
     disk = CountingDisk(tmp_path, 4)
-    folder = DataFolder.open(disk, cluster_id="c", node_id=1, directory_id=bytes(16))
+    folder = LogDir.open(disk, cluster_id="c", node_id=1, directory_id=bytes(16))
     logs = [folder.create_log("t", number, bytes(16), CONFIG, now_ms=0) for number in range(600)]
     for log in logs:
         for _ in range(3):
@@ -232,7 +232,7 @@ def test_a_folder_of_many_logs_is_closed_with_a_few_files_open(tmp_path: Path) -
     folder.close(run_all=run_all)
     assert 0 < most < 100
     assert descriptors_of(tmp_path) == 0
-    folder = DataFolder.open(disk, cluster_id="c", node_id=1, directory_id=bytes(16))
+    folder = LogDir.open(disk, cluster_id="c", node_id=1, directory_id=bytes(16))
     assert folder.clean_shutdown
     open_logs(folder, CONFIG)
     assert bases(read_all(folder.logs["t", 599])) == [0, 3, 6]

@@ -1,4 +1,4 @@
-"""Traces of the storage alone: a data folder and its logs, driven as a broker drives them."""
+"""Traces of the storage alone: a log dir and its logs, driven as a broker drives them."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from kwire_storage import names
 from kwire_storage.compaction import planning as compaction
 from kwire_storage.compaction.planning import Compaction
 from kwire_storage.config import LogConfig
-from kwire_storage.directory.data_folder import DataFolder
+from kwire_storage.directory.log_dir import LogDir
 from kwire_storage.disk.faulty_disk import FaultyDisk
 from kwire_storage.log.log import Log
 
@@ -260,7 +260,7 @@ class StorageTrace:
             assert producers_of(log) == producers[key], "a clean stop changed the producers"
         folder.abandon()
 
-    def _check_folder(self, folder: DataFolder, moment: Moment) -> None:
+    def _check_folder(self, folder: LogDir, moment: Moment) -> None:
         for key, history in self.histories.items():
             known = history.at(moment.position)
             log = folder.logs.get(key)
@@ -311,7 +311,7 @@ class NextLife(StorageTrace):
         self.close()
 
 
-def open_folder(disk: FaultyDisk, config: LogConfig) -> DataFolder:
-    folder = DataFolder.open(disk, cluster_id="c", node_id=1, directory_id=bytes(16))
+def open_folder(disk: FaultyDisk, config: LogConfig) -> LogDir:
+    folder = LogDir.open(disk, cluster_id="c", node_id=1, directory_id=bytes(16))
     open_logs(folder, config)
     return folder

@@ -160,13 +160,13 @@ MUTANTS = [
         instead(
             "kwire_storage.disk.memory_disk:MemoryDisk.remove",
             lambda remove: lambda disk, path: None if path == names.CLEAN_SHUTDOWN else remove(disk, path),
-            seen_by="kwire_storage.directory.data_folder:DataFolder.open",
+            seen_by="kwire_storage.directory.log_dir:LogDir.open",
         ),
     ),
     Mutant(
         "the mark of a clean stop may come back",
         "stop and start",
-        without("kwire_storage.directory.data_folder:DataFolder.open", SYNC_DIR),
+        without("kwire_storage.directory.log_dir:LogDir.open", SYNC_DIR),
     ),
     Mutant(
         "a recovery cuts a byte too late",

@@ -1,4 +1,4 @@
-"""The data folder: whose it is, what is in it, how it was left."""
+"""The log dir: whose it is, what is in it, how it was left."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ import attrs
 import pytest
 from kwire_storage.checkpoints import decode_offsets
 from kwire_storage.config import LogConfig
-from kwire_storage.directory.data_folder import DataFolder
+from kwire_storage.directory.log_dir import LogDir
 from kwire_storage.disk.faulty_disk import FaultyDisk
 from kwire_storage.disk.files import Disk
 from kwire_storage.disk.memory_disk import MemoryDisk
@@ -25,11 +25,11 @@ RECOVERY_POINTS = "recovery-point-offset-checkpoint"
 UNIQUE = bytes([0xAB]) * 16
 
 
-def open_folder(disk: Disk, *, node_id: int = 1, cluster_id: str = "cluster") -> DataFolder:
-    return DataFolder.open(disk, cluster_id=cluster_id, node_id=node_id, directory_id=TOPIC_ID)
+def open_folder(disk: Disk, *, node_id: int = 1, cluster_id: str = "cluster") -> LogDir:
+    return LogDir.open(disk, cluster_id=cluster_id, node_id=node_id, directory_id=TOPIC_ID)
 
 
-def remove_deleted(folder: DataFolder) -> int:
+def remove_deleted(folder: LogDir) -> int:
     """Returns how many partitions it removed."""
     deleted = folder.take_deleted(0)
     if deleted is None:
@@ -38,7 +38,7 @@ def remove_deleted(folder: DataFolder) -> int:
     return len(deleted.folders)
 
 
-def open_all(disk: Disk) -> DataFolder:
+def open_all(disk: Disk) -> LogDir:
     folder = open_folder(disk)
     open_logs(folder, CONFIG)
     return folder
@@ -278,7 +278,7 @@ def test_a_deleted_partition_is_gone_at_once_and_its_files_later(kind: str, open
     folder.close()
 
 
-def old_and_new(disk: MemoryDisk) -> DataFolder:
+def old_and_new(disk: MemoryDisk) -> LogDir:
     """A partition whose checkpoints were written and far along, deleted and created again, with two batches now."""
     folder = open_folder(disk)
     old = folder.create_log("t", 0, TOPIC_ID, CONFIG, now_ms=0)

@@ -1,4 +1,4 @@
-"""The log folders of one broker (log.dirs): which of them has a partition, which a new one goes to, which are offline.
+"""The log dirs of one broker (log.dirs): which of them has a partition, which a new one goes to, which are offline.
 
 Each folder is on its own: its lock, its `meta.properties` with a directory id, its checkpoints, its mark of a clean
 stop. One of them has the metadata log, or a folder apart does that is nothing else (metadata.log.dir).
@@ -19,7 +19,7 @@ import attrs
 
 from kwire_storage import names
 from kwire_storage.checkpoints import TopicPartition
-from kwire_storage.directory.data_folder import DataFolder
+from kwire_storage.directory.log_dir import LogDir
 from kwire_storage.directory.offset_checkpoints import Checkpoints
 from kwire_storage.disk.files import Disk
 from kwire_storage.errors import CorruptLogError, ForeignFolderError, StorageError
@@ -27,41 +27,41 @@ from kwire_storage.log.surroundings import Draw, never_any
 
 
 @attrs.define(eq=False)
-class DataFolders:
-    """See the module; create them with `DataFolders.open`.
+class LogDirs:
+    """See the module; create them with `LogDirs.open`.
 
     `folders` are those of log.dirs that could be opened, in that order, failed ones included; `offline` tells of the
     others, by path, why they could not.
     """
 
-    metadata: DataFolder
-    folders: list[DataFolder]
+    metadata: LogDir
+    dirs: list[LogDir]
     offline: dict[str, Exception]
 
     @classmethod
     def open(
         cls,
         disks: Mapping[str, Disk],
-        metadata: DataFolder,
+        metadata: LogDir,
         *,
         known_ids: Collection[bytes],
         new_id: Callable[[], bytes],
         topic_id_of: Callable[[str], bytes | None],
         draw: Draw = never_any,
         reserve_bytes: int = 0,
-    ) -> DataFolders:
+    ) -> LogDirs:
         """`disks` are log.dirs by path; `metadata` is open already, and may be one of them.
 
         `known_ids` are the directory ids that this broker was last known to have, `topic_id_of(name)` is the id of a
         topic that there is. Raises StorageError for folders that contradict each other: of another cluster or node,
         with one id, with the same partition.
         """
-        opened: dict[str, DataFolder] = {metadata.path: metadata}
+        opened: dict[str, LogDir] = {metadata.path: metadata}
         offline: dict[str, Exception] = {}
 
         def attempt(path: str) -> None:
             try:
-                opened[path] = DataFolder.open(
+                opened[path] = LogDir.open(
                     disks[path],
                     cluster_id=metadata.meta.cluster_id,
                     node_id=metadata.meta.node_id,
@@ -87,38 +87,38 @@ class DataFolders:
                     offline[path] = _not_mounted(path)
                 else:
                     attempt(path)
-            folders = [opened[path] for path in disks if path in opened]
+            dirs = [opened[path] for path in disks if path in opened]
             _check_ids(opened.values())
-            _find_once(folders, topic_id_of, new_id)
+            _find_once(dirs, topic_id_of, new_id)
         except BaseException:
             for folder in opened.values():
                 if folder is not metadata:
                     folder.abandon()
             raise
-        return cls(metadata, folders, offline)
+        return cls(metadata, dirs, offline)
 
-    def __iter__(self) -> Iterator[DataFolder]:
+    def __iter__(self) -> Iterator[LogDir]:
         """Every folder in service, the one of the metadata included."""
-        if self.metadata not in self.folders:
+        if self.metadata not in self.dirs:
             yield self.metadata
         yield from self.online
 
     @property
-    def online(self) -> list[DataFolder]:
-        """The log folders in service, in the order of log.dirs."""
-        return [folder for folder in self.folders if folder.failed is None]
+    def online(self) -> list[LogDir]:
+        """The log dirs in service, in the order of log.dirs."""
+        return [folder for folder in self.dirs if folder.failed is None]
 
-    def find(self, topic: str, partition: int) -> DataFolder | None:
+    def find(self, topic: str, partition: int) -> LogDir | None:
         """The folder that has the partition, be it in service or not any more."""
         key = topic, partition
-        return next((folder for folder in self.folders if key in folder.logs or key in folder.found), None)
+        return next((folder for folder in self.dirs if key in folder.logs or key in folder.found), None)
 
-    def with_id(self, directory_id: bytes) -> DataFolder | None:
+    def with_id(self, directory_id: bytes) -> LogDir | None:
         """The folder in service that has this directory id."""
         return next((folder for folder in self.online if folder.meta.directory_id == directory_id), None)
 
-    def with_path(self, path: str) -> DataFolder | None:
-        return next((folder for folder in self.folders if folder.path == path), None)
+    def with_path(self, path: str) -> LogDir | None:
+        return next((folder for folder in self.dirs if folder.path == path), None)
 
     def choose(self, count: int) -> list[bytes]:
         """The directory ids for `count` new partitions: each goes where there are the fewest (LogManager.nextLogDirs),
@@ -127,7 +127,7 @@ class DataFolders:
         Raises StorageError when no folder is in service.
         """
         if not self.online:
-            raise StorageError(errno.EIO, "no log folder is in service")
+            raise StorageError(errno.EIO, "no log dir is in service")
         online = [folder for folder in self.online if not folder.reserve.is_full] or self.online
         counts = [len(folder.partitions - {(names.CLUSTER_METADATA, 0)}) for folder in online]
         chosen = []
@@ -141,7 +141,7 @@ class DataFolders:
 
     def take_checkpoints(
         self, high_watermarks: Mapping[TopicPartition, int] | None = None
-    ) -> list[tuple[DataFolder, Checkpoints]]:
+    ) -> list[tuple[LogDir, Checkpoints]]:
         """What each folder's checkpoints should say and do not say yet, for its `write`."""
         taken = [(folder, folder.take_checkpoints(_of(folder, high_watermarks))) for folder in self]
         return [(folder, checkpoints) for folder, checkpoints in taken if checkpoints]
@@ -152,10 +152,10 @@ class DataFolders:
         *,
         run_all: Callable[[list[Callable[[], None]]], None] | None = None,
     ) -> None:
-        """The clean stop of every folder; see `DataFolder.close`. The first error is raised when all are closed."""
+        """The clean stop of every folder; see `LogDir.close`. The first error is raised when all are closed."""
         errors: list[OSError] = []
-        apart = [] if self.metadata in self.folders else [self.metadata]
-        for folder in [*self.folders, *apart]:
+        apart = [] if self.metadata in self.dirs else [self.metadata]
+        for folder in [*self.dirs, *apart]:
             try:
                 if run_all is None:
                     folder.close(_of(folder, high_watermarks))
@@ -168,7 +168,7 @@ class DataFolders:
 
     def abandon(self) -> None:
         """Lets everything go as a crash would."""
-        for folder in {id(folder): folder for folder in [self.metadata, *self.folders]}.values():
+        for folder in {id(folder): folder for folder in [self.metadata, *self.dirs]}.values():
             folder.abandon()
 
 
@@ -180,7 +180,7 @@ def has_owner(disk: Disk) -> bool:
         return False
 
 
-def _of(folder: DataFolder, offsets: Mapping[TopicPartition, int] | None) -> dict[TopicPartition, int]:
+def _of(folder: LogDir, offsets: Mapping[TopicPartition, int] | None) -> dict[TopicPartition, int]:
     return {key: offset for key, offset in (offsets or {}).items() if key in folder.logs}
 
 
@@ -193,10 +193,10 @@ def _not_mounted(path: str) -> StorageError:
     )
 
 
-def _check_ids(folders: Collection[DataFolder]) -> None:
-    by_id: dict[bytes, DataFolder] = {}
-    first = next(iter(folders))
-    for folder in folders:
+def _check_ids(dirs: Collection[LogDir]) -> None:
+    by_id: dict[bytes, LogDir] = {}
+    first = next(iter(dirs))
+    for folder in dirs:
         twin = by_id.setdefault(folder.meta.directory_id, folder)
         if twin is not folder:
             raise ForeignFolderError(
@@ -213,14 +213,12 @@ def _check_ids(folders: Collection[DataFolder]) -> None:
             )
 
 
-def _find_once(
-    folders: list[DataFolder], topic_id_of: Callable[[str], bytes | None], new_id: Callable[[], bytes]
-) -> None:
+def _find_once(dirs: list[LogDir], topic_id_of: Callable[[str], bytes | None], new_id: Callable[[], bytes]) -> None:
     """Of two folders for one partition, sets aside what is of a topic that had the name before."""
-    counts = Counter(key for folder in folders for key in folder.found)
+    counts = Counter(key for folder in dirs for key in folder.found)
     for topic, partition in sorted(key for key, count in counts.items() if count > 1):
         here = []
-        for folder in (it for it in folders if (topic, partition) in it.found):
+        for folder in (it for it in dirs if (topic, partition) in it.found):
             if _told_id(folder, topic, partition) in (topic_id_of(topic), None):
                 here.append(folder)
             else:
@@ -228,12 +226,12 @@ def _find_once(
         if len(here) > 1:
             raise StorageError(
                 errno.EEXIST,
-                f"partition {topic}-{partition} is in two log folders, {here[0].path} and {here[1].path}: "
+                f"partition {topic}-{partition} is in two log dirs, {here[0].path} and {here[1].path}: "
                 "move the one that should not be there to another place",
             )
 
 
-def _told_id(folder: DataFolder, topic: str, partition: int) -> bytes | None:
+def _told_id(folder: LogDir, topic: str, partition: int) -> bytes | None:
     try:
         return folder.topic_id(topic, partition)
     except CorruptLogError:

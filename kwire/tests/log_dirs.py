@@ -1,4 +1,4 @@
-"""Data folders that clients have filled through a broker, for the tests of `kwire log`."""
+"""Log dirs that clients have filled through a broker, for the tests of `kwire log`."""
 
 from __future__ import annotations
 
@@ -57,7 +57,7 @@ def consume(bootstrap: str, count: int, *, topic: str = "orders", group: str = "
 
 
 def make_data(path: Path) -> None:
-    """A data folder of kwire's, stopped cleanly: orders, a group that has committed, metadata."""
+    """A log dir of kwire's, stopped cleanly: orders, a group that has committed, metadata."""
     with Broker(data_dir=path, settings=SETTINGS) as broker:
         fill(broker.address)
         consume(broker.address, 100)

@@ -1,4 +1,4 @@
-"""A data folder as a whole: whose it is, what it promises of its partitions, and each of these."""
+"""A log dir as a whole: whose it is, what it promises of its partitions, and each of these."""
 
 from __future__ import annotations
 
@@ -44,10 +44,10 @@ _KAFKAS_OWN = {"remote-log-index-cache"}
 
 @attrs.define
 class FolderState:
-    """What a data folder says of itself and of its partitions."""
+    """What a log dir says of itself and of its partitions."""
 
     is_folder: bool
-    """Whether there is anything of a data folder at all."""
+    """Whether there is anything of a log dir at all."""
     in_use: bool
     clean: bool
     offsets: Mapping[str, Mapping[TopicPartition, int]]
@@ -119,7 +119,7 @@ def check_folder(
     begin: Callable[[str], None] | None = None,
     summaries: dict[TopicPartition, PartitionSummary] | None = None,
 ) -> Iterator[Finding]:
-    """All that is wrong with a data folder and every partition in it; `begin` is told of each before its walk."""
+    """All that is wrong with a log dir and every partition in it; `begin` is told of each before its walk."""
     yield from state.findings
     partitions: dict[str, TopicPartition] = {}
     for name in sorted(disk.listdir("")):

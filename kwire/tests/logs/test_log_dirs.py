@@ -1,4 +1,4 @@
-"""Several log folders: where partitions go, what a restart finds, and one folder missing or failing beside others."""
+"""Several log dirs: where partitions go, what a restart finds, and one folder missing or failing beside others."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ def test_a_new_partition_goes_where_there_are_the_fewest_and_the_metadata_say_wh
     one = create(broker, "one")
     five = create(broker, "five", 5)
     assert [folder_path(broker, it) for it in one + five] == ["/a", "/b", "/c", "/a", "/b", "/c"]
-    ids = [folder.meta.directory_id for folder in broker.folders.folders]
+    ids = [folder.meta.directory_id for folder in broker.log_dirs.dirs]
     assert len(set(ids)) == 3
     image = broker.metadata.image
     assert image.brokers[1].log_dirs == tuple(ids)
@@ -94,7 +94,7 @@ def test_a_partition_found_in_two_folders_is_refused_by_both_names() -> None:
     create(broker, "t", 2)
     broker.close()
     disks["/b"].mkdir("t-0")
-    with pytest.raises(StorageError, match="partition t-0 is in two log folders, /a and /b"):
+    with pytest.raises(StorageError, match="partition t-0 is in two log dirs, /a and /b"):
         open_broker(disks)
     disks["/b"].remove_tree("t-0")
     open_broker(disks).close()  # and nothing is locked
@@ -142,8 +142,8 @@ def test_a_folder_that_cannot_be_opened_is_out_of_service_while_the_others_serve
     assert [append(lame.partitions.find("t", index)) for index in (0, 2)] == [1, 1]
     for lost in (1, 3):
         assert refusal(partial(lame.partitions.find, "t", lost)) == STORAGE
-    assert "the log folder /b cannot be opened and is out of service" in caplog.text
-    assert "2 partitions are in log folders that are not in service, and answer KAFKA_STORAGE_ERROR: t-1, t-3." in (
+    assert "the log dir /b cannot be opened and is out of service" in caplog.text
+    assert "2 partitions are in log dirs that are not in service, and answer KAFKA_STORAGE_ERROR: t-1, t-3." in (
         caplog.text
     )
     # New ones go where they can be, and the folder that is away is not forgotten.
@@ -178,7 +178,7 @@ def test_a_folder_more_is_taken_while_another_is_broken() -> None:
     disks = new_disks()
     open_broker(disks).close()
     broker = open_broker({"/a": disks["/a"], "/b": locked(disks["/b"]), "/c": FaultyDisk()})
-    assert [folder.path for folder in broker.folders.online] == ["/a", "/c"]
+    assert [folder.path for folder in broker.log_dirs.online] == ["/a", "/c"]
     broker.close()
 
 
@@ -195,7 +195,7 @@ def test_a_partition_that_was_moved_by_hand_is_found_and_noted() -> None:
     source.remove_tree("t-1")
     again = open_broker(disks)
     assert values(again.partitions.find("t", 1)) == [b"moved"]
-    first = again.folders.folders[0].meta.directory_id
+    first = again.log_dirs.dirs[0].meta.directory_id
     assert [it.directories for it in again.metadata.image.topics["t"].partitions] == [(first,), (first,)]
     again.close()
 
@@ -208,7 +208,7 @@ def test_one_folder_fails_and_the_other_serves_on(caplog: pytest.LogCaptureFixtu
     assert refusal(lambda: append(one)) == STORAGE
     assert append(zero) == 0
     assert broker.fatal is None
-    assert "the log folder /b is out of service" in caplog.text
+    assert "the log dir /b is out of service" in caplog.text
     assert {folder_path(broker, it) for it in create(broker, "new", 2)} == {"/a"}
     at_once(broker.metadata.delete_topics(DeleteTopicsRequest(topic_names=["t"]), version=5))
     broker.close()
@@ -220,24 +220,24 @@ def test_one_folder_fails_and_the_other_serves_on(caplog: pytest.LogCaptureFixtu
     assert [name for name in disks["/b"].listdir("") if name.startswith("t-1.") and name.endswith("-delete")]
 
 
-def test_the_broker_ends_when_no_log_folder_is_left() -> None:
+def test_the_broker_ends_when_no_log_dir_is_left() -> None:
     broker = open_broker(new_disks("/a", "/b"), "metadata.log.dir=/a", "log.dirs=/a,/b")
-    broker.take_offline(broker.folders.folders[1], EIO)
+    broker.take_offline(broker.log_dirs.dirs[1], EIO)
     assert not has_ended(broker)
-    broker.take_offline(broker.folders.folders[0], EIO)
+    broker.take_offline(broker.log_dirs.dirs[0], EIO)
     assert has_ended(broker)
     broker.close()
 
 
-def test_a_metadata_folder_apart_holds_no_partitions_and_does_not_count_as_a_log_folder() -> None:
+def test_a_metadata_folder_apart_holds_no_partitions_and_does_not_count_as_a_log_dir() -> None:
     disks = new_disks("/m", "/a", "/b")
     config = load_config(data_dirs=["/a", "/b"], settings=["metadata.log.dir=/m"])
     broker = Broker.open(config, dict(disks), SystemClock())
     assert [folder_path(broker, it) for it in create(broker, "t", 4)] == ["/a", "/b", "/a", "/b"]
-    broker.take_offline(broker.folders.folders[1], EIO)
-    broker.take_offline(broker.folders.folders[0], EIO)
+    broker.take_offline(broker.log_dirs.dirs[1], EIO)
+    broker.take_offline(broker.log_dirs.dirs[0], EIO)
     assert broker.fatal is not None
-    assert "no log folder is left" in broker.fatal
+    assert "no log dir is left" in broker.fatal
     broker.close()
     assert [disk.exists(names.CLEAN_SHUTDOWN) for disk in disks.values()] == [True, False, False]
 
@@ -296,7 +296,7 @@ def test_groups_whose_partition_is_out_of_service_have_no_coordinator() -> None:
             == ErrorCode.COORDINATOR_NOT_AVAILABLE
         )
 
-    broker.take_offline(broker.folders.folders[1], EIO)
+    broker.take_offline(broker.log_dirs.dirs[1], EIO)
     check(broker)
     broker.close()
     # Nor after a start without it: an empty answer would send consumers back to the beginning.

@@ -1,4 +1,4 @@
-"""A data folder on a full disk: new partitions, checkpoints, flushes, and the stop."""
+"""A log dir on a full disk: new partitions, checkpoints, flushes, and the stop."""
 
 from __future__ import annotations
 

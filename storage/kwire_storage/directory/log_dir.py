@@ -1,4 +1,4 @@
-"""The data folder as a whole: whose it is, which logs are in it, and how its last stop went.
+"""The log dir as a whole: whose it is, which logs are in it, and how its last stop went.
 
 Opening takes the lock, reads `meta.properties` (or writes it, for a new folder), reads the offset checkpoints,
 and consumes the mark of a clean stop: it is removed, durably, before anything can be written, so that a crash from here
@@ -44,10 +44,10 @@ from kwire_storage.log.surroundings import Deleted, DeletedFiles, Draw, Surround
 _logger = logging.getLogger(__name__)
 
 
-def _unheard(folder: DataFolder, error: OSError) -> None: ...
+def _unheard(folder: LogDir, error: OSError) -> None: ...
 
 
-def _log_unheard(folder: DataFolder, key: TopicPartition, error: OSError) -> None: ...
+def _log_unheard(folder: LogDir, key: TopicPartition, error: OSError) -> None: ...
 
 
 def _uncounted(size: int) -> None: ...
@@ -56,7 +56,7 @@ def _uncounted(size: int) -> None: ...
 def _wait_for_cleaner(disk: Disk, path: str) -> None:
     """The process that compacts for a broker that was killed ends as soon as it notices."""
     if disk.is_locked(names.CLEANER_LOCK):
-        _logger.info("%s: waiting until the cleaner of the broker that was killed has ended", path or "the data folder")
+        _logger.info("%s: waiting until the cleaner of the broker that was killed has ended", path or "the log dir")
         disk.wait_for_lock(names.CLEANER_LOCK)
 
 
@@ -80,8 +80,8 @@ class _Doomed(NamedTuple):
 
 
 @attrs.define(eq=False)
-class DataFolder:
-    """See the module; create one with `DataFolder.open`.
+class LogDir:
+    """See the module; create one with `LogDir.open`.
 
     `path` is what people call it. `logs` are the open ones, `found` the partitions that had a folder at the start;
     `high_watermarks` are as of the last checkpoint, `clean_shutdown` tells whether the last stop was clean, `failed`
@@ -105,8 +105,8 @@ class DataFolder:
     """Folders were renamed since the last sync of their names."""
     logs: dict[TopicPartition, Log] = attrs.field(factory=dict)
     failed: OSError | None = None
-    on_failed: Callable[[DataFolder, OSError], object] = _unheard
-    on_log_failed: Callable[[DataFolder, TopicPartition, OSError], object] = _log_unheard
+    on_failed: Callable[[LogDir, OSError], object] = _unheard
+    on_log_failed: Callable[[LogDir, TopicPartition, OSError], object] = _log_unheard
     """Told when a log cannot go on although the disk is well (`is_mistake`)."""
     reserve: Reserve = attrs.field(init=False)
 
@@ -124,7 +124,7 @@ class DataFolder:
         path: str = "",
         draw: Draw = never_any,
         reserve_bytes: int = 0,
-    ) -> DataFolder:
+    ) -> LogDir:
         """Takes the folder for this node; the cluster and directory ids are used when the folder is new.
 
         `draw` is where the logs have chance from; `reserve_bytes` of room are kept back for a full disk (`reserve.py`).
