@@ -25,7 +25,7 @@ from kwire.coordinators.internal_topic import InternalTopic
 from kwire.groups.service import GroupService
 from kwire.logs.disk_room import DiskRoom
 from kwire.logs.moves import LogMoves
-from kwire.metadata.image import Changes, ResourceType
+from kwire.metadata.image import Changes, ConfigResourceType
 from kwire.metadata.log import METADATA_TOPIC, METADATA_TOPIC_ID, FileMetadataLog
 from kwire.metadata.service import MetadataService
 from kwire.replicas.fetch_sessions import FetchSessions
@@ -295,7 +295,7 @@ class Broker:
 
     async def _follow(self, changes: Changes) -> None:
         await self.partitions.apply(changes)
-        if any(resource == ResourceType.BROKER for resource, _ in changes.configs):
+        if any(resource == ConfigResourceType.BROKER for resource, _ in changes.configs):
             await self.partitions.reconfigure(list(self.partitions.by_name))
         else:
             await self.partitions.reconfigure(changes.configured_topics())

@@ -21,7 +21,7 @@ from kwire_protocol.errors import ErrorCode
 Token: TypeAlias = object
 """Stands for one request that waits for its response; the machine only hands it back."""
 
-Record: TypeAlias = tuple[bytes, bytes | None]
+KeyedRecord: TypeAlias = tuple[bytes, bytes | None]
 """Key and value of one record of the internal topic; no value is a tombstone."""
 
 
@@ -64,18 +64,18 @@ class Append(Effect):
     With a `producer` the records are part of its transaction. Its epoch is checked: INVALID_PRODUCER_EPOCH.
     """
 
-    records: list[Record]
-    then: Callable[[Turn, ErrorCode], None]
+    records: list[KeyedRecord]
+    then: Callable[[Step, ErrorCode], None]
     producer: ProducerIdAndEpoch | None = None
 
     def done(self, error: ErrorCode, *, now: Now) -> list[Effect]:
-        turn = Turn(now)
-        self.then(turn, error)
-        return turn.effects
+        step = Step(now)
+        self.then(step, error)
+        return step.effects
 
 
 @attrs.define(eq=False)
-class Turn:
+class Step:
     """One entry into the machine: the time it happens at, and what has come of it so far."""
 
     now: Now
@@ -87,8 +87,8 @@ class Turn:
 
     def append(
         self,
-        records: Iterable[Record],
-        then: Callable[[Turn, ErrorCode], None],
+        records: Iterable[KeyedRecord],
+        then: Callable[[Step, ErrorCode], None],
         *,
         producer: ProducerIdAndEpoch | None = None,
     ) -> None:
@@ -106,9 +106,9 @@ class Turn:
             return
         then = append.then
 
-        def appended(turn: Turn, error: ErrorCode) -> None:
-            then(turn, error)
-            turn.reply(token, response if error is ErrorCode.NONE else failed(response_error(error)))
+        def appended(step: Step, error: ErrorCode) -> None:
+            then(step, error)
+            step.reply(token, response if error is ErrorCode.NONE else failed(response_error(error)))
 
         append.then = appended
 

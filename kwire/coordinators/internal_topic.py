@@ -26,6 +26,7 @@ from kwire_storage.errors import CorruptLogError
 from kwire_storage.producers.markers import decode_marker
 
 from kwire.clock import Clock
+from kwire.coordinators.effects import KeyedRecord
 from kwire.replicas.partition import ALL_IN_SYNC, Acknowledgement
 from kwire.replicas.roles import NO_EPOCH, Absent, Leader, Role
 from kwire.replicas.validation import MAX_DECOMPRESSED_BATCH_BYTES
@@ -35,8 +36,6 @@ if TYPE_CHECKING:
     from kwire.replicas.partition import Partition
     from kwire.replicas.table import PartitionTable
 
-KeyedRecord = tuple[bytes, bytes | None]
-"""Key and value; a value of None is a tombstone."""
 
 Producer = tuple[int, int]
 """Producer id and epoch."""

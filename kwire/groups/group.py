@@ -16,7 +16,7 @@ from typing import Protocol
 import attrs
 from kwire_protocol.messages.list_groups import ListedGroup
 
-from kwire.coordinators.effects import Record, Turn
+from kwire.coordinators.effects import KeyedRecord, Step
 
 
 class GroupType(Enum):
@@ -88,14 +88,14 @@ class GroupKind(Protocol):
         Raises ProtocolError or UnsupportedVersion on bytes that cannot be read.
         """
 
-    def tombstones(self, group_id: str) -> list[Record]:
+    def tombstones(self, group_id: str) -> list[KeyedRecord]:
         """The records that remove a group of this kind; it is gone once they are applied."""
 
-    def loaded(self, turn: Turn) -> None:
+    def loaded(self, step: Step) -> None:
         """The replay is over: its groups' deadlines begin."""
 
-    def unload(self, turn: Turn) -> None:
+    def unload(self, step: Step) -> None:
         """The partition is no longer here: answers whoever waits with NOT_COORDINATOR."""
 
-    def committed_by(self, turn: Turn, group_id: str, member_id: str) -> None:
+    def committed_by(self, step: Step, group_id: str, member_id: str) -> None:
         """A member has sent an OffsetCommit that `Group.check_commit` accepts."""

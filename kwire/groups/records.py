@@ -14,7 +14,7 @@ from __future__ import annotations
 
 from kwire_protocol.wire import Message, Reader, Writer
 
-from kwire.coordinators.effects import Record
+from kwire.coordinators.effects import KeyedRecord
 
 KEY_VERSION = 0
 """All keys have the one version."""
@@ -26,7 +26,7 @@ def read_head(field: bytes) -> tuple[int, Reader]:
     return reader.int16(), reader
 
 
-def write_record(record_type: int, key: Message, value: Message | None = None, value_version: int = 0) -> Record:
+def write_record(record_type: int, key: Message, value: Message | None = None, value_version: int = 0) -> KeyedRecord:
     """The record's bytes; without a `value` it is a tombstone."""
     key_writer = Writer()
     key_writer.int16(record_type)

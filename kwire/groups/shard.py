@@ -35,8 +35,8 @@ from kwire_protocol.messages.txn_offset_commit import TxnOffsetCommitRequest
 from kwire_protocol.records import NO_PRODUCER_ID
 from kwire_protocol.wire import Uuid
 
-from kwire.coordinators.effects import Effect, Now, Record, Token, Turn
-from kwire.coordinators.timers import Timer, Timers
+from kwire.coordinators.deadlines import Deadline, Deadlines
+from kwire.coordinators.effects import Effect, KeyedRecord, Now, Step, Token
 from kwire.groups.classic.kind import ClassicKind
 from kwire.groups.config import GroupConfig
 from kwire.groups.group import Group, GroupKind, MemberContext
@@ -55,8 +55,8 @@ class GroupShard:
     def __init__(self, config: GroupConfig) -> None:
         self.config = config
         self.groups: dict[str, Group] = {}
-        self._timers = Timers()
-        self._cleanup = Timer(self._clean_up)
+        self._timers = Deadlines()
+        self._cleanup = Deadline(self._clean_up)
         self._classic = ClassicKind(config, self.groups, self._timers)
         kinds: tuple[GroupKind, ...] = (self._classic,)
         self._kinds = {kind.type: kind for kind in kinds}
@@ -85,11 +85,11 @@ class GroupShard:
 
     def loaded(self, *, now: Now) -> list[Effect]:
         """After the replay."""
-        turn = Turn(now)
+        step = Step(now)
         for kind in self._kinds.values():
-            kind.loaded(turn)
-        self._schedule_cleanup(turn)
-        return turn.effects
+            kind.loaded(step)
+        self._schedule_cleanup(step)
+        return step.effects
 
     def next_deadline_ms(self) -> int | None:
         """Nothing is due before it; it may turn out that nothing is due then either."""
@@ -97,18 +97,18 @@ class GroupShard:
 
     def expire(self, *, now: Now) -> list[Effect]:
         """Does what is due, up to the first append; call again while `next_deadline_ms()` is not after `now`."""
-        turn = Turn(now)
-        self._timers.expire(turn)
-        return turn.effects
+        step = Step(now)
+        self._timers.expire(step)
+        return step.effects
 
     def unload(self, *, now: Now) -> list[Effect]:
         """This broker coordinates these groups no longer: whoever waits is sent elsewhere."""
-        turn = Turn(now)
+        step = Step(now)
         for kind in self._kinds.values():
-            kind.unload(turn)
+            kind.unload(step)
         self.groups.clear()
         self._timers.cancel(self._cleanup)
-        return turn.effects
+        return step.effects
 
     # Members of classic groups
 
@@ -116,42 +116,42 @@ class GroupShard:
         self, request: JoinGroupRequest, context: MemberContext, token: Token, *, member_uuid: str, now: Now
     ) -> list[Effect]:
         """`member_uuid` is a fresh UUID as text; it ends the member id if one has to be made."""
-        turn = Turn(now)
-        self._classic.join(turn, request, context, token, member_uuid=member_uuid)
-        return turn.effects
+        step = Step(now)
+        self._classic.join(step, request, context, token, member_uuid=member_uuid)
+        return step.effects
 
     def sync(self, request: SyncGroupRequest, token: Token, *, now: Now) -> list[Effect]:
-        turn = Turn(now)
-        self._classic.sync(turn, request, token)
-        return turn.effects
+        step = Step(now)
+        self._classic.sync(step, request, token)
+        return step.effects
 
     def heartbeat(self, request: HeartbeatRequest, *, now: Now) -> HeartbeatResponse:
         return self._classic.heartbeat(request, now=now)
 
     def leave(self, request: LeaveGroupRequest, token: Token, *, now: Now) -> list[Effect]:
         """`request.members` names who leaves, in every version."""
-        turn = Turn(now)
-        self._classic.leave(turn, request, token)
-        return turn.effects
+        step = Step(now)
+        self._classic.leave(step, request, token)
+        return step.effects
 
     # Offsets
 
-    def _committed_by(self, turn: Turn, group: Group, member_id: str) -> None:
-        self._kinds[group.type].committed_by(turn, group.group_id, member_id)
+    def _committed_by(self, step: Step, group: Group, member_id: str) -> None:
+        self._kinds[group.type].committed_by(step, group.group_id, member_id)
 
     def commit(self, request: OffsetCommitRequest, token: Token, *, api_version: int, now: Now) -> list[Effect]:
         """The topics are known to exist, and have their names."""
-        turn = Turn(now)
-        self._committing.commit(turn, request, api_version, token)
-        return turn.effects
+        step = Step(now)
+        self._committing.commit(step, request, api_version, token)
+        return step.effects
 
     def commit_transactional(
         self, request: TxnOffsetCommitRequest, token: Token, *, api_version: int, now: Now
     ) -> list[Effect]:
         """The topics are known to exist, and have their names; the partition is part of the transaction."""
-        turn = Turn(now)
-        self._committing.commit_transactional(turn, request, api_version, token)
-        return turn.effects
+        step = Step(now)
+        self._committing.commit_transactional(step, request, api_version, token)
+        return step.effects
 
     def fetch_offsets(
         self, request: OffsetFetchRequestGroup, *, require_stable: bool = False
@@ -159,15 +159,15 @@ class GroupShard:
         return self._offsets.fetch(request, require_stable=require_stable)
 
     def delete_offsets(self, request: OffsetDeleteRequest, token: Token, *, now: Now) -> list[Effect]:
-        turn = Turn(now)
-        self._offsets.delete(turn, request, token)
-        return turn.effects
+        step = Step(now)
+        self._offsets.delete(step, request, token)
+        return step.effects
 
     def topics_deleted(self, topics: dict[str, Uuid], *, now: Now) -> list[Effect]:
         """Forgets the offsets of topics (name -> id) that are no more."""
-        turn = Turn(now)
-        self._append_in_batches(turn, [change.record() for change in self._offsets.removals_of_topics(topics)])
-        return turn.effects
+        step = Step(now)
+        self._append_in_batches(step, [change.record() for change in self._offsets.removals_of_topics(topics)])
+        return step.effects
 
     # Administration
 
@@ -188,9 +188,9 @@ class GroupShard:
 
     def delete_groups(self, group_ids: Iterable[str], token: Token, *, now: Now) -> list[Effect]:
         """Replies with a list of DeletableGroupResult, one for each id."""
-        turn = Turn(now)
+        step = Step(now)
         results: list[DeletableGroupResult] = []
-        records: list[Record] = []
+        records: list[KeyedRecord] = []
         for group_id in group_ids:
             error = ErrorCode.NONE
             try:
@@ -202,13 +202,13 @@ class GroupShard:
                 records += self._tombstones(group)
             results.append(DeletableGroupResult(group_id=group_id, error_code=error))
         if records:
-            self._append(turn, records)
-        turn.reply_when_appended(
+            self._append(step, records)
+        step.reply_when_appended(
             token,
             results,
             lambda error: [DeletableGroupResult(group_id=each.group_id, error_code=error) for each in results],
         )
-        return turn.effects
+        return step.effects
 
     def _check_delete(self, group_id: str) -> Group:
         group = self.groups.get(group_id)
@@ -217,38 +217,38 @@ class GroupShard:
         group.check_delete()
         return group
 
-    def _tombstones(self, group: Group) -> list[Record]:
+    def _tombstones(self, group: Group) -> list[KeyedRecord]:
         return self._kinds[group.type].tombstones(group.group_id)
 
     # Forgetting
 
-    def _clean_up(self, turn: Turn) -> None:
+    def _clean_up(self, step: Step) -> None:
         """Removes expired offsets, and empty groups that have none left."""
-        records: list[Record] = []
+        records: list[KeyedRecord] = []
         for group in self.groups.values():
-            expired, nothing_left = self._offsets.expired(group, turn.now.wall_ms)
+            expired, nothing_left = self._offsets.expired(group, step.now.wall_ms)
             records += [change.record() for change in expired]
             if nothing_left and group.is_empty:
                 records += self._tombstones(group)
         if records:
             log.info("%d expired offsets and groups are forgotten", len(records))
-            self._append_in_batches(turn, records)
-        self._schedule_cleanup(turn)
+            self._append_in_batches(step, records)
+        self._schedule_cleanup(step)
 
-    def _schedule_cleanup(self, turn: Turn) -> None:
-        self._timers.schedule(self._cleanup, turn.now.monotonic_ms + self.config.offsets_retention_check_interval_ms)
+    def _schedule_cleanup(self, step: Step) -> None:
+        self._timers.schedule(self._cleanup, step.now.monotonic_ms + self.config.offsets_retention_check_interval_ms)
 
-    def _append_in_batches(self, turn: Turn, records: Iterable[Record]) -> None:
+    def _append_in_batches(self, step: Step, records: Iterable[KeyedRecord]) -> None:
         rest = iter(records)
         while batch := list(islice(rest, MAX_RECORDS_PER_CLEANUP_BATCH)):
-            self._append(turn, batch)
+            self._append(step, batch)
 
-    def _append(self, turn: Turn, records: list[Record]) -> None:
+    def _append(self, step: Step, records: list[KeyedRecord]) -> None:
         """Appends removals; once they are in, they apply as at a replay."""
 
-        def appended(_: Turn, error: ErrorCode) -> None:
+        def appended(_: Step, error: ErrorCode) -> None:
             if error is ErrorCode.NONE:
                 for key, value in records:
                     self.apply(key, value)
 
-        turn.append(records, appended)
+        step.append(records, appended)

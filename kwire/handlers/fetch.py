@@ -28,7 +28,7 @@ from kwire_protocol.messages.fetch import FetchRequest, FetchResponse, NodeEndpo
 
 from kwire.handlers._shared.authorization import allows, finder
 from kwire.handlers._shared.leaders import node_endpoints
-from kwire.replicas.fetch_sessions import FetchContext, FollowedPartition
+from kwire.replicas.fetch_sessions import CachedPartition, FetchContext
 from kwire.replicas.partition import CONSUMER, READ_COMMITTED, read_bound
 from kwire.replicas.reading import FetchLimits, FetchResult, read_partitions, to_response
 from kwire.security.authorizer import Operation, ResourceType
@@ -87,7 +87,7 @@ def _refused(_topic: object, _index: int) -> Partition:
 
 def _begin(broker: Broker, request: FetchRequest) -> FetchContext:
     wanted = [
-        FollowedPartition(
+        CachedPartition(
             (topic.topic, topic.topic_id),
             partition.partition,
             partition.fetch_offset,

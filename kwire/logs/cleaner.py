@@ -27,7 +27,7 @@ from kwire_storage.errors import CorruptLogError, is_passing
 
 from kwire import workers
 from kwire.logs.segment_writing import CleanerDiedError, CleanerProcess, write_in_thread
-from kwire.metadata.image import Changes, ResourceType
+from kwire.metadata.image import Changes, ConfigResourceType
 from kwire.turns import Turns
 from kwire.workers import Worker
 
@@ -91,7 +91,7 @@ class LogCleaner:
         await self._process.end()
 
     def _follow(self, changes: Changes) -> None:
-        if any(resource == ResourceType.BROKER for resource, _ in changes.configs):
+        if any(resource == ConfigResourceType.BROKER for resource, _ in changes.configs):
             self._reconfigured.set()
             self._process.follow_rate()
 

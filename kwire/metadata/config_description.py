@@ -36,7 +36,7 @@ from kwire.config.tables.resource import CLIENT_METRICS_CONFIGS, GROUP_CONFIGS
 from kwire.config.tables.topic import TOPIC_CONFIGS
 from kwire.metadata.controller.config_checks import check_own_broker, which_one
 from kwire.metadata.controller.deciding import ClusterState
-from kwire.metadata.image import ResourceType
+from kwire.metadata.image import ConfigResourceType
 from kwire.topic_names import check_topic_name
 
 Entries = Iterable[DescribeConfigsResourceResult]
@@ -46,7 +46,7 @@ def describe_configs(
     state: ClusterState, request: DescribeConfigsRequest, *, loggers: Mapping[str, str]
 ) -> DescribeConfigsResponse:
     """`loggers` are the names and levels of this broker's loggers. Raises KafkaError for an unknown resource type."""
-    known = set(ResourceType)
+    known = set(ConfigResourceType)
     if any(resource.resource_type not in known for resource in request.resources):
         raise KafkaError(ErrorCode.INVALID_REQUEST)
     describer = _Describer(state, loggers, request.include_synonyms, request.include_documentation)
@@ -74,32 +74,32 @@ class _Describer:
     def _entries(self, resource: DescribeConfigsResource) -> Entries:
         name = resource.resource_name
         match resource.resource_type:
-            case ResourceType.TOPIC:
+            case ConfigResourceType.TOPIC:
                 return self._topic(name)
-            case ResourceType.BROKER:
+            case ConfigResourceType.BROKER:
                 check_own_broker(name, self.state.node_id)
                 return self._broker() if name else self._cluster()
-            case ResourceType.BROKER_LOGGER:
+            case ConfigResourceType.BROKER_LOGGER:
                 check_own_broker(name, self.state.node_id)
                 if not name:
                     raise which_one("broker")
                 return self._loggers()
-            case ResourceType.CLIENT_METRICS:
+            case ConfigResourceType.CLIENT_METRICS:
                 if not name:
                     raise which_one("client metrics subscription")
                 return self._resource(
-                    ResourceType.CLIENT_METRICS, name, CLIENT_METRICS_CONFIGS, ConfigSource.CLIENT_METRICS_CONFIG
+                    ConfigResourceType.CLIENT_METRICS, name, CLIENT_METRICS_CONFIGS, ConfigSource.CLIENT_METRICS_CONFIG
                 )
             case _:
                 if not name:
                     raise which_one("group")
-                return self._resource(ResourceType.GROUP, name, GROUP_CONFIGS, ConfigSource.GROUP_CONFIG)
+                return self._resource(ConfigResourceType.GROUP, name, GROUP_CONFIGS, ConfigSource.GROUP_CONFIG)
 
     def _topic(self, name: str) -> Entries:
         check_topic_name(name)
         if name not in self.state.image.topics:
             raise KafkaError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
-        overrides = self.state.image.config(ResourceType.TOPIC, name)
+        overrides = self.state.image.config(ConfigResourceType.TOPIC, name)
         values = self.state.configs.topic_values(overrides)
         for definition in TOPIC_CONFIGS.values():
             if definition.internal and definition.name not in overrides:
@@ -142,7 +142,7 @@ class _Describer:
             )
 
     def _resource(
-        self, resource_type: ResourceType, name: str, definitions: Definitions, source: ConfigSource
+        self, resource_type: ConfigResourceType, name: str, definitions: Definitions, source: ConfigSource
     ) -> Entries:
         configured = self.state.image.config(resource_type, name)
         for definition in definitions.values():
@@ -155,7 +155,7 @@ class _Describer:
                 if text is None:
                     value = self.state.configs.value(synonym)
                 origins += self.state.configs.origins(synonym)
-            if not definition.broker_synonyms and resource_type is ResourceType.GROUP:
+            if not definition.broker_synonyms and resource_type is ConfigResourceType.GROUP:
                 origins.append(Origin(definition.name, to_text(definition.default), ConfigSource.DEFAULT_CONFIG))
             yield self._entry(definition, value, origins, read_only=False)
 

@@ -98,7 +98,7 @@ class BrokerRegistration:
     log_dirs: tuple[Uuid, ...]
 
 
-class ResourceType(IntEnum):
+class ConfigResourceType(IntEnum):
     """What can be configured, by the number in requests and records."""
 
     TOPIC = 2
@@ -130,11 +130,11 @@ class Changes:
 
     def configures_this_broker(self, node_id: int) -> bool:
         """Whether a broker configuration changed, and with it perhaps the defaults of every topic."""
-        return (ResourceType.BROKER, "") in self.configs or (ResourceType.BROKER, str(node_id)) in self.configs
+        return any((ConfigResourceType.BROKER, name) in self.configs for name in ("", str(node_id)))
 
     def configured_topics(self) -> list[str]:
         """The topics whose own configuration changed."""
-        return [name for resource_type, name in self.configs if resource_type == ResourceType.TOPIC]
+        return [name for resource_type, name in self.configs if resource_type == ConfigResourceType.TOPIC]
 
 
 @attrs.define
@@ -277,8 +277,8 @@ class MetadataImage:
             names.discard(topic.name)
             if not names:
                 del self.colliding_names[unified_name(topic.name)]
-        if self.configs.pop((ResourceType.TOPIC, topic.name), None) is not None:
-            changes.configs.add((ResourceType.TOPIC, topic.name))
+        if self.configs.pop((ConfigResourceType.TOPIC, topic.name), None) is not None:
+            changes.configs.add((ConfigResourceType.TOPIC, topic.name))
         changes.partitions_added = [(it, index) for it, index in changes.partitions_added if it is not topic]
         changes.partitions_changed = [(it, index) for it, index in changes.partitions_changed if it is not topic]
         if any(it is topic for it in changes.topics_created):

@@ -38,7 +38,7 @@ from kwire.metadata.controller.internal_topics import plan_topic
 from kwire.metadata.controller.new_topics import check_new_name, clamped_replication_factor, topic_records
 from kwire.metadata.controller.placement import assign_directories, place
 from kwire.metadata.features import SUPPORTED_FEATURES, TRANSACTION_VERSION
-from kwire.metadata.image import Changes, MetadataImage, ResourceType, TopicImage
+from kwire.metadata.image import Changes, ConfigResourceType, MetadataImage, TopicImage
 from kwire.metadata.log import AppendConflict, MetadataLog
 from kwire.metadata.producer_ids import ProducerIds
 from kwire.metadata.records import decode_record, encode_record
@@ -217,7 +217,7 @@ class MetadataService:
 
     def topic_values(self, topic: str) -> Mapping[str, Value]:
         """The effective value of every topic configuration, by Kafka's names."""
-        overrides = self.image.config(ResourceType.TOPIC, topic)
+        overrides = self.image.config(ConfigResourceType.TOPIC, topic)
         return self.configs.topic_values(overrides) if overrides else self.configs.topic_defaults()
 
     def describe_configs(
@@ -466,8 +466,8 @@ class MetadataService:
 
     def _configure(self) -> None:
         self.configs.update(
-            dynamic_default=self.image.config(ResourceType.BROKER, ""),
-            dynamic_broker=self.image.config(ResourceType.BROKER, str(self.node_id)),
+            dynamic_default=self.image.config(ConfigResourceType.BROKER, ""),
+            dynamic_broker=self.image.config(ConfigResourceType.BROKER, str(self.node_id)),
         )
         self.config = attrs.evolve(
             ServerConfig.from_properties(self.configs.effective),

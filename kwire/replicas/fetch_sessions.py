@@ -36,7 +36,7 @@ TopicKey = tuple[str, Uuid]
 
 
 @attrs.define(eq=False)
-class FollowedPartition:
+class CachedPartition:
     """What a client wants of one partition, and what it was last told of it."""
 
     topic: TopicKey
@@ -71,10 +71,10 @@ class FetchSession:
 
     session_id: int
     epoch: int
-    partitions: OrderedDict[PartitionKey, FollowedPartition]
+    partitions: OrderedDict[PartitionKey, CachedPartition]
     last_used_ms: int
 
-    def serve_last(self, partition: FollowedPartition) -> None:
+    def serve_last(self, partition: CachedPartition) -> None:
         """Those that got records go to the back, so that a busy partition does not starve the others."""
         self.partitions.move_to_end((partition.topic, partition.index))
 
@@ -83,7 +83,7 @@ class FetchSession:
 class FetchContext:
     """One request's view: what to read, and which session, if any, answers."""
 
-    partitions: list[FollowedPartition]
+    partitions: list[CachedPartition]
     session: FetchSession | None
     incremental: bool
 
@@ -107,7 +107,7 @@ class FetchSessions:
         self,
         session_id: int,
         session_epoch: int,
-        wanted: list[FollowedPartition],
+        wanted: list[CachedPartition],
         forgotten: list[PartitionKey],
         *,
         now_ms: int,
@@ -129,7 +129,7 @@ class FetchSessions:
         self._go_on(session, wanted, forgotten, now_ms)
         return FetchContext(list(session.partitions.values()), session, incremental=True)
 
-    def _open(self, wanted: list[FollowedPartition], now_ms: int) -> FetchSession | None:
+    def _open(self, wanted: list[CachedPartition], now_ms: int) -> FetchSession | None:
         if not wanted or not self._make_room(now_ms):
             return None
         session_id = self.new_id()
@@ -152,7 +152,7 @@ class FetchSessions:
         return True
 
     def _go_on(
-        self, session: FetchSession, wanted: list[FollowedPartition], forgotten: list[PartitionKey], now_ms: int
+        self, session: FetchSession, wanted: list[CachedPartition], forgotten: list[PartitionKey], now_ms: int
     ) -> None:
         partitions = session.partitions
         uses_ids = bool(partitions) and next(iter(partitions))[0][1] != NULL_UUID

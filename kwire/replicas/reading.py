@@ -22,7 +22,7 @@ from kwire_protocol.messages.fetch import (
     PartitionData,
 )
 
-from kwire.replicas.fetch_sessions import FetchContext, FollowedPartition, TopicKey
+from kwire.replicas.fetch_sessions import CachedPartition, FetchContext, TopicKey
 from kwire.replicas.partition import CONSUMER, Partition
 from kwire.replicas.roles import NO_EPOCH, NotLeaderError
 
@@ -56,14 +56,14 @@ class FetchLimits:
 class FetchResult:
     """The answers, in the order asked, and what decides whether to wait for more."""
 
-    answers: list[tuple[FollowedPartition, PartitionData]]
-    found: list[tuple[FollowedPartition, Partition]]
+    answers: list[tuple[CachedPartition, PartitionData]]
+    found: list[tuple[CachedPartition, Partition]]
     size: int = 0
     has_errors: bool = False
     leader_moved: bool = False
 
 
-def read_partitions(find: Find, wanted: list[FollowedPartition], limits: FetchLimits) -> FetchResult:
+def read_partitions(find: Find, wanted: list[CachedPartition], limits: FetchLimits) -> FetchResult:
     """Reads every partition once, in order, until `limits.max_bytes` are spent. `find` is as `PartitionTable.find`."""
     result = FetchResult([], [])
     left = limits.max_bytes
@@ -102,7 +102,7 @@ def _refusal(partition: Partition | None, failure: KafkaError | OSError) -> Kafk
 
 
 def _read(
-    partition: Partition, followed: FollowedPartition, limits: FetchLimits, left: int, *, first: bool
+    partition: Partition, followed: CachedPartition, limits: FetchLimits, left: int, *, first: bool
 ) -> tuple[PartitionData, int]:
     """The answer for one partition, and how many bytes of records it names."""
     leader = partition.leader(followed.current_leader_epoch)
@@ -145,7 +145,7 @@ def _read(
     return answer, piece.size
 
 
-def _divergence(partition: Partition, followed: FollowedPartition) -> EpochEndOffset | None:
+def _divergence(partition: Partition, followed: CachedPartition) -> EpochEndOffset | None:
     """KIP-595: where the reader's history left ours, if it did. Raises KafkaError(OFFSET_OUT_OF_RANGE) when unknown."""
     epoch, end_offset = partition.log.end_offset_for_epoch(followed.last_fetched_epoch)
     if end_offset < 0:

@@ -12,7 +12,7 @@ import trio
 from kwire_storage.config import LogConfig
 from kwire_storage.disk.files import RealDisk
 from kwire_storage.disk.memory_disk import MemoryDisk
-from kwire_storage.disk.ownership import Turn
+from kwire_storage.disk.ownership import SoleUse
 from kwire_storage.errors import OwnershipError, StorageError
 from kwire_storage.log.log import Log
 
@@ -49,7 +49,7 @@ def test_a_mover_may_use_the_log_of_its_copy_and_no_other() -> None:
 
 
 def test_a_turn_is_one_threads_at_a_time() -> None:
-    turn = Turn("the copy")
+    turn = SoleUse("the copy")
     with turn, pytest.raises(OwnershipError, match="the copy is in use by another thread"), turn:
         pass
     with turn:

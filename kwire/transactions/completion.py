@@ -19,8 +19,8 @@ import attrs
 from kwire_protocol.errors import ErrorCode
 from kwire_protocol.kafka_error import KafkaError, quoted
 
-from kwire.coordinators.effects import Turn
-from kwire.coordinators.timers import Timer, Timers
+from kwire.coordinators.deadlines import Deadline, Deadlines
+from kwire.coordinators.effects import Step
 from kwire.transactions.effects import Ended, WriteMarkers
 from kwire.transactions.records import TransactionChange
 from kwire.transactions.transaction import NewProducerId, TopicPartition, Transaction
@@ -32,11 +32,11 @@ FIRST_RETRY_MS = 100
 LONGEST_RETRY_MS = 5_000
 """... up to this."""
 
-Then: TypeAlias = Callable[[Turn, ErrorCode], None]
+Then: TypeAlias = Callable[[Step, ErrorCode], None]
 """What follows an append, or its failure."""
 
 
-def _nothing(_turn: Turn, _error: ErrorCode) -> None:
+def _nothing(_turn: Step, _error: ErrorCode) -> None:
     pass
 
 
@@ -45,7 +45,7 @@ class _Known:
     """A transactional id, and when something has to be done about it."""
 
     transaction: Transaction
-    timer: Timer = attrs.field(factory=Timer)
+    timer: Deadline = attrs.field(factory=Deadline)
     timed_start_ms: int | None = None
     """When the transaction began whose end the timer stands for; None if it stands for none."""
     retry_ms: int = FIRST_RETRY_MS
@@ -56,7 +56,7 @@ class Transactions:
 
     def __init__(
         self,
-        timers: Timers,
+        timers: Deadlines,
         *,
         coordinator_epoch: int,
         new_producer_id: NewProducerId,
@@ -88,50 +88,50 @@ class Transactions:
             known = self._known[change.transactional_id] = _Known(change.transaction)
             known.timer.on_expiry = partial(self._due, known)
 
-    def append(self, turn: Turn, transaction: Transaction, then: Then = _nothing) -> None:
+    def append(self, step: Step, transaction: Transaction, then: Then = _nothing) -> None:
         """The id is this once its record is in; then `then` is called, or else with the error."""
         change = TransactionChange(transaction.transactional_id, transaction)
 
-        def appended(turn: Turn, error: ErrorCode) -> None:
+        def appended(step: Step, error: ErrorCode) -> None:
             if error is ErrorCode.NONE:
                 self.apply(change)
                 known = self._known[transaction.transactional_id]
                 known.retry_ms = FIRST_RETRY_MS
-                self._set_deadline(turn, known)
-            then(turn, error)
+                self._set_deadline(step, known)
+            then(step, error)
 
-        turn.append([change.record(self.transaction_version())], appended)
+        step.append([change.record(self.transaction_version())], appended)
 
     # The way to the end
 
-    def resume(self, turn: Turn) -> None:
+    def resume(self, step: Step) -> None:
         """After the replay: what was prepared is finished, what was open has until its own deadline."""
         for known in self._known.values():
-            self._set_deadline(turn, known)
+            self._set_deadline(step, known)
             if known.transaction.is_prepared:
-                self._finish(turn, known)
+                self._finish(step, known)
 
-    def fence(self, turn: Turn, transaction: Transaction, failed: Then = _nothing) -> None:
+    def fence(self, step: Step, transaction: Transaction, failed: Then = _nothing) -> None:
         """Aborts an open transaction over its producer's head. Raises KafkaError if there is no new producer id."""
         fenced = transaction.fenced(
-            self.transaction_version(), new_producer_id=self.new_producer_id, now_ms=turn.now.wall_ms
+            self.transaction_version(), new_producer_id=self.new_producer_id, now_ms=step.now.wall_ms
         )
-        self.prepare(turn, fenced, failed)
+        self.prepare(step, fenced, failed)
 
-    def prepare(self, turn: Turn, prepared: Transaction, failed: Then = _nothing) -> None:
+    def prepare(self, step: Step, prepared: Transaction, failed: Then = _nothing) -> None:
         """Once its record is in, a transaction is decided."""
 
-        def appended(turn: Turn, error: ErrorCode) -> None:
+        def appended(step: Step, error: ErrorCode) -> None:
             if error is ErrorCode.NONE:
-                self._finish(turn, self._known[prepared.transactional_id])
+                self._finish(step, self._known[prepared.transactional_id])
             else:
-                failed(turn, error)
+                failed(step, error)
 
-        self.append(turn, prepared, appended)
+        self.append(step, prepared, appended)
 
     def markers_written(
         self,
-        turn: Turn,
+        step: Step,
         transactional_id: str,
         producer_id: int,
         producer_epoch: int,
@@ -145,53 +145,53 @@ class Transactions:
             return
         known.transaction = transaction.without(partitions)
         if transaction.partitions and not known.transaction.partitions:
-            self._finish(turn, known)
+            self._finish(step, known)
 
-    def go_on(self, turn: Turn, transactional_id: str) -> None:
+    def go_on(self, step: Step, transactional_id: str) -> None:
         """Does not wait for the next try, if the id waits for one."""
         known = self._known.get(transactional_id)
         if known is not None and known.transaction.is_prepared:
-            self._finish(turn, known)
+            self._finish(step, known)
 
-    def _finish(self, turn: Turn, known: _Known) -> None:
+    def _finish(self, step: Step, known: _Known) -> None:
         """What a prepared transaction still lacks: markers, or the record that says that all of them are in."""
         if known.transaction.partitions:
-            turn.effects.append(WriteMarkers.of(known.transaction, self.coordinator_epoch))
-            self._try_again_later(turn, known)
+            step.effects.append(WriteMarkers.of(known.transaction, self.coordinator_epoch))
+            self._try_again_later(step, known)
             return
 
-        def appended(turn: Turn, error: ErrorCode) -> None:
+        def appended(step: Step, error: ErrorCode) -> None:
             if error is ErrorCode.NONE:
-                turn.effects.append(Ended(known.transaction.transactional_id))
+                step.effects.append(Ended(known.transaction.transactional_id))
             else:
-                self._try_again_later(turn, known)
+                self._try_again_later(step, known)
 
-        self.append(turn, known.transaction.completed(now_ms=turn.now.wall_ms), appended)
+        self.append(step, known.transaction.completed(now_ms=step.now.wall_ms), appended)
 
     # Time
 
-    def _due(self, known: _Known, turn: Turn) -> None:
+    def _due(self, known: _Known, step: Step) -> None:
         transaction = known.transaction
         if transaction.is_prepared:
-            self._finish(turn, known)
+            self._finish(step, known)
             return
         name = quoted(transaction.transactional_id)
 
-        def failed(turn: Turn, error: ErrorCode) -> None:
+        def failed(step: Step, error: ErrorCode) -> None:
             log.warning("the transaction of %s could not be aborted: %s", name, error.name)
-            self._try_again_later(turn, known)
+            self._try_again_later(step, known)
 
         log.info("the transaction of %s took longer than its %d ms and is aborted", name, transaction.timeout_ms)
         try:
-            self.fence(turn, transaction, failed)
+            self.fence(step, transaction, failed)
         except KafkaError as error:
-            failed(turn, error.code)
+            failed(step, error.code)
 
-    def _try_again_later(self, turn: Turn, known: _Known) -> None:
-        self._timers.schedule(known.timer, turn.now.monotonic_ms + known.retry_ms)
+    def _try_again_later(self, step: Step, known: _Known) -> None:
+        self._timers.schedule(known.timer, step.now.monotonic_ms + known.retry_ms)
         known.retry_ms = min(2 * known.retry_ms, LONGEST_RETRY_MS)
 
-    def _set_deadline(self, turn: Turn, known: _Known) -> None:
+    def _set_deadline(self, step: Step, known: _Known) -> None:
         """Once for each transaction: after that the time it has left does not depend on the wall clock any more."""
         transaction = known.transaction
         deadline_ms = transaction.deadline_ms
@@ -199,8 +199,8 @@ class Transactions:
             self._timers.cancel(known.timer)
             known.timed_start_ms = None
         elif known.timed_start_ms != transaction.start_ms:
-            left_ms = min(max(deadline_ms - turn.now.wall_ms, 0), transaction.timeout_ms)
-            self._timers.schedule(known.timer, turn.now.monotonic_ms + left_ms)
+            left_ms = min(max(deadline_ms - step.now.wall_ms, 0), transaction.timeout_ms)
+            self._timers.schedule(known.timer, step.now.monotonic_ms + left_ms)
             known.timed_start_ms = transaction.start_ms
 
     def forget_all(self) -> None:

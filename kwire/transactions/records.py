@@ -17,7 +17,7 @@ import attrs
 from kwire_protocol.internal.transaction_state import PartitionsSchema, TransactionLogKey, TransactionLogValue
 from kwire_protocol.wire import ProtocolError, Reader, Writer
 
-from kwire.coordinators.effects import Record
+from kwire.coordinators.effects import KeyedRecord
 from kwire.transactions.transaction import Transaction, TransactionState
 
 TRANSACTION_KIND = 0
@@ -35,7 +35,7 @@ class TransactionChange:
     transactional_id: str
     transaction: Transaction | None
 
-    def record(self, transaction_version: int) -> Record:
+    def record(self, transaction_version: int) -> KeyedRecord:
         """`transaction_version` is the level of transaction.version that the cluster is at."""
         key = Writer()
         key.int16(TRANSACTION_KIND)

@@ -24,8 +24,8 @@ from kwire_protocol.messages.end_txn import EndTxnRequest, EndTxnResponse
 from kwire_protocol.messages.init_producer_id import InitProducerIdRequest, InitProducerIdResponse
 from kwire_protocol.messages.list_transactions import TransactionState as ListedTransaction
 
-from kwire.coordinators.effects import Effect, Now, ProducerIdAndEpoch, Token, Turn, response_error
-from kwire.coordinators.timers import Timer, Timers
+from kwire.coordinators.deadlines import Deadline, Deadlines
+from kwire.coordinators.effects import Effect, Now, ProducerIdAndEpoch, Step, Token, response_error
 from kwire.transactions.completion import Transactions
 from kwire.transactions.config import TransactionConfig
 from kwire.transactions.listing import TransactionFilter, described
@@ -65,8 +65,8 @@ class TransactionShard:
         transaction_version: Callable[[], int],
     ) -> None:
         self.config = config
-        self._timers = Timers()
-        self._cleanup = Timer(self._clean_up)
+        self._timers = Deadlines()
+        self._cleanup = Deadline(self._clean_up)
         self._transactions = Transactions(
             self._timers,
             coordinator_epoch=coordinator_epoch,
@@ -87,16 +87,16 @@ class TransactionShard:
 
     def go_on(self, transactional_id: str, *, now: Now) -> list[Effect]:
         """What kept the markers of this id back is over."""
-        turn = Turn(now)
-        self._transactions.go_on(turn, transactional_id)
-        return turn.effects
+        step = Step(now)
+        self._transactions.go_on(step, transactional_id)
+        return step.effects
 
     def loaded(self, *, now: Now) -> list[Effect]:
         """After the replay: what was prepared is finished, what was open has until its own deadline."""
-        turn = Turn(now)
-        self._transactions.resume(turn)
-        self._schedule_cleanup(turn)
-        return turn.effects
+        step = Step(now)
+        self._transactions.resume(step)
+        self._schedule_cleanup(step)
+        return step.effects
 
     def next_deadline_ms(self) -> int | None:
         """Nothing is due before it; it may turn out that nothing is due then either."""
@@ -104,16 +104,16 @@ class TransactionShard:
 
     def expire(self, *, now: Now) -> list[Effect]:
         """Does what is due, up to the first append; call again while `next_deadline_ms()` is not after `now`."""
-        turn = Turn(now)
-        self._timers.expire(turn)
-        return turn.effects
+        step = Step(now)
+        self._timers.expire(step)
+        return step.effects
 
     def unload(self, *, now: Now) -> list[Effect]:
         """This broker coordinates these ids no longer. Nobody waits: each request is answered with its own append."""
-        turn = Turn(now)
+        step = Step(now)
         self._transactions.forget_all()
         self._timers.cancel(self._cleanup)
-        return turn.effects
+        return step.effects
 
     # Producers
 
@@ -123,35 +123,35 @@ class TransactionShard:
         While a transaction is open or about to end that is CONCURRENT_TRANSACTIONS, and the client is to come again:
         an open one is aborted.
         """
-        turn = Turn(now)
+        step = Step(now)
         try:
-            self._initialize(turn, request, token)
+            self._initialize(step, request, token)
         except KafkaError as refused:
-            turn.reply(token, _no_producer(refused.code))
-        return turn.effects
+            step.reply(token, _no_producer(refused.code))
+        return step.effects
 
-    def _initialize(self, turn: Turn, request: InitProducerIdRequest, token: Token) -> None:
+    def _initialize(self, step: Step, request: InitProducerIdRequest, token: Token) -> None:
         transactional_id, timeout_ms, expected = self._check_initialization(request)
         transaction = self._transactions.get(transactional_id)
         if transaction is None:
             ready = Transaction.new(
-                transactional_id, self._transactions.new_producer_id(), timeout_ms=timeout_ms, now_ms=turn.now.wall_ms
+                transactional_id, self._transactions.new_producer_id(), timeout_ms=timeout_ms, now_ms=step.now.wall_ms
             )
         else:
             transaction.check_initialization(expected)
             if transaction.is_open:
-                self._transactions.fence(turn, transaction)
-                turn.reply_when_appended(token, _no_producer(ErrorCode.CONCURRENT_TRANSACTIONS), _no_producer)
+                self._transactions.fence(step, transaction)
+                step.reply_when_appended(token, _no_producer(ErrorCode.CONCURRENT_TRANSACTIONS), _no_producer)
                 return
             ready = transaction.initialized(
                 expected,
                 timeout_ms=timeout_ms,
                 new_producer_id=self._transactions.new_producer_id,
-                now_ms=turn.now.wall_ms,
+                now_ms=step.now.wall_ms,
             )
-        self._transactions.append(turn, ready)
+        self._transactions.append(step, ready)
         answer = InitProducerIdResponse(producer_id=ready.producer_id, producer_epoch=ready.producer_epoch)
-        turn.reply_when_appended(token, answer, _no_producer)
+        step.reply_when_appended(token, answer, _no_producer)
 
     def _check_initialization(self, request: InitProducerIdRequest) -> tuple[str, int, ProducerIdAndEpoch | None]:
         """Transactional id, time-out and what the producer believes to be. Raises KafkaError."""
@@ -192,7 +192,7 @@ class TransactionShard:
 
         `transaction_version` is what the client speaks: 2 with AddPartitionsToTxn v4 and Produce v12, 0 below.
         """
-        turn = Turn(now)
+        step = Step(now)
         try:
             transaction = self._find(transactional_id)
             enlarged = transaction.with_partitions(
@@ -204,12 +204,12 @@ class TransactionShard:
                     f"a transaction has {MAX_PARTITIONS} partitions at most",
                 )
         except KafkaError as refused:
-            turn.reply(token, refused.code)
-            return turn.effects
+            step.reply(token, refused.code)
+            return step.effects
         if enlarged is not transaction:
-            self._transactions.append(turn, enlarged)
-        turn.reply_when_appended(token, ErrorCode.NONE, lambda error: error)
-        return turn.effects
+            self._transactions.append(step, enlarged)
+        step.reply_when_appended(token, ErrorCode.NONE, lambda error: error)
+        return step.effects
 
     def verify_partitions(
         self, transactional_id: str, producer_id: int, producer_epoch: int, partitions: Iterable[TopicPartition]
@@ -230,7 +230,7 @@ class TransactionShard:
 
         `transaction_version` is what the client speaks: 2 with EndTxn v5, 0 below.
         """
-        turn = Turn(now)
+        step = Step(now)
         try:
             transaction = self._find(request.transactional_id)
             prepared = transaction.ended(
@@ -242,16 +242,16 @@ class TransactionShard:
                 now_ms=now.wall_ms,
             )
         except KafkaError as refused:
-            turn.reply(token, EndTxnResponse(error_code=refused.code))
-            return turn.effects
+            step.reply(token, EndTxnResponse(error_code=refused.code))
+            return step.effects
         answer = EndTxnResponse()
         if transaction_version >= EPOCH_BUMP_VERSION:
             following = prepared.next_producer
             answer.producer_id, answer.producer_epoch = following.producer_id, following.epoch
         if prepared is not transaction:
-            self._transactions.prepare(turn, prepared)
-        turn.reply_when_appended(token, answer, lambda error: EndTxnResponse(error_code=error))
-        return turn.effects
+            self._transactions.prepare(step, prepared)
+        step.reply_when_appended(token, answer, lambda error: EndTxnResponse(error_code=error))
+        return step.effects
 
     def markers_written(
         self,
@@ -263,9 +263,9 @@ class TransactionShard:
         now: Now,
     ) -> list[Effect]:
         """The outcome of a `WriteMarkers`: in these partitions the marker is, or need not be."""
-        turn = Turn(now)
-        self._transactions.markers_written(turn, transactional_id, producer_id, producer_epoch, partitions)
-        return turn.effects
+        step = Step(now)
+        self._transactions.markers_written(step, transactional_id, producer_id, producer_epoch, partitions)
+        return step.effects
 
     # Administration
 
@@ -297,9 +297,9 @@ class TransactionShard:
 
     # Forgetting
 
-    def _clean_up(self, turn: Turn) -> None:
+    def _clean_up(self, step: Step) -> None:
         """Removes ids that have had no use for long."""
-        before_ms = turn.now.wall_ms - self.config.id_expiration_ms
+        before_ms = step.now.wall_ms - self.config.id_expiration_ms
         expired = [
             TransactionChange(transaction.transactional_id, None)
             for transaction in self._transactions
@@ -307,21 +307,21 @@ class TransactionShard:
         ]
         if expired:
             log.info("%d transactional ids have expired", len(expired))
-            self._append_in_batches(turn, expired)
-        self._schedule_cleanup(turn)
+            self._append_in_batches(step, expired)
+        self._schedule_cleanup(step)
 
-    def _schedule_cleanup(self, turn: Turn) -> None:
-        self._timers.schedule(self._cleanup, turn.now.monotonic_ms + self.config.expiration_check_interval_ms)
+    def _schedule_cleanup(self, step: Step) -> None:
+        self._timers.schedule(self._cleanup, step.now.monotonic_ms + self.config.expiration_check_interval_ms)
 
-    def _append_in_batches(self, turn: Turn, changes: Sequence[TransactionChange]) -> None:
+    def _append_in_batches(self, step: Step, changes: Sequence[TransactionChange]) -> None:
         rest = iter(changes)
         while batch := list(islice(rest, MAX_RECORDS_PER_CLEANUP_BATCH)):
-            turn.append(
+            step.append(
                 [change.record(self._transactions.transaction_version()) for change in batch],
                 partial(self._forget, batch),
             )
 
-    def _forget(self, expired: list[TransactionChange], _: Turn, error: ErrorCode) -> None:
+    def _forget(self, expired: list[TransactionChange], _: Step, error: ErrorCode) -> None:
         if error is ErrorCode.NONE:
             for change in expired:
                 self._transactions.apply(change)

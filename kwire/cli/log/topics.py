@@ -16,7 +16,7 @@ from kwire_storage.disk.files import Disk
 from kwire_storage.inspection import Batch, TopicFacts, walk
 
 from kwire.cli.log.target import log_file_base
-from kwire.metadata.image import ResourceType
+from kwire.metadata.image import ConfigResourceType
 from kwire.metadata.log import METADATA_TOPIC
 from kwire.metadata.records import MetadataRecord, decode_record
 
@@ -36,7 +36,7 @@ class _Facts:
                 for name in [name for name, topic_id in self.ids.items() if topic_id == record.topic_id]:
                     del self.ids[name]
                     self.configs.pop(name, None)
-            case ConfigRecord() if record.resource_type == ResourceType.TOPIC:
+            case ConfigRecord() if record.resource_type == ConfigResourceType.TOPIC:
                 settings = self.configs.setdefault(record.resource_name, {})
                 if record.value is None:
                     settings.pop(record.name, None)

@@ -25,8 +25,8 @@ from kwire_protocol.kafka_error import KafkaError, quoted
 from kwire_protocol.messages.join_group import JoinGroupResponseMember
 from kwire_protocol.messages.list_groups import ListedGroup
 
+from kwire.coordinators.deadlines import Deadline
 from kwire.coordinators.effects import Token
-from kwire.coordinators.timers import Timer
 from kwire.groups.classic.subscription import CONSUMER_PROTOCOL_TYPE, subscribed_topics
 from kwire.groups.group import GroupType
 
@@ -60,7 +60,7 @@ class Member:
     is_new: bool = False
     join_token: Token | None = None
     sync_token: Token | None = None
-    session: Timer = attrs.field(factory=Timer)
+    session: Deadline = attrs.field(factory=Deadline)
 
     @property
     def is_static(self) -> bool:
@@ -94,7 +94,7 @@ class ClassicGroup:
     members: dict[str, Member] = attrs.field(factory=dict)
     static_members: dict[str, str] = attrs.field(factory=dict)
     """group.instance.id -> member id."""
-    pending_members: dict[str, Timer] = attrs.field(factory=dict)
+    pending_members: dict[str, Deadline] = attrs.field(factory=dict)
     """Ids given out with MEMBER_ID_REQUIRED that have not joined yet, each with its deadline."""
     pending_sync: set[str] = attrs.field(factory=set)
     """Members of this generation that have not sent SyncGroup."""
@@ -104,8 +104,8 @@ class ClassicGroup:
     """Somebody joined during the initial delay, which is then prolonged."""
     topics: frozenset[str] | None = None
     """The subscribed topics, None when unknown."""
-    join_timer: Timer = attrs.field(factory=Timer)
-    sync_timer: Timer = attrs.field(factory=Timer)
+    join_timer: Deadline = attrs.field(factory=Deadline)
+    sync_timer: Deadline = attrs.field(factory=Deadline)
     _supporters: dict[str, int] = attrs.field(factory=dict)
     """Protocol name -> how many members support it."""
 
@@ -176,7 +176,7 @@ class ClassicGroup:
         assert old.group_instance_id is not None
         assert old.join_token is None
         assert old.sync_token is None
-        member = attrs.evolve(old, member_id=new_id, is_new=False, session=Timer())
+        member = attrs.evolve(old, member_id=new_id, is_new=False, session=Deadline())
         self.members[new_id] = member
         if self.leader_id == old_id:
             self.leader_id = new_id

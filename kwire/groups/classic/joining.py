@@ -16,7 +16,7 @@ from kwire_protocol.kafka_error import KafkaError
 from kwire_protocol.messages.join_group import JoinGroupRequest, JoinGroupResponse
 from kwire_protocol.messages.sync_group import SyncGroupResponse
 
-from kwire.coordinators.effects import Token, Turn, response_error
+from kwire.coordinators.effects import Step, Token, response_error
 from kwire.groups.classic.group import ClassicGroup, GroupState, Member, Protocols
 from kwire.groups.classic.groups import ClassicGroups
 from kwire.groups.classic.rebalance import NO_MEMBER_ID, Rebalancing
@@ -59,8 +59,8 @@ class Join:
     def reason(self) -> str:
         return self.request.reason or "not provided"
 
-    def refuse(self, turn: Turn, error: ErrorCode, member_id: str) -> None:
-        turn.reply(self.token, JoinGroupResponse(error_code=error, member_id=member_id))
+    def refuse(self, step: Step, error: ErrorCode, member_id: str) -> None:
+        step.reply(self.token, JoinGroupResponse(error_code=error, member_id=member_id))
 
 
 @attrs.define(eq=False)
@@ -69,29 +69,29 @@ class Joining:
     groups: ClassicGroups
     rebalancing: Rebalancing
 
-    def join(self, turn: Turn, join: Join) -> None:
+    def join(self, step: Step, join: Join) -> None:
         request, config = join.request, self.config
         group = self.groups.find(request.group_id)
         if not config.min_session_timeout_ms <= request.session_timeout_ms <= config.max_session_timeout_ms:
-            join.refuse(turn, ErrorCode.INVALID_SESSION_TIMEOUT, request.member_id)
+            join.refuse(step, ErrorCode.INVALID_SESSION_TIMEOUT, request.member_id)
         elif group is not None:
-            self._enter(turn, group, join)
+            self._enter(step, group, join)
         elif self.groups.is_of_other_kind(request.group_id):
-            join.refuse(turn, ErrorCode.INCONSISTENT_GROUP_PROTOCOL, request.member_id)
+            join.refuse(step, ErrorCode.INCONSISTENT_GROUP_PROTOCOL, request.member_id)
         elif request.member_id:
-            join.refuse(turn, ErrorCode.UNKNOWN_MEMBER_ID, request.member_id)
+            join.refuse(step, ErrorCode.UNKNOWN_MEMBER_ID, request.member_id)
         else:
-            self._found(turn, join)
+            self._found(step, join)
 
-    def _found(self, turn: Turn, join: Join) -> None:
+    def _found(self, step: Step, join: Join) -> None:
         """The first join makes the group, whatever becomes of the join itself, and the log must know it."""
-        group = ClassicGroup(join.request.group_id, state_timestamp_ms=turn.now.wall_ms)
+        group = ClassicGroup(join.request.group_id, state_timestamp_ms=step.now.wall_ms)
         record = empty_generation_record(group)
         self.groups.add(group)
-        self._enter(turn, group, join)
-        answers = turn.take()
+        self._enter(step, group, join)
+        answers = step.take()
 
-        def appended(then: Turn, error: ErrorCode) -> None:
+        def appended(then: Step, error: ErrorCode) -> None:
             if error is ErrorCode.NONE:
                 then.effects += answers
                 return
@@ -101,25 +101,25 @@ class Joining:
             self.rebalancing.retire(group)
             join.refuse(then, response_error(error), NO_MEMBER_ID)
 
-        turn.append([record], appended)
+        step.append([record], appended)
 
-    def _enter(self, turn: Turn, group: ClassicGroup, join: Join) -> None:
+    def _enter(self, step: Step, group: ClassicGroup, join: Join) -> None:
         member_id = join.request.member_id
         if not self._has_room(group, member_id):
-            self.rebalancing.drop(turn, group, member_id)
+            self.rebalancing.drop(step, group, member_id)
             self.rebalancing.forget_pending(group, member_id)
-            join.refuse(turn, ErrorCode.GROUP_MAX_SIZE_REACHED, NO_MEMBER_ID)
+            join.refuse(step, ErrorCode.GROUP_MAX_SIZE_REACHED, NO_MEMBER_ID)
         elif not group.supports(join.request.protocol_type, join.protocols):
-            join.refuse(turn, ErrorCode.INCONSISTENT_GROUP_PROTOCOL, member_id)
+            join.refuse(step, ErrorCode.INCONSISTENT_GROUP_PROTOCOL, member_id)
         elif member_id:
-            self._enter_with_id(turn, group, join)
+            self._enter_with_id(step, group, join)
         elif join.request.group_instance_id is not None:
-            self._enter_static(turn, group, join)
+            self._enter_static(step, group, join)
         elif join.context.api_version >= FIRST_VERSION_REQUIRING_MEMBER_ID:
-            self.rebalancing.add_pending(turn, group, join.fresh_id, join.request.session_timeout_ms)
-            join.refuse(turn, ErrorCode.MEMBER_ID_REQUIRED, join.fresh_id)
+            self.rebalancing.add_pending(step, group, join.fresh_id, join.request.session_timeout_ms)
+            join.refuse(step, ErrorCode.MEMBER_ID_REQUIRED, join.fresh_id)
         else:
-            self._add(turn, group, join, join.fresh_id)
+            self._add(step, group, join, join.fresh_id)
 
     def _has_room(self, group: ClassicGroup, member_id: str) -> bool:
         """During a rebalance those who join first stay: so a group sheds members after the limit was lowered."""
@@ -130,7 +130,7 @@ class Joining:
             return member is not None or len(group.members) < self.config.max_size
         return True
 
-    def _add(self, turn: Turn, group: ClassicGroup, join: Join, member_id: str) -> None:
+    def _add(self, step: Step, group: ClassicGroup, join: Join, member_id: str) -> None:
         if group.state is GroupState.PREPARING_REBALANCE and group.previous_state is GroupState.EMPTY:
             group.new_member_added = True
         member = Member(
@@ -149,44 +149,44 @@ class Joining:
         group.add(member)
         # It cannot heartbeat while it is parked, and a client that gave up and came again under a new id leaves its
         # former self parked here: a long rebalance would gather ghosts without a limit.
-        self.rebalancing.start_session(turn, group, member, self.config.new_member_join_timeout_ms)
+        self.rebalancing.start_session(step, group, member, self.config.new_member_join_timeout_ms)
         self.rebalancing.rebalance_or_complete_join(
-            turn, group, f"member {member_id!a} joins; client reason: {join.reason!a}"
+            step, group, f"member {member_id!a} joins; client reason: {join.reason!a}"
         )
 
-    def _enter_with_id(self, turn: Turn, group: ClassicGroup, join: Join) -> None:
+    def _enter_with_id(self, step: Step, group: ClassicGroup, join: Join) -> None:
         member_id, instance_id = join.request.member_id, join.request.group_instance_id
         if member_id not in group.pending_members:
             try:
                 member = group.check_member(member_id, instance_id)
             except KafkaError as error:
-                join.refuse(turn, error.code, member_id)
+                join.refuse(step, error.code, member_id)
             else:
-                self._enter_again(turn, group, member, join)
+                self._enter_again(step, group, member, join)
         elif instance_id is None:
-            self._add(turn, group, join, member_id)
+            self._add(step, group, join, member_id)
         else:
             # Only dynamic members are given an id in advance; Kafka fails on this, too.
-            join.refuse(turn, ErrorCode.UNKNOWN_SERVER_ERROR, member_id)
+            join.refuse(step, ErrorCode.UNKNOWN_SERVER_ERROR, member_id)
 
-    def _enter_again(self, turn: Turn, group: ClassicGroup, member: Member, join: Join) -> None:
+    def _enter_again(self, step: Step, group: ClassicGroup, member: Member, join: Join) -> None:
         unchanged = member.offers(join.protocols)
         if unchanged and group.state is GroupState.COMPLETING_REBALANCE:
             # The answer to its join was lost: here it is again.
-            turn.reply(join.token, self.rebalancing.current_generation(group, member))
+            step.reply(join.token, self.rebalancing.current_generation(group, member))
         elif unchanged and group.state is GroupState.STABLE and not group.is_leader(member.member_id):
-            turn.reply(join.token, self.rebalancing.current_generation(group, member))
+            step.reply(join.token, self.rebalancing.current_generation(group, member))
         else:
             # A rebalance is on; or it has other metadata; or it leads, and rejoins because a topic has changed.
-            self._update(turn, group, member, join)
+            self._update(step, group, member, join)
             self.rebalancing.rebalance_or_complete_join(
-                turn, group, f"member {member.member_id!a} rejoins; client reason: {join.reason!a}"
+                step, group, f"member {member.member_id!a} rejoins; client reason: {join.reason!a}"
             )
 
-    def _update(self, turn: Turn, group: ClassicGroup, member: Member, join: Join) -> None:
+    def _update(self, step: Step, group: ClassicGroup, member: Member, join: Join) -> None:
         """Takes over what the join says, and parks it. A join of the same member that is parked already is let go."""
         self.rebalancing.answer_join(
-            turn,
+            step,
             group,
             member,
             JoinGroupResponse(error_code=ErrorCode.REBALANCE_IN_PROGRESS, member_id=member.member_id),
@@ -198,49 +198,49 @@ class Joining:
 
     # Static members
 
-    def _enter_static(self, turn: Turn, group: ClassicGroup, join: Join) -> None:
+    def _enter_static(self, step: Step, group: ClassicGroup, join: Join) -> None:
         assert join.request.group_instance_id is not None
         old_id = group.static_members.get(join.request.group_instance_id)
         if old_id is None:
-            self._add(turn, group, join, join.fresh_id)
+            self._add(step, group, join, join.fresh_id)
             return
         old_leader_id = group.leader_id
         old = group.members[old_id]
-        self._fence(turn, group, old)
+        self._fence(step, group, old)
         member = group.replace_static(old_id, join.fresh_id)
         self.rebalancing.timers.cancel(old.session)
-        self.rebalancing.start_session(turn, group, member)
-        self._update(turn, group, member, join)
+        self.rebalancing.start_session(step, group, member)
+        self._update(step, group, member, join)
         log.info(
             "group %a: static member %a is back as %a", group.group_id, join.request.group_instance_id, join.fresh_id
         )
         if group.state is GroupState.STABLE and group.select_protocol() == group.protocol_name:
-            self._record_replaced(turn, group, member, old, old_leader_id, join)
+            self._record_replaced(step, group, member, old, old_leader_id, join)
         elif group.state is GroupState.PREPARING_REBALANCE:
-            self.rebalancing.complete_join_when_all_joined(turn, group)
+            self.rebalancing.complete_join_when_all_joined(step, group)
         else:
             # While assignments are awaited the leader may be assigning by the old id: everybody starts over.
             self.rebalancing.prepare(
-                turn, group, f"static member {member.member_id!a} replaced {old_id!a}; client reason: {join.reason!a}"
+                step, group, f"static member {member.member_id!a} replaced {old_id!a}; client reason: {join.reason!a}"
             )
 
-    def _fence(self, turn: Turn, group: ClassicGroup, old: Member) -> None:
+    def _fence(self, step: Step, group: ClassicGroup, old: Member) -> None:
         fenced = JoinGroupResponse(
             error_code=ErrorCode.FENCED_INSTANCE_ID, member_id=old.member_id, protocol_type=None, protocol_name=None
         )
-        self.rebalancing.answer_join(turn, group, old, fenced)
+        self.rebalancing.answer_join(step, group, old, fenced)
         self.rebalancing.answer_sync(
-            turn,
+            step,
             old,
             SyncGroupResponse(error_code=ErrorCode.FENCED_INSTANCE_ID, protocol_type=None, protocol_name=None),
         )
 
     def _record_replaced(
-        self, turn: Turn, group: ClassicGroup, member: Member, old: Member, old_leader_id: str | None, join: Join
+        self, step: Step, group: ClassicGroup, member: Member, old: Member, old_leader_id: str | None, join: Join
     ) -> None:
         """Stores the new member id and answers with the generation as it is; undoes the change if it cannot be."""
 
-        def appended(then: Turn, error: ErrorCode) -> None:
+        def appended(then: Step, error: ErrorCode) -> None:
             if error is not ErrorCode.NONE:
                 group.park_join(member, None)
                 self._restore(then, group, member, old)
@@ -260,13 +260,13 @@ class Joining:
             self.rebalancing.answer_join(then, group, member, response)
 
         assignment = {other.member_id: other.assignment for other in group.members.values()}
-        turn.append([generation_record(group, assignment)], appended)
+        step.append([generation_record(group, assignment)], appended)
 
-    def _restore(self, turn: Turn, group: ClassicGroup, member: Member, old: Member) -> None:
+    def _restore(self, step: Step, group: ClassicGroup, member: Member, old: Member) -> None:
         log.warning("group %a: could not record %a, it is %a again", group.group_id, member.member_id, old.member_id)
         group.set_protocols(member, old.protocols)
         self.rebalancing.timers.cancel(member.session)
         restored = group.replace_static(member.member_id, old.member_id)
         restored.rebalance_timeout_ms = old.rebalance_timeout_ms
         restored.session_timeout_ms = old.session_timeout_ms
-        self.rebalancing.start_session(turn, group, restored)
+        self.rebalancing.start_session(step, group, restored)

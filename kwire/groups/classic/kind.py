@@ -13,8 +13,8 @@ from kwire_protocol.messages.join_group import JoinGroupRequest, JoinGroupRespon
 from kwire_protocol.messages.leave_group import LeaveGroupRequest
 from kwire_protocol.messages.sync_group import SyncGroupRequest, SyncGroupResponse
 
-from kwire.coordinators.effects import Now, Record, Token, Turn
-from kwire.coordinators.timers import Timers
+from kwire.coordinators.deadlines import Deadlines
+from kwire.coordinators.effects import KeyedRecord, Now, Step, Token
 from kwire.groups.classic.group import ClassicGroup, GroupState
 from kwire.groups.classic.groups import ClassicGroups
 from kwire.groups.classic.joining import Join, Joining
@@ -33,7 +33,7 @@ class ClassicKind:
     type: Final = GroupType.CLASSIC
     record_types: Final = (RECORD_TYPE,)
 
-    def __init__(self, config: GroupConfig, groups: dict[str, Group], timers: Timers) -> None:
+    def __init__(self, config: GroupConfig, groups: dict[str, Group], timers: Deadlines) -> None:
         self._config = config
         self._groups = ClassicGroups(groups)
         self._rebalancing = Rebalancing(config, timers)
@@ -51,7 +51,7 @@ class ClassicKind:
         if group is not None:
             self._rebalancing.retire(group)
 
-    def tombstones(self, group_id: str) -> list[Record]:
+    def tombstones(self, group_id: str) -> list[KeyedRecord]:
         return [GroupChange(group_id, None).record()]
 
     def make_simple_group(self, group_id: str, *, commit_timestamp_ms: int) -> None:
@@ -60,48 +60,48 @@ class ClassicKind:
 
     # Start and end
 
-    def loaded(self, turn: Turn) -> None:
+    def loaded(self, step: Step) -> None:
         """Every member has its whole session timeout to be heard of."""
         for group in self._groups:
             for member in group.members.values():
-                self._rebalancing.start_session(turn, group, member)
+                self._rebalancing.start_session(step, group, member)
             if len(group.members) > self._config.max_size:
-                self._rebalancing.prepare(turn, group, "group.max.size is lower than the group is large")
+                self._rebalancing.prepare(step, group, "group.max.size is lower than the group is large")
 
-    def unload(self, turn: Turn) -> None:
+    def unload(self, step: Step) -> None:
         for group in self._groups:
             for member in group.members.values():
                 self._rebalancing.answer_join(
-                    turn,
+                    step,
                     group,
                     member,
                     JoinGroupResponse(error_code=ErrorCode.NOT_COORDINATOR, member_id=member.member_id),
                 )
-                self._rebalancing.answer_sync(turn, member, SyncGroupResponse(error_code=ErrorCode.NOT_COORDINATOR))
+                self._rebalancing.answer_sync(step, member, SyncGroupResponse(error_code=ErrorCode.NOT_COORDINATOR))
             self._rebalancing.retire(group)
 
     # Members
 
     def join(
-        self, turn: Turn, request: JoinGroupRequest, context: MemberContext, token: Token, *, member_uuid: str
+        self, step: Step, request: JoinGroupRequest, context: MemberContext, token: Token, *, member_uuid: str
     ) -> None:
-        self._joining.join(turn, Join.of(request, context, token, member_uuid))
+        self._joining.join(step, Join.of(request, context, token, member_uuid))
 
-    def sync(self, turn: Turn, request: SyncGroupRequest, token: Token) -> None:
-        self._membership.sync(turn, request, token)
+    def sync(self, step: Step, request: SyncGroupRequest, token: Token) -> None:
+        self._membership.sync(step, request, token)
 
     def heartbeat(self, request: HeartbeatRequest, *, now: Now) -> HeartbeatResponse:
         return self._membership.heartbeat(request, now=now)
 
-    def leave(self, turn: Turn, request: LeaveGroupRequest, token: Token) -> None:
-        self._membership.leave(turn, request, token)
+    def leave(self, step: Step, request: LeaveGroupRequest, token: Token) -> None:
+        self._membership.leave(step, request, token)
 
-    def committed_by(self, turn: Turn, group_id: str, member_id: str) -> None:
+    def committed_by(self, step: Step, group_id: str, member_id: str) -> None:
         """It is a sign of life, as in Kafka, unless the member has yet to take its assignment."""
         group = self._groups.find(group_id)
         if group is None or group.state not in (GroupState.STABLE, GroupState.PREPARING_REBALANCE):
             return
-        self._rebalancing.start_session(turn, group, group.members[member_id])
+        self._rebalancing.start_session(step, group, group.members[member_id])
 
     # Administration
 

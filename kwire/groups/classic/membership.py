@@ -16,7 +16,7 @@ from kwire_protocol.messages.leave_group import (
 )
 from kwire_protocol.messages.sync_group import SyncGroupRequest, SyncGroupResponse
 
-from kwire.coordinators.effects import Now, Token, Turn, response_error
+from kwire.coordinators.effects import Now, Step, Token, response_error
 from kwire.groups.classic.group import ClassicGroup, GroupState, Member
 from kwire.groups.classic.groups import ClassicGroups
 from kwire.groups.classic.rebalance import NO_MEMBER_ID, Rebalancing
@@ -50,22 +50,22 @@ class Membership:
 
     # SyncGroup
 
-    def sync(self, turn: Turn, request: SyncGroupRequest, token: Token) -> None:
+    def sync(self, step: Step, request: SyncGroupRequest, token: Token) -> None:
         try:
             group, member = self._check_sync(request)
         except KafkaError as error:
-            turn.reply(token, SyncGroupResponse(error_code=error.code))
+            step.reply(token, SyncGroupResponse(error_code=error.code))
             return
         if group.state is GroupState.COMPLETING_REBALANCE:
             # A client that gave up on its first SyncGroup sent this one: let the first one go.
-            self.rebalancing.answer_sync(turn, member, SyncGroupResponse(error_code=ErrorCode.REBALANCE_IN_PROGRESS))
+            self.rebalancing.answer_sync(step, member, SyncGroupResponse(error_code=ErrorCode.REBALANCE_IN_PROGRESS))
             member.sync_token = token
             self.rebalancing.synced(group, member)
             if group.is_leader(member.member_id):
-                self._store_assignment(turn, group, request)
+                self._store_assignment(step, group, request)
         else:
             self.rebalancing.synced(group, member)
-            turn.reply(
+            step.reply(
                 token,
                 SyncGroupResponse(
                     protocol_type=group.protocol_type,
@@ -87,7 +87,7 @@ class Membership:
             raise KafkaError(ErrorCode.REBALANCE_IN_PROGRESS)
         return group, member
 
-    def _store_assignment(self, turn: Turn, group: ClassicGroup, request: SyncGroupRequest) -> None:
+    def _store_assignment(self, step: Step, group: ClassicGroup, request: SyncGroupRequest) -> None:
         """The generation is decided once the log has it; only then do its members hear of it."""
         generation = group.generation
         assignment = {each.member_id: each.assignment for each in request.assignments}
@@ -95,7 +95,7 @@ class Membership:
         if left_out:
             log.info("group %a: generation %d assigns nothing to %a", group.group_id, generation, left_out)
 
-        def appended(then: Turn, error: ErrorCode) -> None:
+        def appended(then: Step, error: ErrorCode) -> None:
             if group.state is not GroupState.COMPLETING_REBALANCE or group.generation != generation:
                 return  # somebody joined meanwhile; those who waited have been told
             if error is ErrorCode.NONE:
@@ -109,28 +109,28 @@ class Membership:
                 )
                 self.rebalancing.refuse_assignment(then, group, response_error(error))
 
-        turn.append([generation_record(group, assignment)], appended)
+        step.append([generation_record(group, assignment)], appended)
 
     # LeaveGroup
 
-    def leave(self, turn: Turn, request: LeaveGroupRequest, token: Token) -> None:
+    def leave(self, step: Step, request: LeaveGroupRequest, token: Token) -> None:
         """Up to v2 one member leaves, and its error is the response's; from v3 on any number may (KIP-345)."""
         group = self.groups.find(request.group_id)
         if group is None:
             unknown = [_left(identity, ErrorCode.UNKNOWN_MEMBER_ID) for identity in request.members]
-            turn.reply(token, LeaveGroupResponse(members=unknown))
+            step.reply(token, LeaveGroupResponse(members=unknown))
             return
-        left = [self._leave_one(turn, group, identity) for identity in request.members]
+        left = [self._leave_one(step, group, identity) for identity in request.members]
         gone = [each.member_id for each in left if not each.error_code]
         if gone and group.state in (GroupState.STABLE, GroupState.COMPLETING_REBALANCE):
-            self.rebalancing.prepare(turn, group, f"members left: {gone!a}")
+            self.rebalancing.prepare(step, group, f"members left: {gone!a}")
         elif gone:
-            self.rebalancing.complete_join_when_all_joined(turn, group)
-        turn.reply_when_appended(
+            self.rebalancing.complete_join_when_all_joined(step, group)
+        step.reply_when_appended(
             token, LeaveGroupResponse(members=left), lambda error: LeaveGroupResponse(error_code=error)
         )
 
-    def _leave_one(self, turn: Turn, group: ClassicGroup, identity: MemberIdentity) -> MemberResponse:
+    def _leave_one(self, step: Step, group: ClassicGroup, identity: MemberIdentity) -> MemberResponse:
         member_id = identity.member_id
         if member_id in group.pending_members:
             self.rebalancing.forget_pending(group, member_id)
@@ -143,7 +143,7 @@ class Membership:
         except KafkaError as error:
             return _left(identity, error.code)
         log.info("group %a: member %a left: %a", group.group_id, member_id, identity.reason or "not provided")
-        self.rebalancing.drop(turn, group, member_id)
+        self.rebalancing.drop(step, group, member_id)
         return _left(identity, ErrorCode.NONE)
 
 

@@ -22,8 +22,8 @@ from kwire_protocol.errors import ErrorCode
 from kwire_protocol.messages.join_group import JoinGroupResponse
 from kwire_protocol.messages.sync_group import SyncGroupResponse
 
-from kwire.coordinators.effects import Turn
-from kwire.coordinators.timers import Timer, Timers
+from kwire.coordinators.deadlines import Deadline, Deadlines
+from kwire.coordinators.effects import Step
 from kwire.groups.classic.group import ClassicGroup, GroupState, Member
 from kwire.groups.classic.records import empty_generation_record
 from kwire.groups.config import GroupConfig
@@ -40,50 +40,50 @@ class Rebalancing:
     """The rebalance protocol for all groups of a shard."""
 
     config: GroupConfig
-    timers: Timers
+    timers: Deadlines
 
     # Members
 
-    def start_session(self, turn: Turn, group: ClassicGroup, member: Member, timeout_ms: int | None = None) -> None:
+    def start_session(self, step: Step, group: ClassicGroup, member: Member, timeout_ms: int | None = None) -> None:
         """Gives the member `timeout_ms` (its session timeout) to be heard of again."""
         if member.session.on_expiry is None:
             member.session.on_expiry = partial(self._session_over, group, member)
         self.timers.schedule(
-            member.session, turn.now.monotonic_ms + (member.session_timeout_ms if timeout_ms is None else timeout_ms)
+            member.session, step.now.monotonic_ms + (member.session_timeout_ms if timeout_ms is None else timeout_ms)
         )
 
-    def add_pending(self, turn: Turn, group: ClassicGroup, member_id: str, timeout_ms: int) -> None:
+    def add_pending(self, step: Step, group: ClassicGroup, member_id: str, timeout_ms: int) -> None:
         """Keeps a member id for the client that was told to join with it."""
-        timer = Timer(partial(self._pending_member_over, group, member_id))
+        timer = Deadline(partial(self._pending_member_over, group, member_id))
         group.pending_members[member_id] = timer
-        self.timers.schedule(timer, turn.now.monotonic_ms + timeout_ms)
+        self.timers.schedule(timer, step.now.monotonic_ms + timeout_ms)
 
     def forget_pending(self, group: ClassicGroup, member_id: str) -> None:
         timer = group.pending_members.pop(member_id, None)
         if timer is not None:
             self.timers.cancel(timer)
 
-    def drop(self, turn: Turn, group: ClassicGroup, member_id: str) -> None:
+    def drop(self, step: Step, group: ClassicGroup, member_id: str) -> None:
         """Takes the member out of the group; whatever it waits for is answered with UNKNOWN_MEMBER_ID."""
         member = group.members.get(member_id)
         if member is None:
             return
         self.answer_join(
-            turn,
+            step,
             group,
             member,
             JoinGroupResponse(error_code=ErrorCode.UNKNOWN_MEMBER_ID, member_id=NO_MEMBER_ID),
         )
-        self.answer_sync(turn, member, SyncGroupResponse(error_code=ErrorCode.UNKNOWN_MEMBER_ID))
+        self.answer_sync(step, member, SyncGroupResponse(error_code=ErrorCode.UNKNOWN_MEMBER_ID))
         self.timers.cancel(member.session)
         group.remove(member_id)
 
-    def member_gone(self, turn: Turn, group: ClassicGroup, reason: str) -> None:
+    def member_gone(self, step: Step, group: ClassicGroup, reason: str) -> None:
         """What follows from members having been dropped."""
         if group.state in (GroupState.STABLE, GroupState.COMPLETING_REBALANCE):
-            self.prepare(turn, group, reason)
+            self.prepare(step, group, reason)
         elif group.state is GroupState.PREPARING_REBALANCE and group.all_joined:
-            self.complete_join(turn, group)
+            self.complete_join(step, group)
 
     def retire(self, group: ClassicGroup) -> None:
         """The group is gone from this coordinator: none of its deadlines means anything any more."""
@@ -95,19 +95,19 @@ class Rebalancing:
 
     # Answers
 
-    def answer_join(self, turn: Turn, group: ClassicGroup, member: Member, response: JoinGroupResponse) -> bool:
+    def answer_join(self, step: Step, group: ClassicGroup, member: Member, response: JoinGroupResponse) -> bool:
         """Answers the member's parked JoinGroup, if there is one."""
         if member.join_token is None:
             return False
-        turn.reply(member.join_token, response)
+        step.reply(member.join_token, response)
         group.park_join(member, None)
         return True
 
-    def answer_sync(self, turn: Turn, member: Member, response: SyncGroupResponse) -> bool:
+    def answer_sync(self, step: Step, member: Member, response: SyncGroupResponse) -> bool:
         """Answers the member's parked SyncGroup, if there is one."""
         if member.sync_token is None:
             return False
-        turn.reply(member.sync_token, response)
+        step.reply(member.sync_token, response)
         member.sync_token = None
         return True
 
@@ -126,67 +126,67 @@ class Rebalancing:
 
     # Preparing: everybody joins
 
-    def rebalance_or_complete_join(self, turn: Turn, group: ClassicGroup, reason: str) -> None:
+    def rebalance_or_complete_join(self, step: Step, group: ClassicGroup, reason: str) -> None:
         """Something changed: a rebalance begins, or one that is going on may now be able to go ahead."""
         if group.state in _CAN_REBALANCE:
-            self.prepare(turn, group, reason)
+            self.prepare(step, group, reason)
         else:
-            self.complete_join_when_all_joined(turn, group)
+            self.complete_join_when_all_joined(step, group)
 
-    def prepare(self, turn: Turn, group: ClassicGroup, reason: str) -> None:
+    def prepare(self, step: Step, group: ClassicGroup, reason: str) -> None:
         """Everybody has to join again, from Stable, CompletingRebalance or Empty."""
         assert group.state in _CAN_REBALANCE
         if group.state is GroupState.COMPLETING_REBALANCE:
             for member in group.members.values():
                 member.assignment = b""
-            self._answer_all_syncs(turn, group, ErrorCode.REBALANCE_IN_PROGRESS)
+            self._answer_all_syncs(step, group, ErrorCode.REBALANCE_IN_PROGRESS)
         group.pending_sync.clear()
         self.timers.cancel(group.sync_timer)
         initial = group.state is GroupState.EMPTY
-        group.transition_to(GroupState.PREPARING_REBALANCE, turn.now.wall_ms)
+        group.transition_to(GroupState.PREPARING_REBALANCE, step.now.wall_ms)
         log.info("group %a: rebalance after generation %d: %s", group.group_id, group.generation, reason)
         if initial:
             delay_ms = self.config.initial_rebalance_delay_ms
-            self._wait_for_company(turn, group, delay_ms, max(group.rebalance_timeout_ms - delay_ms, 0))
+            self._wait_for_company(step, group, delay_ms, max(group.rebalance_timeout_ms - delay_ms, 0))
         elif group.all_joined:
-            self.complete_join(turn, group)
+            self.complete_join(step, group)
         else:
-            self._wait_for_joins(turn, group)
+            self._wait_for_joins(step, group)
 
-    def complete_join_when_all_joined(self, turn: Turn, group: ClassicGroup) -> None:
+    def complete_join_when_all_joined(self, step: Step, group: ClassicGroup) -> None:
         """Ends the phase early, unless it is the first one: that one waits its initial delay out."""
         if (
             group.state is GroupState.PREPARING_REBALANCE
             and group.previous_state is not GroupState.EMPTY
             and group.all_joined
         ):
-            self.complete_join(turn, group)
+            self.complete_join(step, group)
 
-    def complete_join(self, turn: Turn, group: ClassicGroup) -> None:
+    def complete_join(self, step: Step, group: ClassicGroup) -> None:
         """Ends the phase with those who have joined."""
         self.timers.cancel(group.join_timer)
         absent = [m.member_id for m in group.members.values() if m.join_token is None and not m.is_static]
         for member_id in absent:
-            self.drop(turn, group, member_id)
+            self.drop(step, group, member_id)
         if absent:
             log.info("group %a: members that did not rejoin are out: %a", group.group_id, absent)
         if not self._elect_leader(group) and group.members:
             # Static members, all of them still away: only their sessions can tell whether they come back.
             log.warning("group %a: nobody rejoined, waiting once more", group.group_id)
-            self._wait_for_joins(turn, group)
+            self._wait_for_joins(step, group)
             return
-        group.begin_generation(turn.now.wall_ms)
+        group.begin_generation(step.now.wall_ms)
         if group.state is GroupState.EMPTY:
-            self._record_empty_generation(turn, group)
+            self._record_empty_generation(step, group)
             return
         log.info("group %a: generation %d with %d members", group.group_id, group.generation, len(group.members))
         for member in group.members.values():
-            self.answer_join(turn, group, member, self.current_generation(group, member))
+            self.answer_join(step, group, member, self.current_generation(group, member))
             member.is_new = False
-            self.start_session(turn, group, member)
+            self.start_session(step, group, member)
             group.pending_sync.add(member.member_id)
         group.sync_timer.on_expiry = partial(self._sync_phase_over, group, group.generation)
-        self.timers.schedule(group.sync_timer, turn.now.monotonic_ms + group.rebalance_timeout_ms)
+        self.timers.schedule(group.sync_timer, step.now.monotonic_ms + group.rebalance_timeout_ms)
 
     def _elect_leader(self, group: ClassicGroup) -> bool:
         """Lets the first member that has joined lead when the leader has not; False when nobody has joined."""
@@ -200,23 +200,23 @@ class Rebalancing:
                 return True
         return False
 
-    def _record_empty_generation(self, turn: Turn, group: ClassicGroup) -> None:
+    def _record_empty_generation(self, step: Step, group: ClassicGroup) -> None:
         log.info("group %a: generation %d has no members", group.group_id, group.generation)
 
-        def appended(_: Turn, error: ErrorCode) -> None:
+        def appended(_: Step, error: ErrorCode) -> None:
             if error is not ErrorCode.NONE:
                 # After a restart the generation before would be back, and its members would time out once more.
                 log.warning("group %a: could not record that it is empty: %s", group.group_id, error.name)
 
-        turn.append([empty_generation_record(group)], appended)
+        step.append([empty_generation_record(group)], appended)
 
-    def _wait_for_joins(self, turn: Turn, group: ClassicGroup) -> None:
+    def _wait_for_joins(self, step: Step, group: ClassicGroup) -> None:
         group.join_timer.on_expiry = partial(self._join_phase_over, group)
-        self.timers.schedule(group.join_timer, turn.now.monotonic_ms + group.rebalance_timeout_ms)
+        self.timers.schedule(group.join_timer, step.now.monotonic_ms + group.rebalance_timeout_ms)
 
-    def _wait_for_company(self, turn: Turn, group: ClassicGroup, delay_ms: int, remaining_ms: int) -> None:
+    def _wait_for_company(self, step: Step, group: ClassicGroup, delay_ms: int, remaining_ms: int) -> None:
         group.join_timer.on_expiry = partial(self._initial_delay_over, group, delay_ms, remaining_ms)
-        self.timers.schedule(group.join_timer, turn.now.monotonic_ms + delay_ms)
+        self.timers.schedule(group.join_timer, step.now.monotonic_ms + delay_ms)
 
     # Completing: everybody takes its assignment
 
@@ -226,23 +226,23 @@ class Rebalancing:
         if not group.pending_sync:
             self.timers.cancel(group.sync_timer)
 
-    def install_assignment(self, turn: Turn, group: ClassicGroup, assignment: Mapping[str, bytes]) -> None:
+    def install_assignment(self, step: Step, group: ClassicGroup, assignment: Mapping[str, bytes]) -> None:
         """The leader's assignment is in the log: everybody gets its part, nothing for those it left out."""
         assert group.state is GroupState.COMPLETING_REBALANCE
         for member in group.members.values():
             member.assignment = assignment.get(member.member_id, b"")
-        self._answer_all_syncs(turn, group, ErrorCode.NONE)
-        group.transition_to(GroupState.STABLE, turn.now.wall_ms)
+        self._answer_all_syncs(step, group, ErrorCode.NONE)
+        group.transition_to(GroupState.STABLE, step.now.wall_ms)
 
-    def refuse_assignment(self, turn: Turn, group: ClassicGroup, error: ErrorCode) -> None:
+    def refuse_assignment(self, step: Step, group: ClassicGroup, error: ErrorCode) -> None:
         """The assignment could not be stored: those who wait learn it, and the group tries again."""
         assert group.state is GroupState.COMPLETING_REBALANCE
         for member in group.members.values():
             member.assignment = b""
-        self._answer_all_syncs(turn, group, error)
-        self.prepare(turn, group, f"the assignment could not be stored: {error.name}")
+        self._answer_all_syncs(step, group, error)
+        self.prepare(step, group, f"the assignment could not be stored: {error.name}")
 
-    def _answer_all_syncs(self, turn: Turn, group: ClassicGroup, error: ErrorCode) -> None:
+    def _answer_all_syncs(self, step: Step, group: ClassicGroup, error: ErrorCode) -> None:
         ok = error is ErrorCode.NONE
         for member in group.members.values():
             response = SyncGroupResponse(
@@ -251,40 +251,40 @@ class Rebalancing:
                 protocol_name=group.protocol_name if ok else None,
                 assignment=member.assignment,
             )
-            if self.answer_sync(turn, member, response):
-                self.start_session(turn, group, member)
+            if self.answer_sync(step, member, response):
+                self.start_session(step, group, member)
 
     # Deadlines
 
-    def _session_over(self, group: ClassicGroup, member: Member, turn: Turn) -> None:
+    def _session_over(self, group: ClassicGroup, member: Member, step: Step) -> None:
         if group.members.get(member.member_id) is not member or member.is_parked:
             return
         log.info("group %a: member %a fell silent and is out", group.group_id, member.member_id)
-        self.drop(turn, group, member.member_id)
-        self.member_gone(turn, group, f"the session of {member.member_id!a} ended")
+        self.drop(step, group, member.member_id)
+        self.member_gone(step, group, f"the session of {member.member_id!a} ended")
 
-    def _pending_member_over(self, group: ClassicGroup, member_id: str, turn: Turn) -> None:
+    def _pending_member_over(self, group: ClassicGroup, member_id: str, step: Step) -> None:
         group.pending_members.pop(member_id, None)
         if group.state is GroupState.PREPARING_REBALANCE and group.all_joined:
-            self.complete_join(turn, group)
+            self.complete_join(step, group)
 
-    def _initial_delay_over(self, group: ClassicGroup, delay_ms: int, remaining_ms: int, turn: Turn) -> None:
+    def _initial_delay_over(self, group: ClassicGroup, delay_ms: int, remaining_ms: int, step: Step) -> None:
         if group.new_member_added and remaining_ms:
             group.new_member_added = False
             next_delay_ms = min(self.config.initial_rebalance_delay_ms, remaining_ms)
-            self._wait_for_company(turn, group, next_delay_ms, max(remaining_ms - delay_ms, 0))
+            self._wait_for_company(step, group, next_delay_ms, max(remaining_ms - delay_ms, 0))
         else:
-            self.complete_join(turn, group)
+            self.complete_join(step, group)
 
-    def _join_phase_over(self, group: ClassicGroup, turn: Turn) -> None:
-        self.complete_join(turn, group)
+    def _join_phase_over(self, group: ClassicGroup, step: Step) -> None:
+        self.complete_join(step, group)
 
-    def _sync_phase_over(self, group: ClassicGroup, generation: int, turn: Turn) -> None:
+    def _sync_phase_over(self, group: ClassicGroup, generation: int, step: Step) -> None:
         if group.generation != generation or not group.pending_sync:
             return
         if group.state not in (GroupState.COMPLETING_REBALANCE, GroupState.STABLE):
             return
         late = sorted(group.pending_sync)
         for member_id in late:
-            self.drop(turn, group, member_id)
-        self.prepare(turn, group, f"no SyncGroup came from {late!a}")
+            self.drop(step, group, member_id)
+        self.prepare(step, group, f"no SyncGroup came from {late!a}")

@@ -11,7 +11,7 @@ from collections.abc import Mapping
 import attrs
 from kwire_protocol.internal.consumer_offsets import GroupMetadataKey, GroupMetadataValue, MemberMetadata
 
-from kwire.coordinators.effects import Record
+from kwire.coordinators.effects import KeyedRecord
 from kwire.groups.classic.group import ClassicGroup, GroupState, Member
 from kwire.groups.records import KEY_VERSION, read_head, write_record
 
@@ -26,7 +26,7 @@ class GroupChange:
     group_id: str
     value: GroupMetadataValue | None
 
-    def record(self) -> Record:
+    def record(self) -> KeyedRecord:
         return write_record(RECORD_TYPE, GroupMetadataKey(self.group_id), self.value, VALUE_VERSION)
 
 
@@ -43,7 +43,7 @@ def read_group(key: bytes, value: bytes | None) -> GroupChange:
     return GroupChange(group_id, GroupMetadataValue.read(value_reader, version))
 
 
-def generation_record(group: ClassicGroup, assignment: Mapping[str, bytes]) -> Record:
+def generation_record(group: ClassicGroup, assignment: Mapping[str, bytes]) -> KeyedRecord:
     """The group's generation with every member, its subscription and its part of the assignment."""
     assert group.protocol_name is not None
     return _group_record(
@@ -64,12 +64,12 @@ def generation_record(group: ClassicGroup, assignment: Mapping[str, bytes]) -> R
     )
 
 
-def empty_generation_record(group: ClassicGroup) -> Record:
+def empty_generation_record(group: ClassicGroup) -> KeyedRecord:
     """A generation without members; also what makes a new group known to the log."""
     return _group_record(group, [])
 
 
-def _group_record(group: ClassicGroup, members: list[MemberMetadata]) -> Record:
+def _group_record(group: ClassicGroup, members: list[MemberMetadata]) -> KeyedRecord:
     value = GroupMetadataValue(
         protocol_type=group.protocol_type or "",
         generation=group.generation,

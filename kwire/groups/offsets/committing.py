@@ -25,7 +25,7 @@ from kwire_protocol.messages.txn_offset_commit import (
 )
 from kwire_protocol.wire import Uuid
 
-from kwire.coordinators.effects import ProducerIdAndEpoch, Token, Turn
+from kwire.coordinators.effects import ProducerIdAndEpoch, Step, Token
 from kwire.groups.config import GroupConfig
 from kwire.groups.group import Group
 from kwire.groups.offsets.records import NO_EXPIRY, CommittedOffset, OffsetChange
@@ -44,17 +44,17 @@ class Committing:
     config: GroupConfig
     groups: dict[str, Group]
     offsets: Offsets
-    committed_by: Callable[[Turn, Group, str], None]
+    committed_by: Callable[[Step, Group, str], None]
 
-    def commit(self, turn: Turn, request: OffsetCommitRequest, api_version: int, token: Token) -> None:
+    def commit(self, step: Step, request: OffsetCommitRequest, api_version: int, token: Token) -> None:
         try:
-            self._check_commit(turn, request, api_version)
+            self._check_commit(step, request, api_version)
         except KafkaError as refused:
-            turn.reply(token, commit_error(request, refused.code))
+            step.reply(token, commit_error(request, refused.code))
             return
         expire_ms = NO_EXPIRY
         if request.retention_time_ms != NO_RETENTION_GIVEN:
-            expire_ms = min(turn.now.wall_ms + request.retention_time_ms, LATEST_EXPIRY_MS)
+            expire_ms = min(step.now.wall_ms + request.retention_time_ms, LATEST_EXPIRY_MS)
         changes: list[OffsetChange] = []
         answers = [
             OffsetCommitResponseTopic(
@@ -62,21 +62,21 @@ class Committing:
                 topic_id=topic.topic_id,
                 partitions=[
                     OffsetCommitResponsePartition(index, error)
-                    for index, error in self._take(request.group_id, topic, turn.now.wall_ms, expire_ms, changes)
+                    for index, error in self._take(request.group_id, topic, step.now.wall_ms, expire_ms, changes)
                 ],
             )
             for topic in request.topics
         ]
-        self.offsets.append(turn, changes)
-        turn.reply_when_appended(
+        self.offsets.append(step, changes)
+        step.reply_when_appended(
             token, OffsetCommitResponse(topics=answers), lambda error: commit_error(request, error)
         )
 
-    def commit_transactional(self, turn: Turn, request: TxnOffsetCommitRequest, api_version: int, token: Token) -> None:
+    def commit_transactional(self, step: Step, request: TxnOffsetCommitRequest, api_version: int, token: Token) -> None:
         try:
             self._check_transactional_commit(request, api_version)
         except KafkaError as refused:
-            turn.reply(token, txn_commit_error(request, refused.code))
+            step.reply(token, txn_commit_error(request, refused.code))
             return
         changes: list[OffsetChange] = []
         answers = [
@@ -85,13 +85,13 @@ class Committing:
                 topic_id=topic.topic_id,
                 partitions=[
                     TxnOffsetCommitResponsePartition(index, error)
-                    for index, error in self._take(request.group_id, topic, turn.now.wall_ms, NO_EXPIRY, changes)
+                    for index, error in self._take(request.group_id, topic, step.now.wall_ms, NO_EXPIRY, changes)
                 ],
             )
             for topic in request.topics
         ]
-        self.offsets.append(turn, changes, ProducerIdAndEpoch(request.producer_id, request.producer_epoch))
-        turn.reply_when_appended(
+        self.offsets.append(step, changes, ProducerIdAndEpoch(request.producer_id, request.producer_epoch))
+        step.reply_when_appended(
             token, TxnOffsetCommitResponse(topics=answers), lambda error: txn_commit_error(request, error)
         )
 
@@ -112,7 +112,7 @@ class Committing:
                 changes.append(OffsetChange(group_id, topic.name, partition.partition_index, offset))
                 yield partition.partition_index, ErrorCode.NONE
 
-    def _check_commit(self, turn: Turn, request: OffsetCommitRequest, api_version: int) -> None:
+    def _check_commit(self, step: Step, request: OffsetCommitRequest, api_version: int) -> None:
         generation = request.generation_id_or_member_epoch
         group = self.groups.get(request.group_id)
         if group is None:
@@ -122,7 +122,7 @@ class Committing:
                 raise KafkaError(ErrorCode.GROUP_ID_NOT_FOUND)
             raise KafkaError(ErrorCode.ILLEGAL_GENERATION)
         group.check_commit(request.member_id, request.group_instance_id, generation)
-        self.committed_by(turn, group, request.member_id)
+        self.committed_by(step, group, request.member_id)
 
     def _check_transactional_commit(self, request: TxnOffsetCommitRequest, api_version: int) -> None:
         """It is no sign of life of the member: only OffsetCommit prolongs the session."""

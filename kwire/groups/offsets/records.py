@@ -14,7 +14,7 @@ import attrs
 from kwire_protocol.internal.consumer_offsets import LegacyOffsetCommitKey, OffsetCommitKey, OffsetCommitValue
 from kwire_protocol.wire import NULL_UUID, Uuid
 
-from kwire.coordinators.effects import Record
+from kwire.coordinators.effects import KeyedRecord
 from kwire.groups.records import KEY_VERSION, read_head, write_record
 
 RECORD_TYPES: Final = frozenset({LegacyOffsetCommitKey.api_key, OffsetCommitKey.api_key})
@@ -47,7 +47,7 @@ class OffsetChange:
     partition: int
     offset: CommittedOffset | None
 
-    def record(self) -> Record:
+    def record(self) -> KeyedRecord:
         key = OffsetCommitKey(self.group_id, self.topic, self.partition)
         offset = self.offset
         if offset is None:

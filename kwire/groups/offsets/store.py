@@ -33,7 +33,7 @@ from kwire_protocol.messages.offset_fetch import (
 from kwire_protocol.records import NO_PRODUCER_ID
 from kwire_protocol.wire import NULL_UUID, Uuid
 
-from kwire.coordinators.effects import ProducerIdAndEpoch, Token, Turn
+from kwire.coordinators.effects import ProducerIdAndEpoch, Step, Token
 from kwire.groups.config import GroupConfig
 from kwire.groups.group import Group
 from kwire.groups.offsets.pending import PendingOffsets
@@ -124,11 +124,11 @@ class Offsets:
 
     # OffsetDelete
 
-    def delete(self, turn: Turn, request: OffsetDeleteRequest, token: Token) -> None:
+    def delete(self, step: Step, request: OffsetDeleteRequest, token: Token) -> None:
         try:
             group = self._check_delete(request)
         except KafkaError as refused:
-            turn.reply(token, OffsetDeleteResponse(error_code=refused.code))
+            step.reply(token, OffsetDeleteResponse(error_code=refused.code))
             return
         stored = self.store.by_group.get(request.group_id, {})
         changes: list[OffsetChange] = []
@@ -145,8 +145,8 @@ class Offsets:
                 ):
                     changes.append(OffsetChange(request.group_id, topic.name, index, None))
             topics.append(OffsetDeleteResponseTopic(name=topic.name, partitions=partitions))
-        self.append(turn, changes)
-        turn.reply_when_appended(
+        self.append(step, changes)
+        step.reply_when_appended(
             token, OffsetDeleteResponse(topics=topics), lambda error: OffsetDeleteResponse(error_code=error)
         )
 
@@ -157,18 +157,18 @@ class Offsets:
         group.check_offset_delete()
         return group
 
-    def append(self, turn: Turn, changes: list[OffsetChange], producer: ProducerIdAndEpoch | None = None) -> None:
+    def append(self, step: Step, changes: list[OffsetChange], producer: ProducerIdAndEpoch | None = None) -> None:
         """Has the changes recorded, in the producer's transaction if one is given; once they are, they apply."""
         if not changes:
             return
         producer_id = NO_PRODUCER_ID if producer is None else producer.producer_id
 
-        def appended(_: Turn, error: ErrorCode) -> None:
+        def appended(_: Step, error: ErrorCode) -> None:
             if error is ErrorCode.NONE:
                 for change in changes:
                     self.apply(change, producer_id)
 
-        turn.append([change.record() for change in changes], appended, producer=producer)
+        step.append([change.record() for change in changes], appended, producer=producer)
 
     def apply(self, change: OffsetChange, producer_id: int = NO_PRODUCER_ID) -> None:
         """What a record says, live and at start; with a `producer_id` it is part of that producer's transaction.

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Final, TypeVar
 
 from kwire_protocol.kafka_error import KafkaError
 
-from kwire.metadata.image import ResourceType as ConfigResourceType
+from kwire.metadata.image import ConfigResourceType
 from kwire.security.authorizer import CLUSTER_NAME, REFUSALS, SUPPORTED, Operation, ResourceType
 
 if TYPE_CHECKING:

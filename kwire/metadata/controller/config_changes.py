@@ -30,7 +30,7 @@ from kwire.metadata.controller.config_checks import (
     which_one,
 )
 from kwire.metadata.controller.deciding import ClusterState, Records, repeated
-from kwire.metadata.image import ResourceType
+from kwire.metadata.image import ConfigResourceType
 from kwire.topic_names import check_topic_name, no_such_topic
 
 
@@ -110,21 +110,21 @@ def _check_operations(change: ConfigChange) -> None:
 def _check_resource(state: ClusterState, change: ConfigChange) -> None:
     name = change.resource_name
     match change.resource_type:
-        case ResourceType.TOPIC:
+        case ConfigResourceType.TOPIC:
             if not name:
                 raise which_one("topic")
             check_topic_name(name)
             if name not in state.image.topics:
                 raise KafkaError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, no_such_topic(name))
-        case ResourceType.BROKER:
+        case ConfigResourceType.BROKER:
             check_own_broker(name, state.node_id)
-        case ResourceType.CLIENT_METRICS:
+        case ConfigResourceType.CLIENT_METRICS:
             if not name:
                 raise which_one("client metrics subscription")
-        case ResourceType.GROUP:
+        case ConfigResourceType.GROUP:
             if not name:
                 raise which_one("group")
-        case ResourceType.BROKER_LOGGER if not change.replaces:
+        case ConfigResourceType.BROKER_LOGGER if not change.replaces:
             raise invalid_request("kwire does not change log levels while it runs")
         case _:
             raise invalid_request(f"Unknown resource type {change.resource_type} for a change of configurations")
@@ -132,11 +132,11 @@ def _check_resource(state: ClusterState, change: ConfigChange) -> None:
 
 def _definition(resource_type: int, name: str) -> ConfigDefinition | None:
     match resource_type:
-        case ResourceType.TOPIC:
+        case ConfigResourceType.TOPIC:
             return TOPIC_CONFIGS.get(name)
-        case ResourceType.BROKER:
+        case ConfigResourceType.BROKER:
             return broker_config(name)
-        case ResourceType.GROUP:
+        case ConfigResourceType.GROUP:
             return GROUP_CONFIGS.get(name)
         case _:
             return CLIENT_METRICS_CONFIGS.get(name)
@@ -177,11 +177,11 @@ def _check_result(
     state: ClusterState, change: ConfigChange, before: Mapping[str, str], configs: Mapping[str, str]
 ) -> None:
     match change.resource_type:
-        case ResourceType.TOPIC:
+        case ConfigResourceType.TOPIC:
             check_topic_configs(configs, state.configs)
-        case ResourceType.BROKER:
+        case ConfigResourceType.BROKER:
             check_broker_configs(configs, before, state.configs, per_broker=bool(change.resource_name))
-        case ResourceType.GROUP:
+        case ConfigResourceType.GROUP:
             check_group_configs(configs, state.configs)
         case _:
             check_client_metrics_configs(configs)

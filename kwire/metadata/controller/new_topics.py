@@ -15,7 +15,7 @@ from kwire_protocol.wire import Uuid
 
 from kwire.metadata.controller.deciding import ClusterState, Records
 from kwire.metadata.controller.placement import partition_record
-from kwire.metadata.image import ResourceType
+from kwire.metadata.image import ConfigResourceType
 from kwire.topic_names import CLUSTER_METADATA, check_topic_name, has_collision_chars, unified_name
 
 
@@ -47,6 +47,6 @@ def topic_records(
     """The topic, its configurations, then its partitions in order: the order that Kafka writes."""
     return [
         TopicRecord(name, topic_id),
-        *(ConfigRecord(ResourceType.TOPIC, name, key, value) for key, value in configs.items()),
+        *(ConfigRecord(ConfigResourceType.TOPIC, name, key, value) for key, value in configs.items()),
         *(partition_record(state.image, topic_id, index, replicas) for index, replicas in enumerate(assignment)),
     ]

@@ -47,14 +47,14 @@ from kwire.config.tables.resource import CLIENT_METRICS_CONFIGS, GROUP_CONFIGS
 from kwire.config.tables.topic import TOPIC_CONFIGS
 from kwire.logs import segment_writing
 from kwire.logs.housekeeping import apply_retention, remove_deleted
-from kwire.metadata.image import ResourceType
+from kwire.metadata.image import ConfigResourceType
 from kwire.replicas.partition import Partition
 from kwire.replicas.roles import role_of
 from kwire.tests.groups.broker_in_trio import TrioClock
 from kwire.tests.server_in_trio import ServerInTrio, TrioClient, with_server
 
 SET, DELETE = 0, 1
-TOPIC, BROKER = ResourceType.TOPIC, ResourceType.BROKER
+TOPIC, BROKER = ConfigResourceType.TOPIC, ConfigResourceType.BROKER
 FOLDERS = ("/a", "/b")
 FOREVER: Final = str(2**63 - 1)
 CLEANER_BACKOFF_MS = 1000

@@ -14,7 +14,7 @@ from kwire_storage.disk.memory_disk import MemoryDisk
 
 from kwire.broker import Broker
 from kwire.config.server import load_config
-from kwire.coordinators.effects import Turn
+from kwire.coordinators.effects import Step
 from kwire.logs.cleaner import LogCleaner
 from kwire.logs.housekeeping import apply_retention
 from kwire.metadata.log import METADATA_TOPIC
@@ -93,7 +93,7 @@ class Scene(AskedBroker):
         index, shard = self.broker.transactions.runtime.find(transactional_id)
         transaction = shard._transactions.get(transactional_id)
         assert transaction is not None
-        turn = Turn(self.broker.transactions.runtime.now())
+        turn = Step(self.broker.transactions.runtime.now())
         shard._transactions.append(turn, attrs.evolve(transaction, producer_epoch=epoch))
         self.broker.transactions.runtime.perform(index, turn.effects)
 

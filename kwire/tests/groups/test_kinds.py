@@ -11,7 +11,7 @@ from kwire_protocol.errors import ErrorCode
 from kwire_protocol.kafka_error import KafkaError
 from kwire_protocol.messages.list_groups import ListedGroup
 
-from kwire.coordinators.effects import Record, Turn
+from kwire.coordinators.effects import KeyedRecord, Step
 from kwire.groups.classic.group import ClassicGroup
 from kwire.groups.group import Group, GroupKind, GroupType
 from kwire.tests.groups.shard_driver import ShardDriver
@@ -73,20 +73,20 @@ class CrewKind:
         else:
             self.groups[group_id] = Crew(group_id, is_empty=not value)
 
-    def tombstones(self, group_id: str) -> list[Record]:
+    def tombstones(self, group_id: str) -> list[KeyedRecord]:
         return [crew_record(group_id, None)]
 
-    def loaded(self, turn: Turn) -> None:
+    def loaded(self, step: Step) -> None:
         self.life.append("loaded")
 
-    def unload(self, turn: Turn) -> None:
+    def unload(self, step: Step) -> None:
         self.life.append("unloaded")
 
-    def committed_by(self, turn: Turn, group_id: str, member_id: str) -> None:
+    def committed_by(self, step: Step, group_id: str, member_id: str) -> None:
         self.life.append(f"{member_id} of {group_id} committed")
 
 
-def crew_record(group_id: str, value: bytes | None) -> Record:
+def crew_record(group_id: str, value: bytes | None) -> KeyedRecord:
     return RECORD_TYPE.to_bytes(2, "big") + group_id.encode(), value
 
 

@@ -29,7 +29,7 @@ from kwire.logs import cleaner as log_cleaner
 from kwire.logs import housekeeping
 from kwire.logs.cleaner import LogCleaner
 from kwire.metadata.controller.config_changes import ConfigChange, Operation, Outcome
-from kwire.metadata.image import ResourceType
+from kwire.metadata.image import ConfigResourceType
 from kwire.replicas.partition import Partition
 from kwire.waits import at_once
 
@@ -69,7 +69,9 @@ class Scene:
     def set_rate(self, bytes_per_s: str) -> None:
         change = ("log.cleaner.io.max.bytes.per.second", Operation.SET, bytes_per_s)
         assert at_once(
-            self.broker.metadata.alter_configs([ConfigChange(ResourceType.BROKER, "", [change])], validate_only=False)
+            self.broker.metadata.alter_configs(
+                [ConfigChange(ConfigResourceType.BROKER, "", [change])], validate_only=False
+            )
         ) == [Outcome()]
 
     def leftovers(self) -> list[str]:
@@ -279,7 +281,9 @@ def test_a_process_without_work_ends_and_work_starts_it_again(tmp_path: Path, mo
     async def scenario(scene: Scene) -> None:
         change = ("log.cleaner.backoff.ms", Operation.SET, "300")
         at_once(
-            scene.broker.metadata.alter_configs([ConfigChange(ResourceType.BROKER, "", [change])], validate_only=False)
+            scene.broker.metadata.alter_configs(
+                [ConfigChange(ConfigResourceType.BROKER, "", [change])], validate_only=False
+            )
         )
         async with trio.open_nursery() as nursery:
             nursery.start_soon(scene.cleaner.run)

@@ -24,7 +24,7 @@ from kwire.config.server import load_config
 from kwire.logs import housekeeping
 from kwire.logs.cleaner import LogCleaner
 from kwire.metadata.controller.config_changes import ConfigChange, Operation, Outcome
-from kwire.metadata.image import ResourceType
+from kwire.metadata.image import ConfigResourceType
 from kwire.replicas.partition import Partition
 from kwire.waits import at_once
 
@@ -181,7 +181,7 @@ def test_what_a_cleaning_took_is_no_loss_after_a_kill_and_a_change_of_the_policy
         for _ in range(4):
             scene.put("a")
         assert await scene.cleaner.clean_all() == 1
-        no_more = ConfigChange(ResourceType.TOPIC, TOPIC, [("cleanup.policy", Operation.SET, "delete")])
+        no_more = ConfigChange(ConfigResourceType.TOPIC, TOPIC, [("cleanup.policy", Operation.SET, "delete")])
         assert at_once(scene.broker.metadata.alter_configs([no_more], validate_only=False)) == [Outcome()]
         again = Broker.open(load_config(), scene.disk.kill(), StandingClock())
         partition = again.partitions.find(TOPIC, 0)
@@ -386,7 +386,9 @@ def test_new_settings_are_acted_on_at_once() -> None:
             nursery.start_soon(scene.cleaner.run)
             await trio.sleep(1)
             assert scene.cleaned == 0
-            set_backoff = ConfigChange(ResourceType.BROKER, "", [("log.cleaner.backoff.ms", Operation.SET, "3600000")])
+            set_backoff = ConfigChange(
+                ConfigResourceType.BROKER, "", [("log.cleaner.backoff.ms", Operation.SET, "3600000")]
+            )
             assert at_once(scene.broker.metadata.alter_configs([set_backoff], validate_only=False)) == [Outcome()]
             with trio.fail_after(3000):
                 while scene.cleaned == 0:
@@ -400,7 +402,9 @@ def test_a_cleaning_that_is_held_back_ends_at_once_when_it_is_to() -> None:
     async def scenario(scene: Scene) -> None:
         for _ in range(3):
             scene.put("a")
-        slow = ConfigChange(ResourceType.BROKER, "", [("log.cleaner.io.max.bytes.per.second", Operation.SET, "1")])
+        slow = ConfigChange(
+            ConfigResourceType.BROKER, "", [("log.cleaner.io.max.bytes.per.second", Operation.SET, "1")]
+        )
         assert at_once(scene.broker.metadata.alter_configs([slow], validate_only=False)) == [Outcome()]
         with trio.move_on_after(1) as scope:
             await scene.cleaner.clean_all()

@@ -17,15 +17,15 @@ from kwire.handlers import alter_configs as alter_configs_handler
 from kwire.handlers import describe_configs as describe_configs_handler
 from kwire.handlers import incremental_alter_configs as incremental_alter_configs_handler
 from kwire.metadata.controller.config_changes import Operation
-from kwire.metadata.image import ResourceType
+from kwire.metadata.image import ConfigResourceType
 from kwire.metadata.service import MetadataService
 from kwire.tests.metadata.distant_log import answered
 from kwire.tests.metadata.harness import FakeBroker, context
 
 E = ErrorCode
 SET, DELETE, APPEND, SUBTRACT = Operation.SET, Operation.DELETE, Operation.APPEND, Operation.SUBTRACT
-TOPIC, BROKER, LOGGER = ResourceType.TOPIC, ResourceType.BROKER, ResourceType.BROKER_LOGGER
-METRICS, GROUP = ResourceType.CLIENT_METRICS, ResourceType.GROUP
+TOPIC, BROKER, LOGGER = ConfigResourceType.TOPIC, ConfigResourceType.BROKER, ConfigResourceType.BROKER_LOGGER
+METRICS, GROUP = ConfigResourceType.CLIENT_METRICS, ConfigResourceType.GROUP
 Answer = tuple[ErrorCode, str | None]
 
 

@@ -15,7 +15,7 @@ from kwire_protocol.messages.create_topics import (
 )
 
 from kwire.config.definition import ConfigSource
-from kwire.metadata.image import ResourceType
+from kwire.metadata.image import ConfigResourceType
 from kwire.metadata.service import MetadataService
 from kwire.tests.metadata.distant_log import answered
 from kwire.tests.metadata.harness import DIRECTORY_ID, FakeBroker, context, lacks, service
@@ -266,7 +266,7 @@ def test_a_recreated_topic_has_a_new_id_and_no_old_configuration() -> None:
     answered(metadata.delete_topics(DeleteTopicsRequest(topic_names=["t"]), version=5))
     (second,) = create(metadata, topic())
     assert first.topic_id != second.topic_id
-    assert metadata.image.config(ResourceType.TOPIC, "t") == {}
+    assert metadata.image.config(ConfigResourceType.TOPIC, "t") == {}
     assert metadata.topic_values("t")["retention.ms"] == 604_800_000
 
 
@@ -275,7 +275,7 @@ def test_internal_topics_have_their_own_sizes_and_configurations() -> None:
     answered(metadata.create_topic_by_itself("__consumer_offsets"))
     answered(metadata.create_topic_by_itself("__transaction_state"))
     assert len(metadata.image.topics["__consumer_offsets"].partitions) == 5
-    assert metadata.image.config(ResourceType.TOPIC, "__consumer_offsets") == {
+    assert metadata.image.config(ConfigResourceType.TOPIC, "__consumer_offsets") == {
         "cleanup.policy": "compact",
         "compression.type": "producer",
         "segment.bytes": "104857600",

@@ -15,7 +15,7 @@ from kwire_protocol.messages.create_partitions import CreatePartitionsRequest, C
 from kwire_protocol.messages.create_topics import CreatableTopic, CreateTopicsRequest
 from kwire_protocol.messages.delete_topics import DeleteTopicsRequest
 
-from kwire.metadata.image import Changes, ResourceType
+from kwire.metadata.image import Changes, ConfigResourceType
 from kwire.metadata.service import MetadataService
 from kwire.tests.metadata.distant_log import NEWS, answered, settle
 from kwire.tests.metadata.harness import distant_service
@@ -90,7 +90,7 @@ def test_whoever_was_slower_and_finds_it_still_possible_comes_next() -> None:
     (created,) = answered(service.create_topics(creation("t"))).topics
     assert created.error_code == E.NONE
     assert log.appends == 4
-    assert service.image.configs[ResourceType.TOPIC, "x"].keys() == {"1", "2", "3"}
+    assert service.image.configs[ConfigResourceType.TOPIC, "x"].keys() == {"1", "2", "3"}
 
 
 def test_what_others_append_is_followed_without_a_request() -> None:

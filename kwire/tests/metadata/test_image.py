@@ -31,11 +31,11 @@ from kwire_protocol.internal.metadata_topics import (
 )
 from kwire_protocol.wire import ProtocolError
 
-from kwire.metadata.image import Changes, MetadataImage, PartitionRegistration, ResourceType
+from kwire.metadata.image import Changes, ConfigResourceType, MetadataImage, PartitionRegistration
 from kwire.metadata.records import MetadataRecord, decode_record, encode_record
 
 A, B = b"a" * 16, b"b" * 16
-TOPIC, BROKER = ResourceType.TOPIC, ResourceType.BROKER
+TOPIC, BROKER = ConfigResourceType.TOPIC, ConfigResourceType.BROKER
 
 
 def partition(topic_id: bytes, index: int) -> PartitionRecord:

@@ -15,12 +15,12 @@ from kwire_storage.disk.faulty_disk import FaultyDisk
 from kwire_storage.disk.memory_disk import MemoryDisk
 
 from kwire.metadata.controller.config_changes import ConfigChange, Operation
-from kwire.metadata.image import Changes, MetadataImage, ResourceType
+from kwire.metadata.image import Changes, ConfigResourceType, MetadataImage
 from kwire.metadata.service import MetadataService
 from kwire.tests.metadata.harness import DIRECTORY_ID, open_service, record
 from kwire.waits import at_once
 
-BROKER = ResourceType.BROKER
+BROKER = ConfigResourceType.BROKER
 
 
 def forget_count(image: MetadataImage) -> MetadataImage:

@@ -20,7 +20,7 @@ from kwire_storage.errors import CorruptLogError
 
 from devtools.apache_kafka import dump_log
 from kwire.metadata.controller.config_changes import ConfigChange, Operation
-from kwire.metadata.image import MetadataImage, ResourceType
+from kwire.metadata.image import ConfigResourceType, MetadataImage
 from kwire.metadata.records import MetadataRecord, decode_record, encode_record
 from kwire.metadata.service import MetadataService
 from kwire.metadata.snapshots import SnapshotSchedule, image_records, read_snapshot_file, snapshot_batches
@@ -46,7 +46,7 @@ def busy(opened: MetadataService) -> None:
     topics = [CreatableTopic("a", 3, 1), CreatableTopic("b.c", 2, 1, configs=short), CreatableTopic("gone", 1, 1)]
     at_once(opened.create_topics(CreateTopicsRequest(topics)))
     at_once(opened.delete_topics(DeleteTopicsRequest(topic_names=["gone"]), version=5))
-    changes = [ConfigChange(ResourceType.BROKER, "1", [("log.retention.ms", Operation.SET, "5")])]
+    changes = [ConfigChange(ConfigResourceType.BROKER, "1", [("log.retention.ms", Operation.SET, "5")])]
     at_once(opened.alter_configs(changes, validate_only=False))
     at_once(opened.producer_ids.draw())
     at_once(opened.begin_epochs_behind({(opened.image.topics["a"].topic_id, 1): 6}))

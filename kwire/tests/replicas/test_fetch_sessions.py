@@ -9,15 +9,15 @@ from kwire_protocol.errors import ErrorCode
 from kwire_protocol.kafka_error import KafkaError
 from kwire_protocol.wire import NULL_UUID
 
-from kwire.replicas.fetch_sessions import FINAL_EPOCH, INITIAL_EPOCH, MIN_EVICTION_MS, FetchSessions, FollowedPartition
+from kwire.replicas.fetch_sessions import FINAL_EPOCH, INITIAL_EPOCH, MIN_EVICTION_MS, CachedPartition, FetchSessions
 
 
 def sessions(slots: int = 10) -> FetchSessions:
     return FetchSessions(slots, itertools.count(1).__next__)
 
 
-def follow(index: int, offset: int = 0, topic: str = "t") -> FollowedPartition:
-    return FollowedPartition((topic, NULL_UUID), index, offset, 1000)
+def follow(index: int, offset: int = 0, topic: str = "t") -> CachedPartition:
+    return CachedPartition((topic, NULL_UUID), index, offset, 1000)
 
 
 def test_a_request_without_a_session_opens_none() -> None:
@@ -83,7 +83,7 @@ def test_a_full_cache_gives_no_session_until_one_was_unused_for_long() -> None:
 def test_a_session_does_not_mix_topic_names_and_ids() -> None:
     cache = sessions()
     opened = cache.begin(0, INITIAL_EPOCH, [follow(0)], [], now_ms=0)
-    by_id = FollowedPartition(("", b"i" * 16), 0, 0, 1000)
+    by_id = CachedPartition(("", b"i" * 16), 0, 0, 1000)
     with pytest.raises(KafkaError) as refused:
         cache.begin(opened.session_id, 1, [by_id], [], now_ms=0)
     assert refused.value.code == ErrorCode.FETCH_SESSION_TOPIC_ID_ERROR

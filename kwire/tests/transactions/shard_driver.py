@@ -19,7 +19,7 @@ from kwire_protocol.messages.init_producer_id import InitProducerIdRequest, Init
 from kwire_protocol.messages.list_transactions import ListTransactionsRequest
 from kwire_protocol.wire import Writer
 
-from kwire.coordinators.effects import Append, Effect, Now, Record, Reply
+from kwire.coordinators.effects import Append, Effect, KeyedRecord, Now, Reply
 from kwire.transactions.config import TransactionConfig
 from kwire.transactions.effects import WriteMarkers
 from kwire.transactions.listing import TransactionFilter
@@ -96,7 +96,7 @@ class ShardDriver:
         """Of the monotonic clock."""
         self.wall_ahead_ms = 0
         """How far the wall clock is ahead of it: a test may set that clock."""
-        self.log: list[Record] = []
+        self.log: list[KeyedRecord] = []
         self.append_error = ErrorCode.NONE
         self.failing_appends = 0
         """How many of the next appends fail, if `append_error` does not say that all do."""

@@ -3,8 +3,8 @@
 The copy grows in `topic-partition.<32 hex digits>-future` of the target: `next_piece` says what is missing, `append`
 copies it, until there is nothing left; `prepare` makes the copy durable; `finish` swaps. Only `append` and `prepare`
 take long, and may run in a worker thread; the rest belongs to the thread that appends to the source. The copy is used
-by one thread at a time (`Turn`) and shares nothing with other logs: it has open files of its own, and what others may
-ask about it is `copied_bytes` and `lag`, which are as of the last `next_piece`.
+by one thread at a time (`SoleUse`) and shares nothing with other logs: it has open files of its own, and what others
+may ask about it is `copied_bytes` and `lag`, which are as of the last `next_piece`.
 
 Until the source is gone a crash leaves the source, and a copy that is begun anew:
 
@@ -29,7 +29,7 @@ from kwire_storage.checkpoints import TopicPartition
 from kwire_storage.directory.folder_files import write_topic_id
 from kwire_storage.directory.log_dir import LogDir
 from kwire_storage.disk.open_files import OpenFiles
-from kwire_storage.disk.ownership import Turn
+from kwire_storage.disk.ownership import SoleUse
 from kwire_storage.errors import CorruptLogError, StorageError
 from kwire_storage.log.log import Log
 from kwire_storage.log.slices import LogSlice
@@ -67,11 +67,11 @@ class LogMove:
     _copied_to: int = 0
     _appended_bytes: int = 0
     _is_new: bool = True
-    _turn: Turn = attrs.field(init=False)
+    _turn: SoleUse = attrs.field(init=False)
 
     def __attrs_post_init__(self) -> None:
         self.failed_folder = self.target_folder
-        self._turn = Turn(self.path)
+        self._turn = SoleUse(self.path)
 
     @classmethod
     def begin(

@@ -8,7 +8,7 @@ from types import TracebackType
 from kwire_storage.errors import OwnershipError
 
 
-class Turn:
+class SoleUse:
     """`with turn:` around whatever touches the object. It never waits: where a thread has it, another one raises.
 
     So a wrong call shows at its place, in the first test that makes it, rather than as a broken file one day.

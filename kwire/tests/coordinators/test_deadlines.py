@@ -3,10 +3,10 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from kwire.coordinators.timers import Timer, Timers
+from kwire.coordinators.deadlines import Deadline, Deadlines
 
 
-def due(timers: Timers, now_ms: int) -> list[Timer]:
+def due(timers: Deadlines, now_ms: int) -> list[Deadline]:
     popped = []
     while (timer := timers.pop_due(now_ms)) is not None:
         popped.append(timer)
@@ -14,7 +14,7 @@ def due(timers: Timers, now_ms: int) -> list[Timer]:
 
 
 def test_timers_come_in_the_order_of_their_deadlines_and_only_when_due() -> None:
-    timers, late, early = Timers(), Timer(), Timer()
+    timers, late, early = Deadlines(), Deadline(), Deadline()
     timers.schedule(late, 20)
     timers.schedule(early, 10)
     assert timers.next_deadline_ms() == 10
@@ -24,7 +24,7 @@ def test_timers_come_in_the_order_of_their_deadlines_and_only_when_due() -> None
 
 
 def test_a_postponed_timer_is_not_due_at_its_first_deadline() -> None:
-    timers, timer = Timers(), Timer()
+    timers, timer = Deadlines(), Deadline()
     timers.schedule(timer, 10)
     timers.schedule(timer, 25)
     assert len(timers) == 1, "postponing must not touch the heap"
@@ -33,7 +33,7 @@ def test_a_postponed_timer_is_not_due_at_its_first_deadline() -> None:
 
 
 def test_a_timer_moved_closer_is_due_once_at_the_closer_deadline() -> None:
-    timers, timer = Timers(), Timer()
+    timers, timer = Deadlines(), Deadline()
     timers.schedule(timer, 30)
     timers.schedule(timer, 10)
     assert due(timers, 10) == [timer]
@@ -41,7 +41,7 @@ def test_a_timer_moved_closer_is_due_once_at_the_closer_deadline() -> None:
 
 
 def test_a_postponed_timer_keeps_its_place_among_others() -> None:
-    timers, postponed, other = Timers(), Timer(), Timer()
+    timers, postponed, other = Deadlines(), Deadline(), Deadline()
     timers.schedule(postponed, 10)
     timers.schedule(other, 15)
     timers.schedule(postponed, 20)
@@ -49,7 +49,7 @@ def test_a_postponed_timer_keeps_its_place_among_others() -> None:
 
 
 def test_a_cancelled_timer_is_not_due_and_can_be_set_again() -> None:
-    timers, timer = Timers(), Timer()
+    timers, timer = Deadlines(), Deadline()
     timers.schedule(timer, 10)
     timers.cancel(timer)
     timers.cancel(timer)
@@ -59,11 +59,11 @@ def test_a_cancelled_timer_is_not_due_and_can_be_set_again() -> None:
 
 
 def test_cancelled_timers_do_not_pile_up() -> None:
-    timers = Timers()
-    survivor = Timer()
+    timers = Deadlines()
+    survivor = Deadline()
     timers.schedule(survivor, 1_000_000)
     for deadline_ms in range(10_000):
-        timer = Timer()
+        timer = Deadline()
         timers.schedule(timer, deadline_ms)
         timers.cancel(timer)
     assert len(timers) < 200
@@ -77,8 +77,8 @@ def test_cancelled_timers_do_not_pile_up() -> None:
     )
 )
 def test_timers_behave_as_a_plain_table_of_deadlines(steps: list[tuple[str, int, int]]) -> None:
-    timers = Timers()
-    all_timers = [Timer() for _ in range(5)]
+    timers = Deadlines()
+    all_timers = [Deadline() for _ in range(5)]
     deadlines: dict[int, int] = {}
     now_ms = 0
     for action, which, amount in steps:

@@ -15,14 +15,14 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from kwire.coordinators.effects import Turn
+    from kwire.coordinators.effects import Step
 
-OnExpiry = Callable[["Turn"], None]
+OnExpiry = Callable[["Step"], None]
 
 _SMALL_HEAP = 64
 
 
-class Timer:
+class Deadline:
     """One deadline that can be set, moved and cancelled. `on_expiry` is called with the turn in which it is due."""
 
     __slots__ = ("deadline_ms", "on_expiry", "queued_at_ms")
@@ -34,17 +34,17 @@ class Timer:
         """Where its live heap entry stands, at or before the deadline; None when it has none."""
 
 
-class Timers:
+class Deadlines:
     """The timers of one shard, in the order of their deadlines; those of one instant in the order they were set."""
 
     __slots__ = ("_cancelled", "_heap", "_sequence")
 
     def __init__(self) -> None:
-        self._heap: list[tuple[int, int, Timer]] = []
+        self._heap: list[tuple[int, int, Deadline]] = []
         self._sequence = 0
         self._cancelled = 0
 
-    def schedule(self, timer: Timer, deadline_ms: int) -> None:
+    def schedule(self, timer: Deadline, deadline_ms: int) -> None:
         """Sets or moves the deadline; O(1) when it moves further away."""
         if timer.deadline_ms is None and timer.queued_at_ms is not None:
             self._cancelled -= 1
@@ -52,7 +52,7 @@ class Timers:
         if timer.queued_at_ms is None or deadline_ms < timer.queued_at_ms:
             self._push(timer, deadline_ms)
 
-    def cancel(self, timer: Timer) -> None:
+    def cancel(self, timer: Deadline) -> None:
         if timer.deadline_ms is None:
             return
         timer.deadline_ms = None
@@ -64,13 +64,13 @@ class Timers:
         """When to look again at the latest; nothing is due before it."""
         return self._heap[0][0] if self._heap else None
 
-    def expire(self, turn: Turn) -> None:
+    def expire(self, step: Step) -> None:
         """Calls what is due, up to the first append: the rest may depend on what comes of that."""
-        while not turn.has_append and (timer := self.pop_due(turn.now.monotonic_ms)) is not None:
+        while not step.has_append and (timer := self.pop_due(step.now.monotonic_ms)) is not None:
             assert timer.on_expiry is not None
-            timer.on_expiry(turn)
+            timer.on_expiry(step)
 
-    def pop_due(self, now_ms: int) -> Timer | None:
+    def pop_due(self, now_ms: int) -> Deadline | None:
         """The next timer whose deadline is at or before `now_ms`, disarmed; None when nothing more is due."""
         while self._heap and self._heap[0][0] <= now_ms:
             queued_at_ms, _, timer = heapq.heappop(self._heap)
@@ -89,13 +89,13 @@ class Timers:
     def __len__(self) -> int:
         return len(self._heap)
 
-    def _push(self, timer: Timer, deadline_ms: int) -> None:
+    def _push(self, timer: Deadline, deadline_ms: int) -> None:
         self._sequence += 1
         timer.queued_at_ms = deadline_ms
         heapq.heappush(self._heap, (deadline_ms, self._sequence, timer))
 
     def _rebuild(self) -> None:
-        live: list[tuple[int, int, Timer]] = []
+        live: list[tuple[int, int, Deadline]] = []
         for queued_at_ms, sequence, timer in self._heap:
             if timer.queued_at_ms != queued_at_ms:
                 continue
