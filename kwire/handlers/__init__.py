@@ -1,8 +1,8 @@
 """One file for each API that kwire serves; `kwire.apis` is the table of them.
 
-A handler is `def handle(broker, request, context) -> response`. It decides with the help of the services on
-`broker`, turns each `KafkaError` into the error code of the partition, topic or member it concerns, and lets nothing
-else through: an exception that leaves a handler is a bug and costs the client its connection.
+A handler is `def handle(broker, request, context) -> response`. It uses the services on `broker`, and turns each
+`KafkaError` into the error code of the partition, topic or member that it concerns. Any other exception that leaves a
+handler is a bug, and closes the client's connection.
 
-One that may have to wait is, or returns, a coroutine that awaits nothing but slots (`kwire.waits`).
+A handler that may have to wait is a coroutine function, or returns a coroutine, and awaits only slots (`kwire.waits`).
 """

@@ -4,8 +4,8 @@
 * v3: flexible
 * v4: TRANSACTION_ABORTABLE may be returned (KIP-890)
 
-The partition of `__consumer_offsets` that the group lives in joins the transaction. From transaction version 2 on
-clients leave this to TxnOffsetCommit.
+Adds the group's partition of `__consumer_offsets` to the transaction. From transaction version 2 on, TxnOffsetCommit
+does this.
 """
 
 from __future__ import annotations

@@ -2,8 +2,8 @@
 
 * v2: PRODUCER_FENCED instead of INVALID_PRODUCER_EPOCH (KIP-588)
 * v3: flexible
-* v4: several transactions in one request, from brokers, which may just ask whether partitions are in (KIP-890)
-* v5: TRANSACTION_ABORTABLE, where one is not in, may be returned; as in Kafka it is before, too
+* v4: several transactions in one request, from brokers, which may only verify partitions (KIP-890)
+* v5: TRANSACTION_ABORTABLE may be returned for a partition that is not in the transaction; as in Kafka, also before v5
 
 Partitions join a transaction together: if one of them does not exist, the others are OPERATION_NOT_ATTEMPTED.
 """

@@ -1,4 +1,4 @@
-"""AlterConfigs: v0-2; what it does not name goes back to the default, so IncrementalAlterConfigs is the better choice.
+"""AlterConfigs: v0-2. Configurations that it does not name are reset, so prefer IncrementalAlterConfigs.
 
 * v2: flexible
 

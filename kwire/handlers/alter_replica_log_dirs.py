@@ -2,8 +2,8 @@
 
 * v2: flexible
 
-Answered when the move has begun; DescribeLogDirs tells how far it is. Asking for the folder that the partition is in
-ends a move that is under way.
+Responds when the move has started; DescribeLogDirs reports its progress. Naming the folder that the partition is in
+cancels a move in progress.
 """
 
 from __future__ import annotations

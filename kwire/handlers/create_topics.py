@@ -1,11 +1,11 @@
 """CreateTopics: v2-7.
 
 * v4: partitions and replication factor may be -1, for the broker's defaults (KIP-464)
-* v5: flexible; the answer has the topic's size and configuration (KIP-525)
+* v5: flexible; the response has the number of partitions and the configuration (KIP-525)
 * v6: THROTTLING_QUOTA_EXCEEDED may be returned (KIP-599); kwire has no such quota
 * v7: topic ids (KIP-516)
 
-The rules are in `kwire.metadata.controller.topic_creation`. The topics are there when the answer leaves.
+The rules are in `kwire.metadata.controller.topic_creation`. The topics exist when the response is sent.
 """
 
 from __future__ import annotations

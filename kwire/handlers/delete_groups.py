@@ -4,7 +4,7 @@
 * v2: flexible
 * v3: error_message
 
-Only groups without members can be deleted; their offsets go with them.
+Only groups without members can be deleted. Their offsets are deleted too.
 """
 
 from __future__ import annotations

@@ -2,7 +2,7 @@
 
 * v2: flexible
 
-An offset of -1 means the high watermark. The answer's low watermark is the new log start.
+An offset of -1 means the high watermark. The low watermark in the response is the new log start offset.
 """
 
 from __future__ import annotations

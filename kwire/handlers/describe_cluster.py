@@ -1,6 +1,6 @@
 """DescribeCluster: v0-2.
 
-* v1: endpoint_type, for those who ask a controller (KIP-919)
+* v1: endpoint_type, for requests to a controller (KIP-919)
 * v2: fenced brokers are described on request (KIP-1073)
 """
 

@@ -1,6 +1,6 @@
 """DescribeConfigs: v1-4.
 
-* v1: synonyms and sources, in place of a mere «is the default» (KIP-226)
+* v1: synonyms and sources, instead of is_default (KIP-226)
 * v3: types and documentation (KIP-569)
 * v4: flexible
 

@@ -4,7 +4,7 @@
 * v3: authorized operations (KIP-430)
 * v4: group_instance_id (KIP-345)
 * v5: flexible
-* v6: error_message, and GROUP_ID_NOT_FOUND for a group that is not there; before, it is "Dead" (KIP-1043)
+* v6: error_message, and GROUP_ID_NOT_FOUND for an unknown group; earlier versions report it as "Dead" (KIP-1043)
 """
 
 from __future__ import annotations

@@ -5,8 +5,8 @@
 * v4: total_bytes and usable_bytes of the folder's file system (KIP-827)
 * v5: is_cordoned (KIP-1066); no folder is, cordoned.log.dirs has no effect
 
-Folders without any of the partitions asked for are in the answer too; one that is out of service has an error instead
-of partitions. A partition that is on its way has a second entry, its copy, in the folder that it goes to.
+The response also has folders without any of the requested partitions. An offline folder has an error instead of
+partitions. A partition that is being moved has a second entry, for its copy, in the target folder.
 """
 
 from __future__ import annotations

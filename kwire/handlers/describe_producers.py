@@ -1,7 +1,8 @@
 """DescribeProducers: v0 (KIP-664).
 
-Every producer that a partition remembers, those without transactions included. One whose transaction is open has the
-offset where it began: if its coordinator knows nothing of it, or holds it for ended, it hangs.
+Lists every producer with state in a partition, including those without transactions. A producer with an open
+transaction has the transaction's first offset. If the coordinator does not know the transaction, or has ended it, it
+is hanging.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
 """DescribeTopicPartitions: v0 (KIP-966).
 
-Topics come in the order of their names, unknown ones among them. No more partitions than the client's limit and
-max.request.partition.size.limit allow are described at once; the cursor says where to go on. The lists of eligible
-leader replicas are empty, never null: the Java client of Kafka 3.9 fails on null.
+Topics are sorted by name, including unknown ones. A response has at most as many partitions as the client's limit and
+max.request.partition.size.limit allow; its cursor is where to continue. The lists of eligible leader replicas are
+empty, never null, because the Java client of Kafka 3.9 fails on null.
 """
 
 from __future__ import annotations

@@ -5,7 +5,7 @@
 * v4: TRANSACTION_ABORTABLE may be returned (KIP-890)
 * v5: transaction version 2: the epoch is bumped at the end of each transaction, and returned
 
-The answer comes when the decision is in the log; the markers follow by themselves.
+Responds when the decision is in the log. The markers are written after that.
 """
 
 from __future__ import annotations

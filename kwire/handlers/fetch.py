@@ -13,8 +13,8 @@
 * v17: replica_directory_id (KIP-853)
 * v18: the replica's high_watermark (KIP-1166)
 
-Answers name ranges of segment files; the connection sends them from the page cache. Whole batches only. A fetch that
-finds less than min_bytes parks on its partitions and is woken by an append, its deadline or the connection.
+Responses refer to ranges of segment files, which the connection sends from the page cache. They contain whole batches
+only. A fetch that finds less than min_bytes waits for an append to its partitions, its deadline or the connection.
 """
 
 from __future__ import annotations

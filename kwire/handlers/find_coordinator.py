@@ -6,8 +6,8 @@
 * v5: TRANSACTION_ABORTABLE may be returned (KIP-890)
 * v6: share groups (KIP-932)
 
-The first look-up for a group creates `__consumer_offsets`, the first for a transactional id `__transaction_state`. No
-other request does: before that, groups and transactions have no coordinator.
+The first lookup of a group creates `__consumer_offsets`, and the first of a transactional id `__transaction_state`. No
+other request creates them. Before that, groups and transactions have no coordinator.
 """
 
 from __future__ import annotations

@@ -1,12 +1,12 @@
 """InitProducerId: v0-6, the last under unstable.api.versions.enable only.
 
 * v2: flexible
-* v3: producer_id and producer_epoch of a producer that recovers (KIP-360)
+* v3: producer_id and producer_epoch, for a producer that recovers (KIP-360)
 * v4: PRODUCER_FENCED may be returned (KIP-588)
 * v5: TRANSACTION_ABORTABLE may be returned (KIP-890)
 * v6: enable2_pc, keep_prepared_txn (KIP-939); the latter is UNSUPPORTED_VERSION, as in Kafka so far
 
-A producer without a transactional id always gets a fresh id and epoch 0.
+A producer without a transactional id always gets a new producer id and epoch 0.
 """
 
 from __future__ import annotations

@@ -1,15 +1,15 @@
 """JoinGroup: v0-9.
 
-* v1: rebalance_timeout_ms (KIP-62); before, the session timeout stood for it
+* v1: rebalance_timeout_ms (KIP-62); v0 uses the session timeout
 * v2: throttle_time_ms
-* v4: a new member is told its id first, MEMBER_ID_REQUIRED (KIP-394)
+* v4: a new member first gets its id, with MEMBER_ID_REQUIRED (KIP-394)
 * v5: group_instance_id (KIP-345)
 * v6: flexible
-* v7: protocol_type; a protocol_name of "" is said as null (KIP-559)
+* v7: protocol_type; an empty protocol_name is sent as null (KIP-559)
 * v8: reason (KIP-800)
 * v9: skip_assignment (KIP-814)
 
-The answer comes when the rebalance does: until then the connection is parked.
+Responds when the rebalance completes. Until then the connection waits.
 """
 
 from __future__ import annotations

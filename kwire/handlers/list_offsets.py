@@ -6,10 +6,10 @@
 * v7: -3, the record with the largest timestamp (KIP-734)
 * v8: -4, the earliest local offset (KIP-405)
 * v9: -5, the latest tiered offset (KIP-1005)
-* v10: timeout_ms, for look-ups in remote storage (KIP-1075)
-* v11: -6, the earliest offset that waits for upload (KIP-1023)
+* v10: timeout_ms, for lookups in remote storage (KIP-1075)
+* v11: -6, the earliest offset that is not uploaded yet (KIP-1023)
 
-Spark asks -2 and -1 after every poll, so these two touch nothing but integers.
+Spark requests -2 and -1 after every poll, so these two only read integers.
 """
 
 from __future__ import annotations

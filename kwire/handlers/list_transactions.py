@@ -1,7 +1,7 @@
 """ListTransactions: v0-2 (KIP-664).
 
 * v0: flexible; filters by state and producer id
-* v1: duration_filter: only transactions that are open for so many ms at least (KIP-994)
+* v1: duration_filter: only transactions that have been open for at least this many ms (KIP-994)
 * v2: transactional_id_pattern (KIP-1152)
 """
 

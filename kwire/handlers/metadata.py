@@ -1,20 +1,20 @@
 """Metadata: v0-13.
 
-* v1: the controller; racks; whether a topic is internal; null, not the empty list, asks for all topics
+* v1: the controller; racks; whether a topic is internal; null, not the empty list, requests all topics
 * v2: cluster_id
 * v3: throttle_time_ms
-* v4: allow_auto_topic_creation; before it every request for an unknown topic created it
+* v4: allow_auto_topic_creation; in earlier versions every request for an unknown topic creates it
 * v5: offline replicas
 * v7: leader epochs (KIP-320)
 * v8: authorized operations (KIP-430); those of the cluster only up to v10
 * v9: flexible
-* v10: topic ids in answers (KIP-516)
+* v10: topic ids in responses (KIP-516)
 * v11: no more cluster authorized operations (DescribeCluster has them)
-* v12: topics asked for by id
+* v12: topics requested by id
 * v13: a top-level error code (KIP-1102)
 
-Duplicates are answered once. A topic that the request creates is UNKNOWN_TOPIC_OR_PARTITION in the answer, as in Kafka;
-it exists by then, so the client finds it when it asks again.
+A topic that is requested twice is in the response once. A topic that the request creates is UNKNOWN_TOPIC_OR_PARTITION
+in the response, as in Kafka. It exists by then, so the client finds it when it retries.
 """
 
 from __future__ import annotations

@@ -5,7 +5,7 @@
 * v6: committed_leader_epoch (KIP-320)
 * v7: group_instance_id (KIP-345)
 * v8: flexible
-* v9: GROUP_ID_NOT_FOUND for a generation of a group that is not there (KIP-848)
+* v9: GROUP_ID_NOT_FOUND for a generation of an unknown group (KIP-848)
 * v10: topics by id
 """
 

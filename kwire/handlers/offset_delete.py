@@ -1,6 +1,6 @@
 """OffsetDelete: v0 (KIP-496).
 
-Offsets of topics that a member of the group is subscribed to are in use and stay: GROUP_SUBSCRIBED_TO_TOPIC.
+Offsets of topics that a member of the group subscribes to cannot be deleted: GROUP_SUBSCRIBED_TO_TOPIC.
 """
 
 from __future__ import annotations

@@ -1,10 +1,10 @@
 """OffsetForLeaderEpoch: v2-4.
 
-* v2: current_leader_epoch, leader_epoch in the answer (KIP-320)
+* v2: current_leader_epoch, leader_epoch in the response (KIP-320)
 * v3: replica_id
 * v4: flexible
 
-Answers where a leader epoch ended, by which a reader finds out whether the log was truncated behind its back.
+Returns where a leader epoch ended, which tells a reader whether the log was truncated.
 """
 
 from __future__ import annotations

@@ -10,8 +10,8 @@
 * v12: a transaction's first batch adds the partition to it (KIP-890, transaction version 2)
 * v13: topic ids instead of names (KIP-516)
 
-Whether a batch is appended, and when that is acknowledged, is decided in `kwire.replicas.append`. With acks=0 there is
-no response: an error closes the connection, which is all such a producer can learn.
+`kwire.replicas.append` decides whether a batch is appended, and when that is acknowledged. With acks=0 there is no
+response, so an error closes the connection; the producer cannot learn more.
 """
 
 from __future__ import annotations

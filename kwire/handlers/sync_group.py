@@ -3,9 +3,9 @@
 * v1: throttle_time_ms
 * v3: group_instance_id (KIP-345)
 * v4: flexible
-* v5: protocol_type and protocol_name, which must be given (KIP-559)
+* v5: protocol_type and protocol_name, both required (KIP-559)
 
-Followers wait for the leader's assignment: until then the connection is parked.
+Followers wait for the leader's assignment. Until then the connection waits.
 """
 
 from __future__ import annotations

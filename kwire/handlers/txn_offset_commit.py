@@ -3,10 +3,10 @@
 * v2: committed_leader_epoch (KIP-320)
 * v3: generation_id, member_id and group_instance_id (KIP-447); flexible
 * v4: TRANSACTION_ABORTABLE may be returned (KIP-890)
-* v5: adds the group's partition to the transaction, which took an AddOffsetsToTxn before (KIP-890)
-* v6: topics by id; GROUP_ID_NOT_FOUND for a generation of a group that is not there
+* v5: adds the group's partition to the transaction; earlier versions need AddOffsetsToTxn (KIP-890)
+* v6: topics by id; GROUP_ID_NOT_FOUND for a generation of an unknown group
 
-The offsets are pending until the marker of the transaction is in the group's partition.
+The offsets are pending until the transaction's marker is in the group's partition.
 """
 
 from __future__ import annotations

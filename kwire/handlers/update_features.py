@@ -1,10 +1,10 @@
 """UpdateFeatures: v0-2 (KIP-584).
 
-* v1: upgrade_type in the place of allow_downgrade; validate_only (KIP-778)
-* v2: an error of the request only, no results for features
+* v1: upgrade_type instead of allow_downgrade; validate_only (KIP-778)
+* v2: one error for the request, no results per feature
 
-Since Kafka 4.0 a request changes all features or none, so the error is the request's in every version, and results
-are there only when all went well. The rules are in `kwire.metadata.controller.feature_updates`.
+Since Kafka 4.0 a request changes all features or none. So in every version the error is that of the request, and there
+are results only if it succeeded. The rules are in `kwire.metadata.controller.feature_updates`.
 """
 
 from __future__ import annotations
