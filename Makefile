@@ -74,7 +74,7 @@ format: .venv/dev.stamp ## Format the code, and fix what ruff can
 	$(BIN)/ruff format
 	$(BIN)/ruff check --fix
 
-demo: .venv/dev.stamp .cache/jars.stamp ## Run three clients and Spark against a broker
+demo: .venv/dev.stamp .cache/jars.stamp ## Run kafka-python, confluent-kafka and Spark against a broker
 	@$(BIN)/python -m devtools.demo $(ARGS)
 
 bench: .venv/dev.stamp .cache/jars.stamp ## Compare kwire with Apache Kafka: hours, or ARGS=--quick
