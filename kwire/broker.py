@@ -294,6 +294,9 @@ class Broker:
         return {(it.topic, it.index): it.high_watermark for it in self.partitions}
 
     async def _follow(self, changes: Changes) -> None:
+        # What moves a log ends before the log is deleted, which takes several turns.
+        for topic in changes.topics_deleted:
+            self.moves.forget_topic(topic.name)
         await self.partitions.apply(changes)
         if any(resource == ConfigResourceType.BROKER for resource, _ in changes.configs):
             await self.partitions.reconfigure(list(self.partitions.by_name))
@@ -304,7 +307,6 @@ class Broker:
                 if changed.name == runtime.topic.name:
                     runtime.follow_leader(index)
         for topic in changes.topics_deleted:
-            self.moves.forget_topic(topic.name)
             self.groups.forget_topic(topic.name, topic.topic_id)
             self.transactions.forget_topic(topic.name)
 

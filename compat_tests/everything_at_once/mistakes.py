@@ -82,7 +82,6 @@ def _leave_to_the_clock(self: OffsetCheckpoints, key: TopicPartition) -> None: .
 
 def _finish_without_the_rest(
     self: LogMove,
-    commit: Callable[[], None],
     *,
     max_bytes: int,
     unique: bytes,
@@ -91,7 +90,6 @@ def _finish_without_the_rest(
     source, copy = self.source, self.copy
     copy.producer_state.adopt(source.producers)
     copy.close(clean=True)
-    commit()
     copy.give_up_folder()
     self.source_folder.delete_log(*self.key, unique)
     path = self.target_folder.futures.pop(self.key)

@@ -17,8 +17,10 @@ from trio.testing import MockClock
 from kwire.broker import Broker
 from kwire.logs.cleaner import LogCleaner
 from kwire.logs.housekeeping import remove_deleted
+from kwire.metadata.image import Changes
 from kwire.replicas.partition import Partition
 from kwire.replicas.roles import role_of
+from kwire.replicas.table import PartitionTable
 from kwire.tests.folder_scene import (
     EIO,
     Countdown,
@@ -431,3 +433,20 @@ def test_a_former_copy_in_the_same_folder_is_removed_at_the_start(broker: Broker
     trio.run(remove_deleted, again)
     assert [name for disk in disks.values() for name in disk.listdir("") if "-future" in name] == []
     again.close()
+
+
+def test_a_move_ends_before_the_log_of_its_deleted_topic_goes(broker: Broker, monkeypatch: pytest.MonkeyPatch) -> None:
+    create(broker, "t")
+    begin_move(broker, "/b")
+    moving: list[object] = []
+    apply = PartitionTable.apply
+
+    async def noted(self: PartitionTable, changes: Changes) -> None:
+        # A deletion takes several turns of the loop, and in any of them the move might go on.
+        moving.extend(broker.moves.moves)
+        await apply(self, changes)
+
+    monkeypatch.setattr(PartitionTable, "apply", noted)
+    at_once(broker.metadata.delete_topics(DeleteTopicsRequest(topic_names=["t"]), version=5))
+    assert moving == []
+    assert not broker.partitions.by_name
