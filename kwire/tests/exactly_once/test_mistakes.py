@@ -262,7 +262,7 @@ MISTAKES = [
     mistake(
         "a decision that could not be written is told",
         instead(
-            "kwire.coordinators.effects:Turn.reply_when_appended",
+            "kwire.coordinators.effects:Step.reply_when_appended",
             lambda reply: lambda turn, token, answer, _failed: reply(turn, token, answer, lambda _error: answer),
             seen_by="kwire.transactions.shard:TransactionShard.end",
         ),
