@@ -3,7 +3,7 @@
     async with await AsyncBrokerConnection.open(("127.0.0.1", 9092), timeout_s=5) as connection:
         response = await connection.ask(MetadataRequest())
 
-What whoever stands on it may rely on:
+Callers may rely on this:
 
 * Requests go out in the order of the calls, each whole before the next begins, and several may be on their way. Each
   `ask` returns the answer to its own request.

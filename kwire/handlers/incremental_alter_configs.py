@@ -9,16 +9,14 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from kwire_protocol.kafka_error import KafkaError
 from kwire_protocol.messages.incremental_alter_configs import (
     AlterConfigsResourceResponse,
     IncrementalAlterConfigsRequest,
     IncrementalAlterConfigsResponse,
 )
 
-from kwire.handlers._shared.authorization import check_configs
-from kwire.metadata.controller.config_changes import ConfigChange, Outcome
-from kwire.security.authorizer import Operation
+from kwire.handlers._shared.config_changes import alter
+from kwire.metadata.controller.config_changes import ConfigChange
 
 if TYPE_CHECKING:
     from kwire.broker import Broker
@@ -38,19 +36,7 @@ async def handle(
         )
         for resource in request.resources
     ]
-    denied: dict[int, Outcome] = {}
-    for number, it in enumerate(changes):
-        try:
-            check_configs(broker, context, Operation.ALTER_CONFIGS, it.resource_type, it.resource_name)
-        except KafkaError as error:
-            denied[number] = Outcome(error.code, error.message)
-    allowed = [change for number, change in enumerate(changes) if number not in denied]
-    try:
-        decided = await broker.metadata.alter_configs(allowed, validate_only=request.validate_only)
-    except KafkaError as error:
-        decided = [Outcome(error.code, error.message)] * len(allowed)
-    left = iter(decided)
-    outcomes = [denied[number] if number in denied else next(left) for number in range(len(changes))]
+    outcomes = await alter(broker, context, changes, validate_only=request.validate_only)
     return IncrementalAlterConfigsResponse(
         responses=[
             AlterConfigsResourceResponse(outcome.code, outcome.message, change.resource_type, change.resource_name)

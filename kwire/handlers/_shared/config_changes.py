@@ -1,0 +1,32 @@
+"""What AlterConfigs and IncrementalAlterConfigs share: each resource's change is refused, or decided, by itself."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from kwire_protocol.kafka_error import KafkaError
+
+from kwire.handlers._shared.authorization import check_configs
+from kwire.metadata.controller.config_changes import ConfigChange, Outcome
+from kwire.security.authorizer import Operation
+
+if TYPE_CHECKING:
+    from kwire.broker import Broker
+    from kwire.context import Context
+
+
+async def alter(broker: Broker, context: Context, changes: list[ConfigChange], *, validate_only: bool) -> list[Outcome]:
+    """Returns an outcome for each change, in their order."""
+    denied: dict[int, Outcome] = {}
+    for number, it in enumerate(changes):
+        try:
+            check_configs(broker, context, Operation.ALTER_CONFIGS, it.resource_type, it.resource_name)
+        except KafkaError as error:
+            denied[number] = Outcome(error.code, error.message)
+    allowed = [change for number, change in enumerate(changes) if number not in denied]
+    try:
+        decided = await broker.metadata.alter_configs(allowed, validate_only=validate_only)
+    except KafkaError as error:
+        decided = [Outcome(error.code, error.message)] * len(allowed)
+    left = iter(decided)
+    return [denied[number] if number in denied else next(left) for number in range(len(changes))]
