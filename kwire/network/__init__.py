@@ -1,1 +1,1 @@
-"""Sockets and what comes over them: accepting, receiving, the turns that connections take, sending."""
+"""Sockets: accepting connections, receiving requests, scheduling the connections, and sending responses."""

@@ -1,8 +1,8 @@
-"""What peers do wrong, in the broker's log: so many lines a second, and how many more there were.
+"""Rate-limited log lines about misbehaving peers, with a count of the lines that were left out.
 
-A client that sends garbage can have its connection closed ten thousand times a second, and each is worth a line. So
-lines of one kind are counted over a period; those above the limit are left out, and their number is told with the next
-line that gets through, or when the period is over.
+A client that sends garbage can have its connection closed ten thousand times a second, and each close logs a line. So
+lines of one kind are counted per period. Lines above the limit are left out, and their number is logged with the next
+line that is written, or when the period ends.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ MOST_TRACEBACKS = 2
 
 
 class LineLimit:
-    """At most `most` lines in each `period_s`; a period begins with the first line after the one before is over."""
+    """At most `most` lines per `period_s`. A period begins with the first line after the previous one has ended."""
 
     def __init__(self, most: int, period_s: float) -> None:
         self.most = most
@@ -34,7 +34,7 @@ class LineLimit:
         self._left_out = 0
 
     def admits(self, now: float) -> bool:
-        """Whether one more line may be written; if not, it counts as left out."""
+        """Returns whether one more line may be written; if not, it counts as left out."""
         if now >= self.ends_at:
             self.ends_at = now + self.period_s
             self._count = 0
@@ -45,7 +45,7 @@ class LineLimit:
         return False
 
     def take_left_out(self) -> int:
-        """How many lines were left out since this was last asked."""
+        """Returns how many lines were left out since the last call."""
         count, self._left_out = self._left_out, 0
         return count
 
@@ -69,14 +69,14 @@ class PeerLog:
             self._processor.start_timer(self._timer, self._limit.ends_at)
 
     def tell_left_out(self) -> None:
-        """At the end of a period, and of the server."""
+        """Called at the end of a period, and when the server stops."""
         count = self._limit.take_left_out()
         if count:
             log.warning("left out %d more %s", count, self._what)
 
 
 class PeerLogs:
-    """Those of one server. Tracebacks have a limit of their own, so that garbage does not hide a bug."""
+    """The logs of one server. Tracebacks have their own limit, so that garbage does not hide a bug."""
 
     def __init__(self, processor: Processor) -> None:
         self.closings = PeerLog("lines about connections that were closed or refused", MOST_LINES, processor)

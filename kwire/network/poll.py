@@ -1,6 +1,6 @@
-"""Asking the operating system which sockets are ready: epoll, without anything of Python's around it.
+"""Asks the operating system which sockets are ready: epoll, without Python's `selectors` around it.
 
-It is asked for every few requests.
+This runs once for every few requests, so its overhead counts.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ WRITE = 4
 
 
 class Poll(Protocol):
-    """Descriptors that are watched, each for READ or for WRITE."""
+    """Watched descriptors, each for READ or for WRITE."""
 
     def register(self, fd: int, eventmask: int) -> None: ...
 
@@ -24,10 +24,10 @@ class Poll(Protocol):
     def unregister(self, fd: int) -> None: ...
 
     def poll(self, timeout: float, maxevents: int, /) -> list[tuple[int, int]]:
-        """Those that are ready, each with what it is ready for; of an error or a hang-up there may be more bits.
+        """Returns the ready descriptors, each with its events. After an error or a hang-up more bits may be set.
 
-        Waits for at most `timeout` seconds, or without an end if that is below 0. It stops at `maxevents`; those that
-        it left out come first the next time.
+        Waits for at most `timeout` seconds, or forever if it is negative. Returns at most `maxevents`; the next call
+        begins with those that were left out.
         """
         ...
 

@@ -1,17 +1,18 @@
-"""The loop that serves the sockets of all connections: who has something to read, who was woken, whose time is over.
+"""The loop that serves all connections: sockets that are ready, callbacks that were scheduled, timers that are due.
 
-As Kafka's network `Processor`, it asks the operating system once for everything that is ready and calls each
-connection in turn; a request that is answered at once costs no task switch and no system calls but those of its bytes.
+Like Kafka's network `Processor`, it asks the operating system once for everything that is ready and calls each
+connection in turn. A request that is answered at once costs no task switch, and no system calls except those that
+receive and send its bytes.
 
-It is the thread's own loop, and trio its guest (`host`): what trio's tasks wait for (accepting, deadlines of groups,
-housekeeping, a stop) is watched from a thread beside it, which rings a bell here. So a broker with little to do sleeps
-and wakes by one system call. As a task of trio's it would pay some 12 microseconds more for each such pause, which is
-what most requests of a moderate load begin with.
+It is the thread's main loop, and trio runs in it as a guest (`host`). A second thread watches what trio's tasks wait
+for (accepting, deadlines of groups, housekeeping, a stop) and wakes this loop. So a broker with little to do sleeps and
+wakes with one system call. As a task of trio, the loop would need about 12 microseconds more for each such pause, and
+under moderate load most requests begin with a pause.
 
-**Spinning.** A broker that sleeps has to be woken: the kernel interrupts a core that was halted, and what follows runs
-on cold caches. Where the next request comes sooner than that costs, it is cheaper, and much quicker, to ask again and
-again for an instant (`spin_s`). Whether that pays is learnt from the pauses before: a broker that is idle, or whose
-clients take their time, does not spin.
+**Spinning.** Waking a sleeping broker has a cost: the kernel interrupts a halted core, and what follows runs on cold
+caches. If the next request comes sooner than that, it is cheaper, and much faster, to poll repeatedly for a short time
+(`spin_s`). The loop learns from earlier pauses whether this pays: a broker that is idle, or whose clients are slow,
+does not spin.
 """
 
 from __future__ import annotations
@@ -34,7 +35,7 @@ if TYPE_CHECKING:
     from outcome import Outcome
 
 EVENTS_PER_TURN = 64
-"""No more sockets are served before everything else has its turn; those that were left out come first in the next."""
+"""After this many sockets everything else has its turn. The sockets that were left out come first in the next turn."""
 
 SHORTEST_PAUSE_S = 20e-6
 """Asking the operating system takes less."""
@@ -43,11 +44,11 @@ CALLS_PER_TURN = 64
 """One append may wake thousands of fetches; sockets have their turn in between."""
 
 LEAST_TIMERS = 64
-"""So few are not worth looking through for obsolete ones."""
+"""With fewer timers, removing the obsolete ones is not worth it."""
 
 
 class Timer:
-    """Calls `callback` once when its deadline has come. Moving it later, and stopping it, costs next to nothing."""
+    """Calls `callback` once at its deadline. Moving it later and stopping it are nearly free."""
 
     __slots__ = ("callback", "deadline", "due_in_heap")
 
@@ -60,7 +61,7 @@ class Timer:
         self.deadline = math.inf
 
     def forget(self) -> None:
-        """Stops it for good, and lets go of whom it would have called."""
+        """Stops the timer for good and drops the reference to its callback."""
         self.stop()
         self.callback = _nothing
 
@@ -70,10 +71,10 @@ def _nothing() -> None:
 
 
 class SpinMemory:
-    """Whether the pause that begins now is likely to be short: learnt from those before.
+    """Predicts from earlier pauses whether the pause that begins now will be short.
 
-    A saturating counter, as a processor has for each branch. A spin in vain counts for several short pauses: it has
-    cost something.
+    A saturating counter, like a CPU's branch predictor. A spin in vain outweighs several short pauses, because it costs
+    time.
     """
 
     __slots__ = ("_score",)
@@ -127,10 +128,10 @@ class _Bell:
 
 
 class Processor:
-    """Calls back connections, in the thread that runs trio.
+    """Calls the callbacks of connections, in the thread that runs trio.
 
-    spin_s: how long it may ask for the next request before it sleeps; 0 never does. Times are trio's, in seconds.
-    `now` is the time at which the turn began that goes on; `pauses` counts how often there was nothing to do.
+    spin_s: how long it may poll for the next request before it sleeps; with 0 it never spins. Times are trio's, in
+    seconds. `now` is the time at which the current turn began; `pauses` counts how often there was nothing to do.
     """
 
     def __init__(self, *, spin_s: float = 0.0) -> None:
@@ -148,30 +149,30 @@ class Processor:
     # For the connections
 
     def add(self, sock: socket.socket, on_ready: Callable[[int], None]) -> None:
-        """From now on calls `on_ready(READ)`, once a turn, while the socket has something to read."""
+        """From now on calls `on_ready(READ)` once per turn while the socket is readable."""
         fd = sock.fileno()
         self._poll.register(fd, READ)
         self._on_ready[fd] = on_ready
 
     def watch(self, sock: socket.socket, interest: int) -> None:
-        """From now on it is called while the socket can be read (READ) or written (WRITE), and not for the other."""
+        """From now on calls `on_ready` while the socket is readable (READ), or while it is writable (WRITE)."""
         self._poll.modify(sock.fileno(), interest)
 
     def remove(self, sock: socket.socket) -> None:
-        """Before the socket is closed; it is not called any more."""
+        """Call it before the socket is closed: `on_ready` is not called any more."""
         fd = sock.fileno()
         self._poll.unregister(fd)
         del self._on_ready[fd]
 
     def call_soon(self, callback: Callable[[], object]) -> None:
-        """Calls `callback` after what is going on at the moment. To be called from the loop's thread."""
+        """Calls `callback` after the current callback has returned. Only for the loop's thread."""
         self._soon.append(callback)
 
     def start_timer(self, timer: Timer, deadline: float) -> None:
-        """Has the timer's callback called at `deadline`, instead of at any time that it was told before."""
+        """Sets the timer's deadline, or moves it: `deadline` replaces any earlier one."""
         timer.deadline = deadline
-        # What stands in the heap may be too early: it is looked at again then. So a timer that is moved on and on, as
-        # that of a consumer which waits for each record, costs an entry only now and then.
+        # The entry in the heap may be too early; then it is checked again. So a timer that is moved again and again,
+        # such as that of a consumer that waits for each record, only now and then costs an entry.
         if deadline < timer.due_in_heap:
             if len(self._timers) >= self._most_timers:
                 self._drop_obsolete_timers()
@@ -179,15 +180,15 @@ class Processor:
             heapq.heappush(self._timers, (deadline, next(self._order), timer))
 
     def close(self) -> None:
-        """After the last connection."""
+        """Call it after the last connection is closed."""
         self._poll.close()
 
     # The loop
 
     def host(self, main: Callable[[], Awaitable[None]], *, clock: trio.abc.Clock | None = None) -> None:
-        """Serves in this thread until `main`, a task of trio as its guest, is over. Raises what that raises.
+        """Serves in this thread until `main`, which runs as a trio guest, returns. Raises what `main` raises.
 
-        The time is `clock`'s, or the system's.
+        Times come from `clock`, or from the system if there is none.
         """
         done: list[Outcome[None]] = []
         scope = trio.CancelScope()
@@ -215,7 +216,7 @@ class Processor:
             try:
                 self._serve_until(done, time)
             finally:
-                # After an error of our own trio's tasks come to their end as after one of theirs.
+                # After an error of our own, trio's tasks end as they do after an error of theirs.
                 scope.cancel()
                 self._serve_until(done, time)
                 self.remove(bell.socket)
@@ -238,7 +239,7 @@ class Processor:
             self._turn(events, time())
 
     def _turn(self, events: list[tuple[int, int]], now: float) -> None:
-        """Calls whom it concerns, now."""
+        """Calls every callback that is due."""
         self.now = now
         on_ready, soon = self._on_ready, self._soon
         for fd, mask in events:
@@ -251,7 +252,7 @@ class Processor:
             self._call_due_timers()
 
     def _spin(self, time: Callable[[], float]) -> list[tuple[int, int]]:
-        """Asks for the next request for a while, if it is likely to come; what has become ready."""
+        """Polls for the next request for a short time, if it is likely to come soon. Returns what has become ready."""
         if not self._spin_s or not self._memory.is_short_expected:
             return []
         poll = self._poll.poll
@@ -264,14 +265,14 @@ class Processor:
         return events
 
     def _has_slept(self, pause_s: float) -> None:
-        # Half of such a pause was the waking up, which a spin would have saved.
+        # Half of such a pause is the wake-up itself, which a spin saves.
         if pause_s < 2 * self._spin_s:
             self._memory.was_short()
         else:
             self._memory.was_long()
 
     def _drop_obsolete_timers(self) -> None:
-        """Entries remain of timers that were stopped, or moved to an earlier time: half of the heap at the most."""
+        """Stopped timers, and those moved to an earlier time, leave entries in the heap: at most half of it."""
         kept = []
         for entry in self._timers:
             due, _, timer = entry

@@ -1,8 +1,8 @@
 """Listening sockets, and the connections they accept.
 
-`serve` runs until it is cancelled. The connections have no tasks: one `Processor` calls them. A connection that says
-nothing for connections.max.idle.ms is closed by one reaper task, which sleeps until the earliest moment at which that
-could be true: a thousand idle connections cost nothing.
+`serve` runs until it is cancelled. Connections have no tasks of their own: one `Processor` calls them. One reaper task
+closes connections that are idle for connections.max.idle.ms. It sleeps until the earliest time at which one could be,
+so a thousand idle connections cost nothing.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ _PASSING_ACCEPT_ERRNOS = frozenset({errno.EMFILE, errno.ENFILE, errno.ENOBUFS, e
 
 @attrs.frozen
 class BoundListener:
-    """A listener and the socket it was bound to; `port` is the real one where 0 was asked for."""
+    """A listener and its bound socket. If port 0 was requested, `port` is the one that was assigned."""
 
     name: str
     host: str
@@ -57,7 +57,7 @@ class BoundListener:
 def bind(listener: Listener, config: ServerConfig) -> BoundListener:
     """Binds and listens. Raises OSError with the address in its message.
 
-    The sizes of the sockets' buffers are set here: the sockets that it accepts inherit them.
+    Sets the sizes of the socket's buffers too: accepted sockets inherit them.
     """
     host = listener.host or "0.0.0.0"
     family, kind, proto, _, address = socket.getaddrinfo(host, listener.port, type=socket.SOCK_STREAM)[0]
@@ -89,7 +89,7 @@ class Server:
     broker: Broker
     listeners: list[BoundListener]
     processor: Processor
-    """Who calls the connections; whoever runs the server runs it too."""
+    """Calls the connections. The code that runs the server runs it too."""
     new_transport: Callable[[socket.socket], Transport] = PlainTransport
     """What the bytes of an accepted socket go through."""
     connections: set[Connection] = attrs.field(factory=set)
@@ -142,7 +142,7 @@ class Server:
                     if error.errno in _PASSING_ACCEPT_ERRNOS:
                         log.error("cannot accept connections on %s: %s", listener.address, error.strerror)
                         await trio.sleep(RETRY_ACCEPT_S)
-                    # Anything else is a connection that was gone before we took it.
+                    # Anything else means that the connection was closed before we accepted it.
                     break
                 self._start(sock, listener)
 

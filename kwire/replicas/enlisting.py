@@ -1,8 +1,9 @@
-"""Before the first batch of a transaction in a partition is appended, its coordinator is asked (KIP-890).
+"""Asks a transaction's coordinator before its first batch in a partition is appended (KIP-890).
 
-A partition that holds no transaction of the producer asks the coordinator of the transactional id: to add it to the
-transaction (from Produce v12 on, transaction version 2), or whether it was added (before). So no write lands outside a
-transaction that its coordinator knows, and will end. As Kafka's `ReplicaManager.handleProduceAppend`.
+A partition without an open transaction of the producer asks the coordinator of the transactional id. From Produce v12
+on (transaction version 2) it asks to be added to the transaction; before, it asks whether it was added. So every
+transactional write belongs to a transaction that the coordinator knows and will end. Like Kafka's
+`ReplicaManager.handleProduceAppend`.
 """
 
 from __future__ import annotations
@@ -33,7 +34,7 @@ _TO_BE_SENT_AGAIN = frozenset(
 
 
 class Unverified(KafkaError):
-    """A transactional batch that was refused before the log was asked."""
+    """A transactional batch that was refused before it reached the log."""
 
 
 class Enlist(Protocol):
@@ -46,7 +47,7 @@ class Enlist(Protocol):
 
 @attrs.define(eq=False)
 class Enlistment:
-    """A batch that waits for its transaction's coordinator. It is a copy: the connection receives the next request."""
+    """A batch that waits for its transaction's coordinator. It is a copy, because the connection reuses its buffer."""
 
     partition: Partition
     batch: memoryview
@@ -56,11 +57,11 @@ class Enlistment:
     _version: int
 
     async def verified(self) -> None:
-        """Returns when the batch may be appended, which must be done at once. Raises KafkaError when it may not."""
+        """Returns when the batch may be appended; the caller must do that at once. Raises KafkaError if it may not."""
         error = await self._decided
         if error is not None:
             raise _refusal(self.partition, self.header, error, self._version)
-        # Another request may have begun the transaction meanwhile.
+        # Another request may have begun the transaction in the meantime.
         if not self.partition.holds_transaction(self.header):
             self.partition.check_verified(self.header, self._verification)
 
@@ -75,9 +76,9 @@ def enlist(
     version: int,
     now_ms: int,
 ) -> Enlistment | None:
-    """Sees to it that the coordinator knows the transaction of a batch. None where the batch may be appended at once.
+    """Makes sure that the coordinator knows the batch's transaction. Returns None if the batch may be appended at once.
 
-    Raises KafkaError, in the words of that version of Produce.
+    Raises KafkaError with an error code that this version of Produce has.
     """
     if transactional_id is None:
         raise KafkaError(ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED)
@@ -103,10 +104,10 @@ def enlist(
 
 
 def _refusal(partition: Partition, header: BatchHeader, error: KafkaError, version: int) -> Unverified:
-    """What the coordinator's error is to a producer (Kafka's `AddPartitionsToTxnManager` and `ReplicaManager`)."""
+    """The coordinator's error, as a producer gets it (Kafka's `AddPartitionsToTxnManager` and `ReplicaManager`)."""
     code, message = error.code, error.message
     if code in _TO_BE_SENT_AGAIN or (code == ErrorCode.CONCURRENT_TRANSACTIONS and version < FIRST_VERSION_THAT_ADDS):
-        # Older clients would not send it again for these; this one they do, without a look at the metadata.
+        # Older clients do not retry on these errors. They retry on this one, without refreshing their metadata.
         return Unverified(ErrorCode.NOT_ENOUGH_REPLICAS, f"the transaction cannot be verified now: {code.name}")
     if code != ErrorCode.CONCURRENT_TRANSACTIONS:
         partition.drop_verification(header)

@@ -1,7 +1,7 @@
 """Incremental fetch sessions (KIP-227), pure.
 
-A consumer that follows many partitions names them once; later requests carry only what changed, later answers only
-the partitions that have something new. The server side is this file:
+A consumer of many partitions names them once. Later requests carry only what changed, and later responses only the
+partitions that have something new. This file is the server side:
 
     request (session_id, session_epoch)     meaning
     (0, -1)                                 no session: all partitions in the request, all in the answer
@@ -10,9 +10,10 @@ the partitions that have something new. The server side is this file:
     (id, -1)                                close `id`, answer like (0, -1)
     (id, n > 0)                             go on: the request holds what was added, changed, forgotten
 
-The cache has a bounded number of slots (max.incremental.fetch.session.cache.slots). A full cache gives up a session
-unused for two minutes, else the new one gets no slot and is answered with session id 0, which every client takes
-for "ask in full again". After a restart every id is unknown: FETCH_SESSION_ID_NOT_FOUND, and clients start over.
+The cache has a bounded number of slots (max.incremental.fetch.session.cache.slots). A full cache evicts a session that
+was unused for two minutes. If there is none, the new session gets no slot and the response has session id 0, which
+tells the client to send a full request again. After a restart every id is unknown: clients get
+FETCH_SESSION_ID_NOT_FOUND and start over.
 """
 
 from __future__ import annotations
@@ -37,7 +38,7 @@ TopicKey = tuple[str, Uuid]
 
 @attrs.define(eq=False)
 class CachedPartition:
-    """What a client wants of one partition, and what it was last told of it."""
+    """What a client requested of one partition, and what it was last told about it."""
 
     topic: TopicKey
     index: int
@@ -49,14 +50,14 @@ class CachedPartition:
     told_log_start_offset: int = -1
 
     def is_news(self, *, has_records: bool, high_watermark: int, log_start_offset: int, has_error: bool) -> bool:
-        """Whether an incremental answer must mention this partition; remembers what it is told."""
+        """Returns whether an incremental response must include this partition, and remembers what it says."""
         news = (
             has_records
             or has_error
             or high_watermark != self.told_high_watermark
             or log_start_offset != self.told_log_start_offset
         )
-        # An error is repeated until it is gone: nothing is remembered of it.
+        # Errors are not remembered, so an error is repeated until it is gone.
         self.told_high_watermark = -1 if has_error else high_watermark
         self.told_log_start_offset = -1 if has_error else log_start_offset
         return news
@@ -75,13 +76,13 @@ class FetchSession:
     last_used_ms: int
 
     def serve_last(self, partition: CachedPartition) -> None:
-        """Those that got records go to the back, so that a busy partition does not starve the others."""
+        """Moves partitions that got records to the back, so that a busy partition does not starve the others."""
         self.partitions.move_to_end((partition.topic, partition.index))
 
 
 @attrs.define(eq=False)
 class FetchContext:
-    """One request's view: what to read, and which session, if any, answers."""
+    """One request's view: what to read, and the session, if any, that the response belongs to."""
 
     partitions: list[CachedPartition]
     session: FetchSession | None
@@ -94,7 +95,7 @@ class FetchContext:
 
 @attrs.define(eq=False)
 class FetchSessions:
-    """All sessions of this broker. `new_id` gives random positive 31-bit numbers."""
+    """All sessions of this broker. `new_id` returns random positive 31-bit numbers."""
 
     slots: int
     new_id: Callable[[], int]
@@ -112,7 +113,7 @@ class FetchSessions:
         *,
         now_ms: int,
     ) -> FetchContext:
-        """Finds, opens or closes the session a request speaks of.
+        """Finds, opens or closes the session that a request names.
 
         Raises KafkaError: FETCH_SESSION_ID_NOT_FOUND, INVALID_FETCH_SESSION_EPOCH, FETCH_SESSION_TOPIC_ID_ERROR.
         """
@@ -174,5 +175,5 @@ class FetchSessions:
         if partitions:
             self._sessions.move_to_end(session.session_id)
         else:
-            # Kafka closes a session that follows nothing any more.
+            # Kafka closes a session that has no partitions left.
             del self._sessions[session.session_id]

@@ -1,11 +1,11 @@
-"""When the log of one partition must be flushed, and what that holds back: a machine.
+"""Decides when the log of one partition must be flushed, and what waits for the flush. A state machine.
 
-Three things ask for a flush: `flush.messages` (so many records that no flush covers), `flush.ms` (one that is so old),
-and a segment that is full. Only the first is worth waiting for. As in Kafka, whose append flushes before it returns,
-the append that reaches `flush.messages` is neither acknowledged nor readable before it is durable. Here it does not
-keep the others waiting: while one flush runs, appends go on, and all of them share the next (group commit).
+Three things request a flush: `flush.messages` (this many unflushed records), `flush.ms` (an unflushed record this old),
+and a full segment. Appends wait only for the first. As in Kafka, whose append flushes before it returns, the append
+that reaches `flush.messages` is neither acknowledged nor readable before it is durable. Here it does not block other
+appends: they go on while one flush runs, and all of them share the next one (group commit).
 
-`kwire.replicas.flusher` runs the flushes; what goes to a worker thread is `Flush.run` alone.
+`kwire.replicas.flusher` runs the flushes. Only `Flush.run` runs in a worker thread.
 """
 
 from __future__ import annotations
@@ -22,20 +22,20 @@ from kwire_storage.log.log import Log
 
 
 class FlushDriver(Protocol):
-    """Who has flushes run: calls `begin`, runs what it returns, and calls `finish`, or `give_up` and `fail`."""
+    """Runs the flushes: calls `begin`, runs what it returns, and calls `finish`, or `give_up` and `fail`."""
 
     def flush_soon(self, gate: FlushGate) -> None:
-        """Asking again before the flush begins changes nothing; asking while one runs means another after it."""
+        """Another call before the flush begins changes nothing. A call during a flush requests another one after it."""
 
     def flush_within(self, gate: FlushGate, delay_ms: int) -> None:
-        """As `flush_soon`, after so many ms."""
+        """Like `flush_soon`, after this many ms."""
 
 
 @attrs.define(eq=False)
 class FlushGate:
-    """`trigger_messages` are the unflushed records at which an append must call `reached`.
+    """`trigger_messages` is the number of unflushed records at which an append must call `reached`.
 
-    `held_from` is the first offset that waits for a flush; NEVER when none does.
+    `held_from` is the first offset that waits for a flush; NEVER if none does.
     """
 
     log: Log
@@ -56,13 +56,13 @@ class FlushGate:
         self.set_trigger()
 
     def set_trigger(self) -> None:
-        """Looks at the settings anew."""
+        """Reads the settings again."""
         config = self.log.config
         starts_clock = config.flush_ms != NEVER and not self._is_timed
         self.trigger_messages = 1 if starts_clock else config.flush_messages
 
     def reached(self, base_offset: int) -> None:
-        """An append, which begins at `base_offset`, has brought the unflushed records to `trigger_messages`."""
+        """The append at `base_offset` has brought the number of unflushed records to `trigger_messages`."""
         log = self.log
         if log.log_end_offset - log.recovery_point >= log.config.flush_messages:
             self.held_from = min(self.held_from, base_offset)
@@ -75,17 +75,17 @@ class FlushGate:
     # What the driver calls
 
     def begin(self) -> Flush:
-        """What is to be run now. Raises StorageError."""
+        """Returns the flush to run now. Raises StorageError."""
         log = self.log
         if log.failed is not None:
             raise StorageError.of(log.failed, log.path)
-        # Whatever is appended from now on may not be part of it, so its time runs anew.
+        # Records appended from now on may not be part of it, so `flush.ms` starts again for them.
         self._is_timed = False
         self.set_trigger()
         return log.begin_flush()
 
     def finish(self, flush: Flush) -> None:
-        """The flushed records are durable: releases them, and asks for more where that was not all."""
+        """The flushed records are durable. Releases them, and requests another flush if more is waiting."""
         log = self.log
         log.finish_flush(flush)
         if log.log_end_offset - log.recovery_point < log.config.flush_messages:
@@ -96,22 +96,22 @@ class FlushGate:
         self.on_released()
 
     def give_up(self, flush: Flush) -> None:
-        """The flush did not run to its end; another one may begin."""
+        """The flush did not complete; another one may begin."""
         self.log.give_up_flush(flush)
 
     def fail(self, error: KafkaError) -> None:
-        """It could not be flushed."""
+        """The flush failed."""
         self.on_failed(error)
 
     def release(self) -> None:
-        """All of it is durable in another log, which has taken the place of this one, and a gate of its own."""
+        """Everything is durable in another log, which has replaced this one and has its own gate."""
         self.held_from = NEVER
         self.closed = True
 
     def close(self) -> None:
-        """The partition is gone, or its disk."""
+        """The partition was deleted, or its disk has failed."""
         self.closed = True
 
     def _rolled(self) -> None:
-        # As Kafka does after each roll: recovery need not look into a segment that is full.
+        # As Kafka does after each roll: recovery then need not read full segments.
         self.driver.flush_soon(self)

@@ -1,12 +1,11 @@
-"""Runs the flushes that the partitions' gates ask for: fsync in worker threads, everything else in the loop.
+"""Runs the flushes that the partitions' gates request: fsync in worker threads, everything else in the loop.
 
-The flusher is the only one that flushes a partition's log while the broker runs. One flush of a log runs at a time,
-whoever asked for it; what is appended meanwhile waits for the next, so that the number of fsyncs follows the speed of
-the disk and not the number of requests. Flushes of several logs run side by side: a file system commits what waits
-together.
+While the broker runs, only the flusher flushes a partition's log. One flush of a log runs at a time. Records that are
+appended meanwhile wait for the next one, so the number of fsyncs depends on the speed of the disk, not on the number of
+requests. Flushes of several logs run concurrently: a file system commits pending fsyncs together.
 
-A failed fsync is final. Linux reports it once and drops the pages, so that the next fsync says nothing: the folder goes
-out of service, and only a start, whose recovery looks at what the medium has, brings it back.
+A failed fsync is final. Linux reports it once and drops the pages, so the next fsync would succeed. The folder goes out
+of service until the next start, when recovery reads what the disk really has.
 """
 
 from __future__ import annotations
@@ -38,7 +37,7 @@ class Flusher:
     """See the module; a `FlushDriver`."""
 
     def __init__(self) -> None:
-        # Each once, in the order in which they were asked for.
+        # Each gate once, in the order of the requests.
         self._asked: dict[FlushGate, None] = {}
         self._running: dict[FlushGate, trio.Event] = {}
         """The event is set when the flush has ended."""
@@ -65,7 +64,7 @@ class Flusher:
         self._wake.set()
 
     async def run(self) -> None:
-        """Runs until cancelled; a flush that has begun is waited for."""
+        """Runs until cancelled, then waits for flushes that have begun."""
         async with trio.open_nursery() as nursery:
             while True:
                 self._wake = trio.Event()
@@ -91,10 +90,10 @@ class Flusher:
                 self._asked[gate] = None
 
     async def flush(self, gate: FlushGate) -> None:
-        """Flushes everything appended so far, after the flush that is running, if one is.
+        """Flushes everything appended so far, after the running flush, if there is one.
 
-        Returns when it is done, has failed (which is handled as for any other flush) or the gate is closed: the log's
-        `recovery_point` tells how far it came.
+        Returns when the flush is done, has failed (which is handled as for any other flush) or the gate is closed. The
+        log's `recovery_point` shows how far it got.
         """
         while (running := self._running.get(gate)) is not None:
             await running.wait()
@@ -118,7 +117,7 @@ class Flusher:
             self._wake.set()
 
     async def _flush_once(self, gate: FlushGate) -> None:
-        # Begun when its turn comes: what is collected for a flush holds open files, and a thousand logs may wait.
+        # Call `begin` only now: a flush holds open files, and a thousand logs may be waiting.
         async with self._turns:
             if gate.closed:
                 self._told.discard(gate)
@@ -139,9 +138,9 @@ class Flusher:
 
     def _failed(self, gate: FlushGate, error: OSError | CorruptLogError) -> None:
         if gate.closed:
-            # Its topic was deleted meanwhile, and the files went away under the flush.
+            # Its topic was deleted meanwhile, and its files disappeared during the flush.
             return
-        # Told first: that the log fails closes the gate, with a shorter answer.
+        # Fail the flush first: failing the log closes the gate, with a less specific error.
         gate.fail(KafkaError(ErrorCode.KAFKA_STORAGE_ERROR, f"cannot flush: {error}"))
         if isinstance(error, OSError) and not is_passing(error):
             gate.log.fail(error)

@@ -1,8 +1,9 @@
-"""What this node is to a partition: its leader, a follower, or neither. Pure; `partition.py` acts on it.
+"""This node's role for a partition: leader, follower, or neither. Pure; `partition.py` acts on it.
 
-The metadata log says which (PartitionRecord): `role_of` reads it. Only a leader takes appends and answers clients. Its
-high watermark is a fold over what the replicas in sync have: a follower that fetches from an offset has all that is
-below. Alone, the fold is over the leader's own log. As in Kafka's `Partition` and `Replica`.
+The role follows from the metadata log (PartitionRecord); `role_of` reads it. Only a leader accepts appends and serves
+clients. Its high watermark is the minimum over the in-sync replicas: a follower that fetches from an offset has
+everything below it. With a single replica, it is the end of the leader's own log. As in Kafka's `Partition` and
+`Replica`.
 """
 
 from __future__ import annotations
@@ -20,7 +21,7 @@ _NOTHING_FETCHED = -1
 
 
 class NotLeaderError(KafkaError):
-    """The client should look for the leader again; here is who leads as far as this node knows (KIP-951)."""
+    """The client must find the leader again. Carries the leader as far as this node knows it (KIP-951)."""
 
     def __init__(self, code: ErrorCode, leader_id: int, leader_epoch: int) -> None:
         super().__init__(code)
@@ -29,7 +30,7 @@ class NotLeaderError(KafkaError):
 
 
 def check_epoch(wanted: int, leader_id: int, leader_epoch: int) -> None:
-    """Raises FENCED_LEADER_EPOCH, UNKNOWN_LEADER_EPOCH where a client is behind, or ahead of, this node (KIP-320)."""
+    """Raises FENCED_LEADER_EPOCH if the client is behind this node, UNKNOWN_LEADER_EPOCH if it is ahead (KIP-320)."""
     if wanted != NO_EPOCH and wanted != leader_epoch:
         if wanted < leader_epoch:
             raise NotLeaderError(ErrorCode.FENCED_LEADER_EPOCH, leader_id, leader_epoch)
@@ -39,7 +40,7 @@ def check_epoch(wanted: int, leader_id: int, leader_epoch: int) -> None:
 @final
 @attrs.define(eq=False)
 class Leader:
-    """This node leads. `replicas` and `isr` are node ids, this node's among them."""
+    """This node leads. `replicas` and `isr` are node ids, including this node's."""
 
     leader_id: int
     leader_epoch: int
@@ -66,7 +67,7 @@ class Leader:
         self._fetched[replica_id] = offset
 
     def committed_end(self, own_end: int) -> int:
-        """The first offset that some replica in sync lacks; -1 while one has not fetched. The leader has `own_end`."""
+        """The first offset that some in-sync replica lacks; -1 until each has fetched. The leader has `own_end`."""
         end = own_end
         for follower in self.followers_in_sync:
             end = min(end, self._fetched.get(follower, _NOTHING_FETCHED))
@@ -77,7 +78,7 @@ class Leader:
         return len(self.isr) < min(min_insync_replicas, len(self.replicas))
 
     def succeeds(self, role: object) -> None:
-        """Takes over what was known of the followers, where this is the same leader epoch with another ISR."""
+        """Keeps what was known about the followers if this is the same leader epoch with another ISR."""
         if isinstance(role, Leader) and role.leader_epoch == self.leader_epoch:
             self._fetched = role._fetched
 
@@ -85,14 +86,14 @@ class Leader:
 @final
 @attrs.frozen
 class Follower:
-    """Another node leads, and this one has a replica. `leader_id` is -1 while no node leads."""
+    """Another node leads, and this node has a replica. `leader_id` is -1 while no node leads."""
 
     leader_id: int
     leader_epoch: int
     is_alone: ClassVar[bool] = False
 
     def refusal(self, current_leader_epoch: int = NO_EPOCH) -> KafkaError:
-        """What a client is told."""
+        """The error for a client."""
         try:
             check_epoch(current_leader_epoch, self.leader_id, self.leader_epoch)
         except KafkaError as error:
@@ -105,8 +106,8 @@ class Follower:
 class Absent:
     """This node has no replica, or none that it can use.
 
-    `error` is NOT_LEADER_OR_FOLLOWER where the metadata name other nodes, or the topic was deleted, and
-    KAFKA_STORAGE_ERROR where the log dir of the replica is out of service.
+    `error` is NOT_LEADER_OR_FOLLOWER if the metadata names other nodes or the topic was deleted, and
+    KAFKA_STORAGE_ERROR if the log dir of the replica is out of service.
     """
 
     leader_id: int = NO_LEADER
@@ -115,7 +116,7 @@ class Absent:
     is_alone: ClassVar[bool] = False
 
     def refusal(self, current_leader_epoch: int = NO_EPOCH) -> KafkaError:  # noqa: ARG002
-        """What a client is told, whatever epoch it knows."""
+        """The error for a client, whichever epoch it knows."""
         if self.error is ErrorCode.NOT_LEADER_OR_FOLLOWER:
             return NotLeaderError(self.error, self.leader_id, self.leader_epoch)
         return KafkaError(self.error)
@@ -127,7 +128,7 @@ Role = Leader | Follower | Absent
 def role_of(
     node_id: int, *, leader_id: int, leader_epoch: int, replicas: Collection[int], isr: Collection[int]
 ) -> Role:
-    """The role of `node_id` in a partition that is registered like that."""
+    """The role of `node_id` in a partition with this registration."""
     if node_id not in replicas:
         return Absent(leader_id, leader_epoch)
     if leader_id != node_id:

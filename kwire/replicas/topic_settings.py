@@ -1,4 +1,4 @@
-"""A topic's configuration, by Kafka's names, as the two objects that act on it: the log's and the append's."""
+"""Turns a topic's configuration, by Kafka's names, into two objects: the log's settings and the append's checks."""
 
 from __future__ import annotations
 

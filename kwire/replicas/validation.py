@@ -1,9 +1,9 @@
-"""What a topic's configuration asks of a produced batch: between the wire's checks and the log (Kafka's LogValidator).
+"""Validates a produced batch against the topic's configuration, before the log (Kafka's LogValidator).
 
-The batch's 61-byte header and its CRC-32C are enough for nearly every topic (`read_produced_batch`); its records are
-decoded only where the configuration gives them a meaning: a compacted topic needs keys, a topic with a compression.type
-of its own stores batches in that codec, and a header whose timestamps are out of bounds means that a record is to be
-found and blamed. Everything here is a pure function of the bytes, the rules and `now_ms`.
+For nearly every topic the batch's 61-byte header and its CRC-32C are enough (`read_produced_batch`). Records are
+decoded only if the configuration requires it: a compacted topic needs keys, a topic with its own compression.type
+stores batches in that codec, and if the header's timestamps are out of bounds, the offending records must be found.
+Everything here is a pure function of the bytes, the rules and `now_ms`.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ NEVER_TOO_OLD = 2**63 - 1
 
 @attrs.frozen
 class TopicRules:
-    """The topic configurations that an append looks at; sizes in bytes, times in ms."""
+    """The topic configurations that an append checks; sizes in bytes, times in ms."""
 
     max_message_bytes: int = 1_048_588
     compacted: bool = False
@@ -63,7 +63,7 @@ class TopicRules:
 
 
 class InvalidRecords(KafkaError):
-    """A refused batch, with the records that were to blame (Produce v8's record_errors)."""
+    """A refused batch, with the offending records (Produce v8's record_errors)."""
 
     def __init__(self, record_errors: list[RecordError]) -> None:
         late = any(error.code == ErrorCode.INVALID_TIMESTAMP for error in record_errors)
@@ -81,9 +81,9 @@ def check_produced(
 ) -> tuple[memoryview, BatchHeader]:
     """Checks the records field of one partition in a Produce request of `version`.
 
-    Returns the batch that may be appended, whose bytes are writable, and its header.
-    Raises KafkaError: CORRUPT_MESSAGE, INVALID_RECORD (several batches, a control batch, a null key in a compacted
-    topic), MESSAGE_TOO_LARGE, INVALID_TIMESTAMP, UNSUPPORTED_COMPRESSION_TYPE, UNSUPPORTED_FOR_MESSAGE_FORMAT.
+    Returns the batch to append, whose bytes are writable, and its header. Raises KafkaError: CORRUPT_MESSAGE,
+    INVALID_RECORD (several batches, a control batch, a null key in a compacted topic), MESSAGE_TOO_LARGE,
+    INVALID_TIMESTAMP, UNSUPPORTED_COMPRESSION_TYPE, UNSUPPORTED_FOR_MESSAGE_FORMAT.
     """
     view = None if records is None else memoryview(records)
     header = read_produced_batch(
@@ -104,7 +104,7 @@ def check_produced(
 
 
 def _has_timestamp_out_of_bounds(header: BatchHeader, rules: TopicRules, now_ms: int) -> bool:
-    """Whether some record may be too early or too late. Only what a header admits can be seen without decoding."""
+    """Whether some record may be too early or too late, as far as the header shows without decoding."""
     return header.max_timestamp > now_ms + rules.timestamp_after_max_ms or (
         rules.timestamp_before_max_ms != NEVER_TOO_OLD
         and 0 <= header.base_timestamp < now_ms - rules.timestamp_before_max_ms

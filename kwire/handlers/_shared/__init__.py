@@ -1,1 +1,1 @@
-"""What several handlers have in common."""
+"""Helpers that several handlers share."""

@@ -1,6 +1,6 @@
-"""What OffsetCommit and TxnOffsetCommit have in common: offsets are committed for partitions that exist.
+"""What OffsetCommit and TxnOffsetCommit share: offsets are committed only for partitions that exist.
 
-The others are refused one by one and do not keep these back.
+Each other partition gets its own error; the rest of the request is carried out.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ Answer = TypeVar("Answer", OffsetCommitResponseTopic, TxnOffsetCommitResponseTop
 
 @attrs.frozen
 class Missing:
-    """Partitions of a topic that do not exist, and how that is told."""
+    """The partitions of a topic that do not exist, and the error that says so."""
 
     name: str
     topic_id: Uuid
@@ -31,7 +31,7 @@ class Missing:
 
 
 def committed_name(image: MetadataImage, topic: Topic, *, by_id: bool) -> str | None:
-    """The topic's name; None of an id that no topic has."""
+    """The topic's name; None if no topic has this id."""
     if not by_id:
         return topic.name
     found = image.topics_by_id.get(topic.topic_id)
@@ -39,7 +39,7 @@ def committed_name(image: MetadataImage, topic: Topic, *, by_id: bool) -> str | 
 
 
 def take_missing(image: MetadataImage, topics: Sequence[Topic], *, by_id: bool) -> Iterator[Missing]:
-    """Gives each topic its name and its id, and takes the partitions that do not exist out of it."""
+    """Sets each topic's name and id, and removes the partitions that do not exist."""
     for topic in topics:
         found = image.topics_by_id.get(topic.topic_id) if by_id else image.topics.get(topic.name)
         if found is None:
@@ -54,7 +54,7 @@ def take_missing(image: MetadataImage, topics: Sequence[Topic], *, by_id: bool) 
 
 
 def merged(refused: list[Answer], answered: list[Answer]) -> list[Answer]:
-    """One answer for each topic, what was refused of it first."""
+    """Returns one response for each topic, refused partitions first."""
     topics = {(topic.name, topic.topic_id): topic for topic in refused}
     for topic in answered:
         known = topics.setdefault((topic.name, topic.topic_id), topic)

@@ -1,4 +1,4 @@
-"""What AlterConfigs and IncrementalAlterConfigs share: each resource's change is refused, or decided, by itself."""
+"""What AlterConfigs and IncrementalAlterConfigs share: each resource's change succeeds or fails independently."""
 
 from __future__ import annotations
 

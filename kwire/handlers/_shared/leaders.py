@@ -1,4 +1,4 @@
-"""What an answer says when the partition is led elsewhere (KIP-951): shared by Produce and Fetch."""
+"""The current leader in a response when another broker leads the partition (KIP-951): shared by Produce and Fetch."""
 
 from __future__ import annotations
 
@@ -13,5 +13,5 @@ E = TypeVar("E")
 
 
 def node_endpoints(broker: Broker, context: Context, endpoint: Callable[[int, str, int, str | None], E]) -> list[E]:
-    """The addresses of all brokers, as `endpoint(node_id, host, port, rack)` of the message at hand."""
+    """The addresses of all brokers. `endpoint(node_id, host, port, rack)` makes the message's own type."""
     return [endpoint(node.node_id, node.host, node.port, node.rack) for node in broker.endpoints(context)]
