@@ -47,7 +47,7 @@ RunAll = Callable[[list[Callable[[], None]], Callable[[], str], int], None]
 """Takes tasks, a function that describes the progress, and the maximum number of tasks to run concurrently."""
 
 
-def _nobody() -> None: ...
+def _ignore() -> None: ...
 
 
 def _in_turn(tasks: list[Callable[[], None]], progress: Callable[[], str], threads: int) -> None:  # noqa: ARG001
@@ -83,7 +83,7 @@ class Broker:
     authorizer: Authorizer
     fatal: str | None = None
     """Why the broker cannot continue; None while it can."""
-    on_fatal: Callable[[], None] = _nobody
+    on_fatal: Callable[[], None] = _ignore
     """Called when `fatal` is set, so that the caller stops the broker."""
 
     @classmethod

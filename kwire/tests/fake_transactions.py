@@ -24,7 +24,7 @@ class Asked:
     adds: bool
 
 
-def _nobody(_asked: Asked) -> None: ...
+def _ignore(_asked: Asked) -> None: ...
 
 
 @attrs.define(eq=False)
@@ -34,7 +34,7 @@ class FakeTransactions:
     answers: list[ErrorCode | Slot[KafkaError | None] | None] = attrs.field(factory=list)
     """A refusal at once, or what the answer will be in; None agrees."""
     asked: list[Asked] = attrs.field(factory=list)
-    on_asked: Callable[[Asked], None] = _nobody
+    on_asked: Callable[[Asked], None] = _ignore
 
     def enlist(
         self, transactional_id: str, producer_id: int, producer_epoch: int, topic: str, index: int, *, adds: bool

@@ -33,7 +33,7 @@ ROOM_BYTES = 1 << 20
 """From so much on a disk is not called full any more: most batches fit."""
 
 
-def _nobody() -> None:
+def _ignore() -> None:
     pass
 
 
@@ -46,7 +46,7 @@ class Reserve:
         self.is_out = False
         self.is_full = False
         """A write has met a full disk and room has not been seen since."""
-        self.on_change: Callable[[], None] = _nobody
+        self.on_change: Callable[[], None] = _ignore
         """Called, from whichever thread, when `is_full` has changed."""
 
     def open(self) -> None:

@@ -21,7 +21,7 @@ from kwire_storage.errors import OwnershipError, SyncFailedError
 from kwire_storage.log.log_segments import LogSegments
 
 
-def _nobody(_error: OSError) -> None: ...
+def _ignore(_error: OSError) -> None: ...
 
 
 @attrs.define(eq=False)
@@ -87,7 +87,7 @@ class Durability:
     truncations: int = 0
     """How often the end was cut: what was synced before is not what stands there now."""
     failed: OSError | None = None
-    on_failed: Callable[[OSError], None] = _nobody
+    on_failed: Callable[[OSError], None] = _ignore
     """Called once, by `fail`; the log's folder of logs listens."""
     name_changes: int = 0
     """How often names in the folder changed, which a flush that began before has not seen."""
