@@ -1,6 +1,6 @@
-"""`kwire txn`: what becomes of transactions, in any Kafka cluster. `kwire.admin` asks, `commands.py` shows it.
+"""`kwire txn`: shows and aborts transactions of any Kafka cluster. `kwire.admin` asks, `commands.py` prints.
 
-The commands import what they need when they run: the start of a broker pays for none of it.
+The commands import what they need when they run, so `kwire serve` does not pay for it.
 """
 
 from __future__ import annotations
@@ -16,11 +16,11 @@ LIST_EPILOG = """\b
 Examples:
   kwire txn list                                    every transactional id, with its state
   kwire txn list --state Ongoing --state PrepareCommit
-  kwire txn list --hanging                          what holds up read_committed for ever
+  kwire txn list --hanging                          what blocks read_committed readers forever
   kwire txn list --hanging --topic orders --max-transaction-timeout 60 --json
 
 \b
-Exit code with --hanging: 0 nothing hangs, 1 something does, or could not be looked at.
+Exit code with --hanging: 0 nothing hangs, 1 something hangs or could not be checked.
 """
 
 DESCRIBE_EPILOG = """\b
@@ -38,7 +38,7 @@ Examples:
 
 
 def _client_options(command: Callable[..., Any]) -> Callable[..., Any]:
-    """What every command needs to reach a cluster; none of them can do more than plain text."""
+    """The options with which every command reaches a cluster. Only plain text connections, without TLS."""
     for option in (
         click.option(
             "--timeout",
@@ -55,31 +55,31 @@ def _client_options(command: Callable[..., Any]) -> Callable[..., Any]:
             default="127.0.0.1:9092",
             show_default=True,
             metavar="HOST:PORT",
-            help="A broker of the cluster, in plain text; several with commas: the first that answers is asked.",
+            help="Broker of the cluster (no TLS), or several separated by commas: the first that answers is used.",
         ),
     ):
         command = option(command)
     return command
 
 
-_JSON = click.option("--json", "as_json", is_flag=True, help="One JSON object a line, under names that stay.")
+_JSON = click.option("--json", "as_json", is_flag=True, help="Print one JSON object per line, with stable names.")
 
 
 @click.group(cls=ClusterCommands)
 def txn() -> None:
-    """Look at the transactions of a cluster, and end those that hang.
+    """Show a cluster's transactions, and abort those that hang.
 
-    Any Kafka cluster from version 3.0 on is asked over its admin protocol, kwire or not.
+    Works with kwire and with any Kafka cluster from version 3.0 on.
     """
 
 
-@txn.command("list", epilog=LIST_EPILOG, short_help="List transactional ids, or what hangs.")
+@txn.command("list", epilog=LIST_EPILOG, short_help="List transactional ids, or hanging transactions.")
 @_client_options
 @_JSON
-@click.option("--state", "states", multiple=True, metavar="STATE", help="Only ids in this state. May be repeated.")
-@click.option("--hanging", is_flag=True, help="Transactions that are open in a partition and never will be ended.")
-@click.option("--topic", help="With --hanging: look at this topic only.")
-@click.option("--partition", type=click.IntRange(min=0), help="With --topic: look at this partition only.")
+@click.option("--state", "states", multiple=True, metavar="STATE", help="Only ids in this state. Repeatable.")
+@click.option("--hanging", is_flag=True, help="List transactions that are open in a partition and will never end.")
+@click.option("--topic", help="With --hanging: check only this topic.")
+@click.option("--partition", type=click.IntRange(min=0), help="With --topic: check only this partition.")
 @click.option(
     "--max-transaction-timeout",
     "max_timeout_minutes",
@@ -87,7 +87,7 @@ def txn() -> None:
     default=15.0,
     show_default=True,
     metavar="MINUTES",
-    help="With --hanging: the brokers' transaction.max.timeout.ms; what wrote later than that is not suspected.",
+    help="With --hanging: the brokers' transaction.max.timeout.ms. Transactions with a later write are not suspected.",
 )
 def list_(
     bootstrap: str,
@@ -99,10 +99,10 @@ def list_(
     partition: int | None,
     max_timeout_minutes: float,
 ) -> None:
-    """List every transactional id that a coordinator knows, or with --hanging what hangs.
+    """List every transactional id that a coordinator knows, or with --hanging the hanging transactions.
 
-    A transaction hangs that is open in a partition for longer than any may be, and of which no coordinator knows that
-    it will have to end it there. Until somebody aborts it, readers of committed data stop in front of it.
+    A hanging transaction has been open in a partition for longer than any transaction may be, and no coordinator is
+    going to end it there. Until it is aborted, read_committed consumers cannot read past its start.
     """
     from kwire.cli.txn import commands
 
@@ -124,7 +124,7 @@ def list_(
 @_client_options
 @_JSON
 def describe(transactional_id: str, bootstrap: str, timeout_s: float, as_json: bool) -> None:
-    """Tell what the coordinator of transactional id ID knows of it: producer, state, partitions, since when."""
+    """Show the coordinator's state of transactional id ID: producer, state, partitions, start time."""
     from kwire.cli.txn import commands
 
     commands.describe(bootstrap, timeout_s, transactional_id, as_json=as_json)
@@ -132,12 +132,12 @@ def describe(transactional_id: str, bootstrap: str, timeout_s: float, as_json: b
 
 @txn.command(epilog=ABORT_EPILOG, short_help="Abort a hanging transaction in a partition.")
 @_client_options
-@click.option("--topic", required=True, help="The topic in which it is open.")
-@click.option("--partition", required=True, type=click.IntRange(min=0), help="The partition in which it is open.")
-@click.option("--start-offset", type=click.IntRange(min=0), help="The transaction that began at this offset, or")
-@click.option("--producer-id", type=click.IntRange(min=0), help="the one of this producer.")
-@click.option("--force", is_flag=True, help="Also one that its coordinator still knows, which may want to commit it.")
-@click.option("--yes", is_flag=True, help="Do not ask.")
+@click.option("--topic", required=True, help="Topic in which the transaction is open.")
+@click.option("--partition", required=True, type=click.IntRange(min=0), help="Partition in which it is open.")
+@click.option("--start-offset", type=click.IntRange(min=0), help="Offset at which it began; this or --producer-id.")
+@click.option("--producer-id", type=click.IntRange(min=0), help="Id of its producer; this or --start-offset.")
+@click.option("--force", is_flag=True, help="Abort it even if its coordinator still knows it, and may commit it.")
+@click.option("--yes", is_flag=True, help="Do not ask for confirmation.")
 def abort(
     bootstrap: str,
     timeout_s: float,
@@ -148,10 +148,10 @@ def abort(
     force: bool,
     yes: bool,
 ) -> None:
-    """Abort a transaction in one partition: its leader writes the marker that the coordinator never will.
+    """Abort a hanging transaction in one partition. The partition's leader writes the missing abort marker.
 
-    What `kwire txn list --hanging` has found is aborted partition by partition. Other transactions are left to their
-    coordinator: to commit in one partition what is aborted in another is what transactions are there to prevent.
+    Abort the transactions that `kwire txn list --hanging` shows, one partition at a time. Leave other transactions to
+    their coordinator: it may commit them in other partitions, and then only part of the transaction would be visible.
     """
     from kwire.cli.txn import commands
 

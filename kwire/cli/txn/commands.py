@@ -1,4 +1,4 @@
-"""What `kwire txn` says: rows as columns for eyes, or as JSON."""
+"""The commands of `kwire txn`; they print columns or JSON."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ _HANGING_COLUMNS = {
 
 @attrs.frozen
 class Which:
-    """A transaction in a partition, by where it began or by its producer."""
+    """A transaction in a partition, named by its start offset or by its producer."""
 
     topic: str
     partition: int
@@ -64,7 +64,7 @@ def list_ids(bootstrap: str, timeout_s: float, states: Sequence[str], *, as_json
 def list_hanging(
     bootstrap: str, timeout_s: float, max_timeout_ms: int, topic: str | None, partition: int | None, *, as_json: bool
 ) -> None:
-    """Exits with 1 when there is something to find, or something that could not be looked at."""
+    """Exits with 1 if something hangs, or could not be checked."""
     now_ms = SystemClock().now_ms()
     with Cluster(bootstrap, timeout_s=timeout_s) as cluster:
         looked_at = find_hanging(
@@ -115,7 +115,7 @@ def abort(bootstrap: str, timeout_s: float, which: Which, *, force: bool, ask: b
 
 
 def find_one(admin: TransactionAdmin, which: Which) -> OpenTransaction:
-    """Raises ClientError when none is open that is meant."""
+    """Raises ClientError if no such transaction is open."""
     looked_at = admin.open_transactions(which.topic, which.partition)
     if looked_at.problems:
         raise ClientError("; ".join(map(printable, looked_at.problems)))
@@ -152,7 +152,7 @@ def show(rows: Sequence[Row], columns: Mapping[str, str], *, as_json: bool) -> N
 
 
 def printable(text: str) -> str:
-    """What others have named moves no cursor."""
+    """Escapes control characters in names, so that they cannot control the terminal."""
     return text if text.isprintable() else ascii(text)[1:-1]
 
 
