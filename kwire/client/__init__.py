@@ -1,20 +1,19 @@
-"""A client of Kafka clusters, and a small one: what kwire's own commands and pipelines need, and a broker that asks
-another.
+"""A small client for Kafka clusters, for kwire's own commands and pipelines, and for brokers that ask other brokers.
 
 * `connection.py`: one broker, several requests in flight, for a thread that blocks
 * `async_connection.py`: the same for tasks of trio
 * `exchange.py`: what these two share; `errors.py`: what they raise, a sentence each; `transport.py`: the sockets
 
-What stands on the blocking one:
+Built on the blocking connection:
 
-* `cluster.py`: all brokers, each connected to when it is first asked; leaders and coordinators looked up
-* `offsets.py`: where partitions begin and end
-* `fetching.py`: records of a partition, from an offset to an offset; `committed.py`: what of them is committed
+* `cluster.py`: all brokers, each connected to when it is first asked; finds leaders and coordinators
+* `offsets.py`: the first and last offsets of partitions
+* `fetching.py`: records of a partition, from an offset to an offset; `committed.py`: which of them are committed
 * `groups.py`: what groups have committed
-* `topics.py`: topics made, and their configurations
-* `producing.py`: batches written once, with and without transactions; `producer_state.py`: what that takes
-* `waiting.py`: where time comes in
+* `topics.py`: creates topics, and reads and sets their configurations
+* `producing.py`: batches written exactly once, with and without transactions; `producer_state.py`: its state machine
+* `waiting.py`: the clock, and retries
 
-A `Cluster` and what it hands out belong to one thread. None of it knows the server, which may ask other brokers over
-`async_connection.py` only.
+A `Cluster` and everything it returns belong to one thread. The client does not depend on the server. The server uses
+only `async_connection.py`, to ask other brokers.
 """

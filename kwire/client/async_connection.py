@@ -1,24 +1,25 @@
-"""One broker over one connection, for tasks of trio: many of them may ask at the same time.
+"""One broker over one connection, for trio tasks. Many tasks may call it at the same time.
 
     async with await AsyncBrokerConnection.open(("127.0.0.1", 9092), timeout_s=5) as connection:
         response = await connection.ask(MetadataRequest())
 
 Callers may rely on this:
 
-* Requests go out in the order of the calls, each whole before the next begins, and several may be on their way. Each
-  `ask` returns the answer to its own request.
-* An `ask` that is cancelled leaves a connection that can be used further, or one that is closed. Before its turn to
-  send it has done nothing. While it sends, half a request may be out, and the connection is closed. While it waits, the
-  connection stays as it is: the broker may carry out the request, and the answer is dropped.
-* Every `ask` ends, by its answer or after `timeout_s` by ConnectionFailed. That closes the connection: what was asked
-  later would be answered later still. So what may take long, such as a Fetch that waits, gets a connection of its own.
-* A connection that fails is closed. Everybody who waits is told, and everybody who asks later. It does not connect
-  again by itself, and never sends a request twice: only the caller knows whether that is safe.
-* Memory: one request at a time is encoded, and one answer received, of `max_reply_bytes` at most. What nobody waits for
-  stays with the broker.
+* Requests are sent in the order of the calls, each completely before the next begins, and several may be in flight.
+  Each `ask` returns the response to its own request.
+* A cancelled `ask` leaves the connection usable, or closes it. Before its turn to send, nothing has happened. While it
+  sends, half a request may be out, so the connection is closed. While it waits, the connection stays open: the broker
+  may carry out the request, and the response is dropped.
+* Every `ask` ends with its response, or after `timeout_s` with ConnectionFailed. That closes the connection, since
+  later requests would be answered later still. So use a separate connection for requests that may take long, such as a
+  Fetch that waits.
+* A connection that fails is closed. All pending and later calls raise. It does not reconnect, and never sends a request
+  twice: only the caller knows whether that is safe.
+* Memory: one request at a time is encoded, and one response received, of at most `max_reply_bytes`. Responses that no
+  caller waits for are not read ahead.
 
-There is no task in the background. Whoever asked first receives first, which is the order of the answers; so that a
-broker that hangs up is noticed by the next `ask`.
+There is no background task. Callers receive in the order of their requests, which is the order of the responses. So a
+broker that hangs up is noticed only by the next `ask`.
 """
 
 from __future__ import annotations
@@ -60,9 +61,9 @@ async def connect_plain_text(address: Address) -> trio.abc.Stream:
 
 
 class AsyncBrokerConnection:
-    """A connection to a broker that has told its versions. `async with` closes it at the end.
+    """A connection to a broker whose API versions are known. `async with` closes it at the end.
 
-    Raises ClientError for whatever the broker does not do; ConnectionFailed and NotABroker close the connection.
+    Raises ClientError if a request fails; ConnectionFailed and NotABroker close the connection.
     """
 
     def __init__(self, stream: trio.abc.Stream, exchange: Exchange, timeout_s: float) -> None:
@@ -90,7 +91,7 @@ class AsyncBrokerConnection:
     ) -> Self:
         """Connects, and asks for the broker's versions.
 
-        `timeout_s` is for both together, and then for each `ask` that is not told otherwise.
+        `timeout_s` covers both together, and is the default for each `ask`.
         """
         exchange = Exchange(address, client_id=client_id, max_reply_bytes=max_reply_bytes)
         failure = exchange.unreached(TimeoutError())
@@ -118,7 +119,7 @@ class AsyncBrokerConnection:
         await self.aclose()
 
     async def aclose(self) -> None:
-        """Closes it at once. Whoever waits for an answer is told."""
+        """Closes the connection at once. Pending calls raise."""
         await self._end(self._exchange.closed())
 
     @property
@@ -131,16 +132,16 @@ class AsyncBrokerConnection:
         return self._conversation.features
 
     def version_for(self, api_key: int, *, at_least: int = 0, at_most: int | None = None) -> int:
-        """The newest version of an API that both know, within these bounds. Raises VersionNotServed."""
+        """The newest version of an API that both sides support, within these bounds. Raises VersionNotServed."""
         return self._exchange.version_for(api_key, at_least=at_least, at_most=at_most)
 
     async def ask(
         self, request: ApiMessage, *, at_least: int = 0, at_most: int | None = None, timeout_s: float | None = None
     ) -> Any:
-        """The answer to `request`, in the newest version that both know. None for one that has no answer.
+        """Sends `request` in the newest version that both sides support, and returns the response; None if it has none.
 
         Raises ClientError; UnsupportedField or ValueError, with nothing sent, for a request that the version cannot
-        say. `timeout_s` is for all of it, waiting for others to send included.
+        express. `timeout_s` covers everything, including the wait while other callers send.
         """
         version = self.version_for(request.api_key, at_least=at_least, at_most=at_most)
         with trio.move_on_after(self._timeout_s if timeout_s is None else timeout_s):
@@ -164,7 +165,7 @@ class AsyncBrokerConnection:
 
     async def _send(self, request: ApiMessage, version: int) -> Ticket:
         async with self._sending:
-            await self._drop_answers_to_nobody(APIS[request.api_key].name)
+            await self._drop_abandoned_answers(APIS[request.api_key].name)
             await trio.lowlevel.checkpoint_if_cancelled()  # nothing is out yet
             ticket = self._exchange.send(request, version)
             try:
@@ -175,10 +176,10 @@ class AsyncBrokerConnection:
                 raise
         return ticket
 
-    async def _drop_answers_to_nobody(self, name: str) -> None:
-        """Before more is sent: a broker that cannot get rid of an answer reads nothing. Makes room in any case."""
+    async def _drop_abandoned_answers(self, name: str) -> None:
+        """Reads the responses to cancelled requests: a broker that cannot send stops reading. Also makes room."""
         if self._conversation.in_flight > self._waiting or not self._conversation.has_room:
-            async with self._receiving:  # behind everybody who waits for an answer
+            async with self._receiving:  # after all callers that wait for an answer
                 while self._conversation.in_flight:
                     await self._next_reply(name)
 
@@ -186,7 +187,7 @@ class AsyncBrokerConnection:
         self._waiting += 1
         try:
             async with self._receiving:
-                # What comes before its answer are the answers to requests that were cancelled.
+                # Answers that come before its own belong to requests that were cancelled.
                 while (reply := await self._next_reply(ticket.name)).ticket is not ticket:
                     pass
                 return reply.message
@@ -210,7 +211,7 @@ class AsyncBrokerConnection:
 
     @contextmanager
     def _errors(self, name: str) -> Iterator[None]:
-        """Raises what the stream raises as a ConnectionFailed; or why it was closed here, if it was."""
+        """Turns the stream's errors into ConnectionFailed, or into the reason why this side closed the connection."""
         try:
             yield
         except (OSError, trio.BrokenResourceError, trio.ClosedResourceError) as error:
@@ -226,7 +227,7 @@ class AsyncBrokerConnection:
 
 
 async def _receive_into(stream: trio.abc.Stream, room: memoryview) -> int:
-    """How many bytes came; 0 when the peer has closed the connection."""
+    """Returns the number of bytes received; 0 if the peer has closed the connection."""
     if isinstance(stream, trio.SocketStream):  # without a copy: a large Fetch costs half
         return await stream.socket.recv_into(room)
     data = await stream.receive_some(min(len(room), _COPIED_BYTES))

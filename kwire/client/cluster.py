@@ -1,8 +1,8 @@
-"""All brokers of a cluster: each is connected to when it is first asked, and again when its connection failed.
+"""All brokers of a cluster. Connects to each when it is first needed, and again if its connection has failed.
 
-What is where is asked for once and kept: the leaders of a topic's partitions, the coordinators of groups and of
-transactional ids. Whoever is told that it has changed (NOT_LEADER_OR_FOLLOWER, NOT_COORDINATOR, a connection that
-failed) calls `forget_topic` or `forget_coordinator` and asks again; `until_done` does that.
+The leaders of a topic's partitions, and the coordinators of groups and transactional ids, are looked up once and
+cached. A caller that learns of a change (NOT_LEADER_OR_FOLLOWER, NOT_COORDINATOR, a failed connection) calls
+`forget_topic` or `forget_coordinator` and asks again; `until_done` does that.
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ class TopicPartition(NamedTuple):
 
 
 class CoordinatorKind(IntEnum):
-    """What is coordinated: FindCoordinator's key type."""
+    """What a coordinator is for: FindCoordinator's key type."""
 
     GROUP = 0
     TRANSACTION = 1
@@ -53,7 +53,7 @@ class CoordinatorKind(IntEnum):
 
 @attrs.frozen
 class Topic:
-    """A topic as the cluster's metadata tell it."""
+    """A topic, from the cluster's metadata."""
 
     name: str
     topic_id: Uuid
@@ -63,7 +63,7 @@ class Topic:
 
 
 class Cluster:
-    """A cluster, by some of its brokers' addresses. A context manager. Raises ClientError."""
+    """A cluster, found through some of its brokers' addresses. A context manager. Raises ClientError."""
 
     def __init__(
         self,
@@ -74,9 +74,9 @@ class Cluster:
         connect: Connect = connect_plain_text,
         clock: Clock | None = None,
     ) -> None:
-        """`bootstrap` is HOST:PORT, or several with commas: the first that can be reached tells of the others.
+        """`bootstrap` is HOST:PORT, or several separated by commas: the first that can be reached reports the others.
 
-        timeout_s: for a broker to be connected to, for its answer, and for all attempts of what is tried again.
+        timeout_s: for connecting to a broker, for each response, and for all attempts of an operation that is retried.
         """
         self.timeout_s = timeout_s
         self.clock: Clock = clock or SystemClock()
@@ -108,14 +108,14 @@ class Cluster:
     def call(
         self, request: ApiMessage, *, node_id: int | None = None, at_least: int = 0, at_most: int | None = None
     ) -> Any:
-        """Asks one broker once; without `node_id` any."""
+        """Asks one broker once; any broker without `node_id`."""
         connection = self.any_connection() if node_id is None else self.connection(node_id)
         return connection.call(request, at_least=at_least, at_most=at_most)
 
     def call_each(
         self, requests: Mapping[int, ApiMessage], *, at_least: int = 0, at_most: int | None = None
     ) -> dict[int, Any]:
-        """Asks several brokers at once, by node id: the answer of each, or the ClientError that came instead."""
+        """Asks several brokers at once. Returns each broker's response, or the ClientError instead, by node id."""
         answers: dict[int, Any] = {}
         sent: dict[int, tuple[BrokerConnection, Ticket]] = {}
         for node_id, request in requests.items():
@@ -132,14 +132,14 @@ class Cluster:
         return answers
 
     def connection(self, node_id: int) -> BrokerConnection:
-        """The connection to a broker that all of this cluster's users share."""
+        """The connection to a broker that all users of this `Cluster` share."""
         connection = self._connections.get(node_id)
         if connection is None or connection.is_closed:
             connection = self._connections[node_id] = self.open_connection(node_id)
         return connection
 
     def open_connection(self, node_id: int) -> BrokerConnection:
-        """A connection of the caller's own, for requests that keep others waiting. The caller closes it."""
+        """A connection for the caller alone, for requests that would delay others. The caller closes it."""
         if node_id not in self._addresses:
             self.metadata([])
         if node_id not in self._addresses:
@@ -151,17 +151,17 @@ class Cluster:
             raise
 
     def until_done(self, attempt: Callable[[], T], before_again: Callable[[ClientError], None] | None = None) -> T:
-        """Makes an attempt until it succeeds, or for `timeout_s`; see `waiting.until_done`."""
+        """Retries until the attempt succeeds, for at most `timeout_s`; see `waiting.until_done`."""
         return until_done(attempt, clock=self.clock, timeout_s=self.timeout_s, before_again=before_again)
 
     def pause(self, seconds: float) -> None:
-        """Before something is asked once more."""
+        """Called before a retry."""
         self.clock.sleep(seconds)
 
     # Metadata
 
     def metadata(self, topics: Sequence[str] | None) -> MetadataResponse:
-        """The brokers, and these topics, or all of them, internal ones included. No topic is created by it."""
+        """The brokers, and these topics, or all topics including internal ones. Creates no topics."""
         asked = None if topics is None else [MetadataRequestTopic(NULL_UUID, topic) for topic in topics]
         # Version 4 is the first in which asking for a topic does not create it.
         response: MetadataResponse = self.any_connection().call(MetadataRequest(asked, False), at_least=4)
@@ -179,27 +179,27 @@ class Cluster:
         return response
 
     def node_ids(self) -> list[int]:
-        """The brokers, as the last `metadata` told them."""
+        """The brokers that the last `metadata` returned."""
         if not self._addresses:
             self.metadata([])
         return sorted(self._addresses)
 
     @property
     def cluster_id(self) -> str | None:
-        """What the cluster calls itself; None where the brokers do not tell (before Kafka 0.10.1)."""
+        """The cluster's id; None if the brokers do not report it (before Kafka 0.10.1)."""
         if self._cluster_id is None:
             self.metadata([])
         return self._cluster_id
 
     def controller_id(self) -> int:
-        """The broker that makes and changes topics, or hands such requests on, as it is now. Raises Refused."""
+        """The broker that changes topics, or forwards such requests. Looked up each time. Raises Refused."""
         self.metadata([])
         if self._controller_id < 0:
             raise Refused("the cluster has no controller at the moment", ErrorCode.NOT_CONTROLLER)
         return self._controller_id
 
     def topic(self, name: str) -> Topic:
-        """A topic as it was when it was last asked for. Raises UnknownTopic, or Refused when it cannot be told."""
+        """A topic, from the cache if it is there. Raises UnknownTopic, or Refused if the cluster cannot say."""
         if name not in self._topics:
             for it in self.metadata([name]).topics:
                 if it.error_code == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION:
@@ -209,7 +209,7 @@ class Cluster:
         return self._topics[name]
 
     def leader(self, at: TopicPartition) -> int:
-        """The broker that leads a partition. Raises UnknownTopic, or Refused when nobody does at the moment."""
+        """The broker that leads a partition. Raises UnknownTopic, or Refused if there is no leader at the moment."""
         leaders = self.topic(at.topic).leaders
         if at.partition not in leaders:
             raise UnknownTopic(
@@ -220,13 +220,13 @@ class Cluster:
         return leaders[at.partition]
 
     def forget_topic(self, name: str) -> None:
-        """The topic is asked for anew when it is next needed."""
+        """Drops the cached topic; it is looked up again when it is next needed."""
         self._topics.pop(name, None)
 
     # Coordinators
 
     def coordinator(self, kind: CoordinatorKind, key: str) -> int:
-        """The broker that coordinates a group or a transactional id; a cluster's first may be some moments away."""
+        """The broker that coordinates a group or a transactional id. In a new cluster this may take a moment."""
         node_id = self._coordinators.get((kind, key))
         if node_id is None:
             # Version 4 is the first that asks for several.
@@ -249,9 +249,9 @@ class Cluster:
         key: str,
         ask: Callable[[BrokerConnection], T],
     ) -> T:
-        """What `ask` returns when it is given a connection to the coordinator; it raises Refused for an error's code.
+        """Returns the result of `ask` with a connection to the coordinator. `ask` raises Refused for error codes.
 
-        Asked again, of whoever is the coordinator then, until `timeout_s` is over.
+        Retries with the coordinator of that moment, for at most `timeout_s`.
         """
 
         def attempt() -> T:
@@ -271,7 +271,7 @@ class Cluster:
         )
 
     def any_connection(self) -> BrokerConnection:
-        """The connection to some broker that all of this cluster's users share."""
+        """The connection to some broker that all users of this `Cluster` share."""
         if not self._bootstrap.is_closed:
             return self._bootstrap
         for connection in self._connections.values():
@@ -281,7 +281,7 @@ class Cluster:
         return self._bootstrap
 
     def _connect_to_any(self) -> BrokerConnection:
-        """The bootstrap addresses first; all of their brokers may have gone since."""
+        """The bootstrap addresses first, then the known brokers: the bootstrap brokers may all be gone."""
         problems = []
         for address in dict.fromkeys([*self._bootstrap_addresses, *self._addresses.values()]):
             try:

@@ -1,8 +1,8 @@
-"""Which batches of a fetch a reader is to see (KIP-98). Pure: bytes and a list of aborted transactions in, batches out.
+"""Which batches of a fetch a reader sees (KIP-98). Pure: bytes and a list of aborted transactions in, batches out.
 
-Markers, the control batches that end transactions, are for no reader. One of committed data is told with each answer
-which transactions that begin in it, or before it, were aborted: producer and first offset of each. From that offset on
-the producer's transactional batches belong to it, until its abort marker. What is not on the list is committed, for a
+No reader sees markers, the control batches that end transactions. For a read_committed reader, each response lists the
+aborted transactions that begin in it or before it, by producer and first offset. From that offset on, the producer's
+transactional batches belong to the aborted transaction, until its abort marker. Everything else is committed, because a
 broker sends nothing beyond the last stable offset.
 """
 
@@ -18,11 +18,11 @@ from kwire_protocol.wire import Buffer
 def visible_batches(
     records: Buffer, aborted: Iterable[tuple[int, int]] = ()
 ) -> Iterator[tuple[int, BatchHeader, bool]]:
-    """Position and header of every whole batch, and whether its records are to be seen.
+    """Position and header of every complete batch, and whether the reader sees its records.
 
-    aborted: producer id and first offset of aborted transactions; none for a reader of what is uncommitted.
+    aborted: producer id and first offset of aborted transactions; empty for read_uncommitted.
 
-    Raises InvalidBatch for bytes that cannot be batches. Nothing is checked by CRC.
+    Raises InvalidBatch for bytes that cannot be batches. CRCs are not checked.
     """
     to_come = deque(sorted(aborted, key=lambda it: it[1]))
     in_aborted: set[int] = set()
@@ -38,5 +38,5 @@ def visible_batches(
 
 
 def _is_abort(records: Buffer, pos: int) -> bool:
-    """Compaction may leave a control batch without its record: that one ends nothing any more."""
+    """Compaction may leave a control batch without its record; it no longer ends a transaction."""
     return any(read_control_type(it.key) is ControlType.ABORT for it in iter_records(records, pos))

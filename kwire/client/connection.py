@@ -1,7 +1,7 @@
-"""One broker over one connection, asked and waited for. The protocol is in `kwire_protocol.conversation`.
+"""One broker over one blocking connection. The protocol is in `kwire_protocol.conversation`.
 
-`call` is for whoever wants one answer. `send` and `receive` let several requests be on their way: replies come in the
-order of the requests, and a reply that is asked for later is kept until then.
+`call` sends one request and returns its response. `send` and `receive` allow several requests in flight: replies come
+in the order of the requests, and are kept until the caller receives them.
 """
 
 from __future__ import annotations
@@ -21,10 +21,10 @@ from kwire.client.waiting import Clock, SystemClock
 
 
 class BrokerConnection:
-    """A connection to a broker that has told its versions. A context manager.
+    """A connection to a broker whose API versions are known. A context manager.
 
-    Raises ClientError for whatever the broker does not do. After ConnectionFailed and NotABroker the connection is
-    closed, and every request that waits for a reply fails the same way.
+    Raises ClientError if a request fails. After ConnectionFailed and NotABroker the connection is closed, and every
+    pending request fails with the same error.
     """
 
     def __init__(
@@ -37,7 +37,7 @@ class BrokerConnection:
         clock: Clock | None = None,
         max_reply_bytes: int = MAX_REPLY_BYTES,
     ) -> None:
-        """`timeout_s` is for connecting, and for each reply unless `receive` is told otherwise."""
+        """`timeout_s` applies to connecting, and is the default for each reply."""
         self._exchange = Exchange(address, client_id=client_id, max_reply_bytes=max_reply_bytes)
         self.name = self._exchange.name
         self._timeout_s = timeout_s
@@ -70,17 +70,17 @@ class BrokerConnection:
         self._end(self._exchange.closed())
 
     def version_for(self, api_key: int, *, at_least: int = 0, at_most: int | None = None) -> int:
-        """The newest version of an API that both know, within these bounds. Raises VersionNotServed."""
+        """The newest version of an API that both sides support, within these bounds. Raises VersionNotServed."""
         return self._exchange.version_for(api_key, at_least=at_least, at_most=at_most)
 
     def call(
         self, request: ApiMessage, *, at_least: int = 0, at_most: int | None = None, timeout_s: float | None = None
     ) -> Any:
-        """The answer to `request`, in the newest version that both know. None for one that has no answer."""
+        """Sends `request` in the newest version that both sides support; returns the response, None if it has none."""
         return self.receive(self.send(request, at_least=at_least, at_most=at_most), timeout_s=timeout_s)
 
     def send(self, request: ApiMessage, *, at_least: int = 0, at_most: int | None = None) -> Ticket:
-        """Sends `request`; `receive` waits for its answer. Where too many are on their way, some replies come first."""
+        """Sends `request`; `receive` returns its reply. If too many are in flight, reads some replies first."""
         self._exchange.check()
         version = self.version_for(request.api_key, at_least=at_least, at_most=at_most)
         deadline_s = self._clock.monotonic() + self._timeout_s
@@ -91,7 +91,7 @@ class BrokerConnection:
         return ticket
 
     def receive(self, ticket: Ticket, *, timeout_s: float | None = None) -> Any:
-        """The answer to a request of this connection, to be asked for once; None for one that has no answer."""
+        """The reply to a request of this connection, once per request; None if the request has no reply."""
         if not ticket.is_answered:
             return None
         deadline_s = self._clock.monotonic() + (self._timeout_s if timeout_s is None else timeout_s)
@@ -114,7 +114,7 @@ class BrokerConnection:
             raise
 
     def _take_reply(self, waiting_for: str, deadline_s: float) -> None:
-        """Adds the next reply to those that have come."""
+        """Reads the next reply and keeps it."""
         self._exchange.check()
         while (reply := self._next_reply()) is None:
             self._receive_some(waiting_for, deadline_s)

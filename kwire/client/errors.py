@@ -1,7 +1,7 @@
-"""What the client raises: one line each, which says what happened, at which broker, and what may be done.
+"""The client's errors. Each message is one line: what happened, at which broker, and what to do.
 
-`may_pass` tells whether asking again is of use, perhaps with fresh metadata and over a new connection. The client's own
-operations do so until their deadline, and raise the last error then.
+`may_pass` says whether a retry may help, perhaps with fresh metadata and a new connection. The client's own operations
+retry until their deadline, then raise the last error.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from kwire_protocol.errors import RETRIABLE, ErrorCode
 
 
 class ClientError(Exception):
-    """Whatever the client cannot do. `message` is one line."""
+    """Base of the client's errors. `message` is one line."""
 
     may_pass = False
 
@@ -26,17 +26,17 @@ class InvalidAddress(ClientError):
 
 
 class ConnectionFailed(ClientError):
-    """A broker that cannot be reached, hung up, or took too long. What was asked may have been done."""
+    """A broker cannot be reached, hung up, or took too long. It may have carried out the request."""
 
     may_pass = True
 
 
 class NoBrokerReached(ConnectionFailed):
-    """None of the bootstrap addresses answers."""
+    """No bootstrap address answers."""
 
 
 class NotABroker(ClientError):
-    """What answers breaks Kafka's protocol."""
+    """The peer violates Kafka's protocol."""
 
 
 class VersionNotServed(ClientError):
@@ -44,7 +44,7 @@ class VersionNotServed(ClientError):
 
 
 class Refused(ClientError):
-    """A broker's answer is an error. `code` is Kafka's number for it."""
+    """A broker responded with an error. `code` is Kafka's error code."""
 
     def __init__(self, message: str, code: int) -> None:
         super().__init__(message)
@@ -53,7 +53,7 @@ class Refused(ClientError):
 
 
 class TopicExists(Refused):
-    """A topic of that name is there already."""
+    """A topic with this name already exists."""
 
     def __init__(self, message: str) -> None:
         super().__init__(message, ErrorCode.TOPIC_ALREADY_EXISTS)
@@ -68,7 +68,7 @@ class UnknownTopic(Refused):
 
 
 def error_name(code: int) -> str:
-    """An error code as Kafka calls it."""
+    """Kafka's name of an error code."""
     try:
         return ErrorCode(code).name
     except ValueError:
@@ -76,11 +76,11 @@ def error_name(code: int) -> str:
 
 
 def refused(what: str, code: int, told: str | None = None) -> Refused:
-    """What did not happen, Kafka's name of the reason, and what the broker says of it besides."""
+    """What failed, Kafka's name of the error, and the broker's own message, if any."""
     return Refused(f"{what}: {error_name(code)}" + (f" ({told})" if told else ""), code)
 
 
 def raise_worst(problems: Sequence[ClientError]) -> None:
-    """Raises one of them, if there are any. One that does not pass comes first: asking again would not help."""
+    """Raises one of the errors, if there are any. A permanent one first, since a retry would not help."""
     if problems:
         raise min(problems, key=lambda it: it.may_pass)

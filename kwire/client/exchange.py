@@ -1,5 +1,4 @@
-"""What every connection to a broker shares, however it waits: a conversation, and the client's errors for what goes
-wrong in it. No I/O.
+"""What both kinds of connection share: a conversation with a broker, and the client's errors for its failures. No I/O.
 
 `connection.py` drives it for a thread that blocks, `async_connection.py` for tasks of trio.
 """
@@ -22,7 +21,7 @@ _JOINED_BYTES: Final = 64 * 1024  # up to here a copy costs less than another sy
 
 
 class Exchange:
-    """The conversation with the broker at `address`. After `end` nothing more is asked or read."""
+    """The conversation with the broker at `address`. After `end` nothing more is sent or read."""
 
     def __init__(self, address: Address, *, client_id: str, max_reply_bytes: int) -> None:
         self.name = f"{address[0]}:{address[1]}"
@@ -36,20 +35,20 @@ class Exchange:
         return self._failure is not None
 
     def end(self, failure: ClientError) -> bool:
-        """Ends it with what `check` raises from now on. False if it was over already."""
+        """Ends the conversation; `check` raises `failure` from now on. Returns False if it had already ended."""
         if self._failure is not None:
             return False
         self._failure = failure
         return True
 
     def check(self) -> None:
-        """Raises the error that has ended it."""
+        """Raises the error that has ended the conversation."""
         if self._failure is not None:
             # A new exception each time: one that was raised has a traceback already.
             raise type(self._failure)(self._failure.message)
 
     def version_for(self, api_key: int, *, at_least: int = 0, at_most: int | None = None) -> int:
-        """The newest version of an API that both know, within these bounds. Raises VersionNotServed."""
+        """The newest version of an API that both sides support, within these bounds. Raises VersionNotServed."""
         try:
             return self.conversation.version_for(api_key, at_least=at_least, at_most=at_most)
         except NotServed as error:
@@ -58,25 +57,25 @@ class Exchange:
             ) from None
 
     def send(self, request: ApiMessage, version: int) -> Ticket:
-        """Has `to_send` give out a request. Raises as `check`, and as `Conversation.send`."""
+        """Queues a request for `to_send`. Raises as `check` and `Conversation.send` do."""
         self.check()
         return self.conversation.send(request, version)
 
     def to_send(self) -> list[Buffer]:
-        """What is to be sent now, in as few pieces as is good."""
+        """The bytes to send now, in few pieces."""
         pieces = self.conversation.data_to_send()
         if len(pieces) > 1 and sum(map(len, pieces)) <= _JOINED_BYTES:
             return [b"".join(pieces)]
         return pieces
 
     def received(self, count: int) -> None:
-        """So many bytes were received. ConnectionResetError for none: the broker has hung up."""
+        """Notes how many bytes were received. Raises ConnectionResetError for 0: the broker has hung up."""
         if not count:
             raise hung_up()
         self.conversation.received(count)
 
     def next_reply(self) -> Reply | None:
-        """The next answer, or None until more is received. Raises NotABroker, which the caller ends it with."""
+        """The next reply, or None until more is received. Raises NotABroker; the caller then calls `end` with it."""
         try:
             return self.conversation.next_reply()
         except ProtocolError as error:

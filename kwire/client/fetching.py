@@ -1,13 +1,13 @@
-"""Records of one partition, from an offset to an offset, at the rate at which they can be decoded.
+"""Records of one partition, from one offset to another, as fast as they can be decoded.
 
-While the caller looks at one answer the next fetch is on its way, on a connection of the reader's own: a fetch may wait
-at the broker for more to come, and whatever else was asked there would wait behind it.
+While the caller processes one response, the next fetch is already in flight. The reader has its own connection, because
+a fetch may wait at the broker for more records, and requests behind it would wait too.
 
-Batches come as they stand on the broker's disk, as slices of the answer they came in. That stays in memory as long as
-any of its batches is held. Records are decoded when they are asked for, and then are copies.
+Batches are slices of the response, with the bytes that are on the broker's disk. The response stays in memory as long
+as any of its batches is referenced. Records are decoded on demand, and are copies.
 
-Offsets between two batches, or two records, may be missing: compaction took them, or they were markers. Leaders that
-move, and brokers that are restarted, are nothing that a caller sees, unless it takes longer than the cluster's timeout.
+Offsets between two batches, or two records, may be missing: compaction removed them, or they were markers. The caller
+does not notice leaders that move or brokers that restart, unless it takes longer than the cluster's timeout.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ _LAST_WITH_TOPIC_NAMES: Final = 12
 
 
 class OffsetOutOfRange(Refused):
-    """The partition has not, or no longer, what was asked for: it has `earliest` up to, and without, `latest`."""
+    """The partition does not have the offset, or no longer: it has `earliest` up to, but not including, `latest`."""
 
     def __init__(self, at: TopicPartition, offset: int, earliest: int, latest: int) -> None:
         super().__init__(
@@ -58,15 +58,15 @@ class OffsetOutOfRange(Refused):
 
 
 class EndNotReached(ClientError):
-    """Nothing more has come, for as long as the cluster's timeout, before the end that was asked for."""
+    """No more records came within the cluster's timeout, before the requested end."""
 
 
 class CorruptRecords(ClientError):
-    """What the broker sent as records is none, or cannot be decoded."""
+    """The records that the broker sent are invalid or cannot be decoded."""
 
 
 class TopicReplaced(UnknownTopic):
-    """A topic of that name is there, but not the one that was read: that was deleted."""
+    """The topic was deleted; another topic has its name now."""
 
 
 @attrs.frozen(eq=False)
@@ -98,13 +98,12 @@ class Batch:
 
 
 class PartitionReader:
-    """Reads a partition from offset `start` up to, and without, `stop`: once, batch by batch. A context manager.
+    """Reads a partition from offset `start` up to, but not including, `stop`, once, batch by batch. A context manager.
 
-    isolation_level: READ_COMMITTED leaves out what aborted transactions wrote, and waits for those that are open.
-    topic_id: that of the topic that is meant; without one, of the topic that has the name now.
-    fetch_bytes: what one fetch asks for; a larger batch comes nevertheless. Twice that may be in memory.
-    max_wait_ms: how long the broker waits for more when there is nothing.
-    check_crcs: whether each batch is held against its checksum.
+    isolation_level: READ_COMMITTED omits records of aborted transactions, and waits for open transactions. topic_id:
+    the id of the topic to read; by default, of the topic that has the name now. fetch_bytes: the size that one fetch
+    requests; a larger batch still comes. Twice that may be in memory. max_wait_ms: how long the broker waits for
+    records if there are none. check_crcs: whether each batch's checksum is verified.
 
     Raises, from its iterators: OffsetOutOfRange, EndNotReached, CorruptRecords, TopicReplaced, UnknownTopic, and other
     ClientErrors.
@@ -159,7 +158,7 @@ class PartitionReader:
             yield from batch.records()
 
     def batches(self) -> Iterator[Batch]:
-        """Batches with something to see, in order. May be begun again: it goes on from `position`."""
+        """Batches with visible records, in order. A new iterator continues from `position`."""
         progress_s = self._cluster.clock.monotonic()
         while self.position < self.stop:
             told = self._cluster.until_done(self._fetch, self._begin_anew)
@@ -177,7 +176,7 @@ class PartitionReader:
             self.position = min(following, self.stop)
 
     def _fetch(self) -> PartitionData:
-        """The answer to the fetch from `position`, which is on its way as a rule. Raises ClientError."""
+        """The response to the fetch from `position`, which is usually in flight. Raises ClientError."""
         if self._asked != self.position:
             self.close()  # somebody begins again in the midst of an answer: what is on its way is of no use
         if self._ticket is None:
@@ -218,12 +217,12 @@ class PartitionReader:
         self._asked = offset
 
     def _begin_anew(self, _: ClientError) -> None:
-        """Over another connection, to whoever leads the partition by then."""
+        """Starts again over a new connection, to the current leader of the partition."""
         self.close()
         self._cluster.forget_topic(self.at.topic)
 
     def _read(self, told: PartitionData) -> tuple[list[Batch], int]:
-        """The batches to be given out of an answer, and the offset that follows it."""
+        """The batches of a response to return, and the offset that follows it."""
         following = self.position
         records = told.records
         if not isinstance(records, memoryview):
@@ -247,7 +246,7 @@ class PartitionReader:
         return batches, following
 
     def _out_of_range(self) -> Refused:
-        """A leader that has just begun may not know of the end yet: then it is asked again."""
+        """A new leader may not know the end yet; then it is asked again."""
         offsets = [
             list_offsets(self._cluster, self.at.topic, which, partitions=[self.at.partition])[self.at.partition]
             for which in (EARLIEST, LATEST)

@@ -1,7 +1,7 @@
-"""What groups have committed: offsets written and read by whoever is no member of the group.
+"""Committed offsets of groups, written and read by a client that is not a member.
 
-So does a pipeline that keeps its place elsewhere and tells it to those who watch lag by group. A group that has members
-takes commits from them only.
+A pipeline that stores its position elsewhere does this, so that tools that watch lag by group can see it. A group with
+members accepts commits only from them.
 """
 
 from __future__ import annotations
@@ -41,12 +41,12 @@ _CONSUMERS = ("consumer", "")
 
 
 class GroupHasMembers(Refused):
-    """The group takes commits from its members only."""
+    """The group has members, and accepts commits only from them."""
 
 
 @attrs.frozen
 class CommittedOffset:
-    """`offset` is that of the next record to be read. `metadata` is a text of whoever committed."""
+    """`offset` is that of the next record to read. `metadata` is any text of the committer."""
 
     offset: int
     metadata: str = ""
@@ -54,10 +54,10 @@ class CommittedOffset:
 
 
 def commit_offsets(cluster: Cluster, group_id: str, offsets: Mapping[TopicPartition, int | CommittedOffset]) -> None:
-    """Commits for a group without members; all of it is there when this returns.
+    """Commits for a group without members; all offsets are committed when this returns.
 
-    A coordinator that is moving or loading is asked again until the cluster's timeout. Raises GroupHasMembers,
-    UnknownTopic, and other ClientErrors; then some of it may be there.
+    Retries until the cluster's timeout while the coordinator moves or loads. Raises GroupHasMembers, UnknownTopic, and
+    other ClientErrors; some offsets may then be committed.
     """
     by_topic: dict[str, list[OffsetCommitRequestPartition]] = defaultdict(list)
     for at, committed in offsets.items():
@@ -93,9 +93,9 @@ def fetch_offsets(
     *,
     require_stable: bool = False,
 ) -> dict[TopicPartition, CommittedOffset]:
-    """What a group has committed, in these partitions or in all; those without are left out.
+    """What a group has committed, in these partitions or in all. Partitions without an offset are left out.
 
-    require_stable: offsets that a transaction is about to commit are waited for (KIP-447).
+    require_stable: waits for offsets that an open transaction may still commit (KIP-447).
     """
     topics: list[OffsetFetchRequestTopics] | None = None
     if partitions is not None:
@@ -127,7 +127,7 @@ def fetch_offsets(
 
 
 def list_consumer_groups(cluster: Cluster) -> list[str]:
-    """The groups of consumers, and those that only keep offsets, of all brokers. Raises ClientError."""
+    """The consumer groups of all brokers, and the groups that only have offsets. Raises ClientError."""
     found: set[str] = set()
 
     def ask() -> None:
@@ -147,7 +147,7 @@ def list_consumer_groups(cluster: Cluster) -> list[str]:
 
 
 def _commit_refused(cluster: Cluster, group_id: str, at: TopicPartition, code: int) -> Refused:
-    """Raises UnknownTopic instead, when there is no such partition: the coordinator alone may just not know it yet."""
+    """Raises UnknownTopic instead if there is no such partition; otherwise the coordinator just may not know it yet."""
     if code == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION:
         cluster.forget_topic(at.topic)
         cluster.leader(at)

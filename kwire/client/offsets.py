@@ -1,4 +1,4 @@
-"""Where partitions begin and end, and which record was the first after some moment: ListOffsets."""
+"""The first and last offsets of partitions, and the first record after a given time: ListOffsets."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ _CONSUMER: Final = -1
 
 
 class IsolationLevel(IntEnum):
-    """What a reader is to see of transactions (KIP-98)."""
+    """What a reader sees of transactions (KIP-98)."""
 
     READ_UNCOMMITTED = 0
     READ_COMMITTED = 1
@@ -32,13 +32,13 @@ def list_offsets(
     isolation_level: IsolationLevel = IsolationLevel.READ_UNCOMMITTED,
     partitions: Collection[int] | None = None,
 ) -> dict[int, int]:
-    """An offset of each partition, or of some.
+    """Returns an offset for each partition that has one.
 
-    at: EARLIEST for the first offset there is; LATEST for the next one to be written, under READ_COMMITTED the last
-        stable offset; or a moment in ms since the epoch, for the first record that is not older. A partition without
-        such a record is left out.
+    at: EARLIEST for the first offset; LATEST for the next one to be written, with READ_COMMITTED the last stable
+    offset; or a time in ms since the epoch, for the first record that is not older. A partition without such a record
+    is left out.
 
-    Leaders that move are looked up again until the cluster's timeout. Raises UnknownTopic and other ClientErrors.
+    Looks up leaders that move, until the cluster's timeout. Raises UnknownTopic and other ClientErrors.
     """
     found: dict[int, int | None] = {}
 

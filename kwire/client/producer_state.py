@@ -1,6 +1,6 @@
-"""What a producer knows of itself: its id and epoch, the sequences of its batches, and where its transaction stands.
+"""A producer's state: its id and epoch, the sequences of its batches, and the phase of its transaction.
 
-Pure; `producing.py` talks to the brokers and tells what came of it.
+Pure; `producing.py` talks to the brokers and reports the results here.
 
     UNINITIALIZED ---> READY <-----------------------------+--------------------+
                          | begin()                         | ended()            | ended()
@@ -9,13 +9,13 @@ Pure; `producing.py` talks to the brokers and tells what came of it.
                          |                                                      |
                          +--- failed(), aborting() ------------------------> MUST_ABORT
 
-A producer without a transactional id knows UNINITIALIZED and READY only. FENCED is reached from anywhere, and is the
-end: another producer has the transactional id. What is COMMITTING may be committed already, so it can only be asked for
-again.
+A producer without a transactional id is only ever UNINITIALIZED or READY. FENCED can follow any phase and is final:
+another producer has the transactional id. A transaction in COMMITTING may already be committed, so the commit can only
+be requested again.
 
-**Sequences.** Each batch of a partition has the number of its first record in the producer's epoch (KIP-98). By that a
-broker knows a batch that is sent twice, and one that is missing. So a batch keeps its sequence when it is sent again;
-and when nobody knows whether one was written, no later one can follow it in that epoch.
+**Sequences.** Each batch of a partition has the number of its first record in the producer's epoch (KIP-98). With it a
+broker recognizes a batch that is sent twice, and one that is missing. So a batch keeps its sequence when it is sent
+again. If it is unknown whether a batch was written, no later batch can follow it in that epoch.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ class Phase(Enum):
 
 
 class WrongPhase(ClientError):
-    """What was asked of a producer does not go at this moment: a mistake of its caller, or a failure before it."""
+    """The call is not possible in this phase, because of a mistake of the caller or an earlier failure."""
 
 
 @attrs.define(eq=False)
@@ -66,13 +66,13 @@ class ProducerState:
         return "the producer" if self.transactional_id is None else f"producer {quoted(self.transactional_id)}"
 
     def initialized(self, producer_id: int, producer_epoch: int) -> None:
-        """The brokers gave id and epoch; they know of no transaction."""
+        """The brokers assigned id and epoch, and no transaction is open."""
         self.phase = Phase.READY
         self._renew(producer_id, producer_epoch)
         self._end_transaction()
 
     def take_sequence(self, at: TopicPartition, record_count: int) -> int:
-        """The sequence of a new batch, which goes to a partition with so many records. Raises WrongPhase."""
+        """The sequence of a new batch with this many records for a partition. Raises WrongPhase."""
         self.check_may_write()
         sequence = self._next_sequences.get(at, 0)
         self._next_sequences[at] = (sequence + record_count) % SEQUENCES
@@ -86,13 +86,13 @@ class ProducerState:
         self.phase = Phase.IN_TRANSACTION
 
     def committing(self) -> None:
-        """Before the commit is asked for: from here on it may have happened."""
+        """Call it before the commit is requested: from here on it may have happened."""
         if self.phase is not Phase.COMMITTING:
             self.check(Phase.IN_TRANSACTION, "commit")
             self.phase = Phase.COMMITTING
 
     def aborting(self) -> None:
-        """Before the abort is asked for."""
+        """Call it before the abort is requested."""
         if self.phase is not Phase.MUST_ABORT:
             self.check(Phase.IN_TRANSACTION, "abort")
             self.phase = Phase.MUST_ABORT
@@ -106,7 +106,7 @@ class ProducerState:
         self._end_transaction()
 
     def failed(self) -> None:
-        """What was sent may have been written or not: no other batch can follow in this epoch."""
+        """It is unknown whether the sent batches were written: no other batch can follow in this epoch."""
         if self.phase is Phase.IN_TRANSACTION:
             self.phase = Phase.MUST_ABORT
         elif self.phase is Phase.READY:

@@ -1,15 +1,15 @@
-"""A producer that blocks: batches written once and in order, by themselves or in transactions.
+"""A blocking producer. It writes batches exactly once and in order, with or without transactions.
 
-A batch that is sent again, since its leader moved or its answer was lost, is written once: brokers know it by producer
-id, epoch and sequence (KIP-98). What is written in a transaction is seen when that commits, with the offsets of a group
-that it consumed up to.
+A batch that is sent again, because its leader moved or the response was lost, is written once: brokers recognize it by
+producer id, epoch and sequence (KIP-98). What a transaction writes becomes visible when it commits, together with the
+offsets that it commits for a group.
 
-Which protocol its transactions have is the cluster's. Where the feature `transaction.version` is 2 (KIP-890),
-partitions and groups join a transaction by what is written to them, and each end of a transaction gives a new epoch.
-Before, the coordinator is told of each of them first.
+The cluster determines the transaction protocol. If the feature `transaction.version` is 2 (KIP-890), partitions and
+groups join a transaction with the first write to them, and each end of a transaction assigns a new epoch. With older
+versions, the producer first adds each of them at the coordinator.
 
-Errors that may pass are waited out until the cluster's timeout. What fails in a transaction then leaves it to be
-aborted. What fails without one may have been written, or not; the producer goes on under another id.
+Errors that may pass are retried until the cluster's timeout. After that, a failure in a transaction means that it must
+be aborted. Without a transaction the batches may have been written or not, and the producer continues with another id.
 """
 
 from __future__ import annotations
@@ -61,20 +61,19 @@ _FENCED: Final = {ErrorCode.INVALID_PRODUCER_EPOCH, ErrorCode.PRODUCER_FENCED}
 
 
 class ProducerFenced(Refused):
-    """Another producer has taken the transactional id, or the transaction took too long: this one is at its end."""
+    """Another producer took the transactional id, or the transaction timed out. This producer can no longer be used."""
 
 
 class TransactionAborted(Refused):
-    """The transaction cannot be committed any more: `abort` it, and do it again."""
+    """The transaction can no longer be committed: `abort` it and start over."""
 
 
 class Producer:
-    """Writes batches. `init` comes first where there is a transactional id.
+    """Writes batches. With a transactional id, call `init` first.
 
-    transactional_id: one for all incarnations of a writer; the newest of them fences the others. None for a producer
-        without transactions.
-    transaction_timeout_ms: after so long the broker aborts a transaction by itself.
-    compression: a codec of `kwire_protocol.compression`.
+    transactional_id: shared by all incarnations of a writer; the newest fences the others. None for a producer without
+    transactions. transaction_timeout_ms: after this time the broker aborts the transaction. compression: a codec of
+    `kwire_protocol.compression`.
     """
 
     def __init__(
@@ -103,7 +102,7 @@ class Producer:
 
     @property
     def gives_epochs(self) -> bool:
-        """Whether the transaction that was begun is of version 2: whoever else ends it has to do it that way."""
+        """Whether the open transaction is of version 2. Another client that ends it must use that version."""
         return self._gives_epochs
 
     @property
@@ -113,7 +112,7 @@ class Producer:
     # Its id
 
     def init(self) -> None:
-        """Gets id and epoch. Of a transactional id, aborts what is open and fences all producers before this one."""
+        """Gets id and epoch. With a transactional id, aborts its open transaction and fences all earlier producers."""
         self._init(-1, -1)
 
     def _init(self, producer_id: int, producer_epoch: int) -> None:
@@ -140,12 +139,12 @@ class Producer:
     # Writing
 
     def produce(self, batches: Mapping[TopicPartition, Sequence[Record]]) -> dict[TopicPartition, int]:
-        """Writes one batch to each partition, and returns the offset of its first record when all replicas have it.
+        """Writes one batch to each partition. Returns the offset of its first record once all in-sync replicas have it.
 
-        The offset is -1 where the leader knows only that it has the batch already.
+        The offset is -1 if the leader only knows that it already has the batch.
 
-        Offsets in the records do not count; timestamps do. Raises ProducerFenced, TransactionAborted, WrongPhase,
-        UnknownTopic and other ClientErrors; some of the batches may have been written then.
+        Offsets in the records are ignored; timestamps are kept. Raises ProducerFenced, TransactionAborted, WrongPhase,
+        UnknownTopic and other ClientErrors; some of the batches may then have been written.
         """
         state = self._state
         if state.transactional_id is None and state.phase is Phase.UNINITIALIZED:
@@ -166,9 +165,9 @@ class Producer:
     def write(
         self, at: TopicPartition, records: Iterable[Record], *, batch_bytes: int = DEFAULT_BATCH_BYTES
     ) -> int | None:
-        """Writes any number of records to a partition, in batches of about so many bytes before they are compressed.
+        """Writes any number of records to a partition, in batches of about `batch_bytes` before compression.
 
-        Returns the offset of the first, None where there was none. Raises as `produce`.
+        Returns the offset of the first record, None if there was none. Raises as `produce` does.
         """
         first: int | None = None
         for some in split_records(records, batch_bytes):
@@ -188,7 +187,7 @@ class Producer:
         )
 
     def _send(self, pending: dict[TopicPartition, bytes], offsets: dict[TopicPartition, int]) -> None:
-        """Sends what is pending to its leaders; what was written goes over to `offsets`."""
+        """Sends pending batches to their leaders. Batches that were written move to `offsets`."""
         by_leader: dict[int, dict[str, list[PartitionProduceData]]] = defaultdict(lambda: defaultdict(list))
         for at, batch in pending.items():
             by_leader[self._cluster.leader(at)][at.topic].append(PartitionProduceData(at.partition, batch))
@@ -231,7 +230,7 @@ class Producer:
     # Transactions
 
     def begin(self) -> None:
-        """Begins a transaction. The coordinator is connected to, and not asked anything."""
+        """Begins a transaction. Connects to the coordinator, but sends no request."""
         self._state.begin()
         # Its coordinator's features are the cluster's. The transaction keeps to them until its end.
         with self._failing():
@@ -260,9 +259,9 @@ class Producer:
         member_id: str = "",
         group_instance_id: str | None = None,
     ) -> None:
-        """Has a group's offsets committed when the transaction is.
+        """Adds a group's offsets to the transaction: they are committed when it is.
 
-        generation_id, member_id: those of the member that consumed; without them the group must have no members.
+        generation_id, member_id: of the member that consumed. Without them the group must have no members.
         """
         state = self._state
         state.check(Phase.IN_TRANSACTION, "add offsets")
@@ -303,9 +302,9 @@ class Producer:
             self._cluster.ask_coordinator(CoordinatorKind.GROUP, group_id, ask)
 
     def commit(self) -> None:
-        """Commits the transaction: it is decided when this returns.
+        """Commits the transaction. When this returns, the commit is decided.
 
-        After a ConnectionFailed nobody knows; then it may be called again, until it is.
+        After a ConnectionFailed the result is unknown; call it again until it succeeds.
         """
         self._state.committing()
         try:
@@ -315,7 +314,7 @@ class Producer:
             raise
 
     def abort(self) -> None:
-        """Aborts the transaction, whatever has failed in it."""
+        """Aborts the transaction, whatever failed in it."""
         state = self._state
         was_sound = state.phase is Phase.IN_TRANSACTION
         state.aborting()
@@ -349,7 +348,7 @@ class Producer:
         state.ended(response.producer_id, response.producer_epoch)
 
     def _add_partitions(self, partitions: Collection[TopicPartition]) -> None:
-        """Tells the coordinator of them, if it wants to be told."""
+        """Adds the partitions at the coordinator, if the protocol requires it."""
         state = self._state
         if state.transactional_id is None or self._gives_epochs or not partitions:
             return
@@ -380,7 +379,7 @@ class Producer:
         state.partitions |= {TopicPartition(name, index) for name, indexes in by_topic.items() for index in indexes}
 
     def _add_group(self, group_id: str) -> None:
-        """Tells the coordinator that offsets will come, if it wants to be told."""
+        """Adds the group at the coordinator, if the protocol requires it."""
         state = self._state
         if self._gives_epochs or group_id in state.groups:
             return
@@ -403,7 +402,7 @@ class Producer:
 
     @contextmanager
     def _failing(self) -> Iterator[None]:
-        """Whatever fails in the block leaves the transaction to be aborted, or the sequences unknown."""
+        """If the block fails, the transaction must be aborted, or the sequences are unknown."""
         try:
             with self._fencing():
                 yield
@@ -413,7 +412,7 @@ class Producer:
 
     @contextmanager
     def _fencing(self) -> Iterator[None]:
-        """Notes it when the block finds that another producer has the transactional id."""
+        """Notes it if the block raises because another producer has the transactional id."""
         try:
             yield
         except ProducerFenced:
@@ -430,7 +429,7 @@ class Producer:
 
 
 def split_records(records: Iterable[Record], batch_bytes: int = DEFAULT_BATCH_BYTES) -> Iterator[list[Record]]:
-    """Records in lists, each of about so many bytes as a batch that is not compressed; a larger record is alone."""
+    """Splits records into lists of about this many bytes, uncompressed. A larger record gets its own list."""
     some: list[Record] = []
     size = 0
     for it in records:

@@ -1,4 +1,4 @@
-"""Topics made and given more partitions, and the configurations that topics have."""
+"""Creates topics, adds partitions, and reads and sets topic configurations."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ _SET, _DELETE = 0, 1
 
 @attrs.frozen
 class NewTopic:
-    """-1 stands for what the brokers are configured to."""
+    """-1 means the brokers' default."""
 
     name: str
     partitions: int = -1
@@ -43,9 +43,9 @@ class NewTopic:
 
 
 def create_topics(cluster: Cluster, topics: Sequence[NewTopic]) -> None:
-    """Creates topics, and returns when the leader of each of their partitions answers for it.
+    """Creates topics, and returns when every partition's leader serves it.
 
-    Raises TopicExists, and other ClientErrors; the others may have been created then.
+    Raises TopicExists and other ClientErrors; some of the topics may then have been created.
     """
     wanted = {
         it.name: CreatableTopic(
@@ -83,9 +83,9 @@ def create_topics(cluster: Cluster, topics: Sequence[NewTopic]) -> None:
 
 
 def create_partitions(cluster: Cluster, topic: str, total: int) -> None:
-    """Gives a topic more partitions, `total` in all, and returns when the leader of each answers for it.
+    """Adds partitions up to a total of `total`, and returns when every partition's leader serves it.
 
-    A topic that has as many is left alone. Raises UnknownTopic, and other ClientErrors.
+    A topic that already has this many is left unchanged. Raises UnknownTopic and other ClientErrors.
     """
 
     def grow() -> None:
@@ -113,7 +113,7 @@ def create_partitions(cluster: Cluster, topic: str, total: int) -> None:
 
 
 def _wait_until_served(cluster: Cluster, topic: str) -> None:
-    """Apache Kafka answers before its brokers know of the topic, and names leaders before these do."""
+    """Apache Kafka responds before its brokers know the topic, and names leaders that do not lead yet."""
 
     def look() -> None:
         try:
@@ -125,15 +125,15 @@ def _wait_until_served(cluster: Cluster, topic: str) -> None:
 
 
 def describe_topic_configs(cluster: Cluster, topics: Sequence[str]) -> dict[str, dict[str, str | None]]:
-    """All configurations of these topics by name, defaults included; None for those that are kept secret.
+    """All configurations of these topics by name, including defaults; the value is None for secrets.
 
-    Raises UnknownTopic, and other ClientErrors.
+    Raises UnknownTopic and other ClientErrors.
     """
     return {name: {it.name: it.value for it in configs} for name, configs in _described(cluster, topics).items()}
 
 
 def topic_overrides(cluster: Cluster, topics: Sequence[str]) -> dict[str, dict[str, str]]:
-    """The configurations that were set for these topics themselves. Raises as `describe_topic_configs`."""
+    """The configurations that are set on these topics themselves. Raises as `describe_topic_configs` does."""
     return {
         name: {it.name: it.value for it in configs if it.config_source == _SOURCE_TOPIC and it.value is not None}
         for name, configs in _described(cluster, topics).items()
@@ -143,9 +143,9 @@ def topic_overrides(cluster: Cluster, topics: Sequence[str]) -> dict[str, dict[s
 def alter_topic_configs(
     cluster: Cluster, topic: str, values: Mapping[str, str], *, removed: Collection[str] = ()
 ) -> None:
-    """Sets some of a topic's configurations, and takes others back to their defaults; the rest stays.
+    """Sets some of a topic's configurations and resets others to their defaults. The rest is unchanged.
 
-    Raises UnknownTopic, and other ClientErrors; then nothing is changed.
+    Raises UnknownTopic and other ClientErrors; then nothing has changed.
     """
     if not values and not removed:
         return

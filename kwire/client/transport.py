@@ -1,4 +1,4 @@
-"""How bytes reach a broker: plain TCP. What speaks TLS, or logs in by SASL first, will be another `Connect`."""
+"""How bytes reach a broker: plain TCP. TLS and SASL will be other implementations of `Connect`."""
 
 from __future__ import annotations
 
@@ -14,15 +14,15 @@ Address = tuple[str, int]
 
 
 class Transport(Protocol):
-    """What of a socket the client uses. Each of them raises OSError, and TimeoutError when it took too long."""
+    """The socket methods that the client uses. Each raises OSError, or TimeoutError if it took too long."""
 
     def settimeout(self, value: float | None, /) -> None:
-        """Seconds that the next `sendall` or `recv_into` may take."""
+        """The seconds that the next `sendall` or `recv_into` may take."""
 
     def sendall(self, data: Buffer, /) -> None: ...
 
     def recv_into(self, buffer: memoryview, /) -> int:
-        """How many bytes came; 0 when the peer has closed the connection."""
+        """Returns the number of bytes received; 0 if the peer has closed the connection."""
         ...
 
     def close(self) -> None: ...
@@ -33,14 +33,14 @@ Connect = Callable[[Address, float], Transport]
 
 
 def connect_plain_text(address: Address, timeout_s: float) -> socket.socket:
-    """A TCP connection that sends what it is given at once."""
+    """A TCP connection that sends data at once (TCP_NODELAY)."""
     connection = socket.create_connection(address, timeout=timeout_s)
     connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
     return connection
 
 
 def parse_addresses(text: str) -> list[Address]:
-    """HOST:PORT, or several with commas; an IPv6 address in brackets. Raises InvalidAddress."""
+    """HOST:PORT, or several separated by commas; IPv6 addresses in brackets. Raises InvalidAddress."""
     addresses = []
     for part in text.split(","):
         host, _, port = part.strip().rpartition(":")

@@ -1,4 +1,4 @@
-"""Time for the client, and the one way in which it asks again: with growing pauses, until a deadline."""
+"""The client's clock, and its way to retry: with growing pauses, until a deadline."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ T = TypeVar("T")
 
 class Clock(Protocol):
     def monotonic(self) -> float:
-        """Seconds from some moment on; never set back."""
+        """Seconds since an arbitrary moment; monotonic."""
         ...
 
     def sleep(self, seconds: float, /) -> None: ...
@@ -31,7 +31,7 @@ class SystemClock:
 
 
 def pauses_s() -> Iterator[float]:
-    """Each twice the one before, up to the longest; without end."""
+    """Infinite pauses, each twice the one before, up to the longest."""
     pause_s = FIRST_PAUSE_S
     while True:
         yield pause_s
@@ -45,9 +45,9 @@ def until_done(
     timeout_s: float,
     before_again: Callable[[ClientError], None] | None = None,
 ) -> T:
-    """What `attempt` returns. It is made again, after `before_again`, when it raises a ClientError that may pass.
+    """Returns the result of `attempt`. Retries it, after `before_again`, if it raises a ClientError that may pass.
 
-    Raises the last of them when the next pause would reach beyond `timeout_s`; whatever else it raises at once.
+    Raises the last such error if the next pause would exceed `timeout_s`. Any other error is raised at once.
     """
     deadline_s = clock.monotonic() + timeout_s
     for pause_s in pauses_s():
