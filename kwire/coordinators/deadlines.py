@@ -1,11 +1,11 @@
-"""Deadlines as data: a heap with lazy cancellation. They are moments of the monotonic clock.
+"""Deadlines as data: a heap with lazy cancellation. Times are of the monotonic clock.
 
-A heartbeat only moves a deadline further away, and heartbeats are the most frequent thing that happens to a group. So
-a timer that is already in the heap is not moved: its entry stays where it is, and when that entry comes up too early it
-is put back at the deadline that is then in force. A heartbeat is two attribute writes, a member costs one heap
-operation per session timeout, and `next_deadline_ms` may name a time at which nothing is due (never one too late).
+Heartbeats are a group's most frequent event, and they only move a deadline later. So a timer that is already in the
+heap is not moved. Its entry stays where it is, and when the entry comes up too early it is put back at the current
+deadline. A heartbeat costs two attribute writes, a member costs one heap operation per session timeout, and
+`next_deadline_ms` may name a time at which nothing is due (but never one that is too late).
 
-Cancelling leaves the entry in the heap too; when most of the heap is such dead entries it is rebuilt.
+A cancelled timer also leaves its entry in the heap. The heap is rebuilt when most of its entries are dead.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ _SMALL_HEAP = 64
 
 
 class Deadline:
-    """One deadline that can be set, moved and cancelled. `on_expiry` is called with the turn in which it is due."""
+    """A deadline that can be set, moved and cancelled. `on_expiry` is called with the turn in which it is due."""
 
     __slots__ = ("deadline_ms", "on_expiry", "queued_at_ms")
 
@@ -35,7 +35,7 @@ class Deadline:
 
 
 class Deadlines:
-    """The timers of one shard, in the order of their deadlines; those of one instant in the order they were set."""
+    """The timers of one shard, ordered by deadline. Equal deadlines keep the order in which they were set."""
 
     __slots__ = ("_cancelled", "_heap", "_sequence")
 
@@ -45,7 +45,7 @@ class Deadlines:
         self._cancelled = 0
 
     def schedule(self, timer: Deadline, deadline_ms: int) -> None:
-        """Sets or moves the deadline; O(1) when it moves further away."""
+        """Sets or moves the deadline; O(1) if it moves later."""
         if timer.deadline_ms is None and timer.queued_at_ms is not None:
             self._cancelled -= 1
         timer.deadline_ms = deadline_ms
@@ -61,11 +61,11 @@ class Deadlines:
             self._rebuild()
 
     def next_deadline_ms(self) -> int | None:
-        """When to look again at the latest; nothing is due before it."""
+        """The latest time for the next check; nothing is due before it."""
         return self._heap[0][0] if self._heap else None
 
     def expire(self, step: Step) -> None:
-        """Calls what is due, up to the first append: the rest may depend on what comes of that."""
+        """Calls the due timers, up to the first append: the rest may depend on its outcome."""
         while not step.has_append and (timer := self.pop_due(step.now.monotonic_ms)) is not None:
             assert timer.on_expiry is not None
             timer.on_expiry(step)

@@ -1,13 +1,13 @@
-"""What the machine asks of its driver, in the order in which it must be done.
+"""What a machine asks its driver to do, in order.
 
-A method of the shard returns a list of effects. The driver works through it from the front:
+A method of the shard returns a list of effects. The driver carries them out in order:
 
-* `Reply`: hand the response to whoever the token stands for. Every token that was handed in is answered exactly once.
-* `Append`: append the records to the shard's partition, then call `done` with the outcome, and do the effects that
-  `done` returns before the rest of the list. Nothing else may enter the shard in between: an append is a `writev` into
-  the page cache, not a wait. (With replicas, what will wait for the high watermark are the replies behind it.)
+* `Reply`: give the response to the caller that the token identifies. Every token gets exactly one reply.
+* `Append`: append the records to the shard's partition, then call `done` with the outcome, and carry out the effects
+  that `done` returns before the rest of the list. Nothing else may enter the shard in between: an append is a `writev`
+  into the page cache, not a wait. (With replicas, the replies behind it will wait for the high watermark.)
 
-So a reply that depends on a record stands behind its append, and what a record says becomes visible in `done`.
+So a reply that depends on a record comes after its append, and a record takes effect in `done`.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ KeyedRecord: TypeAlias = tuple[bytes, bytes | None]
 
 
 class ProducerIdAndEpoch(NamedTuple):
-    """Who a producer is: whose transaction something is part of."""
+    """A producer's id and epoch: the owner of a transaction."""
 
     producer_id: int
     epoch: int
@@ -35,8 +35,8 @@ class ProducerIdAndEpoch(NamedTuple):
 class Now(NamedTuple):
     """One reading of both clocks, in milliseconds.
 
-    What is written to the log, and what is counted from there (retention, the age of an id), goes by the wall clock.
-    Whoever waits here and now has a deadline on the monotonic one: the wall clock may be set while they wait.
+    Times in the log, and everything that depends on them (retention, the age of an id), use the wall clock. Pending
+    requests have deadlines on the monotonic clock, since the wall clock may be set while they wait.
     """
 
     wall_ms: int
@@ -46,7 +46,7 @@ class Now(NamedTuple):
 
 
 class Effect:
-    """What a machine asks for. Those of one coordinator alone are beside its machine."""
+    """A request of a machine to its driver. Effects of only one coordinator are defined beside its machine."""
 
     __slots__ = ()
 
@@ -61,7 +61,7 @@ class Reply(Effect):
 class Append(Effect):
     """`done` is called once, with NONE or with the error that kept the records from being appended.
 
-    With a `producer` the records are part of its transaction. Its epoch is checked: INVALID_PRODUCER_EPOCH.
+    With a `producer` the records are part of its transaction, and its epoch is checked (INVALID_PRODUCER_EPOCH).
     """
 
     records: list[KeyedRecord]
@@ -76,7 +76,7 @@ class Append(Effect):
 
 @attrs.define(eq=False)
 class Step:
-    """One entry into the machine: the time it happens at, and what has come of it so far."""
+    """One call into the machine: its time, and its effects so far."""
 
     now: Now
     effects: list[Effect] = attrs.field(factory=list)
@@ -96,9 +96,9 @@ class Step:
         self.has_append = True
 
     def reply_when_appended(self, token: Token, response: object, failed: Callable[[ErrorCode], object]) -> None:
-        """Answers with `response` once what this turn appends is in, or with `failed(error)` if it could not be.
+        """Replies with `response` once this turn's records are appended, or with `failed(error)` if the append fails.
 
-        A turn that appends nothing answers at once. There is at most one append in a turn that uses this.
+        Replies at once if the turn appends nothing. A turn that uses this has at most one append.
         """
         append = next((effect for effect in self.effects if isinstance(effect, Append)), None)
         if append is None:
@@ -113,16 +113,17 @@ class Step:
         append.then = appended
 
     def take(self) -> list[Effect]:
-        """Removes and returns what has been asked for, so that it can be put behind an append."""
+        """Removes and returns the effects so far, so that they can be put behind an append."""
         taken, self.effects = self.effects, []
         return taken
 
 
 def response_error(append_error: ErrorCode) -> ErrorCode:
-    """What a client is told when the record behind its request could not be appended, as Kafka 4 translates it.
+    """The error for a client whose request could not be recorded, translated as in Kafka 4.
 
-    Kafka does so in TransactionStateManager for transactions, in CoordinatorOperationExceptionHelper for groups. They
-    differ in what cannot happen: a group's append does not wait for replicas, so it cannot lack them afterwards.
+    Kafka does this in TransactionStateManager for transactions and in CoordinatorOperationExceptionHelper for groups.
+    They differ only in errors that cannot occur: a group's append does not wait for replicas, so it cannot lack them
+    afterwards.
     """
     match append_error:
         case (

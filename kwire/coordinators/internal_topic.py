@@ -1,8 +1,8 @@
-"""A topic that the broker writes for itself (`__consumer_offsets`) as keyed records: append, and replay at start.
+"""A topic that the broker writes for itself (such as `__consumer_offsets`), as keyed records: appends and replay.
 
-The bytes are ordinary record batches in an ordinary partition, so that consumers and Kafka's dump tool can read them.
-What is appended for a producer is part of its transaction: it counts once the marker says so, and a replay tells of
-both in their order. The topic is created by `ensure`.
+The bytes are ordinary record batches in an ordinary partition, so consumers and Kafka's dump tool can read them.
+Records appended for a producer are part of its transaction: they take effect with its commit marker. A replay returns
+records and markers in log order. `ensure` creates the topic.
 """
 
 from __future__ import annotations
@@ -59,7 +59,7 @@ class EndedTransaction(NamedTuple):
 
 @attrs.define(eq=False)
 class InternalTopic:
-    """`create(name)` makes the topic through the metadata log and returns when its partitions are there."""
+    """`create(name)` creates the topic through the metadata log and returns when its partitions exist."""
 
     name: str
     partitions: PartitionTable
@@ -72,11 +72,11 @@ class InternalTopic:
 
     @property
     def partition_count(self) -> int:
-        """How many partitions the topic has, which must exist."""
+        """The topic's number of partitions. The topic must exist."""
         return len(self.partitions.by_name[self.name])
 
     async def ensure(self) -> None:
-        """Creates the topic unless it is there. Raises KafkaError(COORDINATOR_NOT_AVAILABLE)."""
+        """Creates the topic if it does not exist. Raises KafkaError(COORDINATOR_NOT_AVAILABLE)."""
         if not self.exists:
             try:
                 await self.create(self.name)
@@ -86,12 +86,12 @@ class InternalTopic:
                 raise KafkaError(ErrorCode.COORDINATOR_NOT_AVAILABLE, error.message) from error
 
     def role(self, index: int) -> Role:
-        """What this node is to partition `index`."""
+        """This node's role for partition `index`."""
         place = self.partitions.by_name[self.name][index]
         return place if isinstance(place, Absent) else place.role
 
     def leader_epoch(self, index: int) -> int | None:
-        """The epoch in which this node leads partition `index`; None when it does not."""
+        """The epoch in which this node leads partition `index`; None if it does not lead."""
         role = self.role(index)
         return role.leader_epoch if isinstance(role, Leader) else None
 
@@ -108,10 +108,10 @@ class InternalTopic:
         producer: Producer | None = None,
         leader_epoch: int = NO_EPOCH,
     ) -> int:
-        """Appends `records` as one batch to partition `index`, if it is led in that epoch; returns its base offset.
+        """Appends `records` as one batch to partition `index`, if led in that epoch; returns the base offset.
 
-        With a `producer` they are part of its transaction. Tombstones alone are taken on a full disk too: they belong
-        to a deletion. Raises KafkaError as `Partition.leader` and `Partition.append` do.
+        With a `producer` they are part of its transaction. A batch of only tombstones is accepted on a full disk too,
+        since it belongs to a deletion. Raises KafkaError as `Partition.leader` and `Partition.append` do.
         """
         now_ms = self.clock.now_ms()
         logged = [Record(delta, now_ms, key, value, []) for delta, (key, value) in enumerate(records)]
@@ -129,9 +129,9 @@ class InternalTopic:
         return partition.append_own(batch, read_header(batch), now_ms=now_ms, necessary=only_tombstones).base_offset
 
     async def committed(self, index: int) -> None:
-        """Returns when what was appended to partition `index` is committed: see `Partition.when_committed`.
+        """Returns when the records appended to partition `index` are committed: see `Partition.when_committed`.
 
-        Raises KafkaError when that cannot be had.
+        Raises KafkaError if that cannot happen.
         """
         slot = self.when_committed(index)
         error = None if slot is None else await slot
@@ -139,25 +139,25 @@ class InternalTopic:
             raise error
 
     def when_committed(self, index: int) -> Acknowledgement | None:
-        """As `committed`: None where nothing is to be waited for, else a slot that gets None or the error."""
+        """Like `committed`, but returns None if there is nothing to wait for, else a slot for None or the error."""
         partition = self._partition(index)
         return partition.when_committed(partition.log_end_offset - 1, ALL_IN_SYNC)
 
     def unreadable(self, index: int, error: OSError) -> KafkaError:
-        """Partition `index` could not be read: where the disk has failed, its log dir goes out of service."""
+        """Partition `index` could not be read. If the disk has failed, its log dir goes out of service."""
         return self._partition(index).storage_error(error)
 
     def watch_markers(self, index: int, on_marker: Callable[[int, bool], None]) -> None:
-        """`on_marker` is called with producer id and whether it was committed for each marker appended from now on."""
+        """Calls `on_marker` for each marker appended from now on, with the producer id and whether it is a commit."""
         self._partition(index).on_marker = on_marker
 
     def replay(
         self, index: int, start_offset: int = 0
     ) -> Iterator[tuple[int, Iterator[LoggedRecord | EndedTransaction]]]:
-        """Each batch of partition `index` from that offset on: the offset behind it, and what is in it.
+        """Yields each batch of partition `index` from that offset on: the offset after it, and its contents.
 
-        What is in a batch may be read later, when the log has changed. Raises CorruptLogError, then as well, when it is
-        not all there; OSError.
+        The contents may be read later, when the log has changed. Raises CorruptLogError if a part is missing, then too;
+        OSError.
         """
         for header, piece in self._partition(index).log.batches(start_offset):
             batch = memoryview(piece.read())

@@ -1,4 +1,4 @@
-"""The life of a coordinator in one partition, and how it is loaded.
+"""The life cycle of the coordinator of one partition, and how it is loaded.
 
     Elsewhere ---> Loading ---> Active
         ^             |           |       the partition is elected, is read to its end;
@@ -6,10 +6,10 @@
         v
     Unavailable                           its log cannot be read
 
-A partition is read in slices, beside the work of the broker; requests are answered COORDINATOR_LOAD_IN_PROGRESS
-meanwhile. Nothing but markers of transactions is appended while it loads. The load goes on to the log's end, so it
-comes upon those as well, and the partition becomes active in the same step. Kafka's `CoordinatorState` (in
-`CoordinatorRuntime`) and `CoordinatorLoaderImpl`.
+A partition is read in slices, between the broker's other work; requests get COORDINATOR_LOAD_IN_PROGRESS meanwhile.
+Only transaction markers are appended while it loads. The load reads up to the log's end, including those markers, and
+the partition becomes active in the same step. Kafka's `CoordinatorState` (in `CoordinatorRuntime`) and
+`CoordinatorLoaderImpl`.
 """
 
 from __future__ import annotations
@@ -43,32 +43,32 @@ class Shard(Protocol):
     """The machine of one partition; see `effects.py` for what its methods return."""
 
     def apply(self, key: bytes, value: bytes | None, producer_id: int) -> None:
-        """Replays one record, of that producer's transaction unless it is -1.
+        """Replays one record. It belongs to that producer's transaction unless `producer_id` is -1.
 
         Raises ProtocolError or UnsupportedVersion on bytes that it cannot read.
         """
 
     def end_transaction(self, producer_id: int, *, committed: bool) -> None:
-        """A marker is in the partition, at the replay or now: the producer's transaction counts, or does not."""
+        """A marker was replayed or appended: the producer's transaction is committed or aborted."""
 
     def loaded(self, *, now: Now) -> list[Effect]:
-        """After the replay."""
+        """The replay is complete."""
 
     def next_deadline_ms(self) -> int | None:
-        """Nothing is due before it."""
+        """Nothing is due before this time."""
 
     def expire(self, *, now: Now) -> list[Effect]:
         """Does what is due, up to the first append; called again while `next_deadline_ms` is not after `now`."""
 
     def unload(self, *, now: Now) -> list[Effect]:
-        """The partition is no longer here: answers whoever waits. No call follows."""
+        """The partition is no longer here: answers all pending requests. No call follows."""
 
 
 S = TypeVar("S", bound=Shard)
 
 
 class Slice:
-    """A stretch of the event loop's time."""
+    """A slice of the event loop's time."""
 
     def __init__(self, clock: Clock, length_ms: int) -> None:
         self._clock = clock
@@ -76,16 +76,16 @@ class Slice:
         self._records = 0
 
     def is_over(self) -> bool:
-        """To be asked after each record."""
+        """Call it after each record."""
         self._records += 1
         return not self._records % _RECORDS_PER_LOOK and self._clock.monotonic_ms() >= self._ends_ms
 
 
 @contextmanager
 def lasting() -> Iterator[None]:
-    """What is made within stays: the garbage collector need not look at it, now or later.
+    """Objects created inside are long-lived: the garbage collector need not scan them, now or later.
 
-    Of a million offsets it would look at all that there are, again and again, for some 500 ms at a time.
+    With a million offsets it would scan all of them again and again, for about 500 ms each time.
     """
     was_enabled = gc.isenabled()
     gc.disable()
@@ -101,8 +101,7 @@ def lasting() -> Iterator[None]:
 class Load(Generic[S]):
     """The replay of one partition into its machine.
 
-    Between two slices it holds no more of the log than an offset and the rest of a batch: what is not read yet may be
-    compacted meanwhile.
+    Between two slices it holds only an offset and the rest of a batch: the unread part may be compacted meanwhile.
     """
 
     topic: InternalTopic
@@ -112,9 +111,9 @@ class Load(Generic[S]):
     _batch: Iterator[LoggedRecord | EndedTransaction] = attrs.field(factory=lambda: iter(()))
 
     def advance(self, is_over: Callable[[], bool]) -> bool:
-        """Replays until `is_over`, or up to the log's end: then it is True.
+        """Replays until `is_over`, or up to the log's end, and then returns True.
 
-        Raises CorruptLogError when what is to be read is not all there, OSError when it cannot be read.
+        Raises CorruptLogError if a part of the log is missing, OSError if it cannot be read.
         """
         if not self._replay_batch(is_over):
             return False
@@ -141,7 +140,7 @@ class Load(Generic[S]):
 
 @attrs.define(eq=False)
 class Loading(Generic[S]):
-    """`then` are steps for the machine that have to wait for it to be active."""
+    """`then` are the machine's steps that wait until it is active."""
 
     leader_epoch: int
     load: Load[S]
@@ -150,7 +149,7 @@ class Loading(Generic[S]):
 
 @attrs.define(eq=False)
 class Active(Generic[S]):
-    """It acts in this leader epoch only."""
+    """The machine acts only in this leader epoch."""
 
     leader_epoch: int
     shard: S
@@ -158,7 +157,7 @@ class Active(Generic[S]):
 
 @attrs.define(eq=False)
 class Unloading(Generic[S]):
-    """It acts no longer; who waits for it is still to be answered."""
+    """The machine no longer acts; its pending requests are still to be answered."""
 
     shard: S
 

@@ -1,4 +1,4 @@
-"""The settings that the group machine obeys, by Kafka's names (group.*, offset.*, offsets.*) in their base units."""
+"""The settings of the group machine, by Kafka's names (group.*, offset.*, offsets.*), in their base units."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ MINUTE_MS = 60_000
 
 @attrs.frozen
 class GroupConfig:
-    """Defaults are Kafka 4's, except for the initial rebalance delay: nobody waits 3 s for the first consumer here."""
+    """Defaults are Kafka 4's, except the initial rebalance delay: here the first consumer does not wait 3 s."""
 
     min_session_timeout_ms: int = 6_000
     """group.min.session.timeout.ms: a JoinGroup below it is INVALID_SESSION_TIMEOUT."""

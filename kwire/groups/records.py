@@ -1,13 +1,13 @@
-"""The records of `__consumer_offsets`, byte for byte Kafka's: what of a group outlives a restart.
+"""The records of `__consumer_offsets`, byte for byte Kafka's: the part of a group that survives a restart.
 
-A key is an int16, the record's type (Kafka's `CoordinatorRecordType`), then the key's fields; a value is an int16
-version, then the fields of that version; no value is a tombstone. Who reads and writes which type:
+A key is an int16, the record's type (Kafka's `CoordinatorRecordType`), then the key's fields. A value is an int16
+version, then the fields of that version. A record without a value is a tombstone. Modules by type:
 
     type    says                        in
     0, 1    an offset was committed     offsets/records.py
     2       what a classic group is     classic/records.py
 
-The other types belong to kinds of groups that are not here, and are passed over.
+The other types belong to kinds of groups that kwire does not have, and are skipped.
 """
 
 from __future__ import annotations
@@ -21,13 +21,13 @@ KEY_VERSION = 0
 
 
 def read_head(field: bytes) -> tuple[int, Reader]:
-    """The int16 that a key or a value begins with, and a reader of its fields. Raises ProtocolError."""
+    """The int16 at the start of a key or a value, and a reader for its fields. Raises ProtocolError."""
     reader = Reader(field)
     return reader.int16(), reader
 
 
 def write_record(record_type: int, key: Message, value: Message | None = None, value_version: int = 0) -> KeyedRecord:
-    """The record's bytes; without a `value` it is a tombstone."""
+    """The record's bytes; a tombstone without a `value`."""
     key_writer = Writer()
     key_writer.int16(record_type)
     key.write(key_writer, KEY_VERSION)

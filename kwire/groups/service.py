@@ -1,6 +1,6 @@
-"""Every group that this broker coordinates: requests in, answers out, by the shards of `__consumer_offsets`.
+"""Every group that this broker coordinates. Passes requests to the shards of `__consumer_offsets`.
 
-The shards, one `GroupShard` for each partition, are driven by `kwire.coordinators.runtime`.
+`kwire.coordinators.runtime` drives the shards, one `GroupShard` for each partition.
 """
 
 from __future__ import annotations
@@ -46,10 +46,10 @@ def group_config(config: ServerConfig) -> GroupConfig:
 
 
 class GroupService:
-    """Every group that this broker coordinates. All methods raise KafkaError where there is no coordinator for it.
+    """Every group that this broker coordinates. All methods raise KafkaError if there is no coordinator for the group.
 
-    What may have to wait is a coroutine for the handler: it awaits the reply, and that what the reply rests on is as
-    durable as the topic's flush.messages asks.
+    A method that may have to wait is a coroutine for the handler. It awaits the reply, and until the records behind the
+    reply are as durable as the topic's flush.messages requires.
     """
 
     def __init__(self, config: ServerConfig, topic: InternalTopic, clock: Clock) -> None:
@@ -95,11 +95,11 @@ class GroupService:
         return await self.runtime.durable(index, slot)
 
     async def partition_of(self, group_id: str) -> tuple[str, int]:
-        """Topic and index of the partition that the group lives in; the topic is created if it does not exist."""
+        """Topic and index of the group's partition. Creates the topic if it does not exist."""
         return self.runtime.topic.name, await self.runtime.partition_of(group_id)
 
     def find_partition(self, group_id: str) -> tuple[str, int]:
-        """As `partition_of`, of a topic that must exist.
+        """Like `partition_of`, but the topic must exist.
 
         Raises KafkaError: INVALID_GROUP_ID, COORDINATOR_NOT_AVAILABLE, NOT_COORDINATOR.
         """
@@ -121,15 +121,15 @@ class GroupService:
     def fetch_offsets(
         self, request: OffsetFetchRequestGroup, *, require_stable: bool = False
     ) -> OffsetFetchResponseGroup:
-        """What has been appended; before it is told, `when_committed` has to be waited for."""
+        """The group's appended offsets. Wait for `when_committed` before telling a client."""
         _, shard = self.runtime.find(request.group_id)
         return shard.fetch_offsets(request, require_stable=require_stable)
 
     def when_committed(self, group_id: str) -> Slot[KafkaError | None] | None:
-        """None where all offsets of the group are committed; else a slot that gets None when they are, or the error.
+        """None if all offsets of the group are committed; else a slot that gets None when they are, or the error.
 
-        So a reader learns of no offset that a power cut, or another leader, could take back. As Kafka's OffsetFetch
-        with require_stable; without it Kafka answers the last committed offset at once.
+        So a reader never sees an offset that a power cut, or another leader, could undo. Like Kafka's OffsetFetch with
+        require_stable; without it Kafka returns the last committed offset at once.
         """
         index, _ = self.runtime.find(group_id)
         return self.runtime.topic.when_committed(index)
@@ -154,14 +154,14 @@ class GroupService:
         return await self.runtime.durable(index, slot)
 
     def forget_topic(self, name: str, topic_id: Uuid = NULL_UUID) -> None:
-        """The topic is deleted, and with it what groups had committed for it."""
+        """The topic was deleted: removes the offsets that groups have committed for it."""
         if name == self.runtime.topic.name:
             self.runtime.forget_topic()
             return
         self.runtime.for_each(lambda shard: shard.topics_deleted({name: topic_id}, now=self.runtime.now()))
 
     def _find_named(self, group_id: str) -> tuple[int, GroupShard]:
-        """As `CoordinatorRuntime.find`, for requests that need a group id: INVALID_GROUP_ID without one."""
+        """Like `CoordinatorRuntime.find`, for requests that need a group id: INVALID_GROUP_ID without one."""
         if not group_id:
             raise KafkaError(ErrorCode.INVALID_GROUP_ID, "the group id must not be empty")
         return self.runtime.find(group_id)

@@ -1,16 +1,15 @@
-"""The group machine: every group that lives in one partition of `__consumer_offsets`.
+"""The group machine: all groups of one partition of `__consumer_offsets`.
 
-It is fed requests, the outcome of appends and the time, and answers with effects (`effects.py`): records to append and
-replies to send. It neither waits nor reads a clock nor draws ids, so a test of it is a list of calls with numbers.
+Its inputs are requests, the outcome of appends, and the time. Its outputs are effects (`effects.py`): records to append
+and replies to send. It does not wait, read a clock or draw ids, so a test of it is a list of calls with numbers.
 
     start:   apply(key, value) for every record of the partition, end_transaction for every marker, then loaded(now)
     running: join / sync / heartbeat / leave / commit / ...    and expire(now) whenever next_deadline_ms() has come;
              end_transaction whenever a marker was appended
     end:     unload(now), and no call after it
 
-What outlives a restart is what the records say: offsets, and each group as of its last complete generation. Groups
-also have a life that is not recorded (who is parked in JoinGroup, who has synced): it ends with the process, and the
-members find their way back by rejoining.
+What the records contain survives a restart: offsets, and each group as of its last complete generation. Other state of
+groups (which members are parked in JoinGroup, which have synced) is lost with the process; the members rejoin.
 """
 
 from __future__ import annotations
@@ -67,9 +66,9 @@ class GroupShard:
     # Start, time, end
 
     def apply(self, key: bytes, value: bytes | None, producer_id: int = NO_PRODUCER_ID) -> None:
-        """Replays one record, of that producer's transaction if it is given.
+        """Replays one record, which is part of a transaction if `producer_id` is given.
 
-        Raises ProtocolError or UnsupportedVersion on bytes we cannot read.
+        Raises ProtocolError or UnsupportedVersion if the bytes cannot be decoded.
         """
         record_type, _ = read_head(key)
         if record_type in OFFSET_RECORD_TYPES:
@@ -80,11 +79,11 @@ class GroupShard:
             kind.apply(key, value)
 
     def end_transaction(self, producer_id: int, *, committed: bool) -> None:
-        """The marker that ends the producer's transaction is in the partition, at the replay or now."""
+        """The marker that ends the producer's transaction was replayed or appended."""
         self._offsets.end_transaction(producer_id, committed=committed)
 
     def loaded(self, *, now: Now) -> list[Effect]:
-        """After the replay."""
+        """The replay is complete."""
         step = Step(now)
         for kind in self._kinds.values():
             kind.loaded(step)
@@ -92,7 +91,7 @@ class GroupShard:
         return step.effects
 
     def next_deadline_ms(self) -> int | None:
-        """Nothing is due before it; it may turn out that nothing is due then either."""
+        """Nothing is due before this time, and perhaps nothing is due then either."""
         return self._timers.next_deadline_ms()
 
     def expire(self, *, now: Now) -> list[Effect]:
@@ -102,7 +101,7 @@ class GroupShard:
         return step.effects
 
     def unload(self, *, now: Now) -> list[Effect]:
-        """This broker coordinates these groups no longer: whoever waits is sent elsewhere."""
+        """This broker no longer coordinates these groups: pending requests are answered with NOT_COORDINATOR."""
         step = Step(now)
         for kind in self._kinds.values():
             kind.unload(step)
@@ -115,7 +114,7 @@ class GroupShard:
     def join(
         self, request: JoinGroupRequest, context: MemberContext, token: Token, *, member_uuid: str, now: Now
     ) -> list[Effect]:
-        """`member_uuid` is a fresh UUID as text; it ends the member id if one has to be made."""
+        """`member_uuid` is a fresh UUID as text; a new member id ends with it."""
         step = Step(now)
         self._classic.join(step, request, context, token, member_uuid=member_uuid)
         return step.effects
@@ -129,7 +128,7 @@ class GroupShard:
         return self._classic.heartbeat(request, now=now)
 
     def leave(self, request: LeaveGroupRequest, token: Token, *, now: Now) -> list[Effect]:
-        """`request.members` names who leaves, in every version."""
+        """`request.members` names the members that leave, in every version."""
         step = Step(now)
         self._classic.leave(step, request, token)
         return step.effects
@@ -140,7 +139,7 @@ class GroupShard:
         self._kinds[group.type].committed_by(step, group.group_id, member_id)
 
     def commit(self, request: OffsetCommitRequest, token: Token, *, api_version: int, now: Now) -> list[Effect]:
-        """The topics are known to exist, and have their names."""
+        """The topics must exist, and have their names set."""
         step = Step(now)
         self._committing.commit(step, request, api_version, token)
         return step.effects
@@ -148,7 +147,7 @@ class GroupShard:
     def commit_transactional(
         self, request: TxnOffsetCommitRequest, token: Token, *, api_version: int, now: Now
     ) -> list[Effect]:
-        """The topics are known to exist, and have their names; the partition is part of the transaction."""
+        """The topics must exist, and have their names set. The partition is part of the transaction."""
         step = Step(now)
         self._committing.commit_transactional(step, request, api_version, token)
         return step.effects
@@ -164,7 +163,7 @@ class GroupShard:
         return step.effects
 
     def topics_deleted(self, topics: dict[str, Uuid], *, now: Now) -> list[Effect]:
-        """Forgets the offsets of topics (name -> id) that are no more."""
+        """Removes the offsets of deleted topics (name -> id)."""
         step = Step(now)
         self._append_in_batches(step, [change.record() for change in self._offsets.removals_of_topics(topics)])
         return step.effects
@@ -172,11 +171,11 @@ class GroupShard:
     # Administration
 
     def describe(self, group_ids: Iterable[str], *, api_version: int) -> list[DescribedGroup]:
-        """DescribeGroups, an API of classic groups: it knows no others."""
+        """DescribeGroups, an API for classic groups only."""
         return self._classic.describe(group_ids, api_version=api_version)
 
     def list_groups(self, *, states: Sequence[str] = (), types: Sequence[str] = ()) -> list[ListedGroup]:
-        """All groups, or those in one of the states and of one of the types; both are compared without case."""
+        """All groups, or those in one of the states and of one of the types, ignoring case."""
         wanted_states = {state.strip().lower() for state in states}
         wanted_types = {type_name.lower() for type_name in types}
         return [
@@ -244,7 +243,7 @@ class GroupShard:
             self._append(step, batch)
 
     def _append(self, step: Step, records: list[KeyedRecord]) -> None:
-        """Appends removals; once they are in, they apply as at a replay."""
+        """Appends removals, then applies them as in a replay."""
 
         def appended(_: Step, error: ErrorCode) -> None:
             if error is ErrorCode.NONE:

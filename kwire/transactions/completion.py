@@ -1,11 +1,11 @@
-"""How a transaction gets from its record to its end: what all ids of a shard have in common.
+"""Completes transactions, from the Prepare record to the last marker, for all ids of a shard.
 
-An id changes with its record only: an append that fails leaves everything as it was. Between a Prepare record and the
-Complete record behind it the machine asks for the transaction's markers, again and again, less and less often, until it
-has heard of all; so it does with a Prepare record that it finds without its Complete at the start.
+An id changes only with its record: a failed append changes nothing. Between a Prepare record and its Complete record
+the machine requests the transaction's markers, with growing pauses, until all of them are reported. It does the same
+for a Prepare record without a Complete record that it finds at the start.
 
-Each id has one timer, since it needs one thing of it at a time: while its transaction is open, to abort it when
-transaction.timeout.ms is over; while it is prepared, to ask again.
+Each id has one timer, which is enough: while its transaction is open, it aborts it after transaction.timeout.ms; while
+it is prepared, it requests the markers again.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ def _nothing(_turn: Step, _error: ErrorCode) -> None:
 
 @attrs.define(eq=False)
 class _Known:
-    """A transactional id, and when something has to be done about it."""
+    """A transactional id and its timer."""
 
     transaction: Transaction
     timer: Deadline = attrs.field(factory=Deadline)
@@ -78,7 +78,7 @@ class Transactions:
     # Records
 
     def apply(self, change: TransactionChange) -> None:
-        """What a record says is so."""
+        """Applies a record."""
         if change.transaction is None:
             # Only idle ids expire, and those have no deadline.
             self._known.pop(change.transactional_id, None)
@@ -89,7 +89,7 @@ class Transactions:
             known.timer.on_expiry = partial(self._due, known)
 
     def append(self, step: Step, transaction: Transaction, then: Then = _nothing) -> None:
-        """The id is this once its record is in; then `then` is called, or else with the error."""
+        """Appends the id's new state, which then applies. Then calls `then`, with the error if it failed."""
         change = TransactionChange(transaction.transactional_id, transaction)
 
         def appended(step: Step, error: ErrorCode) -> None:
@@ -105,21 +105,21 @@ class Transactions:
     # The way to the end
 
     def resume(self, step: Step) -> None:
-        """After the replay: what was prepared is finished, what was open has until its own deadline."""
+        """After the replay: completes prepared transactions, and sets the deadlines of open ones."""
         for known in self._known.values():
             self._set_deadline(step, known)
             if known.transaction.is_prepared:
                 self._finish(step, known)
 
     def fence(self, step: Step, transaction: Transaction, failed: Then = _nothing) -> None:
-        """Aborts an open transaction over its producer's head. Raises KafkaError if there is no new producer id."""
+        """Aborts an open transaction without its producer. Raises KafkaError if there is no new producer id."""
         fenced = transaction.fenced(
             self.transaction_version(), new_producer_id=self.new_producer_id, now_ms=step.now.wall_ms
         )
         self.prepare(step, fenced, failed)
 
     def prepare(self, step: Step, prepared: Transaction, failed: Then = _nothing) -> None:
-        """Once its record is in, a transaction is decided."""
+        """A transaction is decided once its record is appended."""
 
         def appended(step: Step, error: ErrorCode) -> None:
             if error is ErrorCode.NONE:
@@ -148,13 +148,13 @@ class Transactions:
             self._finish(step, known)
 
     def go_on(self, step: Step, transactional_id: str) -> None:
-        """Does not wait for the next try, if the id waits for one."""
+        """Retries at once if the id waits for its next try."""
         known = self._known.get(transactional_id)
         if known is not None and known.transaction.is_prepared:
             self._finish(step, known)
 
     def _finish(self, step: Step, known: _Known) -> None:
-        """What a prepared transaction still lacks: markers, or the record that says that all of them are in."""
+        """Requests what a prepared transaction still lacks: its markers, or the Complete record."""
         if known.transaction.partitions:
             step.effects.append(WriteMarkers.of(known.transaction, self.coordinator_epoch))
             self._try_again_later(step, known)
@@ -192,7 +192,7 @@ class Transactions:
         known.retry_ms = min(2 * known.retry_ms, LONGEST_RETRY_MS)
 
     def _set_deadline(self, step: Step, known: _Known) -> None:
-        """Once for each transaction: after that the time it has left does not depend on the wall clock any more."""
+        """Called once for each transaction. From then on the remaining time does not depend on the wall clock."""
         transaction = known.transaction
         deadline_ms = transaction.deadline_ms
         if deadline_ms is None:

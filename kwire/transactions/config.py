@@ -1,4 +1,4 @@
-"""The settings that the transaction machine obeys, by Kafka's names (transaction.*, transactional.*)."""
+"""The settings of the transaction machine, by Kafka's names (transaction.*, transactional.*)."""
 
 from __future__ import annotations
 

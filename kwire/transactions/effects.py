@@ -1,4 +1,4 @@
-"""What the transaction machine tells its driver besides `kwire.coordinators.effects`: of markers, and of ends."""
+"""The transaction machine's effects besides `kwire.coordinators.effects`: markers, and ended transactions."""
 
 from __future__ import annotations
 
@@ -12,10 +12,10 @@ from kwire.transactions.transaction import TopicPartition, Transaction, Transact
 class WriteMarkers(Effect):
     """Append the transaction's end marker to each of these partitions.
 
-    The driver tells `TransactionShard.markers_written` in which of them it is, or need not be, because the topic is no
-    more. It does so at once and keeps nothing for later: the machine asks again for those that it did not hear of. A
-    marker that was held back could end the producer's next transaction, which has the same epoch if the transaction
-    version is below 2.
+    The driver reports to `TransactionShard.markers_written` which partitions have it, or do not need it because their
+    topic was deleted. It reports at once and keeps nothing for later: the machine asks again for the other partitions.
+    A delayed marker could end the producer's next transaction, which has the same epoch if the transaction version is
+    below 2.
     """
 
     transactional_id: str
@@ -41,6 +41,6 @@ class WriteMarkers(Effect):
 
 @attrs.frozen(eq=False)
 class Ended(Effect):
-    """All markers of the id's transaction are in, and the next one may begin."""
+    """All markers of the id's transaction are written, and the next transaction may begin."""
 
     transactional_id: str

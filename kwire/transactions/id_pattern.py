@@ -1,8 +1,8 @@
-"""Regular expressions of clients (ListTransactions v2, KIP-1152), matched by RE2, whose syntax and promise are Kafka's.
+"""Regular expressions from clients (ListTransactions v2, KIP-1152), matched by RE2. Kafka uses RE2/J.
 
-Kafka has RE2/J evaluate them: the time for an id grows with its length alone, where Python's `re` would let one client
-stop the broker. What grows with the pattern is bounded here: its length, and the program that RE2 makes of it, so that
-a character of an id takes some microseconds at the very worst.
+The syntax is the same, and so is the guarantee: the time to match an id is linear in its length. With Python's `re` one
+client could stop the broker. The cost of the pattern is bounded here by limits on its length and on RE2's compiled
+program, so a character of an id takes a few microseconds at worst.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ MAX_INSTRUCTIONS: Final = 2_000
 
 @attrs.define
 class IdPattern:
-    """Raises KafkaError (INVALID_REGULAR_EXPRESSION) for a text that is no pattern, or too large a one."""
+    """Raises KafkaError (INVALID_REGULAR_EXPRESSION) if the text is not a pattern or is too large."""
 
     text: str
     _compiled: re2._Regexp = attrs.field(init=False)
@@ -47,7 +47,7 @@ class IdPattern:
             self._refuse("it is too large once its repetitions are written out")
 
     def matches(self, name: str) -> bool:
-        """Whether it matches the whole name."""
+        """Whether the pattern matches the whole name."""
         return self._compiled.fullmatch(name) is not None
 
     def _refuse(self, why: str) -> NoReturn:

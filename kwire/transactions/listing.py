@@ -1,4 +1,4 @@
-"""What is told of transactional ids: which of them ListTransactions asks for, what DescribeTransactions says of one."""
+"""Reports on transactional ids: the filter of ListTransactions, and the answer of DescribeTransactions."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ STATE_NAMES = frozenset(state.value for state in TransactionState)
 
 @attrs.frozen
 class TransactionFilter:
-    """Ids that satisfy each of its parts; an empty part is satisfied by all."""
+    """Selects ids that satisfy every part; an empty part matches all ids."""
 
     states: frozenset[str] = frozenset()
     """Names of states; unknown ones are satisfied by nothing."""

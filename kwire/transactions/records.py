@@ -1,12 +1,12 @@
-"""The records of `__transaction_state`, byte for byte Kafka's: what of a transactional id outlives a restart.
+"""The records of `__transaction_state`, byte for byte Kafka's: the part of a transactional id that survives a restart.
 
-A key is an int16 that names its kind, 0, then the transactional id; a value is an int16 version, then its fields; no
+A key is an int16 kind, 0, then the transactional id. A value is an int16 version, then its fields. A record without a
 value is a tombstone, for an id that has expired. Value versions:
 
     0  producer id and epoch, time-out, state, partitions, the times of the last change and of the start
     1  also, tagged: previous and next producer id, next epoch, client's transaction version (transaction.version 1)
 
-An Empty id has no list of partitions rather than an empty one. Other kinds of keys are passed over.
+An Empty id has a null list of partitions, not an empty one. Other kinds of keys are skipped.
 """
 
 from __future__ import annotations
@@ -30,13 +30,13 @@ FIRST_TRANSACTION_VERSION_WITH_TAGS = 1
 
 @attrs.frozen
 class TransactionChange:
-    """A transactional id is now this, or (None) gone."""
+    """The new state of a transactional id; None if it was removed."""
 
     transactional_id: str
     transaction: Transaction | None
 
     def record(self, transaction_version: int) -> KeyedRecord:
-        """`transaction_version` is the level of transaction.version that the cluster is at."""
+        """`transaction_version` is the cluster's level of transaction.version."""
         key = Writer()
         key.int16(TRANSACTION_KIND)
         TransactionLogKey(self.transactional_id).write(key, 0)
@@ -75,9 +75,9 @@ def _topics(transaction: Transaction) -> list[PartitionsSchema]:
 
 
 def read_record(key: bytes, value: bytes | None) -> TransactionChange | None:
-    """What a record says; None for keys of other kinds.
+    """Decodes a record; None for keys of other kinds.
 
-    Raises ProtocolError on bytes that are no record, UnsupportedVersion on a value of a version newer than ours.
+    Raises ProtocolError if the bytes are not a record, UnsupportedVersion if the value's version is newer than ours.
     """
     key_reader = Reader(key)
     if key_reader.int16() != TRANSACTION_KIND:

@@ -1,8 +1,8 @@
-"""Every transactional id that this broker coordinates: requests in, answers out, by shards of `__transaction_state`.
+"""Every transactional id that this broker coordinates. Passes requests to the shards of `__transaction_state`.
 
-The shards, one `TransactionShard` for each partition, are driven by `kwire.coordinators.runtime`. What they ask for
-besides is done here: markers, in the partitions of a transaction. A decision is on the medium, as far as flush.messages
-asks for that, before its first marker is written: a power cut must not take it back when readers have seen it.
+`kwire.coordinators.runtime` drives the shards, one `TransactionShard` for each partition. This module writes the
+markers that they request in the partitions of a transaction. A decision is as durable as flush.messages requires before
+its first marker is written: a power cut must not undo it after readers have seen it.
 """
 
 from __future__ import annotations
@@ -47,8 +47,9 @@ _NEEDLESS = frozenset(
 
 
 class TransactionService:
-    """What may have to wait is a coroutine for the handler: it awaits the reply, and that what the reply rests on is as
-    durable as the topic's flush.messages asks. All methods raise KafkaError where there is no coordinator for an id.
+    """A method that may have to wait is a coroutine for the handler. It awaits the reply, and until the records behind
+    the reply are as durable as the topic's flush.messages requires. All methods raise KafkaError if there is no
+    coordinator for an id.
     """
 
     def __init__(
@@ -104,7 +105,7 @@ class TransactionService:
         *,
         transaction_version: int,
     ) -> ErrorCode:
-        """One answer for all of them, which are known to exist."""
+        """Adds partitions, which must exist. Returns one error code for all of them."""
         index, shard = self.runtime.find(transactional_id)
         slot: Slot[ErrorCode] = Slot()
         effects = shard.add_partitions(
@@ -131,8 +132,8 @@ class TransactionService:
     ) -> Joined:
         """Adds the partition to the producer's transaction or, without `adds`, verifies that it is part of it.
 
-        None where its data may be appended at once; else a slot that tells when, with None, or that they may not, with
-        an error. Raises KafkaError: TRANSACTION_ABORTABLE (it is no part of it), INVALID_TXN_STATE, PRODUCER_FENCED,
+        Returns None if its data may be appended at once; else a slot that gets None when they may, or an error if they
+        may not. Raises KafkaError: TRANSACTION_ABORTABLE (it is not part of it), INVALID_TXN_STATE, PRODUCER_FENCED,
         INVALID_PRODUCER_ID_MAPPING, CONCURRENT_TRANSACTIONS, COORDINATOR_NOT_AVAILABLE, NOT_COORDINATOR.
         """
         partition = (topic, index)
@@ -174,7 +175,7 @@ class TransactionService:
         return self.runtime.topic.when_committed(index)
 
     async def end(self, request: EndTxnRequest, *, transaction_version: int) -> EndTxnResponse:
-        """Answers when the decision is made; from transaction version 2 on with the producer's next id and epoch."""
+        """Returns when the decision is made; from transaction version 2 on with the producer's next id and epoch."""
         index, shard = self.runtime.find(request.transactional_id)
         slot: Slot[EndTxnResponse] = Slot()
         self.runtime.perform(
@@ -197,7 +198,7 @@ class TransactionService:
         )
 
     def forget_topic(self, name: str) -> None:
-        """The topic is deleted. Markers that it lacks are not needed any more, which shows when they are written."""
+        """The topic was deleted. Its missing markers are no longer needed, which the next attempt finds out."""
         if name == self.runtime.topic.name:
             self.runtime.forget_topic()
 
@@ -220,13 +221,13 @@ class TransactionService:
         )
 
     def _decided(self, index: int, transactional_id: str, error: KafkaError | None) -> None:
-        """What was decided is on the medium, and its markers may be written; where it cannot be, nobody coordinates."""
+        """The decision is durable, so its markers may be written; or that failed, and there is no coordinator."""
         shard = self.runtime.shard_at(index)
         if shard is not None and error is None:
             self.runtime.perform(index, shard.go_on(transactional_id, now=self.runtime.now()))
 
     def _write_marker(self, index: int, marker: WriteMarkers, partition: TopicPartition) -> bool:
-        """Whether it is there, and as durable as the partition's topic asks, or need not be."""
+        """Whether the marker is written and as durable as the partition's topic requires, or is not needed."""
         key = (marker.producer_id, marker.producer_epoch, partition)
         if key in self._uncommitted:
             return False

@@ -1,13 +1,13 @@
-"""The transaction machine: every transactional id that lives in one partition of `__transaction_state`.
+"""The transaction machine: all transactional ids of one partition of `__transaction_state`.
 
-It is fed requests, the outcome of appends, word of markers and the time, and answers with effects: records to append,
+Its inputs are requests, the outcome of appends and markers, and the time. Its outputs are effects: records to append,
 replies to send, markers to write. It neither waits nor reads a clock, so a test of it is a list of calls with numbers.
 
     start:   apply(key, value) for every record of the partition, then loaded(now)
     running: init_producer_id / add_partitions / end / ...    and expire(now) whenever next_deadline_ms() has come
     end:     unload(now), and no call after it
 
-`transaction.py` has the rules, `completion.py` what becomes of a transaction that is decided.
+`transaction.py` has the rules, `completion.py` completes decided transactions.
 """
 
 from __future__ import annotations
@@ -52,8 +52,8 @@ MAX_RECORDS_PER_CLEANUP_BATCH = 1_000
 
 
 class TransactionShard:
-    """`coordinator_epoch` is the leader epoch of the partition; `transaction_version` tells the current level of that
-    feature; `new_producer_id` gives an id that was never used, or raises KafkaError.
+    """`coordinator_epoch` is the leader epoch of the partition; `transaction_version` returns the current level of that
+    feature; `new_producer_id` returns an id that was never used, or raises KafkaError.
     """
 
     def __init__(
@@ -86,20 +86,20 @@ class TransactionShard:
         """No record of this topic is part of a transaction."""
 
     def go_on(self, transactional_id: str, *, now: Now) -> list[Effect]:
-        """What kept the markers of this id back is over."""
+        """The obstacle to this id's markers is gone."""
         step = Step(now)
         self._transactions.go_on(step, transactional_id)
         return step.effects
 
     def loaded(self, *, now: Now) -> list[Effect]:
-        """After the replay: what was prepared is finished, what was open has until its own deadline."""
+        """After the replay: completes prepared transactions, and sets the deadlines of open ones."""
         step = Step(now)
         self._transactions.resume(step)
         self._schedule_cleanup(step)
         return step.effects
 
     def next_deadline_ms(self) -> int | None:
-        """Nothing is due before it; it may turn out that nothing is due then either."""
+        """Nothing is due before this time, and perhaps nothing is due then either."""
         return self._timers.next_deadline_ms()
 
     def expire(self, *, now: Now) -> list[Effect]:
@@ -109,7 +109,7 @@ class TransactionShard:
         return step.effects
 
     def unload(self, *, now: Now) -> list[Effect]:
-        """This broker coordinates these ids no longer. Nobody waits: each request is answered with its own append."""
+        """This broker no longer coordinates these ids. No request is pending: each is answered with its own append."""
         step = Step(now)
         self._transactions.forget_all()
         self._timers.cancel(self._cleanup)
@@ -118,10 +118,10 @@ class TransactionShard:
     # Producers
 
     def init_producer_id(self, request: InitProducerIdRequest, token: Token, *, now: Now) -> list[Effect]:
-        """Of a producer with a transactional id. Replies with an InitProducerIdResponse.
+        """For a producer with a transactional id. Replies with an InitProducerIdResponse.
 
-        While a transaction is open or about to end that is CONCURRENT_TRANSACTIONS, and the client is to come again:
-        an open one is aborted.
+        While a transaction is open or being completed, the reply is CONCURRENT_TRANSACTIONS and the client retries. An
+        open transaction is aborted.
         """
         step = Step(now)
         try:
@@ -154,7 +154,7 @@ class TransactionShard:
         step.reply_when_appended(token, answer, _no_producer)
 
     def _check_initialization(self, request: InitProducerIdRequest) -> tuple[str, int, ProducerIdAndEpoch | None]:
-        """Transactional id, time-out and what the producer believes to be. Raises KafkaError."""
+        """Checks the transactional id, the timeout, and the producer's own id and epoch. Raises KafkaError."""
         if (request.producer_id == NO_PRODUCER_ID) != (request.producer_epoch == NO_EPOCH):
             raise KafkaError(ErrorCode.INVALID_REQUEST, "a producer's id and its epoch go together")
         transactional_id = _checked_id(request.transactional_id)
@@ -188,9 +188,9 @@ class TransactionShard:
         transaction_version: int,
         now: Now,
     ) -> list[Effect]:
-        """Replies with an ErrorCode, the same for all. The partitions are known to exist.
+        """Replies with one ErrorCode for all partitions. The partitions must exist.
 
-        `transaction_version` is what the client speaks: 2 with AddPartitionsToTxn v4 and Produce v12, 0 below.
+        `transaction_version` is the client's: 2 with AddPartitionsToTxn v4 and Produce v12, 0 below.
         """
         step = Step(now)
         try:
@@ -228,7 +228,7 @@ class TransactionShard:
     def end(self, request: EndTxnRequest, token: Token, *, transaction_version: int, now: Now) -> list[Effect]:
         """Replies with an EndTxnResponse; it names the producer's next id and epoch from transaction version 2 on.
 
-        `transaction_version` is what the client speaks: 2 with EndTxn v5, 0 below.
+        `transaction_version` is the client's: 2 with EndTxn v5, 0 below.
         """
         step = Step(now)
         try:
@@ -262,7 +262,7 @@ class TransactionShard:
         *,
         now: Now,
     ) -> list[Effect]:
-        """The outcome of a `WriteMarkers`: in these partitions the marker is, or need not be."""
+        """The outcome of a `WriteMarkers`: these partitions have the marker, or do not need it."""
         step = Step(now)
         self._transactions.markers_written(step, transactional_id, producer_id, producer_epoch, partitions)
         return step.effects
@@ -298,7 +298,7 @@ class TransactionShard:
     # Forgetting
 
     def _clean_up(self, step: Step) -> None:
-        """Removes ids that have had no use for long."""
+        """Removes ids that have been unused for long."""
         before_ms = step.now.wall_ms - self.config.id_expiration_ms
         expired = [
             TransactionChange(transaction.transactional_id, None)

@@ -1,4 +1,4 @@
-"""The state of one transactional id, and what each request makes of it: Kafka's `TransactionMetadata`.
+"""The state of one transactional id, and how each request changes it: Kafka's `TransactionMetadata`.
 
                             +--(EndTxn)----------------> PrepareCommit --(every marker is in)--> CompleteCommit
                             |
@@ -8,16 +8,16 @@
 
     CompleteCommit, CompleteAbort --(partitions)--> Ongoing, --(InitProducerId)--> Empty
 
-A transaction is decided with its Prepare record: whatever fails afterwards, its markers will be written.
+The Prepare record decides a transaction: whatever fails afterwards, its markers will be written.
 
-Who may use the id is told by producer id and epoch. InitProducerId raises the epoch, and so fences whoever had it
-before; with transaction version 2 (KIP-890) so does the end of each transaction, which leaves a producer that missed
-its own end behind. Epochs end at 32,766: the one after that is kept for fencing, and then a new producer id begins at
-epoch 0.
+Producer id and epoch identify the producer that may use the id. InitProducerId raises the epoch, and so fences the
+previous producer. With transaction version 2 (KIP-890) the end of each transaction raises it too, which fences a
+producer that missed its own end. The last usable epoch is 32,766: the one after it is reserved for fencing. Then a new
+producer id begins at epoch 0.
 
-A `Transaction` is a value. A method that answers with another one changes nothing: the shard appends it first. One that
-refuses raises KafkaError. In Kafka a transaction that is prepared has a transition pending until its markers are in,
-which is why it is CONCURRENT_TRANSACTIONS, whoever asks.
+A `Transaction` is a value. A method returns a new one and changes nothing: the shard appends it first. A method that
+refuses raises KafkaError. In Kafka a prepared transaction has a pending transition until its markers are written, so it
+is CONCURRENT_TRANSACTIONS for every producer.
 """
 
 from __future__ import annotations
@@ -56,8 +56,7 @@ NewProducerId: TypeAlias = Callable[[], int]
 
 
 class TransactionState(Enum):
-    """The values are the names that DescribeTransactions and ListTransactions speak of, in the order of their numbers
-    in the log.
+    """The values are the names in DescribeTransactions and ListTransactions, in the order of their numbers in the log.
 
     The last two are never stored: a dead id is a tombstone, and a fence goes from Ongoing to PrepareAbort in one step.
     """
@@ -78,7 +77,7 @@ COMPLETE: Final = (TransactionState.COMPLETE_COMMIT, TransactionState.COMPLETE_A
 
 @attrs.frozen
 class Transaction:
-    """What is known of a transactional id. Times are milliseconds since 1970."""
+    """The state of a transactional id. Times are milliseconds since 1970."""
 
     transactional_id: str
     producer_id: int
@@ -103,7 +102,7 @@ class Transaction:
 
     @classmethod
     def new(cls, transactional_id: str, producer_id: int, *, timeout_ms: int, now_ms: int) -> Transaction:
-        """An id's first use. Whatever producer id and epoch the client believes to have, these are its own now."""
+        """An id's first use. The producer gets this id and epoch, whatever the client claimed."""
         return cls(
             transactional_id,
             producer_id,
@@ -124,17 +123,17 @@ class Transaction:
 
     @property
     def is_idle(self) -> bool:
-        """No transaction is open, nor one at its end."""
+        """No transaction is open or being completed."""
         return not self.is_open and not self.is_prepared
 
     @property
     def is_exhausted(self) -> bool:
-        """Its producer id has no further epoch for a producer."""
+        """The producer id has no epochs left."""
         return self.producer_epoch >= LAST_USABLE_EPOCH
 
     @property
     def deadline_ms(self) -> int | None:
-        """When it is aborted unless it has ended; None if that never happens."""
+        """When an open transaction is aborted; None if it never is."""
         if not self.is_open or self.timeout_ms == NO_TIMEOUT_MS:
             return None
         return self.start_ms + self.timeout_ms
@@ -142,9 +141,9 @@ class Transaction:
     # InitProducerId
 
     def check_initialization(self, expected: ProducerIdAndEpoch | None) -> None:
-        """Raises KafkaError unless a producer that has `expected` (KIP-360), or any (None), may begin.
+        """Raises KafkaError unless a producer with `expected` (KIP-360), or any producer (None), may begin.
 
-        Epochs are not looked at while a transaction is open, as in Kafka: the client is sent away to come again.
+        As in Kafka, epochs are not checked while a transaction is open: the client is told to retry.
         """
         if self.is_prepared:
             raise KafkaError(ErrorCode.CONCURRENT_TRANSACTIONS)
@@ -158,7 +157,7 @@ class Transaction:
     def initialized(
         self, expected: ProducerIdAndEpoch | None, *, timeout_ms: int, new_producer_id: NewProducerId, now_ms: int
     ) -> Transaction:
-        """Ready for a producer, with an epoch that fences the one before; no transaction is open."""
+        """Ready for a producer, with an epoch that fences the previous one; no transaction is open."""
         if self.is_exhausted and (expected is None or expected.epoch == self.producer_epoch):
             last = NO_EPOCH if expected is None else self.producer_epoch
             producer_id, epoch = new_producer_id(), 0
@@ -183,7 +182,7 @@ class Transaction:
         )
 
     def fenced(self, version: int, *, new_producer_id: NewProducerId, now_ms: int) -> Transaction:
-        """The open transaction is to be aborted, and its producer has lost the right to its epoch."""
+        """The open transaction will be aborted, and its producer's epoch is no longer valid."""
         if version >= EPOCH_BUMP_VERSION:
             return self._prepared_with_bump(False, version, new_producer_id, now_ms)
         return self._prepared(
@@ -201,7 +200,7 @@ class Transaction:
         version: int,
         now_ms: int,
     ) -> Transaction:
-        """With these partitions in its transaction, which begins if none is open; itself if they are in it already."""
+        """With these partitions in the transaction, which begins if none is open; itself if they are already in it."""
         # Before the producer's id: a client may have been told of the next one before it is the current one.
         if self.is_prepared:
             raise KafkaError(ErrorCode.CONCURRENT_TRANSACTIONS)
@@ -217,7 +216,7 @@ class Transaction:
         )
 
     def check_verification(self, producer_id: int, producer_epoch: int) -> None:
-        """Raises KafkaError unless this producer may ask which partitions are in its transaction."""
+        """Raises KafkaError unless this producer may verify the partitions of its transaction."""
         self._check_producer(producer_id, producer_epoch)
         if self.is_prepared:
             raise KafkaError(ErrorCode.CONCURRENT_TRANSACTIONS)
@@ -240,7 +239,7 @@ class Transaction:
         new_producer_id: NewProducerId,
         now_ms: int,
     ) -> Transaction:
-        """Prepared to commit or abort; itself if it has ended like that already."""
+        """Prepared to commit or abort; itself if it has already ended that way."""
         if version < EPOCH_BUMP_VERSION:
             return self._ended_classic(producer_id, producer_epoch, committed, now_ms)
         if self.is_prepared:
@@ -264,7 +263,7 @@ class Transaction:
         return self._prepared_with_bump(committed, version, new_producer_id, now_ms)
 
     def _ended_classic(self, producer_id: int, producer_epoch: int, committed: bool, now_ms: int) -> Transaction:
-        """As before transaction version 2: the epoch stays, so that any number of retries find the same answer."""
+        """Before transaction version 2: the epoch stays, so any number of retries get the same answer."""
         self._check_producer(producer_id, producer_epoch)
         if self.is_prepared:
             raise KafkaError(ErrorCode.CONCURRENT_TRANSACTIONS)
@@ -279,18 +278,18 @@ class Transaction:
     # The end of an end
 
     def without(self, partitions: Iterable[TopicPartition]) -> Transaction:
-        """Prepared, and the markers are in these partitions."""
+        """Prepared, with the markers written in these partitions."""
         return attrs.evolve(self, partitions=self.partitions.difference(partitions))
 
     @property
     def next_producer(self) -> ProducerIdAndEpoch:
-        """Who may use the id once a prepared transaction is complete; of a complete one, who may use it now."""
+        """The producer that may use the id once a prepared transaction is complete, or now if it is complete."""
         if self.client_version >= EPOCH_BUMP_VERSION and self.next_producer_id != NO_PRODUCER_ID:
             return ProducerIdAndEpoch(self.next_producer_id, 0)
         return ProducerIdAndEpoch(self.producer_id, self.producer_epoch)
 
     def completed(self, *, now_ms: int) -> Transaction:
-        """Prepared, and the markers are in everywhere."""
+        """Complete: prepared before, and now all markers are written."""
         producer = self.next_producer
         committed = self.state is TransactionState.PREPARE_COMMIT
         return self._becomes(

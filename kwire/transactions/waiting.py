@@ -1,8 +1,8 @@
-"""What is to join a producer's next transaction while the markers of its last one are still being written.
+"""Batches that wait to join a producer's next transaction while the markers of its last one are written.
 
-A producer learns that its transaction is decided before the markers are in, and may send its next batch at once.
-Rather than have it back off, the batch waits for a short time (as in Kafka's `ReplicaManager`, which asks again and
-again; here it is woken). Times are of the monotonic clock.
+A producer learns that its transaction is decided before the markers are written, and may send its next batch at once.
+Instead of making the producer back off, the batch waits for a short time, as in Kafka's `ReplicaManager`. Kafka polls;
+here the batch is woken. Times are of the monotonic clock.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ Joined: TypeAlias = Slot[KafkaError | None] | None
 
 
 class UntilEnded(Slot[KafkaError | None]):
-    """Set when it has joined, or with the reason why it may not: CONCURRENT_TRANSACTIONS after `timeout_ms`."""
+    """Set when the batch has joined, or with the error if it may not: CONCURRENT_TRANSACTIONS after `timeout_ms`."""
 
     __slots__ = ("_join", "until_ms")
 
@@ -53,7 +53,7 @@ class UntilEnded(Slot[KafkaError | None]):
 
 
 class WaitingForEnd:
-    """By transactional id. Nobody is kept for longer than its time, whether or not somebody still waits for it."""
+    """By transactional id. No entry stays longer than its timeout, whether or not a caller still waits."""
 
     def __init__(self) -> None:
         self._waiting: dict[str, list[UntilEnded]] = {}

@@ -1,1 +1,1 @@
-"""The classic kind of group: members that join, a leader that assigns, generations."""
+"""Classic groups: members that join, a leader that assigns, generations."""

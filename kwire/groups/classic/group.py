@@ -1,7 +1,7 @@
 """The state of one classic group, and the rules that need nothing but that state.
 
-In a classic group the clients assign partitions among themselves; the coordinator only gathers members, lets them vote
-for a protocol, names a leader, and passes the leader's assignment on, generation by generation:
+In a classic group the clients assign partitions among themselves. The coordinator only collects members, lets them vote
+for a protocol, picks a leader, and distributes the leader's assignment, generation by generation:
 
     Empty -> PreparingRebalance -> CompletingRebalance -> Stable
       ^        (JoinGroup)            (SyncGroup)           |
@@ -9,8 +9,8 @@ for a protocol, names a leader, and passes the leader's assignment on, generatio
       +--------------------------- the last member went ----+
     Dead: the group is gone from this coordinator
 
-No timers run here and nobody is answered here: `Member` and `ClassicGroup` carry the timers and the tokens of parked
-requests for `rebalance.py`, which alone moves a group from state to state.
+This module runs no timers and sends no replies. `Member` and `ClassicGroup` carry the timers and the tokens of parked
+requests for `rebalance.py`, the only module that changes a group's state.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ Protocols = dict[str, bytes]
 
 
 class GroupState(Enum):
-    """The values are the names that ListGroups and DescribeGroups speak of."""
+    """The values are the names in ListGroups and DescribeGroups."""
 
     EMPTY = "Empty"
     PREPARING_REBALANCE = "PreparingRebalance"
@@ -46,7 +46,7 @@ class GroupState(Enum):
 
 @attrs.define(eq=False)
 class Member:
-    """One member. `is_new` until its first JoinGroup is answered: it cannot heartbeat before it knows its id."""
+    """A member. `is_new` until its first JoinGroup is answered: before it knows its id it cannot send heartbeats."""
 
     member_id: str
     group_instance_id: str | None
@@ -68,11 +68,11 @@ class Member:
 
     @property
     def is_parked(self) -> bool:
-        """It waits for an answer of ours, so its silence means nothing (unless it is new: its client may be gone)."""
+        """It waits for a reply, so missing heartbeats mean nothing (unless it is new: its client may be gone)."""
         return not self.is_new and (self.join_token is not None or self.sync_token is not None)
 
     def offers(self, protocols: Protocols) -> bool:
-        """The same protocols, metadata and order of preference as it has already."""
+        """Whether these are the member's protocols, with the same metadata and order of preference."""
         return list(self.protocols.items()) == list(protocols.items())
 
 
@@ -157,7 +157,7 @@ class ClassicGroup:
             self.awaiting_join += 1
 
     def remove(self, member_id: str) -> Member | None:
-        """Removes a member; when it led, the one that has been there longest leads from now on."""
+        """Removes a member; if it was the leader, the longest-standing member becomes the leader."""
         member = self.members.pop(member_id, None)
         if member is not None:
             self._count(member.protocols, -1)
@@ -171,7 +171,7 @@ class ClassicGroup:
         return member
 
     def replace_static(self, old_id: str, new_id: str) -> Member:
-        """Gives a static member a new member id and keeps all else; its parked requests must have been answered."""
+        """Gives a static member a new member id and keeps all else. Its parked requests must have been answered."""
         old = self.members.pop(old_id)
         assert old.group_instance_id is not None
         assert old.join_token is None
@@ -198,7 +198,7 @@ class ClassicGroup:
         member.join_token = token
 
     def check_member(self, member_id: str, group_instance_id: str | None) -> Member:
-        """The member of that id; raises KafkaError(UNKNOWN_MEMBER_ID or FENCED_INSTANCE_ID)."""
+        """The member with that id. Raises KafkaError(UNKNOWN_MEMBER_ID or FENCED_INSTANCE_ID)."""
         if group_instance_id is not None:
             current_id = self.static_members.get(group_instance_id)
             if current_id is None:
@@ -213,14 +213,14 @@ class ClassicGroup:
     # Protocols
 
     def supports(self, protocol_type: str, protocols: Iterable[str]) -> bool:
-        """Whether a member that speaks these can be in the group: one of them is spoken by every member."""
+        """Whether a member with these protocols can be in the group: every member must support one of them."""
         if self.state is GroupState.EMPTY:
             return bool(protocol_type) and any(True for _ in protocols)
         size = len(self.members)
         return protocol_type == self.protocol_type and any(self._supporters.get(name, 0) == size for name in protocols)
 
     def select_protocol(self) -> str:
-        """Each member votes for its first protocol that all support; most votes win, then the earliest vote."""
+        """Each member votes for its first protocol that all support. Most votes win, then the earliest vote."""
         size = len(self.members)
         candidates = {name for name, count in self._supporters.items() if count == size}
         votes: dict[str, int] = {}
@@ -240,7 +240,7 @@ class ClassicGroup:
     # Generations
 
     def begin_generation(self, now_ms: int) -> None:
-        """The next generation, of those who are members now: CompletingRebalance, or Empty when there is nobody."""
+        """Starts the next generation with the current members: CompletingRebalance, or Empty without members."""
         self.generation += 1
         self.pending_sync.clear()
         self.protocol_name = self.select_protocol() if self.members else None
@@ -248,7 +248,7 @@ class ClassicGroup:
         self.transition_to(GroupState.COMPLETING_REBALANCE if self.members else GroupState.EMPTY, now_ms)
 
     def find_topics(self) -> frozenset[str] | None:
-        """What the members subscribe to under the chosen protocol, None when that cannot be known."""
+        """The topics that the members subscribe to under the chosen protocol; None if that is unknown."""
         if not self.uses_consumer_protocol:
             return None
         if not self.members:
@@ -259,11 +259,11 @@ class ClassicGroup:
         return subscribed_topics(member.protocols[name] for member in self.members.values())
 
     def reads(self, topic: str) -> bool:
-        """Whether the topic's offsets are in use. Consumers whose topics are unknown might read anything."""
+        """Whether the topic's offsets are in use. Consumers with unknown topics might read any topic."""
         return self.uses_consumer_protocol if self.topics is None else topic in self.topics
 
     def roster(self) -> list[JoinGroupResponseMember]:
-        """Every member with its metadata under the chosen protocol: what the leader assigns by."""
+        """Every member with its metadata under the chosen protocol, which the leader uses to assign partitions."""
         assert self.protocol_name is not None
         name = self.protocol_name
         return [
@@ -278,7 +278,7 @@ class ClassicGroup:
     # Offsets and deletion
 
     def offset_unused_since_ms(self, commit_timestamp_ms: int) -> int | None:
-        """Counted is
+        """The retention counts
         * from when the group became empty, for a group that had members;
         * from the commit, for a simple group, and while a stable group of consumers is not subscribed to the topic;
         * not at all otherwise.
@@ -292,10 +292,10 @@ class ClassicGroup:
         return None
 
     def check_commit(self, member_id: str, group_instance_id: str | None, generation: int) -> None:
-        """Raises KafkaError when this member may not commit offsets now.
+        """Raises KafkaError if this member may not commit offsets now.
 
-        A generation of -1 without a member is a consumer that does without group management, or an administrator:
-        it may commit as long as the group has no members.
+        A generation of -1 without a member is a consumer without group management, or an administrator: it may commit
+        while the group has no members.
         """
         if self.state is GroupState.DEAD:
             raise KafkaError(ErrorCode.COORDINATOR_NOT_AVAILABLE)
@@ -312,10 +312,10 @@ class ClassicGroup:
             raise KafkaError(ErrorCode.REBALANCE_IN_PROGRESS)
 
     def check_transactional_commit(self, member_id: str, group_instance_id: str | None, generation: int) -> None:
-        """Raises KafkaError when offsets may not be committed in a transaction now.
+        """Raises KafkaError if offsets may not be committed in a transaction now.
 
-        Unlike OffsetCommit it is taken from nobody in particular, since clients up to v2 do not say who they are, and
-        in the midst of a rebalance.
+        Unlike OffsetCommit, it is accepted without a member, since clients up to v2 do not name theirs, and also during
+        a rebalance.
         """
         if self.state is GroupState.DEAD:
             raise KafkaError(ErrorCode.COORDINATOR_NOT_AVAILABLE)
@@ -327,7 +327,7 @@ class ClassicGroup:
                 raise KafkaError(ErrorCode.ILLEGAL_GENERATION)
 
     def check_offset_delete(self) -> None:
-        """Raises KafkaError when offsets may not be deleted: other protocols than the consumer's keep them all."""
+        """Raises KafkaError if offsets may not be deleted. Other protocols than the consumer's keep all offsets."""
         if self.state is GroupState.DEAD:
             raise self._gone()
         if self.state is not GroupState.EMPTY and not self.uses_consumer_protocol:

@@ -28,12 +28,12 @@ class ClassicGroups:
         self.by_id[group.group_id] = group
 
     def remove(self, group_id: str) -> ClassicGroup | None:
-        """Takes the group out; None when there is no classic group of that id."""
+        """Removes and returns the group; None if there is no classic group with that id."""
         group = self.find(group_id)
         if group is not None:
             del self.by_id[group_id]
         return group
 
     def __iter__(self) -> Iterator[ClassicGroup]:
-        """Those that there are now; groups may be added and removed meanwhile."""
+        """The current groups; groups may be added and removed during the iteration."""
         return iter([group for group in self.by_id.values() if isinstance(group, ClassicGroup)])

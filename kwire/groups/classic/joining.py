@@ -1,9 +1,10 @@
-"""JoinGroup: who may enter a group, under which id, and whether that needs a rebalance.
+"""JoinGroup: which members may join a group, with which id, and whether that requires a rebalance.
 
-A dynamic member asks without an id, is given one (MEMBER_ID_REQUIRED, from v4 on, so that a lost answer leaves no ghost
-behind: KIP-394) and joins with it. A static member names a group.instance.id and keeps its place over restarts: when it
-comes back without a member id it replaces its former self, which is fenced, and gets its assignment back without a
-rebalance as long as the group is stable and the choice of the protocol does not change (KIP-345, KIP-814).
+A dynamic member asks without an id, gets one and joins with it. From v4 on the id comes with MEMBER_ID_REQUIRED, so
+that a lost response leaves no unused member behind (KIP-394). A static member names a group.instance.id and keeps its
+place over restarts. When it comes back without a member id, it replaces its previous instance, which is fenced. It gets
+its assignment back without a rebalance if the group is stable and the chosen protocol does not change (KIP-345,
+KIP-814).
 """
 
 from __future__ import annotations
@@ -33,7 +34,7 @@ FIRST_VERSION_SKIPPING_ASSIGNMENT = 9
 
 @attrs.define(eq=False)
 class Join:
-    """One JoinGroup under way. `fresh_id` is the member id it gets if it needs one."""
+    """A JoinGroup in progress. `fresh_id` is the member id it gets if it needs one."""
 
     request: JoinGroupRequest
     context: MemberContext
@@ -84,7 +85,7 @@ class Joining:
             self._found(step, join)
 
     def _found(self, step: Step, join: Join) -> None:
-        """The first join makes the group, whatever becomes of the join itself, and the log must know it."""
+        """The first join creates the group, even if the join itself fails, and the group must be recorded."""
         group = ClassicGroup(join.request.group_id, state_timestamp_ms=step.now.wall_ms)
         record = empty_generation_record(group)
         self.groups.add(group)
@@ -122,7 +123,7 @@ class Joining:
             self._add(step, group, join, join.fresh_id)
 
     def _has_room(self, group: ClassicGroup, member_id: str) -> bool:
-        """During a rebalance those who join first stay: so a group sheds members after the limit was lowered."""
+        """During a rebalance the members that join first stay. So a group loses members after the limit was lowered."""
         member = group.members.get(member_id)
         if group.state is GroupState.PREPARING_REBALANCE:
             return (member is not None and member.join_token is not None) or group.awaiting_join < self.config.max_size
@@ -184,7 +185,7 @@ class Joining:
             )
 
     def _update(self, step: Step, group: ClassicGroup, member: Member, join: Join) -> None:
-        """Takes over what the join says, and parks it. A join of the same member that is parked already is let go."""
+        """Updates the member from the join, and parks it. A parked join of the same member is answered."""
         self.rebalancing.answer_join(
             step,
             group,
@@ -238,7 +239,7 @@ class Joining:
     def _record_replaced(
         self, step: Step, group: ClassicGroup, member: Member, old: Member, old_leader_id: str | None, join: Join
     ) -> None:
-        """Stores the new member id and answers with the generation as it is; undoes the change if it cannot be."""
+        """Stores the new member id and replies with the current generation; undoes the change if storing fails."""
 
         def appended(then: Step, error: ErrorCode) -> None:
             if error is not ErrorCode.NONE:

@@ -1,4 +1,4 @@
-"""The classic kind of group: its records, its APIs, and the life of its members' deadlines in a shard."""
+"""The classic kind of group: its records, its APIs, and its members' deadlines in a shard."""
 
 from __future__ import annotations
 
@@ -55,13 +55,13 @@ class ClassicKind:
         return [GroupChange(group_id, None).record()]
 
     def make_simple_group(self, group_id: str, *, commit_timestamp_ms: int) -> None:
-        """Somebody has committed an offset for an id that no group has: an empty group without a protocol."""
+        """Creates an empty group without a protocol, for an offset commit with an unknown group id."""
         self._groups.add(ClassicGroup(group_id, state_timestamp_ms=commit_timestamp_ms))
 
     # Start and end
 
     def loaded(self, step: Step) -> None:
-        """Every member has its whole session timeout to be heard of."""
+        """Every member gets its full session timeout."""
         for group in self._groups:
             for member in group.members.values():
                 self._rebalancing.start_session(step, group, member)
@@ -97,7 +97,7 @@ class ClassicKind:
         self._membership.leave(step, request, token)
 
     def committed_by(self, step: Step, group_id: str, member_id: str) -> None:
-        """It is a sign of life, as in Kafka, unless the member has yet to take its assignment."""
+        """As in Kafka, a commit counts as a heartbeat, unless the member does not have its assignment yet."""
         group = self._groups.find(group_id)
         if group is None or group.state not in (GroupState.STABLE, GroupState.PREPARING_REBALANCE):
             return

@@ -1,4 +1,4 @@
-"""SyncGroup, Heartbeat, LeaveGroup: what those do who are in a group already."""
+"""SyncGroup, Heartbeat, LeaveGroup: the requests of a group's members."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ class Membership:
     # Heartbeat
 
     def heartbeat(self, request: HeartbeatRequest, *, now: Now) -> HeartbeatResponse:
-        """Keeps the member's session alive, and tells it when it has to rejoin."""
+        """Keeps the member's session alive, and tells the member when it has to rejoin."""
         group = self.groups.find(request.group_id)
         if group is None:
             return HeartbeatResponse(error_code=ErrorCode.UNKNOWN_MEMBER_ID)
@@ -88,7 +88,7 @@ class Membership:
         return group, member
 
     def _store_assignment(self, step: Step, group: ClassicGroup, request: SyncGroupRequest) -> None:
-        """The generation is decided once the log has it; only then do its members hear of it."""
+        """The generation is decided once it is recorded. Only then are its members told."""
         generation = group.generation
         assignment = {each.member_id: each.assignment for each in request.assignments}
         left_out = [member_id for member_id in group.members if member_id not in assignment]
@@ -114,7 +114,7 @@ class Membership:
     # LeaveGroup
 
     def leave(self, step: Step, request: LeaveGroupRequest, token: Token) -> None:
-        """Up to v2 one member leaves, and its error is the response's; from v3 on any number may (KIP-345)."""
+        """Up to v2 one member leaves, and its error is the response's. From v3 on any number may leave (KIP-345)."""
         group = self.groups.find(request.group_id)
         if group is None:
             unknown = [_left(identity, ErrorCode.UNKNOWN_MEMBER_ID) for identity in request.members]
@@ -148,7 +148,7 @@ class Membership:
 
 
 def _differs(asked: str | None, actual: str | None) -> bool:
-    """Older versions do not name the protocol: then there is nothing to compare."""
+    """Older versions do not name the protocol, so there is nothing to compare."""
     return asked is not None and actual is not None and asked != actual
 
 

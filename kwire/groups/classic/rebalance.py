@@ -1,14 +1,15 @@
-"""How a group gets from one generation to the next; nothing else moves a group from state to state.
+"""Moves a group from one generation to the next. No other module changes a group's state.
 
-* `prepare`: everybody has to join again. The phase ends when all have, or when the longest rebalance timeout among
-  the members is over. The first rebalance of an empty group waits for the initial delay instead, and as long as new
-  members keep coming, again, within the rebalance timeout.
-* `complete_join`: those who have not joined are out (static members stay: they may only be restarting), the protocol
-  is chosen, every parked JoinGroup is answered, and everybody has the rebalance timeout again to send SyncGroup.
-* `install_assignment`: the leader has spoken and the log has it; every parked SyncGroup is answered.
+* `prepare`: all members have to rejoin. The phase ends when all have rejoined, or after the longest rebalance timeout
+  among the members. The first rebalance of an empty group waits for the initial delay instead, and again while new
+  members keep joining, within the rebalance timeout.
+* `complete_join`: members that have not rejoined are removed (static members stay: they may only be restarting), the
+  protocol is chosen, every parked JoinGroup is answered, and all members get the rebalance timeout again to send
+  SyncGroup.
+* `install_assignment`: the leader's assignment is recorded, and every parked SyncGroup is answered.
 
-A member's session runs while it is not parked here. One whose session ends while it is parked is left alone: it gets a
-fresh session with its answer.
+A member's session timeout applies while none of its requests is parked here. A session that expires while a request is
+parked is ignored: the member gets a fresh session with its reply.
 """
 
 from __future__ import annotations
@@ -45,7 +46,7 @@ class Rebalancing:
     # Members
 
     def start_session(self, step: Step, group: ClassicGroup, member: Member, timeout_ms: int | None = None) -> None:
-        """Gives the member `timeout_ms` (its session timeout) to be heard of again."""
+        """Gives the member `timeout_ms` (by default its session timeout) until it must be heard from again."""
         if member.session.on_expiry is None:
             member.session.on_expiry = partial(self._session_over, group, member)
         self.timers.schedule(
@@ -53,7 +54,7 @@ class Rebalancing:
         )
 
     def add_pending(self, step: Step, group: ClassicGroup, member_id: str, timeout_ms: int) -> None:
-        """Keeps a member id for the client that was told to join with it."""
+        """Reserves a member id for the client that was told to join with it."""
         timer = Deadline(partial(self._pending_member_over, group, member_id))
         group.pending_members[member_id] = timer
         self.timers.schedule(timer, step.now.monotonic_ms + timeout_ms)
@@ -64,7 +65,7 @@ class Rebalancing:
             self.timers.cancel(timer)
 
     def drop(self, step: Step, group: ClassicGroup, member_id: str) -> None:
-        """Takes the member out of the group; whatever it waits for is answered with UNKNOWN_MEMBER_ID."""
+        """Removes the member from the group. Its parked requests are answered with UNKNOWN_MEMBER_ID."""
         member = group.members.get(member_id)
         if member is None:
             return
@@ -79,14 +80,14 @@ class Rebalancing:
         group.remove(member_id)
 
     def member_gone(self, step: Step, group: ClassicGroup, reason: str) -> None:
-        """What follows from members having been dropped."""
+        """Continues or starts the rebalance after members were dropped."""
         if group.state in (GroupState.STABLE, GroupState.COMPLETING_REBALANCE):
             self.prepare(step, group, reason)
         elif group.state is GroupState.PREPARING_REBALANCE and group.all_joined:
             self.complete_join(step, group)
 
     def retire(self, group: ClassicGroup) -> None:
-        """The group is gone from this coordinator: none of its deadlines means anything any more."""
+        """The group is gone from this coordinator: cancels all of its deadlines."""
         group.state = GroupState.DEAD
         for timer in (group.join_timer, group.sync_timer, *group.pending_members.values()):
             self.timers.cancel(timer)
@@ -113,7 +114,7 @@ class Rebalancing:
 
     @staticmethod
     def current_generation(group: ClassicGroup, member: Member, *, with_roster: bool = True) -> JoinGroupResponse:
-        """A JoinGroup response that tells of the generation as it stands; only the leader gets the roster."""
+        """A JoinGroup response for the current generation; only the leader gets the list of members."""
         return JoinGroupResponse(
             generation_id=group.generation,
             protocol_type=group.protocol_type,
@@ -127,14 +128,14 @@ class Rebalancing:
     # Preparing: everybody joins
 
     def rebalance_or_complete_join(self, step: Step, group: ClassicGroup, reason: str) -> None:
-        """Something changed: a rebalance begins, or one that is going on may now be able to go ahead."""
+        """Something changed: a rebalance begins, or one in progress may now be able to continue."""
         if group.state in _CAN_REBALANCE:
             self.prepare(step, group, reason)
         else:
             self.complete_join_when_all_joined(step, group)
 
     def prepare(self, step: Step, group: ClassicGroup, reason: str) -> None:
-        """Everybody has to join again, from Stable, CompletingRebalance or Empty."""
+        """All members have to rejoin, from Stable, CompletingRebalance or Empty."""
         assert group.state in _CAN_REBALANCE
         if group.state is GroupState.COMPLETING_REBALANCE:
             for member in group.members.values():
@@ -154,7 +155,7 @@ class Rebalancing:
             self._wait_for_joins(step, group)
 
     def complete_join_when_all_joined(self, step: Step, group: ClassicGroup) -> None:
-        """Ends the phase early, unless it is the first one: that one waits its initial delay out."""
+        """Ends the phase early, unless it is the first one, which waits for its full initial delay."""
         if (
             group.state is GroupState.PREPARING_REBALANCE
             and group.previous_state is not GroupState.EMPTY
@@ -163,7 +164,7 @@ class Rebalancing:
             self.complete_join(step, group)
 
     def complete_join(self, step: Step, group: ClassicGroup) -> None:
-        """Ends the phase with those who have joined."""
+        """Ends the phase with the members that have joined."""
         self.timers.cancel(group.join_timer)
         absent = [m.member_id for m in group.members.values() if m.join_token is None and not m.is_static]
         for member_id in absent:
@@ -189,7 +190,7 @@ class Rebalancing:
         self.timers.schedule(group.sync_timer, step.now.monotonic_ms + group.rebalance_timeout_ms)
 
     def _elect_leader(self, group: ClassicGroup) -> bool:
-        """Lets the first member that has joined lead when the leader has not; False when nobody has joined."""
+        """If the leader has not rejoined, makes the first member that has the leader; False if no member has."""
         if group.leader_id is None:
             return False
         if group.members[group.leader_id].join_token is not None:
@@ -227,7 +228,7 @@ class Rebalancing:
             self.timers.cancel(group.sync_timer)
 
     def install_assignment(self, step: Step, group: ClassicGroup, assignment: Mapping[str, bytes]) -> None:
-        """The leader's assignment is in the log: everybody gets its part, nothing for those it left out."""
+        """The leader's assignment is recorded: every member gets its part, an empty one if it was left out."""
         assert group.state is GroupState.COMPLETING_REBALANCE
         for member in group.members.values():
             member.assignment = assignment.get(member.member_id, b"")
@@ -235,7 +236,7 @@ class Rebalancing:
         group.transition_to(GroupState.STABLE, step.now.wall_ms)
 
     def refuse_assignment(self, step: Step, group: ClassicGroup, error: ErrorCode) -> None:
-        """The assignment could not be stored: those who wait learn it, and the group tries again."""
+        """The assignment could not be recorded: pending requests get the error, and the group tries again."""
         assert group.state is GroupState.COMPLETING_REBALANCE
         for member in group.members.values():
             member.assignment = b""

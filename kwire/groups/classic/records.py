@@ -21,7 +21,7 @@ VALUE_VERSION = 3
 
 @attrs.frozen
 class GroupChange:
-    """A group is now this, or (None) gone."""
+    """The new state of a group; None if it was removed."""
 
     group_id: str
     value: GroupMetadataValue | None
@@ -31,9 +31,9 @@ class GroupChange:
 
 
 def read_group(key: bytes, value: bytes | None) -> GroupChange:
-    """What a record of this type says.
+    """Decodes a record of this type.
 
-    Raises ProtocolError on bytes that are no record, UnsupportedVersion on a value of a version newer than ours.
+    Raises ProtocolError if the bytes are not a record, UnsupportedVersion if the value's version is newer than ours.
     """
     _, key_reader = read_head(key)
     group_id = GroupMetadataKey.read(key_reader, KEY_VERSION).group
@@ -44,7 +44,7 @@ def read_group(key: bytes, value: bytes | None) -> GroupChange:
 
 
 def generation_record(group: ClassicGroup, assignment: Mapping[str, bytes]) -> KeyedRecord:
-    """The group's generation with every member, its subscription and its part of the assignment."""
+    """The group's generation, with every member's subscription and part of the assignment."""
     assert group.protocol_name is not None
     return _group_record(
         group,
@@ -65,7 +65,7 @@ def generation_record(group: ClassicGroup, assignment: Mapping[str, bytes]) -> K
 
 
 def empty_generation_record(group: ClassicGroup) -> KeyedRecord:
-    """A generation without members; also what makes a new group known to the log."""
+    """A generation without members; also the first record of a new group."""
     return _group_record(group, [])
 
 
@@ -84,7 +84,7 @@ def _group_record(group: ClassicGroup, members: list[MemberMetadata]) -> KeyedRe
 def load_group(group_id: str, value: GroupMetadataValue) -> ClassicGroup:
     """The group that a record describes: Stable, or Empty without members.
 
-    Of each member's protocols only the chosen one was stored: a member that rejoins with more has changed.
+    Only the chosen protocol of each member was stored, so a member that rejoins with more protocols has changed.
     """
     group = ClassicGroup(
         group_id,

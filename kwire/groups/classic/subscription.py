@@ -1,9 +1,9 @@
-"""The one thing the coordinator reads in a consumer's opaque metadata: which topics it is subscribed to.
+"""The topics in a consumer's metadata: the only part of the opaque metadata that the coordinator reads.
 
 The consumer protocol's subscription begins, in every version, with an int16 version and the fields of version 0: topic
-names and user data. Knowing the topics lets offsets of topics that nobody reads any more expire while the group is
-alive, and guards those that are read against OffsetDelete. Metadata that does not parse means that the topics are
-unknown, not that the member is wrong.
+names and user data. With the topics, the coordinator can expire the offsets of topics that are no longer read while the
+group is alive, and protect those that are read from OffsetDelete. If the metadata cannot be parsed, the topics are
+unknown; that is not an error of the member.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ _PREFIX_OF_ALL_VERSIONS = 0
 
 
 def subscribed_topics(subscriptions: Iterable[bytes]) -> frozenset[str] | None:
-    """The union of the topics of all members, or None when one of the subscriptions cannot be read."""
+    """The union of the topics of all members, or None if one of the subscriptions cannot be parsed."""
     topics: set[str] = set()
     try:
         for metadata in subscriptions:

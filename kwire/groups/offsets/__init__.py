@@ -1,1 +1,1 @@
-"""Committed offsets: who may commit, what is stored, what waits for a transaction to end."""
+"""Committed offsets: the checks of a commit, the stored offsets, and those pending in transactions."""

@@ -1,4 +1,4 @@
-"""OffsetCommit and TxnOffsetCommit: who may commit, and what for."""
+"""OffsetCommit and TxnOffsetCommit: which commits are accepted."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ FIRST_TXN_VERSION_TOLD_OF_MISSING_GROUP = 6
 
 @attrs.define(eq=False)
 class Committing:
-    """What the groups of a shard commit. `committed_by` is told of each commit that a group accepts, and its member."""
+    """Offset commits of a shard's groups. Calls `committed_by` for each accepted commit, with its group and member."""
 
     config: GroupConfig
     groups: dict[str, Group]
@@ -103,7 +103,7 @@ class Committing:
         expire_ms: int,
         changes: list[OffsetChange],
     ) -> Iterator[tuple[int, ErrorCode]]:
-        """Each partition of the topic with its error; what has none is put into `changes`."""
+        """Returns each partition of the topic with its error. Partitions without an error are added to `changes`."""
         for partition in topic.partitions:
             if _java_length(partition.committed_metadata) > self.config.offset_metadata_max_length:
                 yield partition.partition_index, ErrorCode.OFFSET_METADATA_TOO_LARGE
@@ -125,7 +125,7 @@ class Committing:
         self.committed_by(step, group, request.member_id)
 
     def _check_transactional_commit(self, request: TxnOffsetCommitRequest, api_version: int) -> None:
-        """It is no sign of life of the member: only OffsetCommit prolongs the session."""
+        """It does not count as a heartbeat: only OffsetCommit extends the session."""
         group = self.groups.get(request.group_id)
         generation = request.generation_id_or_member_epoch
         if group is not None:
@@ -139,7 +139,7 @@ class Committing:
 
 
 def commit_error(request: OffsetCommitRequest, error: ErrorCode) -> OffsetCommitResponse:
-    """The response that refuses the whole request: it has no place for an error but beside each partition."""
+    """The response that refuses the whole request, with the error on each partition: there is no other field for it."""
     return OffsetCommitResponse(
         topics=[
             OffsetCommitResponseTopic(
@@ -156,7 +156,7 @@ def commit_error(request: OffsetCommitRequest, error: ErrorCode) -> OffsetCommit
 
 
 def txn_commit_error(request: TxnOffsetCommitRequest, error: ErrorCode) -> TxnOffsetCommitResponse:
-    """As `commit_error`."""
+    """Like `commit_error`."""
     return TxnOffsetCommitResponse(
         topics=[
             TxnOffsetCommitResponseTopic(

@@ -1,15 +1,16 @@
-"""Offsets that were committed within transactions: pending until the marker of the transaction is in the partition.
+"""Offsets committed in transactions: pending until the transaction's marker is in the partition.
 
 The rules are those of Kafka's OffsetMetadataManager:
 
-* nobody sees a pending offset; whoever wants to be sure that none will come asks with `require_stable` (KIP-447);
-* a marker makes the pending offsets of its producer count, or drops them;
-* of several offsets for one partition the one committed last counts, inside or outside of a transaction and whichever
-  marker came first: otherwise a compaction, which keeps the last record of a key, would bring back another one;
-* a removal removes the pending offsets before it as well.
+* pending offsets are invisible; a client that must know that none is pending asks with `require_stable` (KIP-447);
+* a marker commits the pending offsets of its producer, or drops them;
+* of several offsets for one partition, the one that was written last wins, inside or outside of a transaction and
+  whichever marker came first: otherwise a compaction, which keeps the last record of a key, would bring back another
+  one;
+* a removal also removes the pending offsets before it.
 
-Kafka compares the offsets of the records for the third rule. Records are applied in their order here, so it is enough
-to know for each pending offset whether something later has counted already: such an offset is outdated.
+For the third rule Kafka compares the offsets of the records. Here records are applied in order, so it is enough to know
+for each pending offset whether a later one has already been committed: then it is outdated.
 """
 
 from __future__ import annotations
@@ -29,7 +30,7 @@ _Pending = dict[int, CommittedOffset | None]
 
 @attrs.define(eq=False)
 class PendingOffsets:
-    """Those of all groups of a shard; no empty dictionary is kept."""
+    """The pending offsets of all groups of a shard; empty dictionaries are removed."""
 
     _by_group: dict[str, dict[str, dict[int, _Pending]]] = attrs.field(factory=dict)
     """Group -> topic -> partition -> what is pending."""
@@ -37,7 +38,7 @@ class PendingOffsets:
     """Producer id -> group, topic and partition of each of its offsets, in the order of the first commit to them."""
 
     def add(self, producer_id: int, change: OffsetChange) -> None:
-        """The producer has committed an offset in its transaction; it takes the place of an earlier one of its own."""
+        """The producer has committed an offset in its transaction; it replaces an earlier one of that producer."""
         assert change.offset is not None
         topics = self._by_group.setdefault(change.group_id, {})
         pending = topics.setdefault(change.topic, {}).setdefault(change.partition, {})
@@ -46,7 +47,7 @@ class PendingOffsets:
         self._places.setdefault(producer_id, {})[change.group_id, change.topic, change.partition] = None
 
     def outdate(self, group_id: str, topic: str, partition: int) -> None:
-        """An offset was committed outside of transactions, after all that is pending."""
+        """An offset was committed outside of transactions, after all pending offsets."""
         pending = self._find(group_id, topic, partition)
         for producer_id in pending:
             pending[producer_id] = None
@@ -60,7 +61,7 @@ class PendingOffsets:
                 del self._places[producer_id]
 
     def end(self, producer_id: int, *, committed: bool) -> list[OffsetChange]:
-        """The producer's transaction has ended: returns what counts now, and makes outdated what was before that."""
+        """The producer's transaction has ended: returns the offsets that now apply, and marks earlier ones outdated."""
         changes: list[OffsetChange] = []
         for group_id, topic, partition in self._places.pop(producer_id, ()):
             if committed:
@@ -85,13 +86,13 @@ class PendingOffsets:
         return group_id in self._by_group
 
     def of_group(self, group_id: str) -> Iterator[tuple[str, int]]:
-        """Topic and partition of everything that is pending for the group."""
+        """Topic and partition of every offset pending for the group."""
         for topic, partitions in self._by_group.get(group_id, {}).items():
             for partition in partitions:
                 yield topic, partition
 
     def topic_ids(self, topic: str) -> Iterator[tuple[str, int, Uuid]]:
-        """Group, partition and the topic's id of each offset that is pending for a topic of this name."""
+        """Group, partition and topic id of each offset pending for a topic with this name."""
         for group_id, topics in self._by_group.items():
             for partition, pending in topics.get(topic, {}).items():
                 for offset in pending.values():

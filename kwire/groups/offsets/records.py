@@ -27,7 +27,7 @@ NO_EXPIRY = -1
 
 @attrs.frozen
 class CommittedOffset:
-    """One committed offset; `leader_epoch` is -1 when the client did not say."""
+    """A committed offset; `leader_epoch` is -1 if the client did not send it."""
 
     offset: int
     leader_epoch: int
@@ -65,9 +65,9 @@ class OffsetChange:
 
 
 def read_offset(key: bytes, value: bytes | None) -> OffsetChange | None:
-    """What a record says of an offset; None if its type is another one.
+    """Decodes an offset's record; None for records of other types.
 
-    Raises ProtocolError on bytes that are no record, UnsupportedVersion on a value of a version newer than ours.
+    Raises ProtocolError if the bytes are not a record, UnsupportedVersion if the value's version is newer than ours.
     """
     record_type, key_reader = read_head(key)
     if record_type not in RECORD_TYPES:

@@ -1,13 +1,13 @@
-"""Committed offsets: what is stored, who is told, and when it is forgotten. Who may commit is in `committing.py`.
+"""Stores committed offsets, answers fetches, and expires offsets. `committing.py` checks the commits.
 
-A commit becomes an offset when the log has it: the append's outcome stores and answers. A commit for a group that
-nobody ever joined makes a *simple* group: Empty, without a protocol, there only because it has offsets. What is
-committed within a transaction is pending until the transaction ends (`pending.py`).
+A commit takes effect when it is in the log: the append's outcome stores the offset and sends the reply. A commit for a
+group that no member ever joined creates a *simple* group: Empty, without a protocol, existing only because of its
+offsets. Offsets committed in a transaction are pending until it ends (`pending.py`).
 
-Offsets are forgotten (KIP-211) once the group does not read the topic and their retention is over. The
-group says from when it counts (`Group.offset_unused_since_ms`); a client up to v4 could give its own date, which counts
-instead.
-While an offset is pending for the same partition, or any for the group, offset and group stay.
+Offsets expire (KIP-211) once the group does not read the topic and their retention is over. The group determines when
+the retention starts (`Group.offset_unused_since_ms`). A client up to v4 could set its own retention, which then applies
+instead. An offset does not expire while another is pending for its partition. A group stays while any offset is pending
+for it.
 """
 
 from __future__ import annotations
@@ -48,7 +48,7 @@ GroupOffsets = dict[str, dict[int, CommittedOffset]]
 
 @attrs.define(eq=False)
 class OffsetStore:
-    """Offsets by group, topic and partition; no empty dictionary is kept."""
+    """Offsets by group, topic and partition; empty dictionaries are removed."""
 
     by_group: dict[str, GroupOffsets] = attrs.field(factory=dict)
 
@@ -77,7 +77,7 @@ class MakeSimpleGroup(Protocol):
 
 @attrs.define(eq=False)
 class Offsets:
-    """The offsets of all groups of a shard. `make_simple_group` makes the group of an id that has none."""
+    """The offsets of all groups of a shard. `make_simple_group` creates the group for an id that has none."""
 
     config: GroupConfig
     groups: dict[str, Group]
@@ -88,10 +88,10 @@ class Offsets:
     # OffsetFetch
 
     def fetch(self, request: OffsetFetchRequestGroup, *, require_stable: bool = False) -> OffsetFetchResponseGroup:
-        """The offsets asked for; -1 without an error where there is none, be it the offset, the topic or the group.
+        """The requested offsets; -1 without an error if there is no such offset, topic or group.
 
-        `topics` of None asks for all. A topic id other than the one committed for means another topic of that name.
-        With `require_stable` a partition for which another offset is pending is UNSTABLE_OFFSET_COMMIT instead.
+        `topics` of None requests all. A topic id other than the committed one means another topic with that name. With
+        `require_stable` a partition with a pending offset is UNSTABLE_OFFSET_COMMIT instead.
         """
         group_id = request.group_id
         stored = self.store.by_group.get(group_id, {})
@@ -158,7 +158,7 @@ class Offsets:
         return group
 
     def append(self, step: Step, changes: list[OffsetChange], producer: ProducerIdAndEpoch | None = None) -> None:
-        """Has the changes recorded, in the producer's transaction if one is given; once they are, they apply."""
+        """Records the changes, in the producer's transaction if one is given, and then applies them."""
         if not changes:
             return
         producer_id = NO_PRODUCER_ID if producer is None else producer.producer_id
@@ -171,9 +171,9 @@ class Offsets:
         step.append([change.record() for change in changes], appended, producer=producer)
 
     def apply(self, change: OffsetChange, producer_id: int = NO_PRODUCER_ID) -> None:
-        """What a record says, live and at start; with a `producer_id` it is part of that producer's transaction.
+        """Applies a record, live or at the start. With a `producer_id` it is part of that producer's transaction.
 
-        The first offset of a group that nobody joined makes the group, even if the transaction is then aborted.
+        The first offset for an unknown group id creates the group, even if the transaction is then aborted.
         """
         group_id, topic, partition, offset = change.group_id, change.topic, change.partition, change.offset
         if offset is None:
@@ -189,22 +189,22 @@ class Offsets:
             self.pending.add(producer_id, change)
 
     def end_transaction(self, producer_id: int, *, committed: bool) -> None:
-        """The marker is in: what was pending for the producer counts now, or is dropped."""
+        """The marker is written: the producer's pending offsets are committed or dropped."""
         for change in self.pending.end(producer_id, committed=committed):
             self.store.apply(change)
 
     # Forgetting
 
     def removals_of_group(self, group_id: str) -> list[OffsetChange]:
-        """One for each partition that has an offset, or a pending one."""
+        """One removal for each partition with an offset or a pending offset."""
         places = {(topic, partition): None for topic, partition, _ in self.store.of_group(group_id)}
         places.update(dict.fromkeys(self.pending.of_group(group_id)))
         return [OffsetChange(group_id, topic, partition, None) for topic, partition in places]
 
     def removals_of_topics(self, topics: dict[str, Uuid]) -> list[OffsetChange]:
-        """The offsets of deleted topics (name -> id), in whichever group, unless committed for another topic's id.
+        """The offsets of deleted topics (name -> id) in all groups, unless committed for another topic's id.
 
-        What is pending for them goes as well.
+        Includes their pending offsets.
         """
         places = {
             (group_id, topic, partition): None
@@ -220,7 +220,7 @@ class Offsets:
         return [OffsetChange(group_id, topic, partition, None) for group_id, topic, partition in places]
 
     def expired(self, group: Group, now_ms: int) -> tuple[list[OffsetChange], bool]:
-        """The group's expired offsets, and whether it has none but those, nor a pending one."""
+        """The group's expired offsets, and whether it has no others and none pending."""
         retention_ms = self.config.offsets_retention_ms
         expired: list[OffsetChange] = []
         kept = 0
@@ -261,5 +261,5 @@ def _fetched(partition: int, offset: CommittedOffset | None) -> OffsetFetchRespo
 
 
 def _other_topic(committed_for: Uuid, asked_for: Uuid) -> bool:
-    """Whether the name has changed hands. Clients that go by name commit and ask without an id."""
+    """Whether the name belongs to another topic now. Clients that use names commit and ask without an id."""
     return committed_for != NULL_UUID and asked_for != NULL_UUID and committed_for != asked_for
