@@ -1,8 +1,8 @@
-"""Answers about the cluster, kept encoded: the same question gets the same bytes until the image changes.
+"""A cache of encoded responses about the cluster: the same request gets the same bytes until the image changes.
 
-An idle Spark query asks the same Metadata, DescribeCluster and DescribeTopicPartitions some hundred times a second. The
-key is everything that the answer depends on besides the image: the API's version, the address that the client dialled
-(it is in the answer), and the question itself.
+An idle Spark query sends the same Metadata, DescribeCluster and DescribeTopicPartitions about a hundred times a second.
+The key is everything that the response depends on besides the image: the API's version, the address that the client
+dialled (the response contains it), and the request itself.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ class Response(Protocol):
 
 @attrs.frozen
 class EncodedResponse:
-    """A response that is written already, in the version that it was asked for."""
+    """A response that is already encoded, in the requested version."""
 
     body: bytes
 
@@ -50,7 +50,7 @@ class AnswerCache:
         return self._answers.get(key)
 
     def put(self, key: Hashable, response: Response, version: int) -> EncodedResponse:
-        """Encodes and keeps the answer. Ask `get` first, and change nothing in between."""
+        """Encodes and stores the response. Call `get` first, and change nothing in between."""
         writer = Writer()
         response.write(writer, version)
         encoded = EncodedResponse(writer.getvalue())

@@ -1,4 +1,4 @@
-"""The records of a first start, and the registration of this broker whenever it is not as recorded."""
+"""The records of a first start, and this broker's registration whenever it differs from the recorded one."""
 
 from __future__ import annotations
 
@@ -18,17 +18,17 @@ _SECURITY_PROTOCOL_IDS: Final = {"PLAINTEXT": 0, "SSL": 1, "SASL_PLAINTEXT": 2, 
 
 
 def bootstrap_records(image: MetadataImage) -> Records:
-    """What a cluster begins with; nothing when it has begun."""
+    """The first records of a new cluster; none if the cluster exists."""
     return [FeatureLevelRecord(name, level) for name, level in INITIAL_LEVELS.items() if name not in image.features]
 
 
 def registration_records(
     image: MetadataImage, config: ServerConfig, *, log_dirs: Sequence[Uuid], incarnation_id: Uuid, epoch: int
 ) -> Records:
-    """This broker's registration, unless the image has it already; `epoch` is the offset that the record will get.
+    """This broker's registration, unless the image already has it; `epoch` is the offset that the record will get.
     `log_dirs` are the directory ids of its log dirs.
 
-    The recorded addresses are as configured (port 0 included): clients are told what `Broker.endpoints` says.
+    The recorded addresses are as configured (including port 0); clients get those of `Broker.endpoints`.
     """
     registration = RegisterBrokerRecord(
         broker_id=config.node_id,

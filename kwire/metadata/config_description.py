@@ -1,7 +1,7 @@
-"""Answering DescribeConfigs: every configuration of a resource, its value, and where that comes from.
+"""Answers DescribeConfigs: every configuration of a resource, its value, and the value's source.
 
-Documentation is kwire's own. Passwords, and broker configurations that nobody knows (which may be passwords), are named
-without their value.
+Documentation is kwire's own. Values of passwords, and of unknown broker configurations (which may be passwords), are
+left out.
 """
 
 from __future__ import annotations
@@ -129,7 +129,7 @@ class _Describer:
             )
 
     def _cluster(self) -> Entries:
-        """What was set dynamically for all brokers, and nothing else."""
+        """Only configurations that were set dynamically for all brokers."""
         for name, text in sorted(self.state.configs.dynamic_default.items()):
             definition = broker_config(name) or _unlisted(name)
             origins = [Origin(name, text, ConfigSource.DYNAMIC_DEFAULT_BROKER_CONFIG)]
@@ -179,7 +179,7 @@ class _Describer:
 
 
 def _unlisted(name: str) -> ConfigDefinition:
-    """A broker's configuration that is set and in no table: a listener's, or an unknown one."""
+    """A broker's configuration that is set but in no table: a listener's, or an unknown one."""
     of_listener = listener_config(name)
     if of_listener is None:
         return ConfigDefinition(name, ConfigType.UNKNOWN, None)
@@ -187,7 +187,7 @@ def _unlisted(name: str) -> ConfigDefinition:
 
 
 def _value_or_text(definition: ConfigDefinition, text: str | None) -> Value:
-    """The parsed value; the text itself where it would be refused (a name without effect is never parsed)."""
+    """The parsed value; the text itself if it would be refused (a name without effect is never parsed)."""
     if text is None:
         return definition.default
     try:

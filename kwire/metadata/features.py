@@ -1,4 +1,4 @@
-"""The features of the cluster: which levels this broker can do, and with which a cluster begins (KIP-584, KIP-1022).
+"""The cluster's features: the levels that this broker supports, and those of a new cluster (KIP-584, KIP-1022).
 
 A feature's level is a FeatureLevelRecord of the metadata log, and UpdateFeatures changes it. Only what kwire serves is
 listed: `group.version` (KIP-848), `share.version`, `streams.version`, `eligible.leader.replicas.version` and

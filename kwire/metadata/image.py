@@ -1,10 +1,10 @@
-"""The metadata image: the sum of all metadata records, by one pure `apply`.
+"""The metadata image: the state after all metadata records, built by one `apply`.
 
-Live changes and the replay at start go through the same `apply`, so a restarted broker knows exactly what it knew. What
-a batch of records changed is collected in `Changes`, which tells the server which logs to make, delete or configure.
+Live changes and the replay at start use the same `apply`, so a restarted broker has exactly the same state. `Changes`
+collects what a batch of records changed, and so which logs the server has to create, delete or configure.
 
-Look-ups are plain dictionaries: `topics` by name, `topics_by_id` by id. `epoch` grows with every record that is
-applied: an answer made from the image is good as long as it stays the same.
+Look-ups are plain dictionaries: `topics` by name, `topics_by_id` by id. `epoch` grows with every applied record: a
+response made from the image is valid until it changes.
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ NO_LEADER_CHANGE: Final = -2
 
 @attrs.frozen
 class PartitionRegistration:
-    """What the cluster has decided about one partition. `replicas` and `isr` are node ids, preferred leader first."""
+    """The registration of one partition. `replicas` and `isr` are node ids, preferred leader first."""
 
     leader: int
     leader_epoch: int
@@ -64,7 +64,7 @@ class PartitionRegistration:
         return dict(zip(self.replicas, self.directories, strict=False)).get(node_id, NULL_UUID)
 
     def with_directory(self, node_id: int, directory_id: Uuid) -> list[Uuid]:
-        """The `directories` with that node's replica in another folder."""
+        """The new `directories`, with that node's replica in another folder."""
         return [directory_id if replica == node_id else self.directory_of(replica) for replica in self.replicas]
 
 
@@ -99,7 +99,7 @@ class BrokerRegistration:
 
 
 class ConfigResourceType(IntEnum):
-    """What can be configured, by the number in requests and records."""
+    """Resource types with configurations, by their number in requests and records."""
 
     TOPIC = 2
     BROKER = 4
@@ -114,10 +114,10 @@ ConfigKey = tuple[int, str]
 
 @attrs.define
 class Changes:
-    """What some records changed, net: a topic created and deleted by them is in neither list.
+    """The net changes of some records: a topic that they create and delete is in neither list.
 
-    Partitions that came with a created topic are not listed apart. `configs` are the resources whose configuration
-    changed, those of created and deleted topics included.
+    Partitions of a created topic are not listed separately. `configs` are the resources whose configuration changed,
+    including created and deleted topics.
     """
 
     topics_created: list[TopicImage] = attrs.Factory(list)
@@ -129,7 +129,7 @@ class Changes:
     features: bool = False
 
     def configures_this_broker(self, node_id: int) -> bool:
-        """Whether a broker configuration changed, and with it perhaps the defaults of every topic."""
+        """Whether a broker configuration changed, and so perhaps the defaults of every topic."""
         return any((ConfigResourceType.BROKER, name) in self.configs for name in ("", str(node_id)))
 
     def configured_topics(self) -> list[str]:
@@ -158,11 +158,10 @@ class MetadataImage:
     """New topics that are not published yet."""
 
     def apply(self, record: MetadataRecord, *, offset: int, changes: Changes | None = None) -> None:
-        """Takes in the record at `offset` of the log, and notes in `changes` what it changed.
+        """Applies the record at `offset` of the log, and notes in `changes` what it changed.
 
-        Where changes are noted, new topics are in them and nowhere else until `publish`. Records of a metadata
-        transaction take effect at its end. Records that this image has no place for (users, quotas, no-ops) only move
-        the offset.
+        With `changes`, new topics are only there until `publish`. Records of a metadata transaction take effect at its
+        end. Records that this image does not store (users, quotas, no-ops) only advance the offset.
         """
         noted = Changes() if changes is None else changes
         self.offset = offset
@@ -184,7 +183,7 @@ class MetadataImage:
             self.publish(noted)
 
     def publish(self, changes: Changes) -> None:
-        """The new topics are there for everybody, whole."""
+        """Makes the new topics visible, completely."""
         for topic in changes.topics_created:
             del self._arriving[topic.topic_id]
             self.topics[topic.name] = self.topics_by_id[topic.topic_id] = topic
@@ -196,7 +195,7 @@ class MetadataImage:
 
     @property
     def can_be_recorded(self) -> bool:
-        """Whether records of what is here are all that it comes to."""
+        """Whether records of the image's contents represent it completely, as a snapshot needs."""
         return self.is_whole and self._transaction is None
 
     def topic(self, name: str) -> TopicImage | None:
@@ -207,7 +206,7 @@ class MetadataImage:
         return found.partitions[index] if found is not None and 0 <= index < len(found.partitions) else None
 
     def config(self, resource_type: int, name: str) -> Mapping[str, str]:
-        """What was configured for a resource; empty when nothing was."""
+        """The configurations that were set on a resource; empty if none were."""
         return self.configs.get((resource_type, name), {})
 
     def live_brokers(self) -> list[BrokerRegistration]:
@@ -337,7 +336,7 @@ class MetadataImage:
 
 
 def _changed(old: PartitionRegistration, record: PartitionChangeRecord) -> PartitionRegistration:
-    """Fields that the record leaves at their defaults stay as they were; a named leader means a new leader epoch."""
+    """Fields that the record leaves at their defaults are unchanged; a named leader means a new leader epoch."""
 
     def kept(new: list[int] | None, before: tuple[int, ...]) -> tuple[int, ...]:
         return before if new is None else tuple(new)

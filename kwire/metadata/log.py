@@ -1,12 +1,12 @@
-"""The log behind the metadata, seen through a small interface, and its embedded form: a file in KRaft's own format.
+"""The metadata log: a small interface, and its embedded implementation, a file in KRaft's own format.
 
-The interface is all that the service knows, so that in a cluster the log can live elsewhere: append where the writer
-believes the end to be, read on from an offset, be told of new records.
+The service knows only the interface, so that in a cluster the log can live elsewhere: append at the expected end, read
+from an offset, get notified of new records.
 
-The file is `__cluster_metadata-0`, record batches like any other, each record's value framed as `records.py` says. As
-in KRaft it begins with a control batch that names the leader of the epoch; embedded there are no elections, so there is
-one epoch. One append is one batch, so after a crash it is there whole or not at all. It is on the medium before it
-returns: metadata changes are rare, and an answered CreateTopics must outlive a power cut.
+The file is `__cluster_metadata-0`, with ordinary record batches; `records.py` frames each record's value. As in KRaft
+it begins with a control batch that names the leader of the epoch. The embedded log has no elections, so it has one
+epoch. One append is one batch, so after a crash it is there completely or not at all. An append is durable before it
+returns: metadata changes are rare, and an acknowledged CreateTopics must survive a power cut.
 """
 
 from __future__ import annotations
@@ -42,12 +42,12 @@ Watcher = Callable[[], None]
 
 
 class AppendConflict(Exception):
-    """Somebody else appended first: read on, decide again."""
+    """Another writer appended first: read its records and decide again."""
 
 
 @attrs.frozen
 class ReadRecords:
-    """Offsets and values of some records, control records left out, and the offset at which to read on."""
+    """Offsets and values of some records, without control records, and the offset at which to continue."""
 
     records: list[tuple[int, bytes]]
     next_offset: int
@@ -56,40 +56,39 @@ class ReadRecords:
 
 
 class MetadataLog(Protocol):
-    """What waits is a coroutine that awaits slots. Of the appends of one service one is under way at a time."""
+    """Methods that wait are coroutines that await slots. A service makes one append at a time."""
 
     @property
     def end_offset(self) -> int:
-        """The offset that the next record gets, unless somebody else is faster."""
+        """The offset that the next record gets, unless another writer is faster."""
         ...
 
     async def append(self, values: Sequence[bytes], *, expected_end_offset: int) -> None:
-        """Appends all of the values, durably, if the log ends where the caller thinks.
+        """Appends all values, durably, if the log ends where the caller expects.
 
-        On a full disk it may use the room that is kept back for that. Raises AppendConflict, OSError: nothing was
-        appended then.
+        On a full disk it may use the reserve. Raises AppendConflict, OSError; then nothing was appended.
         """
 
     async def read(self, offset: int) -> ReadRecords:
-        """Records from `offset` on, of whole appends; `next_offset` is `offset` where there are none.
+        """Records from `offset` on, of complete appends; `next_offset` is `offset` if there are none.
 
         A long log is read in pieces.
         """
         ...
 
     async def read_snapshot(self) -> Snapshot | None:
-        """The newest; where there is one the log may begin at its end. Raises CorruptLogError: the log begins later."""
+        """The newest snapshot; the log may begin at its end. Raises CorruptLogError if the log begins later."""
 
     async def write_snapshot(self, values: Sequence[bytes]) -> None:
-        """Keeps records that stand for the whole log as it is; those may be deleted that it has. Raises OSError."""
+        """Stores a snapshot of the whole current log; the records that it replaces may be deleted. Raises OSError."""
 
     def watch(self, watcher: Watcher) -> None:
-        """Calls `watcher` whenever there are new records to read, whoever appended them."""
+        """Calls `watcher` whenever there are new records to read, including the service's own."""
 
 
 @attrs.define(eq=False)
 class FileMetadataLog:
-    """Over the log of one partition, which nobody else appends to. `now_ms` stamps the batches; syncs run in a worker
+    """A metadata log in one partition's log, with no other writer. `now_ms` stamps the batches; syncs run in a worker
     thread while a server runs.
     """
 
@@ -180,7 +179,7 @@ class FileMetadataLog:
             log.disk.remove(name)
 
     def _snapshots(self) -> list[tuple[int, str]]:
-        """End offset and path of each."""
+        """End offset and path of each snapshot."""
         found = [(names.parse_metadata_snapshot(name), name) for name in self.log.disk.listdir(self.log.path)]
         return [(parsed[0], f"{self.log.path}/{name}") for parsed, name in found if parsed is not None]
 

@@ -1,8 +1,8 @@
-"""Producer ids that this broker may give out: taken from the cluster in blocks, the next one ahead of need.
+"""The producer ids that this broker assigns: allocated in blocks, the next block before it is needed.
 
-Kafka's `RPCProducerIdManager` and KIP-730. A block is recorded (ProducerIdsRecord) before the first id of it is given
-out, and what is left of a block when the broker ends is lost. The next block is asked for when half of the present one
-is used, so that a machine which draws an id need not wait; one that finds none is told COORDINATOR_LOAD_IN_PROGRESS.
+Kafka's `RPCProducerIdManager` and KIP-730. A block is recorded (ProducerIdsRecord) before its first id is used, and the
+rest of a block is lost when the broker ends. The next block is requested when half of the current one is used, so that
+a machine that needs an id does not wait. If there is none, it gets COORDINATOR_LOAD_IN_PROGRESS.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ NO_IDS = range(0)
 
 @attrs.define(eq=False)
 class ProducerIds:
-    """`allocate` has a block of ids recorded as this broker's; raises KafkaError."""
+    """`allocate` records a block of ids as this broker's; raises KafkaError."""
 
     allocate: Callable[[], Coroutine[Slot[Any], None, range]]
     _block: range = NO_IDS
@@ -33,9 +33,9 @@ class ProducerIds:
     _waiting: list[Slot[KafkaError | None]] = attrs.field(factory=list)
 
     def take(self) -> int:
-        """An id that was never given out before, nor will be again.
+        """Returns an id that was never used before and will not be returned again.
 
-        Raises KafkaError(COORDINATOR_LOAD_IN_PROGRESS) where a block must come first; see `ready`.
+        Raises KafkaError(COORDINATOR_LOAD_IN_PROGRESS) if a block must be allocated first; see `ready`.
         """
         if not self._block:
             self._begin_next_block()
@@ -49,7 +49,7 @@ class ProducerIds:
         return producer_id
 
     async def ready(self) -> None:
-        """Returns when there are ids; another caller may be quicker to take them. Raises KafkaError."""
+        """Returns when there are ids; another caller may take them first. Raises KafkaError."""
         if self._block or self._next_block:
             return
         slot: Slot[KafkaError | None] = Slot()
@@ -60,7 +60,7 @@ class ProducerIds:
             raise error
 
     async def draw(self) -> int:
-        """As `take`, and waits for a block where it must. Raises KafkaError."""
+        """Like `take`, but waits for a block if necessary. Raises KafkaError."""
         while not (self._block or self._next_block):
             await self.ready()
         return self.take()

@@ -19,7 +19,7 @@ WRITTEN_VERSIONS = {"PartitionRecord": 1, "PartitionChangeRecord": 1}
 
 
 class MetadataRecord(Protocol):
-    """What every record of `kwire_protocol.internal.metadata_*` can do."""
+    """The interface of all records in `kwire_protocol.internal.metadata_*`."""
 
     api_key: ClassVar[int]
     versions: ClassVar[range]
@@ -41,12 +41,12 @@ def encode_record(record: MetadataRecord) -> bytes:
 
 
 def decode_record(value: Buffer) -> MetadataRecord:
-    """Raises ProtocolError for a frame, a type or a version that is not known."""
+    """Raises ProtocolError for an unknown frame, type or version."""
     return read_framed(value, METADATA_RECORDS)[1]
 
 
 def read_framed(value: Buffer, known: Mapping[int, RecordInfo]) -> tuple[int, MetadataRecord]:
-    """Version and record behind such a frame, of one of these types; raises as `decode_record`."""
+    """Version and record in such a frame, of one of these types; raises as `decode_record` does."""
     reader = Reader(value)
     frame_version = reader.unsigned_varint()
     if frame_version != FRAME_VERSION:

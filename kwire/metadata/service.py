@@ -1,14 +1,14 @@
-"""The metadata of this broker, alive: the image, and the one way to change it.
+"""This broker's live metadata: the image, and the only way to change it.
 
     request -> decision (pure) -> records -> log (durable) -> image -> partitions -> watchers -> response
 
-Changes are carried out one after the other, in the order in which they were asked for, each decided on the state that
-the one before has left. The log may be slow, and others may append to it: where somebody else was first, the decision
-is made again on what is there then. The image is only ever moved by reading the log, in slices, between which requests
-are answered; a new topic is seen when its partitions are served. Whoever was answered, and everybody after, sees the
-change.
+Changes are carried out one at a time, in the order of the requests, each decided on the state after the previous one.
+The log may be slow, and others may append to it: if another writer was first, the decision is made again on the new
+state. Only reading the log changes the image. It is read in slices, with requests served in between. A new topic
+becomes visible when its partitions are served. Once a change is answered, every client sees it.
 
-The decisions are imported when they are first asked for: a broker that is only produced to starts without them.
+The decision modules are imported when they are first needed, so a broker that only serves producers starts without
+them.
 """
 
 from __future__ import annotations
@@ -85,7 +85,7 @@ def _unassigned(count: int) -> list[Uuid]:
 
 @attrs.frozen
 class _Asked(Generic[T]):
-    """One change that was asked for. `needs_room`: it is refused where its new partitions have no room."""
+    """A requested change. `needs_room`: it is refused if there is no room for its new partitions."""
 
     decide: Decide[T]
     needs_room: bool
@@ -96,8 +96,8 @@ class _Asked(Generic[T]):
 class MetadataService:
     """Open one with `MetadataService.open`.
 
-    `config` is the server's configuration with the dynamic changes in it; `image` is to be looked at, never changed.
-    `check_room(n)` raises StorageError where n new partitions have no room; what takes something away does without.
+    `config` is the server's configuration including dynamic changes; `image` is read-only for callers. `check_room(n)`
+    raises StorageError if there is no room for n new partitions; deletions do not call it.
     """
 
     config: ServerConfig
@@ -147,7 +147,7 @@ class MetadataService:
         check_room: CheckRoom = _unlimited,
         beside: Beside | None = None,
     ) -> MetadataService:
-        """Replays the log; at the first start begins it. `register` comes next.
+        """Replays the log, or begins it at the first start. Call `register` next.
 
         Raises StorageError, CorruptLogError, ProtocolError (a record that this version does not know).
         """
@@ -166,7 +166,7 @@ class MetadataService:
         return service
 
     async def register(self, log_dirs: Sequence[Uuid]) -> None:
-        """Registers this broker, with the directory ids of its log dirs, if it is not registered as it is.
+        """Registers this broker, with the directory ids of its log dirs, unless that is already recorded.
 
         Raises OSError.
         """
@@ -185,7 +185,7 @@ class MetadataService:
 
     @property
     def registered_log_dirs(self) -> tuple[Uuid, ...]:
-        """The directory ids that this broker had when it was last registered."""
+        """The directory ids in this broker's last registration."""
         registration = self.image.brokers.get(self.node_id)
         return registration.log_dirs if registration is not None else ()
 
@@ -199,11 +199,11 @@ class MetadataService:
 
     @property
     def transaction_version(self) -> int:
-        """The level of the feature transaction.version: 2 stands for KIP-890, 0 and 1 for what was before."""
+        """The level of the feature transaction.version: 2 means KIP-890, 0 and 1 the protocol before it."""
         return self.image.features.get(TRANSACTION_VERSION, 0)
 
     def watch(self, watcher: Watcher) -> None:
-        """Calls `watcher` with what changed, each time right after the image took it in."""
+        """Calls `watcher` with each set of changes, right after the image has applied them."""
         self._watchers.append(watcher)
 
     # -- looking
@@ -223,15 +223,15 @@ class MetadataService:
     def describe_configs(
         self, request: DescribeConfigsRequest, *, loggers: Mapping[str, str]
     ) -> DescribeConfigsResponse:
-        """Raises KafkaError(INVALID_REQUEST) for a resource type that is none."""
+        """Raises KafkaError(INVALID_REQUEST) for an unknown resource type."""
         from kwire.metadata.config_description import describe_configs
 
         return describe_configs(self.state, request, loggers=loggers)
 
     async def deleted_topic_ids(self) -> set[Uuid]:
-        """The ids of the topics that were deleted since the last snapshot; the partitions had followed what was before.
+        """The ids of topics deleted since the last snapshot; earlier deletions were already applied to the partitions.
 
-        Reads the log, for a question that few starts have.
+        Reads the log, which few starts need.
         """
         found: set[Uuid] = set()
         offset = self._loaded_to
@@ -249,7 +249,7 @@ class MetadataService:
         return await self.change(lambda state: create_topics(state, request), needs_room=True)
 
     async def create_topic_by_itself(self, name: str) -> None:
-        """Creates a topic that a client or the broker needs and nobody described, with the defaults or its own.
+        """Creates a topic that a client or the broker needs, with the default settings, or its own if it is internal.
 
         Raises KafkaError: INVALID_TOPIC_EXCEPTION, TOPIC_ALREADY_EXISTS, INVALID_REPLICATION_FACTOR (no broker).
         """
@@ -290,9 +290,9 @@ class MetadataService:
         return await self.change(lambda state: update_features(state, request))
 
     async def move_partitions(self, directories: Mapping[tuple[Uuid, int], Uuid]) -> None:
-        """Notes which log dir of this broker has these partitions, each given by topic id and index, from now on.
+        """Records which of this broker's log dirs has these partitions from now on, given by topic id and index.
 
-        Those of topics that are deleted meanwhile are left out.
+        Partitions of topics that were deleted meanwhile are left out.
         """
 
         def decide(state: ClusterState) -> tuple[Records, None]:
@@ -310,7 +310,7 @@ class MetadataService:
         await self.change(decide)
 
     async def begin_epochs_behind(self, latest: Mapping[tuple[Uuid, int], int]) -> None:
-        """Gives partitions, by topic id and index, the leader epoch that follows the latest of their logs."""
+        """Gives partitions, by topic id and index, the leader epoch after the latest of their logs."""
         if latest:
             from kwire.metadata.controller.leader_epochs import epochs_behind
 
@@ -327,11 +327,12 @@ class MetadataService:
         return await self.change(decide, needs_room=True)
 
     async def change(self, decide: Decide[T], *, needs_room: bool = False) -> T:
-        """Carries out a decision after those that were asked for before: its records are durable, applied and told to
-        the watchers when this returns its answer. Raises KafkaError as `decide` does.
+        """Carries out a decision after all earlier ones. When this returns its response, the records are durable and
+        applied, and the watchers have been called. Raises KafkaError as `decide` does.
 
-        It is carried out whether or not anybody waits for it to the end. `decide` is called again where somebody else
-        has appended to the log meanwhile. `needs_room`: refused, at once and whole, where its new partitions have none.
+        The change is carried out even if the caller is cancelled. `decide` is called again if another writer has
+        appended to the log meanwhile. `needs_room`: refused, at once and completely, if there is no room for its new
+        partitions.
         """
         try:
             return await self._in_its_turn(decide, needs_room=needs_room)
@@ -345,7 +346,7 @@ class MetadataService:
         return (await asked.slot).unwrap()
 
     def _work(self) -> None:
-        """There is something to do: a change was asked for, or the log has news."""
+        """There is work: a change was requested, or the log has new records."""
         if not self._is_working:
             self._is_working = True
             drive(self._work_off())
@@ -370,7 +371,7 @@ class MetadataService:
             log.error("the partitions of this node cannot follow a change of the metadata: %s", error)
 
     async def _carry_out(self, decide: Decide[T], *, needs_room: bool) -> T:
-        """The one place where records are appended, and where somebody else may turn out to have been first."""
+        """The only place that appends records, and that handles other writers that were first."""
         while True:
             records, answer = decide(self.state)
             if not records:
@@ -404,7 +405,7 @@ class MetadataService:
 
     @property
     def state(self) -> ClusterState:
-        """What a decision of the controller's looks at."""
+        """The input of a controller's decision."""
         return ClusterState(
             image=self.image,
             configs=self.configs,
@@ -415,7 +416,7 @@ class MetadataService:
         )
 
     async def _write_snapshot(self) -> None:
-        """Between two changes, so that the image stays as it is; those that are asked for meanwhile wait."""
+        """Runs between two changes, so that the image does not change; new changes wait."""
         self._snapshots.begin_anew(now_ms=self.clock.now_ms())
         if not self.image.can_be_recorded:
             return
@@ -442,7 +443,7 @@ class MetadataService:
         await self._catch_up()
 
     async def _catch_up(self) -> None:
-        """Takes in what the log has more than the image. Raises OSError: the partitions could not follow all of it."""
+        """Applies the log's new records to the image. Raises OSError if the partitions could not follow all of them."""
         failed: OSError | None = None
         while (read := await self.log.read(self._read_to)).next_offset != self._read_to:
             changes = Changes()
@@ -480,7 +481,7 @@ class MetadataService:
         self._tell_of_ineffective()
 
     def _tell_of_ineffective(self) -> None:
-        """As for the names in a file: those without effect, and unknown ones, are told when they come up."""
+        """Logs names without effect and unknown names when they appear, as for a configuration file."""
         configured = {*self.configs.dynamic_default, *self.configs.dynamic_broker}
         for warning in warnings_about(configured - self._dynamic_names):
             log.warning("%s", warning)

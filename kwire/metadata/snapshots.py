@@ -1,11 +1,11 @@
-"""Snapshots of the metadata: an image as the records that make it, and a file of them in Kafka's own format.
+"""Metadata snapshots: an image as records that reproduce it, and a file of them in Kafka's own format.
 
-`00000000000000000123-0000000001.checkpoint` beside the metadata log stands for its records up to, and without, offset
-123, the last of them written in epoch 1 (KIP-630). It is record batches from offset 0 on: a control record that begins
-it, data batches, a control record that ends it. Without the last one it is not whole.
+`00000000000000000123-0000000001.checkpoint` beside the metadata log replaces its records before offset 123, the last of
+them written in epoch 1 (KIP-630). It has record batches from offset 0 on: a control record that begins it, data
+batches, and a control record that ends it. Without the last one it is incomplete.
 
-A start applies a snapshot and reads the log from there; what is before may be deleted from the log. Of deleted topics,
-and of what was changed and changed back, nothing is left.
+A start applies a snapshot and reads the log from there, so earlier records may be deleted from the log. A snapshot has
+no traces of deleted topics, or of changes that were undone.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ RECORDS_PER_BATCH: Final = 500
 
 @attrs.frozen
 class Snapshot:
-    """The values of its records; they stand for the log up to, and without, `end_offset`."""
+    """The values of its records, which replace the log before `end_offset`."""
 
     end_offset: int
     values: Sequence[bytes]
@@ -40,9 +40,9 @@ class Snapshot:
 
 @attrs.define
 class SnapshotSchedule:
-    """When a snapshot is due, asked after each change, as Kafka's `SnapshotGenerator`.
+    """Decides after each change whether a snapshot is due, like Kafka's `SnapshotGenerator`.
 
-    That is after `max_bytes` of the log, or `max_interval_ms` after the last one, or the start, if it is not 0.
+    One is due after `max_bytes` of the log, or `max_interval_ms` (unless 0) after the last one or the start.
     """
 
     max_bytes: int
@@ -51,7 +51,7 @@ class SnapshotSchedule:
     _bytes: int = 0
 
     def applied(self, size_in_bytes: int) -> None:
-        """So much of the log was read."""
+        """This many bytes of the log were read."""
         self._bytes += size_in_bytes
 
     def is_due(self, *, now_ms: int) -> bool:
@@ -60,12 +60,12 @@ class SnapshotSchedule:
         return self._bytes >= self.max_bytes or 0 < self.max_interval_ms <= now_ms - self.last_ms
 
     def begin_anew(self, *, now_ms: int) -> None:
-        """One was written, or could not be."""
+        """A snapshot was written, or could not be."""
         self._bytes, self.last_ms = 0, now_ms
 
 
 def image_records(image: MetadataImage) -> Iterator[MetadataRecord]:
-    """Records that make this image out of an empty one. It must not change meanwhile."""
+    """Records that turn an empty image into this one, which must not change meanwhile."""
     for name, level in image.features.items():
         yield FeatureLevelRecord(name, level)
     for broker in image.brokers.values():
@@ -138,7 +138,7 @@ def _control_batch(
 
 
 def read_snapshot_file(content: bytes) -> list[bytes]:
-    """The values of its records. Raises CorruptLogError: it is damaged, or not whole."""
+    """The values of its records. Raises CorruptLogError if it is damaged or incomplete."""
     values: list[bytes] = []
     keys: list[bytes] = []
     view = memoryview(content)

@@ -1,7 +1,7 @@
 """Deciding on AlterConfigs (replace everything) and IncrementalAlterConfigs (set, delete, append, subtract).
 
-Each resource changes as a whole or not at all, and fails for itself. The two requests differ only in how they say what
-a resource is to become, so both are turned into `ConfigChange`s.
+Each resource changes completely or not at all, and fails independently. The two requests differ only in how they
+describe the new configuration, so both are turned into `ConfigChange`s.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ from kwire.topic_names import check_topic_name, no_such_topic
 
 
 class Operation(IntEnum):
-    """By the number in requests."""
+    """The numbers are those in requests."""
 
     SET = 0
     DELETE = 1
@@ -45,7 +45,7 @@ class Operation(IntEnum):
 
 @attrs.frozen
 class ConfigChange:
-    """What one resource of a request asks for: (name, operation, value) each; `replaces` drops what is not named."""
+    """The requested changes of one resource, as (name, operation, value). `replaces` resets unnamed configurations."""
 
     resource_type: int
     resource_name: str
@@ -55,7 +55,7 @@ class ConfigChange:
 
 @attrs.frozen
 class Outcome:
-    """The answer for one resource."""
+    """The result for one resource."""
 
     code: ErrorCode = ErrorCode.NONE
     message: str | None = None
@@ -64,7 +64,7 @@ class Outcome:
 def alter_configs(
     state: ClusterState, changes: Sequence[ConfigChange], *, validate_only: bool
 ) -> tuple[Records, list[Outcome]]:
-    """The records of the changes that may be made, and an outcome for each change in order."""
+    """The records of the valid changes, and an outcome for each change in order."""
     named = Counter((change.resource_type, change.resource_name) for change in changes)
     records: Records = []
     outcomes: list[Outcome] = []

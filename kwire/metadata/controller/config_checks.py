@@ -1,7 +1,7 @@
-"""Whether a resource may have the configurations it would have: names, values, and what must fit together.
+"""Checks the configurations that a resource would have: names, values, and their combination.
 
-Everything here looks at the whole configuration that a resource would end up with, and raises KafkaError. The rules and
-the codes are Kafka's: broker configurations refuse with INVALID_REQUEST where topics refuse with INVALID_CONFIG.
+All functions check the complete resulting configuration, and raise KafkaError. The rules and codes are Kafka's: where
+topics are refused with INVALID_CONFIG, brokers are refused with INVALID_REQUEST.
 """
 
 from __future__ import annotations
@@ -66,9 +66,9 @@ def check_topic_configs(configs: Mapping[str, str], resolver: ConfigResolver) ->
 def check_broker_configs(
     configs: Mapping[str, str], before: Mapping[str, str], resolver: ConfigResolver, *, per_broker: bool
 ) -> None:
-    """`before` is what the resource has. Raises KafkaError(INVALID_REQUEST).
+    """`before` is the current configuration. Raises KafkaError(INVALID_REQUEST).
 
-    Names that nobody knows are kept: plug-ins have such.
+    Unknown names are accepted, since plug-ins have some.
     """
     known = {name: definition for name in configs if (definition := broker_config(name)) is not None}
     of_listeners = {name: definition for name in configs if (definition := listener_config(name)) is not None}
@@ -131,7 +131,7 @@ def check_group_configs(configs: Mapping[str, str], resolver: ConfigResolver) ->
 
 
 def _bounds_of(name: str) -> list[tuple[str, bool]]:
-    """The broker's configurations that bound a group's, each with whether it is the lower bound."""
+    """The broker's configurations that bound a group's, and whether each is the lower bound."""
     # consumer.session.timeout.ms: group.consumer.min.session.timeout.ms and group.consumer.max.session.timeout.ms
     kind, _, rest = name.partition(".")
     found = []
@@ -193,7 +193,7 @@ def _parse(definition: ConfigDefinition, text: str) -> Value:
 
 
 def check_own_broker(name: str, node_id: int) -> None:
-    """A broker's configurations are that broker's to change and to describe; the empty name stands for all brokers."""
+    """A broker's configurations are changed and described by that broker. The empty name means all brokers."""
     if name:
         if not name.removeprefix("-").isdecimal():
             raise invalid_request(f"Broker id must be an integer, but it is: {told(name)}")
@@ -209,7 +209,7 @@ def no_value_for(names: Sequence[str]) -> str:
 
 
 def which_one(kind: str) -> KafkaError:
-    """Only brokers have something that is common to all of them."""
+    """Only brokers have configurations that apply to all of them."""
     return invalid_request(f"Default {kind} resources are not allowed: the name of the {kind} must not be empty")
 
 

@@ -1,8 +1,8 @@
-"""What the controller's decisions have in common: what they look at, what they give back, how much one may do.
+"""What the controller's decisions share: their input, their result, and a limit on their size.
 
-A decision is a pure function of the cluster's state and a request. It gives the records that carry it out and the
-response; whoever called appends the records (all of them or none) and answers once they are applied. With
-`validate_only` the records are thrown away. Ids are handed in.
+A decision is a pure function of the cluster's state and a request. It returns the records that carry it out and the
+response. The caller appends the records (all or none) and responds once they are applied. With `validate_only` the
+records are discarded. Ids are arguments.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ Records = list[MetadataRecord]
 
 @attrs.frozen
 class ClusterState:
-    """What a decision looks at. `new_id` makes topic ids."""
+    """The input of a decision. `new_id` makes topic ids."""
 
     image: MetadataImage
     configs: ConfigResolver
@@ -38,7 +38,7 @@ class ClusterState:
 
 
 def check_batch_size(records: Records) -> None:
-    """Raises KafkaError(POLICY_VIOLATION) for more records than one request may make."""
+    """Raises KafkaError(POLICY_VIOLATION) for more records than one request may create."""
     if len(records) > MAX_RECORDS_PER_REQUEST:
         raise too_many(len(records), "topics, partitions and configurations", MAX_RECORDS_PER_REQUEST)
 

@@ -1,12 +1,12 @@
-"""Deciding on UpdateFeatures: other levels for features of the cluster (KIP-584, KIP-778).
+"""Deciding on UpdateFeatures: new levels for the cluster's features (KIP-584, KIP-778).
 
 A request changes all of its features or none. The rules are those of Kafka's FeatureControlManager:
 
-* every registered broker has to support the level; 0, which turns a feature off, is a level like any other
-* a lower level has to be asked for as a downgrade, safe or unsafe; a higher one as an upgrade; the same one either way
-* metadata.version never goes down: records of the level that it has are in the log
+* every registered broker must support the level; 0, which turns a feature off, is a level like any other
+* a lower level must be requested as a downgrade, safe or unsafe; a higher one as an upgrade; the same one either way
+* metadata.version is never lowered: the log has records of the current level
 
-A feature that is named twice gets what it is named with last, as in Kafka.
+As in Kafka, a feature that is named twice gets the last level.
 """
 
 from __future__ import annotations
@@ -31,8 +31,9 @@ _OFF = (0, 0)
 
 
 class UpgradeType(IntEnum):
-    """By the number in requests. Version 0 of the request always has UPGRADE (its allow_downgrade is not looked at, as
-    in Kafka 4.3), so that a downgrade needs version 1."""
+    """The numbers are those in requests. Version 0 of the request always means UPGRADE (its allow_downgrade is ignored,
+    as in Kafka 4.3), so a downgrade needs version 1.
+    """
 
     UPGRADE = 1
     SAFE_DOWNGRADE = 2
@@ -40,7 +41,7 @@ class UpgradeType(IntEnum):
 
 
 def update_features(state: ClusterState, request: UpdateFeaturesRequest) -> tuple[Records, UpdateFeaturesResponse]:
-    """Raises KafkaError(INVALID_UPDATE_VERSION) with the first update that cannot be; it is for the whole request."""
+    """Raises KafkaError(INVALID_UPDATE_VERSION) for the first impossible update; it applies to the whole request."""
     updates = {update.feature: update for update in request.feature_updates}
     records: Records = []
     for name, update in updates.items():
@@ -61,7 +62,7 @@ def update_features(state: ClusterState, request: UpdateFeaturesRequest) -> tupl
 
 
 def _why_not(state: ClusterState, update: FeatureUpdateKey) -> str | None:
-    """What speaks against an update, if anything does."""
+    """Why an update is not possible; None if it is."""
     name, level = update.feature, update.max_version_level
     if update.upgrade_type not in {*UpgradeType}:
         known = ", ".join(f"{it.value} ({it.name})" for it in UpgradeType)

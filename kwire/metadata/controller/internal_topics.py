@@ -1,4 +1,4 @@
-"""The topics that brokers keep for themselves: their sizes and configurations, as Kafka creates them."""
+"""Internal topics: their sizes and configurations, as Kafka creates them."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from kwire.topic_names import CONSUMER_OFFSETS, TRANSACTION_STATE
 
 @attrs.frozen
 class TopicPlan:
-    """A topic to be created by the broker itself; the replication factor is clamped to the number of brokers."""
+    """A topic that the broker creates itself; the replication factor is at most the number of brokers."""
 
     partitions: int
     replication_factor: int
@@ -19,7 +19,7 @@ class TopicPlan:
 
 
 def plan_topic(name: str, config: ServerConfig) -> TopicPlan:
-    """How a topic is made that nobody described: an internal one by its own settings, any other by the defaults."""
+    """How an automatically created topic is made: internal topics with their own settings, others with the defaults."""
     if name == CONSUMER_OFFSETS:
         return TopicPlan(
             config.offsets_topic_num_partitions,

@@ -1,8 +1,8 @@
 """Leader epochs that are not behind the logs.
 
-A log that was carried here from another cluster (storage/README.md says how) may have been written in later leader
-epochs than this cluster's metadata knows of. Records must not go on in an earlier epoch: clients that have seen the
-later one would take the partition's leader for outdated, and wait for a newer one for ever.
+A log that was copied from another cluster (see storage/README.md) may have later leader epochs than this cluster's
+metadata. Appends must not continue in an earlier epoch: clients that have seen the later one would consider the
+partition's leader outdated, and wait for a newer one forever.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from kwire.metadata.image import MetadataImage
 
 
 def epochs_behind(image: MetadataImage, latest: Mapping[tuple[Uuid, int], int]) -> Records:
-    """Begins the epoch that follows the latest of the log, for each of these partitions, by topic id and index."""
+    """Begins the epoch after the log's latest, for each of these partitions, given by topic id and index."""
     records: Records = []
     for (topic_id, index), epoch in latest.items():
         known = image.topics_by_id[topic_id].partitions[index]

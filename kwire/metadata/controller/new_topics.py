@@ -1,6 +1,6 @@
-"""Making a topic: what its name may be, how many replicas it gets by default, which records it consists of.
+"""Makes a topic: checks its name, chooses the default number of replicas, and returns its records.
 
-Apart from `topic_creation`, because brokers make topics by themselves without ever seeing a CreateTopics request.
+Separate from `topic_creation`, because brokers also create topics without a CreateTopics request.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ def check_new_name(state: ClusterState, name: str) -> None:
 
 
 def clamped_replication_factor(state: ClusterState, configured: int) -> int:
-    """A configured replication factor, or as many brokers as there are."""
+    """The configured replication factor, or the number of brokers if that is smaller."""
     return max(1, min(configured, len(state.image.live_brokers())))
 
 

@@ -21,7 +21,7 @@ from kwire.topic_names import no_such_topic
 def create_partitions(
     state: ClusterState, request: CreatePartitionsRequest
 ) -> tuple[Records, CreatePartitionsResponse]:
-    """Each topic succeeds or fails for itself."""
+    """Each topic succeeds or fails independently."""
     named = Counter(topic.name for topic in request.topics)
     records: Records = []
     results = [

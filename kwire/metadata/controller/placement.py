@@ -1,7 +1,7 @@
 """Which brokers get the replicas of new partitions.
 
-Replicas are striped: partition p's replicas are consecutive brokers, starting one further than partition p-1's, so that
-leaders and followers spread evenly. Every live broker is as good as another (racks are not looked at yet).
+Replicas are striped: partition p's replicas are consecutive brokers, starting one after partition p-1's, so that
+leaders and followers are spread evenly. All live brokers are equal (racks are ignored for now).
 """
 
 from __future__ import annotations
@@ -83,7 +83,7 @@ def partition_record(image: MetadataImage, topic_id: Uuid, index: int, replicas:
 def assign_directories(
     records: Sequence[MetadataRecord], node_id: int, choose: Callable[[int], Sequence[Uuid]]
 ) -> None:
-    """Gives every new replica of that node a log dir: `choose(count)` names one for each that has none yet."""
+    """Assigns a log dir to every new replica of that node: `choose(count)` returns one for each without one."""
     new = [it for it in records if isinstance(it, PartitionRecord) and node_id in it.replicas and it.directories]
     places = [(it, it.replicas.index(node_id)) for it in new]
     unassigned = [(it, place) for it, place in places if it.directories[place] == NULL_UUID]

@@ -1,4 +1,4 @@
-"""Deciding on CreateTopics, and on the topics that brokers create for themselves: the checks of Kafka, in its order."""
+"""Deciding on CreateTopics, and on topics that brokers create themselves: Kafka's checks, in Kafka's order."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ Describe = Callable[[tuple[tuple[str, str], ...]], list[CreatableTopicConfigs]]
 
 
 def create_topics(state: ClusterState, request: CreateTopicsRequest) -> tuple[Records, CreateTopicsResponse]:
-    """Each topic succeeds or fails for itself; only a request that is too large fails as a whole."""
+    """Each topic succeeds or fails independently; only a request that is too large fails as a whole."""
     named = Counter(topic.name for topic in request.topics)
     topics = [topic for topic in request.topics if named[topic.name] == 1]
     records: Records = []
@@ -159,7 +159,7 @@ def _manual_assignment(state: ClusterState, topic: CreatableTopic) -> list[list[
 
 
 def _described(state: ClusterState, configs: Mapping[str, str]) -> list[CreatableTopicConfigs]:
-    """Every configuration of the new topic; what the request gives is told as it was sent, as Kafka does."""
+    """Every configuration of the new topic. Like Kafka, it returns values from the request unchanged."""
     values = state.configs.topic_values(configs)
     return [
         CreatableTopicConfigs(

@@ -21,7 +21,7 @@ DELETION_DISABLED_SINCE = 3
 def delete_topics(
     state: ClusterState, request: DeleteTopicsRequest, *, version: int, enabled: bool
 ) -> tuple[Records, DeleteTopicsResponse]:
-    """`enabled` is delete.topic.enable. Names and ids that are given twice delete nothing."""
+    """`enabled` is delete.topic.enable. Names and ids that occur twice delete nothing."""
     if not enabled:
         return [], _disabled(request, version)
     results: list[DeletableTopicResult] = []
