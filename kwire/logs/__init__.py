@@ -1,1 +1,1 @@
-"""Looking after the logs on disk: cleaning, retention, moves between log dirs, room."""
+"""Maintains the logs on disk: compaction, retention, moves between log dirs, free space."""

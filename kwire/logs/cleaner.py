@@ -1,12 +1,12 @@
-"""Compaction by the clock: which log has become dirty enough, and its cleaning beside the work of the broker.
+"""Scheduled compaction: picks the logs that are dirty enough, and cleans them in the background.
 
-As Kafka's `LogCleaner`, every log.cleaner.backoff.ms: of the compacted logs whose dirty part is larger than
-min.cleanable.dirty.ratio of the whole, or older than max.compaction.lag.ms, the dirtiest is cleaned, and the next,
-until there is none. One is cleaned at a time. This module chooses it, and has it exchange its segments
-(`storage/kwire_storage/compaction/planning.py`, `swap.py`); they are written elsewhere (`segment_writing.py`).
+Like Kafka's `LogCleaner`, it runs every log.cleaner.backoff.ms. It considers the compacted logs whose dirty part is
+larger than min.cleanable.dirty.ratio of the whole, or older than max.compaction.lag.ms. It cleans the dirtiest, then
+the next, until there is none, one at a time. This module chooses the log and swaps its segments
+(`storage/kwire_storage/compaction/planning.py`, `swap.py`); `segment_writing.py` writes them.
 
-A log that is damaged is left alone from then on, and said so once. One for which the disk has no room is tried again
-every time. A disk that fails takes its folder out of service, as it does to everybody.
+A damaged log is reported once and then skipped. A log for which the disk has no room is tried again every time. As
+everywhere, a disk that fails takes its folder out of service.
 """
 
 from __future__ import annotations
@@ -78,7 +78,7 @@ class LogCleaner:
             await self.end_process()
 
     async def _rest(self) -> None:
-        """Until there are new settings; a process that is idle for long ends meanwhile."""
+        """Waits for new settings; meanwhile a process that is idle for long is ended."""
         if self._process.is_running:
             with trio.CancelScope(deadline=self._used_s + IDLE_S):
                 await self._reconfigured.wait()
@@ -87,7 +87,7 @@ class LogCleaner:
         await self._reconfigured.wait()
 
     async def end_process(self) -> None:
-        """The next cleaning starts it again."""
+        """Ends the process; the next cleaning starts it again."""
         await self._process.end()
 
     def _follow(self, changes: Changes) -> None:
@@ -137,7 +137,7 @@ class LogCleaner:
         return None if found is None else found[1]
 
     def _due(self, partition: Partition, *, is_flushed: bool = False) -> Dirt | None:
-        """What to clean of a partition now; or what there would be, were it flushed."""
+        """What to clean of a partition now, or what could be cleaned after a flush."""
         if partition.closed or partition.log.failed is not None:
             return None
         if self.broker.moves.find(partition.topic, partition.index) is not None:
@@ -156,7 +156,7 @@ class LogCleaner:
         return dirt if _is_due(partition, dirt, now_ms) else None
 
     async def _clean(self, partition: Partition) -> bool:
-        """Whether it was cleaned. What is wrong with it was said, if it was not."""
+        """Returns whether it was cleaned. If not, the reason was logged."""
         try:
             cleaning = await self._begin(partition)
         except (CorruptLogError, InvalidBatch) as error:
@@ -207,7 +207,7 @@ class LogCleaner:
         return True
 
     async def _begin(self, partition: Partition) -> Compaction | None:
-        """Puts what is to be cleaned on the medium, and the recovery point in its file above it. Raises OSError."""
+        """Makes the part to be cleaned durable, and the recovery point above it too. Raises OSError."""
         if partition.log.recovery_point < partition.log.active.base_offset:  # seldom: a segment that is full is flushed
             await self.broker.flusher.flush(partition.flush_gate)
         folder = self.broker.log_dirs.find(*_name(partition))
@@ -280,7 +280,7 @@ class LogCleaner:
 
 
 async def _sync(cleaning: Compaction) -> None:
-    """Raises OSError, but waits for descriptors or memory if that is what the system lacks."""
+    """Raises OSError, but waits if the system lacks descriptors or memory."""
     for _ in range(SYNC_TRIES - 1):
         try:
             await workers.run(Worker.CLEANER, swap.sync, cleaning)

@@ -1,21 +1,21 @@
-"""The process that writes the segments of compactions, so that the broker's interpreter has nothing to do with it.
+"""The process that writes the segments of compactions, so that this work does not use the broker's interpreter.
 
     python -m kwire.logs.cleaner_process   its standard input is a socket, whose other end `segment_writing.py` has
 
-It takes one job after the other, and ends when the broker closes the socket or dies in whatever way. Sealed segments do
-not change, and new ones belong to it until it has answered: it shares nothing with the broker but files.
+It handles one job at a time, and ends when the broker closes the socket or dies in any way. Sealed segments do not
+change, and new ones belong to this process until it has answered: it shares only files with the broker.
 
     {"most_bytes_per_s": 1e9}            log.cleaner.io.max.bytes.per.second, also while it works
     {"clean": a Plan}                    with the first byte comes a descriptor of the log's folder
     {"written": a Written}               the answer,
     {"failed": [kind, ...]}              or what kept it from that
 
-**The folder** is its working directory, by the descriptor: whatever becomes of the topic's name meanwhile, it writes
-into no other.
+**The folder** becomes the working directory, by its descriptor. So the process never writes into another folder, even
+if the topic is deleted or replaced meanwhile.
 
-**A broker that is started again** must not find this process at work for the one that died. So it holds a lock in the
-log dir while it works, and asks only then whether its broker lives: a new broker takes the log dir after the
-death of the old one, and waits until that lock is free (`LogDir.open`).
+**A restarted broker** must not run while this process still works for the one that died. So this process holds a lock
+in the log dir while it works, and after taking the lock checks that its broker is alive. A new broker takes the log dir
+after the old one has died, and waits until the lock is free (`LogDir.open`).
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ WORK_S = 0.002
 
 
 class BrokerGone(Exception):
-    """The broker has died, or wants nothing more."""
+    """The broker has died, or has closed the socket."""
 
 
 @attrs.define(eq=False)
@@ -57,13 +57,13 @@ class _Broker:
     _folders: deque[int] = attrs.field(factory=deque)
 
     def next_job(self) -> tuple[Plan, int]:
-        """A plan, and the descriptor of the folder that it is for. Raises BrokerGone."""
+        """Returns a plan, and the descriptor of its folder. Raises BrokerGone."""
         while not self._plans:
             self.listen(None)
         return self._plans.popleft(), self._folders.popleft()
 
     def listen(self, timeout_s: float | None) -> None:
-        """Takes in what the broker says; waits so long until it says something. Raises BrokerGone."""
+        """Receives from the broker; waits up to this time for data. Raises BrokerGone."""
         readable, _, _ = select.select([self._socket], [], [], timeout_s)
         if not readable:
             return

@@ -1,7 +1,6 @@
-"""Tells people that a log dir's disk is full, that there is room again, and that it may soon be full: once each.
+"""Logs that a log dir's disk is full, that it has room again, and that it may soon be full: once each.
 
-What happens on a full disk is decided in `kwire_storage/disk/reserve.py` and where things are written. This file
-writes the log lines.
+`kwire_storage/disk/reserve.py` and the writers decide what happens on a full disk. This file only writes the log lines.
 """
 
 from __future__ import annotations
@@ -19,20 +18,20 @@ LOW_RESERVES, LOW_FRACTION = 8, 20
 
 @attrs.define(eq=False)
 class DiskRoom:
-    """Of the log dir that people know as `folder`."""
+    """The messages about one log dir, which they call `folder`."""
 
     folder: str
     reserve: Reserve
     _is_low: bool = attrs.field(default=False, init=False)
 
     def watch(self) -> None:
-        """From now on whatever finds the disk full, or finds it full no longer, is told."""
+        """From now on logs when the disk is found full, and when it is no longer full."""
         self.reserve.on_change = self._tell
         if self.reserve.is_full:
             self._tell()
 
     def look(self) -> None:
-        """For housekeeping: takes back the reserve if it can be had, and tells of a disk that fills up."""
+        """For housekeeping: restores the reserve if there is room, and warns about a disk that fills up."""
         space = self.reserve.look()
         if space is None:
             return

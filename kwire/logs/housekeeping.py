@@ -1,8 +1,8 @@
-"""What a broker does by the clock: retention, rolling by age, removal of deleted files, checkpoints.
+"""The broker's periodic chores: retention, rolling by age, removal of deleted files, checkpoints.
 
-Each chore sleeps for its whole interval (minutes, by default) and is skipped where there is nothing to do, so an idle
-broker stays idle. Removing files and syncing them may take long: both happen in a worker thread. A round over all
-partitions lets others have their turn, and asks a log that has nothing to do no more than a question or two.
+Each chore sleeps for its whole interval (minutes, by default) and is skipped if there is nothing to do, so an idle
+broker stays idle. Removing files and syncing them may take long, so both run in a worker thread. A round over all
+partitions yields to other tasks, and makes only one or two checks on a log that needs nothing.
 """
 
 from __future__ import annotations
@@ -69,7 +69,7 @@ async def _checkpoints(broker: Broker) -> None:
 
 
 async def remove_deleted(broker: Broker) -> None:
-    """Removes the files of deleted topics, and those of deleted segments whose time has come."""
+    """Removes the files of deleted topics, and of deleted segments whose delay is over."""
     for folder in list(broker.log_dirs):
         deleted = folder.take_deleted(broker.clock.now_ms())
         if deleted is None:
@@ -83,11 +83,11 @@ async def remove_deleted(broker: Broker) -> None:
 
 
 async def _in_thread(worker: Worker, broker: Broker, folder: LogDir, work: Callable[[], object]) -> bool:
-    """Does what blocks; whether it was done. Takes the folder out of service if its disk has failed. Raises OSError if
-    it is full.
+    """Runs blocking work, and returns whether it was done. Takes the folder out of service if its disk has failed.
+    Raises OSError if it is full.
 
-    A file that is not as kwire left it is no reason to stop: an offset checkpoint that is not written makes the next
-    recovery longer, a file that is not removed takes room. It is told with its traceback and tried again.
+    A file that is not as kwire left it does not stop the broker: an unwritten offset checkpoint makes the next recovery
+    longer, a file that is not removed takes space. The error is logged with its traceback and the work is retried.
     """
     try:
         await workers.run(worker, work)
@@ -109,7 +109,7 @@ async def _in_thread(worker: Worker, broker: Broker, folder: LogDir, work: Calla
 
 
 async def apply_retention(broker: Broker) -> int:
-    """Rolls and deletes what is old or too much; returns how many segments went."""
+    """Rolls and deletes segments that are too old or too many; returns how many were deleted."""
     now_ms = broker.clock.now_ms()
     deleted = 0
     turns = Turns()
@@ -127,7 +127,7 @@ async def apply_retention(broker: Broker) -> int:
 
 
 def _tend(partition: Partition, now_ms: int) -> int:
-    """Rolls the log, or deletes a segment; returns how many went."""
+    """Rolls the log, or deletes a segment; returns how many were deleted."""
     if partition.closed:
         return 0
     try:

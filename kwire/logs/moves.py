@@ -1,11 +1,11 @@
 """Carries out AlterReplicaLogDirs: copies logs to other folders while they are served, and swaps them in.
 
-One move at a time, in pieces: choosing a piece and the swap happen in the event loop, copying in a worker thread. After
-each piece the copier rests for as long as the piece took, and longer where
-replica.alter.log.dirs.io.max.bytes.per.second says so, so that those who produce and consume keep the disk.
+One move at a time, in pieces. Choosing a piece and the swap run in the event loop, copying in a worker thread. After
+each piece the copier pauses for as long as the piece took, or longer if replica.alter.log.dirs.io.max.bytes.per.second
+requires it, so that producers and consumers keep their share of the disk.
 
-A move that a stop or a crash interrupted is begun anew at the next start, which finds the folder of its copy; one that
-was decided is finished there (`kwire_storage.directory.moving`).
+A move that a stop or a crash interrupted starts over at the next start, which finds the copy's folder. A move that was
+already decided is completed then (`kwire_storage.directory.moving`).
 """
 
 from __future__ import annotations
@@ -48,7 +48,7 @@ Key = tuple[str, int]
 
 
 class LogMoves:
-    """The moves that were asked for, by topic and partition."""
+    """The requested moves, by topic and partition."""
 
     def __init__(self, log_dirs: LogDirs, partitions: PartitionTable, metadata: MetadataService, clock: Clock) -> None:
         self._folders = log_dirs
@@ -63,7 +63,7 @@ class LogMoves:
     # -- at the start
 
     def finish_interrupted(self) -> None:
-        """Before logs are opened: what the metadata say was moved, and no other folder has, takes its place."""
+        """Before logs are opened: swaps in copies that the metadata names as moved, if no other folder has the log."""
         for folder, key, topic in self._copies():
             if topic is None or self._assigned(topic, key) != folder.meta.directory_id:
                 continue
@@ -71,7 +71,7 @@ class LogMoves:
                 self._on_disk(folder, partial(finish_interrupted, folder, key))
 
     def begin_interrupted_anew(self) -> None:
-        """After logs were opened: moves that had not been decided start over."""
+        """After logs are opened: restarts moves that were not decided."""
         for folder, key, topic in self._copies():
             source = self._folders.find(*key)
             if topic is not None and (source is None or source.failed is not None):
@@ -84,7 +84,7 @@ class LogMoves:
                 self._begin_if_there_is_room(self._partitions.find(*key), folder)
 
     def _begin_if_there_is_room(self, partition: Partition, target: LogDir) -> None:
-        """As a move that meets a full disk while it runs: it ends, and nothing else does."""
+        """Like a full disk during a move: ends this move, and nothing else."""
         try:
             self._begin(partition, target)
         except OSError as error:
@@ -94,7 +94,7 @@ class LogMoves:
                 target.on_failed(target, error)
 
     def _copies(self) -> list[tuple[LogDir, Key, TopicImage | None]]:
-        """What grew in the folders at the last stop, each with its topic, unless that is another one by now."""
+        """The copies that were growing at the last stop, each with its topic, unless the topic has been replaced."""
         found: list[tuple[LogDir, Key, TopicImage | None]] = []
         for folder in self._folders.online:
             for key, path in list(folder.futures.items()):
@@ -128,7 +128,7 @@ class LogMoves:
         return list(self._moves.values())
 
     def request(self, topic: str, index: int, path: str) -> None:
-        """Moves the partition to the folder with that path; asking for the folder that it is in ends a move.
+        """Moves the partition to the folder with that path. Naming its current folder cancels a move.
 
         Raises KafkaError: LOG_DIR_NOT_FOUND, KAFKA_STORAGE_ERROR, UNKNOWN_TOPIC_OR_PARTITION, REPLICA_NOT_AVAILABLE,
         INVALID_TOPIC_EXCEPTION (its name is too long for the name of a copy).
@@ -166,7 +166,7 @@ class LogMoves:
         self._wake.set()
 
     def forget_topic(self, name: str) -> None:
-        """The topic is deleted, its logs and their copies go."""
+        """The topic was deleted; its logs and their copies are removed."""
         for move in self.moves:
             if move.key[0] == name:
                 self._give_up(move, "the topic was deleted")
@@ -184,7 +184,7 @@ class LogMoves:
                 self._give_up(move, f"{folder.path} is out of service")
 
     def close(self) -> None:
-        """Lets go of the copies; the next start begins them again. Those that were given up are removed now."""
+        """Closes the copies; the next start begins them again. Copies that were given up are removed now."""
         for move in self._moves.values():
             move.close()
         for move in self._dropped:
@@ -199,7 +199,7 @@ class LogMoves:
     # -- carrying them out
 
     async def run(self) -> None:
-        """Runs until cancelled; a piece that is being copied is waited for."""
+        """Runs until cancelled, then waits for the piece that is being copied."""
         while True:
             self._wake = trio.Event()
             await self._remove_dropped()
@@ -247,7 +247,7 @@ class LogMoves:
                 self._give_up(move, str(error))
 
     async def _copy(self, move: LogMove, final_bytes: int) -> bool:
-        """True when no more than `final_bytes` are left, so that it can be swapped, or when the move has ended."""
+        """Returns True when at most `final_bytes` are left, so that it can be swapped, or when the move has ended."""
         while self._is_under_way(move):
             piece = move.next_piece(min(PIECE_BYTES, self._rate))
             if piece is None:
@@ -278,20 +278,20 @@ class LogMoves:
         return self._moves.get(move.key) is move
 
     async def _take_back(self, move: LogMove) -> None:
-        """The source has the partition after all; where that cannot be recorded the next start does."""
+        """Records that the source keeps the partition. If that fails, the next start records it."""
         try:
             await in_this_task(self._assign(move, move.source_folder))
         except KafkaError as error:
             log.error("cannot record that %s-%d has stayed in %s: %s", *move.key, move.source_folder.path, error)
 
     async def _assign(self, move: LogMove, folder: LogDir) -> None:
-        """Has the metadata say that this folder has the partition. Raises KafkaError."""
+        """Records in the metadata that this folder has the partition. Raises KafkaError."""
         partition = self._partitions.find(*move.key)
         directories = {(partition.topic_id, partition.index): folder.meta.directory_id}
         await self._metadata.move_partitions(directories)
 
     def _swap(self, move: LogMove) -> None:
-        """Right after `_copy`, as far as others have let it: what came meanwhile is copied here."""
+        """Soon after `_copy`: copies what was appended in between."""
         partition = self._partitions.find(*move.key)
         target = move.target_folder
         moved = move.finish(max_bytes=PIECE_BYTES, unique=self._clock.uuid(), now_ms=self._clock.now_ms())

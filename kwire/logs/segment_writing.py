@@ -1,10 +1,10 @@
-"""Where the segments of a compaction are written: in a process of its own, or in a worker thread.
+"""Writes the segments of a compaction, in a separate process or in a worker thread.
 
-A process takes nothing from the broker but what the system gives it of a core. It is started for the first job and
-ended when there was none for a while (`CleanerProcess`). A disk in memory is nobody else's, so there a worker thread
-writes, and pauses as long as it works: it needs the interpreter, and so do producers.
+A separate process competes with the broker only for CPU. It is started for the first job and ended when it has been
+idle for a while (`CleanerProcess`). Another process cannot reach a disk in memory, so there a worker thread writes. It
+pauses as long as it works, because it needs the interpreter, and so do producers.
 
-In both ways the plan goes in and `Written` comes out, and nothing that the event loop has is touched.
+Both take the plan and return `Written`, and touch no state of the event loop.
 """
 
 from __future__ import annotations
@@ -50,7 +50,7 @@ Rate = Callable[[], float]
 
 
 class CleanerDiedError(Exception):
-    """The process could not be started, or ended in the middle of its work; the text tells how."""
+    """The process could not be started, or ended during its work; the message says how."""
 
 
 @attrs.define(eq=False)
@@ -67,7 +67,7 @@ class CleanerProcess:
         return self._process is not None
 
     async def write(self, plan: Plan, folder: str) -> Written:
-        """Has the plan carried out in `folder`, which is the log's. When it is cancelled, the process is killed.
+        """Carries out the plan in `folder`, the log's folder. If it is cancelled, the process is killed.
 
         The caller has just made sure that the folder is the log's. Raises as `compaction_writing.write`, and
         CleanerDiedError.
@@ -94,7 +94,7 @@ class CleanerProcess:
         raise _failure(plan, *answer["failed"])
 
     def follow_rate(self) -> None:
-        """To be called when the setting may have changed."""
+        """Call it when the setting may have changed."""
         rate = self._most_bytes_per_s()
         if self._socket is not None and self._told_rate not in (None, rate):
             # While it works it reads all the time: there is room for a line.
@@ -103,7 +103,7 @@ class CleanerProcess:
             self._told_rate = rate
 
     async def end(self) -> None:
-        """Lets it end, and waits for that."""
+        """Ends the process, and waits for it."""
         if self._process is not None:
             with trio.CancelScope(shield=True):
                 await self._last_words()
@@ -132,7 +132,7 @@ class CleanerProcess:
         self.follow_rate()
 
     async def _receive(self) -> dict[str, Any] | None:
-        """The answer; None when the process has ended."""
+        """Returns the answer; None if the process has ended."""
         assert self._socket is not None
         received = bytearray()
         while not received.endswith(b"\n"):
@@ -150,7 +150,7 @@ class CleanerProcess:
                 await self._last_words()
 
     async def _last_words(self) -> str:
-        """Waits for the end of the process, and tells how it ended."""
+        """Waits for the process to end, and returns how it ended."""
         process, self._process = self._process, None
         if self._socket is not None:
             self._socket.close()
@@ -205,7 +205,7 @@ def _failure(plan: Plan, kind: str, *details: Any) -> Exception:
 
 
 async def write_in_thread(disk: Disk, plan: Plan, most_bytes_per_s: Rate) -> Written:
-    """As `CleanerProcess.write`, in a worker thread; when it is cancelled the thread is told, and waited for."""
+    """Like `CleanerProcess.write`, in a worker thread. If it is cancelled, it stops the thread and waits for it."""
     ending = _Ending()
 
     async def tell_when_cancelled() -> None:
@@ -229,7 +229,7 @@ class _Ending:
 
 
 def _write(disk: Disk, plan: Plan, most_bytes_per_s: Rate, ending: _Ending) -> Written | Exception:
-    """Returns what went wrong: raised in a nursery, it would come out of it as a group."""
+    """Returns the error, since an error raised in a nursery comes out as an exception group."""
     steps = write(disk, plan)
     began_s, size = time.monotonic(), 0
     try:

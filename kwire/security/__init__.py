@@ -1,1 +1,1 @@
-"""Who asks, and what they may do."""
+"""Principals and their permissions."""

@@ -1,7 +1,7 @@
-"""What principals may do: the question that every handler asks, and the answer where nobody is refused anything.
+"""What principals may do: the interface that every handler asks, and an authorizer that allows everything.
 
-Operations and resource types are Kafka's (AclOperation, ResourceType), by their numbers on the wire. Where Kafka asks,
-and what it answers to a refusal, is in `KafkaApis` and `ControllerApis`.
+Operations and resource types are Kafka's (AclOperation, ResourceType), by their numbers on the wire. In Kafka the
+checks, and the responses to a refusal, are in `KafkaApis` and `ControllerApis`.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ CLUSTER_NAME: Final = "kafka-cluster"
 
 
 class Operation(IntEnum):
-    """What can be done to a resource."""
+    """Operations on a resource."""
 
     READ = 3
     WRITE = 4
@@ -34,7 +34,7 @@ class Operation(IntEnum):
 
 
 class ResourceType(IntEnum):
-    """What can be protected."""
+    """Types of protected resources."""
 
     TOPIC = 2
     GROUP = 3
@@ -83,7 +83,7 @@ REFUSALS: Final = {
 
 
 class Authorizer(Protocol):
-    """Knows who may do what."""
+    """Decides which principal may do what."""
 
     allows_all: bool
     """Nobody is refused anything, so that the hottest paths need not ask."""
@@ -98,7 +98,7 @@ class Authorizer(Protocol):
 
 
 class AllowAll:
-    """As an Apache Kafka without an authorizer."""
+    """Allows everything, like Apache Kafka without an authorizer."""
 
     allows_all = True
 

@@ -1,4 +1,4 @@
-"""Who a connection acts for: Kafka's KafkaPrincipal."""
+"""The identity behind a connection: Kafka's KafkaPrincipal."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ USER: Final = "User"
 
 @attrs.frozen
 class Principal:
-    """For example User:alice. Equal principals may do the same."""
+    """For example User:alice. Equal principals have the same permissions."""
 
     type: str
     name: str
