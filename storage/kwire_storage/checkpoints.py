@@ -1,7 +1,7 @@
-"""The small text files: how they read and what is in them. storage/README.md has an example of each.
+"""The small text files: their format and contents. storage/README.md has an example of each.
 
-All functions turn values into bytes or bytes into values; writing is the caller's, mostly by `Disk.write_atomic`.
-A file that cannot be read raises CorruptLogError: guessing would mean to lose offsets silently.
+All functions turn values into bytes or bytes into values; the caller writes them, mostly with `Disk.write_atomic`. A
+file that cannot be read raises CorruptLogError: guessing would lose offsets silently.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""How one log behaves: Kafka's topic settings of the same names, units last."""
+"""The settings of one log: Kafka's topic settings of the same names, units last."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
-"""What can go wrong with a log.
+"""The errors of a log.
 
-Disks fail with `OSError` and its errno. `StorageError` is the `OSError` that a log raises after it put its own state
-right again: nothing of the failed operation can be read.
+Disks fail with `OSError` and its errno. `StorageError` is the `OSError` that a log raises after it has restored its own
+state: nothing of the failed operation can be read.
 """
 
 from __future__ import annotations

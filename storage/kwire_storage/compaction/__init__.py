@@ -1,1 +1,1 @@
-"""Log compaction: what it keeps, what it plans, and writing that."""
+"""Log compaction: its rules, its plan, and the writing of the new segments."""

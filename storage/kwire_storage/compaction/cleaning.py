@@ -1,16 +1,16 @@
 """What compaction keeps of a batch: the rules of Kafka's `Cleaner` and `CleanedTransactionMetadata`, without any I/O.
 
-* Of the records of a key the latest stays, and all that lie beyond the stretch whose keys are known.
-* A tombstone goes `delete.retention.ms` after it was first seen by a cleaning, which notes that time in the batch's
-  header (KIP-534), so that a reader who is that much behind still learns of the deletion. It goes only from what an
-  earlier cleaning has been through as a whole: should a power cut undo half of this one, no deleted key comes back.
-* Records of an aborted transaction go at once. The marker that ends a transaction goes as a tombstone does, counted
-  from the first cleaning that finds nothing of the transaction left.
-* A batch that has lost all its records goes, but for the last one of each active producer (it tells the sequences that
-  the producer has used) and the last one of the stretch (it tells its end). Those are kept empty.
+* The latest record of a key stays, and so do all records beyond the range whose keys are known.
+* A tombstone is removed `delete.retention.ms` after a cleaning first saw it and noted that time in the batch's header
+  (KIP-534), so that a reader with that much lag still sees the deletion. It is removed only from the part that an
+  earlier cleaning has completed: if a power cut undoes half of this one, no deleted key comes back.
+* Records of an aborted transaction are removed at once. A transaction's marker is removed like a tombstone, with the
+  time counted from the first cleaning that finds no record of the transaction left.
+* A batch without records is removed, except the last one of each active producer (it has the producer's sequences) and
+  the last one of the range (it marks its end). Those are kept empty.
 
-Offsets never change: what is left of a batch keeps its base offset, its last offset and its records' offsets. A batch
-that loses nothing is copied as it is.
+Offsets never change: the rest of a batch keeps its base offset, its last offset and its records' offsets. A batch that
+loses nothing is copied unchanged.
 """
 
 from __future__ import annotations

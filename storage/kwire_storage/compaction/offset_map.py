@@ -1,12 +1,12 @@
-"""The latest offset of each key in a stretch of a log, within a bound of memory: Kafka's `SkimpyOffsetMap`.
+"""The latest offset of each key in a range of a log, in bounded memory: Kafka's `SkimpyOffsetMap`.
 
-Keys of up to 32 bytes are kept as they are; longer ones by a hash (BLAKE2b of 33 bytes, which no short key can be taken
-for), so that the bound does not depend on them.
+Keys of up to 32 bytes are stored directly. Longer ones are stored as a hash (BLAKE2b of 33 bytes, which cannot equal a
+short key), so that the bound does not depend on them.
 
-The map also answers without keys: of a batch that it has taken in as a whole, those records stay whose offsets are the
-latest of some key (`count_survivors`). So the second reading of the stretch need not look into a batch that loses
-nothing, or everything. That holds while offsets rise from record to record. They do in every log but one whose producer
-wrote nonsense into its records; the map notices, and records are compared key by key then.
+The map also answers without keys: in a batch that was added completely, the records that stay are those whose offsets
+are the latest of some key (`count_survivors`). So the second pass over the range need not decode a batch that loses
+nothing, or everything. This requires that offsets rise from record to record, as they do unless a producer wrote
+invalid records. The map notices such a log, and then records are compared key by key.
 """
 
 from __future__ import annotations

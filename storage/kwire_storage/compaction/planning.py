@@ -1,16 +1,16 @@
-"""Compaction: writing segments again with the latest record of each key, as Kafka's log cleaner does.
+"""Compaction: rewrites segments with the latest record of each key, as Kafka's log cleaner does.
 
     flush, measure, begin (log's thread) -> the recovery point into its file -> write (`writing.py`)
     -> take, and the steps of `swap.py` (log's thread, syncs in a worker)
 
-What writes is given a value, the `Plan`, and returns one, `Written`; it touches nothing that the log's thread has.
-Nothing that a reader or an appender sees changes before the swap.
+The writer gets a value, the `Plan`, and returns one, `Written`; it touches no state of the log's thread. Nothing
+changes for readers and appenders before the swap.
 
-The active segment, what is not older than `min.compaction.lag.ms` and what is above the last stable offset are not
-touched; nor is what a power cut may still take, or a transaction whose marker it may take (`cleanable_end`): an older
-record must not go for the sake of a newer one that goes too. Before the swap the checkpoints must say that a cleaning
-has begun, and have a recovery point at or above the end of what was cleaned (`LogDir.take_before_cleaning`):
-otherwise records that are missing are taken for lost.
+The active segment, records younger than `min.compaction.lag.ms` and records above the last stable offset are not
+compacted. Neither are records that are not yet durable, nor a transaction whose marker is not yet durable
+(`cleanable_end`): an older record must not be removed because of a newer one that a power cut may still lose. Before
+the swap the checkpoints must say that a cleaning has begun, and have a recovery point at or above the end of the
+cleaned part (`LogDir.take_before_cleaning`). Otherwise recovery would consider the removed records lost.
 """
 
 from __future__ import annotations

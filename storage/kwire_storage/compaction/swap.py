@@ -1,6 +1,6 @@
-"""Putting cleaned segments into the place of those they were made of, so that a crash at any point does no harm.
+"""Replaces segments with their cleaned versions, so that a crash at any point does no harm.
 
-The names, and their order, are Kafka's, so that either can finish what the other began:
+The names, and their order, are Kafka's, so kwire and Kafka can each finish what the other began:
 
     write     (process) *.cleaned, the records and their indexes, are written and synced, names included
     begin     (log)     what of it the log has lost meanwhile is left out; until `conclude` it loses nothing more
@@ -11,12 +11,12 @@ The names, and their order, are Kafka's, so that either can finish what the othe
     sync      (worker)
     conclude  (log)
 
-What needs room on the disk is written before anything changes: the rest are renames.
+Everything that needs disk space is written before anything changes: the rest are renames.
 
-Were segments deleted in between, a kill would bring back cleaned ones, with a hole behind them. So retention and
-DeleteRecords wait: a log start may advance, and its segments go at the end.
+If segments were deleted in between, a kill would bring back cleaned ones, with a hole behind them. So retention and
+DeleteRecords wait: the log start may advance, and its segments are removed at the end.
 
-An opening finishes what remained of that, or undoes it (`swap_files.py`).
+Opening the log finishes an interrupted swap, or undoes it (`swap_files.py`).
 """
 
 from __future__ import annotations

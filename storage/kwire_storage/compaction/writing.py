@@ -1,14 +1,14 @@
-"""Writing the segments of a compaction: a plan and a disk in, new files and a value that names them out.
+"""Writes the segments of a compaction: takes a plan and a disk, writes new files and returns their names.
 
     write(disk, plan) -> *.cleaned in the log's folder, `Written`
 
-Everything that is to be known of the log stands in the `Plan`, which was made in the log's thread (`planning.py`).
-Sealed segments do not change, so this may run anywhere: in a worker thread, or in a process of its own that has been
-handed the plan as JSON and the folder as a descriptor (`kwire/logs/cleaner_process.py`).
+The `Plan`, made in the log's thread (`planning.py`), has everything that is needed from the log. Sealed segments do not
+change, so this may run anywhere: in a worker thread, or in a separate process that gets the plan as JSON and the folder
+as a descriptor (`kwire/logs/cleaner_process.py`).
 
-The dirty stretch, from where the last cleaning ended, is read into a map of keys (`offset_map.py`) as far as memory
-allows. Then everything up to the end of that stretch is written again (`cleaning.py` decides what stays), small
-neighbours into one segment. At any time one file of the log is open for reading and one for writing.
+The dirty range, from the end of the last cleaning, is read into a map of keys (`offset_map.py`) as far as memory
+allows. Then everything up to the end of that range is rewritten (`cleaning.py` decides what stays), with small
+neighbours merged into one segment. At any time one file of the log is open for reading and one for writing.
 """
 
 from __future__ import annotations

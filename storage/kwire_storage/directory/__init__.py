@@ -1,1 +1,1 @@
-"""A log dir: whose it is, which logs are in it, and how its last stop went."""
+"""A log dir: its owner, its logs, and how its last stop went."""

@@ -1,4 +1,4 @@
-"""The small files of a log dir and of a partition's: where they may be absent, and when they need be written."""
+"""The small files of a log dir and of a partition's folder: which may be absent, and when they must be written."""
 
 from __future__ import annotations
 

@@ -1,14 +1,14 @@
-"""The log dir as a whole: whose it is, which logs are in it, and how its last stop went.
+"""A whole log dir: its owner, its logs, and how its last stop went.
 
-Opening takes the lock, reads `meta.properties` (or writes it, for a new folder), reads the offset checkpoints,
-and consumes the mark of a clean stop: it is removed, durably, before anything can be written, so that a crash from here
-on is seen as one. Logs are opened one by one, since the settings of a topic are themselves in a log here; what is
-known of a log that was never opened is carried over into the checkpoints unchanged.
+Opening takes the lock, reads `meta.properties` (or writes it, for a new folder), reads the offset checkpoints, and
+consumes the mark of a clean stop. The mark is removed, durably, before anything is written, so that a crash from here
+on is recognized. Logs are opened one by one, since the settings of a topic are themselves in a log here. The
+checkpoints of a log that was never opened are kept unchanged.
 
-A folder whose disk fails is out of service from then on (`fail`): nothing of it is written any more, the mark of a
-clean stop least of all, and only the next opening, with its recovery, finds out what the medium has. Whoever owns the
-folder is told by `on_failed`, once, whichever log noticed it. Where the disk is well and a log's files are not as they
-should be, only that log is out of service (`on_log_failed`).
+A folder whose disk fails is out of service from then on (`fail`). Nothing is written to it any more, in particular no
+mark of a clean stop, and only the recovery of the next opening finds out what the disk has. The owner gets one call of
+`on_failed`, whichever log noticed it. If the disk works but a log's files are wrong, only that log is out of service
+(`on_log_failed`).
 
 Deleting a log renames its folder first, and its files are removed later, or by the next opening (`take_deleted`).
 """

@@ -1,12 +1,12 @@
-"""The log dirs of one broker (log.dirs): which of them has a partition, which a new one goes to, which are offline.
+"""The log dirs of one broker (log.dirs): finds partitions, places new ones, and knows which folders are offline.
 
-Each folder is on its own: its lock, its `meta.properties` with a directory id, its checkpoints, its mark of a clean
-stop. One of them has the metadata log, or a folder apart does that is nothing else (metadata.log.dir).
+Each folder is independent: it has its own lock, `meta.properties` with a directory id, checkpoints, and mark of a clean
+stop. One of them has the metadata log, or a separate folder does (metadata.log.dir).
 
-A folder that cannot be opened is offline, and the others serve. It must not be mistaken for an empty one: a disk that
-is not mounted leaves an empty mount point, and whoever begins anew there has lost what was on the disk. So a folder
-without `meta.properties` is only taken for a new one while all directory ids that this broker had are accounted for
-(Kafka, which has a step for making folders ready, refuses to start with such a folder).
+A folder that cannot be opened is offline, and the others are served. It must not be mistaken for a new, empty one: an
+unmounted disk leaves an empty mount point, and a broker that starts over there loses what is on the disk. So a folder
+without `meta.properties` counts as new only if all directory ids of this broker are accounted for (Kafka, which has a
+separate step to format folders, refuses to start with such a folder).
 """
 
 from __future__ import annotations

@@ -1,19 +1,19 @@
 """Moving a log from one log dir to another while it is served (KIP-113).
 
-The copy grows in `topic-partition.<32 hex digits>-future` of the target: `next_piece` says what is missing, `append`
-copies it, until there is nothing left; `prepare` makes the copy durable; `finish` swaps. Only `append` and `prepare`
-take long, and may run in a worker thread; the rest belongs to the thread that appends to the source. The copy is used
-by one thread at a time (`SoleUse`) and shares nothing with other logs: it has open files of its own, and what others
-may ask about it is `copied_bytes` and `lag`, which are as of the last `next_piece`.
+The copy grows in `topic-partition.<32 hex digits>-future` of the target: `next_piece` says what is missing and `append`
+copies it, until nothing is left; `prepare` makes the copy durable; `finish` swaps. Only `append` and `prepare` take
+long, and may run in a worker thread; the rest belongs to the thread that appends to the source. The copy is used by one
+thread at a time (`SoleUse`) and shares nothing with other logs: it has its own open files. Other threads may only read
+`copied_bytes` and `lag`, which are as of the last `next_piece`.
 
-Until the source is gone a crash leaves the source, and a copy that is begun anew:
+Until the source is gone, a crash leaves the source, and the copy starts over:
 
-1. The copy is nearly whole, and durable.
-2. The metadata say, durably, that the partition is in the target. Whoever appends meanwhile does so to the source.
+1. The copy is nearly complete, and durable.
+2. The metadata says, durably, that the partition is in the target. Appends still go to the source.
 3. `finish`: what came since is copied, and the copy is durable: records, names, indexes, producers; and in the target's
    checkpoints where the log starts.
-4. The source's folder is renamed for its removal, durably, so that there are never two of one name. From here on a
-   crash leaves the copy, and what the metadata say tells `finish_interrupted` that it is the partition.
+4. The source's folder is renamed for removal, durably, so that there are never two with one name. From here on a crash
+  leaves the copy, and the metadata tells `finish_interrupted` that it is the partition.
 5. The copy's folder takes the partition's name.
 """
 

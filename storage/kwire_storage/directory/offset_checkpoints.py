@@ -1,7 +1,7 @@
-"""The offset checkpoints of a log dir: what is known of its logs, and what the files say of it.
+"""The offset checkpoints of a log dir: the known offsets of its logs, and those in the files.
 
-They name partitions and not topic ids. So what they tell of a partition that is gone must be gone itself before another
-one gets its name, and a write under way in a worker thread must not bring it back.
+They name partitions, not topic ids. So the entry of a removed partition must be gone before another one gets its name,
+and a write in progress in a worker thread must not bring it back.
 """
 
 from __future__ import annotations

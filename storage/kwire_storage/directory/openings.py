@@ -1,7 +1,7 @@
-"""Opening many logs after an unclean stop, side by side, with an account of how far it has come.
+"""Opens many logs after an unclean stop, concurrently, and reports the progress.
 
-Each `LogOpening` is one task; whoever runs them decides how many at a time. The account may be asked for from another
-thread while they run.
+Each `LogOpening` is one task; the caller decides how many run at a time. Another thread may read the progress while
+they run.
 """
 
 from __future__ import annotations

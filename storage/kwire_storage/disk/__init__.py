@@ -1,1 +1,1 @@
-"""The disk, real or in memory, and what is held of it."""
+"""The disk, real or in memory, and its resources: open files, locks, reserved space."""

@@ -6,9 +6,9 @@
     disk.crash()                           # the power failed, and nothing came through that was not synced
     disk.crash(EVERYTHING)                 # the power failed, and all had been written
 
-Each gives a new disk without locks, and the old one goes on by itself. `journal` has every change in order: one that
-is applied to a copy of the medium it began with, change by change, shows what could be left at each moment.
-Errors (EIO, ENOSPC, a torn append) are injected by `before_operation`, as on any `MemoryDisk`.
+Each returns a new disk without locks, and the old one continues independently. `journal` has every change in order:
+applied change by change to a copy of the initial medium, it shows what could be left at each moment. Errors (EIO,
+ENOSPC, a torn append) are injected by `before_operation`, as on any `MemoryDisk`.
 """
 
 from __future__ import annotations

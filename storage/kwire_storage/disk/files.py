@@ -4,8 +4,8 @@ Paths are relative to the disk's root and use "/". A `File` is a log's view of o
 end, and is read by position, never by a cursor. Appending is all or nothing for readers: when the system takes only a
 part of the bytes, the file is cut back to its former size before the error is raised.
 
-A file's descriptor is closed when the last reference to its `File` goes (or by `close`), so that a slice of a segment
-which was rolled or deleted can still be sent. Failures are `OSError`s with their errno.
+A file's descriptor is closed when the last reference to its `File` is dropped (or by `close`), so that a slice of a
+segment that was rolled or deleted can still be sent. Failures are `OSError`s with their errno.
 
 Names (creations, renames, removals) are durable after `sync_dir` of the folder, contents after `File.sync`;
 `write_atomic` does both. Thread-safety: `read` and `sync` may run in a worker thread while another thread appends.

@@ -1,13 +1,13 @@
-"""The disk as one log sees it, for as long as the log has its folder.
+"""One log's access to the disk, for as long as the log owns its folder.
 
-A partition's folder is called after its topic, and the name may be another's soon: the topic is deleted and created
-again, or the partition moves to another log dir and back. Flushes and cleanings that were under way in worker
-threads still have the old paths. So a log, and all that works for it, reaches the disk through a lease. Whoever takes
-the folder away from the log ends the lease first (`LogDir`); from then on every operation says that there is no
-such file, whatever has that name by now.
+A partition's folder is named after its topic, and the name may soon belong to another one: the topic is deleted and
+created again, or the partition moves to another log dir and back. Flushes and cleanings in worker threads still have
+the old paths. So a log, and everything that works for it, uses the disk through a lease. `LogDir` ends the lease before
+it takes the folder away from the log. From then on every operation fails as if the file did not exist, whatever has
+that name by then.
 
-A process that was handed the folder knows nothing of leases: the folder is lent to it, and is not removed until it has
-been given back, whatever its name is by then.
+A process that was given the folder does not know about leases: the folder is lent to it, and is not removed until it
+has been returned, whatever its name is by then.
 
 Thread-safety: any thread may use it, but only the log's thread lends. `end` returns when no operation on a name is
 under way, and it never waits for the disk to sync: contents are written and synced through files, which a lease only

@@ -13,8 +13,8 @@ insists. `Medium` is told of every change (`apply`) and keeps what must be there
   (PostgreSQL's "fsyncgate"; Linux marks the pages clean).
 * **Rot** flips bits of what was synced.
 
-How a power cut falls is a `Fate`: one function that picks the content of each file, and one that picks the operations
-of each folder that survive. It decides and is deterministic; who wants chance brings it along.
+A `Fate` decides the outcome of a power cut: one function picks the content of each file, and one the surviving
+operations of each folder. It is deterministic; callers that want randomness supply it.
 """
 
 from __future__ import annotations

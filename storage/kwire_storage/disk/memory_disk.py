@@ -1,7 +1,7 @@
 """A disk in memory: the twin of `RealDisk`, for brokers that must leave nothing behind, and for tests.
 
-It knows one state, the one that programs see, and forgets nothing while it lives. What a power cut leaves of it is the
-business of `faulty_disk.py`, which builds on the small steps here that change contents and names.
+It has one state, the one that programs see, and loses nothing while it exists. `faulty_disk.py` models power cuts, on
+top of the small steps here that change contents and names.
 
 `before_operation` is called before each change with the operation's name and path. It may raise to make it fail: an
 OSError as a disk would, `TornAppendError` to fail after a part of the bytes was written, or anything else to stop a

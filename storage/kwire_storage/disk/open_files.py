@@ -1,18 +1,18 @@
-"""A bound on what the segments of a process hold: open files, and indexes in memory.
+"""A limit on the resources of all segments in a process: open files, and indexes in memory.
 
-Whoever needs a file or an index asks its segment, which asks here when it has none. When one more would be too many,
-the one that was not used lately goes. Nothing is noted on use: a file is first put aside, where its segment finds it
-again at the next use, and only one that is still aside when its turn comes again is closed. So an append to an open
-segment costs what it would cost without a bound, and the first one afterwards an assignment.
+Callers ask a segment for its file or index, and the segment asks here if it has none. At the limit, one that was not
+used recently is closed. Uses are not recorded. Instead a file is first put aside, where its segment finds it at the
+next use, and it is closed only if it is still aside when its turn comes again. So an append to an open segment costs
+the same as without a limit, and the first one after the file was put aside costs one assignment.
 
-Letting go of a file that has unsynced writes is allowed: the pages belong to the file and not to the descriptor, and a
-later fsync by another descriptor writes them. Should the system have failed to write them meanwhile, that fsync tells:
-Linux (since 4.17) reports an error that nobody has been told of to descriptors opened later, too. What is left is a
-file that the system forgot altogether, error included, for want of memory, between the failure and the next fsync;
-whoever is started anew after a kill takes that risk as well.
+A file with unsynced writes may be closed: the pages belong to the file and not to the descriptor, and a later fsync on
+another descriptor writes them. If the system failed to write them meanwhile, that fsync fails: Linux (since 4.17)
+reports an unreported error also to descriptors that are opened later. One risk remains: under memory pressure the
+system may drop the file's inode, including the error, between the failure and the next fsync. A broker that restarts
+after a kill has the same risk.
 
-Safe for threads, since logs may be recovered side by side: the sets of what is held are changed under a lock, and what
-a segment has at hand is only ever replaced as a whole.
+Thread-safe, since logs may be recovered concurrently: the sets of open resources change under a lock, and a segment's
+references are only ever replaced as a whole.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Objects that pass from thread to thread have one owner at a time; a second one is a mistake of ours, told at once."""
+"""Objects that pass between threads have one owner at a time; a second owner is a bug, and raises at once."""
 
 from __future__ import annotations
 

@@ -1,16 +1,17 @@
-"""Room that is kept back, so that a full disk can still be used by the one who has to put it in order.
+"""Reserved disk space, so that the broker can still make its own writes on a full disk.
 
-A file of `size_bytes` is allocated beforehand. When a write that the broker itself needs meets a full disk (a topic's
-deletion in the metadata log, a checkpoint, what a clean stop leaves behind), the file is removed and the write done
-again: `spend`. From then on the reserve is out, and whoever appends for others asks `check` first, so that no producer
-eats what the stop will need. The reserve comes back, whole or not at all, as soon as the disk has that much room: an
-append that is refused looks for it, and so does `look`, which is called now and then. Nothing waits and nothing polls.
+A file of `size_bytes` is allocated in advance. If a write that the broker itself needs finds the disk full (a topic's
+deletion in the metadata log, a checkpoint, the files of a clean stop), the file is removed and the write is retried:
+`spend`. From then on the reserve is out, and appends for clients call `check` first, so that no producer uses the space
+that the stop will need. The reserve is restored, completely or not at all, once the disk has that much space: a refused
+append checks that, and so does `look`, which is called now and then. Nothing waits and nothing polls.
 
-What clients want is never a reason to spend it: they are told that the disk is full, which changes nothing else.
-Without a reserve (size 0, or a disk without limits) the writes just meet what they meet.
+Clients' writes never spend it: clients get an error that the disk is full, and nothing else changes. Without a reserve
+(size 0, or a disk without limits) writes just succeed or fail.
 
-Thread-safety: `spend` may run in a worker thread; all else belongs to the thread that appends. The file is removed
-before `is_out` is set, and `is_out` taken back before the file is made: at worst it says out with the file there.
+Thread-safety: `spend` may run in a worker thread; everything else belongs to the thread that appends. The file is
+removed before `is_out` is set, and `is_out` is cleared before the file is created: at worst it says out while the file
+exists.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Looking at a log from outside, and mending it: what `kwire log check` and `kwire log repair` do.
+"""Checks and repairs logs from outside: `kwire log check` and `kwire log repair`.
 
     layout.py            what is in a partition's folder, by its names
     walk.py              every batch of a .log file, and the ranges where no good batch is
@@ -11,8 +11,8 @@
     rebuild.py           derived files made anew from the batches
     repair.py            findings turned into steps, each with a copy of what it takes away
 
-Checking opens files for reading only and takes no lock, so that it may look at a folder that a broker uses. It holds
-one batch and one segment's derived facts at a time: a log of any size is checked in bounded memory.
+A check opens files for reading only and takes no lock, so it can run on a folder that a broker uses. It holds one batch
+and the derived data of one segment at a time, so a log of any size is checked in bounded memory.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""The records of a good batch beside what its header says of them."""
+"""Compares the records of a good batch with its header."""
 
 from __future__ import annotations
 

@@ -1,14 +1,14 @@
-"""Where a repair keeps what it takes away.
+"""Where a repair keeps copies of what it removes.
 
     orders-0/kwire-repair-20260131T120000Z/00000000000000004711.log.8192-9000   a range of a file
     orders-0/kwire-repair-20260131T120000Z/00000000000000004711.index           a whole file
     recovery-point-offset-checkpoint.kwire-repair-20260131T120000Z              a file of the log dir itself
 
-Within the partition's folder, because that is on the same file system, and because brokers look at files there and not
-at folders. Beside the partitions it could not be: Apache Kafka does not start on a log dir with a folder in it that
-has no partition's name.
+They are in the partition's folder, because that is on the same file system, and because brokers ignore folders there.
+They cannot be beside the partitions: Apache Kafka does not start on a log dir that has a folder without a partition's
+name.
 
-A copy is on the medium before anything is changed.
+A copy is durable before anything is changed.
 """
 
 from __future__ import annotations

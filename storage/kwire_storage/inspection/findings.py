@@ -1,4 +1,4 @@
-"""What can be wrong with a folder of logs: one table of kinds, each with its weight, its advice and its remedy.
+"""What can be wrong with a folder of logs: a table of kinds, each with its severity, its advice and its remedy.
 
 The names are stable: scripts read them from `kwire log check --json`.
 """

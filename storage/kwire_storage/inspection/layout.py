@@ -1,4 +1,4 @@
-"""What is in a partition's folder, sorted by what the names say."""
+"""The contents of a partition's folder, classified by name."""
 
 from __future__ import annotations
 

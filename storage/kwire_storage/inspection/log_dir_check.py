@@ -1,4 +1,4 @@
-"""A log dir as a whole: whose it is, what it promises of its partitions, and each of these."""
+"""Checks a whole log dir: its owner, its checkpoints, and each partition."""
 
 from __future__ import annotations
 

@@ -1,8 +1,8 @@
-"""One partition's folder: a walk over every batch, with everything that is derived from batches fed by it.
+"""Checks one partition's folder: walks over every batch, and compares all derived files with the batches.
 
-How strict it is with derived files depends on how the broker stopped. After a clean stop all of them must be right.
-After a crash a broker makes those anew that belong to segments from the recovery point on, so that what is wrong there
-is a note; and while a broker runs, the end of the log is still on its way.
+How strict it is with derived files depends on how the broker stopped. After a clean stop all of them must be correct.
+After a crash a broker rebuilds those of the segments from the recovery point on, so errors there are only notes. While
+a broker runs, the end of the log may be incomplete.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
-"""`.snapshot` and `.txnindex` beside what the batches say, by the fold that a broker does itself (`markers.py`).
+"""Compares `.snapshot` and `.txnindex` with the batches, using the broker's own fold (`markers.py`).
 
-The fold is exact when it began with nothing at offset 0, or with the snapshot at the first segment's base, and no batch
-is missing since. Where compaction has made holes, or a range is corrupt, less can be held against the files: what a
-broker knew then may not be in the log any more.
+The fold is exact if it began empty at offset 0, or with the snapshot at the first segment's base, and no batch is
+missing since. If compaction has made holes, or a range is corrupt, the check is less strict: what a broker knew then
+may no longer be in the log.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
-"""What is derived from batches, made anew by the fold that a broker does itself.
+"""Rebuilds the files that are derived from batches, using the broker's own fold.
 
-Damaged ranges are passed over: whoever leaves them in wants what follows them to be found.
+Damaged ranges are skipped: a user who keeps them wants the records after them to be found.
 """
 
 from __future__ import annotations

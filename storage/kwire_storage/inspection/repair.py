@@ -1,9 +1,9 @@
-"""Findings turned into steps, and the steps done.
+"""Turns findings into steps, and carries them out.
 
-Records come first, then what is derived from them, then what the log dir says of them. Whoever repairs checks
-again afterwards, and repeats until a check asks for nothing more: a log that was cut has other snapshots, epochs and
-checkpoints to be set right, and the check knows which. Whoever is interrupted starts anew: each step leaves a
-folder that a broker, and the next repair, can read.
+Records come first, then the files derived from them, then the log dir's checkpoints. The caller checks again
+afterwards, and repeats until a check finds nothing more to repair: a truncated log needs other snapshots, epochs and
+checkpoints, and the check finds out which. An interrupted repair starts over: each step leaves a folder that a broker,
+and the next repair, can read.
 """
 
 from __future__ import annotations

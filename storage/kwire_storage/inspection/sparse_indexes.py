@@ -1,4 +1,4 @@
-"""`.index` and `.timeindex` beside the batches they lead to, fed with one batch after the other.
+"""Compares `.index` and `.timeindex` with the batches they point to, one batch after the other.
 
 An entry of the offset index must have the position of a batch and that batch's last offset. Brokers that put several
 batches in with one append (Apache Kafka up to 3.8, on followers) wrote the last offset of the last of them: that is
@@ -6,8 +6,8 @@ allowed too, since a look-up only scans a little more. An entry of the time inde
 and that batch's timestamp, than which no record before it may have a later one. A batch that compaction emptied needs
 no entry (`BatchHeader.newest_record_ms`); Apache Kafka may give it one.
 
-Of each way to be wrong only the first entry is told, with how many there are. What leads into a damaged range is passed
-over: the range is told already.
+For each kind of error only the first entry is reported, with the number of such entries. Entries that point into a
+damaged range are skipped, since the range itself is reported.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""The clean stop of logs: of each in three steps, so that many can wait for the disk side by side."""
+"""The clean stop of logs, in three steps each, so that many can wait for the disk concurrently."""
 
 from __future__ import annotations
 

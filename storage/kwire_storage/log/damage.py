@@ -1,13 +1,13 @@
-"""What of a log is corrupt: ranges of offsets that cannot be read, and how everybody gets around them.
+"""The corrupt parts of a log: ranges of offsets that cannot be read, and how reads and appends avoid them.
 
-Nobody looks for damage while there is none: a read costs what it did. It shows when a walk over batch headers meets
-something that is no batch, or when a recovery checks batches. Then the whole segment is checked once
+A sound log pays nothing for this: reads do not search for damage. Damage is found when a walk over batch headers meets
+something that is not a batch, or when a recovery checks batches. Then the whole segment is checked once
 (`LogSegments.examine`), its indexes are rebuilt from the good batches, and the segment remembers the bad ranges between
 them (`Segment.damage`). From then on
 
-* a read inside a range raises CorruptRangeError, one in front of it ends where it begins, one behind it works,
-* walks for other purposes (times, producers) leave the range out,
-* nothing is ever cut, and appends go on behind it.
+* a read inside a range raises CorruptRangeError, one before it ends at its start, one after it works,
+* walks for other purposes (times, producers) skip the range,
+* nothing is ever truncated, and appends continue after it.
 
 Each range is logged once, as an error. A batch whose bytes changed under an intact header is found by a recovery or by
 its reader, who checks the CRC too, since a read sends bytes without looking at them.

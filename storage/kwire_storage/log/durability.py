@@ -1,11 +1,11 @@
-"""What of a log is on the medium, and how the rest gets there: flushes, and syncs of names.
+"""Which part of a log is durable, and how the rest becomes durable: flushes, and syncs of names.
 
-`recovery_point` is the one promise: everything below it survives a power cut. A flush covers the records of every
-segment from there on, and of sealed segments the indexes: only then may the recovery point pass them, because recovery
-trusts what is below it. `Durability.begin_flush` collects what to sync, `Flush.run` may block and belongs into a worker
+`recovery_point` is the guarantee: everything below it survives a power cut. A flush covers the records of every segment
+from there on, and the indexes of sealed segments. Only then may the recovery point pass them, because recovery trusts
+everything below it. `Durability.begin_flush` collects what to sync, `Flush.run` may block and belongs in a worker
 thread, `finish_flush` moves the recovery point. One flush of a log runs at a time.
 
-After a failed sync nobody knows what the medium has, so the log has `failed` and takes no more appends.
+After a failed sync it is unknown what the disk has, so the log has `failed` and accepts no more appends.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Where each leader epoch begins: what a follower or consumer asks to find out whether its history is still ours.
+"""The start offset of each leader epoch. With it a follower or consumer finds out whether its log diverges from ours.
 
 Entries ascend in both epoch and start offset. They live in memory and in `leader-epoch-checkpoint`; every batch carries
 its epoch too, so the file needs no fsync of its own: recovery reads what is past the recovery point from the batches.

@@ -1,4 +1,4 @@
-"""After anything but a clean stop: walking over the segments from the recovery point on.
+"""Recovery after an unclean stop: walks over the segments from the recovery point on.
 
 Everything below the recovery point was synced. Of the segment that holds it, and of the later ones, each batch is
 checked (`walk.py`), and indexes, largest timestamps, leader epochs, producers and aborted transactions are made anew
@@ -8,14 +8,14 @@ Behind the recovery point the first bytes that are not a good batch end the log:
 any order, and what was appended after a loss must not seem to follow what was appended before it. They are cut off with
 all that follows, later segments included; `Recovery` says whether good batches were among that. A segment that ends
 before the next one begins has lost its tail, too: the next one's name may reach the medium before this one's bytes.
-Compaction is no excuse, since what is to be cleaned is flushed, and the recovery point in its file above it, before any
-record goes (`compaction/planning.py`). Apache Kafka does not wait for that: in what it leaves after an unclean stop
-compacted segments may lie behind the recovery point. They are known by the cleaner's checkpoint, by a swap that was not
-finished, or by records that are missing within them, too; and since they were synced before they got their names, what
-is not at their end was not lost.
+Compaction cannot cause such a gap in kwire: before any record is removed, the part to be cleaned is flushed, and the
+recovery point in its file is above it (`compaction/planning.py`). Apache Kafka does not wait for that: after its
+unclean stop, compacted segments may lie after the recovery point. They are recognized by the cleaner's checkpoint, by
+an unfinished swap, or by records that are also missing inside them. They were synced before they got their names, so
+records missing at their end were not lost.
 
-Below the recovery point nothing is ever cut: what is bad or missing there has rotted, or somebody's hand was in it. It
-is noted (`damage.py`), and the log goes on behind it.
+Below the recovery point nothing is ever truncated: bad or missing data there means bit rot or a manual change. It is
+noted (`damage.py`), and the log continues after it.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
-"""What is old, what is too much, and what is below the log start: how many of the oldest segments go, and when.
+"""Retention by age, by size and by log start: how many of the oldest segments are deleted, and when.
 
-Only counts are made here. Segments go from the oldest on, so that what is left is always an unbroken log
+This module only counts. Segments are deleted from the oldest on, so the rest is always a contiguous log
 (`Log.apply_retention`).
 """
 

@@ -1,4 +1,4 @@
-"""When a segment is full: by size, by age, by the room in its indexes (Kafka's `LogSegment.shouldRoll`)."""
+"""When a segment is full: by size, by age, by the space in its indexes (Kafka's `LogSegment.shouldRoll`)."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Walking over the batches of a file: over their headers by a few small reads, or over all of it in large ones."""
+"""Iterates over the batches of a file: headers only, with a few small reads, or everything, with large reads."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
 """The files of one segment as they are held in memory: the records' file, opened when first needed, and the indexes.
 
-What is held is bounded by `open_files.py`, which takes back what was not used lately. Whatever is asked for here comes
-again by itself, so that nobody else need know.
+`open_files.py` limits what is held, and closes what was not used recently. This module reopens it on demand, so callers
+do not notice.
 """
 
 from __future__ import annotations

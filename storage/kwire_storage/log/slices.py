@@ -1,4 +1,4 @@
-"""What a read gives: a range of a file, for sendfile."""
+"""The result of a read: a range of a file, for sendfile."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What the logs of one log dir share, and none makes for itself: chance, what is to be removed, room kept back."""
+"""What the logs of one log dir share: randomness, the files to remove, the disk reserve."""
 
 from __future__ import annotations
 

@@ -1,9 +1,8 @@
-"""What an opening makes of the files that a compaction left when the process died in the midst of its swap.
+"""Opening a log after the process died during a compaction's swap: finishes or undoes the swap.
 
-The steps, and the order of renames, are told in `compaction/swap.py`; Kafka does the same in
-`LogLoader.completeSwapOperations`. A `*.log.swap` decides, unless there is a `*.cleaned` at or below its offset: then
-the commit was never synced, and all old files are there. So what a power cut makes of a commit is the beginning of it,
-as if it had ended there.
+`compaction/swap.py` has the steps and the order of renames; Kafka does the same in `LogLoader.completeSwapOperations`.
+A `*.log.swap` decides, unless there is a `*.cleaned` at or below its offset: then the commit was never synced, and all
+old files are there. So after a power cut a commit looks as if it had stopped early.
 """
 
 from __future__ import annotations

@@ -1,13 +1,13 @@
-"""Every batch of a `.log` file, and the ranges between them that are no good batches.
+"""Finds every good batch of a `.log` file, and the bad ranges between them.
 
-A good batch is what recovery takes for one: whole, with the CRC-32C of its bytes, at an offset that ascends. Where none
-stands, the next one is looked for: behind the bad one by its own length, or else at each position that could begin one
-(magic, length and offset fit, and the CRC is right). So one rotten sector costs the batch it is in and no more. The
-search gives up after checking several times as many bytes as there are; only bytes that were made for it need that.
+A good batch is complete, has the right CRC-32C and an ascending offset, as in recovery. If there is none, the next one
+is searched: after the bad one by its own length, or else at each position that could begin one (magic, length and
+offset fit, and the CRC is right). So one bad sector costs only the batch it is in. The search gives up after checking
+several times as many bytes as the file has; only bytes that were crafted for it reach that limit.
 
-A batch whose offset is too large cannot be told from one behind a hole, but by what follows. If the next batch stands
-at or below its last offset, though not below what was due, the first of the two is the wrong one. So is a batch
-behind a hole that goes into the next segment.
+A batch with a wrong, too large offset looks like one after a hole; only what follows tells them apart. If the next
+batch is at or below its last offset, but not below the expected offset, the first of the two is wrong. So is a batch
+after a hole that reaches into the next segment.
 """
 
 from __future__ import annotations

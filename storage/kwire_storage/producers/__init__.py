@@ -1,1 +1,1 @@
-"""What a partition knows of its producers and their transactions."""
+"""A partition's state of its producers and their transactions."""

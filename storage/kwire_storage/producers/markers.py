@@ -1,4 +1,4 @@
-"""The control records that end a transaction, as far as the producers' state needs them."""
+"""Transaction markers, as far as the producers' state needs them."""
 
 from __future__ import annotations
 

@@ -1,8 +1,8 @@
-"""The producers of one log on disk and in memory: snapshots, and what came after the newest (`ProducerStateManager`).
+"""The producers of one log on disk and in memory: snapshots, and the changes since (`ProducerStateManager`).
 
-The states are a fold over the log's batches, with a snapshot as a head start; they are loaded when first asked for. A
-snapshot belongs to a place in the log: to the beginning of each segment, and to the end that a clean stop came to. What
-it says of a place that the log no longer has must never be believed.
+The states are a fold over the log's batches that starts with a snapshot; they are loaded on first use. A snapshot
+belongs to an offset in the log: the start of a segment, or the end at a clean stop. A snapshot at an offset that the
+log no longer has must never be used.
 
 Apache Kafka does the same in the class of that name.
 """

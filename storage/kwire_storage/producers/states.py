@@ -1,4 +1,4 @@
-"""What a partition knows of its producers: enough to refuse gaps, to recognise repeats, and to see open transactions.
+"""A partition's state of its producers: enough to refuse gaps, to recognise repeats, and to see open transactions.
 
 For each producer id: its epoch, the sequences and offsets of its last five batches, and where its open transaction
 began. The rules are Kafka's:
@@ -7,16 +7,16 @@ began. The rules are Kafka's:
 * within an epoch the next sequence is the last one's successor, and 0 follows 2^31 - 1;
 * a batch with the same epoch and sequences as one of the last five is a repeat, answered with its first offset;
 * of a producer without state any sequence is accepted: its records may have been deleted since;
-* when the disk had no room for a batch, those sent behind it are refused for the same reason until it has come again,
-  also if there is room by then. In Kafka the whole folder is offline, which comes to the same. Were they told that they
-  are out of order, librdkafka would take a new epoch and send again what may be there already;
+* when the disk had no room for a batch, later batches are refused with the same error until it is sent again, even if
+  there is room by then. In Kafka the whole folder is offline, with the same result. If they were refused as out of
+  order, librdkafka would take a new epoch and send again what may already be in the log;
 * while a transaction is open, everything the producer sends must be transactional;
 * a transaction begins here only after its coordinator was asked, and if no marker came meanwhile (KIP-890);
-* a producer whose newest record is older than `producer.id.expiration.ms` is forgotten, unless its transaction
-  is open; they are looked for every `producer.id.expiration.check.interval.ms`.
+* a producer whose newest record is older than `producer.id.expiration.ms` expires, unless its transaction is open; this
+  is checked every `producer.id.expiration.check.interval.ms`.
 
 `check` decides and changes nothing; `apply` and `apply_marker` change the state and are what recovery replays, so the
-state is always a fold over the batches. Snapshots of it are in `producer_snapshots.py`.
+state is always a fold over the batches. `snapshots.py` reads and writes snapshots of it.
 """
 
 from __future__ import annotations
