@@ -1,5 +1,4 @@
-"""What is known of an API or a record without loading its module: the entries of the tables in `messages` and
-`internal`."""
+"""Facts about an API or a record without loading its module: entries of the tables in `messages` and `internal`."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What can be wrong with a record batch, said with the error code that a producer is to get for it."""
+"""The errors of record batches, with the error code that the producer gets."""
 
 from __future__ import annotations
 

@@ -1,17 +1,17 @@
-"""The codecs of record batches, with a cap on what may come out.
+"""The codecs of record batches, with a limit on the decompressed size.
 
-A few bytes can claim or become gigabytes, so nothing here allocates by a claimed length before the claim is held
-against the cap, and streams are taken in pieces that double, so that memory follows what really came out.
+A few bytes can claim or become gigabytes. So nothing is allocated by a claimed length before it is checked against the
+limit, and streams are decompressed in pieces of doubling size, so that memory follows the real output.
 
-What a payload may be follows Kafka's Java readers:
+Payloads are accepted as by Kafka's Java readers:
 
-* gzip: one or more members; bytes behind the last member that begin no member are ignored.
+* gzip: one or more members; bytes after the last member that do not begin another are ignored.
 * snappy: blocks in the framing of xerial's snappy-java (which Java, and most clients, write), or one raw block (which
   others write). Told apart by the first eight bytes.
 * lz4: one frame; what follows it is ignored. Written with independent blocks: Kafka's Java reader refuses linked ones.
 * zstd: one or more frames, with or without the content's size in the header, and skippable ones.
 
-The libraries load when their codec is first met: most brokers meet one or none of them.
+Each library is loaded on first use: most brokers need one or none of them.
 """
 
 from __future__ import annotations

@@ -7,20 +7,20 @@
 
 Rules of Kafka's protocol that it keeps:
 
-* A broker answers the requests of a connection in their order, so several may be on their way. The one request that has
-  no answer is Produce with acks=0. The reply's correlation id must be that of the oldest request without a reply.
-* Each API has versions of its own. ApiVersions tells which the broker serves, and `version_for` chooses the newest that
-  both sides know. ApiVersions itself is asked for in our newest version. A broker that does not know that one answers
-  UNSUPPORTED_VERSION in version 0, which every broker knows, and as a rule says which it does know (KIP-511). Then it
-  is asked once more.
-* A version that Kafka calls unstable is not chosen, unless the caller asks for at least that.
+* A broker answers the requests of a connection in order, so several may be in flight. The only request without a reply
+  is Produce with acks=0. A reply's correlation id must be that of the oldest request without a reply.
+* Each API has its own versions. ApiVersions returns those that the broker serves, and `version_for` chooses the newest
+  that both sides support. ApiVersions itself is sent in our newest version. A broker that does not know that version
+  replies UNSUPPORTED_VERSION in version 0, which every broker knows, and usually names the versions that it does know
+  (KIP-511). Then the request is sent once more.
+* A version that Kafka marks as unstable is chosen only if the caller requests at least that version.
 
-A reply has memory of its own (`frames.ReplyBuffer`). The records of a fetch are a slice of it, and stay valid as long
-as somebody holds them.
+Each reply has its own memory (`frames.ReplyBuffer`). The records of a fetch are a slice of it, and stay valid as long
+as they are referenced.
 
-Whatever the peer gets wrong is a ProtocolError, and nothing can be read after it: a size that cannot be, a wrong
-correlation id, a reply to nothing, a message that ends too soon or too late. What a hostile peer costs is bounded by
-`max_reply_bytes`, and by the bytes that it did send.
+Any mistake of the peer is a ProtocolError, and nothing can be read after it: an impossible size, a wrong correlation
+id, an unexpected reply, a message that ends too soon or too late. The memory for a hostile peer is bounded by
+`max_reply_bytes`, and by the bytes that it sent.
 """
 
 from __future__ import annotations

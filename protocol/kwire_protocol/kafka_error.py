@@ -1,5 +1,4 @@
-"""An answer, not a failure: what a handler or a state machine raises to have a Kafka error code sent to the
-client."""
+"""Raised by a handler or a state machine to send a Kafka error code to the client: a response, not a failure."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Looking into the records of a batch without decoding them: where each one ends, its offset, and its key if asked.
+"""Scans the records of a batch without decoding them: where each one ends, its offset, and its key on request.
 
 This is how batches for a compacted topic are checked and how compaction reads them: one short loop per record. Values
 and headers are only checked against the record's length, and timestamps are passed over; `read_timestamps` reads them

@@ -1,4 +1,4 @@
-"""Looking for a record by time inside one batch: what ListOffsets needs where the time index ends."""
+"""Finds a record by time inside one batch, for ListOffsets: the time index only leads to a batch."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A batch that has lost some of its records, made of the bytes of the others: what compaction leaves.
+"""Builds a batch without some of its records, from the bytes of the others, for compaction.
 
 Offsets, and timestamps as a rule, are deltas against fields of the header, which stay. So records are copied as they
 stand. Only a delete horizon takes the base timestamp's place (KIP-534): then each record gets another timestamp delta.

@@ -1,4 +1,4 @@
-"""What a batch must fulfil to be taken from a producer, beyond being whole (`record_batch.check_batch`).
+"""The rules for a producer's batch, beyond being complete (`record_batch.check_batch`).
 
 Two depths. `read_produced_batch` looks at the header and the CRC only and is what every Produce pays.
 `validate_records` looks into the records, for what needs it: compacted topics, whose records need keys, and batches

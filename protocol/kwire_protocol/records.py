@@ -1,4 +1,4 @@
-"""Record batches: the one module to import, for the parts that make it up.
+"""Record batches: the only module to import for all of these parts.
 
 * `record_batch.py`: the header, the check of a batch's wholeness, patches in place
 * `record_validation.py`: what a producer's batch must fulfil
