@@ -1,7 +1,7 @@
 """Rows handed to a function in Spark's tasks, as Arrow batches: `DataFrame.mapInArrow` without pandas.
 
-Spark 4.0 refuses mapInArrow where pandas is not installed, although neither the call nor the worker makes use of it.
-So here is what mapInArrow does behind that check. Its parts are pyspark's own, hence the bound on pyspark's version.
+Spark 4.0 refuses mapInArrow if pandas is not installed, although neither the call nor the worker uses it. So this
+module does what mapInArrow does after that check. It uses pyspark's internals, hence the limit on pyspark's version.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Where a range of a topic begins or ends, as a person writes it.
+"""Parses where a range of a topic begins or ends, as a user writes it.
 
 earliest, latest       all that there is
 4711                   an offset, of every partition

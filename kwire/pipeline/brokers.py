@@ -1,4 +1,4 @@
-"""A job's connections to brokers, and what a broker's error means for the job: wait, try again, or tell a person."""
+"""A job's connections to brokers, and what a broker's error means for the job: wait, retry, or tell the user."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What ends a job that is no fault of the job's, and errors of others' in a line."""
+"""Errors that end a job but are not bugs in it, and other libraries' errors in one line."""
 
 from __future__ import annotations
 

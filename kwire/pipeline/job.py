@@ -1,8 +1,8 @@
-"""A job's life: it starts its runs, starts those again that brokers or warehouse ended, and stops when asked to.
+"""A job's life cycle: it starts runs, restarts them after failures of brokers or warehouse, and stops on request.
 
-A query ends with whatever went wrong in it, mostly words of Java's. So an end is not explained but tried: the run is
-started again, which looks at the table and the topic anew and finds what a person can mend (records that are gone, a
-topic that is another, brokers out of reach). What does not pass by itself ends the job after a while.
+A query ends with any error, mostly a Java message. The job does not interpret it but starts the run again. The new run
+checks the table and the topic, and reports what a user can fix (deleted records, a replaced topic, unreachable
+brokers). A failure that persists ends the job after a while.
 """
 
 from __future__ import annotations

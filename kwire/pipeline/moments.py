@@ -1,4 +1,4 @@
-"""A moment as a person writes it: a date, a time, or how long ago it was."""
+"""Parses a time as a user writes it: a date, a time, or how long ago it was."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""How a job tells what it does: bars on a terminal, JSON lines elsewhere, and metrics for Prometheus if asked.
+"""Reports a job's progress: bars on a terminal, JSON lines elsewhere, and Prometheus metrics on request.
 
 A JSON line is an object with `event`: "commit" or "warning"; a replay's last one is "done" or "stopped". Names stay.
 """

@@ -1,4 +1,4 @@
-"""A Spark session for the jobs, and what has to be there before one is asked for.
+"""A Spark session for the jobs, and a check of what it requires.
 
 On a laptop the session is `local[*]`, in a Java process of its own. Given a master, or run by `spark-submit`, it is
 whatever the cluster gives. The connector, Iceberg and Spark's Avro come by their Maven coordinates, unless the

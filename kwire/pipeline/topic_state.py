@@ -1,4 +1,4 @@
-"""A topic as its cluster tells it at a moment: its ids, and where its partitions begin and end."""
+"""A topic's state at one moment: its ids, and its partitions' first and last offsets."""
 
 from __future__ import annotations
 

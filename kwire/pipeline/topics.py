@@ -1,4 +1,4 @@
-"""What the brokers say about a topic, and what is told to them: a job's few questions, asked without Spark.
+"""A job's few requests to brokers about a topic, without Spark.
 
 Several tables of one job ask in turn; each question has a connection that is made when the last one failed.
 """

@@ -1,4 +1,4 @@
-"""A compacted topic of one partition that keeps the newest value of each key, such as how far a writer has come."""
+"""A compacted topic of one partition that keeps the newest value of each key, such as a writer's position."""
 
 from __future__ import annotations
 

@@ -1,9 +1,9 @@
 """A task's part of a batch: a transaction that is written and left open, for the driver to end.
 
-What ends a transaction is its name: transactional id, producer id and epoch. Whoever knows the three may end it, and as
-often as he likes: brokers answer an end that was asked for again as they did the first time (KIP-890), as long as
-nobody has begun another transaction under that id. So an end has three outcomes: it is done, by this request or before;
-it is lost, since the transaction took too long or another producer has the id; or nobody can tell at the moment.
+A transaction is identified by its transactional id, producer id and epoch. Any client that knows these three may end
+it, any number of times: brokers answer a repeated end as they did the first one (KIP-890), as long as no other
+transaction has begun under that id. So an end has three outcomes: the transaction is ended, by this request or before;
+it is lost, because it timed out or another producer has the id; or the outcome is unknown at the moment.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""A writer whose transactions hold its position: what it has written, and how far it has come, are decided together.
+"""A writer whose transactions contain its position: its records and its position are committed together.
 
 For jobs that copy records from one place to another. Each part of the work (a partition, say) has a writer of its own,
 with a name that it keeps over restarts. A writer

@@ -1,4 +1,4 @@
-"""A task's records on their way: gathered by partition, and written in batches as large as brokers take by default."""
+"""Collects a task's records by partition, and writes them in the largest batches that brokers accept by default."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A topic's records by field: an index that Spark writes, and queries that do without Spark.
+"""Finds a topic's records by field: an index that Spark writes, and queries that do not need Spark.
 
 The index is an Iceberg table, `TOPIC__index`, and a table job writes it: exactly once, its offsets in its snapshots,
 what cannot be decoded in `TOPIC__index__errors`. Only its layout is another:

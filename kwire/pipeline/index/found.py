@@ -1,4 +1,4 @@
-"""A record that a query found, in the index or behind it."""
+"""A record that a query found, in the index or in the part that is not indexed yet."""
 
 from __future__ import annotations
 

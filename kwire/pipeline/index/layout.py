@@ -1,7 +1,7 @@
-"""The index as a table: made or found, and its rows.
+"""The index as a table: creates or opens it, and makes its rows.
 
-JSON has no types of its own but these few, and Spark's reader would turn whatever stands in a STRING field into text.
-So such a field is read as a variant, which tells what it was.
+JSON has only these few types, and Spark's reader would turn any value in a STRING field into text. So such a field is
+read as a variant, which preserves its type.
 """
 
 from __future__ import annotations

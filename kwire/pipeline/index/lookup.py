@@ -1,10 +1,11 @@
-"""The index's own answer: pyiceberg tells which files may have it, DuckDB reads them.
+"""Queries the index: pyiceberg finds the files that may match, DuckDB reads them.
 
-DuckDB goes by the Bloom filters and bounds of each row group, which pyarrow and pyiceberg's own reader do not: one
-record of ten million takes 20 ms instead of 5 s. Its Iceberg extension is not used, it would have to be downloaded.
+DuckDB uses the Bloom filters and bounds of each row group, which pyarrow and pyiceberg's own reader do not: finding one
+record among ten million takes 20 ms instead of 5 s. Its Iceberg extension is not used, because it would have to be
+downloaded.
 
-Files are read in place where they are this machine's. Others, and tables with deletes or with an older schema, which
-somebody else must have made, come through pyiceberg: right, and slower.
+Files on this machine are read in place. Other files, and tables with deletes or with an older schema (which kwire does
+not make), are read through pyiceberg: correct, but slower.
 """
 
 from __future__ import annotations

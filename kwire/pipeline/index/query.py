@@ -1,7 +1,7 @@
-"""A query: the index up to its position, the brokers from there on, both together in order.
+"""A query: reads the index up to its position and the brokers from there on, and returns both in order.
 
-An offset is on one side or on the other: the position is of the very snapshot that is read. So no record is found twice
-and none is missed, whatever the job commits meanwhile.
+Each offset is on exactly one side, because the position is that of the snapshot that is read. So no record is found
+twice and none is missed, whatever the job commits meanwhile.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
-"""What the index has not got yet: the records behind its position, read from the brokers and looked at one by one.
+"""Records that are not indexed yet: reads those after the index's position from the brokers and checks each one.
 
-They are decoded by the rules of the index, so that a record is found the same way before it is indexed and after.
+They are decoded by the rules of the index, so that a record is found in the same way before and after it is indexed.
 """
 
 from __future__ import annotations

@@ -7,7 +7,7 @@ comparison with null is neither true nor false, and only what is true is found. 
 Kafka's key, partition, offset or timestamp; `kafka.key` is Kafka's also where a field is called `key`. A key is text,
 or bytes as in X'00ff'.
 
-What a user types gets no further than this tree. Its columns are the index's own, its values are handed on as values.
+A user's text never goes further than this tree. Its columns are the index's own, and its values are passed as values.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
-"""What groups have committed at the source, committed at the target.
+"""Commits the source's group offsets at the target.
 
-A group is taken over where it has no members at the target, and only forward: the offset at the target is the larger
-one of what is there and the translation. So a consumer that has moved to the target, and may come and go there, is not
-set back; and neither is a group that somebody reset at the source.
+A group's offsets are committed only if it has no members at the target, and only forward: the result is the larger of
+the target's offset and the translated one. So a consumer that has moved to the target, and may come and go there, is
+not set back. A group that was reset at the source is not set back either.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""The map of offsets of one partition: where the source's records are at the target. All of it is pure.
+"""The offset map of one partition: where the source's records are at the target. Pure.
 
 Offsets of the two differ: the target has markers of the mirror's transactions and lacks those of the source, and what
 was compacted away at the source leaves no gap at the target. But for long stretches both count alike. Such a stretch is

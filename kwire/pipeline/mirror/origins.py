@@ -1,4 +1,4 @@
-"""Where a topic's records come from, so that none are mirrored back to where they were. All of it is pure.
+"""Where a topic's records come from, so that none are mirrored back to their origin. Pure.
 
 A mirror writes down, with how far it has come, the origins of each topic that it writes: the topic that it reads, by
 its cluster's id and its name, and all the origins which that topic has itself. They are found in the kept topics

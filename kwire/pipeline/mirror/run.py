@@ -1,9 +1,9 @@
-"""A mirror at work: one streaming query that reads all of its topics, and has tasks write each batch.
+"""Runs a mirror: one streaming query reads all of its topics, and tasks write each batch.
 
-At its start a run ends what a killed one left open, looks where the mirror stands, makes topics, and writes down where
-each partition begins and what its origins are. From then on the driver knows all positions and the map of offsets, and
-learns from the tasks how they move. Beside it a thread looks after what has to be done when no records come, too:
-groups, configurations, partitions, and whether a circle was closed meanwhile.
+At its start a run ends the open transactions of a killed run, reads the mirror's position, creates topics, and records
+each partition's start and origins. From then on the driver knows all positions and the offset map, and the tasks report
+their changes. A second thread does the work that is due even without new records: groups, configurations, partitions,
+and the check for a loop of mirrors.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Where a mirror stands, and what it would do: asked of both clusters, without Spark."""
+"""Reads a mirror's position, and what it would do, from both clusters, without Spark."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a mirror remembers, in its kept topic at the target: `kwire-mirror-NAME`, compacted, of one partition.
+"""A mirror's state, in its compacted topic at the target: `kwire-mirror-NAME`, with one partition.
 
 Keys and values are JSON. Topics and partitions in keys are the source's; a partition has the same number at the target.
 

@@ -2,8 +2,8 @@
 
 A task answers with a row of JSON for each partition.
 
-What goes wrong comes back as a row as well. A task that fails would be run again by Spark, and would end the others in
-the midst of their work; and of its error the driver would be told a traceback.
+Errors are returned as rows too. Spark would rerun a failed task, and stop the other tasks in the middle of their work,
+and the driver would get only a traceback.
 """
 
 from __future__ import annotations

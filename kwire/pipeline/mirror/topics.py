@@ -1,7 +1,7 @@
-"""The target's topics, kept like the source's: partitions, and the configurations that were set there.
+"""Keeps the target's topics like the source's: partitions, and the configurations that are set at the source.
 
-What somebody sets at the target stays until the source changes that very configuration: only differences between what
-was mirrored last and what the source has now are carried over. Partitions are only added, as anywhere.
+A configuration that is set at the target stays until the source changes the same one: only differences between the last
+mirrored state and the source's current state are copied. Partitions are only ever added.
 """
 
 from __future__ import annotations

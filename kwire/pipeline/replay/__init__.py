@@ -1,11 +1,11 @@
-"""A table, or a range of a topic, back into a topic: each record once, and each key's records in their order.
+"""Writes a table, or a range of a topic, back into a topic: each record once, and each key's records in order.
 
 A replay is a job with a name. Its first run decides what is replayed: a snapshot of the table, or offsets of the topic.
 That is kept in a compacted topic beside the target, so a later run of the same name takes the same records and goes on
 where the last one ended.
 
-* `plan.py`: what the user asks for, checked without Spark
-* `pinned.py`: what the first run decided, and the later ones keep to
+* `plan.py`: what the user requests, checked without Spark
+* `pinned.py`: the first run's decision, which later runs follow
 * `keeper.py`: the driver's part at the brokers
 * `source.py`: the rows, of a table or a topic; `order.py`: which task gets which of them, and in what order
 * `writing.py`: what a task does; `pace.py`: the rate limit; neither knows Spark

@@ -1,7 +1,8 @@
-"""The driver's part at the brokers: what is pinned in the kept topic, and what there is to write from and to.
+"""The driver's requests to brokers: the decision in the kept topic, and the source and target of the replay.
 
-Who works on a replay takes the driver's name, and aborts what tasks of an earlier run left open: readers of the kept
-topic would wait for it. An earlier run that still lives is fenced by that. It finds out at its next transaction.
+A run takes the driver's transactional id, and aborts transactions that tasks of an earlier run left open, because
+readers of the kept topic would wait for them. That fences an earlier run that is still alive; it finds out at its next
+transaction.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""A rate limit: so many records a second, whatever the clock and the work in between do. Pure."""
+"""A rate limit in records per second, independent of clock changes and of the work in between. Pure."""
 
 from __future__ import annotations
 

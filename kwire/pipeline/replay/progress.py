@@ -1,4 +1,4 @@
-"""How far a replay is, by what its tasks keep. Pure."""
+"""A replay's progress, from its tasks' positions. Pure."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
-"""A replay as a run of a job: pins what is replayed, lets Spark write it, and tells how far it is.
+"""A replay as a run of a job: decides what is replayed, lets Spark write it, and reports progress.
 
-A start looks at everything anew: at what is pinned, at the source, at the target. What a person has to mend ends the
-job there; what ends Spark's work is met by another start, which goes on where the tasks were.
+Each start checks everything again: the first run's decision, the source, the target. A problem that a user has to fix
+ends the job there. A failure in Spark leads to another start, which continues where the tasks stopped.
 """
 
 from __future__ import annotations

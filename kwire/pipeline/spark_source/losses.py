@@ -1,4 +1,4 @@
-"""What a stream cannot read any more: found by comparing where it stands with what the partitions have. Pure.
+"""Offsets that a stream can no longer read: found by comparing its position with the partitions' offsets. Pure.
 
 Spark's Kafka connector looks for the same, and calls it by the same words: "some data may have been missed". Whether it
 ends the query is the option `failOnDataLoss`.

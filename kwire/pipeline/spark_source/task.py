@@ -1,4 +1,4 @@
-"""What a task of Spark's knows of itself: which part it is, of which query."""
+"""A Spark task's identity: its partition number and its query."""
 
 from __future__ import annotations
 

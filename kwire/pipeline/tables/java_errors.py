@@ -1,4 +1,4 @@
-"""What Spark and Iceberg raise, told apart.
+"""Tells apart the errors that Spark and Iceberg raise.
 
 PySpark turns some of Java's exceptions into its own, and hands others through as py4j's.
 """

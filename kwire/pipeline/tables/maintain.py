@@ -1,4 +1,4 @@
-"""Upkeep of a table, beside readers and a running job.
+"""Maintains a table while readers and a job use it.
 
 Small files become large ones, position deletes are folded into the rows, manifests are merged, old snapshots go, and so
 do files that belong to none (what killed runs wrote). Each is Iceberg's own action, a commit of its own; a job whose

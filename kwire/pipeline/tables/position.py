@@ -1,4 +1,4 @@
-"""How far a table has come with a topic, and where the next job starts. All of it is pure.
+"""A table's position in its topic, where the next job starts. Pure.
 
 A position is kept in the summary of a snapshot, under `kwire.offsets`, as JSON:
 

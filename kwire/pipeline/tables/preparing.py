@@ -1,4 +1,4 @@
-"""Tables are made, or found and checked, before the first record is read."""
+"""Creates tables, or opens and checks them, before the first record is read."""
 
 from __future__ import annotations
 

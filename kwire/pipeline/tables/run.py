@@ -1,6 +1,6 @@
-"""A plan at work: one streaming query that reads the topic, and commits each of its batches to the table.
+"""Runs a plan: one streaming query reads the topic, and commits each of its batches to the table.
 
-Where the query starts is what the table says; `stream.py` tells how Spark is made to go by that.
+The query starts at the table's position; `stream.py` makes Spark start there.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Where a table stands, without Spark: read through pyiceberg, from the same snapshots that a job looks at."""
+"""Reads a table's position without Spark: through pyiceberg, from the same snapshots that a job reads."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""How all tables of a warehouse stand, without Spark."""
+"""The status of all tables of a warehouse, without Spark."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Is every record in the table, once, and as it was?
+"""Verifies that every record is in the table, once and unchanged.
 
 The topic is read again, from where it begins to the table's position, and decoded as the job decoded it. Each record
 must be a row of the table or of its errors table: one of them, once, with the same content. A table by key must hold

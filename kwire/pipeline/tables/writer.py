@@ -1,4 +1,4 @@
-"""A batch of records gets into its table and its errors table, once.
+"""Writes a batch of records to its table and its errors table, once.
 
 The order of things, and what a kill between them leaves:
 
