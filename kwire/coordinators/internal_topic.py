@@ -82,7 +82,7 @@ class InternalTopic:
                 await self.create(self.name)
             except KafkaError as error:
                 if error.code is ErrorCode.TOPIC_ALREADY_EXISTS:
-                    return  # somebody else has asked for it at the same time
+                    return  # another caller has created it at the same time
                 raise KafkaError(ErrorCode.COORDINATOR_NOT_AVAILABLE, error.message) from error
 
     def role(self, index: int) -> Role:

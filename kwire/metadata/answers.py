@@ -16,7 +16,7 @@ from kwire_protocol.wire import Writer
 from kwire.metadata.image import MetadataImage
 
 MAX_CACHED_BYTES: Final = 16 << 20
-"""Beyond it all is forgotten: better than to keep what nobody may ask again."""
+"""Beyond this size the cache is emptied: better than keeping responses that may never be requested again."""
 
 ENTRY_OVERHEAD_BYTES: Final = 512
 """What a key and its place are counted as, so that many small questions are bounded too."""

@@ -121,7 +121,7 @@ class FileMetadataLog:
             await self._flush()
         except OSError as error:
             if is_passing(error):
-                # Whoever asked is told that nothing changed, so it must not come with the next change.
+                # The caller is told that nothing changed, so it must not come with the next change.
                 self.log.truncate_to(start)
             else:
                 self.log.fail(error)

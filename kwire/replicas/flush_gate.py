@@ -43,7 +43,7 @@ class FlushGate:
     on_released: Callable[[], None]
     """Less is held than before."""
     on_failed: Callable[[KafkaError], None]
-    """What is held stays held, for that reason: nobody knows what a power cut would leave of it."""
+    """The reason why held records stay held: it is unknown what a power cut would leave of them."""
     held_from: int = NEVER
     trigger_messages: int = attrs.field(init=False)
     closed: bool = False

@@ -27,7 +27,7 @@ from kwire.workers import Worker
 log = logging.getLogger(__name__)
 
 FLUSH_THREADS = 32
-"""They wait for the disk; more at once help nobody."""
+"""They wait for the disk; more of them at once do not help."""
 
 RETRY_MS = 1_000
 """A flush that failed before its fsync (no room for a checkpoint, say) is tried again after this."""

@@ -79,14 +79,14 @@ REFUSALS: Final = {
     ResourceType.CLUSTER: ErrorCode.CLUSTER_AUTHORIZATION_FAILED,
     ResourceType.TRANSACTIONAL_ID: ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED,
 }
-"""What somebody is told who may not do something to a resource of each type."""
+"""The error for a refused operation, by type of resource."""
 
 
 class Authorizer(Protocol):
     """Decides which principal may do what."""
 
     allows_all: bool
-    """Nobody is refused anything, so that the hottest paths need not ask."""
+    """Everything is allowed, so the hottest paths need not ask."""
 
     def allows(self, principal: Principal, operation: Operation, resource_type: ResourceType, name: str) -> bool:
         """Whether the principal may do that to the resource."""

@@ -21,4 +21,4 @@ class Principal:
 
 
 ANONYMOUS: Final = Principal(USER, "ANONYMOUS")
-"""Whoever has not said who they are, on a listener that does not ask."""
+"""A client that has not authenticated, on a listener that does not require it."""

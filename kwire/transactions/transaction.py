@@ -96,7 +96,7 @@ class Transaction:
     next_producer_epoch: int = NO_EPOCH
     """Of a prepared transaction that was taken over (KIP-939). Read and kept, never made."""
     client_version: int = CLASSIC_VERSION
-    """The transaction version of whoever changed it last."""
+    """The transaction version of the client that changed it last."""
     last_producer_epoch: int = NO_EPOCH
     """The epoch before the current one, to tell retries by. It is not in the log, as in Kafka."""
 

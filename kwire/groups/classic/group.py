@@ -101,7 +101,7 @@ class ClassicGroup:
     awaiting_join: int = 0
     """How many members are parked in JoinGroup."""
     new_member_added: bool = False
-    """Somebody joined during the initial delay, which is then prolonged."""
+    """A member joined during the initial delay, which is then extended."""
     topics: frozenset[str] | None = None
     """The subscribed topics, None when unknown."""
     join_timer: Deadline = attrs.field(factory=Deadline)

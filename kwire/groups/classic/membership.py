@@ -97,7 +97,7 @@ class Membership:
 
         def appended(then: Step, error: ErrorCode) -> None:
             if group.state is not GroupState.COMPLETING_REBALANCE or group.generation != generation:
-                return  # somebody joined meanwhile; those who waited have been told
+                return  # a member joined meanwhile; pending requests have been answered
             if error is ErrorCode.NONE:
                 self.rebalancing.install_assignment(then, group, assignment)
             else:
