@@ -2,7 +2,7 @@
 
 CPU time on a busy machine scatters by more than a change of a few per cent, and of a request's time most is the
 interpreter's. So for changes to the code on a request's way this counts, in a broker in this process, every bytecode
-that its thread executes from the moment at which the processor calls the connection until that returns. What leads to
+that its thread executes from the moment at which the processor calls a connection until that returns. What leads to
 the call is not in it, since connections share it and trio's part depends on the clock. Neither is what the kernel and C
 code cost: a figure to compare commits by, not brokers.
 """
@@ -21,14 +21,17 @@ from typing import Any
 import attrs
 
 import kwire.network.connection
+from benchmarks.answers import Tailing
 from benchmarks.connection import Connection
 from benchmarks.replay import connect
 from benchmarks.requests import fetch, list_offsets, produce, value_batch
 from benchmarks.transactions import Producers
 from kwire.testing import Broker
+from kwire.tests.raw_client import RawClient
 
 ROUNDS = 100
-_ENTRY = kwire.network.connection.Connection._on_ready.__code__
+_CONNECTION = kwire.network.connection.Connection
+_ENTRIES = {_CONNECTION._on_ready.__code__, _CONNECTION._resume.__code__}
 _WARM_UP = 50
 _PARTITIONS = 6
 
@@ -57,14 +60,13 @@ class _Tracer:
             return self.trace
         frame.f_trace_opcodes = True
         frame.f_trace_lines = False
-        if frame.f_code is _ENTRY:
+        if frame.f_code in _ENTRIES:
             self._is_in_connection = event != "return" and self.counting
         return self.trace
 
 
-def requests() -> dict[str, bytes]:
+def requests(record: bytes) -> dict[str, bytes]:
     """What is counted, by name; the topic `t` has some records."""
-    record = value_batch(1, 100)
     return {
         "Produce, one record of 100 B": produce("t", [0], record),
         f"Produce, {_PARTITIONS} partitions": produce("t", range(_PARTITIONS), record),
@@ -76,13 +78,19 @@ def requests() -> dict[str, bytes]:
 def count() -> list[Count]:
     """Each request ROUNDS times, one at a time."""
     tracer = _Tracer()
+    record = value_batch(1, 100)
     threading.settrace(tracer.trace)  # for threads that start from here on
     try:
         with ExitStack() as stack:
             broker = stack.enter_context(Broker(on_disk=True))
             connection = stack.enter_context(Connection(broker.port))
-            connection.create({"t": _PARTITIONS})
-            counts = [_count(tracer, name, partial(connection.call, frame)) for name, frame in requests().items()]
+            connection.create({"t": _PARTITIONS, "tail": 1})
+            counts = [_count(tracer, name, partial(connection.call, frame)) for name, frame in requests(record).items()]
+            consumer = stack.enter_context(RawClient(f"127.0.0.1:{broker.port}"))
+            tail = partial(
+                _tail, consumer, Tailing("tail", 0, 0), partial(connection.call, produce("tail", [0], record))
+            )
+            counts.append(_count(tracer, "A fetch that waits, and the Produce that ends the wait", tail))
             sockets = [stack.enter_context(sock) for sock in connect(broker.port, 1)]
             batch = value_batch(100, 100, transactional=True)
             producer = Producers(broker.port, sockets, "t", _PARTITIONS, batch)
@@ -91,6 +99,14 @@ def count() -> list[Count]:
             return [*counts, _count(tracer, "A transaction: Produce, EndTxn", partial(producer.run, 0.0))]
     finally:
         threading.settrace(None)
+
+
+def _tail(consumer: RawClient, tailing: Tailing, produce: Callable[[], object]) -> None:
+    """One record more in a partition at whose end a consumer waits: it gets the record, and goes on from there."""
+    consumer.send(tailing.frame)
+    produce()
+    [(base_offset, count)] = tailing.batches(bytearray(consumer.read_frame()))
+    tailing.seek(base_offset + count)
 
 
 def _count(tracer: _Tracer, name: str, ask: Callable[[], object]) -> Count:

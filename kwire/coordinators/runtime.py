@@ -138,7 +138,7 @@ class CoordinatorRuntime(Generic[S]):
             self._begin_all()
         index = java_hash(name) % len(self._states)
         state = self._states[index]
-        if isinstance(state, Active):
+        if type(state) is Active:
             return index, state.shard
         if isinstance(state, Loading):
             raise KafkaError(ErrorCode.COORDINATOR_LOAD_IN_PROGRESS, f"{self.topic.name}-{index} is being loaded")
@@ -146,8 +146,11 @@ class CoordinatorRuntime(Generic[S]):
 
     def shard_at(self, index: int) -> S | None:
         """The shard of a partition; None when it has no coordinator here, or not yet."""
-        state = self._states[index] if index < len(self._states) else None
-        return state.shard if isinstance(state, Active) else None
+        states = self._states
+        if index >= len(states):
+            return None
+        state = states[index]
+        return state.shard if type(state) is Active else None
 
     def is_loading(self, index: int) -> bool:
         return isinstance(self._state(index), Loading)
@@ -204,7 +207,9 @@ class CoordinatorRuntime(Generic[S]):
     def _wants_attention(self, index: int) -> bool:
         """Whether the shard has a deadline before `run` looks again."""
         shard = self.shard_at(index)
-        deadline_ms = None if shard is None else shard.next_deadline_ms()
+        if shard is None:
+            return False
+        deadline_ms = shard.next_deadline_ms()
         return deadline_ms is not None and (self._sleeps_until_ms is None or deadline_ms < self._sleeps_until_ms)
 
     async def durable(self, index: int, slot: Slot[Response]) -> Response:

@@ -49,7 +49,8 @@ def handle(
     except KafkaError as error:
         return FetchResponse(error_code=error.code)
     replica_id = request.replica_id if request.replica_state is None else request.replica_state.replica_id
-    replica_id = max(replica_id, CONSUMER)
+    if replica_id < CONSUMER:
+        replica_id = CONSUMER
     limits = FetchLimits(
         version=context.api_version,
         max_bytes=min(request.max_bytes, broker.config.fetch_max_bytes),
@@ -57,7 +58,7 @@ def handle(
         bound=read_bound(replica_id, request.isolation_level),
         replica_id=replica_id,
     )
-    find = _finder(broker, context, replica_id)
+    find = finder(broker, context, Operation.READ) if replica_id == CONSUMER else _finder_of_replica(broker, context)
     result = read_partitions(find, fetch.partitions, limits)
     if result.size < request.min_bytes and request.max_wait_ms > 0 and fetch.partitions and not result.has_errors:
         return _wait_for_data(broker, request, context, find, fetch, limits, result)
@@ -73,9 +74,7 @@ def _answer(
     return response
 
 
-def _finder(broker: Broker, context: Context, replica_id: int) -> Find:
-    if replica_id == CONSUMER:
-        return finder(broker, context, Operation.READ)
+def _finder_of_replica(broker: Broker, context: Context) -> Find:
     if allows(broker, context, Operation.CLUSTER_ACTION, ResourceType.CLUSTER):
         return broker.partitions.find
     return _refused

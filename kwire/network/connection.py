@@ -238,9 +238,12 @@ class Connection:
 
     def _go_on_answering(self) -> None:
         """Answers what had to wait; what came in the meantime is received in the next turn."""
-        if self._answer_all():
-            self._frames.let_go()
-            self._flush()
+        frames = self._frames
+        if frames.pending:
+            if not self._answer_all():
+                return
+            frames.let_go()
+        self._flush()
 
     def _answer_all(self) -> bool:
         """Answers every whole frame that is here; False if it has to stop before the end, to go on later."""
@@ -280,7 +283,7 @@ class Connection:
                 self._reply(context.api_key, context.api_version, self._handled_id, answered.value)
             return True
         self._slot = slot
-        self._enter(HANDLER_WAITS)
+        self._state = TRANSITIONS[self._state][HANDLER_WAITS]  # which listens to the same as the one before
         slot.when_set(self._on_slot_set)
         # Replies that are ready are sent before any waiting begins, and the shared receive buffer is left to others.
         self._frames.let_go()

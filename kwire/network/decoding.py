@@ -23,7 +23,7 @@ from struct import Struct
 from typing import Any
 
 import attrs
-from kwire_protocol.headers import read_request_header
+from kwire_protocol.headers import REQUEST_START, read_client_id
 from kwire_protocol.messages.produce import PartitionProduceData, ProduceRequest, TopicProduceData
 from kwire_protocol.wire import MALFORMED, ProtocolError, Reader, Uuid
 
@@ -40,9 +40,8 @@ MAX_BYTES = 4 << 20
 SHAPE_COST_BYTES = 512
 """All that is remembered, each with so many bytes for its objects besides its own: the oldest is forgotten."""
 
-_START = Struct(">hhi")
 _SIZE = Struct(">i")
-_HEAD_START = _START.size
+_HEAD_START = REQUEST_START.size
 _FIRST_FLEXIBLE_PRODUCE = 9
 
 
@@ -183,7 +182,7 @@ class RequestDecoder:
         """
         context = self._context
         try:
-            key, version, correlation_id = _START.unpack_from(frame)
+            key, version, correlation_id = REQUEST_START.unpack_from(frame)
         except struct.error:
             raise ProtocolError(f"a request has {len(frame)} bytes, less than its header") from None
         context.api_key, context.api_version = key, version
@@ -195,8 +194,8 @@ class RequestDecoder:
                 if request is not None:
                     context.client_id = shape.client_id
                     return shape.handle, request, correlation_id
-        reader = Reader(frame, 0, MAX_REQUEST_ELEMENTS)
-        context.client_id = read_request_header(reader).client_id
+        reader = Reader(frame, _HEAD_START, MAX_REQUEST_ELEMENTS)
+        context.client_id = read_client_id(reader, key, version)
         if api is None or version not in api.versions:
             if api is None or key != API_VERSIONS:
                 raise UnsupportedRequest(key, version)

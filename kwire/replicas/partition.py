@@ -22,7 +22,7 @@ from kwire_protocol.kafka_error import KafkaError
 from kwire_protocol.records import BatchHeader, InvalidBatch, read_header
 from kwire_protocol.wire import NULL_UUID, Uuid
 from kwire_storage.config import LogConfig
-from kwire_storage.errors import CorruptLogError, is_passing
+from kwire_storage.errors import CorruptLogError, OffsetOutOfRange, is_passing
 from kwire_storage.log.log import AppendResult, Log, LogSlice, TimestampOffset
 from kwire_storage.producers.states import EndTxnMarker, ProducerEntry, ProducerStates, Verification
 from kwire_storage.producers.txn_index import AbortedTxn
@@ -37,6 +37,10 @@ ALL_IN_SYNC = -1
 """acks=-1, or all: a producer waits until every replica in sync has its batch."""
 CONSUMER = -1
 READ_COMMITTED = 1
+
+_LOG_END_OFFSET = attrgetter("log_end_offset")
+_HIGH_WATERMARK = attrgetter("high_watermark")
+_LAST_STABLE_OFFSET = attrgetter("last_stable_offset")
 
 Acknowledgement = Slot[KafkaError | None]
 """Set with None when a batch is acknowledged, or with the error that it could not be."""
@@ -134,7 +138,7 @@ class Partition:
         role = self.role
         if type(role) is not Leader:
             raise role.refusal()
-        if acks == ALL_IN_SYNC and len(role.isr) < self.rules.min_insync_replicas:
+        if acks == ALL_IN_SYNC and not role.all_in_sync:
             self._check_in_sync(role)
         if header[9] >= 0 and self.log.producers.check(header, now_ms=now_ms) is not None:
             repeat = self.log.producers.find_repeat(header)
@@ -151,7 +155,8 @@ class Partition:
         Raises KafkaError: NOT_LEADER_OR_FOLLOWER, NOT_ENOUGH_REPLICAS, KAFKA_STORAGE_ERROR.
         """
         role = self.leader()
-        self._check_in_sync(role)
+        if not role.all_in_sync:
+            self._check_in_sync(role)
         return self._append(role, batch, header, now_ms=now_ms, necessary=necessary)
 
     def _check_in_sync(self, role: Leader) -> None:
@@ -290,9 +295,10 @@ class Partition:
 
         Empty where there is nothing yet. Raises KafkaError: OFFSET_OUT_OF_RANGE, KAFKA_STORAGE_ERROR, CORRUPT_MESSAGE.
         """
-        self.check_offset(offset)
         try:
             return self.log.read(offset, max_bytes=max_bytes, max_offset=max_offset, min_one_batch=min_one_batch)
+        except OffsetOutOfRange as error:
+            raise KafkaError(ErrorCode.OFFSET_OUT_OF_RANGE) from error
         except (OSError, CorruptLogError) as error:
             raise self._unreadable(error) from error
 
@@ -451,5 +457,5 @@ def read_bound(replica_id: int, isolation_level: int) -> Callable[[Partition], i
     offset.
     """
     if replica_id != CONSUMER:
-        return attrgetter("log_end_offset")
-    return attrgetter("last_stable_offset" if isolation_level == READ_COMMITTED else "high_watermark")
+        return _LOG_END_OFFSET
+    return _LAST_STABLE_OFFSET if isolation_level == READ_COMMITTED else _HIGH_WATERMARK

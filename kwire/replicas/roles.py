@@ -49,8 +49,11 @@ class Leader:
     _fetched: dict[int, int] = attrs.field(factory=dict)
     """The end of each follower's log, as its latest fetch in this leader epoch has shown it."""
     followers_in_sync: tuple[int, ...] = attrs.field(init=False)
+    all_in_sync: bool = attrs.field(init=False)
+    """Whether no replica lags: then there are as many in sync as anybody can ask for."""
 
     def __attrs_post_init__(self) -> None:
+        self.all_in_sync = len(self.isr) == len(self.replicas)
         self.followers_in_sync = tuple(it for it in self.isr if it != self.leader_id)
 
     @property

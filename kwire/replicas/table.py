@@ -127,11 +127,16 @@ class PartitionTable:
 
         Raises KafkaError: UNKNOWN_TOPIC_OR_PARTITION, UNKNOWN_TOPIC_ID, NOT_LEADER_OR_FOLLOWER, KAFKA_STORAGE_ERROR.
         """
-        places = self.by_ref.get(topic)
-        if places is None or not 0 <= index < len(places):
-            is_unknown_id = places is None and not isinstance(topic, str)
-            raise KafkaError(ErrorCode.UNKNOWN_TOPIC_ID if is_unknown_id else ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
-        place = places[index]
+        try:
+            place = self.by_ref[topic][index]
+        except IndexError:
+            raise KafkaError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION) from None
+        except KeyError:
+            is_name = isinstance(topic, str)
+            error = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION if is_name else ErrorCode.UNKNOWN_TOPIC_ID
+            raise KafkaError(error) from None
+        if index < 0:
+            raise KafkaError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
         if type(place) is not Partition:
             raise place.refusal()
         return place

@@ -20,12 +20,14 @@ from kwire_protocol.wire import MAX_STRING_BYTES, ProtocolError, Reader, Writer
 
 API_VERSIONS_KEY = 18
 
-_REQUEST = Struct(">hhih")
+REQUEST_START = Struct(">hhi")
+"""What every request header begins with: API key, version, correlation id. `read_client_id` reads the rest."""
+
+_LENGTH = Struct(">h")
 _HEAD = Struct(">ii")
 _HEAD_NO_TAGS = Struct(">iix")
 _NEVER = MAX_STRING_BYTES + 1  # above every int16
 _FLEXIBLE_SINCE = {key: _NEVER if api.flexible_since is None else api.flexible_since for key, api in APIS.items()}
-_new_tuple = tuple.__new__
 
 
 class RequestHeader(NamedTuple):
@@ -35,22 +37,25 @@ class RequestHeader(NamedTuple):
     client_id: str | None
 
 
-def read_request_header(r: Reader) -> RequestHeader:
-    """Leaves `r` at the start of the request's body. Of an unknown API key, the fields of header v1 are read."""
+def read_client_id(r: Reader, api_key: int, api_version: int) -> str | None:
+    """Reads what follows REQUEST_START, and leaves `r` at the start of the request's body.
+
+    Of an unknown API key, the fields of header v1 are read.
+    """
     buf = r.buf
     pos = r.pos
     try:
-        api_key, api_version, correlation_id, length = _REQUEST.unpack_from(buf, pos)
+        (length,) = _LENGTH.unpack_from(buf, pos)
     except struct.error:
-        raise ProtocolError(f"a request has {r.end - pos} bytes, less than its header") from None
-    stop = pos + 10
+        raise _too_short(r) from None
+    stop: int = pos + 2
     client_id = None
     if length >= 0:
         stop += length
         if stop > r.end:
             raise ProtocolError(f"a client id claims {length} bytes")
         try:
-            client_id = str(buf[pos + 10 : stop], "utf-8")
+            client_id = str(buf[pos + 2 : stop], "utf-8")
         except UnicodeDecodeError:
             raise ProtocolError("a client id is not UTF-8") from None
     r.pos = stop
@@ -59,7 +64,21 @@ def read_request_header(r: Reader) -> RequestHeader:
             r.pos = stop + 1  # no tagged fields, as nearly always
         else:
             r.skip_tags()
-    return _new_tuple(RequestHeader, (api_key, api_version, correlation_id, client_id))
+    return client_id
+
+
+def read_request_header(r: Reader) -> RequestHeader:
+    """Leaves `r` at the start of the request's body. Of an unknown API key, the fields of header v1 are read."""
+    try:
+        api_key, api_version, correlation_id = REQUEST_START.unpack_from(r.buf, r.pos)
+    except struct.error:
+        raise _too_short(r) from None
+    r.pos += REQUEST_START.size
+    return RequestHeader(api_key, api_version, correlation_id, read_client_id(r, api_key, api_version))
+
+
+def _too_short(r: Reader) -> ProtocolError:
+    return ProtocolError(f"a request has {r.end} bytes, less than its header")
 
 
 def write_request_header(w: Writer, header: RequestHeader) -> None:
