@@ -1,15 +1,15 @@
-"""One client connection: bytes from the socket to frames, frames to handlers, replies back to the socket.
+"""One client connection: receives bytes, splits them into frames, calls handlers and sends their replies.
 
-A machine that the processor calls when its socket is ready. Requests are answered in order. Frames that arrived
-together are handled together and their replies leave in one send:
+The processor calls this state machine when the socket is ready. Requests are answered in order. Frames that arrived
+together are handled together, and their replies leave in one send:
 
     Transport -> FrameBuffer -> RequestDecoder -> handler -> write -> Outbox -> Transport
 
-What may hold it up, and what it does then, are its states: `states.py`. A handler that waits for something is a
-coroutine, which the connection drives from one `kwire.waits.Slot` to the next.
+Its states (`states.py`) say what can hold it up, and what it does then. A handler that has to wait is a coroutine,
+which the connection drives from one `kwire.waits.Slot` to the next.
 
-What the peer does wrong (`ProtocolError`) closes this connection with one log line; a bug in a handler closes
-it with a traceback in the log; neither touches anybody else. This is the one place where `except Exception` stands.
+An error of the peer (`ProtocolError`) closes this connection with one log line. A bug in a handler closes it with a
+traceback in the log. Neither affects other connections. This is the only place that has `except Exception`.
 """
 
 from __future__ import annotations
@@ -54,16 +54,16 @@ if TYPE_CHECKING:
     from kwire.broker import Broker
 
 MAX_FRAMES_PER_TURN = 64
-"""A connection that floods us with small requests lets the others have a turn after so many."""
+"""After this many requests a connection yields to the others, even if it has more."""
 
 MAX_BYTES_PER_TURN = 4 << 20
-"""So does one that sends without a pause."""
+"""After this many bytes too, if the peer sends without a pause."""
 
 MAX_PENDING_REPLY_BYTES = 1 << 20
-"""Replies are sent, and their reader waited for, before more than this is held for one connection."""
+"""Above this a connection sends its replies, and waits for the reader if it has to, before it handles more."""
 
 CLOSING_ERRORS = (ProtocolError, UnsupportedRequest, CloseConnection)
-"""What the peer did that ends its connection, with one log line. All are raised before a reply is begun."""
+"""Errors of the peer that close its connection with one log line. All are raised before a reply is begun."""
 
 
 class Connection:
@@ -105,20 +105,20 @@ class Connection:
         self._decode = RequestDecoder(served_apis(unstable=unstable), self._context, shapes).decode
         self._handling: Coroutine[Slot[Any], None, ApiMessage | None] | None = None
         self._handled_id = 0
-        """The handler that waits, and the correlation id of its request."""
+        """The waiting handler, and the correlation id of its request."""
         self._slot: Slot[Any] | None = None
         """What it waits for."""
         self._timer = Timer(self._on_time_over)
         self._pauses = 0
-        """How many the processor had made when the socket was last full."""
+        """The processor's count of pauses when the socket was last full."""
         self._state = RECEIVING
 
     def open(self) -> None:
-        """Begins to serve."""
+        """Starts to serve the peer."""
         self._processor.add(self.sock, self._on_ready)
 
     def close(self) -> None:
-        """Ends it at once. What was not sent yet is not sent, and a handler that waits is not waited for."""
+        """Closes it at once. Unsent replies are dropped, and a waiting handler is closed."""
         if self._state is CLOSED:
             return
         if self._state.listens_to != NOTHING:
@@ -133,7 +133,7 @@ class Connection:
         self._on_closed(self)
 
     def close_idle(self, now: float) -> None:
-        """Ends it for connections.max.idle.ms."""
+        """Closes it because it was idle for connections.max.idle.ms."""
         self._logs.closings.write(
             logging.INFO, "closing the connection from %s: idle for connections.max.idle.ms", self.name, now=now
         )
@@ -149,7 +149,7 @@ class Connection:
             self._guarded(self._go_on_sending)
         elif state is WAITING:
             self._guarded(self._on_input_while_waiting)
-        # Or it is YIELDING, and what has come waits for its next turn.
+        # Else it is YIELDING, and the input waits for its next turn.
 
     def _on_slot_set(self) -> None:
         self._processor.call_soon(self._resume)
@@ -167,7 +167,7 @@ class Connection:
             self._guarded(self._go_on_in_next_turn)
 
     def _enter(self, event: Event) -> None:
-        """Goes to the state that `event` leads to, and listens to what it listens to."""
+        """Takes the transition for `event`, and watches the socket for what the new state listens to."""
         before = self._state
         self._state = after = TRANSITIONS[before][event]
         if after.listens_to != before.listens_to:
@@ -191,7 +191,7 @@ class Connection:
                     error,
                     now=self._processor.now,
                 )
-                # What was asked before it deserves its answer: those requests were right, and have been carried out.
+                # Earlier requests were valid and have been carried out, so their replies are still sent.
                 if self._flush():
                     self.close()
                 else:
@@ -214,7 +214,7 @@ class Connection:
     # Receiving and answering
 
     def _serve(self) -> None:
-        """Receives what has come, and answers it."""
+        """Receives what is there, and answers it."""
         transport, frames = self._transport, self._frames
         received = 0
         while True:
@@ -231,13 +231,13 @@ class Connection:
             received += count
             if not self._answer_all():
                 return
-            # The socket of a client that waits for its answer is empty. The rest of half a frame is likely to be there.
+            # If the client waits for its answer, the socket is empty. After half a frame the rest is probably there.
             if not self._flush() or not frames.pending or received > MAX_BYTES_PER_TURN:
                 break
         frames.let_go()
 
     def _go_on_answering(self) -> None:
-        """Answers what had to wait; what came in the meantime is received in the next turn."""
+        """Answers the frames that had to wait. What arrived in the meantime is received in the next turn."""
         frames = self._frames
         if frames.pending:
             if not self._answer_all():
@@ -246,7 +246,7 @@ class Connection:
         self._flush()
 
     def _answer_all(self) -> bool:
-        """Answers every whole frame that is here; False if it has to stop before the end, to go on later."""
+        """Answers every whole frame in the buffer. Returns False if it has to stop earlier and go on later."""
         frames, broker, context, decode = self._frames, self._broker, self._context, self._decode
         count = 0
         while (frame := frames.next_frame()) is not None:
@@ -272,7 +272,7 @@ class Connection:
         return True
 
     def _drive(self) -> bool:
-        """Lets the handler go on until it answers; False when it waits."""
+        """Runs the handler until it answers. Returns False if it waits."""
         handling, context = self._handling, self._context
         assert handling is not None
         try:
@@ -285,7 +285,7 @@ class Connection:
         self._slot = slot
         self._state = TRANSITIONS[self._state][HANDLER_WAITS]  # which listens to the same as the one before
         slot.when_set(self._on_slot_set)
-        # Replies that are ready are sent before any waiting begins, and the shared receive buffer is left to others.
+        # Before the wait, replies that are ready are sent, and the shared receive buffer is released.
         self._frames.let_go()
         self._flush()
         if slot.ends_on_input and self._frames.pending:
@@ -295,7 +295,7 @@ class Connection:
         return False
 
     def _go_on_handling(self) -> None:
-        """What the handler waited for has come."""
+        """The slot that the handler waited for is set."""
         self._slot = None
         self._timer.stop()
         self._enter(HANDLER_GOES_ON)
@@ -308,13 +308,13 @@ class Connection:
             self._go_on_answering()
 
     def _on_input_while_waiting(self) -> None:
-        """The peer has sent its next request, or hung up, before it had the answer to this one."""
+        """The peer has sent its next request, or closed the connection, before this one is answered."""
         slot = self._slot
         assert slot is not None
         if slot.ends_on_input:
             slot.give_up()
         else:
-            # Or else the processor would be told of it again and again.
+            # Otherwise the socket would stay readable, and the processor would call again in every turn.
             self._enter(MORE_INPUT)
 
     def _reply(self, key: int, version: int, correlation_id: int, response: ApiMessage) -> None:
@@ -326,7 +326,7 @@ class Connection:
     # Sending
 
     def _flush(self) -> bool:
-        """Sends the replies that are ready; False if the socket has not taken them all: the rest follows by itself."""
+        """Sends the replies that are ready. Returns False if the socket did not take all; the rest is sent later."""
         if self._outbox.flush():
             return True
         if self._state.listens_to != WRITE:

@@ -1,17 +1,17 @@
-"""From a frame to its request and who handles it, by the shortest way.
+"""Decodes a frame into its request and its handler, and caches the result for requests that repeat.
 
-Clients send the same request again and again: consumers ask for the same offsets after every poll, and of what a
-producer sends only the records differ, and with them the sizes in front of them. So what the bytes of a request meant
-is remembered, its records left out, and a request whose bytes are the same is not decoded:
+Clients send the same request again and again: consumers ask for the same offsets after every poll, and a producer's
+requests differ only in their records and in the sizes in front of them. So the decoded request is cached without its
+records, and a request with the same bytes is not decoded again:
 
     key, version | correlation id | client id ... | size, records | tags, partition ... | size, records | tags
                                     head                            rest                                  rest
 
-The head finds what is remembered; all other bytes but the sizes and the records are compared, too. This is exact: a
+The head is the key of the cache; all other bytes except the sizes and the records are compared too. This is exact: a
 message is read from its first byte to its last, so equal bytes in front of a field mean that the same field follows.
 
-Connections share what is remembered (`Shapes`), since clients are alike; each knows where the head of its last request
-ended. A request that comes from there is made anew each time if it has records; else it is one object for all.
+Connections share the cache (`Shapes`), since many clients send the same requests; each connection knows where the head
+of its last request ended. From the cache, a request with records is a new object each time; one without is shared.
 """
 
 from __future__ import annotations
@@ -31,14 +31,14 @@ from kwire.apis import API_VERSIONS, Api, Handler, UnsupportedRequest
 from kwire.context import Context
 
 MAX_REQUEST_ELEMENTS = 250_000
-"""The elements of all arrays of a request together. The largest honest one names every partition of a large cluster."""
+"""The most elements of all arrays of a request. The largest real request names every partition of a large cluster."""
 
 MAX_SHAPE_BYTES = 4096
-"""No request is remembered that has more besides its records."""
+"""A request with more bytes than this besides its records is not cached."""
 
 MAX_BYTES = 4 << 20
 SHAPE_COST_BYTES = 512
-"""All that is remembered, each with so many bytes for its objects besides its own: the oldest is forgotten."""
+"""The size of the cache, where each entry counts SHAPE_COST_BYTES besides its bytes. The oldest entry is dropped."""
 
 _SIZE = Struct(">i")
 _HEAD_START = REQUEST_START.size
@@ -47,7 +47,7 @@ _FIRST_FLEXIBLE_PRODUCE = 9
 
 @attrs.frozen(eq=False)
 class _Shape:
-    """What the bytes of a request meant. `size` counts those that are compared, the head's and the others."""
+    """A decoded request. `size` counts the bytes that are compared: the head's and the others."""
 
     api: Api
     handle: Handler
@@ -64,16 +64,16 @@ class WholeRequest(_Shape):
     request: Any
 
     def read(self, frame: memoryview) -> Any:
-        """The request of a frame that begins with the head; None where it goes on in another way."""
+        """The request of a frame that begins with the head; None if the frame continues differently."""
         return self.request if len(frame) == self.head_stop else None
 
 
 @attrs.frozen(eq=False)
 class ProduceShape(_Shape):
-    """A Produce request but for its records.
+    """A Produce request without its records.
 
-    `topics`: name, id and partitions of each; of a partition, its index and the bytes between its records and the size
-    of the next one's, or the end.
+    `topics`: the name, id and partitions of each topic. A partition has its index and the bytes from the end of its
+    records to the size of the next partition's records, or to the end of the frame.
     """
 
     is_flexible: bool
@@ -83,7 +83,7 @@ class ProduceShape(_Shape):
     topics: list[tuple[str, Uuid, list[tuple[int, bytes]]]]
 
     def read(self, frame: memoryview) -> ProduceRequest | None:
-        """The request of a frame that begins with the head; None where it goes on in another way."""
+        """The request of a frame that begins with the head; None if the frame continues differently."""
         position = self.head_stop
         topics = []
         try:
@@ -91,7 +91,7 @@ class ProduceShape(_Shape):
                 data = []
                 for index, rest in partitions:
                     if self.is_flexible:
-                        # A varint of up to three bytes, less 1. Each step takes back the bit that says "more".
+                        # A varint of up to three bytes, less 1. Each step subtracts the continuation bit.
                         size = frame[position] - 1
                         position += 1
                         if size > 126:
@@ -121,7 +121,7 @@ class ProduceShape(_Shape):
 
 
 class Shapes:
-    """What is remembered, by heads, for all connections of a server."""
+    """The cached requests of all connections of a server, by head."""
 
     def __init__(self) -> None:
         self.by_head: dict[bytes, WholeRequest | ProduceShape] = {}
@@ -141,7 +141,7 @@ class Shapes:
 
 
 class _NotingReader(Reader):
-    """Notes each field of records that it reads: where its size begins, and where the records end."""
+    """Notes the place of each records field that it reads: where its size begins, and where its records end."""
 
     __slots__ = ("noted",)
 
@@ -163,7 +163,7 @@ class _NotingReader(Reader):
 
 
 class RequestDecoder:
-    """Decodes the requests of one connection. `context` is told of each what it says of itself."""
+    """Decodes the requests of one connection. Puts the API key, the version and the client id into `context`."""
 
     __slots__ = ("_apis", "_context", "_head_stop", "_shapes")
 
@@ -172,12 +172,12 @@ class RequestDecoder:
         self._context = context
         self._shapes = shapes
         self._head_stop = 0
-        """Where the head of the last request ended that is remembered; 0 before there is one."""
+        """Where the head of the last cached request ended; 0 if there is none yet."""
 
     def decode(self, frame: memoryview) -> tuple[Handler, Any, int]:
-        """Who handles a frame's request, the request, and its correlation id.
+        """Returns the handler of a frame's request, the request, and its correlation id.
 
-        There is no request where it is one of ApiVersions in a version that is not served.
+        The request is None for ApiVersions in a version that is not served.
         Raises ProtocolError, UnsupportedRequest.
         """
         context = self._context
@@ -215,7 +215,7 @@ class RequestDecoder:
     def _shape(
         self, frame: memoryview, api: Api, handle: Handler, reader: _NotingReader, request: Any
     ) -> WholeRequest | ProduceShape | None:
-        """What is to be remembered of a request, if anything is."""
+        """The cache entry for a request; None if it is not cached."""
         context = self._context
         known = api, handle, context.api_version, context.client_id
         size = len(frame)

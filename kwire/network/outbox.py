@@ -1,7 +1,7 @@
-"""What a connection sends: replies that are being written, and those that the peer has not taken yet.
+"""The outgoing replies of a connection: those that are being written, and those that the socket has not taken yet.
 
-A reply is a list of pieces: bytes, and regions of segment files that go out by sendfile without passing through Python,
-if the transport is plain.
+A reply is a list of pieces: bytes, and regions of segment files. On a plain transport regions are sent with sendfile,
+without passing through Python.
 """
 
 from __future__ import annotations
@@ -17,27 +17,27 @@ from kwire.network.transport import Bytes, PeerLost, Transport
 Piece = Bytes | LogSlice
 
 SEND_CHUNK_BYTES = 128 * 1024
-"""No more of a file is sent in one turn, so that a large answer lets the other connections go on. With half as much the
-reader, who keeps pace, sleeps between the pieces; waking it is the dearest part of sending."""
+"""The most that is sent of a file in one turn, so that a large answer does not hold up other connections. With half as
+much, a reader that keeps pace sleeps between the pieces, and waking it is the most expensive part of sending."""
 
 
 SLOW_READER_FACTOR = 4
-"""By so much the send buffer of a slow reader is larger. With 64 KiB, Kafka's own consumer has us woken, or spinning,
-again and again for each MiB; but in a large one the bytes for a reader that keeps pace leave the caches."""
+"""The factor by which a slow reader's send buffer is larger. With 64 KiB, Kafka's own consumer makes the broker wake up
+or spin many times for each MiB. But in a large buffer the bytes for a reader that keeps pace leave the CPU caches."""
 
 MOST_STEPS = 64
 STEPS_WHILE_SLOW = 8
-"""A reader is slow once pauses outnumber the pieces that went out without one by so many. With the larger buffer pauses
-are rare, and each counts for several: it stays slow until almost none comes any more."""
+"""A reader counts as slow once pauses outnumber the pieces sent without a pause by MOST_STEPS. With the larger buffer
+pauses are rare, so each counts for several: the reader stays slow until almost no pauses occur."""
 
 
 class Outbox:
     """The sending half of one connection. `writer` takes the replies; `flush` sends them.
 
-    Where the transport cannot take everything, `flush` is to be called again when its socket can be written. A new
-    `writer` may stand in the place of the last after each.
+    If the transport cannot take everything, call `flush` again when its socket is writable. Each `flush` may replace
+    `writer`.
 
-    send_buffer_bytes: what the socket's send buffer was set to; not above 0, and it is left to the system for good.
+    send_buffer_bytes: the size that the socket's send buffer was set to. If it is 0 or less, the system decides it.
     """
 
     __slots__ = ("_is_slow_reader", "_send_buffer_bytes", "_slowness", "_transport", "_unsent", "writer")
@@ -49,10 +49,10 @@ class Outbox:
         self._slowness = 0
         self._is_slow_reader = False
         self._unsent: deque[tuple[Piece, int]] = deque()
-        """What was taken from the writer and not yet by the socket, with the flags of each send."""
+        """Pieces taken from the writer that the socket has not taken yet, with the flags of each send."""
 
     def flush(self) -> bool:
-        """Sends what the socket takes, but of files no more than is due to one turn; whether nothing is left.
+        """Sends what the socket takes, at most SEND_CHUNK_BYTES of a region. Returns whether nothing is left.
 
         Raises PeerLost.
         """
@@ -75,14 +75,14 @@ class Outbox:
         last = len(pieces) - 1
         for number, piece in enumerate(pieces):
             assert isinstance(piece, (bytes, bytearray, memoryview, LogSlice)), "what handlers answer with"
-            # While more follows, the kernel may put a reply's head and its records into one segment.
+            # With MSG_MORE the kernel may put a reply's head and its records into one TCP segment.
             self._unsent.append((piece, 0 if number == last else socket.MSG_MORE))
         return self._send_some()
 
     def adapt(self, *, had_to_wait: bool) -> None:
-        """Says, each time the socket has room again, whether the broker had to wait for that with nothing else to do.
+        """Called each time the socket has room again. `had_to_wait`: the broker had nothing else to do meanwhile.
 
-        Its send buffer becomes larger while that is so most of the time: then the reader is a slow one.
+        If that is so most of the time, the reader is slow, and its send buffer is made larger.
         """
         if had_to_wait:
             step = STEPS_WHILE_SLOW if self._is_slow_reader else 1

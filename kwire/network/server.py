@@ -1,8 +1,8 @@
 """Listening sockets, and the connections they accept.
 
 `serve` runs until it is cancelled. Connections have no tasks of their own: one `Processor` calls them. One reaper task
-closes connections that are idle for connections.max.idle.ms. It sleeps until the earliest time at which one could be,
-so a thousand idle connections cost nothing.
+closes connections that are idle for connections.max.idle.ms. It sleeps until the earliest time at which one could have
+been idle for so long, so a thousand idle connections cost nothing.
 """
 
 from __future__ import annotations
@@ -32,10 +32,10 @@ from kwire.network.transport import PlainTransport, Transport
 log = logging.getLogger(__name__)
 
 ACCEPTS_PER_TURN = 64
-"""A storm of connections lets those that are already there have a turn after so many."""
+"""After this many new connections the existing ones have a turn."""
 
 RETRY_ACCEPT_S = 0.1
-"""Out of file descriptors: what is connected goes on, and accepting is tried again after this."""
+"""The wait before accepting is tried again when file descriptors have run out. Existing connections go on."""
 
 _PASSING_ACCEPT_ERRNOS = frozenset({errno.EMFILE, errno.ENFILE, errno.ENOBUFS, errno.ENOMEM})
 
@@ -55,9 +55,9 @@ class BoundListener:
 
 
 def bind(listener: Listener, config: ServerConfig) -> BoundListener:
-    """Binds and listens. Raises OSError with the address in its message.
+    """Binds a socket and listens on it. Raises OSError with the address in its message.
 
-    Sets the sizes of the socket's buffers too: accepted sockets inherit them.
+    Sets the sizes of the socket's buffers too, because accepted sockets inherit them.
     """
     host = listener.host or "0.0.0.0"
     family, kind, proto, _, address = socket.getaddrinfo(host, listener.port, type=socket.SOCK_STREAM)[0]
@@ -82,16 +82,16 @@ def bind(listener: Listener, config: ServerConfig) -> BoundListener:
 class Server:
     """Accepts and serves connections for one broker.
 
-    As in Kafka, connections beyond max.connections wait in the listeners' backlogs until another one ends, and those
-    beyond max.connections.per.ip are closed at once.
+    As in Kafka, connections above max.connections wait in the listeners' backlogs until another one ends, and those
+    above max.connections.per.ip are closed at once.
     """
 
     broker: Broker
     listeners: list[BoundListener]
     processor: Processor
-    """Calls the connections. The code that runs the server runs it too."""
+    """Calls the connections. The code that runs the server runs the processor too."""
     new_transport: Callable[[socket.socket], Transport] = PlainTransport
-    """What the bytes of an accepted socket go through."""
+    """Makes the transport of an accepted socket."""
     connections: set[Connection] = attrs.field(factory=set)
     _connections_by_host: Counter[str] = attrs.field(factory=Counter)
     _waiting_for_room: trio.lowlevel.ParkingLot = attrs.field(factory=trio.lowlevel.ParkingLot)
@@ -104,7 +104,7 @@ class Server:
         self._logs = PeerLogs(self.processor)
 
     async def serve(self, *, on_ready: Callable[[], None] = lambda: None) -> None:
-        """Serves until cancelled; then closes the listeners and drops the connections."""
+        """Serves until it is cancelled, then closes the listeners and the connections."""
         self.broker.metadata.watch(self._follow)
         try:
             async with trio.open_nursery() as nursery:
@@ -142,7 +142,7 @@ class Server:
                     if error.errno in _PASSING_ACCEPT_ERRNOS:
                         log.error("cannot accept connections on %s: %s", listener.address, error.strerror)
                         await trio.sleep(RETRY_ACCEPT_S)
-                    # Anything else means that the connection was closed before we accepted it.
+                    # Any other error means that the connection was closed before it was accepted.
                     break
                 self._start(sock, listener)
 

@@ -1,26 +1,26 @@
-"""The states of a connection, and what leads from one to the other.
+"""The states of a connection, and the events that lead from one to another.
 
-A connection does one thing after the other: it receives, answers, sends. It is held up by a handler that waits for
-something, by a peer that does not take its replies, by its own turn being over, or by two of these at once. While it is
-held up it receives nothing; what is in its buffer waits there.
+A connection does one thing at a time: it receives, answers, sends. Three things can hold it up, also two at once: a
+handler that waits, a peer that does not read its replies, and the end of its turn. While it is held up it receives
+nothing, and its buffer keeps what is there.
 
     state             listens to   what it is
     RECEIVING         input        Nothing holds it up.
-    YIELDING          input        Its turn was over before its frames were. It goes on in the next.
+    YIELDING          input        Its turn ended before its frames were done. It goes on in the next turn.
     WAITING           input        A handler waits. Input may end that wait: see `Slot.ends_on_input`.
-    MUTED             nothing      A handler waits, and the peer has said more or hung up. (Kafka mutes the channel of
+    MUTED             nothing      A handler waits, and the peer has sent more or closed. (Kafka mutes the channel of
                                    each request until it is answered.)
-    BLOCKED           room         The peer does not take its replies.
-    BLOCKED_YIELDING  room         The same, and its turn was over.
-    BLOCKED_WAITING   room         The same, and a handler waits. When that goes on, it answers what is there already.
-    ENDING            room         The peer has done wrong. What was asked before is still to be sent; then it closes.
-    CLOSED            nothing      For good. `close` leads here from any state, and nothing leads away.
+    BLOCKED           room         The peer does not read its replies.
+    BLOCKED_YIELDING  room         The same, and its turn has ended.
+    BLOCKED_WAITING   room         The same, and a handler waits. When it resumes, it answers the frames in the buffer.
+    ENDING            room         The peer made an error. Earlier replies are still sent; then the connection closes.
+    CLOSED            nothing      Final. `close` leads here from any state.
 
-What is not in TRANSITIONS is a bug: it raises KeyError, and the connection is closed as after any other bug.
+An event that TRANSITIONS lacks is a bug: it raises KeyError, and the connection is closed as after any other bug.
 
-More states have room here. A handshake is one that listens to what its transport waits for, before RECEIVING; a client
-that was told to slow down is one that listens to nothing, until a time; before authentication it is RECEIVING, with
-another table of APIs.
+More states would fit. A handshake would be a state before RECEIVING that listens to what its transport waits for. A
+throttled client would be in a state that listens to nothing until a deadline. Before authentication a connection would
+be RECEIVING, with another table of APIs.
 """
 
 from __future__ import annotations
@@ -58,9 +58,9 @@ TURN_IS_OVER = Event("TURN_IS_OVER")
 NEXT_TURN = Event("NEXT_TURN")
 SOCKET_IS_FULL = Event("SOCKET_IS_FULL")
 SOCKET_HAS_ROOM = Event("SOCKET_HAS_ROOM")
-"""The socket has taken everything that was to be sent."""
+"""The socket has taken all replies."""
 MORE_INPUT = Event("MORE_INPUT")
-"""While a handler waits that cannot be told of it."""
+"""Input while a handler waits that input does not end."""
 PEER_ERRED = Event("PEER_ERRED")
 
 TRANSITIONS: dict[State, dict[Event, State]] = {

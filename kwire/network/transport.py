@@ -1,13 +1,13 @@
-"""How the bytes of a connection come and go. In plain text they are the socket's own (Kafka's PlaintextTransportLayer).
+"""How a connection receives and sends bytes. In plain text the socket does it (Kafka's PlaintextTransportLayer).
 
-A transport never waits, and means what a non-blocking socket means: `recv_into` and `send` raise BlockingIOError where
-they would have to wait, and another OSError when the peer is lost. So the plain form is the socket's own methods, with
-nothing in front of them.
+A transport never waits, and behaves like a non-blocking socket: `recv_into` and `send` raise BlockingIOError instead of
+waiting, and another OSError when the peer is lost. So the plain transport is the socket's own methods, without a
+wrapper.
 
-A form that encrypts has to bear these in mind:
+A transport that encrypts has to observe these rules:
 
-* Once its handshake is over, a receive waits for input and a send for room, and for nothing else.
-* What it has received and not handed over yet is not seen by the processor: it asks for its turn itself.
+* After its handshake, a receive waits only for input, and a send only for room.
+* The processor does not see bytes that were received and not handed over yet: the transport asks for its turn itself.
 * The bytes of a file have to pass through it, so it has no `send_file`.
 """
 
@@ -23,32 +23,32 @@ Bytes = bytes | bytearray | memoryview
 
 
 class PeerLost(Exception):
-    """The connection ended while something was being sent or received; nothing to say to anybody."""
+    """The connection ended during a send or a receive. This is not logged."""
 
 
 class Transport(Protocol):
     """One connection's two streams of bytes."""
 
     sock: socket.socket
-    """What the processor watches. Non-blocking, and connected."""
+    """The socket that the processor watches. Non-blocking, and connected."""
 
     send_file: Callable[[int, int, int], int] | None
-    """Sends from a file without copying: its descriptor, the position, the most bytes. Returns how many were taken,
-    which at the end of the file is 0. None where the bytes have to be read and handed to `send`."""
+    """Sends from a file without copying. Takes its descriptor, the position and the most bytes; returns how many were
+    sent, which is 0 at the end of the file. None if the bytes have to be read and passed to `send`."""
 
     def recv_into(self, room: memoryview, /) -> int:
-        """How many bytes were received; 0 when the peer has said its last."""
+        """Returns how many bytes were received; 0 at the end of the stream."""
         ...
 
     def send(self, data: Bytes, flags: int, /) -> int:
-        """How many bytes were taken, from the first on. `flags` may say MSG_MORE, and is a hint."""
+        """Returns how many bytes were sent, from the start of `data`. `flags` may be MSG_MORE, which is a hint."""
         ...
 
     def close(self) -> None: ...
 
 
 class PlainTransport:
-    """Bytes as they are."""
+    """Bytes without encryption."""
 
     __slots__ = ("recv_into", "send", "send_file", "sock")
 
