@@ -41,7 +41,7 @@ Errors = dict[tuple[str, int], ErrorCode]
 
 async def handle(broker: Broker, request: AddPartitionsToTxnRequest, context: Context) -> AddPartitionsToTxnResponse:
     if context.api_version >= FIRST_VERSION_WITH_SEVERAL:
-        # Only brokers send it, on behalf of producers whom they have asked.
+        # Only brokers send these versions, for producers that they have checked.
         if not allows(broker, context, Operation.CLUSTER_ACTION, ResourceType.CLUSTER):
             return AddPartitionsToTxnResponse(error_code=ErrorCode.CLUSTER_AUTHORIZATION_FAILED)
         return AddPartitionsToTxnResponse(
@@ -84,8 +84,8 @@ async def _add(broker: Broker, wanted: AddPartitionsToTxnTransaction, context: C
 
 
 def _unfit(broker: Broker, topics: Iterable[AddPartitionsToTxnTopic], context: Context) -> Errors:
-    """Each partition once, with NONE, UNKNOWN_TOPIC_OR_PARTITION, or TOPIC_AUTHORIZATION_FAILED for a client that wants
-    to write to what the broker keeps for itself.
+    """Each partition once, with its error: NONE, UNKNOWN_TOPIC_OR_PARTITION, or TOPIC_AUTHORIZATION_FAILED for a client
+    that wants to write to an internal topic.
     """
     errors: Errors = {}
     for topic in topics:

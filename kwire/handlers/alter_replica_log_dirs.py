@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 
 
 def handle(broker: Broker, request: AlterReplicaLogDirsRequest, context: Context) -> AlterReplicaLogDirsResponse:
-    # As in Kafka: a partition that is named for several folders goes to the last.
+    # As in Kafka, a partition that is named for several folders goes to the last of them.
     wanted = {
         (topic.name, index): log_dir.path
         for log_dir in request.dirs

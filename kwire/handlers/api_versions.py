@@ -5,8 +5,8 @@
 * v4: features whose lowest version is 0 are listed as supported (KAFKA-17011); v3 has them finalized only, as Kafka
 * v5: cluster_id and node_id of the broker the client thinks it reached (KIP-1242)
 
-A version that is not served is answered in v0 with UNSUPPORTED_VERSION and the list, so that a newer client can step
-down. Its request cannot be decoded, so there is none.
+A version that is not served is answered in v0 with UNSUPPORTED_VERSION and the list, so that a newer client can retry
+with an older version. Such a request cannot be decoded, so `request` is None.
 """
 
 from __future__ import annotations

@@ -52,7 +52,7 @@ async def handle(broker: Broker, request: CreateTopicsRequest, context: Context)
 
 
 def _hide_configs(created: CreatableTopicResult) -> None:
-    """As Kafka does for a client that may create the topic, and may not see its configurations."""
+    """As in Kafka, for a client that may create the topic but may not see its configurations."""
     if not created.error_code:
         created.topic_config_error_code = ErrorCode.TOPIC_AUTHORIZATION_FAILED
         created.num_partitions = created.replication_factor = -1

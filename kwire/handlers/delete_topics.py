@@ -58,7 +58,7 @@ def _take_denied(broker: Broker, context: Context, request: DeleteTopicsRequest)
             named = found.name
         if allows(broker, context, Operation.DELETE, ResourceType.TOPIC, named):
             return False
-        # Who may see the topic, but not delete it, is told the name of what was asked for by id.
+        # A client that may see the topic but not delete it gets the topic's name, even if it asked by id.
         told = named if name or allows(broker, context, Operation.DESCRIBE, ResourceType.TOPIC, named) else None
         denied.append(DeletableTopicResult(told, topic_id, ErrorCode.TOPIC_AUTHORIZATION_FAILED))
         return True

@@ -60,7 +60,7 @@ def _describe(broker: Broker, folder: LogDir, wanted: set[tuple[str, int]] | Non
 
 
 Row = tuple[str, int, int, int, bool]
-"""Topic, partition, size (bytes), lag (offsets), whether it is a copy on its way."""
+"""Topic, partition, size (bytes), lag (offsets), and whether it is the copy of a move in progress."""
 
 
 def _partitions(broker: Broker, folder: LogDir, wanted: set[tuple[str, int]] | None) -> Iterable[Row]:

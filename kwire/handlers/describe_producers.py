@@ -30,7 +30,7 @@ NO_TRANSACTION = -1
 
 
 def handle(broker: Broker, request: DescribeProducersRequest, context: Context) -> DescribeProducersResponse:
-    # Each once, however often it is named: a partition may have very many producers.
+    # Each partition once, however often it is named: it may have very many producers.
     wanted: dict[str, dict[int, None]] = {}
     for topic in request.topics:
         wanted.setdefault(topic.name, {}).update(dict.fromkeys(topic.partition_indexes))

@@ -13,8 +13,9 @@
 * v17: replica_directory_id (KIP-853)
 * v18: the replica's high_watermark (KIP-1166)
 
-Responses refer to ranges of segment files, which the connection sends from the page cache. They contain whole batches
-only. A fetch that finds less than min_bytes waits for an append to its partitions, its deadline or the connection.
+Responses refer to ranges of segment files, which the connection sends from the page cache. They contain only whole
+batches. A fetch that finds less than min_bytes waits for an append to its partitions, for its deadline, or for input
+on its connection.
 """
 
 from __future__ import annotations

@@ -4,7 +4,7 @@
 * v3: group_instance_id (KIP-345)
 * v4: flexible
 
-As in Kafka, a member whose group is being loaded is told that all is well: its session begins with the end of the load.
+As in Kafka, a member gets no error while its group is being loaded: its session begins when the load ends.
 """
 
 from __future__ import annotations

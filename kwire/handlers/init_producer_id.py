@@ -1,4 +1,4 @@
-"""InitProducerId: v0-6, the last under unstable.api.versions.enable only.
+"""InitProducerId: v0-6, v6 only with unstable.api.versions.enable.
 
 * v2: flexible
 * v3: producer_id and producer_epoch, for a producer that recovers (KIP-360)

@@ -101,7 +101,7 @@ def _earliest(partition: Partition, index: int) -> ListOffsetsPartitionResponse:
 
 
 def _search(partition: Partition, wanted: ListOffsetsPartition, end: int, version: int) -> ListOffsetsPartitionResponse:
-    """By timestamp, below `end`, or what is asked by one of the rarer negative numbers."""
+    """Finds an offset below `end` by timestamp, or answers one of the rarer negative timestamps."""
     index, timestamp = wanted.partition_index, wanted.timestamp
     if timestamp < EARLIEST_PENDING_UPLOAD or version < FIRST_VERSION_OF.get(timestamp, 0):
         raise KafkaError(ErrorCode.UNSUPPORTED_VERSION)

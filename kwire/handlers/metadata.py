@@ -65,7 +65,7 @@ def handle(
 
 
 async def _create_and_describe(broker: Broker, request: MetadataRequest, context: Context) -> MetadataResponse:
-    """The answer as it is before the topics are there: next time it is another."""
+    """The response as it is before the topics exist; the next request gets the topics."""
     created: dict[str, ErrorCode] = {}
     for name in dict.fromkeys(topic.name for topic in request.topics or ()):
         if name is None or name in broker.metadata.image.topics:
@@ -76,7 +76,7 @@ async def _create_and_describe(broker: Broker, request: MetadataRequest, context
 
 
 async def _create(broker: Broker, context: Context, name: str) -> ErrorCode:
-    """What is said of a topic that did not exist, and is created if that can be."""
+    """Creates a topic that did not exist, if it can be created, and returns the error to answer."""
     try:
         check_topic_name(name)
         if name != CLUSTER_METADATA:
@@ -92,7 +92,7 @@ async def _create(broker: Broker, context: Context, name: str) -> ErrorCode:
 def _describe(
     broker: Broker, request: MetadataRequest, context: Context, created: Mapping[str, ErrorCode]
 ) -> MetadataResponse:
-    """`created` are the errors to answer for topics that did not exist when the request came."""
+    """`created` has the errors to answer for topics that did not exist when the request arrived."""
     try:
         topics = _topics(broker, request, context, created)
     except KafkaError as error:
@@ -132,7 +132,7 @@ def _key(request: MetadataRequest, context: Context) -> Hashable:
 
 
 def _creates_topics(broker: Broker, request: MetadataRequest) -> bool:
-    """Whether the request asks for a topic that does not exist, and that it may create."""
+    """Whether the request asks for a topic that does not exist and that the request may create."""
     known = broker.metadata.image.topics
     return (
         request.allow_auto_topic_creation
@@ -145,7 +145,7 @@ def _creates_topics(broker: Broker, request: MetadataRequest) -> bool:
 def _topics(
     broker: Broker, request: MetadataRequest, context: Context, created: Mapping[str, ErrorCode]
 ) -> list[MetadataResponseTopic]:
-    """Raises KafkaError(INVALID_REQUEST) when topics are asked for in a way that the version does not know."""
+    """Raises KafkaError(INVALID_REQUEST) if the version does not allow this way of naming topics."""
     image = broker.metadata.image
     version = context.api_version
 
@@ -190,7 +190,7 @@ def _topics(
 
 
 def _unknown(name: str) -> ErrorCode:
-    """What is said of a topic that does not exist."""
+    """The error for a topic that does not exist."""
     try:
         check_topic_name(name)
     except KafkaError as error:

@@ -9,8 +9,8 @@
 * v9: member_id and member_epoch, for groups of KIP-848
 * v10: topics by id
 
-A group, topic or partition that nobody committed for has the offset -1 and no error: clients rely on it. An offset is
-told once it is committed: what flush.messages holds back is waited for.
+A group, topic or partition without a commit has the offset -1 and no error: clients rely on it. An offset is returned
+only when it is committed, so the response waits for offsets that flush.messages holds back.
 """
 
 from __future__ import annotations
@@ -50,7 +50,7 @@ FIRST_VERSION_WITH_TOPIC_IDS = 10
 
 @attrs.define(eq=False)
 class _Answer:
-    """`held` tells when the offsets in it are committed; None where they are."""
+    """A group's answer. `held` is set when its offsets are committed; None if they are already."""
 
     group: OffsetFetchResponseGroup
     held: Slot[KafkaError | None] | None = None
@@ -141,7 +141,7 @@ def _fetch(
     if group.topics is None:
         answer.topics, _ = divided(broker, context, Operation.DESCRIBE, answer.topics, lambda it: it.name)
     if by_id and group.topics is None:
-        # Topics that are gone have no id to be told by.
+        # Deleted topics have no id to return.
         answer.topics = [topic for topic in answer.topics if topic.name in image.topics]
         for named in answer.topics:
             named.topic_id = image.topics[named.name].topic_id

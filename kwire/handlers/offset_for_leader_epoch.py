@@ -34,7 +34,7 @@ def handle(
     request: OffsetForLeaderEpochRequest,
     context: Context,
 ) -> OffsetForLeaderEpochResponse:
-    # A follower asks, or a consumer.
+    # Followers and consumers send it.
     is_follower = allows(broker, context, Operation.CLUSTER_ACTION, ResourceType.CLUSTER)
     find = broker.partitions.find if is_follower else finder(broker, context, Operation.DESCRIBE)
     return OffsetForLeaderEpochResponse(

@@ -44,7 +44,7 @@ if TYPE_CHECKING:
 
 FIRST_VERSION_WITH_IDS = 13
 MAX_TOLD_NAME_LENGTH = 249
-"""Of a topic's name in the log: whoever made it up may have made it longer than names can be."""
+"""The most characters of a topic's name in a log line: a client may send a name that is longer than allowed."""
 
 
 def handle(
@@ -92,7 +92,7 @@ def _answer(broker: Broker, response: ProduceResponse, appends: Appends, context
 
 
 def _each_once(topics: list[TopicProduceData]) -> list[TopicProduceData]:
-    """Each partition once, however often it is named: what is named last counts, as in Kafka."""
+    """Each partition once, even if it is named several times: as in Kafka, the last one counts."""
     merged: dict[tuple[str, Uuid], dict[int, PartitionProduceData]] = {}
     for topic in topics:
         merged.setdefault((topic.name, topic.topic_id), {}).update({data.index: data for data in topic.partition_data})
@@ -100,7 +100,7 @@ def _each_once(topics: list[TopicProduceData]) -> list[TopicProduceData]:
 
 
 def _unacknowledged(response: ProduceResponse) -> CloseConnection:
-    """What ends the connection of a producer with acks=0: the first of the refusals."""
+    """The error that closes the connection of a producer with acks=0: the first of the response."""
     topic, answer = next(
         (topic, answer) for topic in response.responses for answer in topic.partition_responses if answer.error_code
     )

@@ -73,7 +73,7 @@ async def _enlist(broker: Broker, request: TxnOffsetCommitRequest, version: int)
     """Makes sure that the group's partition is part of the transaction. Raises KafkaError."""
     transaction = (request.transactional_id, request.producer_id, request.producer_epoch)
     partition = broker.groups.find_partition(request.group_id)
-    # Twice where we had to wait: the transaction may have ended meanwhile, and what follows a marker is never decided.
+    # Again if it had to wait: the transaction may have ended, and offsets after its marker would stay pending.
     for adds in (version >= FIRST_VERSION_THAT_ADDS, False):
         decided = broker.transactions.enlist(*transaction, *partition, adds=adds)
         if decided is None:
@@ -84,7 +84,7 @@ async def _enlist(broker: Broker, request: TxnOffsetCommitRequest, version: int)
 
 
 def _known(error: ErrorCode, version: int) -> ErrorCode:
-    """What a client of this version understands, as Kafka's AddPartitionsToTxnManager and KafkaApis tell it."""
+    """The error in the form that this version's clients know, as in Kafka's AddPartitionsToTxnManager and KafkaApis."""
     match error:
         case ErrorCode.PRODUCER_FENCED:
             return ErrorCode.INVALID_PRODUCER_EPOCH

@@ -3,9 +3,9 @@
 * v1: flexible
 * v2: transaction_version (KIP-1228): from 2 on a marker's epoch is above that of the transaction's records
 
-What a coordinator sends to the leaders of a transaction's partitions, and an admin client to end a hanging transaction
-(KIP-664). Each partition has its answer; as with acks=-1, the marker is waited for until it is committed. As in
-Kafka, a partition of `__consumer_offsets` that is being loaded is NOT_LEADER_OR_FOLLOWER, and is to be asked again.
+A coordinator sends it to the leaders of a transaction's partitions, and an admin client to end a hanging transaction
+(KIP-664). Each partition has its own answer. As with acks=-1, the response waits until the marker is committed. As in
+Kafka, a partition of `__consumer_offsets` that is being loaded is NOT_LEADER_OR_FOLLOWER, and the sender retries.
 """
 
 from __future__ import annotations
@@ -34,14 +34,14 @@ if TYPE_CHECKING:
     from kwire.context import Context
 
 Results = dict[int, dict[str, dict[int, WritableTxnMarkerPartitionResult]]]
-"""By producer id, topic and partition: what several markers say of the same has one answer, the last one's."""
+"""By producer id, topic and partition. Several markers for the same one have one result, the last one's."""
 Pending = list[tuple[WritableTxnMarkerPartitionResult, Acknowledgement]]
 
 
 def handle(
     broker: Broker, request: WriteTxnMarkersRequest, context: Context
 ) -> WriteTxnMarkersResponse | Coroutine[Slot[Any], None, WriteTxnMarkersResponse]:
-    # A coordinator asks, or an admin client that ends a hanging transaction.
+    # Coordinators send it, and admin clients that end a hanging transaction.
     is_allowed = allows(broker, context, Operation.ALTER, ResourceType.CLUSTER) or allows(
         broker, context, Operation.CLUSTER_ACTION, ResourceType.CLUSTER
     )

@@ -1,7 +1,7 @@
-"""Whether the client of a request may do what it asks for; what it is told of that (KIP-430).
+"""Checks whether the client of a request is authorized, and reports its authorized operations (KIP-430).
 
-Whoever may not see a resource is not told whether it exists: names are checked before they are looked up. Ids are no
-secret, so an id that nothing has is answered as unknown.
+A client that may not see a resource does not learn whether it exists: a name is checked before it is looked up. Ids
+are not secret, so an unknown id is answered as unknown.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from kwire.replicas.table import TopicRef
 
 NOT_ASKED: Final = -(1 << 31)
-"""In the place of authorized operations, for a client that did not ask for them."""
+"""The value of authorized operations for a client that did not ask for them."""
 
 T = TypeVar("T")
 
@@ -30,14 +30,14 @@ T = TypeVar("T")
 def allows(
     broker: Broker, context: Context, operation: Operation, resource_type: ResourceType, name: str = CLUSTER_NAME
 ) -> bool:
-    """Whether the client may do that."""
+    """Whether the client may perform the operation."""
     return broker.authorizer.allows(context.principal, operation, resource_type, name)
 
 
 def check(
     broker: Broker, context: Context, operation: Operation, resource_type: ResourceType, name: str = CLUSTER_NAME
 ) -> None:
-    """Raises KafkaError, the refusal for resources of that type."""
+    """Raises the KafkaError for resources of that type if the client may not perform the operation."""
     if not broker.authorizer.allows(context.principal, operation, resource_type, name):
         raise KafkaError(REFUSALS[resource_type])
 
@@ -45,7 +45,7 @@ def check(
 def divided(
     broker: Broker, context: Context, operation: Operation, topics: list[T], name_of: Callable[[T], str | None]
 ) -> tuple[list[T], list[T]]:
-    """The topics that the client may do that to, and the others. An id that nothing has, and so no name, passes."""
+    """The topics that the client is authorized for, and the others. An unknown id has no name, and passes."""
     if broker.authorizer.allows_all:
         return topics, []
     allowed: list[T] = []
@@ -58,7 +58,7 @@ def divided(
 
 
 def finder(broker: Broker, context: Context, operation: Operation) -> Callable[[TopicRef, int], Partition]:
-    """As `PartitionTable.find`, for a client that is going to do that; raises TOPIC_AUTHORIZATION_FAILED as well."""
+    """Like `PartitionTable.find`, with the client's authorization: raises TOPIC_AUTHORIZATION_FAILED as well."""
     if broker.authorizer.allows_all:
         return broker.partitions.find
     return partial(_find, broker, context, operation)
@@ -75,7 +75,7 @@ def _find(broker: Broker, context: Context, operation: Operation, topic: TopicRe
 def authorized_operations(
     broker: Broker, context: Context, resource_type: ResourceType, name: str = CLUSTER_NAME, *, wanted: bool
 ) -> int:
-    """What the client may do to the resource, as a bit field over the numbers of operations."""
+    """The client's operations on the resource, as a bit field of operation codes."""
     if not wanted:
         return NOT_ASKED
     return sum(
@@ -86,14 +86,17 @@ def authorized_operations(
 
 
 def cluster_operations(broker: Broker, context: Context, *, wanted: bool) -> int:
-    """What the client may do to the cluster; nothing, as far as it is told, where it may not even describe it."""
+    """The client's operations on the cluster; 0 if it may not describe the cluster."""
     if wanted and not allows(broker, context, Operation.DESCRIBE, ResourceType.CLUSTER):
         return 0
     return authorized_operations(broker, context, ResourceType.CLUSTER, wanted=wanted)
 
 
 def check_configs(broker: Broker, context: Context, operation: Operation, resource_type: int, name: str) -> None:
-    """Raises KafkaError where the client may not do that to configurations. The type is a ConfigResource.Type."""
+    """Raises KafkaError if the client may not perform the operation on configurations.
+
+    `resource_type` is a ConfigResource.Type.
+    """
     match resource_type:
         case ConfigResourceType.TOPIC:
             check(broker, context, operation, ResourceType.TOPIC, name)
