@@ -1,8 +1,9 @@
-"""The appending half of Produce: from a producer's batch to an answer, or to what the answer waits for.
+"""The appending half of Produce: appends a producer's batches, and returns an answer or what the answer waits for.
 
-Checks, enlists a transaction's partition with its coordinator (`enlisting.py`), appends, and refuses in as much as the
-version of Produce has room for. An answer that is not complete yet is in `Appends.pending`, with what it waits for: the
-coordinator, or the acknowledgement that the producer asked for. As Kafka's `ReplicaManager.handleProduceAppend`.
+It checks a batch, adds a transaction's partition at its coordinator (`enlisting.py`), appends the batch, and reports
+errors in as much detail as the version of Produce has fields for. `Appends.pending` has the answers that are not
+complete yet, each with what it waits for: the coordinator, or the acknowledgement that the producer asked for. Like
+Kafka's `ReplicaManager.handleProduceAppend`.
 """
 
 from __future__ import annotations
@@ -45,7 +46,7 @@ _REFUSALS_OF_THE_LOG = frozenset(
         ErrorCode.UNKNOWN_PRODUCER_ID,
     }
 )
-"""Those that come with log_start_offset. Kafka has none to tell without a leader, a sound batch or a sound disk."""
+"""The errors that come with log_start_offset. Kafka has no value for it without a leader, a valid batch and a disk."""
 
 
 @attrs.define(eq=False)
@@ -58,13 +59,13 @@ class Appends:
     version: int
     now_ms: int
     refusal: KafkaError | None = None
-    """Why none of them may be made."""
+    """Set if all of them are refused."""
     has_refusals: bool = False
     leader_moved: bool = False
     pending: list[tuple[PartitionProduceResponse, Acknowledgement | Enlistment]] = attrs.field(factory=list)
 
     def append(self, topic: TopicRef, data: PartitionProduceData) -> PartitionProduceResponse:
-        """The partition's answer; see `pending`."""
+        """Appends to one partition and returns its answer, which may be in `pending`."""
         partition: Partition | None = None
         acks = self.request.acks
         try:
@@ -106,7 +107,7 @@ class Appends:
     async def settle(self, clock: Clock) -> None:
         """Completes the answers in `pending`."""
         acknowledged: list[tuple[PartitionProduceResponse, Acknowledgement]] = []
-        # All are appended before the first acknowledgement is waited for: they share its flush.
+        # Everything is appended before the first wait for an acknowledgement, so that one flush serves all.
         for answer, waited in self.pending:
             if not isinstance(waited, Enlistment):
                 acknowledged.append((answer, waited))
@@ -136,7 +137,7 @@ class Appends:
         error: KafkaError,
         partition: Partition | None,
     ) -> None:
-        """Makes a refusal of an answer; `records` are what the request has for the partition."""
+        """Puts the error into an answer. `records` are the request's records for the partition."""
         self.has_refusals = True
         answer.error_code, answer.error_message = error.code, error.message
         answer.base_offset = -1
@@ -157,7 +158,7 @@ class Appends:
 
 
 def _is_one_batch(records: Buffer | None) -> bool:
-    """Whether the log was asked at all: several batches, or none, are refused before."""
+    """Whether the batch reached the log: several batches, or none, are refused earlier."""
     try:
         return records is not None and read_header(records).size_in_bytes == len(records)
     except InvalidBatch:

@@ -1,11 +1,11 @@
-"""A partition of which this node has a replica: a log, a role, and how far the replicas agree.
+"""A partition of which this node has a replica: a log, a role, and the high watermark.
 
-`log_start <= last_stable <= high_watermark <= log_end` holds after every change. What this node may do with the
-partition is its role's business (`roles.py`): only a leader appends, and every append asks. Whoever waits for new data
-registers a `ParkedFetch` in `waiters`; whatever moves the high watermark wakes it. Whoever waits for what it appended
-asks `when_committed`.
+`log_start <= last_stable <= high_watermark <= log_end` holds after every change. The role decides what this node may do
+with the partition (`roles.py`): only a leader appends, and every append checks that. A fetch that waits for new data
+puts a `ParkedFetch` into `waiters`, and each change of the high watermark wakes it. A producer that waits for its batch
+calls `when_committed`.
 
-Synchronous and free of trio: appends go to the page cache (see ARCHITECTURE.md), so there is nothing to await.
+Synchronous and independent of trio: appends go to the page cache (see ARCHITECTURE.md), so there is nothing to await.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ from kwire.topic_names import is_internal
 from kwire.waits import ParkedFetch, Slot
 
 ALL_IN_SYNC = -1
-"""acks=-1, or all: a producer waits until every replica in sync has its batch."""
+"""acks=-1 (all): a producer waits until every replica in sync has its batch."""
 CONSUMER = -1
 READ_COMMITTED = 1
 
@@ -43,10 +43,10 @@ _HIGH_WATERMARK = attrgetter("high_watermark")
 _LAST_STABLE_OFFSET = attrgetter("last_stable_offset")
 
 Acknowledgement = Slot[KafkaError | None]
-"""Set with None when a batch is acknowledged, or with the error that it could not be."""
+"""Set to None when a batch is acknowledged, or to the error if it cannot be."""
 
 
-def _nobody(_producer_id: int, _committed: bool) -> None: ...
+def _ignore(_producer_id: int, _committed: bool) -> None: ...
 
 
 @final
@@ -54,8 +54,7 @@ def _nobody(_producer_id: int, _committed: bool) -> None: ...
 class Partition:
     """This node's replica of a topic partition.
 
-    `role` changes with the metadata (`take_role`). Once it is Absent the object is done with: whoever still holds it
-    is refused.
+    `role` changes with the metadata (`take_role`). Once it is Absent, every operation on the object is refused.
     """
 
     topic: str
@@ -65,19 +64,19 @@ class Partition:
     rules: TopicRules
     flush_driver: FlushDriver
     directory_id: Uuid = NULL_UUID
-    """The log dir that the metadata say this node's replica is in."""
+    """The log dir of this node's replica, according to the metadata."""
     high_watermark: int = 0
-    """At the start as the last checkpoint had it."""
+    """At the start, the value of the last checkpoint."""
     role: Role = attrs.field(factory=Absent, init=False)
     waiters: set[ParkedFetch] = attrs.field(factory=set, init=False)
     is_cleaning: bool = attrs.field(default=False, init=False)
-    """Whether the log is being compacted: until that is over it stays where it is."""
-    on_marker: Callable[[int, bool], None] = attrs.field(default=_nobody, init=False)
-    """Called with the producer id, and whether it was committed, when a transaction's end has been appended here."""
+    """Whether the log is being compacted. Meanwhile it is not moved to another log dir."""
+    on_marker: Callable[[int, bool], None] = attrs.field(default=_ignore, init=False)
+    """Called after a transaction marker has been appended here, with its producer id and whether it commits."""
     flush_gate: FlushGate = attrs.field(init=False)
     is_internal: bool = attrs.field(init=False)
     _uncommitted: list[tuple[int, int, Acknowledgement]] = attrs.field(factory=list, init=False)
-    """Last offset and acks of what was appended, and who waits for its acknowledgement."""
+    """The last offset and acks of appended batches, and the slots that wait for their acknowledgement."""
 
     def __attrs_post_init__(self) -> None:
         self.is_internal = is_internal(self.topic)
@@ -88,7 +87,7 @@ class Partition:
         return FlushGate(self.log, self.flush_driver, self._advance_high_watermark, self._fail_held)
 
     def configure(self, rules: TopicRules, config: LogConfig) -> None:
-        """The topic's configuration has changed."""
+        """Takes the topic's changed configuration."""
         self.rules = rules
         self.log.config = config
         self.flush_gate.set_trigger()
@@ -103,20 +102,20 @@ class Partition:
 
     @property
     def last_stable_offset(self) -> int:
-        """Below it every transaction is decided (Kafka's LSO); the bound of read_committed."""
+        """The offset below which every transaction has ended (Kafka's LSO); the bound of read_committed."""
         unstable = self.log.producers.first_unstable_offset(self.high_watermark)
         if unstable is None:
             return self.high_watermark
-        # The transaction may have begun with records that are deleted, or above what is replicated.
+        # The transaction may have begun in records that are deleted, or above the high watermark.
         return min(max(unstable, self.log.log_start_offset), self.high_watermark)
 
     @property
     def closed(self) -> bool:
-        """Whether it is gone from this node, with its topic or its log dir."""
+        """Whether the replica is gone from this node, with its topic or its log dir."""
         return type(self.role) is Absent
 
     def leader(self, current_leader_epoch: int = NO_EPOCH) -> Leader:
-        """This node's role, which has to be the leader's. `current_leader_epoch` is the client's, or -1 (KIP-320).
+        """This node's role, which has to be Leader. `current_leader_epoch` is the client's, or -1 (KIP-320).
 
         Raises KafkaError: NOT_LEADER_OR_FOLLOWER, KAFKA_STORAGE_ERROR, FENCED_LEADER_EPOCH, UNKNOWN_LEADER_EPOCH.
         """
@@ -130,7 +129,7 @@ class Partition:
     # Appending
 
     def append(self, batch: memoryview, header: BatchHeader, *, acks: int, now_ms: int) -> AppendResult:
-        """Appends what a client sent, or answers a producer's repeated batch with its first offset.
+        """Appends a client's batch, or answers a producer's repeated batch with its first offset.
 
         Raises KafkaError: NOT_LEADER_OR_FOLLOWER, NOT_ENOUGH_REPLICAS, OUT_OF_ORDER_SEQUENCE_NUMBER,
         INVALID_PRODUCER_EPOCH, UNKNOWN_PRODUCER_ID, KAFKA_STORAGE_ERROR.
@@ -149,9 +148,9 @@ class Partition:
     def append_own(
         self, batch: memoryview, header: BatchHeader, *, now_ms: int, necessary: bool = False
     ) -> AppendResult:
-        """Appends what the broker itself writes: for no producer, and for all replicas.
+        """Appends the broker's own batch: without a producer, and with acks=-1.
 
-        What is `necessary` may use the room that is kept back for a full disk, and nothing else may.
+        With `necessary` it may use the room that is reserved for a full disk; other appends may not.
         Raises KafkaError: NOT_LEADER_OR_FOLLOWER, NOT_ENOUGH_REPLICAS, KAFKA_STORAGE_ERROR.
         """
         role = self.leader()
@@ -168,14 +167,14 @@ class Partition:
             )
 
     def holds_transaction(self, header: BatchHeader) -> bool:
-        """Whether an open transaction of the batch's producer and epoch is here.
+        """Whether the batch's producer has an open transaction here in the batch's epoch.
 
         If not, the coordinator is asked between `begin_verification` and `check_verified`. Raises KafkaError as `read`.
         """
         return self._producers.holds_transaction(header)
 
     def begin_verification(self, header: BatchHeader, *, adds: bool, now_ms: int) -> Verification:
-        """Before the coordinator is asked to add the partition to the transaction, or whether it is part of it.
+        """Called before the coordinator is asked: to add the partition to the transaction, or whether it is part of it.
 
         Raises KafkaError: NOT_LEADER_OR_FOLLOWER, INVALID_PRODUCER_EPOCH, KAFKA_STORAGE_ERROR.
         """
@@ -183,14 +182,14 @@ class Partition:
         return self._producers.begin_verification(header, adds=adds, now_ms=now_ms)
 
     def check_verified(self, header: BatchHeader, verification: Verification) -> None:
-        """The coordinator has said yes: whether the batch may still be appended, right after this.
+        """Called after the coordinator has agreed: checks that the batch may still be appended, right after this call.
 
         Raises KafkaError: INVALID_PRODUCER_EPOCH, INVALID_TXN_STATE, OUT_OF_ORDER_SEQUENCE_NUMBER.
         """
         self._producers.check_verified(header, verification)
 
     def drop_verification(self, header: BatchHeader) -> None:
-        """The coordinator has refused for good."""
+        """Called after the coordinator has refused for good."""
         self._producers.drop_verification(header)
 
     def write_marker(
@@ -203,10 +202,10 @@ class Partition:
         transaction_version: int,
         now_ms: int,
     ) -> AppendResult:
-        """Appends the end of a producer's transaction, whether or not one is open here, and tells `on_marker`.
+        """Appends a transaction marker, whether or not the producer has a transaction here, and calls `on_marker`.
 
-        It may use the room that is kept back for a full disk: it lets readers go on. Before it is committed
-        (`when_committed`) the coordinator must not take it for done.
+        It may use the room that is reserved for a full disk, because readers wait for it. Until it is committed
+        (`when_committed`) the coordinator must not regard it as written.
         Raises KafkaError: NOT_LEADER_OR_FOLLOWER, NOT_ENOUGH_REPLICAS, INVALID_PRODUCER_EPOCH,
         TRANSACTION_COORDINATOR_FENCED, KAFKA_STORAGE_ERROR.
         """
@@ -231,7 +230,7 @@ class Partition:
         return result
 
     def describe_producers(self, *, now_ms: int) -> list[ProducerEntry]:
-        """Every producer that is remembered, with the first offset of its open transaction (DescribeProducers).
+        """Every producer with state here, with the first offset of its open transaction (DescribeProducers).
 
         Raises KafkaError: NOT_LEADER_OR_FOLLOWER, KAFKA_STORAGE_ERROR.
         """
@@ -272,10 +271,10 @@ class Partition:
         return result
 
     def when_committed(self, last_offset: int, acks: int) -> Acknowledgement | None:
-        """None where what ends at `last_offset` is acknowledged at once; else a slot that is set when it is.
+        """None if the batch that ends at `last_offset` is acknowledged already; else a slot that is set later.
 
         With acks=1 it has to be in the leader's log, as durable as flush.messages asks; with acks=-1 in the logs of all
-        replicas in sync. With acks=0 nobody waits. The slot's error is why it cannot be acknowledged:
+        replicas in sync. With acks=0 nothing waits. The slot's error says why the batch cannot be acknowledged:
         NOT_LEADER_OR_FOLLOWER, NOT_ENOUGH_REPLICAS_AFTER_APPEND, KAFKA_STORAGE_ERROR.
         """
         bound = self.high_watermark if acks == ALL_IN_SYNC else self.flush_gate.held_from
@@ -291,9 +290,9 @@ class Partition:
     # Reading
 
     def read(self, offset: int, *, max_bytes: int, max_offset: int, min_one_batch: bool) -> LogSlice:
-        """Whole batches from the one that holds `offset`, below `max_offset`: one of what `read_bound` chooses from.
+        """Whole batches from the one that holds `offset`, below `max_offset`, which comes from `read_bound`.
 
-        Empty where there is nothing yet. Raises KafkaError: OFFSET_OUT_OF_RANGE, KAFKA_STORAGE_ERROR, CORRUPT_MESSAGE.
+        Empty if there is nothing yet. Raises KafkaError: OFFSET_OUT_OF_RANGE, KAFKA_STORAGE_ERROR, CORRUPT_MESSAGE.
         """
         try:
             return self.log.read(offset, max_bytes=max_bytes, max_offset=max_offset, min_one_batch=min_one_batch)
@@ -303,17 +302,17 @@ class Partition:
             raise self._unreadable(error) from error
 
     def check_offset(self, offset: int) -> None:
-        """Raises KafkaError(OFFSET_OUT_OF_RANGE) outside of the log.
+        """Raises KafkaError(OFFSET_OUT_OF_RANGE) if the offset is outside the log.
 
-        What is above the high watermark is there, and may not be read yet. A reader that a former leader has let read
-        so far waits until this one's high watermark has followed.
+        Offsets above the high watermark are valid, but cannot be read yet. A reader that read so far from a former
+        leader waits until this leader's high watermark has caught up.
         """
         log = self.log
         if not log.log_start_offset <= offset <= log.log_end_offset:
             raise KafkaError(ErrorCode.OFFSET_OUT_OF_RANGE)
 
     def aborted_transactions(self, offset: int, piece: LogSlice) -> list[AbortedTxn]:
-        """What a read_committed reader of `piece`, from `offset` on, must leave out. Raises KafkaError as `read`."""
+        """The transactions that a read_committed reader of `piece` must skip from `offset` on. KafkaError as `read`."""
         try:
             return self.log.aborted_transactions(offset, piece)
         except (OSError, CorruptLogError) as error:
@@ -354,7 +353,7 @@ class Partition:
     # Changes
 
     def take_role(self, role: Role) -> None:
-        """What the metadata log says of this node and the partition from now on."""
+        """Takes this node's new role in the partition, from the metadata log."""
         before, self.role = self.role, role
         if type(role) is Leader:
             role.succeeds(before)
@@ -366,16 +365,16 @@ class Partition:
         self._wake()
 
     def note_fetch(self, replica_id: int, offset: int) -> None:
-        """A follower of this leader has fetched from `offset` on: it has all that is below."""
+        """Notes that a follower has fetched from `offset` on: it has everything below."""
         self.leader().fetched(replica_id, offset)
         self._advance_high_watermark()
 
     def close(self) -> None:
-        """The partition is gone from this node: whoever waits on it is told now."""
+        """The partition is gone from this node: everything that waits for it gets an error now."""
         self._leave(ErrorCode.NOT_LEADER_OR_FOLLOWER)
 
     def take_offline(self) -> None:
-        """The folder of the log is out of service: so is the partition, until the next start."""
+        """The log's folder is out of service, and so is the partition, until the next start."""
         self._leave(ErrorCode.KAFKA_STORAGE_ERROR)
 
     def _leave(self, error: ErrorCode) -> None:
@@ -384,7 +383,7 @@ class Partition:
             self.take_role(Absent(role.leader_id, role.leader_epoch, error))
 
     def replace_log(self, log: Log) -> None:
-        """The same records are in another log dir now."""
+        """Goes on with `log`, which has the same records in another log dir."""
         assert log.log_end_offset == log.recovery_point == self.log.log_end_offset, "nothing is lost on the way"
         log.config = self.log.config
         self.log = log
@@ -393,7 +392,7 @@ class Partition:
         self._advance_high_watermark()
 
     def storage_error(self, error: OSError) -> KafkaError:
-        """What the client is told. Where the disk has failed, and does not just lack room, its folder goes offline."""
+        """The error for the client. If the disk has failed, and is not just full, its folder goes offline."""
         if not is_passing(error):
             self.log.fail(error)
         return KafkaError(ErrorCode.KAFKA_STORAGE_ERROR, str(error))
@@ -451,10 +450,9 @@ class Partition:
 
 
 def read_bound(replica_id: int, isolation_level: int) -> Callable[[Partition], int]:
-    """The offset of a partition below which somebody may read.
+    """Returns the function that gives the offset of a partition below which this reader may read.
 
-    For a follower that is the log's end, for a consumer the high watermark, or with read_committed the last stable
-    offset.
+    For a follower it is the log end, for a consumer the high watermark, and with read_committed the last stable offset.
     """
     if replica_id != CONSUMER:
         return _LOG_END_OFFSET

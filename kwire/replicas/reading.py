@@ -1,8 +1,8 @@
-"""The reading half of Fetch: from the partitions a client follows to ranges of segment files.
+"""The reading half of Fetch: finds ranges of segment files for the partitions that a client fetches.
 
-Nothing here waits, and nothing is decoded: two look-ups for each partition (segment, sparse index), then a range of
-whole batches. The first batch of an answer is returned even when it is larger than every limit, so that a consumer
-always gets on.
+Nothing here waits or decodes records. Each partition takes two look-ups (segment, sparse index), which give a range of
+whole batches. The first batch of an answer is returned even if it is larger than every limit, so that a consumer always
+makes progress.
 """
 
 from __future__ import annotations
@@ -35,14 +35,14 @@ _UNKNOWN = frozenset({ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, ErrorCode.UNKNOWN_TO
 NO_RECORDS = b""
 FIRST_VERSION_WITH_IDS = 13
 LEADERS_TOLD_SINCE = 16
-"""There is a field for it from v12 on; consumers have heeded it since KIP-951, and Kafka fills it in for them only."""
+"""The field exists from v12 on. Consumers use it since KIP-951 (v16), and Kafka fills it in only for them."""
 
 
 @attrs.define(eq=False)
 class FetchLimits:
-    """How much, and what, one request may see; sizes in bytes.
+    """How much one request may read, and which records; sizes in bytes.
 
-    `bound` is the offset of a partition below which it reads (`kwire.replicas.partition.read_bound`).
+    `bound` gives the offset below which it reads a partition (`kwire.replicas.partition.read_bound`).
     """
 
     version: int
@@ -54,7 +54,7 @@ class FetchLimits:
 
 @attrs.define(eq=False)
 class FetchResult:
-    """The answers, in the order asked, and what decides whether to wait for more."""
+    """The answers, in the order of the request, and what decides whether the fetch waits for more."""
 
     answers: list[tuple[CachedPartition, PartitionData]]
     found: list[tuple[CachedPartition, Partition]]
@@ -64,7 +64,7 @@ class FetchResult:
 
 
 def read_partitions(find: Find, wanted: list[CachedPartition], limits: FetchLimits) -> FetchResult:
-    """Reads every partition once, in order, until `limits.max_bytes` are spent. `find` is as `PartitionTable.find`."""
+    """Reads every partition once, in order, until `limits.max_bytes` are used up. `find` as `PartitionTable.find`."""
     result = FetchResult([], [])
     left = limits.max_bytes
     by_id = limits.version >= FIRST_VERSION_WITH_IDS
@@ -80,7 +80,7 @@ def read_partitions(find: Find, wanted: list[CachedPartition], limits: FetchLimi
             result.has_errors = True
             answer = PartitionData(followed.index, error.code, -1, records=NO_RECORDS)
             if error.code not in _UNKNOWN:
-                # As in Kafka: null of a partition that could not be read, empty of one that does not exist.
+                # As in Kafka: null for a partition that could not be read, empty for one that does not exist.
                 answer.aborted_transactions = None
             if limits.version >= LEADERS_TOLD_SINCE and isinstance(error, NotLeaderError):
                 result.leader_moved = True
@@ -88,7 +88,7 @@ def read_partitions(find: Find, wanted: list[CachedPartition], limits: FetchLimi
         else:
             result.size += size
             left -= size
-            # A reader whose history left ours must hear of it at once, as of an error.
+            # A reader whose log has diverged from ours must learn that at once, as it learns of an error.
             result.has_errors = result.has_errors or answer.diverging_epoch is not None
         result.answers.append((followed, answer))
     return result
@@ -104,7 +104,7 @@ def _refusal(partition: Partition | None, failure: KafkaError | OSError) -> Kafk
 def _read(
     partition: Partition, followed: CachedPartition, limits: FetchLimits, left: int, *, first: bool
 ) -> tuple[PartitionData, int]:
-    """The answer for one partition, and how many bytes of records it names."""
+    """The answer for one partition, and the size of its records in bytes."""
     leader = partition.leader(followed.current_leader_epoch)
     if limits.replica_id != CONSUMER and not leader.follows(limits.replica_id):
         raise NotLeaderError(ErrorCode.NOT_LEADER_OR_FOLLOWER, leader.leader_id, leader.leader_epoch)
@@ -131,7 +131,7 @@ def _read(
         return answer, 0  # a reader that has caught up: most of them, most of the time
     max_bytes = min(followed.max_bytes, left)
     if max_bytes <= 0 and not first:
-        # Spent: the partition is still told where it stands, and its offset is still checked.
+        # No bytes are left: the answer still has the partition's offsets, and the fetch offset is still checked.
         partition.check_offset(offset)
         return answer, 0
     piece = partition.read(offset, max_bytes=max(max_bytes, 0), max_offset=bound, min_one_batch=first)
@@ -146,7 +146,7 @@ def _read(
 
 
 def _divergence(partition: Partition, followed: CachedPartition) -> EpochEndOffset | None:
-    """KIP-595: where the reader's history left ours, if it did. Raises KafkaError(OFFSET_OUT_OF_RANGE) when unknown."""
+    """KIP-595: where the reader's log diverged from ours, if it did. KafkaError(OFFSET_OUT_OF_RANGE) if unknown."""
     epoch, end_offset = partition.log.end_offset_for_epoch(followed.last_fetched_epoch)
     if end_offset < 0:
         raise KafkaError(ErrorCode.OFFSET_OUT_OF_RANGE)
@@ -156,7 +156,7 @@ def _divergence(partition: Partition, followed: CachedPartition) -> EpochEndOffs
 
 
 def to_response(fetch: FetchContext, result: FetchResult) -> FetchResponse:
-    """Groups the answers by topic; an incremental answer leaves out what is not news."""
+    """Groups the answers by topic. An incremental response leaves out partitions without news."""
     session = fetch.session
     topics: list[FetchableTopicResponse] = []
     current: TopicKey | None = None

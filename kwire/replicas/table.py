@@ -1,11 +1,11 @@
-"""The partitions that live on this node, by topic name and by topic id.
+"""The partitions on this node, by topic name and by topic id.
 
-This table is the metadata image turned into logs: it is told what changed (`apply`) and opens, configures and deletes
-logs accordingly. Handlers find partitions here and nowhere else.
+The table follows the metadata image: `apply` takes the changes, and opens, configures and deletes logs accordingly.
+Handlers find partitions only here.
 
-A log is opened where this node holds a replica. The metadata say in which log dir it is
-(PartitionRecord.directories, KIP-858). One whose folder is not in service answers KAFKA_STORAGE_ERROR: begun anew in
-another folder it would be empty.
+A log is opened if this node has a replica of the partition. The metadata say in which log dir it is
+(PartitionRecord.directories, KIP-858). If that folder is not in service, the partition answers KAFKA_STORAGE_ERROR: a
+new log in another folder would be empty.
 """
 
 from __future__ import annotations
@@ -50,16 +50,17 @@ TopicRef = str | Uuid
 """The topic as a client names it: by name, or by id (from Produce and Fetch v13 on)."""
 
 Place = Partition | Absent
-"""Of a partition of the metadata: this node's replica, or why there is none."""
+"""For a partition in the metadata: this node's replica, or why there is none."""
 
 CHANGED_PER_SLICE = 8
-"""So many partitions are made or deleted between two turns of the others: each is a few operations on files."""
+"""The partitions that are made or deleted before other work has a turn. Each takes a few operations on files."""
 
 CONFIGURED_PER_SLICE, CONFIGS_COST = 100, 10
-"""So many partitions are configured between two turns; to work out a topic's configurations counts as so many."""
+"""The partitions that are configured before other work has a turn, where a topic's configuration counts as many as
+CONFIGS_COST."""
 
 MOST_NAMED = 10
-"""Partitions that a log line names; of more it tells the number."""
+"""The most partitions that a log line names."""
 
 
 def _tell_of_loss(topic: str, index: int, opened: Log, recovery: Recovery) -> None:
@@ -85,11 +86,11 @@ def _tell_of_loss(topic: str, index: int, opened: Log, recovery: Recovery) -> No
 
 
 class _OutOfServiceError(Exception):
-    """The folder of a log is not, or no longer, in service."""
+    """The folder of a log is not in service."""
 
 
 def _by_topic(added: list[tuple[TopicImage, int]]) -> list[tuple[TopicImage, range]]:
-    """The topics, and of each the partitions that it got: those have indexes that follow each other."""
+    """The topics, each with its new partitions, whose indexes are consecutive."""
     indexes: dict[Uuid, tuple[TopicImage, list[int]]] = {}
     for topic, index in added:
         indexes.setdefault(topic.topic_id, (topic, []))[1].append(index)
@@ -102,7 +103,7 @@ def _named(partitions: list[str]) -> str:
 
 @attrs.define(eq=False)
 class PartitionTable:
-    """`topic_values(name)` is a topic's effective configuration, by Kafka's names; `server_config()` the broker's."""
+    """`topic_values(name)` is a topic's effective configuration by Kafka's names, `server_config()` the broker's."""
 
     node_id: int
     log_dirs: LogDirs
@@ -142,17 +143,17 @@ class PartitionTable:
         return place
 
     def folder_of(self, partition: Partition) -> LogDir | None:
-        """The folder that has the partition's log; None where it was deleted."""
+        """The folder that has the partition's log; None if it was deleted."""
         key = partition.topic, partition.index
         return next((it for it in self.log_dirs.dirs if it.logs.get(key) is partition.log), None)
 
     # -- at the start
 
     def openings(self, topics: Iterable[TopicImage]) -> list[LogOpening]:
-        """The logs that must be looked through, since their folders were not closed cleanly; the largest first.
+        """The logs that need recovery, because their folders were not closed cleanly; the largest first.
 
-        Run them, in whatever order and threads, and hand them to `opened` before the first `apply`, which opens the
-        other logs by itself.
+        Run them in any order and in any threads, and pass them to `opened` before the first `apply`, which opens the
+        other logs.
         """
         openings = []
         now_ms = self.clock.now_ms()
@@ -173,7 +174,7 @@ class PartitionTable:
         return openings
 
     def opened(self, openings: Iterable[LogOpening]) -> None:
-        """Takes the folders out of service whose logs could not be opened. Raises CorruptLogError, OSError."""
+        """Takes folders out of service if a log in them could not be opened. Raises CorruptLogError, OSError."""
         for opening in openings:
             error = opening.error
             if error is not None:
@@ -182,7 +183,7 @@ class PartitionTable:
                 opening.folder.on_failed(opening.folder, error)
 
     def misplaced(self) -> dict[tuple[Uuid, int], Uuid]:
-        """Partitions that are in another folder than the metadata say, by topic id and index, with its directory id."""
+        """The partitions that are not in the metadata's folder: directory ids by topic id and index."""
         found = {}
         for partition in self:
             folder = self.folder_of(partition)
@@ -209,10 +210,10 @@ class PartitionTable:
     # -- changes
 
     async def apply(self, changes: Changes) -> None:
-        """Makes the logs follow the metadata: what the image has after `changes` is what stands here afterwards.
+        """Brings the logs in line with the metadata image after `changes`.
 
-        Meanwhile a new topic is not here yet, and a deleted one not any more. Raises OSError where logs cannot be made;
-        the next start makes them.
+        While it runs, a new topic is not here yet, and a deleted one is here no more. Raises OSError if logs cannot be
+        made; the next start makes them.
         """
         slices = Slices(self.beside, CHANGED_PER_SLICE)
         await self._delete(changes.topics_deleted, slices)
@@ -235,7 +236,7 @@ class PartitionTable:
             raise failed
 
     async def reconfigure(self, topics: Iterable[str]) -> None:
-        """The effective configuration of these topics may have changed."""
+        """Configures these topics again: their effective configuration may have changed."""
         slices = Slices(self.beside, CONFIGURED_PER_SLICE)
         for name in topics:
             partitions = self.by_name.get(name)
@@ -258,7 +259,7 @@ class PartitionTable:
             places.append(self._place(topic, index, rules, config, now_ms))
             await slices.after(1)
         for index, place in enumerate(places[first:], start=first):
-            # A folder that failed since it was made has taken those offline that were in the table.
+            # If the folder failed meanwhile, only the partitions that were in the table were taken offline.
             if type(place) is Partition and place.log.failed is not None:
                 place.take_offline()
                 places[index] = cast(Absent, place.role)
@@ -315,7 +316,7 @@ class PartitionTable:
                 raise StorageError.of(folder.failed, folder.path)
             known_id = None if folder is None else self._known_id(folder, topic.name, index)
             if folder is not None and known_id not in (topic.topic_id, None):
-                # Of a topic that had the same name: the broker died before it could remove it.
+                # The log of a deleted topic of the same name: the broker died before it could remove the log.
                 folder.set_aside(topic.name, index, self.clock.uuid())
                 folder.sync_given_up()
                 folder = None
@@ -338,7 +339,7 @@ class PartitionTable:
         return folder, opened
 
     def _folder_for_new(self, directory_id: Uuid) -> LogDir:
-        """Raises StorageError when the folder that was chosen for the partition is not in service."""
+        """The folder chosen for a new partition. Raises StorageError if it is not in service."""
         if directory_id == NULL_UUID:
             [directory_id] = self.log_dirs.choose(1)
         folder = self.log_dirs.with_id(directory_id)
@@ -347,7 +348,7 @@ class PartitionTable:
         return folder
 
     def take_offline(self, folder: LogDir, error: OSError) -> list[Partition]:
-        """Takes the folder out of service, and with it the partitions whose logs it has; these are returned."""
+        """Takes the folder and the partitions in it out of service. Returns the partitions."""
         if folder.failed is not None:
             return []
         folder.fail(error)
@@ -364,7 +365,7 @@ class PartitionTable:
         return lost
 
     def take_log_offline(self, folder: LogDir, key: tuple[str, int], error: OSError) -> Partition | None:
-        """Takes one partition out of service, whose log cannot go on although its disk is well. Returns it."""
+        """Takes one partition out of service: its log has failed although its disk works. Returns the partition."""
         log.critical(
             "%s-%d is out of service and answers KAFKA_STORAGE_ERROR: %s. The disk is well, but a file is not as kwire "
             "left it. Either something else changes files in %s, or this is a bug in kwire: please report it with what "
@@ -383,12 +384,12 @@ class PartitionTable:
         return lost
 
     def take_partition_offline(self, partition: Partition) -> None:
-        """Its log is out of service, until the next start."""
+        """Takes a partition out of service until the next start."""
         partition.take_offline()
         self.by_ref[partition.topic_id][partition.index] = cast(Absent, partition.role)
 
     def epochs_ahead(self) -> dict[tuple[Uuid, int], int]:
-        """The latest leader epoch of each log, by topic id and index, that is later than the metadata's."""
+        """The latest leader epochs of the logs, by topic id and index, where they are later than the metadata's."""
         return {
             (partition.topic_id, partition.index): latest
             for partition in self
@@ -397,7 +398,7 @@ class PartitionTable:
 
     @staticmethod
     def _known_id(folder: LogDir, topic: str, index: int) -> Uuid | None:
-        """The topic id that the partition's folder tells, if it does."""
+        """The topic id in the partition's folder, if there is one."""
         try:
             return folder.topic_id(topic, index)
         except CorruptLogError as error:
@@ -405,10 +406,10 @@ class PartitionTable:
             return None
 
     def settle_strays(self, deleted_topic_ids: Callable[[], Set[Uuid]]) -> None:
-        """Sets the folders of partitions aside that no topic of the metadata has, and tells of them at each start.
+        """Sets aside the folders of partitions that are not in the metadata, and logs them at each start.
 
-        Apache Kafka's LogManager does so, too, and keeps all of them: should metadata have been lost, they are all
-        there is. But where the metadata tell of a deletion, which a kill or an absent folder interrupted, it goes on.
+        Kafka's LogManager does the same and keeps all of them: if metadata were lost, nothing else would be left. But
+        if the metadata show that a deletion was interrupted, by a kill or an absent folder, the deletion is completed.
         """
         read_once = cache(deleted_topic_ids)
         for folder in list(self.log_dirs):
@@ -438,7 +439,7 @@ class PartitionTable:
             )
 
     async def _sync_given_up(self) -> None:
-        """A topic that gets the name of a deleted one must not find its records after a power cut."""
+        """Syncs the removals, so that a new topic does not find a deleted one's records after a power cut."""
         for folder in list(self.log_dirs.online):
             try:
                 (await self.beside.in_worker(Worker.NAMES, folder.sync_given_up)).unwrap()
