@@ -1,22 +1,22 @@
-"""One partition's log: segments in order, the last of which is appended to.
+"""One partition's log: an ordered list of segments, where appends go to the last.
 
 `log_start_offset <= ... <= log_end_offset`, and segment n covers `base(n)..base(n+1)`. Everything here is synchronous
-and free of clocks; `now_ms` is handed in. An append is one write to the page cache and a few additions to lists; a read
-finds two positions in a file. Nothing is decoded on either way.
+and reads no clock; callers pass `now_ms`. An append is one write to the page cache and a few list appends; a read finds
+two positions in a file. Neither decodes records.
 
-A log puts its parts to work, each of which owns what it knows:
+A log has these parts, and each owns its own state:
 
-    segments         which there are, where the last one ends, how to read them        `LogSegments`
+    segments         the segments, where the last one ends, how to read them           `LogSegments`
     producer_state   the producers' states and their snapshots                         `ProducerStateManager`
     leader_epochs    where each leader epoch begins                                    `EpochCache`
     durability       the recovery point, what still has to be synced, flushes          `Durability`
     roll_policy      when a segment is full                                            `RollPolicy`
 
-`LogLoader` makes the parts from the files. After a clean stop that costs one listing of the folder: the last producer
-snapshot's name tells the end of the log, and files are opened when first needed. `activate` (the first append) checks
-that promise. After anything else `LogRecovery` walks over the segments from the recovery point on.
+`LogLoader` makes the parts from the files. After a clean stop that costs one listing of the folder: the name of the
+last producer snapshot is the end of the log, and files are opened when first needed. `activate` (the first append)
+checks that end. After any other stop `LogRecovery` reads the segments from the recovery point on.
 
-Here are the changes that concern several parts, whose order is what makes them safe: a roll, a truncation, a deletion.
+This module has the changes that concern several parts: a roll, a truncation, a deletion. Their order makes them safe.
 """
 
 from __future__ import annotations
@@ -56,14 +56,14 @@ if TYPE_CHECKING:
 __all__ = ["AppendResult", "Flush", "Log", "LogConfig", "LogSlice", "TimestampOffset"]
 
 
-def _nobody() -> None: ...
+def _ignore() -> None: ...
 
 
 def _uncounted(_size: int) -> None: ...
 
 
 class AppendResult(NamedTuple):
-    """Where an append ended up; `log_append_time_ms` is -1 unless the topic stamps its records."""
+    """The offsets of an append. `log_append_time_ms` is -1 unless the topic uses LogAppendTime."""
 
     base_offset: int
     last_offset: int
@@ -71,7 +71,7 @@ class AppendResult(NamedTuple):
 
 
 class Log:
-    """See the module. Create one with `Log.open`."""
+    """One partition's log (see the module). Create it with `Log.open`."""
 
     def __init__(
         self, disk: Lease, path: str, config: LogConfig, parts: LogParts, surroundings: Surroundings, reserve: Reserve
@@ -86,18 +86,18 @@ class Log:
         self.log_start_offset = parts.log_start_offset
         self.recovery = parts.recovery
         self.cleaned_offset = 0
-        """Up to here the log was compacted: of each key only one record is left below it."""
+        """The log is compacted up to here: below it each key has only one record."""
         self.is_exchanging = False
-        """Whether cleaned segments are taking the place of others (`compaction/swap.py`): none is deleted meanwhile."""
-        self.on_roll: Callable[[], None] = _nobody
+        """Whether cleaned segments are replacing others (`compaction/swap.py`): no segment is deleted meanwhile."""
+        self.on_roll: Callable[[], None] = _ignore
         """Called when a segment is full and can be flushed for good."""
         self.surroundings = surroundings
         self._leader_epochs = parts.leader_epochs
         self._make_folder = parts.make_folder
         self._is_active = parts.recovery is not None
-        """Whether the active segment is ready for appending; then leader epochs and producers are loaded, too."""
+        """Whether the active segment is ready for appends. Then leader epochs and producers are loaded too."""
         self._quiet_until_ms = self._quiet_as_of = -1
-        """Before this time there is nothing for `tend` to do, provided that the log still ends at that offset."""
+        """Until this time `tend` has nothing to do, if the log still ends at this offset."""
         self._config = config
         self._stamps = config.stamps
 
@@ -117,11 +117,11 @@ class Log:
         make_folder: MakeFolder | None = None,
         on_scanned: Callable[[int], None] = _uncounted,
     ) -> Log:
-        """Opens the log in folder `path`, which is created if absent; by `make_folder`, if given.
+        """Opens the log in folder `path`, and creates the folder if it does not exist; with `make_folder`, if given.
 
-        `cleaned_offset` is up to where compaction had come by the last checkpoint. On a full disk the folder follows
-        with the first record. Raises OSError, and CorruptLogError when the files contradict each other beyond what
-        recovery may cut.
+        `cleaned_offset` is where compaction was at the last checkpoint. On a full disk the folder is created with the
+        first record. Raises OSError, and CorruptLogError if the files contradict each other in a way that recovery may
+        not repair by truncation.
         """
 
         def make_bare_folder() -> Iterable[str]:
@@ -147,10 +147,10 @@ class Log:
         )
         log = cls(lease, path, config, loader.load(), surroundings, reserve)
         if log.recovery is not None and log.active.damage:
-            # So that what comes now does not stand behind what is corrupt in the same file.
+            # A new segment, so that new records do not follow corrupt bytes in the same file.
             log.roll(now_ms)
         if log.log_end_offset < log.log_start_offset:
-            # What the log start promised to be readable is lost; nothing below it may be seen again.
+            # The records at the log start are lost, and no record below it may become visible again.
             reserve.spend(lambda: log.truncate_fully_and_start_at(log.log_start_offset, now_ms=now_ms))
         log.cleaned_offset = min(cleaned_offset, log.log_end_offset)
         log.producer_state.drop_stray_snapshots()
@@ -206,18 +206,18 @@ class Log:
 
     @property
     def damage(self) -> list[CorruptRange]:
-        """What is known to be corrupt, in order."""
+        """The known corrupt ranges, in order."""
         return [it for segment in self.segments for it in segment.damage]
 
     @property
     def has_folder(self) -> bool:
-        """False on a disk that had no room for it so far."""
+        """False if the disk has had no room for the folder so far."""
         return self._make_folder is None
 
     def adopt(self, source: Log) -> None:
-        """This is a copy of all records of `source`, which may know of more than its batches tell.
+        """Takes over the state of `source`, of whose records this log is a copy, as far as the batches lack it.
 
-        Producers whose batches are gone, epochs without a batch.
+        That is producers whose batches are gone, and epochs without a batch.
         """
         self.producer_state.adopt(source.producers)
         if self.leader_epochs.entries != source.leader_epochs.entries:
@@ -231,9 +231,9 @@ class Log:
     ) -> AppendResult:
         """Gives a checked batch its offset, in place, and appends it with one write.
 
-        `header` is the batch's own, which fills `batch`. Producers were asked before (`producers.check`); here they
-        only learn. Raises StorageError, after which nothing of it can be read, and KafkaError(RECORD_LIST_TOO_LARGE)
-        for more than `segment.bytes`.
+        `header` is the header of `batch`, which is a single batch. The caller has checked the producer's state
+        (`producers.check`); this only updates it. Raises StorageError, after which nothing of the batch can be read,
+        and KafkaError(RECORD_LIST_TOO_LARGE) for more than `segment.bytes`.
         """
         if not self._is_active:
             self.activate(now_ms)
@@ -250,7 +250,7 @@ class Log:
         return AppendResult(base_offset, base_offset + header[6], append_time)
 
     def append_as_is(self, buf: Buffer, *, now_ms: int = 0) -> AppendResult:
-        """Appends checked batches that carry their offsets and epochs already; they begin at the log's end or above."""
+        """Appends checked batches that already have their offsets and epochs, from the log end or above."""
         if not self._is_active:
             self.activate(now_ms)
         view = memoryview(buf)
@@ -267,7 +267,7 @@ class Log:
         return AppendResult(headers[0][1].base_offset, end_offset - 1, -1)
 
     def _write(self, batch: Buffer, header: BatchHeader, base_offset: int, timestamp: int, now_ms: int) -> None:
-        # A marker is decoded first: a malformed one must not get into the log.
+        # A marker is decoded first, so that a malformed one does not get into the log.
         marker = decode_marker(memoryview(batch), 0, header) if header.is_control and header[9] >= 0 else None
         size = header[1] + 12
         last_offset = base_offset + header[6]
@@ -301,10 +301,11 @@ class Log:
             apply_batch(self.producers, segment, header, base_offset, timestamp, marker)
 
     def activate(self, now_ms: int) -> None:
-        """Makes the last segment ready for appending; the first append does it by itself.
+        """Makes the last segment ready for appends; the first append calls this.
 
-        Creates its file if need be, and folds what its indexes do not tell. Where it is corrupt, or ends before the log
-        does, the log goes on in a new segment: the old one is not touched. Raises StorageError, CorruptLogError.
+        Creates its file if needed, and reads the headers that its indexes do not cover. If the segment is corrupt, or
+        ends before the log does, the log goes on in a new segment, and the old one is left as it is. Raises
+        StorageError, CorruptLogError.
         """
         if self.durability.failed is not None:
             raise StorageError.of(self.durability.failed, self.path)
@@ -318,8 +319,8 @@ class Log:
                 segment.created_ms = now_ms
             end_offset = self._end_of(segment)
             self.roll_policy.draw_jitter()
-            # Loaded now, every append keeps them up to date; loaded when a segment is full, they would be read from
-            # all of it.
+            # If they are loaded now, every append updates them. If they were loaded when a segment is full, all of it
+            # would have to be read.
             _ = self.leader_epochs, self.producers
         except OSError as error:
             self.reserve.note(error)
@@ -329,7 +330,7 @@ class Log:
             self._leave(segment, end_offset, now_ms)
 
     def _end_of(self, segment: Segment) -> int:
-        """Where the last segment's records end; it is ready for appending then. Raises CorruptLogError."""
+        """Makes the last segment ready for appends, and returns the end of its records. Raises CorruptLogError."""
         try:
             end_offset = segment.activate() + 1
         except CorruptLogError:
@@ -357,7 +358,7 @@ class Log:
     # -- rolling
 
     def maybe_roll(self, now_ms: int) -> bool:
-        """Begins a new segment if the active one is older than `segment.ms`, and not empty; a full disk puts it off."""
+        """Begins a new segment if the active one is older than `segment.ms` and not empty. A full disk delays it."""
         if not self.roll_policy.is_due(self.active, now_ms):
             return False
         try:
@@ -369,9 +370,9 @@ class Log:
         return True
 
     def roll(self, now_ms: int) -> None:
-        """Seals the active segment and begins one at the log's end. Raises StorageError, and then nothing changed.
+        """Seals the active segment and begins one at the log end. Raises StorageError; then nothing has changed.
 
-        An empty segment is not rolled: its successor would have its name.
+        An empty segment is not rolled, because its successor would have the same name.
         """
         if not self._is_active:
             self.activate(now_ms)
@@ -381,20 +382,20 @@ class Log:
         if not sealed.size and sealed.base_offset == end:
             return
         if len(segments) == 1:
-            # Were only the later name to reach the medium, nothing would tell that the log did not begin there. (A
-            # later segment that is missing leaves a gap, which recovery sees.)
+            # If only the later name reached the medium, the log would seem to begin there. (If a later segment is
+            # missing, recovery sees the gap.)
             durability.settle_names()
         segment = segments.new_segment(end, now_ms)
         try:
             durability.note_written(self.producer_state.take_snapshot())
             durability.note_written(sealed.seal())
             if end == durability.recovery_point:
-                # Recovery trusts the indexes of a segment that ends at the recovery point: no later flush would pass
-                # it.
+                # Recovery trusts the indexes of a segment that ends at the recovery point, and no later flush would
+                # include it.
                 durability.settle_files()
             segment.activate()
         except OSError as error:
-            # Later appends go on in the old segment, so a new one must not be found at the next opening.
+            # Appends go on in the old segment, so the next opening must not find a new one.
             with suppress(OSError):
                 self.disk.remove(segment.path + names.LOG)
             self.reserve.note(error)
@@ -408,10 +409,11 @@ class Log:
     # -- reading
 
     def read(self, offset: int, *, max_bytes: int, max_offset: int, min_one_batch: bool = True) -> LogSlice:
-        """Whole batches of one segment, from the one that holds `offset`, none of them reaching `max_offset`.
+        """Whole batches of one segment, from the one that holds `offset`, all below `max_offset`.
 
-        At most `max_bytes`, but with `min_one_batch` the first batch whatever its size. Size 0 when there is nothing to
-        read yet. Raises OffsetOutOfRange outside of log start and log end, CorruptLogError where nothing good is left.
+        At most `max_bytes`, but with `min_one_batch` always the first batch. Size 0 if there is nothing to read yet.
+        Raises OffsetOutOfRange below the log start and above the log end, and CorruptLogError if no valid batch is
+        left.
         """
         segments = self.segments
         if not self.log_start_offset <= offset <= segments.end_offset:
@@ -419,32 +421,32 @@ class Log:
         return segments.read(offset, max_bytes, max_offset, min_one_batch)
 
     def batches(self, start_offset: int | None = None) -> Iterator[tuple[BatchHeader, LogSlice]]:
-        """Every batch from the one that holds `start_offset` (default: log start) on; CorruptLogError if any is not."""
+        """Every batch from the one that holds `start_offset` (default: log start). Raises CorruptLogError."""
         return self.segments.batches(max(start_offset or 0, self.log_start_offset))
 
     def offset_for_timestamp(self, timestamp_ms: int, *, max_offset: int) -> TimestampOffset | None:
-        """The first record at or after the time, below `max_offset`; looks into compressed batches."""
+        """The first record below `max_offset` at or after the timestamp. Decompresses batches."""
         return search.offset_for_timestamp(self.segments, timestamp_ms, self.log_start_offset, max_offset)
 
     def max_timestamp_offset(self, *, max_offset: int) -> TimestampOffset | None:
-        """The newest record below `max_offset`, the first of equals."""
+        """The record below `max_offset` with the largest timestamp; the first of several."""
         return search.max_timestamp_offset(self.segments, self.log_start_offset, max_offset)
 
     def end_offset_for_epoch(self, epoch: int) -> tuple[int, int]:
-        """(largest epoch known up to the asked one, offset where the next begins); (-1, -1) if unknown."""
+        """The largest known epoch up to `epoch`, and the offset where the next one begins; (-1, -1) if unknown."""
         return self.leader_epochs.end_offset_for(epoch, self.log_end_offset)
 
     def aborted_transactions(self, start_offset: int, piece: LogSlice) -> list[AbortedTxn]:
-        """The aborted transactions that a reader of this slice, from `start_offset` on, must know of."""
+        """The aborted transactions that a reader of this slice needs, from `start_offset` on."""
         return search.aborted_transactions(self.segments, start_offset, piece)
 
     # -- shortening
 
     def truncate_to(self, offset: int, *, now_ms: int = 0) -> None:
-        """Removes everything from the offset on, with the whole batch that holds it.
+        """Removes everything from the offset on, including the whole batch that holds it.
 
-        As a follower does that learns of another history. Checkpoints that have a larger offset must be lowered first,
-        durably: what a power cut leaves of a truncation would be taken for damage of what was synced.
+        A follower does this when its log has diverged. Checkpoints with a larger offset must be lowered durably first:
+        after a power cut, a half-done truncation would look like damage of synced records.
         """
         if offset < 0:
             raise ValueError(f"negative offset {offset}")
@@ -468,9 +470,9 @@ class Log:
         self.log_start_offset = min(self.log_start_offset, end_offset)
 
     def truncate_fully_and_start_at(self, offset: int, *, now_ms: int = 0) -> None:
-        """Empties the log; it goes on at the offset."""
+        """Deletes all records; the log goes on at the offset."""
         self.durability.note_deleted(self.segments.delete_all(now_ms))
-        # Before the new segment's name: what they say of records below it would be believed.
+        # Before the new segment is created, because snapshots of records below it would be trusted.
         self.producer_state.drop_snapshots_above(-1)
         self.segments.begin_at(offset, now_ms)
         self.log_start_offset = offset
@@ -489,7 +491,7 @@ class Log:
         self._is_active = True
 
     def advance_log_start(self, offset: int, *, now_ms: int = 0) -> bool:
-        """Records below the offset are gone (DeleteRecords), segments wholly below it are deleted. False: no change."""
+        """Moves the log start (DeleteRecords), and deletes segments wholly below it. False if nothing changed."""
         if offset <= self.log_start_offset:
             return False
         if offset > self.log_end_offset:
@@ -505,16 +507,16 @@ class Log:
             self._delete_oldest(sum(base <= self.log_start_offset for base in self.segments.bases[1:]), now_ms)
 
     def tend(self, now_ms: int, high_watermark: int) -> int:
-        """`maybe_roll`, and the first of what `apply_retention` deletes: 1 if a segment went. Mostly costs nothing.
+        """`maybe_roll`, then `apply_retention` for one segment. Returns 1 if a segment was deleted. Usually free.
 
-        When something can be due is remembered: of a thousand logs hardly any has anything.
+        It remembers when something can be due next, because hardly any of a thousand logs has anything to do.
         """
         if now_ms < self._quiet_until_ms and self.log_end_offset == self._quiet_as_of:
             return 0
         self.maybe_roll(now_ms)
-        # One at a time, since each asks for a sync of names: a thousand of them would hold up everybody else.
+        # One at a time: each asks for a sync of names, and a thousand of them would hold up all other work.
         count = self.apply_retention(now_ms, high_watermark, most=1)
-        # What is not replicated is not deleted, and nobody tells when it is.
+        # Records that are not replicated are not deleted, and nothing calls back when they are replicated.
         if not count and high_watermark >= self.log_end_offset and not self.is_exchanging:
             self._quiet_as_of = self.log_end_offset
             self._quiet_until_ms = min(
@@ -523,7 +525,7 @@ class Log:
         return count
 
     def apply_retention(self, now_ms: int, high_watermark: int, *, most: int = NEVER) -> int:
-        """Deletes segments by time, size and log start, up to `most`; returns how many. Their files follow later."""
+        """Deletes up to `most` segments by time, size and log start. Returns how many; their files go later."""
         if self.is_exchanging:
             return 0
         count = retention.deletable(self.segments, self._config, self.log_start_offset, high_watermark, now_ms)
@@ -533,20 +535,20 @@ class Log:
             except StorageError as error:
                 if not is_full(error):
                     raise
-                # The others make the room that the next attempt needs.
+                # Deleting the others makes room for the next attempt.
                 count -= 1
         count = min(count, most)
         self._delete_oldest(count, now_ms)
         return count
 
     def _delete_oldest(self, count: int, now_ms: int) -> None:
-        """Takes the first `count` segments out of the log; not the active one."""
+        """Removes the first `count` segments from the log, never the active one."""
         if not count:
             return
         self._quiet_until_ms = -1
         for _ in range(count):
-            # Were the name of this one to go and its forerunner's to stay, or its successor's not to be there yet, the
-            # log would come back with a hole.
+            # If this name were gone while its predecessor's is still there, or its successor's not there yet, the log
+            # would have a hole after a power cut.
             self.durability.settle_names()
             base_offset = self.segments.bases[0]
             self.durability.note_deleted(self.segments.delete_oldest(now_ms))
@@ -556,7 +558,7 @@ class Log:
         self.durability.recovery_point = max(self.durability.recovery_point, self.segments.bases[0])
 
     def replace_segments(self, old: Sequence[Segment], new: Segment, now_ms: int) -> None:
-        """Puts a compacted segment, which begins where the first of them does, into the place of sealed neighbours."""
+        """Replaces adjacent sealed segments with a compacted one that has the base offset of the first."""
         assert new.base_offset == old[0].base_offset, "the name stays"
         self._quiet_until_ms = -1
         self.durability.note_deleted(self.segments.replace(old, new, now_ms))
@@ -573,17 +575,17 @@ class Log:
 
     @property
     def failed(self) -> OSError | None:
-        """Why the log takes no more appends: the disk cannot be trusted with it."""
+        """The error after which the log takes no more appends; None while the disk can be trusted."""
         return self.durability.failed
 
     def fail(self, error: OSError) -> None:
-        """The disk cannot be trusted with this log any more: it takes no appends, and only a restart changes that."""
+        """Stops all appends until the next restart, because the disk cannot be trusted with this log any more."""
         self.durability.fail(error)
 
     def begin_flush(self) -> Flush:
-        """Writes what is kept in memory of sealed segments and epochs, and collects what must be synced.
+        """Writes the indexes of sealed segments and the epochs, and collects the files that must be synced.
 
-        One flush at a time: until `finish_flush` or `give_up_flush` another one is an OwnershipError.
+        One flush at a time: before `finish_flush` or `give_up_flush` another one raises OwnershipError.
         """
         contents: dict[str, bytes] = {}
         epochs = self._leader_epochs
@@ -592,18 +594,18 @@ class Log:
         return self.durability.begin_flush(self.segments, contents)
 
     def finish_flush(self, flush: Flush) -> None:
-        """The medium has it."""
+        """The flush has succeeded: its data is on the medium."""
         if self.durability.finish_flush(flush, self.segments):
             written = flush.contents.get(epochs_path(self.path))
             if written is not None:
                 self.leader_epochs.dirty = encode_epochs(self.leader_epochs.entries) != written
 
     def give_up_flush(self, flush: Flush) -> None:
-        """The flush failed, or never ran."""
+        """The flush has failed, or was not run."""
         self.durability.give_up_flush(flush)
 
     def flush(self) -> None:
-        """Everything appended so far is on the medium afterwards. Raises StorageError; then the log takes no more."""
+        """Puts everything appended so far on the medium. Raises StorageError; then the log takes no more appends."""
         self.run_flush(self.begin_flush())
 
     def run_flush(self, flush: Flush) -> None:
@@ -618,9 +620,9 @@ class Log:
         self.finish_flush(flush)
 
     def begin_close(self) -> Flush:
-        """As `begin_flush`, with all that lets the next opening do without reading; nothing may be appended after.
+        """Like `begin_flush`, with all files that save the next opening from reading. No append may follow.
 
-        Indexes, the producers' snapshot, epochs.
+        These are the indexes, the producers' snapshot and the epochs.
         """
         self.durability.check_no_flush()
         self.durability.note_written(self.reserve.spend(self.producer_state.take_snapshot))
@@ -629,16 +631,16 @@ class Log:
         return self.begin_flush()
 
     def close(self, *, clean: bool = True) -> None:
-        """Clean: everything is durable and the next opening needs no recovery. Not clean: files are just let go."""
+        """Closes the log. If `clean`, everything is made durable first, and the next opening needs no recovery."""
         if clean and self.failed is None:
             self.run_flush(self.begin_close())
         for segment in self.segments:
             segment.release()
 
     def give_up_folder(self) -> None:
-        """Before somebody else takes, renames or removes the folder: slices that are being sent stay readable.
+        """Called before the folder is handed over, renamed or removed. Slices that are being sent stay readable.
 
-        Whatever works for the log beside the event loop, a flush or a cleaning, finds no file from then on.
+        A flush or a cleaning beside the event loop finds no file of this log from then on.
         """
         self.close(clean=False)
         self.disk.end()

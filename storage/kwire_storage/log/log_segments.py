@@ -1,14 +1,13 @@
-"""The segments of one log in order, and where the last of them ends: what is readable, and the files behind it.
+"""The segments of one log in order, the end of the last one, and the reads from them.
 
-Segment n covers `bases[n]..bases[n + 1]`, the last one `bases[-1]..end_offset`. There is always one, the last of which
-is `active`: it alone is appended to. This is Kafka's `LogSegments`, with the half of its `LocalLog` that reads.
+Segment n covers `bases[n]..bases[n + 1]`, the last one `bases[-1]..end_offset`. There is always at least one. The last
+one is `active`: only it is appended to. This is Kafka's `LogSegments`, with the reading half of its `LocalLog`.
 
-Reads go around what is corrupt (`damage.py`). What shows to be no batch has its segment examined, once, and the read
-begins again with what is known then. Records that are missing are a loss only where compaction cannot have taken them.
+Reads skip corrupt ranges (`damage.py`). If a read finds bytes that are no batch, the segment is examined once, and the
+read starts again with the result. Missing records are a loss only if compaction cannot have removed them.
 
-Segments leave from either end, so that what is left is an unbroken log, or their neighbours' place is taken by what a
-compaction made of them. Their files are renamed at once and removed later (`surroundings.py`); slices that are being
-sent stay readable.
+Segments are removed at either end, so that the rest is a log without holes. A compacted segment replaces adjacent ones.
+The files are renamed at once and removed later (`surroundings.py`); slices that are being sent stay readable.
 """
 
 from __future__ import annotations
@@ -32,7 +31,7 @@ from kwire_storage.producers.states import EndTxnMarker
 
 
 class LogSegments:
-    """See the module. `bases` ascend, and must not be changed from outside; nor must `active`."""
+    """See the module. `bases` is ascending; other code must not change it, nor `active`."""
 
     def __init__(
         self, disk: Disk, path: str, config: LogConfig, surroundings: Surroundings, bases: Iterable[int], *, now_ms: int
@@ -45,11 +44,11 @@ class LogSegments:
         self._segments = [self.new_segment(base, now_ms) for base in self.bases]
         self.active = self._segments[-1]
         self.end_offset = self.bases[0]
-        """The log end offset: that of the next record."""
+        """The log end offset: the offset of the next record."""
         self.may_be_compacted = False
-        """Whether a cleaning has ever begun here: then records that are missing are no loss."""
+        """Whether a cleaning has ever begun here. Then missing records are not a loss."""
         self._newest_so_far: list[int] = []
-        """The largest timestamp of each sealed segment and those before it, as far as they were asked for."""
+        """The largest timestamp of each sealed segment and all before it, as far as they have been needed."""
 
     def configure(self, config: LogConfig) -> None:
         self._config = config
@@ -72,7 +71,7 @@ class LogSegments:
         return self._segments[number]
 
     def sealed(self) -> list[Segment]:
-        """All but the active one."""
+        """All segments except the active one."""
         return self._segments[:-1]
 
     def from_offset(self, offset: int) -> list[tuple[Segment, int]]:
@@ -88,27 +87,27 @@ class LogSegments:
     # -- coming and going
 
     def new_segment(self, base_offset: int, now_ms: int) -> Segment:
-        """One that is not part of the log yet."""
+        """A new segment, which is not part of the log yet."""
         return Segment(self._disk, self._path, base_offset, self._config.index_interval_bytes, now_ms)
 
     def add(self, segment: Segment) -> None:
-        """It follows the active one, and is active from now on."""
+        """Adds a segment after the active one. It is active from now on."""
         assert segment.base_offset == self.end_offset > self.bases[-1], "a segment begins where the log ends"
         self._segments.append(segment)
         self.bases.append(segment.base_offset)
         self.active = segment
 
     def delete_oldest(self, now_ms: int) -> list[str]:
-        """Takes the first segment out of the log; not the active one. Returns the paths that its files had."""
+        """Removes the first segment from the log, never the active one. Returns the former paths of its files."""
         assert len(self._segments) > 1, "the active segment stays"
         paths = self._delete_files(self._segments[0], now_ms)
         del self._segments[0], self.bases[0]
         return paths
 
     def delete_newest(self, count: int, now_ms: int) -> list[str]:
-        """Takes the last `count` segments out of the log, for good; not the first. Returns the paths of their files.
+        """Removes the last `count` segments from the log for good, never the first. Returns the paths of their files.
 
-        Files go from the newest on, so that a crash in between leaves a longer log and never a broken one.
+        The newest files are removed first, so that a crash in between leaves a longer log but never one with a hole.
         """
         assert count < len(self._segments), "a log has a segment"
         paths = self._delete_newest(count, now_ms)
@@ -116,11 +115,11 @@ class LogSegments:
         return paths
 
     def delete_all(self, now_ms: int) -> list[str]:
-        """As `delete_newest`; until `begin_at` there is none."""
+        """Like `delete_newest` for all segments. Until `begin_at` there is none."""
         return self._delete_newest(len(self._segments), now_ms)
 
     def begin_at(self, offset: int, now_ms: int) -> None:
-        """An emptied log goes on at the offset. The new segment's name remembers it, so its file is created now."""
+        """Lets an emptied log go on at the offset. The new segment's name stores it, so its file is created now."""
         assert not self._segments, "emptied"
         segment = self.new_segment(offset, now_ms)
         segment.activate()
@@ -134,12 +133,12 @@ class LogSegments:
             paths += self._delete_files(self._segments[-1], now_ms)
             del self._segments[-1], self.bases[-1]
         if count:
-            # Should they come back behind other records, they would be taken for what followed those.
+            # If they came back after other records, they would look like the records that follow those.
             self._disk.sync_dir(self._path)
         return paths
 
     def replace(self, old: Sequence[Segment], new: Segment, now_ms: int) -> list[str]:
-        """Puts one segment into the place of sealed neighbours, whose paths are returned (LocalLog.replaceSegments)."""
+        """Replaces adjacent sealed segments with one, and returns their paths (LocalLog.replaceSegments)."""
         first = self._segments.index(old[0])
         assert self._segments[first : first + len(old)] == list(old), "neighbours"
         paths = [path for segment in old for path in self._delete_files(segment, now_ms)]
@@ -149,7 +148,7 @@ class LogSegments:
         return paths
 
     def _delete_files(self, segment: Segment, now_ms: int) -> list[str]:
-        """The records first: indexes without records are swept at the next opening."""
+        """Deletes the records first: the next opening removes indexes without records."""
         self._newest_so_far.clear()
         segment.release()
         paths = [segment.records_path, *(segment.path + suffix for suffix in names.SEGMENT_SUFFIXES[1:])]
@@ -159,7 +158,7 @@ class LogSegments:
     # -- reading
 
     def read(self, offset: int, max_bytes: int, max_offset: int, min_one_batch: bool) -> LogSlice:
-        """See `Log.read`; the offset is in the log."""
+        """See `Log.read`. The offset has to be in the log."""
         end_offset = self.end_offset
         bases = self.bases
         number = len(bases) - 1
@@ -175,7 +174,7 @@ class LogSegments:
                     if found.base_offset > offset and self._examine_hole(segment):
                         continue
                     return found
-                # A hole at the segment's end: what stood there was compacted away, or else it is lost.
+                # A hole at the segment's end: the records were compacted away, or they are lost.
                 self._check_end(segment, segment_end)
             except CorruptRangeError:
                 raise
@@ -188,7 +187,7 @@ class LogSegments:
         return LogSlice.empty(offset)
 
     def batches(self, offset: int) -> Iterator[tuple[BatchHeader, LogSlice]]:
-        """Every batch from the one that holds the offset on. Raises CorruptLogError if any is not as it was written."""
+        """Every batch from the one that holds the offset. Raises CorruptLogError if one is not as it was written."""
         for segment, end_offset in self.from_offset(offset):
             if segment.base_offset >= self.end_offset:
                 break  # nothing was appended to it, so that its file need not be there
@@ -203,7 +202,7 @@ class LogSegments:
             segment.refuse_damage(offset)
 
     def headers_from(self, offset: int) -> Iterator[tuple[Segment, BatchHeader, int]]:
-        """Segment, header and position of every batch that does not end below the offset, as far as they are good."""
+        """Segment, header and position of every valid batch that does not end below the offset."""
         for segment, end_offset in self.from_offset(offset):
             if segment.base_offset >= self.end_offset:
                 break
@@ -216,7 +215,7 @@ class LogSegments:
                     yield segment, header, position
 
     def producer_batches(self, offset: int) -> Iterator[tuple[BatchHeader, EndTxnMarker | None]]:
-        """As `headers_from`, of producers with an id; a control batch with its marker. For `ProducerStateManager`."""
+        """Like `headers_from`, for producers with an id; control batches with markers. For `ProducerStateManager`."""
         for segment, header, position in self.headers_from(offset):
             if header.producer_id < 0:
                 continue
@@ -229,9 +228,9 @@ class LogSegments:
             yield header, marker
 
     def headers(self, segment: Segment, offset: int) -> Iterator[tuple[int, BatchHeader]]:
-        """Position and header of each batch that does not end below the offset, corrupt ranges left out.
+        """Position and header of each batch that does not end below the offset, without corrupt ranges.
 
-        Raises CorruptLogError when even the rest cannot be read.
+        Raises CorruptLogError if even the rest cannot be read.
         """
         position = -1
         last = -1
@@ -247,11 +246,11 @@ class LogSegments:
             except CorruptLogError:
                 if not self.examine(segment):
                     raise
-                # Whatever led here may have been wrong.
+                # The position itself may have been wrong.
                 position = 0
 
     def read_batch(self, segment: Segment, position: int, header: BatchHeader) -> bytes | None:
-        """A whole batch; None when its CRC is wrong."""
+        """A whole batch; None if its CRC is wrong."""
         data = segment.file.read(position, header.size_in_bytes)
         try:
             check_batch(data, header)
@@ -261,7 +260,7 @@ class LogSegments:
         return data
 
     def locate(self, segment: Segment, offset: int) -> tuple[int, int] | None:
-        """As `Segment.locate`; what is corrupt begins where it begins, and is taken as a whole."""
+        """Like `Segment.locate`. A corrupt range counts as one batch, from its beginning."""
         try:
             return segment.locate(offset)
         except CorruptLogError:
@@ -270,10 +269,10 @@ class LogSegments:
         return segment.locate(offset) if corrupt is None else (corrupt.position, corrupt.first_offset)
 
     def first_that_reaches(self, timestamp_ms: int) -> int:
-        """The base of the first segment that has the time or a later one; the active one's if no sealed one has.
+        """The base of the first segment with this timestamp or a later one; the active one's if no sealed one has it.
 
-        Timestamps need not rise from segment to segment, but the largest so far do: they are remembered, as far as they
-        have been asked for, and halved.
+        Timestamps need not rise from segment to segment, but the largest so far do. These are computed as far as they
+        are needed, kept, and searched by bisection.
         """
         newest = self._newest_so_far
         sealed = len(self._segments) - 1
@@ -285,9 +284,9 @@ class LogSegments:
     # -- what is corrupt or missing
 
     def examine(self, segment: Segment) -> bool:
-        """Checks a segment in which something was no batch. False: it was checked before, and this is all there is.
+        """Checks a whole segment after something in it was no batch. Returns False if it was checked before.
 
-        Reads the whole segment.
+        Reads the whole segment, and nothing more can be found by a second check.
         """
         if segment.is_examined or segment not in self._segments:
             return False
@@ -296,15 +295,15 @@ class LogSegments:
         return True
 
     def _examine_hole(self, segment: Segment) -> bool:
-        """As `examine`, when a batch was not where it was looked for, and compaction is not the reason."""
+        """Like `examine`, for a missing batch that compaction did not remove."""
         return not (self._config.compacts or self.may_be_compacted) and self.examine(segment)
 
     def may_have_holes(self, segment: Segment) -> bool:
-        """Whether compaction may have taken records: by the topic's policy, now or once, or to judge by the segment."""
+        """Whether compaction may have removed records: by the policy, now or earlier, or as the segment shows."""
         return self._config.compacts or self.may_be_compacted or segment.has_holes(0)
 
     def _check_end(self, segment: Segment, end_offset: int) -> None:
-        """Raises CorruptRangeError when the segment's last records are missing: compaction did not take them."""
+        """Raises CorruptRangeError if the segment's last records are missing and compaction did not remove them."""
         if segment.damage:
             self.examine(segment)  # found when its indexes were made anew, without knowing where it ends
         known = holding(segment.damage, end_offset - 1)

@@ -1,11 +1,11 @@
-"""One segment: a `.log` file of record batches, its sparse indexes, and the places remembered of it.
+"""One segment: a `.log` file of record batches, its sparse indexes, and cached positions.
 
-The records are the truth; everything else is a fold over the batch headers, `note`, which appending, recovery and
-opening share. Its files, and how few of them are open, are the business of `segment_files.py`.
+Only the records are authoritative. Everything else is computed from the batch headers by `note`, which appending,
+recovery and opening share. `segment_files.py` handles its files, and keeps few of them open.
 
-Finding a place costs the same for any amount of data: the newest batches are remembered one by one, where the last
-reads ended is remembered too, and for all else the index leads to within one index interval, the rest being a walk over
-headers. So a consumer at the end of the log, or one that reads on from where it was, costs no disk read at all.
+Finding a position costs the same for any amount of data. The newest batches are cached one by one, and so are the ends
+of the last reads. For all other positions the index leads to within one index interval, and the rest is a walk over
+headers. So a consumer at the end of the log, or one that continues where it stopped, costs no disk read at all.
 """
 
 from __future__ import annotations
@@ -30,16 +30,16 @@ from kwire_storage.log.walk import MAX_RELATIVE_OFFSET, Batch
 
 logger = logging.getLogger(__name__)
 
-# How many of the newest batches, and of the ends of reads, are remembered: enough for every consumer that keeps up.
+# How many of the newest batches, and of the ends of reads, are cached: enough for every consumer that keeps up.
 _RECENT_BATCHES = 256
 _READ_ENDS = 64
-# An answer has room for few slices that are larger than this (fetch.max.bytes), and memory for many that are not.
+# An answer has room for few larger slices (fetch.max.bytes), and memory for many smaller ones.
 _COPIED_BYTES = 256 << 10
 _NO_TIMESTAMP = -1
 
 
 class Segment(SegmentFiles):
-    """See the module. Not safe for threads; slices are."""
+    """See the module. Not thread-safe; its slices are."""
 
     __slots__ = (
         "_read_ends",
@@ -67,37 +67,37 @@ class Segment(SegmentFiles):
         self.index_interval_bytes = index_interval_bytes
         self.created_ms = created_ms
         self.damage: Ranges = ()
-        """What of it is known to be corrupt, in order; see `damage.py`."""
+        """Its known corrupt ranges, in order; see `damage.py`."""
         self.is_examined = False
-        """Whether every batch was checked since the segment was opened."""
+        """Whether every batch has been checked since the segment was opened."""
         self.reset()
 
     def reset(self) -> None:
-        """Forgets all that was folded from the batches."""
+        """Drops everything that was computed from the batches."""
         self._index = self._time_index = None
         self.indexes_dirty = False
         self.max_timestamp = _NO_TIMESTAMP
         self.offset_of_max_timestamp = self.base_offset
         self.rolling_timestamp: int | None = None
         self.fits_until_ms = _NO_TIMESTAMP
-        """Up to this timestamp `RollPolicy.must_roll` need not be asked about a batch that fits by size and offsets."""
+        """Up to this timestamp, a batch that fits by size and offsets need not ask `RollPolicy.must_roll`."""
         self.index_room = 0
-        """How many more entries its indexes take until it must be."""
+        """How many more entries its indexes take before `must_roll` has to be asked."""
         self.bytes_since_index = 0
-        # Arrays: as lists of int objects they would be the largest part of a partition's memory.
+        # Arrays, because lists of int objects would be the largest part of a partition's memory.
         self._recent_bases = array("q")
         self._recent_lasts = array("q")
         self._recent_positions = array("q")
         self._read_ends: dict[int, int] = {}
 
     def begin_rebuild(self) -> None:
-        """Starts the fold over: every batch will be noted again, every abort added."""
+        """Starts over: every batch has to be noted again, and every aborted transaction added."""
         self.reset()
         self._index, self._time_index, self._txn_index = OffsetIndex(), TimeIndex(), []
         self.indexes_dirty = True
 
     def rebuild(self, end_offset: int | None = None) -> None:
-        """Makes both sparse indexes anew from the batches, each of which is checked; what is corrupt is noted.
+        """Rebuilds both sparse indexes from the batches. Checks each batch, and notes corrupt ranges.
 
         `end_offset`, if known, is where the next segment begins.
         """
@@ -113,7 +113,7 @@ class Segment(SegmentFiles):
         self.note_damage(findings.take())
 
     def has_timestamps(self) -> bool:
-        """See `SegmentFiles`; true as well where something is no batch, which a rebuild finds out."""
+        """See `SegmentFiles`. Also true if there are bytes that are no batch; a rebuild finds them."""
         try:
             return any(header.newest_record_ms != _NO_TIMESTAMP for _, header in self.headers(0))
         except CorruptLogError:
@@ -126,9 +126,9 @@ class Segment(SegmentFiles):
         return super().save_indexes(suffix)
 
     def activate(self) -> int:
-        """Makes ready for appending: folds the headers after the last index entry; returns the last offset there is.
+        """Prepares the segment for appends: reads the headers after the last index entry. Returns the last offset.
 
-        Raises CorruptLogError where something is no batch.
+        Raises CorruptLogError if it finds bytes that are no batch.
         """
         file = self.file
         index = self.index
@@ -147,19 +147,19 @@ class Segment(SegmentFiles):
             last_offset = header.last_offset
             self.note_header(header, position)
         if self.damage:
-            # Between two of them there may be a range that is to be found by its offsets.
+            # Between two of them there may be a corrupt range, which is found by its offsets.
             self.forget_recent()
         self.indexes_dirty = was_dirty or len(index) != entries or not file.size
         return last_offset
 
     def seal(self) -> list[str]:
-        """Nothing more will be appended; returns the files written, for whoever must sync them."""
+        """Ends appending. Returns the files written, which the caller has to sync."""
         written = self.save_indexes()
         self.forget_recent()
         return written
 
     def last_offset_in_file(self) -> int:
-        """The last offset of the last batch, found from the last index entry on; base offset - 1 when empty."""
+        """The last offset of the last batch, read from the last index entry on; base offset - 1 if empty."""
         last = self.base_offset - 1
         index = self.index
         for place in self._places(index.positions[-1] if index.positions else 0, self.size):
@@ -169,7 +169,7 @@ class Segment(SegmentFiles):
     # -- the fold
 
     def note(self, base_offset: int, last_offset: int, position: int, size: int, max_timestamp: int) -> None:
-        """Takes in a batch that now stands at `position`, the end of all noted so far."""
+        """Notes a batch that was written at `position`, which is the end of all batches noted so far."""
         if position == 0:
             self.rolling_timestamp = max_timestamp
             self.fits_until_ms = _NO_TIMESTAMP
@@ -197,14 +197,14 @@ class Segment(SegmentFiles):
         self.note(header.base_offset, header.last_offset, position, header.size_in_bytes, header.newest_record_ms)
 
     def forget_recent(self) -> None:
-        """Old places are looked for in the file; what is remembered of the newest batches is not worth its memory."""
+        """Drops the cached positions of the newest batches to free memory. Old positions are found in the file."""
         del self._recent_bases[:], self._recent_lasts[:], self._recent_positions[:]
         self._read_ends.clear()
 
     def cut(self, size: int) -> None:
-        """Keeps the first `size` bytes, which end with a whole batch, and folds what is left anew where needed.
+        """Keeps the first `size` bytes, which end with a whole batch, and recomputes the rest where needed.
 
-        Synced at once: were the cut bytes to come back behind the recovery point, they would be taken for records.
+        Synced at once: if the cut bytes came back after the recovery point, they would be taken for records.
         """
         file = self.file
         file.truncate(size)
@@ -214,7 +214,7 @@ class Segment(SegmentFiles):
         index, time_index = self.index, self.time_index
         index.truncate(size)
         kept = index.offsets[-1] if index.offsets else -1
-        # An entry of the time index may stand for batches that are gone; those up to the last index entry do not.
+        # Entries of the time index may refer to cut batches, but not those up to the last index entry.
         time_index.truncate(kept + 1)
         self.max_timestamp = _NO_TIMESTAMP
         self.offset_of_max_timestamp = self.base_offset
@@ -226,23 +226,23 @@ class Segment(SegmentFiles):
     # -- finding places
 
     def headers(self, position: int) -> Iterator[tuple[int, BatchHeader]]:
-        """As `scan_headers`, from a batch's beginning to the end; ranges known to be corrupt are left out."""
+        """Like `scan_headers`, from a batch's beginning to the end, without the known corrupt ranges."""
         if not self.damage:
             return scan_headers(self.file, position, self.size)
         stretches = good_stretches(self.damage, position, self.size)
         return chain.from_iterable(scan_headers(self.file, start, end) for start, end in stretches)
 
     def _places(self, position: int, end: int) -> Iterator[tuple[int, int, int, int]]:
-        """As `headers`, for `scan_places`."""
+        """Like `headers`, for `scan_places`."""
         if not self.damage:
             return scan_places(self.file, position, end)
         stretches = good_stretches(self.damage, position, end)
         return chain.from_iterable(scan_places(self.file, start, end) for start, end in stretches)
 
     def locate(self, offset: int) -> tuple[int, int] | None:
-        """Position and base offset of the first batch that does not end below the offset; None when all do.
+        """Position and base offset of the first batch that does not end below the offset; None if all do.
 
-        Raises CorruptRangeError when the offset is in a range known to be corrupt, CorruptLogError when that shows now.
+        Raises CorruptRangeError if the offset is in a known corrupt range, CorruptLogError if it finds a new one.
         """
         bases = self._recent_bases
         if bases and offset >= bases[0]:
@@ -254,7 +254,7 @@ class Segment(SegmentFiles):
         if position is not None:
             return position, offset
         if self.damage and (corrupt := holding(self.damage, offset)) is not None:
-            # Found when the indexes were made anew, without knowing where the segment ends: then it is looked again.
+            # Found by a rebuild that did not know where the segment ends, so it is checked again.
             raise corrupt.error() if self.is_examined else CorruptLogError(str(corrupt))
         start = self.position_before(offset)
         places = self._places(start, self.size)
@@ -263,7 +263,7 @@ class Segment(SegmentFiles):
                 if position == start and start:
                     raise CorruptLogError(f"{self.path}: at {start} is another batch than the index has")
                 if not self.is_examined:
-                    # Whether this batch is right to say that it has the offset: the one behind knows, too.
+                    # This batch claims to hold the offset. Reading the next one checks that claim.
                     next(places, None)
                 if base == offset:
                     self._remember(base, position)
@@ -271,10 +271,10 @@ class Segment(SegmentFiles):
         return None
 
     def position_before(self, offset: int) -> int:
-        """Where to begin looking for the offset. Raises CorruptLogError where the index leads out of the file."""
+        """Where the search for the offset begins. Raises CorruptLogError if the index points outside the file."""
         start = self.index.position_before(offset - self.base_offset)
         if start and start >= self.size:
-            # To find nothing there would look as if the segment ended below the offset.
+            # A search from there would find nothing, as if the segment ended below the offset.
             raise CorruptLogError(f"{self.path}: the index has {start}, which is not in the file")
         return start
 
@@ -284,9 +284,9 @@ class Segment(SegmentFiles):
         self._read_ends[base_offset] = position
 
     def read(self, offset: int, max_bytes: int, bound: int | None, *, min_one_batch: bool) -> LogSlice | None:
-        """From the batch that holds `offset` on; None when every batch ends below it.
+        """Reads from the batch that holds `offset`. None if every batch ends below it.
 
-        `bound` is an offset that must not be reached, None when the whole segment may be read.
+        `bound` is an offset that the batches must stay below; None if the whole segment may be read.
         """
         found = self.locate(offset)
         if found is None:
@@ -306,11 +306,11 @@ class Segment(SegmentFiles):
         if size <= 0:
             return LogSlice.empty(offset)
         piece = LogSlice(file, start, size, base)
-        # Where files must make room for each other, those of a thousand answers on their way would not be bounded.
+        # When few files may stay open, a copy frees this one: a thousand unsent answers would keep too many open.
         return piece.copied() if self._disk.open_files.is_full and size <= _COPIED_BYTES else piece
 
     def _boundary(self, start: int, limit: int, end: int, min_one_batch: bool) -> int:
-        """The last beginning of a batch in `start..limit`, or the first batch's end if that must be; limit < end."""
+        """The last batch boundary in `start..limit`, or the first batch's end if one must be read; limit < end."""
         positions = self._recent_positions
         if positions and limit >= positions[0]:
             number = bisect_right(positions, limit) - 1
@@ -332,18 +332,18 @@ class Segment(SegmentFiles):
         return start + first_size if min_one_batch else start
 
     def upper_bound_of(self, end_position: int) -> int | None:
-        """From the index, an offset not below the end of what stands before the position; None: the segment's end."""
+        """From the index, an upper bound of the offsets before the position. None means the segment's end."""
         relative = self.index.offset_at_or_after(end_position)
         return None if relative is None else relative + self.base_offset
 
     # -- what is missing or corrupt
 
     def findings(self, end_offset: int | None) -> Findings:
-        """For a walk over all of its batches; `end_offset`, if known, is where its offsets end."""
+        """Collects the findings of a walk over all batches. `end_offset`, if known, is where the offsets end."""
         return Findings(self.file, self.path + names.LOG, self.size, self.base_offset, end_offset)
 
     def note_damage(self, ranges: Ranges) -> None:
-        """Remembers corrupt ranges, and reports to the operator those that are news."""
+        """Stores corrupt ranges, and reports the new ones to the operator."""
         known = {it.position: it for it in self.damage}
         for it in ranges:
             if it.position not in known:
@@ -357,7 +357,7 @@ class Segment(SegmentFiles):
         self.damage = tuple(known[position] for position in sorted(known))
 
     def note_missing(self, first_offset: int, end_offset: int, reason: str = "nothing is there") -> CorruptRange | None:
-        """Notes that the records `first_offset..end_offset`, which were to be at its end, are not there."""
+        """Notes that the records `first_offset..end_offset`, which belong to its end, are missing."""
         if first_offset >= end_offset:
             return None
         found = CorruptRange(self.path + names.LOG, self.size, self.size, first_offset, end_offset, reason)
@@ -365,13 +365,13 @@ class Segment(SegmentFiles):
         return found
 
     def refuse_damage(self, offset: int) -> None:
-        """Raises CorruptRangeError when there is a corrupt range that does not end at or below the offset."""
+        """Raises CorruptRangeError if there is a corrupt range that ends above the offset."""
         for it in self.damage:
             if it.end_offset > offset:
                 raise it.error()
 
     def has_holes(self, offset: int) -> bool:
-        """Whether records are missing between its batches, at the offset or above, that are not known to be damaged."""
+        """Whether records from the offset on are missing between its batches, outside the known corrupt ranges."""
         expected = self.base_offset
         for _, header in self.headers(0):
             if header.next_offset > offset and (
@@ -385,7 +385,7 @@ class Segment(SegmentFiles):
 
     @property
     def largest_timestamp(self) -> int:
-        """The largest timestamp (ms) of the segment's records; -1 when they have none."""
+        """The largest timestamp (ms) of the segment's records; -1 if they have none."""
         if self.max_timestamp == _NO_TIMESTAMP:
             timestamps = self.time_index.timestamps
             if timestamps:
@@ -395,7 +395,7 @@ class Segment(SegmentFiles):
 
     @property
     def first_timestamp_ms(self) -> int:
-        """The timestamp of the first batch; -1 where there is none. Looks into the file once, and leaves it closed."""
+        """The timestamp of the first batch; -1 if there is none. Reads the file once, and leaves it closed."""
         if self.rolling_timestamp is None and self.size:
             file = self.open_file_or_none or self._disk.open_read(self.records_path)
             for start, end in good_stretches(self.damage, 0, self.size):
