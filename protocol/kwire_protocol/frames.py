@@ -1,22 +1,22 @@
 """Splits a stream of bytes into frames: an int32 size, then as many bytes.
 
-Made for `recv_into`: the connection receives into `writable()`, says how much came with `received(n)`, and takes frames
-with `next_frame()` until there is none. A frame is a slice of the buffer, writable and without a copy, and lasts until
-the next `writable()` or `let_go()`.
+Made for `recv_into`: the connection receives into `writable()`, reports the number of bytes with `received(n)`, and
+takes frames with `next_frame()` until there is none. A frame is a slice of the buffer: it is writable, not copied, and
+valid until the next `writable()` or `let_go()`.
 
     +----------- capacity -------------+
     | taken | frame | half a frame | room |
             ^start                 ^stop
 
-The connections of a thread share a `BufferPool`. Its scratch buffer is received into first, so that a connection whose
-requests arrive whole, or that says nothing, has no memory of its own. Half a frame moves into a buffer from the pool,
-which goes back when the frame is taken. Before a connection waits for anything it calls `let_go`, since the next one
-will receive into the same scratch buffer.
+The connections of a thread share a `BufferPool`. They receive into its scratch buffer first, so a connection that is
+silent, or whose requests arrive whole, has no memory of its own. An incomplete frame moves into a buffer from the pool,
+which is returned when the frame is taken. Before a connection waits for anything it calls `let_go`, because the next
+one receives into the same scratch buffer.
 
-Memory follows the bytes that arrived, never a size that was only claimed: a full buffer doubles.
+Memory follows the bytes that have arrived, never a claimed size: a full buffer doubles.
 
-A broker is done with a frame before it receives again. A client is not: the records of a fetch are read while the next
-one arrives. `ReplyBuffer` is for that side. It is used the same way, and its frames last.
+A broker is done with a frame before it receives again. A client is not: it reads the records of a fetch while the next
+one arrives. `ReplyBuffer` is for clients. It is used the same way, and its frames stay valid.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ _SIZE = Struct(">i")
 
 @attrs.define(eq=False)
 class BufferPool:
-    """Buffers of powers of two. The last one given back is the first to be taken again: it is still in the caches."""
+    """Buffers with sizes of powers of two. The last one returned is taken first: it is still in the CPU caches."""
 
     kept_bytes: int = KEPT_BYTES
     scratch: memoryview = attrs.field(factory=lambda: memoryview(bytearray(SCRATCH_BYTES)))
@@ -48,11 +48,11 @@ class BufferPool:
 
     @property
     def free_bytes(self) -> int:
-        """What is kept at the moment, the scratch buffer left out."""
+        """Bytes in unused buffers, without the scratch buffer."""
         return self._free_bytes
 
     def take(self, size: int) -> bytearray:
-        """A buffer of at least `size` bytes and less than twice as many, with anything in it."""
+        """A buffer of at least `size` bytes and less than twice as many. Its content is arbitrary."""
         order = (max(size, ROOM_BYTES) - 1).bit_length()
         free = self._free.get(order)
         if free:
@@ -61,14 +61,14 @@ class BufferPool:
         return bytearray(1 << order)
 
     def give(self, buffer: bytearray) -> None:
-        """Takes a buffer back; beyond `kept_bytes` it is let go."""
+        """Takes a buffer back. Above `kept_bytes` the buffer is dropped."""
         if self._free_bytes + len(buffer) <= self.kept_bytes:
             self._free_bytes += len(buffer)
             self._free.setdefault(len(buffer).bit_length() - 1, []).append(buffer)
 
 
 class FrameBuffer:
-    """`max_frame_bytes` may be changed at any time: a connection is held shorter until it has authenticated."""
+    """`max_frame_bytes` may change at any time: the limit is lower until a connection has authenticated."""
 
     __slots__ = ("_expected", "_own", "_pool", "_start", "_stop", "_view", "max_frame_bytes")
 
@@ -80,7 +80,7 @@ class FrameBuffer:
         self._start = 0
         self._stop = 0
         self._expected = 0
-        """The size of the last frame, if it was too large for the scratch buffer: the next one may be as large."""
+        """The size of the last frame if it did not fit into the scratch buffer: the next one may be as large."""
 
     @property
     def pending(self) -> int:
@@ -93,7 +93,7 @@ class FrameBuffer:
         return 0 if self._own is None else len(self._own)
 
     def writable(self) -> memoryview:
-        """Room of at least ROOM_BYTES to receive into. Frames taken before are no longer valid."""
+        """A buffer of at least ROOM_BYTES to receive into. Frames taken before are no longer valid."""
         if self._start == self._stop:
             self._give_back()
             if self._expected:
@@ -124,7 +124,7 @@ class FrameBuffer:
         return self._view[start:end]
 
     def let_go(self) -> None:
-        """Before anything is awaited: leaves the scratch buffer to others, and the pool what is not needed.
+        """Call it before any wait: leaves the scratch buffer to other connections, and returns unused buffers.
 
         Frames taken before are no longer valid.
         """
@@ -141,7 +141,7 @@ class FrameBuffer:
         self._start = self._stop = 0
 
     def _make_room(self) -> None:
-        """What is pending moves to the front if that is enough, else into a buffer twice as large."""
+        """Moves the pending bytes to the front if that is enough, else into a buffer twice as large."""
         pending = self._stop - self._start
         capacity = len(self._view)
         if 2 * pending <= capacity and capacity - pending >= ROOM_BYTES:
@@ -151,7 +151,7 @@ class FrameBuffer:
             self._move(2 * pending)
 
     def _move(self, capacity: int) -> None:
-        """What is pending moves into another buffer of this connection's own."""
+        """Moves the pending bytes into another buffer of this connection's own."""
         pending = self._view[self._start : self._stop]
         own = self._pool.take(max(capacity, len(pending) + ROOM_BYTES))
         view = memoryview(own)
@@ -163,12 +163,12 @@ class FrameBuffer:
 
 
 class ReplyBuffer:
-    """Frames that last: each has memory of its own, which lives as long as anybody holds a slice of it.
+    """Frames that stay valid: each has its own memory, which lives as long as a slice of it is referenced.
 
-    Small frames are received together, `AHEAD_BYTES` at once, and copied out. A frame of which only the beginning has
-    arrived gets a buffer of its size, and the rest of it is received there: a large one lands where it stays. No more
-    than LARGEST_EXPECTED_BYTES, or what the largest frame so far had, is given to a size that is only claimed; beyond
-    that the buffer doubles as it fills.
+    Small frames are received together, `AHEAD_BYTES` at once, and copied out. If only the beginning of a frame has
+    arrived, it gets a buffer of its size, and the rest is received there, so a large frame is never copied whole. A
+    claimed size gets at most LARGEST_EXPECTED_BYTES, or the size of the largest frame so far; above that the buffer
+    doubles as it fills.
     """
 
     __slots__ = ("_ahead", "_filled", "_frame", "_largest", "_size", "_start", "_stop", "max_frame_bytes")
@@ -179,7 +179,7 @@ class ReplyBuffer:
         self._start = 0
         self._stop = 0
         self._frame: memoryview | None = None
-        """The frame that is being received, `_filled` bytes of `_size` so far."""
+        """The frame that is being received; `_filled` bytes of `_size` have arrived."""
         self._filled = 0
         self._size = 0
         self._largest = LARGEST_EXPECTED_BYTES
@@ -191,11 +191,11 @@ class ReplyBuffer:
 
     @property
     def capacity(self) -> int:
-        """Bytes held for what has not been taken."""
+        """Bytes held for frames that have not been taken."""
         return len(self._ahead) + (0 if self._frame is None else len(self._frame))
 
     def writable(self) -> memoryview:
-        """Room to receive into, at least one byte of it."""
+        """A buffer of at least one byte to receive into."""
         if self._frame is not None:
             if self._filled == len(self._frame) < self._size:
                 grown = memoryview(bytearray(min(self._size, 2 * self._filled)))
@@ -242,7 +242,7 @@ class ReplyBuffer:
         return None
 
     def _make_room(self) -> None:
-        """What is pending moves to the front, of a larger buffer if need be: whoever takes all frames needs none."""
+        """Moves the pending bytes to the front, of a larger buffer only if the caller has left frames in it."""
         pending = self._ahead[self._start : self._stop]
         room = len(self._ahead)
         while room - len(pending) < ROOM_BYTES:

@@ -4,10 +4,10 @@
     request  v2: the same, then tagged fields; used by the flexible versions of an API
     response v0: correlation_id int32
     response v1: the same, then tagged fields; used by the flexible versions of an API, except ApiVersions,
-                 whose client cannot know yet which versions the broker understands (KIP-511)
+                 whose client does not know yet which versions the broker supports (KIP-511)
 
-The client id is in the classic encoding in v2 as well, so that a broker can read the header of an ApiVersions
-request of a version that it has never heard of."""
+The client id has the classic encoding in v2 too, so that a broker can read the header of an ApiVersions request in a
+version that it does not know."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from kwire_protocol.wire import MAX_STRING_BYTES, ProtocolError, Reader, Writer
 API_VERSIONS_KEY = 18
 
 REQUEST_START = Struct(">hhi")
-"""What every request header begins with: API key, version, correlation id. `read_client_id` reads the rest."""
+"""The start of every request header: API key, version, correlation id. `read_client_id` reads the rest."""
 
 _LENGTH = Struct(">h")
 _HEAD = Struct(">ii")
@@ -38,9 +38,9 @@ class RequestHeader(NamedTuple):
 
 
 def read_client_id(r: Reader, api_key: int, api_version: int) -> str | None:
-    """Reads what follows REQUEST_START, and leaves `r` at the start of the request's body.
+    """Reads the header after REQUEST_START, and leaves `r` at the start of the request's body.
 
-    Of an unknown API key, the fields of header v1 are read.
+    For an unknown API key, it reads the fields of header v1.
     """
     buf = r.buf
     pos = r.pos
@@ -68,7 +68,7 @@ def read_client_id(r: Reader, api_key: int, api_version: int) -> str | None:
 
 
 def read_request_header(r: Reader) -> RequestHeader:
-    """Leaves `r` at the start of the request's body. Of an unknown API key, the fields of header v1 are read."""
+    """Leaves `r` at the start of the request's body. For an unknown API key, it reads the fields of header v1."""
     try:
         api_key, api_version, correlation_id = REQUEST_START.unpack_from(r.buf, r.pos)
     except struct.error:
@@ -91,7 +91,7 @@ def write_request_header(w: Writer, header: RequestHeader) -> None:
 
 
 def read_response_header(r: Reader, api_key: int, version: int) -> int:
-    """The correlation id."""
+    """Reads a response header and returns the correlation id."""
     correlation_id = r.int32()
     if version >= _FLEXIBLE_SINCE.get(api_key, _NEVER) and api_key != API_VERSIONS_KEY:
         r.skip_tags()
@@ -99,7 +99,7 @@ def read_response_header(r: Reader, api_key: int, version: int) -> int:
 
 
 def response_head(api_key: int, version: int, correlation_id: int) -> bytes:
-    """The size of the frame, to be filled in, and the response's header: for `Writer.begin_frame`."""
+    """Room for the size of the frame, and the response's header: for `Writer.begin_frame`."""
     if version >= _FLEXIBLE_SINCE.get(api_key, _NEVER) and api_key != API_VERSIONS_KEY:
         return _HEAD_NO_TAGS.pack(0, correlation_id)
     return _HEAD.pack(0, correlation_id)

@@ -19,21 +19,21 @@ _FLOAT64 = Struct(">d")
 _UUID = Struct("16s")
 
 SHORT_TEXT: Final = [Struct(f"{max(size - 1, 0)}sB") for size in range(128)]
-"""By the first byte of a compact string: its bytes, and the byte behind them. In a message there always is one: what
-is read by these ends with the count of its tagged fields."""
+"""By the first byte of a compact string: the layout of its bytes and of the byte after them. Such a byte always exists,
+because a struct that is read with these ends with the count of its tagged fields."""
 
 MALFORMED: Final = (IndexError, struct.error, UnicodeDecodeError)
-"""What the generated code lets Python find: the end of the buffer, by indexing and unpacking, and what is not UTF-8."""
+"""Errors that the generated code leaves to Python: indexing and unpacking past the end, and text that is not UTF-8."""
 
 
 class Reader:
-    """Reads values from `buf`, from `pos` on, to its `end`. Not to be used further after a ProtocolError.
+    """Reads values from `buf`, from `pos` to `end`. It cannot be used any more after a ProtocolError.
 
-    `buf` ends there too, within a tagged field at that field's end. Code that indexes `buf`, or unpacks from it, need
-    not compare anything with `end`.
+    `buf` ends at `end` too; within a tagged field both are that field's end. So code that indexes `buf`, or unpacks
+    from it, need not check `end`.
 
-    `max_elements` bounds the elements of all arrays together: a struct of two bytes on the wire becomes an object of a
-    hundred here, so bytes alone do not bound what a message costs.
+    `max_elements` limits the elements of all arrays together: a struct of two bytes on the wire becomes an object of a
+    hundred bytes here, so the size of a message does not limit its cost.
     """
 
     __slots__ = ("buf", "elements_left", "end", "pos")
@@ -57,7 +57,7 @@ class Reader:
         raise ProtocolError(f"the message ends within a field: {self.end} bytes are not enough")
 
     def malformed(self, error: Exception) -> ProtocolError:
-        """What one of MALFORMED means."""
+        """The ProtocolError for an error of MALFORMED."""
         if isinstance(error, UnicodeDecodeError):
             return ProtocolError(f"a string is not UTF-8: {error.reason}")
         return ProtocolError(f"the message ends within a field: {self.end} bytes are not enough")
@@ -65,7 +65,7 @@ class Reader:
     # Numbers
 
     def unpack(self, layout: Struct) -> tuple[Any, ...]:
-        """A run of fixed-width fields at once."""
+        """Several fixed-width fields at once."""
         pos = self.pos
         self.pos = stop = pos + layout.size
         if stop > self.end:
@@ -232,7 +232,7 @@ class Reader:
         return None if length < 0 else self._take(length).tobytes()
 
     def records(self) -> memoryview:
-        """A slice of the buffer: no copy, and only as lasting as the buffer."""
+        """A slice of the buffer: not a copy, and valid only as long as the buffer."""
         length = self.int32()
         if length < 0:
             raise ProtocolError("records that must not be null are null")
@@ -289,7 +289,7 @@ class Reader:
         raise ProtocolError("an array that must not be null is null")
 
     def count(self, element_bytes: int) -> int:
-        """The number of elements of an array, each of which takes at least `element_bytes`."""
+        """The number of elements of an array, each of at least `element_bytes`."""
         count = self.int32()
         if count < 0:
             self._null_array()
@@ -354,7 +354,7 @@ class Reader:
     # Tagged fields
 
     def skip_tags(self) -> None:
-        """The tagged fields of a struct that knows none."""
+        """Skips the tagged fields of a struct that knows none."""
         pos = self.pos
         try:
             if self.buf[pos] == 0:
@@ -366,7 +366,7 @@ class Reader:
             pass
 
     def unknown_tags(self, pos: int) -> int:
-        """skip_tags from `pos` on. Where they end."""
+        """Like skip_tags, from `pos` on. Returns where the tagged fields end."""
         self.pos = pos
         self.skip_tags()
         return self.pos

@@ -1,4 +1,4 @@
-"""The primitives of Kafka's wire format: a Reader over bytes that are there, a Writer of bytes to be sent.
+"""The primitives of Kafka's wire format: a Reader of received bytes, and a Writer of bytes to send.
 
 Numbers are big-endian. A string, byte string or array is preceded by its length, and has two encodings:
 
@@ -6,15 +6,15 @@ Numbers are big-endian. A string, byte string or array is preceded by its length
 * compact, in flexible versions (KIP-482): length + 1 as an unsigned varint; 0 means null.
 
 A struct of a flexible version ends with its tagged fields: a count, then for each its tag, its size, its bytes.
-Whoever does not know a tag skips it.
+A reader skips tags that it does not know.
 
-Reading trusts nobody. Every read is checked against the end of the buffer, and a claimed count is compared with the
-bytes that are left, divided by the least that one element can take, before anything is allocated. Whatever is wrong
-with the bytes is a ProtocolError, never another exception: the generated code makes one of MALFORMED. As Kafka does: a
-repeated tag replaces the earlier one, a varint may be longer than it needs but not than five bytes, a negative classic
-length is null, bytes after a message are left alone (`Reader.remaining`).
+The Reader does not trust its input. Every read is checked against the end of the buffer. Before anything is allocated,
+a claimed count is compared with the bytes that are left, divided by the smallest size of an element. Malformed bytes
+always raise a ProtocolError, never another exception: the generated code converts the errors in MALFORMED. As in Kafka,
+a repeated tag replaces the earlier one, a varint may be longer than it needs but not longer than five bytes, a negative
+classic length is null, and bytes after a message are ignored (`Reader.remaining`).
 
-Writing trusts the caller: a number that does not fit is a struct.error and a bug.
+The Writer trusts its caller: a number that does not fit raises struct.error, and is a bug.
 """
 
 from __future__ import annotations

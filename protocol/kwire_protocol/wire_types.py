@@ -1,4 +1,4 @@
-"""What the wire's values are in Python, and what can be wrong with them."""
+"""The Python types of the wire format's values, and the errors of encoding and decoding."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ _T = TypeVar("_T")
 
 
 class ProtocolError(Exception):
-    """The peer broke the framing or the encoding. Nothing more can be read from it: the connection is closed."""
+    """The peer sent a malformed frame or message. Nothing more can be read from it: the connection is closed."""
 
 
 class UnsupportedVersion(ValueError):
@@ -36,7 +36,7 @@ class UnsupportedVersion(ValueError):
 
 
 class UnsupportedField(ValueError):
-    """The field has a value, but the version to be written has no room for it."""
+    """The field has a value, but the version to be written does not have the field."""
 
     def __init__(self, field: str, version: int) -> None:
         super().__init__(f"{field} cannot be written in version {version}")
@@ -44,14 +44,14 @@ class UnsupportedField(ValueError):
 
 @runtime_checkable
 class Region(Protocol):
-    """Bytes that are elsewhere, such as a range of a file, for the socket layer to send without copying them here."""
+    """Bytes stored elsewhere, such as a range of a file, which the socket layer sends without copying them here."""
 
     @property
     def size(self) -> int: ...
 
 
 class Message(Protocol):
-    """What every generated message can do, and its structs that are not in arrays only."""
+    """The methods of every generated message, and of its structs that occur outside arrays."""
 
     @classmethod
     def read(cls, r: Reader, version: int) -> Self: ...
@@ -60,7 +60,7 @@ class Message(Protocol):
 
 
 class ApiMessage(Message, Protocol):
-    """What every generated request, response and record with a type number can do."""
+    """The methods of every generated request, response and record with a type number."""
 
     api_key: ClassVar[int]
     versions: ClassVar[range]
@@ -73,14 +73,14 @@ def uuid_to_text(uuid: Uuid) -> str:
 
 
 def uuid_from_text(text: str) -> Uuid:
-    """The reverse of uuid_to_text. ValueError when `text` is not 22 characters of base64."""
+    """The reverse of uuid_to_text. ValueError if `text` is not 22 characters of base64."""
     if len(text) != 22 or "+" in text or "/" in text:
         raise ValueError(f"a Kafka UUID has 22 characters of base64 for URLs: {text!r}")
     return base64.b64decode(text + "==", altchars=b"-_", validate=True)
 
 
 def required(value: _T | None, field: str) -> _T:
-    """`value`, which this version does not allow to be null."""
+    """Returns `value`, which must not be null in this version."""
     if value is None:
         raise ValueError(f"{field} must not be null in this version")
     return value

@@ -22,7 +22,7 @@ _BUFFERS = (bytes, bytearray, memoryview)  # Buffer, but sooner asked
 
 
 class Writer:
-    """Collects what is to be sent: `buf`, and between its bytes the pieces that are not copied into it."""
+    """Collects the bytes to send: `buf`, and attachments between its bytes that are not copied."""
 
     __slots__ = ("_frame_attached", "_frame_start", "attached_bytes", "attachments", "buf")
 
@@ -43,7 +43,7 @@ class Writer:
         return len(self.buf) + self.attached_bytes
 
     def pieces(self) -> list[Buffer | Region]:
-        """Everything in order. The Writer must not be written to afterwards: slices of `buf` are handed out."""
+        """Everything in order. The Writer must not be written to afterwards, because these are slices of `buf`."""
         if not self.attachments:
             return [self.buf]
         view = memoryview(self.buf)
@@ -59,7 +59,7 @@ class Writer:
         return pieces
 
     def buffers(self) -> list[Buffer]:
-        """As `pieces`, all of it in memory. TypeError when a Region was written: its bytes are not here."""
+        """Like `pieces`, all in memory. TypeError if a Region was written: its bytes are elsewhere."""
         pieces = self.pieces()
         buffers = [piece for piece in pieces if isinstance(piece, Buffer)]
         if len(buffers) < len(pieces):
@@ -67,13 +67,13 @@ class Writer:
         return buffers
 
     def getvalue(self) -> bytes:
-        """As `buffers`, in one byte string."""
+        """Like `buffers`, in one byte string."""
         return b"".join(self.buffers())
 
     def begin_frame(self, head: bytes = bytes(4)) -> None:
-        """Begins a frame with `head`, whose first four bytes are for its size: end_frame fills them in.
+        """Begins a frame with `head`. Its first four bytes are for the frame's size, which end_frame fills in.
 
-        Frames may follow each other in one Writer.
+        One Writer may hold several frames.
         """
         buf = self.buf
         self._frame_start = len(buf) + 4
@@ -194,7 +194,7 @@ class Writer:
             self.attached_bytes += size
 
     def attach(self, value: Buffer | Region) -> None:
-        """The bytes of `value`: copied when few, else a piece of their own, which must not change until sent."""
+        """Writes the bytes of `value`. Few bytes are copied; a larger value must not change until it is sent."""
         if isinstance(value, _BUFFERS):
             size = len(value)
             if size < OWN_PIECE_BYTES:
@@ -242,16 +242,16 @@ class Writer:
         self.buf.append(0)
 
     def begin_tag(self, tags: int, tag: int) -> int:
-        """Starts one tagged field. `tags` is where their count is: one byte, as no definition has more than 127."""
+        """Begins a tagged field. `tags` is where their count is: one byte, as no definition has more than 127."""
         self.buf[tags] += 1
         self.unsigned_varint(tag)
         return len(self.buf)
 
     def end_tag(self, begin: int) -> None:
-        """Puts the size in front of the field that begin_tag started."""
+        """Inserts the size in front of the field that begin_tag began."""
         size = len(self.buf) - begin
         if self.attachments and self.attachments[-1][0] >= begin:
-            # A large byte string inside: the positions of such attachments move with the size in front of them.
+            # The field has attachments: the size in front of them shifts their positions.
             inside = [i for i, (position, _) in enumerate(self.attachments) if position >= begin]
             size += sum(len(a) if isinstance(a := self.attachments[i][1], Buffer) else a.size for i in inside)
             shift = len(_varint(size))
