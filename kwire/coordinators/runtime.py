@@ -1,12 +1,13 @@
-"""The driver of a coordinator's machines: appends their records, delivers their replies, wakes them at their deadlines.
+"""Runs a coordinator's shards: appends their records, delivers their replies, and wakes them at their deadlines.
 
-Kafka's `CoordinatorRuntime`. What a coordinator knows lives in the partition of its internal topic that the hash of the
-name (of a group, say) points to, one machine, a shard, for each. It is loaded when this node leads the partition: at
-start, or when the first request finds that the topic is there; `loading.py` has its states. Only looking for a
-coordinator creates the topic; any other request before that is told NOT_COORDINATOR, as by Kafka.
+Kafka's `CoordinatorRuntime`. The hash of a name (of a group, for example) selects a partition of the coordinator's
+internal topic. That partition stores the state, and each has its own state machine, a shard. A shard is loaded when
+this node leads the partition: at start, or when the first request finds that the topic exists; `loading.py` has its
+states. Only looking for a coordinator creates the topic. Before that, any other request is answered with
+NOT_COORDINATOR, as in Kafka.
 
-One task sleeps until the earliest deadline of all shards; a request that brings an earlier one wakes it. Another one
-loads what is to be loaded, a slice at a time.
+One task sleeps until the earliest deadline of all shards; a request that sets an earlier deadline wakes it. Another
+task loads shards, in slices.
 """
 
 from __future__ import annotations
@@ -45,14 +46,14 @@ log = logging.getLogger(__name__)
 Response = TypeVar("Response")
 
 MAX_REMEMBERED_NAME_LENGTH = 256
-"""Hashes of longer names are computed each time, so that they cannot fill the memory."""
+"""Hashes of longer names are not cached, so that such names cannot fill the memory."""
 
 _NOT_LED = frozenset({ErrorCode.NOT_LEADER_OR_FOLLOWER, ErrorCode.FENCED_LEADER_EPOCH, ErrorCode.UNKNOWN_LEADER_EPOCH})
-"""What an append is refused with when the partition is not led, or not in the epoch that was loaded."""
+"""The errors of an append if this node does not lead the partition, or not in the epoch that was loaded."""
 
 
 def java_hash(text: str) -> int:
-    """Java's String.hashCode without its sign, as Kafka takes it (and 0 for the one value that has no opposite)."""
+    """The absolute value of Java's String.hashCode, as in Kafka (0 for Integer.MIN_VALUE, which has none)."""
     return _java_hash(text) if len(text) <= MAX_REMEMBERED_NAME_LENGTH else _java_hash.__wrapped__(text)
 
 
@@ -66,14 +67,14 @@ def _java_hash(text: str) -> int:
 
 
 def _no_other(_index: int, effect: Effect) -> list[Effect]:
-    raise AssertionError(f"nobody does {effect}")
+    raise AssertionError(f"no handler for {effect}")
 
 
 class CoordinatorRuntime(Generic[S]):
-    """The shards of one internal topic. Raises KafkaError where there is no coordinator for a name.
+    """The shards of one internal topic. Raises KafkaError if there is no coordinator for a name.
 
-    `what` is what they coordinate, for the log; `make_shard` makes the machine of a partition that was not replayed
-    yet. `do_other` does effects of a kind that only this coordinator has, and returns what follows from it.
+    `what` says what they coordinate, for log lines. `make_shard` makes the empty shard of a partition. `do_other`
+    carries out the effects that only this coordinator has, and returns the effects that follow.
     """
 
     def __init__(
@@ -90,7 +91,7 @@ class CoordinatorRuntime(Generic[S]):
         self._make_shard = make_shard
         self._do_other = do_other
         self._states: list[State[S]] = []
-        """One for each partition; empty as long as the topic is not there, or nobody has asked."""
+        """One for each partition. Empty while the topic does not exist, or before the first request."""
         self._unwritable: set[int] = set()
         """The partitions that refused the last append."""
         self._sleeps_until_ms: int | None = None
@@ -101,9 +102,9 @@ class CoordinatorRuntime(Generic[S]):
         return Now(self.clock.now_ms(), self.clock.monotonic_ms())
 
     def start(self) -> None:
-        """Begins to load what there is. To be called once, when the shards can do what they ask for.
+        """Begins to load the shards. Call it once, when their effects can be carried out.
 
-        What can be loaded quickly is active when this returns; `run` loads the rest.
+        Shards that load quickly are active when this returns; `run` loads the rest.
         """
         if self.topic.exists:
             self._begin_all()
@@ -129,7 +130,7 @@ class CoordinatorRuntime(Generic[S]):
     def find(self, name: str) -> tuple[int, S]:
         """The partition of the name and its shard.
 
-        Raises KafkaError: COORDINATOR_LOAD_IN_PROGRESS; NOT_COORDINATOR where the topic does not exist, the partition
+        Raises KafkaError: COORDINATOR_LOAD_IN_PROGRESS; NOT_COORDINATOR if the topic does not exist, the partition
         cannot be read, or another node leads it.
         """
         if not self._states:
@@ -145,7 +146,7 @@ class CoordinatorRuntime(Generic[S]):
         raise KafkaError(ErrorCode.NOT_COORDINATOR, f"{self.topic.name}-{index} is not coordinated here")
 
     def shard_at(self, index: int) -> S | None:
-        """The shard of a partition; None when it has no coordinator here, or not yet."""
+        """The shard of a partition; None if it is not active here."""
         states = self._states
         if index >= len(states):
             return None
@@ -156,17 +157,17 @@ class CoordinatorRuntime(Generic[S]):
         return isinstance(self._state(index), Loading)
 
     def in_service(self) -> list[tuple[int, S]]:
-        """The partitions that have a coordinator, and their shards."""
+        """The partitions with an active coordinator, and their shards."""
         return [(index, state.shard) for index, state in enumerate(self._states) if isinstance(state, Active)]
 
     def all_shards(self) -> list[S]:
-        """Every shard of this node. Raises KafkaError(COORDINATOR_LOAD_IN_PROGRESS) while one is not complete."""
+        """Every shard of this node. Raises KafkaError(COORDINATOR_LOAD_IN_PROGRESS) while one is being loaded."""
         if any(isinstance(state, Loading) for state in self._states):
             raise KafkaError(ErrorCode.COORDINATOR_LOAD_IN_PROGRESS, f"{self.topic.name} is being loaded")
         return [shard for _, shard in self.in_service()]
 
     def for_each(self, step: Callable[[S], list[Effect]]) -> None:
-        """Takes the step with every shard: with those that are loading as soon as they are active."""
+        """Calls `step` for every shard; for a loading shard as soon as it is active."""
         for index, state in enumerate(self._states):
             if isinstance(state, Active):
                 self.perform(index, step(state.shard))
@@ -174,7 +175,7 @@ class CoordinatorRuntime(Generic[S]):
                 state.then.append(step)
 
     async def run(self) -> None:
-        """Loads what is to be loaded and wakes the shards at their deadlines, until cancelled."""
+        """Loads shards and wakes them at their deadlines, until cancelled."""
         async with trio.open_nursery() as nursery:
             nursery.start_soon(self._load_in_slices)
             while True:
@@ -188,7 +189,7 @@ class CoordinatorRuntime(Generic[S]):
                         await self._wake.wait()
 
     def settle(self) -> None:
-        """Does what is due, and ends what is to be unloaded."""
+        """Carries out what is due, and unloads the shards that have to go."""
         for index, state in enumerate(self._states):
             if isinstance(state, Unloading):
                 self._deliver(state.shard.unload(now=self.now()))
@@ -197,7 +198,7 @@ class CoordinatorRuntime(Generic[S]):
                 self._expire_due(index)
 
     def perform(self, index: int, effects: Iterable[Effect]) -> None:
-        """Does what a shard asks for, and what has become due by that."""
+        """Carries out a shard's effects, and whatever they have made due."""
         self._do(index, effects)
         if self._wants_attention(index):
             self._expire_due(index)
@@ -205,7 +206,7 @@ class CoordinatorRuntime(Generic[S]):
                 self._wake.set()
 
     def _wants_attention(self, index: int) -> bool:
-        """Whether the shard has a deadline before `run` looks again."""
+        """Whether the shard has a deadline before `run` wakes up."""
         shard = self.shard_at(index)
         if shard is None:
             return False
@@ -213,7 +214,7 @@ class CoordinatorRuntime(Generic[S]):
         return deadline_ms is not None and (self._sleeps_until_ms is None or deadline_ms < self._sleeps_until_ms)
 
     async def durable(self, index: int, slot: Slot[Response]) -> Response:
-        """The reply, when what it rests on is as durable as the topic's flush.messages asks. Raises KafkaError."""
+        """The reply, once its records are as durable as the topic's flush.messages asks. Raises KafkaError."""
         response = await slot
         try:
             await self.topic.committed(index)
@@ -224,9 +225,9 @@ class CoordinatorRuntime(Generic[S]):
     # Elections, and ends
 
     def follow_leader(self, index: int) -> None:
-        """The partition's leader, or its epoch, may have changed.
+        """Unloads or loads the partition if its leader or leader epoch has changed.
 
-        Whoever waits for an answer gets it from `run`, since this may be called in the middle of a shard's step.
+        Waiting requests are answered by `run`, because this may be called in the middle of a shard's step.
         """
         state, epoch = self._state(index), self.topic.leader_epoch(index)
         if isinstance(state, (Active, Loading)) and state.leader_epoch != epoch:
@@ -235,16 +236,16 @@ class CoordinatorRuntime(Generic[S]):
             self._begin(index)
 
     def forget_topic(self) -> None:
-        """The internal topic is deleted: whoever waits is sent elsewhere, and a new topic begins with nothing."""
+        """The internal topic is deleted: waiting requests get an error, and a new topic begins empty."""
         states, self._states = self._states, []
         for state in states:
             if isinstance(state, (Active, Unloading)):
                 self._deliver(state.shard.unload(now=self.now()))
 
     def forget_partitions(self, indexes: Iterable[int]) -> None:
-        """The logs of these partitions are offline: there is no coordinator for them until the next start.
+        """The logs of these partitions are offline: they have no coordinator until the next start.
 
-        Whoever waits for an answer gets it from `run`, since this may be called in the middle of a shard's step.
+        Waiting requests are answered by `run`, because this may be called in the middle of a shard's step.
         """
         for index in indexes:
             self._unload(index)
@@ -284,7 +285,7 @@ class CoordinatorRuntime(Generic[S]):
             self._to_load.set()
 
     def _advance(self, index: int, time: Slice) -> bool:
-        """Goes on with the partition's load, if it is loading; False when the time is over before the load is."""
+        """Continues the partition's load, if it is loading. Returns False if the time is up before the load is done."""
         state = self._state(index)
         if not isinstance(state, Loading):
             return True
@@ -315,7 +316,7 @@ class CoordinatorRuntime(Generic[S]):
                     await trio.lowlevel.checkpoint()
 
     def _marked(self, index: int, producer_id: int, committed: bool) -> None:
-        """Where the partition is loading, the load comes upon the marker."""
+        """Tells an active shard of a transaction marker. A loading partition reads the marker from the log."""
         shard = self.shard_at(index)
         if shard is not None:
             shard.end_transaction(producer_id, committed=committed)
@@ -344,7 +345,7 @@ class CoordinatorRuntime(Generic[S]):
             if error.code in _NOT_LED:
                 self._unload(index)
                 return ErrorCode.NOT_LEADER_OR_FOLLOWER
-            # Once, until it works again: groups commit many times a second. A fenced producer is told, and no fault.
+            # Logged once until an append succeeds: groups commit many times a second. A fenced producer is no fault.
             if index not in self._unwritable and error.code is not ErrorCode.INVALID_PRODUCER_EPOCH:
                 log.warning("cannot append to %s-%d: %s", self.topic.name, index, error)
                 self._unwritable.add(index)
@@ -363,7 +364,7 @@ class CoordinatorRuntime(Generic[S]):
             self._do(index, shard.expire(now=now))
 
     def _deliver(self, effects: Iterable[Effect]) -> None:
-        """Delivers the replies of a shard that has nowhere to append to any more."""
+        """Delivers only the replies of a shard, because it cannot append any more."""
         for effect in effects:
             if isinstance(effect, Reply):
                 assert isinstance(effect.token, Slot)
