@@ -1,3 +1,3 @@
-"""kwire: a Kafka broker in Python, on trio, with Kafka's own protocol and Kafka's own bytes on disk."""
+"""kwire: a Kafka broker in Python, on trio, with Kafka's protocol and Kafka's on-disk format."""
 
 __version__ = "0.1.0"

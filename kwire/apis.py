@@ -25,10 +25,10 @@ API_VERSIONS = 18
 
 Read = Callable[[Reader, int], Any]
 Handler = Callable[["Broker", Any, "Context"], Any]
-"""Returns the response, or None where there is none; or a coroutine that will, where it has to wait.
+"""Returns the response, or None if there is none. A handler that has to wait returns a coroutine that does so.
 
-Raises CloseConnection where the request can have no answer. That of ApiVersions is called with None for a request of a
-version that is not served."""
+Raises CloseConnection if the request can have no response. The handler of ApiVersions is called with None for a request
+in a version that is not served."""
 
 
 class UnsupportedRequest(Exception):
@@ -42,10 +42,10 @@ class UnsupportedRequest(Exception):
 
 @attrs.define(eq=False)
 class Api:
-    """One API: `versions` is what kwire can serve, which may be less than what kwire_protocol can decode.
+    """One API. `versions` are those that kwire serves, which may be fewer than kwire_protocol can decode.
 
-    `repeats`: clients send the same request over and over, of Produce with other records, so what its bytes meant is
-    remembered (`kwire.network.decoding`). Its handler must leave the request as it is.
+    `repeats`: clients send the same request again and again (Produce with other records), so the decoded request is
+    cached (`kwire.network.decoding`). Its handler must not change the request.
     """
 
     key: int
@@ -116,13 +116,13 @@ APIS: dict[int, Api] = dict(
 
 @lru_cache
 def served_apis(*, unstable: bool) -> dict[int, Api]:
-    """The table. Without `unstable` it lacks each version that Kafka serves with unstable.api.versions.enable only."""
+    """The table. Without `unstable` it lacks the versions that Kafka serves only with unstable.api.versions.enable."""
     return dict(APIS) if unstable else {key: _stable(api) for key, api in APIS.items()}
 
 
 @lru_cache
 def served_versions(*, unstable: bool) -> Mapping[int, range]:
-    """What ApiVersions answers: the versions of each API in that table, by its key."""
+    """The answer of ApiVersions: the versions of each API in the table, by API key."""
     return MappingProxyType({key: api.versions for key, api in served_apis(unstable=unstable).items()})
 
 

@@ -1,7 +1,7 @@
-"""What goes on beside the requests without a task of its own: long work in slices, and what blocks in a worker thread.
+"""Background work without a task of its own: long work in slices, and blocking work in a worker thread.
 
-Whoever does it is a coroutine that awaits slots (`kwire.waits.drive`). Until a server attaches its loop, and after the
-server has ended, there is nobody to give way to: everything happens at once, in the caller's thread.
+Such work is a coroutine that awaits slots (`kwire.waits.drive`). Before a server attaches its loop, and after the
+server has ended, there is no other work to yield to: everything runs at once, in the caller's thread.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ StartSoon = Callable[[Callable[[], Awaitable[object]]], object]
 
 @attrs.frozen
 class Loop:
-    """`call_soon` calls back after others have had a turn, `start_soon` starts a task."""
+    """`call_soon` calls a callback after other work has had a turn; `start_soon` starts a task."""
 
     call_soon: CallSoon
     start_soon: StartSoon
@@ -37,7 +37,7 @@ class Beside:
     loop: Loop | None = None
 
     def next_turn(self) -> Slot[None]:
-        """Set when all others have had a turn."""
+        """A slot that is set when all other work has had a turn."""
         slot: Slot[None] = Slot()
         if self.loop is None:
             slot.set(None)
@@ -46,7 +46,7 @@ class Beside:
         return slot
 
     def in_worker(self, worker: Worker, work: Callable[[], T]) -> Slot[Outcome[T]]:
-        """Does `work` in a worker thread. A server that ends waits for it."""
+        """Runs `work` in a worker thread. A server that stops waits for it."""
         slot: Slot[Outcome[T]] = Slot()
         if self.loop is None:
             slot.set(capture(work))
@@ -61,18 +61,18 @@ class Beside:
 
 @attrs.define
 class Slices:
-    """For a loop over many things: `await slices.after(1)` behind each of them.
+    """For a loop over many items: call `await slices.after(1)` after each of them.
 
-    Work is counted, not timed, so that it is cut at the same places each time.
+    Work is counted, not timed, so that the slices are the same each time.
     """
 
     beside: Beside
     size: int
-    """So much is done in one turn."""
+    """How much is done in one turn."""
     _done: int = 0
 
     async def after(self, count: int) -> None:
-        """So much more was done: gives way to the others where that makes a slice."""
+        """Counts work that was done, and yields to other work when a slice is full."""
         self._done += count
         if self._done >= self.size:
             self._done = 0

@@ -97,7 +97,7 @@ class Broker:
     ) -> Broker:
         """Opens the log dirs, and prepares new ones.
 
-        `disks` maps each path in `config` to its disk; a single disk stands for the only folder. After an unclean stop
+        `disks` maps each path in `config` to its disk; a single disk is for the only folder. After an unclean stop
         `run_all` runs one task per log that must be checked.
         Raises FolderLockedError, StorageError, CorruptLogError.
         """
@@ -208,7 +208,7 @@ class Broker:
         if misplaced:
             at_once(metadata.move_partitions(misplaced))
         at_once(metadata.begin_epochs_behind(partitions.epochs_ahead()))
-        # In this order: decided transactions are completed at once, also in the partitions of groups.
+        # In this order, because decided transactions are completed at once, also in the partitions of groups.
         groups.runtime.start()
         transactions.runtime.start()
         return broker
@@ -294,7 +294,7 @@ class Broker:
         return {(it.topic, it.index): it.high_watermark for it in self.partitions}
 
     async def _follow(self, changes: Changes) -> None:
-        # What moves a log ends before the log is deleted, which takes several turns.
+        # A log's move is ended before the log is deleted, which takes several turns.
         for topic in changes.topics_deleted:
             self.moves.forget_topic(topic.name)
         await self.partitions.apply(changes)

@@ -1,7 +1,7 @@
-"""The clock and the dice: the only place where the server asks for the time or for randomness.
+"""The clock and the random numbers: the only place where the server reads the time or makes random values.
 
-Everything else is handed `now_ms` or an id, so that a test can be a list of numbers (design: time and chance come in
-as arguments).
+All other code takes `now_ms` or an id as an argument, so that a test controls both (design: time and chance come in as
+arguments).
 """
 
 from __future__ import annotations
@@ -13,14 +13,14 @@ from typing import Protocol
 
 
 class Clock(Protocol):
-    """Time and fresh ids."""
+    """Time and new ids."""
 
     def now_ms(self) -> int:
-        """Milliseconds since the epoch, as they stand in record timestamps. It may be set, forwards and backwards."""
+        """Milliseconds since the epoch, as in record timestamps. The clock may be set forwards and backwards."""
         ...
 
     def monotonic_ms(self) -> int:
-        """Milliseconds since some moment. It only goes on: deadlines of those who wait follow it."""
+        """Milliseconds since an arbitrary moment. It never goes backwards, so deadlines use it."""
         ...
 
     def uuid(self) -> bytes:
@@ -28,7 +28,7 @@ class Clock(Protocol):
         ...
 
     def draw(self, bound: int) -> int:
-        """A number from 0 up to, and without, `bound`, each as likely as the others."""
+        """A uniformly random number from 0 to `bound` - 1."""
         ...
 
 

@@ -1,4 +1,4 @@
-"""What a handler knows about the connection that a request came by, and how it ends that connection."""
+"""What a handler knows about the connection of a request, and how it closes that connection."""
 
 from __future__ import annotations
 
@@ -11,10 +11,10 @@ from kwire.security.principal import ANONYMOUS, Principal
 
 @attrs.define(eq=False)
 class Context:
-    """One request's surroundings. The connection keeps a single one and updates it: it answers in order.
+    """The context of a request. Each connection has one and updates it, because it answers its requests in order.
 
-    `local_host` and `local_port` are the address that the client dialled; it is what Metadata tells it, unless
-    advertised.listeners says otherwise. `served_versions` are the APIs of its listener, by their keys.
+    `local_host` and `local_port` are the address that the client connected to. Metadata returns it unless
+    advertised.listeners has another one. `served_versions` are the APIs of the listener, by API key.
     """
 
     client_host: str
@@ -29,4 +29,4 @@ class Context:
 
 
 class CloseConnection(Exception):
-    """Raised by a handler: the connection is closed without an answer, and the reason is one line of the log."""
+    """Raised by a handler: the connection is closed without a response, and one log line has the reason."""

@@ -1,6 +1,6 @@
-"""How many files and connections the process may open, and how many of them are for segments of logs.
+"""How many files and connections the process may open, and how many of them are for log segments.
 
-The operating system tells; a process may raise its own limit up to what the administrator allows it (`ulimit -Hn`).
+The operating system sets the limit; a process may raise its own up to the administrator's hard limit (`ulimit -Hn`).
 """
 
 from __future__ import annotations
@@ -13,14 +13,14 @@ from kwire_storage.disk.open_files import OpenFiles
 from kwire.config.server import ServerConfig
 
 OTHERS = 64
-"""Descriptors for all else: standard streams, listeners, folders, small files, what worker threads open."""
+"""Descriptors for everything else: standard streams, listeners, folders, small files, files of worker threads."""
 
 MOST = 1 << 20
-"""More than this Linux gives to nobody (fs.nr_open), whatever the limit says."""
+"""Linux allows no process more than this (fs.nr_open), even if the limit is higher."""
 
 
 def raise_limit() -> None:
-    """Raises the process's limit as far as it may."""
+    """Raises the process's limit as far as allowed."""
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     wanted = MOST if hard == resource.RLIM_INFINITY else hard
     if soft != resource.RLIM_INFINITY and soft < wanted:
@@ -29,7 +29,7 @@ def raise_limit() -> None:
 
 
 def open_files(config: ServerConfig) -> OpenFiles:
-    """As many as the configuration says, or half of what the limit leaves, the other half being for connections."""
+    """The configured number, or half of what the limit leaves; the other half is for connections."""
     if config.kwire_log_max_open_files:
         return OpenFiles(config.kwire_log_max_open_files)
     soft, _ = resource.getrlimit(resource.RLIMIT_NOFILE)

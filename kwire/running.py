@@ -1,4 +1,4 @@
-"""Opens a broker and runs it: what `kwire serve` and `kwire.testing` have in common.
+"""Opens a broker and runs it: what `kwire serve` and `kwire.testing` share.
 
     disk -> broker (replays its logs) -> listeners -> server, until it is cancelled -> broker.close
 

@@ -1,6 +1,6 @@
-"""Which names a topic may have, and which are the brokers' own. The rules are Kafka's.
+"""Which topic names are valid, and which topics are internal. The rules are Kafka's.
 
-A name is part of a path, so it is checked before anything else is done with it.
+A topic's name is part of a path, so it is checked before any other use.
 """
 
 from __future__ import annotations
@@ -18,13 +18,13 @@ CONSUMER_OFFSETS: Final = "__consumer_offsets"
 TRANSACTION_STATE: Final = "__transaction_state"
 SHARE_GROUP_STATE: Final = "__share_group_state"
 INTERNAL_TOPICS: Final = frozenset((CONSUMER_OFFSETS, TRANSACTION_STATE, SHARE_GROUP_STATE))
-"""Topics that clients are told to be internal."""
+"""Topics that responses mark as internal."""
 
 _LEGAL: Final = re.compile(r"[a-zA-Z0-9._-]+")
 
 
 def check_topic_name(name: str) -> None:
-    """Raises KafkaError(INVALID_TOPIC_EXCEPTION)."""
+    """Raises KafkaError(INVALID_TOPIC_EXCEPTION) if the name is not valid."""
     if not name:
         why = "the empty string is not allowed."
     elif name in (".", ".."):
@@ -51,5 +51,5 @@ def has_collision_chars(name: str) -> bool:
 
 
 def unified_name(name: str) -> str:
-    """The name as Kafka's metrics write it, where `.` and `_` are one."""
+    """The name as in Kafka's metrics, where `.` and `_` are the same."""
     return name.replace(".", "_")

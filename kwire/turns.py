@@ -1,4 +1,4 @@
-"""For tasks of trio: rounds over many partitions in turns with everybody else, and waiting for slots."""
+"""For trio tasks: loops over many partitions that yield to other work, and waiting for slots."""
 
 from __future__ import annotations
 
@@ -13,30 +13,30 @@ from kwire.waits import Slot
 T = TypeVar("T")
 
 TURN_S = 0.002
-"""So long a round over all partitions holds the event loop; one partition's work may make it longer."""
+"""How long a loop over partitions may hold the event loop at a time; one partition's work may make it longer."""
 
 
 @attrs.define
 class Turns:
-    """For rounds over many partitions: `if turns.is_over: await turns.give_way()` after each."""
+    """For loops over many partitions: `if turns.is_over: await turns.give_way()` after each."""
 
     _looks: int = 0
     _ends: float = attrs.field(factory=lambda: trio.current_time() + TURN_S)
 
     @property
     def is_over(self) -> bool:
-        # To ask for the time costs as much as a partition that has nothing to do.
+        # Reading the time costs as much as a partition that has nothing to do.
         self._looks += 1
         return not self._looks & 15 and trio.current_time() >= self._ends
 
     async def give_way(self) -> None:
-        """Returns when everybody else has had a turn."""
+        """Returns when all other work has had a turn."""
         await trio.lowlevel.checkpoint()
         self._ends = trio.current_time() + TURN_S
 
 
 async def in_this_task(coroutine: Coroutine[Slot[Any], None, T]) -> T:
-    """The result of a coroutine that awaits slots. A cancellation leaves what it waits for to go on."""
+    """Returns the result of a coroutine that awaits slots. A cancellation does not cancel what it waits for."""
     try:
         while True:
             try:

@@ -1,7 +1,7 @@
-"""Waiting for one value: how a request waits for what another request, or a deadline, brings about.
+"""Waiting for one value: how a request waits for another request, or for a deadline.
 
-A handler that has to wait is a coroutine which awaits a `Slot`; its connection drives it and goes on with it when the
-slot is set (see `kwire.network.connection`). So there is no task for a request that waits, and no trio in the handlers.
+A handler that has to wait is a coroutine that awaits a `Slot`. Its connection drives it, and resumes it when the slot
+is set (see `kwire.network.connection`). So a waiting request has no task, and the handlers do not depend on trio.
 """
 
 from __future__ import annotations
@@ -16,10 +16,10 @@ _EMPTY = object()
 
 
 class Slot(Generic[T]):
-    """A value set once, awaited by at most one coroutine. Setting it before, or without, a waiter is fine.
+    """A value that is set once and awaited by at most one coroutine. It may be set before, or without, a waiter.
 
-    `timeout_s` and `ends_on_input` are for the connection: after what time, and whether on further requests or the
-    peer's hanging up, it calls `give_up`.
+    `timeout_s` and `ends_on_input` tell the connection when to call `give_up`: after a time, and, with `ends_on_input`,
+    when the peer sends another request or closes the connection.
     """
 
     __slots__ = ("_on_set", "_value", "timeout_s")
@@ -43,18 +43,18 @@ class Slot(Generic[T]):
 
     @property
     def value(self) -> T:
-        """Of a slot that is set."""
+        """The value of a slot that is set."""
         assert self._value is not _EMPTY, "it is not set yet"
         return cast(T, self._value)
 
     def when_set(self, callback: Callable[[], None]) -> None:
-        """`callback` is called when the slot is set, from within `set`. For whoever drives the coroutine that waits."""
+        """`set` will call `callback`. For the code that drives the waiting coroutine."""
         assert self._value is _EMPTY, "it is set already"
         assert self._on_set is None, "a slot has one waiter"
         self._on_set = callback
 
     def give_up(self) -> None:
-        """The time is over, or the peer has something else to say."""
+        """Called when the time is up, or when the peer has sent something else."""
         raise AssertionError("only a wait that can end without its value is given up")
 
     def __await__(self) -> Generator[Slot[T], None, T]:
@@ -64,9 +64,9 @@ class Slot(Generic[T]):
 
 
 def drive(coroutine: Coroutine[Slot[Any], None, object]) -> None:
-    """Runs a coroutine that awaits slots and that no connection drives: on to its next wait, at each slot that is set.
+    """Runs a coroutine that awaits slots and has no connection. Each slot that is set resumes it until its next wait.
 
-    What it raises comes out of `drive`, or out of the `Slot.set` that let it go on.
+    Its errors are raised by `drive`, or by the `Slot.set` that resumed it.
     """
 
     def step() -> None:
@@ -80,7 +80,7 @@ def drive(coroutine: Coroutine[Slot[Any], None, object]) -> None:
 
 
 def at_once(coroutine: Coroutine[Slot[Any], None, T]) -> T:
-    """The result of a coroutine that finds everything it awaits, as at a start, where nothing runs beside it."""
+    """Returns the result of a coroutine whose slots are all set already, as at a start, when no other work runs."""
     try:
         coroutine.send(None)
     except StopIteration as done:
@@ -90,11 +90,10 @@ def at_once(coroutine: Coroutine[Slot[Any], None, T]) -> T:
 
 
 class ParkedFetch(Slot[bool]):
-    """A fetch that waits for data: True when an event woke it, False when it waited in vain.
+    """A fetch that waits for data. True if it was woken, False if it waited in vain.
 
-    It ends with its time, and with the next request of its connection as well: the Java consumer pipelines its next
-    fetch in front of its ListOffsets, and answering the fetch at once, empty, spares Spark's micro-batches the whole of
-    fetch.max.wait.ms.
+    It ends after its time, and also with the next request of its connection. The Java consumer sends its next fetch
+    before its ListOffsets; an empty response at once saves each of Spark's micro-batches the whole fetch.max.wait.ms.
     """
 
     __slots__ = ()
@@ -102,7 +101,7 @@ class ParkedFetch(Slot[bool]):
     ends_on_input = True
 
     def wake(self) -> None:
-        """Something has happened to a partition it waits for; what it waits for may have come true."""
+        """A partition that the fetch waits for has changed, so there may be enough data now."""
         if not self.is_set:
             self.set(True)
 

@@ -1,9 +1,9 @@
-"""What runs beside the event loop: every worker thread of a broker is started here, under the name of its duty.
+"""Worker threads beside the event loop: every worker thread of a broker is started here and named after its duty.
 
-`DUTIES` says what each kind of worker does and what it may touch; the table in ARCHITECTURE.md is made of it. All other
-objects belong to the event loop. What a worker is given is a value, or an object that the loop leaves alone until the
-worker has returned, or one of the few that are made for several threads. While tests run, a call of a worker that its
-duty does not list raises OwnershipError (`kwire/tests/ownership_guard.py`).
+`DUTIES` says what each kind of worker does and what it may use; the table in ARCHITECTURE.md is generated from it. All
+other objects belong to the event loop. A worker gets values, or objects that the loop does not use until the worker has
+returned, or one of the few thread-safe objects. In tests, a worker's call that its duty does not list raises
+OwnershipError (`kwire/tests/ownership_guard.py`).
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ Ts = TypeVarTuple("Ts")
 
 
 class Worker(Enum):
-    """The kinds of workers; the value is how a thread is called."""
+    """The kinds of workers; the value is the thread's name."""
 
     FLUSH = "flush"
     CHECKPOINTS = "checkpoints"
@@ -122,13 +122,13 @@ _current = threading.local()
 
 
 def current() -> Worker | None:
-    """The kind of worker that the calling thread is; None in the thread of the event loop, and in any other."""
+    """The worker kind of the calling thread; None in the event loop's thread and in any other."""
     return getattr(_current, "worker", None)
 
 
 @contextmanager
 def working_as(worker: Worker) -> Iterator[None]:
-    """For a thread of a pool: what it does within is that worker's duty."""
+    """For a thread of a pool: runs the block as that kind of worker."""
     _current.worker = worker
     try:
         yield
@@ -137,7 +137,7 @@ def working_as(worker: Worker) -> Iterator[None]:
 
 
 async def run_to_its_end(worker: Worker, work: Callable[[], T]) -> Outcome[T]:
-    """As `run`, also where the task is cancelled already: who waits for the result gets it."""
+    """Like `run`, even if the task is already cancelled, so that the result always reaches its waiter."""
     result: Outcome[T]
     with trio.CancelScope(shield=True):
         try:
@@ -148,7 +148,7 @@ async def run_to_its_end(worker: Worker, work: Callable[[], T]) -> Outcome[T]:
 
 
 async def run(worker: Worker, work: Callable[[*Ts], T], *args: *Ts, limiter: trio.CapacityLimiter | None = None) -> T:
-    """Does `work(*args)` in a worker thread. A cancellation waits for its end."""
+    """Runs `work(*args)` in a worker thread. A cancellation waits until it ends."""
     failures: list[BaseException] = []
 
     def as_worker() -> T | None:
@@ -161,7 +161,7 @@ async def run(worker: Worker, work: Callable[[*Ts], T], *args: *Ts, limiter: tri
 
     result = await trio.to_thread.run_sync(as_worker, thread_name=f"kwire {worker.value}", limiter=limiter)
     if failures:
-        # Raised in the thread, trio would hand it over in a frame that it refers to itself. Until the garbage collector
-        # came, which a broker at rest never calls, it would keep open the files that the work had at hand.
+        # If the thread raised it, trio would pass it on in a frame that is part of a reference cycle. The cycle would
+        # keep the work's files open until the garbage collector runs, and in an idle broker it never does.
         raise failures.pop()
     return cast("T", result)
