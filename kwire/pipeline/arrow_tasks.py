@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 def map_in_arrow(
     rows: DataFrame, function: Callable[[Iterable[RecordBatch]], Iterator[RecordBatch]], schema: str
 ) -> DataFrame:
-    """The rows that `function` makes of each of Spark's partitions. `schema` is theirs, as DDL.
+    """The rows that `function` returns for each of Spark's partitions. `schema` is their schema as DDL.
 
     function: called once in each task; it is pickled.
     """

@@ -53,7 +53,7 @@ Bound = Offset | Offsets | Moment | Edge
 
 
 def parse_bound(text: str, *, now_ms: int) -> Bound:
-    """A number is an offset, never a time. Raises PipelineError."""
+    """Parses a bound. A number is an offset, never a time. Raises PipelineError."""
     if text in ("earliest", "latest"):
         return Edge(text == "latest")
     if re.fullmatch(r"\d{1,18}", text):
@@ -71,7 +71,7 @@ def parse_bound(text: str, *, now_ms: int) -> Bound:
 
 
 def resolve(bound: Bound, topic: TopicState, offsets_at: OffsetsAt) -> dict[int, int]:
-    """The bound as an offset of each partition that it speaks of, within what the topic has."""
+    """The bound as an offset of each partition that it applies to, within the topic's offsets."""
     match bound:
         case Edge(latest):
             found: Mapping[int, int] = topic.ends if latest else topic.starts

@@ -25,7 +25,7 @@ _FOR_GOOD: Final = {
     ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED,
     ErrorCode.UNSUPPORTED_FOR_MESSAGE_FORMAT,
 }
-"""Trying again does not help: somebody has to change a configuration, a permission or the records."""
+"""A retry does not help: a configuration, a permission or the records have to change."""
 _CONTINUE: Final = "What was written stays; run the same command again to continue"
 
 
@@ -55,7 +55,7 @@ def explaining(doing: str = "", hint: str = "") -> Iterator[None]:
 
 
 def explained(error: ClientError, doing: str = "", hint: str = "") -> PipelineError:
-    """A client's error as a job's: Unreachable, Interrupted, or a PipelineError that only a person can mend.
+    """A client's error as a job's: Unreachable, Interrupted, or a PipelineError that the user has to fix.
 
     doing: what failed; the message begins with it. hint: what to do; the message ends with it.
     """
@@ -63,7 +63,7 @@ def explained(error: ClientError, doing: str = "", hint: str = "") -> PipelineEr
     if isinstance(error, InvalidAddress):
         return PipelineError(said)
     told = f"{said}. {hint}" if hint else said
-    # An end that is not reached is an open transaction's, which ends by itself, after a minute at the latest.
+    # If the end is not reached, a transaction is open; it ends by itself, after a minute at the latest.
     if error.may_pass or isinstance(error, EndNotReached):
         return Unreachable(told)
     if isinstance(error, Refused) and error.code in _FOR_GOOD:

@@ -25,26 +25,26 @@ from kwire.pipeline.errors import Interrupted, PipelineError, first_line
 _TICK_S = 0.2
 _FIRST_PAUSE_S, _LONGEST_PAUSE_S = 0.5, 10.0
 _ENDS_WITHOUT_PROGRESS = 5
-"""So many queries in a row that ended without a commit, the brokers being there: it will not get better."""
+"""The job ends after this many queries in a row without a commit, if the brokers were reachable."""
 _STEADY_S = 60.0
-"""A query that lived so long was in order, even if there was nothing to commit."""
+"""A query that ran for this long counts as healthy, even if there was nothing to commit."""
 
 
 class Query(Protocol):
-    """What works in the background, such as a streaming query of Spark's."""
+    """Background work, such as a streaming query of Spark."""
 
     @property
     def isActive(self) -> bool: ...  # noqa: N802 - Spark's name
 
     def exception(self) -> Exception | None:
-        """What ended it; None where it has come to its end."""
+        """The error that ended it; None if it has finished."""
 
 
 class Run(Protocol):
     """What a job runs: one query, started again and again."""
 
     advanced_s: float
-    """When it last got on, on the monotonic clock."""
+    """When it last made progress, on the monotonic clock."""
 
     @property
     def query(self) -> Query | None: ...
@@ -77,7 +77,7 @@ class _Running:
 
 @attrs.define(eq=False)
 class Job:
-    """Runs side by side. `give_up_after_s` is for brokers out of reach; `monotonic` tells seconds."""
+    """Runs in parallel. `give_up_after_s` is for unreachable brokers; `monotonic` returns seconds."""
 
     runs: Sequence[Run]
     give_up_after_s: float
@@ -86,11 +86,11 @@ class Job:
     stop_asked: threading.Event = attrs.field(factory=threading.Event)
 
     def request_stop(self) -> None:
-        """Batches that are being written come to their end. May be called from a signal handler."""
+        """Asks the job to stop after the batches that are being written. May be called from a signal handler."""
         self.stop_asked.set()
 
     def work(self) -> None:
-        """Until all runs are done, or a stop is asked for. Raises PipelineError for what ended a run for good."""
+        """Returns when all runs are done, or after a stop. Raises PipelineError if a run failed for good."""
         running = [_Running(run) for run in self.runs]
         try:
             while not self.stop_asked.is_set() and not all(it.done for it in running):
@@ -126,7 +126,7 @@ class Job:
             it.began, it.began_s, it.out_of_reach_since_s = True, self.monotonic(), None
 
     def _again(self, it: _Running, error: PipelineError) -> None:
-        """Raises the error where another start is of no use."""
+        """Starts the run again, or raises the error if that is no use."""
         now_s = self.monotonic()
         if not it.began:
             raise error  # a wrong address, or a warehouse that cannot be written, is told at once
@@ -146,7 +146,7 @@ class Job:
         self.warned(f"{said}{'' if said.endswith(('.', '?')) else '.'} The job starts again where it was")
 
     def _warning_of_errors(self, put_in_order: Callable[[], None]) -> None:
-        """At the end, what cannot be put in order must not hide why the job ended, nor keep others from it."""
+        """At the end, an error of cleaning up must not hide why the job ended, nor stop other clean-ups."""
         try:
             put_in_order()
         except (PipelineError, PySparkException, Py4JError, OSError) as error:
@@ -155,7 +155,7 @@ class Job:
 
 @contextmanager
 def stopping_on_signals(job: Job) -> Iterator[None]:
-    """SIGINT and SIGTERM ask the job to stop; the second one ends the process as ever."""
+    """SIGINT and SIGTERM ask the job to stop; a second signal ends the process as usual."""
 
     def stop(number: int, _frame: FrameType | None) -> None:
         signal.signal(number, before[signal.Signals(number)])
@@ -170,7 +170,7 @@ def stopping_on_signals(job: Job) -> Iterator[None]:
 
 
 def _told(error: Exception) -> PipelineError:
-    """What ended a query, in one line. Raises what another start cannot mend."""
+    """The error that ended a query, in one line. Raises errors that another start cannot fix."""
     if isinstance(error, (Unreachable, Interrupted)):
         return error
     if isinstance(error, (PySparkException, Py4JError, OSError)):

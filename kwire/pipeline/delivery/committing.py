@@ -1,15 +1,16 @@
-"""A batch is written once: decided in the ledger, then ended part by part, and after a crash brought to that end.
+"""Commits each batch exactly once: the ledger records the decision, and the parts are committed after it.
 
-Tasks write their parts in transactions, which they leave open. When all are written, the driver
+After a crash, the next run completes a decided batch. Tasks write their parts in transactions, which they leave open.
+When all are written, the driver
 
     1. takes the writer's place in the ledger
     2. reads the last decision
     3. writes the decision: this batch, these transactions
     4. commits each of them
-    5. aborts whatever else is open under this writer's name
+    5. aborts all other open transactions of this writer
 
-and then its caller notes that the batch is done. Whoever crashes before that runs the batch again, under the same
-number, with new tasks and new transactions. What a crash leaves, and what the next run makes of it:
+and then its caller notes that the batch is done. After a crash before that note the batch runs again under the same
+number, with new tasks and new transactions. What a crash leaves, and what the next run does:
 
 | crash after | left behind | the next run of the batch |
 |---|---|---|
@@ -21,15 +22,15 @@ number, with new tasks and new transactions. What a crash leaves, and what the n
 | 4, 5 | a decision; nothing open | the same: it finds all committed, and aborts its own |
 | the caller's note | nothing | there is none: the next batch has another number |
 
-Two runs at once, one of them given up for dead: 1 lets only one of them decide at a time. The other fails there, or
-finds the decision in 2 and completes it.
+If two runs are active at once, because one was believed dead, step 1 lets only one of them decide at a time. The other
+fails there, or finds the decision in step 2 and completes it.
 
-A transaction that is decided may be lost before it is committed when the writer stays down for longer than the
-transaction's time-out, or when a task of the same run and place that everybody gave up wakes between 3 and 4. Then the
-next run finds some of the decided parts committed, and others lost. Where its own parts of the same tasks have the same
-records, by count and checksum, they take the place of the lost ones, which is a new decision. Where they have not, the
-batch cannot be brought to an end as it was decided: BatchTorn says which parts are missing. So that this stays far off,
-nothing is decided whose transactions have spent half of their time already: PartsTooOld.
+A decided transaction may be lost before it is committed: if the writer is down for longer than the transaction's
+time-out, or if an abandoned task of the same run and partition resumes between 3 and 4. Then the next run finds some of
+the decided parts committed and others lost. If its own parts of the same tasks have the same records, by count and
+checksum, they replace the lost ones, in a new decision. If not, the batch cannot be completed as it was decided:
+BatchTorn names the missing parts. To make this unlikely, a batch whose transactions have used half of their time is not
+decided: PartsTooOld.
 """
 
 from __future__ import annotations
@@ -47,7 +48,7 @@ from kwire.pipeline.delivery.parts import Part, abort_orphans, end_all
 
 
 class BatchTorn(ClientError):
-    """A decided batch is committed in part, and the rest is lost and cannot be made anew."""
+    """A decided batch is committed in part. The rest is lost and cannot be written again."""
 
 
 class PartsTooOld(ClientError):
@@ -55,24 +56,24 @@ class PartsTooOld(ClientError):
 
 
 class PartsLost(ClientError):
-    """Decided transactions were lost before they were committed. Running the batch again mends it."""
+    """Decided transactions were lost before they were committed. Running the batch again repairs it."""
 
 
 class Committed(Enum):
     NOW = auto()
     """By this call."""
     BEFORE = auto()
-    """By an earlier run, or by this call what an earlier one had decided. What was written now was aborted."""
+    """By an earlier run, or by this call after an earlier run's decision. The parts of this run were aborted."""
 
 
 @attrs.frozen(kw_only=True)
 class Committer:
     """Commits the batches of one writer.
 
-    writer: a name that the writer keeps over restarts, and nobody else has.
-    timeout_ms: that of the parts' transactions.
+    writer: a unique name that the writer keeps across restarts.
+    timeout_ms: the time-out of the parts' transactions.
     now_ms: the time since the epoch.
-    step: is told what comes next; tests stop there.
+    step: called with the name of each next step; tests stop there.
     """
 
     cluster: Cluster
@@ -84,11 +85,11 @@ class Committer:
 
     @property
     def prefix(self) -> str:
-        """With which the transactional ids of all of its parts begin."""
+        """The prefix of the transactional ids of all its parts."""
         return f"kwire-part/{quote(self.writer, safe='')}/"  # no other writer's begin so
 
     def commit(self, batch: int, parts: Sequence[Part]) -> Committed:
-        """Batches have ascending numbers. Raises BatchTorn, PartsTooOld, PartsLost and other ClientErrors."""
+        """Commits a batch. Batch numbers ascend. Raises BatchTorn, PartsTooOld, PartsLost and other ClientErrors."""
         ledger = self._ledger()
         self.step("read")
         last = ledger.last()
@@ -112,7 +113,7 @@ class Committer:
         return Committed.NOW
 
     def abort(self, parts: Sequence[Part]) -> None:
-        """Aborts parts that nobody decided. Those of a decision stay for the batch's next run. Raises ClientError."""
+        """Aborts undecided parts. Decided ones stay open for the batch's next run. Raises ClientError."""
         last = self._ledger().last()
         decided = {it.transaction for it in last.parts} if last is not None else set()
         end_all(self.cluster, [it for it in parts if it.transaction not in decided], committed=False)
@@ -130,7 +131,7 @@ class Committer:
         return lost
 
     def _mended(self, batch: int, decided: Sequence[Part], lost: Sequence[Part], ours: Sequence[Part]) -> list[Part]:
-        """What is to be decided instead of a decision of which some is lost."""
+        """The new decision in place of one that has lost some of its parts."""
         with_records = [it for it in decided if it.transaction is not None]
         if len(lost) == len(with_records):
             return list(ours)  # none of it is to be seen: it may be decided anew, whatever it is

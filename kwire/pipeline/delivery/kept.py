@@ -17,14 +17,14 @@ from kwire.client.topics import NewTopic, create_topics
 _CONFIGS: Final = {"cleanup.policy": "compact", "segment.bytes": str(1 << 20)}
 _FIRST_LOOK: Final = 32
 _FARTHER: Final = 16
-"""Where a key's newest record is not among the last offsets, so many times more are looked at, up to all."""
+"""If a key's newest record is not among the last offsets, this many times as many are read, up to all."""
 
 
 class KeptTopic:
-    """Reads such a topic. What is written to it, a producer writes, in a transaction with whatever goes with it.
+    """Reads such a topic. A producer writes to it, in one transaction with the data that belongs to the value.
 
-    Readers of committed data wait for open transactions, whose records may be newer than the ones before;
-    `committed_since` alone does not. All methods raise ClientError.
+    Readers of committed data wait for open transactions, because these may have newer records; only `committed_since`
+    does not wait. All methods raise ClientError.
     """
 
     def __init__(self, cluster: Cluster, topic: str) -> None:
@@ -32,7 +32,7 @@ class KeptTopic:
         self.at = TopicPartition(topic, 0)
 
     def make(self) -> None:
-        """Creates the topic unless it is there."""
+        """Creates the topic if it does not exist."""
         try:
             self._cluster.topic(self.at.topic)
         except UnknownTopic:
@@ -40,7 +40,7 @@ class KeptTopic:
                 create_topics(self._cluster, [NewTopic(self.at.topic, 1, configs=_CONFIGS)])
 
     def newest(self, key: bytes) -> bytes | None:
-        """The value of a key; None where there is none, or it was deleted."""
+        """The value of a key; None if there is none, or if it was deleted."""
         first, end = self._ends()
         stop, look = end, _FIRST_LOOK
         while stop > first:
@@ -52,7 +52,7 @@ class KeptTopic:
         return None
 
     def all(self, isolation_level: IsolationLevel = IsolationLevel.READ_COMMITTED) -> dict[bytes, bytes]:
-        """The values of all keys. Empty, too, where the topic is not there."""
+        """The values of all keys. Also empty if the topic does not exist."""
         found: dict[bytes, bytes] = {}
         try:
             first, end = self._ends()
@@ -68,9 +68,9 @@ class KeptTopic:
         return found
 
     def committed_since(self, offset: int) -> tuple[dict[bytes, bytes | None], int]:
-        """The newest values of the keys that were written from an offset on, and the offset to go on from.
+        """The newest values of the keys written from an offset on, and the offset where the next call continues.
 
-        A deleted key has None. What is in open transactions comes later: nothing is waited for.
+        A deleted key has None. It does not wait for open transactions; their records come in a later call.
         """
         first, end = self._ends(IsolationLevel.READ_COMMITTED)
         start = max(first, offset)

@@ -1,13 +1,13 @@
-"""The ledger: for each writer the last batch that was decided, in a compacted topic of one partition.
+"""The ledger: each writer's last decided batch, in a compacted topic of one partition.
 
 A record's key is the writer's name; its value is JSON:
 
     {"batch": 7, "parts": [[task, records, checksum, begun ms, id, producer id, epoch, of version 2], ...]}
 
-with only four entries for a part that has no transaction. It is written in a transaction under the writer's own
-transactional id. Whoever wants to decide takes that id first, which ends what another was about to decide, and only
-then reads: so what it reads stays the last decision until it makes its own, or somebody takes the id from it, which
-makes its own fail.
+A part without a transaction has only four entries. The record is written in a transaction under the writer's own
+transactional id. A run that wants to decide takes that id first, which aborts any other run's unfinished decision, and
+only then reads. So what it reads remains the last decision until it writes its own. If another run takes the id
+meanwhile, its own decision fails.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ _TIMEOUT_MS: Final = 10_000
 
 
 class UnreadableLedger(ClientError):
-    """A record of the ledger is none of ours."""
+    """A record of the ledger was not written by kwire."""
 
 
 @attrs.frozen
@@ -40,7 +40,7 @@ class Decision:
 
 
 class Ledger:
-    """A writer's place in the ledger, which it has taken from whoever had it before. Raises ClientError."""
+    """A writer's entry in the ledger. Creating it fences any earlier owner. Raises ClientError."""
 
     def __init__(self, cluster: Cluster, writer: str, now_ms: Callable[[], int], topic: str = DEFAULT_TOPIC) -> None:
         self._kept = KeptTopic(cluster, topic)
@@ -56,9 +56,9 @@ class Ledger:
         return None if value is None else decode(value)
 
     def decide(self, decision: Decision) -> None:
-        """Raises ProducerFenced when another has taken the place since: then nothing is decided.
+        """Writes a decision. Raises ProducerFenced if another run has taken the entry: then nothing is decided.
 
-        After another ClientError it may be, or not: `last` of a new Ledger tells.
+        After another ClientError it may be decided or not; `last` of a new Ledger tells.
         """
         with self._producer.transaction():
             self._producer.produce({self._kept.at: [Record(0, self._now_ms(), self._key, encode(decision))]})
@@ -79,7 +79,7 @@ def encode(decision: Decision) -> bytes:
 
 
 def decode(value: bytes) -> Decision:
-    """Raises UnreadableLedger."""
+    """Decodes a record's value. Raises UnreadableLedger."""
     try:
         found: dict[str, Any] = json.loads(value)
         parts = []

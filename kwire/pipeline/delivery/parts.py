@@ -34,7 +34,7 @@ _LOST: Final = {
     ErrorCode.INVALID_TXN_STATE,
 }
 _FORGOTTEN: Final = ErrorCode.INVALID_PRODUCER_ID_MAPPING
-"""Of an id that nobody used for days. It may have committed before."""
+"""For an id that was unused for days. Its transaction may have been committed."""
 
 
 @attrs.frozen
@@ -45,7 +45,7 @@ class OpenTransaction:
     producer_id: int
     producer_epoch: int
     gives_epochs: bool
-    """Whether it is of transaction version 2, and has to be ended as such."""
+    """Whether it uses transaction version 2, and has to be ended in that version."""
 
 
 @attrs.frozen
@@ -70,7 +70,7 @@ class Outcome(Enum):
 
 
 def end(cluster: Cluster, transaction: OpenTransaction, *, committed: bool) -> Outcome:
-    """Ends a transaction, or finds it ended. Raises ClientError when that cannot be told."""
+    """Ends a transaction, or finds it ended. Raises ClientError if the outcome is unknown."""
     it = transaction
     request = EndTxnRequest(it.transactional_id, it.producer_id, it.producer_epoch, committed=committed)
 
@@ -141,7 +141,7 @@ class PartWriter:
 
 
 def end_all(cluster: Cluster, parts: Iterable[Part], *, committed: bool) -> list[Part]:
-    """Ends the transactions of all parts. Returns those that are lost. Raises ClientError at the first doubt."""
+    """Ends the transactions of all parts. Returns the lost ones. Raises ClientError at the first unknown outcome."""
     return [
         part
         for part in parts
@@ -150,7 +150,7 @@ def end_all(cluster: Cluster, parts: Iterable[Part], *, committed: bool) -> list
 
 
 def abort_orphans(cluster: Cluster, prefix: str) -> list[str]:
-    """Aborts what is still open under transactional ids of this prefix: of tasks that died, or were one too many.
+    """Aborts the open transactions under transactional ids with this prefix: those of dead or superfluous tasks.
 
     Returns their ids. Raises ClientError.
     """

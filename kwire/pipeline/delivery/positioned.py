@@ -1,15 +1,15 @@
 """A writer whose transactions contain its position: its records and its position are committed together.
 
-For jobs that copy records from one place to another. Each part of the work (a partition, say) has a writer of its own,
-with a name that it keeps over restarts. A writer
+For jobs that copy records from one place to another. Each part of the work (for example a partition) has its own
+writer, with a name that it keeps across restarts. A writer
 
-    1. takes its name, which aborts what an earlier writer of that name left open, and fences it
+    1. takes its name, which fences an earlier writer of that name, and aborts its open transaction
     2. reads its position, which only this writer can move from now on
     3. writes records and the position behind them, in one transaction, again and again
 
-so whatever is killed, and however often the work is started again, each record is written once. Without transactions
-the records are written first and the position after them: nothing is lost then, but what was written after the last
-position is written again.
+So each record is written once, whatever is killed, and however often the work starts again. Without transactions the
+records are written first and the position after them. Then nothing is lost, but records after the last position are
+written again.
 """
 
 from __future__ import annotations
@@ -29,12 +29,12 @@ TIMEOUT_MS: Final = 60_000
 
 
 class PositionedWriter:
-    """Takes the name. All methods raise ClientError; ProducerFenced where another writer has taken the name since.
+    """Takes the name. All methods raise ClientError; ProducerFenced if another writer has taken the name since.
 
     name: becomes the transactional id.
     kept: where the position is, under `key`.
-    exactly_once: whether there are transactions.
-    timeout_ms: after so long the brokers abort a transaction by themselves.
+    exactly_once: whether it uses transactions.
+    timeout_ms: the time after which the brokers abort a transaction.
     now_ms: the time since the epoch, for the position's record.
     """
 
@@ -68,9 +68,9 @@ class PositionedWriter:
 
     @contextmanager
     def transaction(self) -> Iterator[None]:
-        """What is written and kept in the block is there when it ends, all of it; nothing of it where it raises.
+        """What the block writes and keeps is committed as a whole when it ends, and aborted if it raises.
 
-        Without transactions, what was written before the block raised may be there.
+        Without transactions, records that were written before the block raised may remain.
         """
         if not self._exactly_once:
             yield
@@ -83,7 +83,7 @@ class PositionedWriter:
         return self._producer.produce(batches)
 
     def keep(self, position: bytes, others: Mapping[bytes, bytes | None] | None = None) -> None:
-        """Keeps the position, behind all that was written. `others` are more values for the kept topic."""
+        """Keeps the position, after all that was written. `others` are more values for the kept topic."""
         now_ms = self._now_ms()
         values = {**(others or {}), self._key: position}
         self._producer.produce({self._kept.at: [Record(0, now_ms, key, value) for key, value in values.items()]})

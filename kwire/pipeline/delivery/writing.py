@@ -18,15 +18,15 @@ from kwire.client.producing import DEFAULT_BATCH_BYTES, Producer, split_records
 from kwire.pipeline.delivery.partitioning import partition_of
 
 GATHERED_BYTES: Final = 4 << 20
-"""So much is kept before it is written, of all partitions together."""
+"""The bytes of all partitions that are collected before they are written."""
 _RECORD_BYTES: Final = 32
 _SIZES: Final = struct.Struct("<qqq")
 
 
 class RecordWriter:
-    """Writes records by a producer that is ready for them. `flush` comes last.
+    """Writes records with a producer that is ready. Call `flush` last.
 
-    first_partition: where records without keys go first; each task has another, so that not all go to one.
+    first_partition: where records without keys go first. Each task has a different one.
     """
 
     def __init__(
@@ -49,10 +49,10 @@ class RecordWriter:
         self.records = 0
         """How many were added."""
         self.checksum = 0
-        """Of what was added, in order: two tasks that were given the same have the same."""
+        """The checksum of the added records in order: equal for tasks with the same records."""
 
     def add(self, topic: str, partition: int | None, record: Record) -> None:
-        """Raises ClientError; some of the records so far may have been written then."""
+        """Adds a record. Raises ClientError; some of the records so far may have been written then."""
         key, value = record.key, record.value
         size = _RECORD_BYTES + len(key or b"") + len(value or b"")
         count = self._counts.get(topic) or self._count(topic)
@@ -75,7 +75,7 @@ class RecordWriter:
             self.flush()
 
     def flush(self) -> None:
-        """Returns when all replicas have all of it. Raises ClientError."""
+        """Returns when all replicas have all records. Raises ClientError."""
         gathered, self._gathered = self._gathered, defaultdict(list)
         self._gathered_bytes = 0
         _produce(self._producer, gathered, self._batch_bytes)
@@ -96,9 +96,9 @@ def _produce(producer: Producer, gathered: Mapping[TopicPartition, list[Record]]
 
 
 def partitions_to_write(cluster: Cluster, topic: str) -> int:
-    """How many partitions a topic has. One that is not there is made, where the brokers do so for producers.
+    """How many partitions a topic has. A missing topic is created if the brokers create topics for producers.
 
-    Raises UnknownTopic where they do not, and other ClientErrors.
+    Raises UnknownTopic if they do not, and other ClientErrors.
     """
     try:
         return len(cluster.topic(topic).leaders)

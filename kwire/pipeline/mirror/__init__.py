@@ -1,7 +1,7 @@
-"""Topics kept in another cluster as they are: partitions, configurations, records, and the offsets of groups.
+"""Mirrors topics to another cluster: partitions, configurations, records, and the offsets of groups.
 
-`plan.py` is what a mirror will do, `run.py` does it on Spark. A task copies partitions as `writing.py` says. What the
-mirror has to remember is in a compacted topic of the target, in the values of `state.py`: how far each partition has
-come, and the map of offsets, whose runs `offsets.py` reckons with. `topics.py` keeps the target's topics like the
-source's, `groups.py` takes over what groups have committed, and `origins.py` finds records that would come back.
+`plan.py` is what a mirror will do, and `run.py` does it on Spark. Tasks copy partitions with `writing.py`. A compacted
+topic of the target has the mirror's state, in the values of `state.py`: each partition's position, and the offset map,
+whose runs `offsets.py` computes. `topics.py` keeps the target's topics equal to the source's, `groups.py` translates
+the offsets of groups, and `origins.py` detects loops of mirrors.
 """

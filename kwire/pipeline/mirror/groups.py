@@ -26,12 +26,12 @@ from kwire.pipeline.mirror.offsets import Run, translated
 from kwire.pipeline.mirror.state import Position
 
 _OF_JOBS: Final = "kwire-pipeline-"
-"""By these, jobs tell how far they are at the source. That means nothing at the target."""
+"""The prefix of groups that show a job's progress at the source. They mean nothing at the target."""
 
 
 @attrs.frozen
 class Mirrored:
-    """A partition as far as it is mirrored, and its map of offsets."""
+    """A mirrored partition's position and its offset map."""
 
     position: Position
     runs: Sequence[Run]
@@ -47,7 +47,7 @@ def to_commit(
     mirrored: Mapping[TopicPartition, Mirrored],
     starts: Mapping[TopicPartition, int],
 ) -> dict[TopicPartition, CommittedOffset]:
-    """What a group's offsets are at the target, where they are further than what it has there. Pure.
+    """A group's translated offsets, if they are further than its offsets at the target. Pure.
 
     starts: the first offsets of the target's partitions, the lowest that a group can have.
     """

@@ -1,19 +1,19 @@
 """The offset map of one partition: where the source's records are at the target. Pure.
 
-Offsets of the two differ: the target has markers of the mirror's transactions and lacks those of the source, and what
-was compacted away at the source leaves no gap at the target. But for long stretches both count alike. Such a stretch is
-a run: so many records from a source offset on, and from a target offset on.
+The offsets differ: the target has markers of the mirror's transactions and lacks those of the source, and records that
+were compacted away at the source leave no gap at the target. But in long stretches both have consecutive offsets. Such
+a stretch is a run: a number of records, with its first offset at the source and at the target.
 
     run                      source 100 .. 149 -> target 90 .. 139
     run                      source 152 .. 160 -> target 141 .. 149
 
-A consumer of the source that is at 120 goes on at 110 in the target. One that is at 150, where only markers follow,
-goes on at 140, behind the first run. So the translation of an offset is exact: the next record is the same in both.
+A consumer at 120 of the source continues at 110 of the target. One at 150, where only markers follow, continues at 140,
+after the first run. So the translation of an offset is exact: the next record is the same in both clusters.
 
-With transactions each of them makes a run, so there would be ever more. `superfluous` says which to give up: every
-other one of the older half, so that the map is fine where groups are, and coarse where they were. What lies in a run
-that was given up is translated to the end of the run before it. That is earlier than need be, and never too late:
-records are read again then, and none is left out.
+Each transaction makes a run of its own, so the map would grow without end. `superfluous` selects the runs to drop:
+every other one of the older half, so that the map is fine where groups are, and coarse where they were. An offset in a
+dropped run is translated to the end of the run before it. That is earlier than necessary but never too late: records
+are read again, and none is skipped.
 """
 
 from __future__ import annotations
@@ -25,12 +25,12 @@ from typing import Final
 import attrs
 
 MOST_RUNS: Final = 512
-"""Of a partition, before some are given up."""
+"""The runs of a partition before some are dropped."""
 
 
 @attrs.frozen
 class Run:
-    """`count` records, whose offsets follow one another at the source and at the target."""
+    """`count` records with consecutive offsets at the source and at the target."""
 
     source: int
     target: int
@@ -38,7 +38,7 @@ class Run:
 
     @property
     def source_end(self) -> int:
-        """The next offset behind it."""
+        """The next offset after it."""
         return self.source + self.count
 
     @property
@@ -59,7 +59,7 @@ def runs_of(source_offsets: Sequence[int], target: int) -> list[Run]:
 
 
 def joined(runs: Sequence[Run], more: Sequence[Run]) -> list[Run]:
-    """`more` behind `runs`; where the two meet without a gap on either side, they become one."""
+    """`more` after `runs`. Two runs without a gap between them on either side become one."""
     if not runs or not more:
         return [*runs, *more]
     last, first = runs[-1], more[0]
@@ -69,17 +69,17 @@ def joined(runs: Sequence[Run], more: Sequence[Run]) -> list[Run]:
 
 
 def renewed(runs: Sequence[Run], newer: Sequence[Run]) -> list[Run]:
-    """`newer` behind `runs`; its first may be the last of `runs`, grown."""
+    """`newer` after `runs`. Its first run may be the last of `runs`, now longer."""
     if not newer:
         return [*runs]
     return [*(it for it in runs if it.source < newer[0].source), *newer]
 
 
 def translated(runs: Sequence[Run], begin: int, source: int) -> int:
-    """Where a consumer of the source that is at offset `source` goes on at the target.
+    """Where a consumer at offset `source` of the source continues at the target.
 
-    runs: some of the partition's, in order; the fewer, the earlier the answer may be.
-    begin: the target's offset where the mirror began, for what lies before all runs.
+    runs: some of the partition's runs, in order; with fewer runs the answer may be earlier.
+    begin: the target's offset where the mirror began, for offsets before all runs.
     """
     index = bisect_right(runs, source, key=lambda it: it.source) - 1
     if index < 0:
@@ -89,7 +89,7 @@ def translated(runs: Sequence[Run], begin: int, source: int) -> int:
 
 
 def superfluous(runs: Sequence[Run], log_start: int, *, most: int = MOST_RUNS) -> list[Run]:
-    """Which of the runs to give up: those of records that the source no longer has, and some of the oldest others.
+    """The runs to drop: those of records that the source no longer has, and some of the oldest others.
 
     The last run stays, and so does the last one that begins before the source's log start.
     """

@@ -1,11 +1,11 @@
 """Where a topic's records come from, so that none are mirrored back to their origin. Pure.
 
-A mirror writes down, with how far it has come, the origins of each topic that it writes: the topic that it reads, by
-its cluster's id and its name, and all the origins which that topic has itself. They are found in the kept topics
-of the mirrors that write into the source's cluster. So a way over any number of clusters is known at its last step.
+A mirror stores, with its position, the origins of each topic that it writes: the topic that it reads, by cluster id and
+name, and all origins of that topic. It finds those in the kept topics of the mirrors that write into the source's
+cluster. So the last mirror of a chain knows all clusters of the chain.
 
-Two mirrors that start at the same moment, in opposite directions, find nothing of each other. So each writes its
-origins down first and looks for the other's then: one of them at least sees both, and ends.
+Two mirrors that start at the same moment in opposite directions would not find each other. So each writes its origins
+first and then reads the other's: at least one of them sees both, and stops.
 """
 
 from __future__ import annotations
@@ -24,23 +24,23 @@ class Origin(NamedTuple):
 
 
 class Cycle(PipelineError):
-    """The records would come back to where they were."""
+    """The records would come back to their origin."""
 
 
 Lineage = Mapping[str, Mapping[str, frozenset[Origin]]]
-"""By topic of a cluster, what is known of its records: the kept topic that says so, and the origins."""
+"""By topic of a cluster, the known origins of its records, by the kept topic that says so."""
 
 
 def origins_of(source: Origin, lineage: Lineage) -> frozenset[Origin]:
-    """All origins of what a mirror of `source` writes."""
+    """All origins of the records that a mirror of `source` writes."""
     return frozenset({source}).union(*lineage.get(source.topic, {}).values())
 
 
 def check_origins(source: Origin, target: Origin, lineage: Lineage) -> frozenset[Origin]:
-    """The origins of what is written to `target`. Raises Cycle where records would come back.
+    """The origins of the records written to `target`. Raises Cycle if records would come back.
 
-    Into another cluster, nothing may go that was in any of its topics. Within a cluster a topic may be copied to
-    another, as long as it does not come from there.
+    Records that were in any topic of another cluster may not be written to that cluster. Within a cluster a topic may
+    be copied to another one unless it comes from there.
     """
     if source == target:
         raise Cycle(

@@ -48,7 +48,7 @@ class MirrorPlan:
     source_options: Mapping[str, str] = attrs.field(factory=dict)
 
     def check(self) -> None:
-        """Raises PipelineError for what cannot be meant."""
+        """Raises PipelineError for options that make no sense."""
         if not self.topics:
             raise PipelineError("no topic is named: kwire pipeline mirror --from HOST:PORT --to HOST:PORT TOPIC...")
         for topic in self.topics:
@@ -91,7 +91,7 @@ class MirrorPlan:
         return {topic: self.target_topic(topic) for topic in self.topics}
 
     def named(self, source_id: str | None, target_id: str | None) -> str:
-        """The mirror's name. Raises PipelineError where it has none and the clusters do not tell their ids."""
+        """The mirror's name. Raises PipelineError if it has none and the clusters have no ids."""
         if self.name is not None:
             return self.name
         if not source_id or not target_id:

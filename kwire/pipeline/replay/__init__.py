@@ -1,8 +1,8 @@
 """Writes a table, or a range of a topic, back into a topic: each record once, and each key's records in order.
 
 A replay is a job with a name. Its first run decides what is replayed: a snapshot of the table, or offsets of the topic.
-That is kept in a compacted topic beside the target, so a later run of the same name takes the same records and goes on
-where the last one ended.
+A compacted topic beside the target keeps that decision, so a later run of the same name takes the same records and
+continues where the last one ended.
 
 * `plan.py`: what the user requests, checked without Spark
 * `pinned.py`: the first run's decision, which later runs follow
@@ -13,8 +13,8 @@ where the last one ended.
 * `progress.py`: how far the tasks are
 * `run.py`: all of it, as a run of a job
 
-Why no restart loses or doubles a record: a target partition is written by one task at a time, in transactions that hold
-the position, too (`delivery/positioned.py`). The position is an offset for each source partition. That is enough since
-a target partition takes the records of a source partition in the order of their offsets, so what is written of them is
-always the first part of what there is.
+A restart neither loses nor duplicates a record, because one task at a time writes a target partition, in transactions
+that contain the position (`delivery/positioned.py`). The position is an offset for each source partition. That is
+enough because a target partition takes the records of a source partition in the order of their offsets, so the records
+written are always the first ones.
 """

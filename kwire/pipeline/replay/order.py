@@ -1,14 +1,14 @@
 """Which task writes which rows, and in what order.
 
-A row goes to the target partition of its key, as Kafka's own producer decides it; without a key to the one that its
-source partition's number tells. All rows of a target partition are one task's, and stand together.
+A row goes to the target partition of its key, as in Kafka's own producer; without a key the number of its source
+partition decides. One task writes all rows of a target partition, one after another.
 
-Within a target partition, rows of one source partition keep the order of their offsets: a key that stayed in its
-partition keeps its order. Source partitions are merged by time, since a key may have been in several of them when the
-topic got more. Timestamps may go back from one record to the next; so a row counts as old as the newest before it in
-its source partition.
+Within a target partition, rows of one source partition keep the order of their offsets, so a key that stayed in its
+partition keeps its order. Source partitions are merged by time, because a key may have been in several of them after
+the topic got more. Timestamps may go back from one record to the next, so a row counts as old as the newest row before
+it in its source partition.
 
-That costs one shuffle, by the target partition, and two sorts behind it: by offset, for the newest so far, and by time.
+This costs one shuffle, by the target partition, and two sorts after it: by offset, for the newest so far, and by time.
 """
 
 from __future__ import annotations
@@ -22,14 +22,14 @@ from kwire.pipeline.delivery.partitioning import partition_of
 from kwire.pipeline.replay.writing import COLUMNS
 
 _DRAWN = 64
-"""For each task so many numbers are tried until one falls to it: it fails once in e to the power of that."""
+"""How many numbers per task are tried until one maps to it: one search in e to the power of that fails."""
 
 
 def in_order(rows: DataFrame, *, partitions: int, tasks: int) -> DataFrame:
-    """The rows with the column `target`, one of so many partitions, for as many tasks."""
+    """The rows with the column `target`, a number below `partitions`, distributed to `tasks` tasks."""
     target = F.udf(partial(target_of, count=partitions), "int")("key", "partition")
     placed = rows.withColumn("target", target).withColumn("_place", _place(rows.sparkSession, F.col("target"), tasks))
-    # Each task has its places to itself, so what follows finds the rows where they are.
+    # Each task owns its partitions, so the next steps need no other shuffle.
     source = Window.partitionBy("_place", "target", "partition").orderBy("offset")
     since = source.rowsBetween(Window.unboundedPreceding, Window.currentRow)
     timed = placed.repartition(tasks, "_place").withColumn("_time", F.max("timestamp_ms").over(since))
@@ -41,9 +41,9 @@ def target_of(key: bytes | None, partition: int, *, count: int) -> int:
 
 
 def _place(spark: SparkSession, target: Column, tasks: int) -> Column:
-    """A number for each task, that Spark's own hash of it leads to that task.
+    """A number for each task that Spark's own hash maps to that task.
 
-    By the hash of the target partition itself a third of the tasks would have nothing to do, and others two or three.
+    With the hash of the target partition itself a third of the tasks would be idle, and others would have two or three.
     """
     drawn = spark.range(_DRAWN * tasks).selectExpr("int(id) AS number", f"pmod(hash(int(id)), {tasks}) AS task")
     number_of = {row.task: row.number for row in drawn.collect()}

@@ -5,9 +5,9 @@ from __future__ import annotations
 from typing import Final
 
 _AHEAD_S: Final = 0.02
-"""What comes due so soon may go now: a wait for each record of a quick replay would be too short for any clock."""
+"""A record that is due within this time may go now: waits between records of a fast replay are too short to time."""
 _BEHIND_S: Final = 1.0
-"""So much of the time in which less was written can be made up for."""
+"""How much of a slower period can be caught up."""
 
 
 class Pace:

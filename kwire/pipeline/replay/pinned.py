@@ -1,4 +1,4 @@
-"""What the first run of a replay decided, and each later run of that name keeps to.
+"""The decision of a replay's first run, which each later run of that name follows.
 
 It is JSON in the kept topic, under the replay's name:
 
@@ -6,13 +6,14 @@ It is JSON in the kept topic, under the replay's name:
      "target_id": "...", "partitions": 3, "records": 0}
 
 where `source` is {"snapshot_id": 7, "condition": "..."}, or {"cluster_id": "...", "topic_id": "...", "ranges":
-{"0": [0, 9]}}, the first offset of each partition and the one behind the last.
+{"0": [0, 9]}}, the first offset of each partition and the one after the last.
 
-`run` is who works on it. A process that finds another one there was overtaken, and ends. `generation` counts how often
-the replay was begun anew. The tasks' positions are kept under NAME/GENERATION/PARTITION, so what is left of an earlier
-generation cannot move a later one.
+`run` is the process that works on it. A process that finds another one there has been overtaken, and ends. `generation`
+counts how often the replay was started over. The tasks' positions are kept under NAME/GENERATION/PARTITION, so the
+leftovers of an earlier generation cannot move a later one.
 
-`state` goes from "running" to "written", when the target has all, and to "done", when the table's tag is gone, too.
+`state` goes from "running" to "written" when the target has all records, and to "done" when the table's tag is removed
+too.
 """
 
 from __future__ import annotations
@@ -74,7 +75,7 @@ class Pinned:
 
     @classmethod
     def from_json(cls, value: bytes) -> Pinned:
-        """Raises PipelineError for what no kwire wrote, or a newer one."""
+        """Raises PipelineError for a value that kwire, or this version of it, did not write."""
         try:
             found: dict[str, Any] = json.loads(value)
             version = found.pop("version")
@@ -97,7 +98,7 @@ class Pinned:
                 )
 
     def check_target(self, topic: str, topic_id: str, partitions: int) -> None:
-        """Raises PipelineError where the target is another topic by now, or has more partitions."""
+        """Raises PipelineError if the target was replaced by another topic, or has more partitions now."""
         if self.target_id != topic_id:
             raise PipelineError(
                 f"topic {topic} was deleted and created again since the replay began: --again writes all of it to the "
@@ -121,7 +122,7 @@ def position_key(name: str, generation: int, partition: int | None) -> bytes:
 
 
 def check_source(pinned: PinnedTopic, topic: TopicState, reached: Mapping[int, int], *, skip_lost: bool) -> None:
-    """Raises PipelineError where the topic is another by now, or has not all that is to be replayed.
+    """Raises PipelineError if the topic was replaced, or lacks some of the records to be replayed.
 
     reached: the offset of each partition before which all is replayed, as far as that is known.
     """

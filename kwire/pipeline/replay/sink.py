@@ -1,4 +1,4 @@
-"""How Spark hands rows to a task: by a format of our own, which takes them as Arrow columns, in their order."""
+"""How Spark passes rows to a task: by kwire's own format, which takes them as Arrow columns, in order."""
 
 from __future__ import annotations
 
@@ -46,9 +46,9 @@ class _Writer(DataSourceArrowWriter):
 
 
 def write(rows: DataFrame, assignment: Assignment) -> None:
-    """Has the tasks write all rows. Raises what Spark does when one fails."""
+    """Lets the tasks write all rows. Raises Spark's error if one fails."""
     spark = rows.sparkSession
     spark.dataSource.register(ReplaySink)
-    # Formats are looked up in the session that is the thread's, and a new thread has none.
+    # Formats are looked up in the thread's session, and a new thread has none.
     SparkSession._get_j_spark_session_class(spark._jvm).setActiveSession(spark._jsparkSession)
     rows.write.format(_FORMAT).option(_ASSIGNMENT, assignment.to_json()).mode("append").save()

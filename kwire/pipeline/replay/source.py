@@ -1,11 +1,11 @@
-"""What is replayed, as rows: the column `kafka` of a record, and its value.
+"""The rows that are replayed: the column `kafka` of a record, and its value.
 
-A condition of the user's sees the rows as a table has them: `kafka` and `value`, of an index its fields, too, of an
-errors table `reason`. For a topic, `value` is bytes. What is written is made after that.
+A user's condition applies to the rows as they are in the table: `kafka` and `value`, for an index also its fields, and
+for an errors table `reason`. For a topic, `value` is bytes. The records are made after that.
 
-Values that a table has as bytes are written as they came. Those that were decoded are encoded again: JSON as Spark
-writes it, without fields that are null, so the text may differ from the one that came. Avro is written by the table's
-schema, in Confluent's wire format by the newest, with its id.
+Values that a table has as bytes are written as they came. Decoded values are encoded again. JSON is written as Spark
+does, without fields that are null, so the text may differ from the original. Avro is written with the table's schema,
+and in Confluent's wire format with the newest schema and its id.
 """
 
 from __future__ import annotations
@@ -61,7 +61,7 @@ def table_rows(spark: SparkSession, table: Table, pinned: PinnedTable, where: st
 def topic_rows(
     spark: SparkSession, source: TopicSource, topic: TopicState, pinned: PinnedTopic, where: str | None
 ) -> DataFrame:
-    """What the topic has of its ranges now. Raises PipelineError as `table_rows` does."""
+    """The records that the topic has now in the pinned ranges. Raises PipelineError as `table_rows` does."""
     ranges = {
         number: (max(first, topic.starts[number]), max(until, topic.starts[number]))
         for number, (first, until) in pinned.ranges.items()
@@ -104,8 +104,8 @@ def _avro(value: Column, schemas: AvroSchemas) -> Column:
 
 
 def _records(rows: DataFrame) -> DataFrame:
-    """What tasks are given. Headers go as JSON text: as a list of structs, null in most rows, they took 0.2 ms a row on
-    Spark's way to Python."""
+    """The rows for the tasks. Headers are JSON text: as a list of structs, null in most rows, they took 0.2 ms a row
+    on the way from Spark to Python."""
     headers = F.transform(
         "kafka.headers", lambda it: F.struct(it["key"].alias("key"), F.base64(it["value"]).alias("value"))
     )

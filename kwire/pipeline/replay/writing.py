@@ -1,12 +1,12 @@
-"""What a task does: rows of some target partitions, in order, become records and positions. Knows nothing of Spark.
+"""A task's work: writes the rows of some target partitions, in order, as records and positions. Independent of Spark.
 
 A task gets all rows of a target partition, one partition after the other. For each it takes the partition's writer,
-which fences whoever wrote it before, reads how far that one came, leaves out what is written already, and writes the
-rest in transactions. Rows are gathered before a transaction begins, so one is open for as long as the brokers take to
-write it, and never while a rate limit is waited for.
+which fences any earlier one, reads the position, skips the rows that are written already, and writes the rest in
+transactions. Rows are collected before a transaction begins, so it is open only while the brokers write it, and never
+during a wait for the rate limit.
 
-A position is JSON: {"records": 17, "next": {"0": 4711}}, how many were written, and the next offset of each source
-partition.
+A position is JSON: {"records": 17, "next": {"0": 4711}}. It has the number of records written, and the next offset of
+each source partition.
 """
 
 from __future__ import annotations
@@ -37,33 +37,33 @@ if TYPE_CHECKING:
 TRANSACTION_RECORDS: Final = 50_000
 TRANSACTION_BYTES: Final = 8 << 20
 TRANSACTION_S: Final = 1.0
-"""A transaction has so much at most, and records wait so long at most for the others of theirs."""
+"""The most that a transaction has, and the longest that records wait for others of their transaction."""
 TIMEOUT_MS: Final = 15_000
-"""Of a transaction. Readers of the kept topic wait for what a killed task left open, so less than they are patient."""
+"""A transaction's time-out: shorter than the patience of readers of the kept topic, who wait for a killed task's."""
 _RECORD_BYTES: Final = 32
 
 
 class Row(NamedTuple):
     target: int
-    """The partition that it goes to."""
+    """The partition that the row goes to."""
     partition: int
-    """The one that it comes from, with its offset there."""
+    """The partition that it comes from, with its offset there."""
     offset: int
     record: Record
 
 
 @attrs.frozen
 class Position:
-    """How far a target partition is."""
+    """The position of a target partition."""
 
     records: int = 0
     next: Mapping[int, int] = attrs.field(factory=dict)
 
     def behind(self, rows: Sequence[Row]) -> Position:
-        """When these are written, too."""
+        """The position after these rows."""
         offsets = dict(self.next)
         for row in rows:
-            # What was written of a source partition is the first part of it, or no restart would know where to go on.
+            # The rows written of a source partition must be its first ones, or a restart could not continue.
             assert row.offset + 1 >= offsets.get(row.partition, 0), f"{row[:3]} comes too late"
             offsets[row.partition] = row.offset + 1
         return Position(self.records + len(rows), offsets)
@@ -79,7 +79,7 @@ class Position:
 
 @attrs.frozen(kw_only=True)
 class Assignment:
-    """What each task of a run is told. `rate_per_s` is its own share."""
+    """What each task of a run gets. `rate_per_s` is the task's share."""
 
     bootstrap: str
     topic: str
@@ -103,16 +103,16 @@ def transactional_id(name: str, partition: int | None) -> str:
 
 
 def driver_id(name: str) -> str:
-    """The transactional id of who pins the replay, and ends it."""
+    """The transactional id of the driver, which pins the replay and ends it."""
     return f"kwire-replay/{name}"
 
 
 def write_rows(
     cluster: Cluster, assignment: Assignment, rows: Iterable[Row], *, now_ms: Callable[[], int], clock: Clock
 ) -> None:
-    """Writes what is not written yet. Rows of a target partition stand together, each source partition's in order.
+    """Writes the rows that are not written yet. Rows of a target partition are adjacent, in source order.
 
-    Raises ClientError, and PipelineError where the replay is over or was begun anew.
+    Raises ClientError, and PipelineError if the replay has ended or was started over.
     """
     pace = None if assignment.rate_per_s is None else Pace(assignment.rate_per_s, clock.monotonic())
     kept = KeptTopic(cluster, assignment.kept_topic)
@@ -138,11 +138,11 @@ def write_rows(
 
 
 def _position(writer: PositionedWriter, kept: KeptTopic, assignment: Assignment) -> Position:
-    """Where to go on. Raises PipelineError."""
+    """The position to continue from. Raises PipelineError."""
     value = writer.position()
     if value is not None:
         return Position.from_json(value)
-    # At its end a replay's positions go. Who comes late, from a run that was overtaken, must not take that for a start.
+    # A finished replay has no positions. A late task of an overtaken run must not take that for a start.
     value = kept.newest(key_of(assignment.name))
     pinned = None if value is None else Pinned.from_json(value)
     if pinned is None or pinned.state != "running" or pinned.generation != assignment.generation:
@@ -151,7 +151,7 @@ def _position(writer: PositionedWriter, kept: KeptTopic, assignment: Assignment)
 
 
 def _gathered(rows: Iterator[Row], pace: Pace | None, clock: Clock) -> Iterator[Sequence[Row]]:
-    """Rows in parts, each as much as one transaction has; none waits longer than a moment for the next one."""
+    """Rows in parts, one for each transaction. No row waits longer than TRANSACTION_S for the next one."""
     some: list[Row] = []
     size, since_s = 0, 0.0
     for row in rows:

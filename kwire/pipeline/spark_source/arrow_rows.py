@@ -1,17 +1,18 @@
 """Record batches as Arrow columns: the rows of Spark's Kafka connector, made without a Python object for each.
 
-Records lie one behind the other, and each begins with its length, so where a record begins is known only when the one
-before it is: finding that out is the one loop in Python, a few bytecodes for a record (`_walk`). All else is done to
-all records at once by Arrow's kernels: a varint's bytes are taken from the records' content by a column of positions,
-and what follows is the next column of positions (`_Content.varints`).
+Records follow each other, and each begins with its length, so the start of a record depends on the record before it.
+Finding the starts is the only loop in Python, a few bytecodes per record (`_walk`). Everything else is done by Arrow's
+kernels for all records at once: a column of positions selects a varint's bytes from the records' content, which gives
+the next column of positions (`_Content.varints`).
 
-Keys and values are not copied one by one, either. The content is declared to be a column of binaries whose offsets are
-where values begin and end, so that every second entry is a value and the others are what lies between; Arrow takes the
-values out in one go.
+Keys and values are not copied one by one either. The content is treated as a column of binaries whose offsets are the
+starts and ends of values. Every second entry is a value, the others are the bytes in between, and Arrow takes out all
+values at once.
 
-Several record batches make one Arrow batch, up to ROWS_AT_ONCE: small ones would cost more to hand over than to read.
+Several record batches make one Arrow batch, up to ROWS_AT_ONCE: small ones would cost more to pass on than to read.
 
-A record, every number but the attributes a zigzag varint (`kwire_protocol/record_codec.py` has more of it):
+The layout of a record, where every number except the attributes is a zigzag varint (see
+`kwire_protocol/record_codec.py`):
 
     length | attributes | timestamp delta | offset delta | key length, key | value length, value | headers
 """
@@ -39,7 +40,7 @@ from kwire_protocol.records import InvalidBatch
 from kwire.client.fetching import Batch, CorruptRecords
 
 ROWS_AT_ONCE: Final = 10_000
-"""As spark.sql.execution.arrow.maxRecordsPerBatch. One record batch may have more, and stays together."""
+"""The same as spark.sql.execution.arrow.maxRecordsPerBatch. A larger record batch is not split."""
 BYTES_AT_ONCE: Final = 16 << 20
 
 HEADERS_TYPE: Final = pa.list_(pa.struct([("key", pa.string()), ("value", pa.binary())]))
@@ -63,7 +64,7 @@ assert sys.byteorder == "little", "two positions are put into one number"
 
 
 def rows(batches: Iterable[Batch], *, include_headers: bool) -> Iterator[pa.RecordBatch]:
-    """The records that count in each of a partition's batches, in order. Raises CorruptRecords."""
+    """The records inside the range of each of a partition's batches, in order. Raises CorruptRecords."""
     gathered = _Gathered()
     for batch in batches:
         if not batch.header.records_count:
@@ -81,7 +82,7 @@ def rows(batches: Iterable[Batch], *, include_headers: bool) -> Iterator[pa.Reco
 
 @attrs.define(eq=False)
 class _Gathered:
-    """Record batches whose content is put together."""
+    """Record batches whose content is concatenated."""
 
     batches: list[Batch] = attrs.field(factory=list)
     _contents: list[bytes] = attrs.field(factory=list)
@@ -93,7 +94,7 @@ class _Gathered:
         return self._rows >= ROWS_AT_ONCE or self._bytes >= BYTES_AT_ONCE
 
     def has_room_for(self, batch: Batch) -> bool:
-        """Records that were stamped by the broker do not go with those that were not."""
+        """Whether the batch fits. Records with the broker's timestamps are not mixed with others."""
         return (
             self._rows + batch.header.records_count <= ROWS_AT_ONCE
             and batch.header.timestamp_type == self.batches[0].header.timestamp_type
@@ -146,7 +147,7 @@ class _Gathered:
         return found if all(it.is_whole for it in self.batches) else self._cut(found)
 
     def _cut(self, found: pa.RecordBatch) -> pa.RecordBatch:
-        """Without what lies outside of the range: such as the beginning of the first batch."""
+        """Removes the records outside the range, such as the beginning of the first batch."""
         offsets = found.column("offset")
         start, stop = self.batches[0].start, self.batches[0].stop
         return found.filter(pc.and_(pc.greater_equal(offsets, start), pc.less(offsets, stop)))
@@ -203,7 +204,7 @@ def _columns(
         pc.multiply_checked(timestamps, pa.scalar(_US_IN_MS, pa.int64())).cast(pa.timestamp("us", tz="UTC")),
         pa.repeat(_int32(is_stamped), count),
     ]
-    # The commonest end of a record, and checked for all of them: no headers, and nothing behind.
+    # The most common end of a record, checked for all at once: no headers, and nothing after them.
     last = pc.subtract(ends, _int32(1))
     has_none = pc.and_(pc.equal(at, last), pc.equal(found.octets(last), pa.scalar(_NO_HEADERS, pa.uint8())))
     if not include_headers:
@@ -217,7 +218,7 @@ def _columns(
 
 
 class _Content:
-    """Bytes of records, seen as columns. Positions are columns of int32: one for each record."""
+    """Bytes of records, as columns. Positions are columns of int32 with one entry per record."""
 
     def __init__(self, content: bytes) -> None:
         self._size = len(content)
@@ -254,7 +255,7 @@ class _Content:
         return invalid_record("a number of more than 64 bits")
 
     def binaries(self, at: pa.Array, ends: pa.Array) -> tuple[pa.Array, pa.Array]:
-        """The lengths and bytes at each position, null for a length of -1, and the positions behind them."""
+        """The lengths and bytes at each position, null for a length of -1, and the positions after them."""
         sizes, begins = self.varints(at)
         count = len(sizes)
         if not count:
@@ -292,7 +293,7 @@ def _headers(content: bytes, at: int, end: int) -> list[dict[str, str | bytes | 
         value, at = _bytes_at(content, at, end)
         if name is None:
             invalid_record("a header without a name")
-        # Spark's text is UTF-8, and so it is replaced what is none, as Java does.
+        # Spark's text is UTF-8, so invalid bytes are replaced, as in Java.
         found.append({"key": name.decode("utf-8", "replace"), "value": value})
     if at != end:
         invalid_record(f"a record's length is wrong by {at - end} bytes")

@@ -1,4 +1,4 @@
-"""What the driver asks the brokers: which partitions there are to read, and where each begins and ends."""
+"""The driver's requests to the brokers: which partitions to read, and where each begins and ends."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from kwire.pipeline.spark_source.positions import Positions, listed
 
 
 class Asking:
-    """The questions of one query. All raise PipelineError. Not for several threads."""
+    """The requests of one query. All raise PipelineError. Not thread-safe."""
 
     def __init__(self, options: SourceOptions, open_cluster: Callable[[], Cluster] | None = None) -> None:
         self._options = options
@@ -32,7 +32,7 @@ class Asking:
             self._cluster = None
 
     def partitions(self) -> frozenset[TopicPartition]:
-        """What the query is to read, as it is now."""
+        """The partitions that the query reads, as they are now."""
         subscription = self._options.subscription
         cluster = self._connected()
         try:
@@ -40,7 +40,7 @@ class Asking:
                 pattern = re.compile(subscription.pattern)
                 told = cluster.metadata(None).topics
                 names = {it.name for it in told if it.name and not it.is_internal and not it.error_code}
-                # As the connector: a pattern is found anywhere in a name, unless it says ^ and $.
+                # As in the connector: a pattern matches anywhere in a name unless it has ^ and $.
                 topics = {name for name in names if pattern.search(name)}
             elif subscription.topics is not None:
                 topics = set(subscription.topics)
@@ -70,15 +70,15 @@ class Asking:
         return self._resolve(self._options.starting, partitions, latest_if_none_is_so_late=None)
 
     def ends(self, partitions: Collection[TopicPartition]) -> dict[TopicPartition, int]:
-        """Where a batch ends in these partitions. A time that no record has reached is their latest offset."""
+        """Where a batch ends in these partitions. For a time after the last record that is the latest offset."""
         return self._resolve(self._options.ending, partitions, latest_if_none_is_so_late=True)
 
     def earliest(self, partitions: Collection[TopicPartition]) -> dict[TopicPartition, int]:
-        """The first offset of each partition; without those that are not there."""
+        """The first offset of each partition that exists."""
         return self._list(partitions, EARLIEST, missing_is_fine=True)
 
     def latest(self, partitions: Collection[TopicPartition]) -> dict[TopicPartition, int]:
-        """The end of each partition. What open transactions hold back is beyond it when committed data are read."""
+        """The end of each partition. With read_committed, records of open transactions are after it."""
         return self._list(partitions, LATEST)
 
     def _resolve(

@@ -1,4 +1,4 @@
-"""A batch: `spark.read.format("kwire")`. Spark plans it in one process of its own, and each task reads its range."""
+"""A batch query: `spark.read.format("kwire")`. Spark plans it in a separate process, and each task reads its range."""
 
 from __future__ import annotations
 

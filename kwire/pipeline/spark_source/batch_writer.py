@@ -1,7 +1,7 @@
-"""A batch into topics: `df.write.format("kwire").mode("append")`. All rows are written, or there is an error.
+"""Writes a batch into topics: `df.write.format("kwire").mode("append")`. All rows are written, or there is an error.
 
-A row is written once by its task, whatever is sent again on the way: the producers are idempotent. A task that Spark
-runs again, since it failed in its midst, writes its rows again.
+A task writes each row once, even if requests are sent again, because the producers are idempotent. If a task fails
+halfway and Spark runs it again, it writes its rows again.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 
 @attrs.frozen
 class Written(WriterCommitMessage):
-    """How many rows a task has written for good."""
+    """How many rows a task has written."""
 
     records: int
 
@@ -43,7 +43,7 @@ class BatchWriter(DataSourceArrowWriter):
 
 
 def write_as_it_comes(options: SinkOptions, batches: Iterator[RecordBatch]) -> Written:
-    """Raises PipelineError; some of the rows have been written then."""
+    """Writes rows as they arrive. Raises PipelineError; some of the rows have been written then."""
     try:
         with connect(options) as cluster:
             producer = Producer(cluster, compression=options.compression)

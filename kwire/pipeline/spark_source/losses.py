@@ -1,7 +1,7 @@
 """Offsets that a stream can no longer read: found by comparing its position with the partitions' offsets. Pure.
 
-Spark's Kafka connector looks for the same, and calls it by the same words: "some data may have been missed". Whether it
-ends the query is the option `failOnDataLoss`.
+Spark's Kafka connector makes the same check, with the same words: "some data may have been missed". The option
+`failOnDataLoss` decides whether a loss ends the query.
 """
 
 from __future__ import annotations
@@ -15,9 +15,9 @@ ADVICE = (
 
 
 def losses(start: Positions, end: Positions, first_of_new: Positions) -> list[str]:
-    """What is missing between two positions of a query, a clause each.
+    """What is missing between two positions of a query, one clause for each loss.
 
-    first_of_new: of the partitions that are in `end` only, those that are there, with their first offsets.
+    first_of_new: the first offsets of those partitions that are only in `end` and exist.
     """
     found = []
     gone = start.keys() - end.keys()

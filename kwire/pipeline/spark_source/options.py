@@ -17,8 +17,8 @@
 | groupIdPrefix, kafka.group.id | no effect: there is no group |
 | fetchOffset.numRetries, fetchOffset.retryIntervalMs | no effect: pollTimeoutMs says how long is tried |
 
-The defaults, too, are the connector's: a batch reads from the earliest to the latest offset, a stream from the latest.
-Whatever else is given is refused by its name. Spark hands names over in lower case.
+The defaults are the connector's too: a batch reads from the earliest to the latest offset, a stream from the latest.
+Any other option is refused by name. Spark passes names in lower case.
 """
 
 from __future__ import annotations
@@ -84,7 +84,7 @@ _TIME_UNITS_MS = {
 
 @attrs.frozen
 class Subscription:
-    """What is read: one of the three is given."""
+    """What is read: exactly one of the three is given."""
 
     assigned: frozenset[TopicPartition] | None = None
     topics: frozenset[str] | None = None
@@ -93,15 +93,15 @@ class Subscription:
 
 @attrs.frozen
 class Bound:
-    """Where reading begins or ends. One of them is given."""
+    """Where reading begins or ends. Exactly one of the three is given."""
 
     option: str
     word: int | None = None
-    """EARLIEST or LATEST, of every partition."""
+    """EARLIEST or LATEST, for every partition."""
     offsets: Mapping[TopicPartition, int] | None = None
-    """EARLIEST and LATEST may be among them."""
+    """Offsets by partition; they may be EARLIEST or LATEST."""
     time_ms: int | None = None
-    """Of every partition: its first record that is not older."""
+    """For every partition: its first record that is not older."""
     times_ms: Mapping[TopicPartition, int] | None = None
 
 
@@ -128,7 +128,7 @@ class SourceOptions:
 
 
 class Given:
-    """Options as they were given, each asked for by its name. Raises PipelineError, which names the option."""
+    """The given options, by name. Raises PipelineError, which names the option."""
 
     def __init__(self, options: Mapping[str, str], known: tuple[str, ...]) -> None:
         """Raises PipelineError for a name that is not among the known ones."""

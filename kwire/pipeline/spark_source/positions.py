@@ -1,10 +1,10 @@
-"""Offsets as Spark keeps them, in its log and in its options: those of the Kafka connector, to the letter.
+"""Offsets as Spark stores them in its log and in options, in exactly the format of the Kafka connector.
 
     {"orders": {"0": 23, "1": -1}, "refunds": {"0": -2}}       an offset, or a time in ms, for each partition
     {"orders": [0, 1], "refunds": [0]}                         partitions to read
 
-In options -1 stands for the latest offset and -2 for the earliest. A query's own log has plain offsets only: the one
-behind the last record that was read.
+In options -1 means the latest offset and -2 the earliest. A query's own log has only plain offsets: the offset after
+the last record that was read.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ Positions = Mapping[TopicPartition, int]
 
 
 def to_json_value(positions: Positions) -> dict[str, dict[str, int]]:
-    """By topic, then by partition as text; both in order, so that equal positions are equal texts."""
+    """By topic, then by partition as text. Both are sorted, so that equal positions give equal texts."""
     found: dict[str, dict[str, int]] = {}
     for at, position in sorted(positions.items()):
         found.setdefault(at.topic, {})[str(at.partition)] = position

@@ -1,13 +1,13 @@
-"""What one task reads: a partition from an offset to an offset; and how what there is to read is shared out to tasks.
+"""What one task reads, a range of a partition's offsets, and how the offsets to read are divided among tasks.
 
 The rules are those of Spark's Kafka connector, so that a query has the same tasks with either:
 
 * Each partition with something to read is one range.
-* maxRecordsPerPartition cuts a longer one into as many equal pieces as it takes.
-* minPartitions, where there are fewer, cuts the long ones in proportion. A partition whose share is one piece stays
-  whole, and the others share what is left among them.
+* maxRecordsPerPartition splits a longer range into as many equal pieces as needed.
+* If there are fewer ranges than minPartitions, the long ones are split in proportion. A partition whose share is one
+  piece stays whole, and the others share the remaining pieces.
 
-Offsets are counted, not records: a compacted partition may have far fewer.
+Offsets are counted, not records: a compacted partition may have far fewer records.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from kwire.client.cluster import TopicPartition
 
 @attrs.frozen
 class OffsetRange:
-    """The records of `at` from offset `start` up to, and without, `stop`."""
+    """The records of `at` from offset `start` to before `stop`."""
 
     at: TopicPartition
     start: int
@@ -57,12 +57,12 @@ def _split_to(ranges: Sequence[OffsetRange], wanted: int) -> list[OffsetRange]:
 
 
 def _share(size: int, total: int, wanted: int) -> int:
-    """How many of the wanted pieces are this range's; a half rounds up."""
+    """This range's share of the wanted pieces; a half rounds up."""
     return max((2 * size * wanted + total) // (2 * total), 1)
 
 
 def _pieces(it: OffsetRange, count: int) -> list[OffsetRange]:
-    """As equal as can be, the longer ones last."""
+    """Splits a range into pieces that are as equal as possible, the longer ones last."""
     bounds = [it.start]
     for left in range(count, 0, -1):
         bounds.append(bounds[-1] + (it.stop - bounds[-1]) // left)

@@ -1,8 +1,8 @@
-"""What a task does: the rows of one range of offsets, over a connection of its own, and nothing that was lost unsaid.
+"""A task's work: reads the rows of one range of offsets over its own connection, and reports lost records.
 
-A range is planned by the driver, and read some moments later, or days later when a query starts again. What it names
-may be gone by then: aged out, deleted by request, or with its whole topic. With `failOnDataLoss` that ends the task,
-else the task reads what is left of the range, as Spark's Kafka connector does.
+The driver plans a range, and the task reads it moments later, or days later if a query is restarted. By then records
+may be gone: by retention, by a delete request, or with the whole topic. With `failOnDataLoss` that ends the task,
+otherwise it reads the rest of the range, as Spark's Kafka connector does.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ from kwire.pipeline.spark_source.ranges import OffsetRange
 
 
 class RangePartition(InputPartition):
-    """One task's range. It travels from the driver to the task, pickled."""
+    """One task's range, pickled by the driver for the task."""
 
     def __init__(self, wanted: OffsetRange, topic_id: Uuid | None) -> None:
         super().__init__(wanted)
@@ -40,7 +40,7 @@ def read_range(
 ) -> Iterator[pa.RecordBatch]:
     """The rows of a range, some thousands at a time. Raises PipelineError.
 
-    None is what Spark asks for when nothing is to be read at all.
+    Spark passes None if there is nothing to read.
     """
     if not isinstance(partition, RangePartition):
         return

@@ -13,8 +13,8 @@
 | kafka.acks, kafka.enable.idempotence | `all` and `true`: it is never otherwise |
 | kafka.batch.size, kafka.linger.ms, kafka.max.request.size, includeHeaders | no effect |
 
-Exactly-once: `kwire/pipeline/delivery/committing.py` tells what it stands on. At least once: rows are written as they
-come, and a batch that fails may have been written in part.
+Exactly-once: see `kwire/pipeline/delivery/committing.py` for how it works. At-least-once: rows are written as they
+arrive, and a failed batch may have been written in part.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
-"""Rows as records: the columns that the sink takes, which are those of Spark's Kafka connector.
+"""Rows as records: the sink's columns, which are those of Spark's Kafka connector.
 
-value, and if there are such columns key, topic, partition and headers; others are passed over. Texts become UTF-8.
+The column value is required; key, topic, partition and headers are optional. Others are ignored. Text becomes UTF-8.
 """
 
 from __future__ import annotations
@@ -44,9 +44,9 @@ def check_columns(schema: StructType, topic: str | None) -> None:
 
 
 def records(rows: pa.RecordBatch, topic: str | None, now_ms: int) -> Iterator[tuple[str, int | None, Record]]:
-    """Topic, partition if the row says so, and record of each row, in order. Raises PipelineError.
+    """The topic, the partition (if the row has one) and the record of each row, in order. Raises PipelineError.
 
-    topic: where all go, whatever the column says.
+    topic: the topic of all rows, whatever the column says.
     """
     columns = {name.lower(): column for name, column in zip(rows.schema.names, rows.columns, strict=True)}
     count = rows.num_rows

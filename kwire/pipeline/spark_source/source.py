@@ -1,7 +1,7 @@
-"""What Spark registers under the name kwire, and the columns of its rows.
+"""The data source that Spark registers under the name kwire, and the columns of its rows.
 
-The class is made anew, from the options alone, in every process in which Spark needs it: to learn the columns, to plan,
-to follow a stream. Each has to have kwire installed, on every machine of a cluster.
+Spark creates the class from its options in every process that needs it: to get the columns, to plan, to run a stream.
+So kwire has to be installed on every machine of a cluster.
 """
 
 from __future__ import annotations
@@ -47,7 +47,7 @@ _COLUMNS = [
 
 
 def columns(*, include_headers: bool) -> StructType:
-    """As of Spark's Kafka connector."""
+    """The columns, as in Spark's Kafka connector."""
     headers = [StructField("headers", ArrayType(_HEADER))] if include_headers else []
     return StructType([*_COLUMNS, *headers])
 
@@ -109,5 +109,5 @@ class KwireDataSource(DataSource):
 
 
 def register(spark: SparkSession) -> None:
-    """Lets the session know the format kwire."""
+    """Registers the format kwire in the session."""
     spark.dataSource.register(KwireDataSource)

@@ -10,13 +10,13 @@ Spark 4.0 asks it thus, as measured:
 | each batch | latestOffset(), commit(end of the one before), partitions(start, end) |
 | nothing new | latestOffset(), again and again |
 
-So latestOffset() is not told where the query is, which limits must know: they are counted from the last end that
-partitions() was called with, and that is known before latestOffset() is called, after a restart, too. At the very
-beginning it is the initial offset, which is looked up once.
+So latestOffset() does not get the query's position, which the limits need. They count from the last end that
+partitions() was called with. That is known before latestOffset() is called, also after a restart. At the beginning of a
+query it is the initial offset, which is looked up once.
 
-Not possible with Spark 4.0: Trigger.AvailableNow and Trigger.Once run a Python source for one batch, and do not tell it
-so. With `maxOffsetsPerTrigger` that batch ends at the limit, and the query with it; started again it goes on there.
-Nor are there metrics of a source in a query's progress (the connector's `maxOffsetsBehindLatest`).
+Not possible with Spark 4.0: Trigger.AvailableNow and Trigger.Once run a Python source for one batch, without telling
+it. With `maxOffsetsPerTrigger` that batch, and so the query, ends at the limit; a restarted query continues there. A
+query's progress has no metrics of a Python source (the connector's `maxOffsetsBehindLatest`).
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ JsonOffsets = dict[str, dict[str, int]]
 
 
 class StreamReader(DataSourceStreamReader):
-    """Its state is the driver's. Tasks get a copy, of which they use the options only."""
+    """The driver has its state. Tasks get a copy, and use only its options."""
 
     def __init__(self, options: SourceOptions, asking: Asking | None = None, clock: Clock | None = None) -> None:
         self.options = options
@@ -52,7 +52,7 @@ class StreamReader(DataSourceStreamReader):
         self._clock = clock or SystemClock()
         self._initial: dict[TopicPartition, int] | None = None
         self._position: dict[TopicPartition, int] | None = None
-        """Where the query is: the end of the last batch that was planned."""
+        """The query's position: the end of the last batch that was planned."""
         self._topic_ids: dict[str, Uuid] = {}
         self._patience = (
             None
@@ -69,7 +69,7 @@ class StreamReader(DataSourceStreamReader):
         return to_json_value(self._begin())
 
     def latestOffset(self) -> JsonOffsets:  # noqa: N802 - Spark's name
-        """Where the next batch ends; where the last one did when there is to be none yet."""
+        """Where the next batch ends; if none is due yet, where the last one ended."""
         position = self._begin() if self._position is None else self._position
         latest = self._asking.latest(self._asking.partitions())
         if self._patience is not None and latest != position:
@@ -82,7 +82,7 @@ class StreamReader(DataSourceStreamReader):
         return to_json_value(limited(start, latest, self.options.max_offsets_per_trigger))
 
     def partitions(self, start: Mapping[str, Any], end: Mapping[str, Any]) -> Sequence[InputPartition]:
-        """The ranges between. Raises PipelineError when some of it is gone, unless that is allowed."""
+        """The ranges between `start` and `end`. Raises PipelineError if some of it is gone, unless that is allowed."""
         begins, ends = _positions(start), _positions(end)
         self._position = ends
         if begins == ends:
@@ -102,7 +102,7 @@ class StreamReader(DataSourceStreamReader):
         return [RangePartition(it, topic_ids.get(it.at.topic)) for it in tasks]
 
     def commit(self, end: Mapping[str, Any]) -> None:
-        """Nothing is kept at the brokers: where the query is stands in its checkpoint."""
+        """Does nothing: the query's checkpoint has its position, and the brokers keep none."""
 
     def stop(self) -> None:
         self._asking.close()

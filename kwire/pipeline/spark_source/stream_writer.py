@@ -1,6 +1,6 @@
-"""A stream into topics: `writeStream.format("kwire")`, each batch once however often Spark runs it.
+"""Writes a stream into topics: `writeStream.format("kwire")`, each batch once however often Spark runs it.
 
-Spark 4.0 makes the writer anew wherever it needs one, and calls, as measured:
+Spark 4.0 creates a new writer wherever it needs one, and calls, as measured:
 
 | where | calls |
 |---|---|
@@ -8,11 +8,11 @@ Spark 4.0 makes the writer anew wherever it needs one, and calls, as measured:
 | each task | write(rows), which returns the task's message |
 | another process beside the driver | commit(messages, batch id); abort(messages, batch id) when something failed |
 
-A task knows its query's id, which a restart keeps, and its run's, which it does not, by Spark's local properties. The
-messages carry the query to the driver, and the query is the writer in the ledger. Read what is committed only
-(`read_committed`) to see each batch once; what becomes of it at each crash is told in `delivery/committing.py`.
+Spark's local properties give a task the id of its query, which a restart keeps, and the id of its run, which changes.
+The messages carry the query's id to the driver, and it is the writer's name in the ledger. Readers see each batch once
+with `read_committed`; `delivery/committing.py` describes what happens after each kind of crash.
 
-A query whose checkpoint was lost, or is a new one, is another query: it begins its batches anew, and writes them anew.
+A query with a lost or new checkpoint is another query: its batches begin from 0, and it writes them again.
 """
 
 from __future__ import annotations
@@ -39,17 +39,17 @@ if TYPE_CHECKING:
 
 @attrs.frozen
 class WrittenPart(WriterCommitMessage):
-    """A part that a task has left open, and whose it is."""
+    """A part that a task has left open, and its query."""
 
     writer: str
     part: Part
 
 
 class StreamWriter(DataSourceStreamWriter, DataSourceArrowWriter):
-    """`DataSourceArrowWriter` is what makes Spark hand over Arrow batches, instead of a Row for each row."""
+    """`DataSourceArrowWriter` makes Spark pass Arrow batches instead of a Row for each row."""
 
     step: Callable[[str], None] = staticmethod(lambda _: None)
-    """Told before each step of a commit; tests die there."""
+    """Called before each step of a commit; tests die there."""
 
     def __init__(self, options: SinkOptions) -> None:
         self.options = options

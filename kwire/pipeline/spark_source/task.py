@@ -17,11 +17,11 @@ _RUN_ID: Final = "spark.jobGroup.id"  # a streaming query makes its run's id tha
 class Task:
     partition: int
     attempt: int
-    """Which try it is of this part: several may be under way, when Spark takes one of them for too slow."""
+    """The attempt for this part. Several may run at once, if Spark considers one of them too slow."""
     query_id: str | None
-    """Of a stream: the same over its restarts."""
+    """Of a stream: the same after restarts."""
     run_id: str
-    """Of a stream: another after each restart."""
+    """Of a stream: different after each restart."""
 
 
 def this_task() -> Task:

@@ -1,11 +1,11 @@
-"""Records once more: a range of the topic, or what once could not be decoded.
+"""Adds records again: a range of the topic (`backfill`), or records that could not be decoded before (`redo`).
 
-Both go by what the tables have. A record whose partition and offset is in the table, or in the errors table, is not
-added. So a backfill may be repeated, run beside the job, and be killed: what is there stays, what is missing is added.
-Neither moves the table's position; a range ends there at the latest, since what follows is the job's.
+Both check the tables first. A record whose partition and offset is in the table, or in the errors table, is not added.
+So a backfill may be repeated, run beside the job, and be killed: existing rows stay, missing ones are added. Neither
+moves the table's position. A range ends there at the latest, because the job reads the rest.
 
-A table by key cannot take an old record by itself, since its key may have been deleted later. There the range goes on
-to the table's position, and the newest record of each key counts, tombstones included.
+A table by key cannot take an old record alone, because its key may have been deleted later. There the range extends to
+the table's position, and the newest record of each key counts, tombstones included.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ WHEN MATCHED THEN DELETE
 
 @attrs.frozen(kw_only=True)
 class Added:
-    """`records` were looked at; `rows` and `errors` were missing, and are there now. In a table by key, `rows` is 0."""
+    """`records` were checked; `rows` and `errors` were missing and have been added. In a table by key, `rows` is 0."""
 
     records: int
     rows: int
@@ -46,7 +46,7 @@ class Added:
 
 @attrs.frozen(kw_only=True)
 class Redone:
-    """Of `errors` so many are `rows` now; `too_old` could be, and are older than the topic: see `redo`."""
+    """How many of `errors` are `rows` now; `too_old` could be, but are older than the topic: see `redo`."""
 
     errors: int
     rows: int
@@ -61,7 +61,7 @@ def backfill(
     first: Mapping[int, int],
     until: Mapping[int, int],
 ) -> Added:
-    """Adds what is missing of a range. Raises PipelineError when the table is not this topic's, or has no position."""
+    """Adds the missing records of a range. PipelineError if the table is not this topic's, or has no position."""
     position = _position(plan, writer, topic)
     if writer.upsert:
         until = {number: position.offsets[number] for number in first if number in position.offsets}
@@ -90,10 +90,10 @@ def backfill(
 
 
 def redo(plan: TablePlan, writer: TableWriter, spark: SparkSession, topic: TopicState) -> Redone:
-    """Decodes the errors again, by the schema that the table has now.
+    """Decodes the errors again with the table's current schema.
 
-    First the rows are added, then the errors go: a kill in between leaves both, and the next redo ends it. Raises
-    PipelineError as `backfill` does.
+    It adds the rows first, and then deletes the errors: a kill in between leaves both, and the next redo completes it.
+    Raises PipelineError as `backfill` does.
     """
     position = _position(plan, writer, topic)
     head = writer.errors.head()
@@ -130,7 +130,7 @@ def _redo_by_key(
     position: Position,
     good: DataFrame,
 ) -> None:
-    """With all that came behind them: what is newer, a tombstone perhaps, wins."""
+    """Together with all later records, because a newer record or a tombstone wins."""
     lowest = good.groupBy("kafka.partition").agg(F.min("kafka.offset").alias("first")).collect()
     ranges = {row.partition: (row.first, position.offsets[row.partition]) for row in lowest}
     behind = rows.require_key(rows.with_kafka(writer.decode(records_between(spark, plan.source(), topic, ranges))))
@@ -152,7 +152,7 @@ def _decoded_errors(writer: TableWriter, errors: DataFrame) -> DataFrame:
 
 
 def _add_rows(writer: TableWriter, spark: SparkSession, good: DataFrame) -> int:
-    """How many of them were missing, and are there now."""
+    """Adds the missing rows, and returns how many."""
     added = 0
 
     def write(head: Head) -> None:

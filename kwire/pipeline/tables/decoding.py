@@ -1,18 +1,18 @@
-"""A record's value becomes a table's value.
+"""Decodes a record's value into a table's value.
 
-A decoder adds two columns to the connector's: `decoded`, what the table will hold, and `reason`, null where the value
-could be decoded. A null value (a tombstone) is no error: it stays null.
+A decoder adds two columns to the connector's: `decoded`, the table's value, and `reason`, which is null if the value
+was decoded. A null value (a tombstone) is no error: it stays null.
 
-JSON is read strictly. A value that is not UTF-8, not one object, cut off, or has a field of another type than the
-schema says is an error as a whole: half a row would be a row that nobody wrote. A text field takes any JSON value as
-its text, and a decimal is rounded to its scale. A field that the schema does not name is left out, unless the job lets
-the schema grow (`--evolve`); names are told apart by case, so that `ID` is no `id`.
+JSON is read strictly. A value is an error as a whole if it is not UTF-8, is not one object, is truncated, or has a
+field of another type than the schema: half a row would be a row that no producer wrote. A text field takes any JSON
+value as its text, and a decimal is rounded to its scale. A field that is not in the schema is left out, unless the job
+lets the schema grow (`--evolve`). Names are case-sensitive: `ID` is not `id`.
 
-Avro comes plain, written with the schema that is given, or in Confluent's wire format: a zero byte, the schema's id in
-four, the datum. A datum has to end where its schema does.
+Avro is either plain, written with the given schema, or in Confluent's wire format: a zero byte, the schema's id in four
+bytes, the datum. A datum has to end where its schema does.
 
-Spark's decoders see neither what follows behind a value, nor tell a datum that is broken from one whose fields are all
-null. So both get theirs in a wrapping that ends in something that has to be found again.
+Spark's decoders do not notice bytes after a value, and cannot tell a broken datum from one whose fields are all null.
+So both get their values in a wrapper that ends in a known value, which has to be found again.
 """
 
 from __future__ import annotations
@@ -123,9 +123,9 @@ def avro_type(spark: SparkSession, schemas: AvroSchemas) -> DataType:
 
 
 def _datum(value: Column, writer: str, reader: str) -> Column:
-    """What Avro's bytes say; null where they are not of the schema, to the last byte.
+    """The decoded Avro datum; null if the bytes do not match the schema to the last byte.
 
-    A record is its fields, one after the other: bytes of our own behind the datum are another field.
+    A record is its fields, one after the other, so bytes added after the datum are another field.
     """
     options = {"mode": "PERMISSIVE", "avroSchema": _wrapping(reader)}
     whole = from_avro(F.concat(value, F.lit(_END)), _wrapping(writer), options)

@@ -1,22 +1,22 @@
-"""A table's next snapshot: written on a branch, then made `main` if nobody was quicker.
+"""A table's next snapshot: written on a branch, then made `main` if no other writer was faster.
 
     main   ... - A                       main   ... - A - B
                   \\                                      ^ draft
           draft    B    -- publish -->
 
 `publish` is Iceberg's fast-forward: one atomic change of the table's metadata, which is refused unless `main` is still
-at A, an ancestor of B. So whoever wrote to the table since A was looked at is never overwritten, and what was decided
-by looking at A (how far the table has come) is still true when B is published. Readers know `main` only.
+at A, an ancestor of B. So a write to the table after A is never overwritten, and a decision based on A (the table's
+position) is still valid when B is published. Readers use only `main`.
 
-A branch that is removed while rows are written to it is made anew by Iceberg when they are committed, at whatever
-`main` is by then: A's successor by another hand. Such a draft could be published, and its rows would be there twice. So
+If a branch is removed while rows are written to it, Iceberg creates it again at the commit, wherever `main` is by then,
+such as at another writer's successor of A. That draft could be published, and its rows would be in the table twice. So
 each snapshot of a draft has to be the child of the one before.
 
-A snapshot with offsets is tagged in the same change (`kwire-offsets`). Whoever expires snapshots, with `maintain` or
-without, leaves those that have a name: the offsets stay when newer snapshots, which compactions made, have none.
+A snapshot with offsets is tagged in the same change (`kwire-offsets`). Expiry, by `maintain` or by other tools, keeps
+tagged snapshots, so the offsets stay when newer snapshots, made by compactions, have none.
 
-This is the one file that reaches into Iceberg's Java classes: Spark's SQL can neither tell a conflict from another
-error nor answer within milliseconds.
+This is the only file that uses Iceberg's Java classes: Spark's SQL cannot tell a conflict from another error, nor
+answer within milliseconds.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ from kwire.pipeline.tables.position import TAG, Position, newest_position
 
 BRANCH_PREFIX: Final = "kwire-draft-"
 CONFLICTS_IN_A_ROW: Final = 20
-"""Compactions and backfills come in between, now and then; so many times, something else is wrong."""
+"""Compactions and backfills cause a conflict now and then. After this many in a row, something else is wrong."""
 
 _PROPERTY_OPTION = "snapshot-property."
 _PROPERTY_SETTING = "spark.sql.iceberg.snapshot-property."
@@ -46,7 +46,7 @@ _MERGED_VIEW = "kwire_batch"
 
 
 class Conflict(Exception):
-    """Somebody else's snapshot came in between. Nothing was changed; look again."""
+    """Another writer's snapshot came in between. Nothing was changed; the caller looks again."""
 
 
 @attrs.frozen
@@ -93,11 +93,11 @@ class Table:
         self._java.updateProperties().set(name, value).commit()
 
     def has_snapshot(self, snapshot_id: int) -> bool:
-        """Whether that was not expired, as `head` last saw the table."""
+        """Whether the snapshot still exists, as `head` last saw the table."""
         return self._java.snapshot(snapshot_id) is not None
 
     def tag(self, name: str, snapshot_id: int) -> None:
-        """Keeps a snapshot from being expired. A tag of that name moves there."""
+        """Tags a snapshot, so that it is not expired. An existing tag of that name is moved."""
 
         def put(change: Any, *, is_there: bool) -> None:
             (change.replaceTag if is_there else change.createTag)(name, snapshot_id)
@@ -105,7 +105,7 @@ class Table:
         self._change_tag(name, put)
 
     def untag(self, name: str) -> None:
-        """Takes a tag away, if it is there."""
+        """Removes a tag, if it exists."""
 
         def take(change: Any, *, is_there: bool) -> None:
             if is_there:
@@ -127,7 +127,7 @@ class Table:
         return bool(self._java.spec().isPartitioned())
 
     def schemas(self) -> list[StructType]:
-        """Those that the table ever had, oldest first, as Spark's."""
+        """All schemas that the table ever had, oldest first, as Spark's types."""
         convert = self._jvm.org.apache.iceberg.spark.SparkSchemaUtil.convert
         found = sorted(self._java.schemas().items(), key=lambda it: int(it[0]))
         return [StructType.fromJson(json.loads(convert(schema).json())) for _, schema in found]
@@ -144,9 +144,9 @@ class Table:
         self.publish(with_position=True)
 
     def commit(self, write: Callable[[Head], None], *, with_position: bool) -> None:
-        """Has `write` fill the draft, and publishes it; again when somebody else's snapshot came in between.
+        """Lets `write` fill the draft and publishes it; again if another writer's snapshot came in between.
 
-        `write` is told what `main` is at, and decides on that. What it raises leaves the table as it was.
+        `write` gets the head of `main`, and decides based on it. If it raises, the table stays as it was.
         """
         for _ in range(CONFLICTS_IN_A_ROW):
             head = self.head()
@@ -163,9 +163,9 @@ class Table:
         )
 
     def begin(self, head: Head) -> None:
-        """Puts the draft where `main` was seen to be. A draft that was begun before is forgotten.
+        """Begins the draft at the head of `main` that was read. An earlier draft is dropped.
 
-        Raises Conflict where anything of the table was changed since then.
+        Raises Conflict if the table was changed since then.
         """
         assert head.snapshot_id is not None, "a table gets a position before it gets a draft"
         change = self._java.manageSnapshots()
@@ -207,7 +207,7 @@ class Table:
 
     @contextmanager
     def _writing(self) -> Iterator[None]:
-        """Raises Conflict when the draft was removed before or during the write, and as `_conflicts` does."""
+        """Raises Conflict if the draft was removed before or during the write, and as `_conflicts` does."""
         try:
             with _conflicts():
                 yield
@@ -260,7 +260,7 @@ class Table:
         self._drop(lambda branch: branch == self._branch)
 
     def drop_drafts_of_others(self) -> None:
-        """What killed runs left. One that still lives finds its draft gone, and looks again."""
+        """Drops the drafts of killed runs. A run that still lives finds its draft gone, and looks again."""
         self._drop(lambda branch: branch.startswith(BRANCH_PREFIX) and branch != self._branch)
 
     def _drop(self, which: Callable[[str], bool]) -> None:
@@ -277,9 +277,9 @@ class Table:
 
 
 def _commit(change: Any) -> None:
-    """Commits a change of the table's branches. Raises Conflict if the table is not as it was when the change began.
+    """Commits a change of the table's branches. Raises Conflict if the table has changed since the change began.
 
-    Iceberg tries again by itself, sees each time that it is not, and ends so.
+    Iceberg retries by itself, finds each time that the table has changed, and gives up.
     """
     with _conflicts():
         change.commit()
@@ -287,7 +287,7 @@ def _commit(change: Any) -> None:
 
 @contextmanager
 def _conflicts() -> Iterator[None]:
-    """Raises Conflict for an Iceberg that gave way to others too often."""
+    """Raises Conflict if Iceberg has lost to other writers too often."""
     try:
         yield
     except (PySparkException, Py4JJavaError) as error:
@@ -297,7 +297,7 @@ def _conflicts() -> Iterator[None]:
 
 
 def _summaries(table: Any, snapshot: Any) -> Iterator[Mapping[str, str]]:
-    """Of a snapshot and its ancestors, as far as they were not expired."""
+    """The summaries of a snapshot and of its ancestors that were not expired."""
     while snapshot is not None:
         yield snapshot.summary()
         parent = snapshot.parentId()

@@ -1,8 +1,9 @@
 """Maintains a table while readers and a job use it.
 
-Small files become large ones, position deletes are folded into the rows, manifests are merged, old snapshots go, and so
-do files that belong to none (what killed runs wrote). Each is Iceberg's own action, a commit of its own; a job whose
-batch it overtakes writes that batch once more. The snapshot that has the table's offsets is tagged, and stays.
+Small files are combined into large ones, position deletes are applied to the files, manifests are merged, and old
+snapshots are expired. Files that belong to no snapshot (from killed runs) are deleted. Each step is one of Iceberg's
+own actions with its own commit; a job whose batch it overtakes writes that batch once more. The snapshot with the
+table's offsets is tagged, and stays.
 """
 
 from __future__ import annotations
@@ -22,7 +23,7 @@ from kwire.pipeline.tables.java_errors import is_conflict
 
 _ATTEMPTS: Final = 5
 YOUNGEST_ORPHAN_S: Final = 24 * 3600
-"""A file that is younger may belong to a commit that is being written."""
+"""A younger file may belong to a commit that is being written."""
 
 
 @attrs.frozen(kw_only=True)
@@ -53,7 +54,7 @@ class Kept:
     expired_files: int
     orphans: int
     overtaken: int
-    """Steps that a running job overtook each time; the next upkeep makes up for them."""
+    """Steps that a running job overtook each time; the next upkeep does them."""
     took_s: float
 
 
@@ -86,7 +87,7 @@ _FIGURES = ("rewritten_files", "added_files", "expired_files", "orphans", "overt
 
 
 def _until_not_overtaken(name: str, table: Any, step: Callable[[], Mapping[str, int]]) -> Mapping[str, int] | None:
-    """What a step did; None where somebody else's commits came in between each time. Raises PipelineError."""
+    """What a step did; None if other writers' commits came in between each time. Raises PipelineError."""
     for _ in range(_ATTEMPTS):
         table.refresh()
         try:

@@ -4,11 +4,11 @@ A position is kept in the summary of a snapshot, under `kwire.offsets`, as JSON:
 
     {"version": 1, "cluster_id": "...", "topic": "orders", "topic_id": "...", "offsets": {"0": 4711, "1": 4690}}
 
-An offset is the next to be read. Topic and cluster are named by their ids, since a topic that was deleted and made
-again counts from 0 once more: its records are others, with the same offsets.
+An offset is the next one to be read. Topic and cluster are identified by their ids, because a topic that was deleted
+and created again starts at 0: it has other records with the same offsets.
 
-Compactions of a table, and whatever else its owner does to it, make snapshots without that key. The newest snapshot
-that has it counts. It is tagged, so that it is never expired.
+Compactions of a table, and other changes by its owner, make snapshots without that key. The newest snapshot with the
+key counts. It is tagged, so that it is never expired.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from kwire.pipeline.topic_state import TopicState
 
 PROPERTY: Final = "kwire.offsets"
 TAG: Final = "kwire-offsets"
-"""Of the newest snapshot that has them."""
+"""The tag of the newest snapshot with offsets."""
 VERSION: Final = 1
 
 OnGap = Literal["fail", "record"]
@@ -32,13 +32,13 @@ OnGap = Literal["fail", "record"]
 
 @attrs.frozen
 class Holder:
-    """Whose the offsets are, in the words of messages."""
+    """Who has the offsets, in the words of messages."""
 
     name: str
     anew: str
-    """What to do where they cannot be gone on from."""
+    """What to do if a job cannot continue from them."""
     notes: str
-    """Where lost records are written down."""
+    """Where lost records are recorded."""
 
 
 TABLE: Final = Holder("the table", "write to another table: --table NAME", "in the errors table")
@@ -54,7 +54,7 @@ class Position:
     offsets: Mapping[int, int]
 
     def moved(self, offsets: Mapping[int, int]) -> Position:
-        """With these partitions elsewhere."""
+        """The position with these partitions at new offsets."""
         return attrs.evolve(self, offsets={**self.offsets, **offsets})
 
     def to_json(self) -> str:
@@ -70,7 +70,7 @@ class Position:
 
     @classmethod
     def from_json(cls, text: str) -> Position:
-        """Raises PipelineError for what no kwire wrote, or a newer one."""
+        """Raises PipelineError for a value that kwire, or this version of it, did not write."""
         try:
             found = json.loads(text)
             version = found["version"]
@@ -98,7 +98,7 @@ def newest_position(summaries: Iterable[Mapping[str, str]]) -> Position | None:
 
 @attrs.frozen
 class Gap:
-    """Records of a partition that are gone before they were read: from `first` to before `until`."""
+    """Records of a partition that were deleted before they were read: from `first` to before `until`."""
 
     partition: int
     first: int
@@ -110,7 +110,7 @@ class Gap:
 
 @attrs.frozen
 class Start:
-    """Where a job starts, and what lies between the table's position and there."""
+    """Where a job starts, and the lost records between the table's position and there."""
 
     position: Position
     gaps: tuple[Gap, ...] = ()
@@ -128,10 +128,10 @@ def start(
     on_gap: OnGap = "fail",
     holder: Holder = TABLE,
 ) -> Start:
-    """Where to go on with `topic`. Without a position yet, that is `begin_at`.
+    """Where to continue with `topic`; without a position that is `begin_at`.
 
-    Raises PipelineError where the position's offsets are not this topic's, and LostRange, with the lost offsets named,
-    where records are gone and `on_gap` is "fail".
+    Raises PipelineError if the position's offsets are not this topic's, and LostRange, which names the lost offsets, if
+    records are gone and `on_gap` is "fail".
     """
     if reached is None:
         return Start(Position(topic.cluster_id, topic.topic, topic.topic_id, dict(begin_at)))

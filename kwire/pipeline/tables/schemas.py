@@ -1,8 +1,8 @@
-"""A table's value as a schema: given, inferred once, and growing by whole fields only.
+"""The schema of a table's value: given, or inferred once. It grows only by whole fields.
 
-The table itself remembers its schema; there is no other place for it. A schema that is given later may name more fields
-(they are added, null in the rows before) and may leave fields out (they stay). One of another type is refused, since
-rows that are there already would have to be read in two ways.
+Only the table itself stores its schema. A schema given later may have more fields (they are added, and are null in
+earlier rows) and may lack fields (they stay). A field with another type is refused, because existing rows would have to
+be read differently.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
-"""How a job is told what values are: bytes, JSON or Avro, and the schemas of the latter.
+"""The format of values (bytes, JSON or Avro), and the schemas of Avro.
 
-Avro comes plain, or in Confluent's wire format. Then the schemas lie in a folder as ID.avsc, and the newest is what the
-table is made from.
+Avro is either plain or in Confluent's wire format. For the latter the schemas are in a folder as ID.avsc, and the
+newest one defines the table.
 """
 
 from __future__ import annotations

@@ -41,7 +41,7 @@ from kwire.pipeline.topic_state import TopicState
 from kwire.pipeline.topics import Topics
 
 SHOWN: Final = 20
-"""Of each kind of finding, so many are named."""
+"""How many findings of each kind are named."""
 
 _ATTEMPTS = 3
 _LOW = 0xFFFFFFFF
@@ -56,7 +56,7 @@ class PartitionReport:
     until: int
     lag: int
     records: int
-    """Of the topic; of a table by key, its newest ones."""
+    """Records of the topic; for a table by key, the newest of each key."""
     rows: int
     errors: int
     missing: int = 0
@@ -65,7 +65,7 @@ class PartitionReport:
     unexpected: int = 0
     """In the table, and not in the topic."""
     compacted: int = 0
-    """The same, of a compacted topic: no error."""
+    """The same for a compacted topic: no error."""
     older_schema: int = 0
     topic_hash: str
     table_hash: str
@@ -77,7 +77,7 @@ class PartitionReport:
 
 @attrs.frozen(kw_only=True)
 class Finding:
-    """One record that is not as it should be."""
+    """One record with a difference."""
 
     kind: str
     partition: int
@@ -110,7 +110,7 @@ class Sides:
     errors: DataFrame
     decode: Callable[[DataFrame], DataFrame]
     older: tuple[Callable[[DataFrame], DataFrame], ...]
-    """How the table's earlier schemas decoded, in the shape of today's."""
+    """How the table's earlier schemas decoded, converted to the current one."""
     upsert: bool
     compacted: bool
     """Whether the topic's cleanup.policy has "compact"."""

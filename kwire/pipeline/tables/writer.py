@@ -1,14 +1,14 @@
 """Writes a batch of records to its table and its errors table, once.
 
-The order of things, and what a kill between them leaves:
+The order of the steps, and what a kill between them leaves:
 
-1. The good rows are written to a draft of the table, with the offsets behind the batch. Nobody reads drafts.
-2. The bad rows are sent to the dead-letter topic, if there is one; a kill here sends them again.
+1. The good rows are written to a draft of the table, with the offsets after the batch. Drafts have no readers.
+2. The bad rows are sent to the dead-letter topic, if there is one; after a kill here they are sent again.
    Then they are written to a draft of the errors table, with the same offsets, and published. A job that starts now
-   reads the batch again, or a longer one, or a shorter one, and leaves out of its bad rows what the errors table has.
+   reads the batch again, or a longer or shorter one, and skips the bad rows that the errors table already has.
 3. The table's draft is published. The batch is done.
 
-Each is thrown away and done again when somebody else's snapshot came in between.
+Each step is dropped and repeated if another writer's snapshot came in between.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ from kwire.pipeline.tables.position import PROPERTY, Gap, Position, Start
 
 
 class AnotherJob(PipelineError):
-    """The table moved on by somebody else's hand."""
+    """Another writer has moved the table's position."""
 
 
 @attrs.frozen
@@ -59,7 +59,7 @@ class TableWriter:
         return self.table.head().position
 
     def drop_drafts_of_others(self) -> None:
-        """What killed runs left. A run that still lives finds its draft gone, and looks again."""
+        """Drops the drafts of killed runs. A run that still lives finds its draft gone, and looks again."""
         for table in (self.table, self.errors):
             table.drop_drafts_of_others()
 
@@ -69,7 +69,7 @@ class TableWriter:
             table.drop_draft()
 
     def open(self, spark: SparkSession, begun: Start) -> Position:
-        """Writes down where a run starts, and what was lost before there; returns the table's position."""
+        """Records where a run starts, and what was lost before; returns the table's position."""
         if self.errors.head().snapshot_id is None:
             with suppress(Conflict):  # another job that begins was first; the table decides between the two
                 self.errors.commit_first(_summary(attrs.evolve(begun.position, offsets={})))
@@ -93,9 +93,10 @@ class TableWriter:
     def commit(
         self, records: DataFrame, *, reached: Position, after: Position, still_so: Callable[[], object]
     ) -> Counts:
-        """Adds the records between two positions. Raises AnotherJob when the table is not at `reached` any more.
+        """Adds the records between two positions. Raises AnotherJob if the table is not at `reached` any more.
 
-        `still_so` is called when the rows are written and not yet published: what it raises leaves the table as it was.
+        `still_so` is called after the rows are written and before they are published. If it raises, the table stays as
+        it was.
         """
         decoded = rows.with_kafka(self.decode(records))
         if self.upsert:
@@ -122,7 +123,7 @@ class TableWriter:
         return counts[-1]
 
     def _append(self, decoded: DataFrame, after: Position) -> Counts:
-        """One pass over the records: they are counted on their way into the draft."""
+        """Writes the draft in one pass over the records, which also counts them."""
         seen = Observation()
         all_of_them, bad = F.count(F.lit(1)).alias("records"), F.count(REASON).alias("errors")
         observed = decoded.observe(seen, all_of_them, bad)
@@ -156,9 +157,9 @@ class TableWriter:
         self.errors.commit(write, with_position=True)
 
     def _not_noted(self, spark: SparkSession, gaps: Sequence[Gap]) -> list[Gap]:
-        """The gaps without what a run that was killed has written down of them.
+        """The gaps without those that a killed run has already recorded.
 
-        The position of the errors table does not tell: it is ahead of the table where a batch was not published.
+        The position of the errors table does not show that: it is ahead of the table if a batch was not published.
         """
         if not gaps:
             return []
@@ -168,12 +169,12 @@ class TableWriter:
 
     @staticmethod
     def _noted(errors: Head) -> Mapping[int, int]:
-        """How far the errors table is."""
+        """The offsets of the errors table."""
         return {} if errors.position is None else errors.position.offsets
 
 
 def _further(position: Position, noted: Mapping[int, int]) -> Position:
-    """A position that nowhere goes back: a batch that is made anew after a kill may end before the first one did."""
+    """A position that goes back in no partition: a batch repeated after a kill may end before the first one did."""
     return position.moved({number: max(at, position.offsets.get(number, at)) for number, at in noted.items()})
 
 
