@@ -1,8 +1,8 @@
 """Worker threads beside the event loop: every worker thread of a broker is started here and named after its duty.
 
-`DUTIES` says what each kind of worker does and what it may use; the table in ARCHITECTURE.md is generated from it. All
-other objects belong to the event loop. A worker gets values, or objects that the loop does not use until the worker has
-returned, or one of the few thread-safe objects. In tests, a worker's call that its duty does not list raises
+`DUTIES` says what each kind of worker does and what it may use; a test compares it with the table in ARCHITECTURE.md.
+All other objects belong to the event loop. A worker gets values, or objects that the loop does not use until the worker
+has returned, or one of the few thread-safe objects. In tests, a worker's call that its duty does not list raises
 OwnershipError (`kwire/tests/ownership_guard.py`).
 """
 

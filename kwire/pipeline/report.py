@@ -1,6 +1,7 @@
 """Reports a job's progress: bars on a terminal, JSON lines elsewhere, and Prometheus metrics on request.
 
-A JSON line is an object with `event`: "commit" or "warning"; a replay's last one is "done" or "stopped". Names stay.
+A JSON line is an object with `event`: "commit" or "warning"; a replay's last one is "done" or "stopped". These names
+are stable.
 """
 
 from __future__ import annotations
@@ -23,7 +24,7 @@ if TYPE_CHECKING:
 
 @attrs.frozen(kw_only=True)
 class Step:
-    """What was done for good: one batch of one table or topic. `lag` counts offsets behind `offsets`, by partition."""
+    """A finished batch of one table or topic. `lag` counts the offsets after `offsets`, by partition."""
 
     name: str
     records: int
@@ -70,7 +71,7 @@ class JsonLines:
 
 @attrs.define(eq=False)
 class Bars:
-    """A bar for each table: what it has of what there is."""
+    """A bar for each table: the part of its topic that it has."""
 
     progress: Progress
     _tasks: dict[str, TaskID] = attrs.field(factory=dict)
@@ -100,7 +101,7 @@ class Metrics:
     """Prometheus metrics, all named kwire_pipeline_*, served by HTTP on loopback until `close`."""
 
     def __init__(self, port: int) -> None:
-        """Port 0 is any free one; `port` tells which. Raises PipelineError when it cannot be had."""
+        """Port 0 selects any free one; `port` is the actual one. Raises PipelineError if the port is not available."""
         from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, start_http_server
 
         found = CollectorRegistry()
@@ -138,7 +139,7 @@ class Metrics:
 
 
 class Reports:
-    """Several as one, and one at a time."""
+    """Several reports as one; calls are serialized."""
 
     def __init__(self, *reports: Report) -> None:
         self._reports = reports
@@ -157,7 +158,7 @@ class Reports:
 
 @contextmanager
 def reporting(*, as_json: bool, metrics_port: int | None) -> Iterator[Reports]:
-    """What suits standard output: bars for a person, lines for a program."""
+    """Bars if standard output is a terminal, lines otherwise."""
     with ExitStack() as stack:
         reports: list[Report] = []
         if metrics_port is not None:

@@ -1,8 +1,8 @@
 """A Spark session for the jobs, and a check of what it requires.
 
-On a laptop the session is `local[*]`, in a Java process of its own. Given a master, or run by `spark-submit`, it is
-whatever the cluster gives. The connector, Iceberg and Spark's Avro come by their Maven coordinates, unless the
-configuration says where they are (`spark.jars`, `spark.jars.packages`).
+On a laptop the session is `local[*]`, in its own Java process. With a master, or under `spark-submit`, the cluster
+provides it. The connector, Iceberg and Spark's Avro are fetched by their Maven coordinates, unless the configuration
+says where they are (`spark.jars`, `spark.jars.packages`).
 """
 
 from __future__ import annotations
@@ -36,17 +36,17 @@ _NEEDED: Final = {
     "Spark's Kafka connector": "org.apache.spark.sql.kafka010.KafkaSourceProvider",
     "Iceberg for Spark": EXTENSIONS,
 }
-"""What every job uses, and a class of each. Avro and SQLite's driver are for some jobs only."""
+"""The packages of every job, and a class of each. Avro and SQLite's driver are only for some jobs."""
 OLDEST_JAVA, NEWEST_JAVA = 17, 23
 SMALL_BATCHES: Final = {"spark.sql.execution.arrow.maxRecordsPerBatch": "1000"}
-"""For jobs whose Python tasks are handed whole records: a batch has to fit into memory, and a record may have a MB."""
+"""For jobs whose Python tasks get whole records: a batch has to fit into memory, and a record may have a megabyte."""
 
 _PYTHON_PACKAGES = ("pyspark", "pyiceberg", "pyarrow", "sqlalchemy", "yaml", "prometheus_client")
 _JAVA_ANSWERS_WITHIN_S = 60
 
 
 def settings(given: Mapping[str, str], *, master: str | None, name: str) -> dict[str, str]:
-    """The session's configuration: ours, and over it what the user gave. Raises PipelineError."""
+    """The session's configuration: kwire's settings, overridden by the user's. Raises PipelineError."""
     if under_spark_submit() and master is not None:
         raise PipelineError(
             f"spark-submit has chosen the master already: give it --master {master}, before the program"
@@ -85,7 +85,7 @@ def start_session(conf: Mapping[str, str]) -> SparkSession:
     if not under_spark_submit():
         check_java()
     os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
-    # What a batch raises is told by the job; py4j and pyspark would print it as well, with its traceback.
+    # The job reports the error of a batch; py4j and pyspark would print it too, with its traceback.
     logging.getLogger("py4j").setLevel(logging.CRITICAL)
     PySparkLogger.getLogger("SQLQueryContextLogger").setLevel(logging.CRITICAL)
     builder = SparkSession.builder
@@ -109,9 +109,9 @@ def start_session(conf: Mapping[str, str]) -> SparkSession:
 
 @contextmanager
 def _java_on_standard_error() -> Iterator[None]:
-    """Standard output is the command's own: a Java process that is started meanwhile writes to standard error instead.
+    """Lets a Java process that is started meanwhile write to standard error: standard output is the command's own.
 
-    Ivy tells there where its settings are, in the midst of a job's lines of JSON.
+    Otherwise Ivy would print the place of its settings among a job's lines of JSON.
     """
     sys.stdout.flush()
     kept = os.dup(1)
@@ -124,7 +124,7 @@ def _java_on_standard_error() -> Iterator[None]:
 
 
 def _check_jars(spark: SparkSession) -> None:
-    """Raises PipelineError when Spark came without the classes that the jobs use."""
+    """Raises PipelineError if Spark lacks classes that the jobs use."""
     java = spark._jvm
     assert java is not None
     missing = [what for what, name in _NEEDED.items() if not java.org.apache.spark.util.Utils.classIsLoadable(name)]
@@ -155,7 +155,7 @@ def stop_session(spark: SparkSession) -> None:
 
 
 def under_spark_submit() -> bool:
-    """Whether spark-submit started this process: the cluster's settings are its own then."""
+    """Whether spark-submit started this process: then it provides the cluster's settings."""
     return "PYSPARK_GATEWAY_PORT" in os.environ
 
 

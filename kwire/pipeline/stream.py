@@ -1,8 +1,8 @@
-"""A streaming query of Spark's connector that is told where to start, and hands each batch to a function.
+"""A streaming query of Spark's connector with given start offsets, which passes each batch to a function.
 
-Spark keeps what it has read in a checkpoint; ours is an empty folder for each start, since whoever uses this keeps its
-own place and says where to go on. What a batch reads is written there before the batch begins, and that is the one
-thing taken from it: where the batch ends, behind control records and what was compacted away, which no row would tell.
+Spark stores its position in a checkpoint. Here that is an empty folder for each start, because the caller keeps its own
+position and says where to continue. Spark writes a batch's offsets there before the batch begins, and only those are
+used: the batch's end, after control records and compacted records, which its rows do not show.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ _STOP_WITHIN_S = 120
 class BatchStream:
     """One owner, who starts and stops it. Spark calls `act` in a thread of its own, one batch after the other.
 
-    act: is given a batch's records and its number. What it raises ends the query, and is in `failure`.
+    act: gets a batch's records and its number. If it raises, the query ends, and `failure` has the error.
     """
 
     spark: SparkSession
@@ -48,10 +48,10 @@ class BatchStream:
     ) -> None:
         """Starts the query. May be called again when it has ended.
 
-        source: the connector's options, but for the offsets.
-        offsets: where to start, by topic and partition; all partitions have to be there.
-        interval_s: how often a batch begins; None takes what there is, then ends.
-        max_records: the most that one batch takes, of all topics together; 0 for all that there is.
+        source: the connector's options, without the offsets.
+        offsets: where to start, by topic and partition; all partitions are required.
+        interval_s: how often a batch begins; None reads what there is, then ends.
+        max_records: the most records of a batch, of all topics together; 0 for no limit.
         """
         self.forget_checkpoint()
         self.failure = None
@@ -81,13 +81,13 @@ class BatchStream:
         self.forget_checkpoint()
 
     def forget_checkpoint(self) -> None:
-        """Of a query that is over."""
+        """Deletes the checkpoint of a query that has ended."""
         if self._checkpoint is not None:
             shutil.rmtree(self._checkpoint, ignore_errors=True)
             self._checkpoint = None
 
     def end_of(self, batch_id: int) -> dict[str, dict[int, int]]:
-        """Where a batch that has begun ends, by topic and partition: the next offset behind it."""
+        """The end of a batch that has begun, by topic and partition: the next offset after it."""
         assert self._checkpoint is not None
         lines = Path(self._checkpoint, "offsets", str(batch_id)).read_text(encoding="utf-8").splitlines()
         return {
@@ -96,7 +96,7 @@ class BatchStream:
         }
 
     def _batch(self, records: DataFrame, batch_id: int) -> None:
-        # Who stops the query holds the lock until this thread has ended: to wait for it would be to wait for ever.
+        # A caller of stop() holds the lock until this thread has ended, so waiting for the lock would deadlock.
         if not self._busy.acquire(blocking=False):
             return
         try:
@@ -111,7 +111,7 @@ class BatchStream:
 
 @attrs.define(eq=False)
 class StreamingRun:
-    """What a job asks of its runs (`job.Run`), where a stream is the run's query."""
+    """The part of `job.Run` that is the same for all runs whose query is a stream."""
 
     _stream: BatchStream = attrs.field(init=False)
 
@@ -125,5 +125,5 @@ class StreamingRun:
         return self._stream.failure
 
     def forget_query(self) -> None:
-        """When it has ended, and was asked how."""
+        """Called when the query has ended and its failure was read."""
         self._stream.query = None

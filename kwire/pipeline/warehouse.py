@@ -1,9 +1,9 @@
 """Where tables are: a folder, or a catalog that Spark's configuration describes.
 
-A folder needs no service: its catalog is one SQLite file beside the tables, `catalog.db`. Spark reaches it by Iceberg's
-JDBC catalog, pyiceberg by its SqlCatalog; both see the same tables. Any other catalog (REST, Glue, Hive, ...) is
-configured as for Spark, `spark.sql.catalog.NAME.type=rest` and so on, and named as `catalog:NAME`; pyiceberg knows
-nearly all of these settings by the same names.
+A folder needs no service: its catalog is one SQLite file beside the tables, `catalog.db`. Spark opens it with Iceberg's
+JDBC catalog, pyiceberg with its SqlCatalog; both see the same tables. Any other catalog (REST, Glue, Hive, ...) is
+configured as for Spark, `spark.sql.catalog.NAME.type=rest` and so on, and named as `catalog:NAME`. pyiceberg has nearly
+all of these settings under the same names.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from pyiceberg.catalog import Catalog
 
 CATALOG: Final = "kwire"
-"""Of a folder, in Spark and in pyiceberg: the name is a column of the catalog's own tables."""
+"""The catalog name of a folder, in Spark and in pyiceberg: it is a column of the catalog's own tables."""
 NAMESPACE: Final = "kwire"
 ERRORS_SUFFIX: Final = "__errors"
 INDEX_SUFFIX: Final = "__index"
@@ -39,12 +39,12 @@ T = TypeVar("T")
 
 
 class NotReadable(PipelineError):
-    """A catalog that pyiceberg cannot open on this machine. Spark may well be able to."""
+    """A catalog that pyiceberg cannot open on this machine. Spark may be able to open it."""
 
 
 @attrs.frozen
 class Warehouse:
-    """`folder` is None where the catalog is configured by `settings`, which are Spark's."""
+    """`folder` is None if the catalog is configured by `settings`, which are Spark's."""
 
     catalog: str
     folder: Path | None
@@ -59,18 +59,18 @@ class Warehouse:
         return {
             prefix: _SPARK_CATALOG,
             f"{prefix}.type": "jdbc",
-            # Readers go on while a commit is written, and two writers wait for each other.
+            # Readers continue while a commit is written, and two writers wait for each other.
             f"{prefix}.uri": f"jdbc:sqlite:{self.folder / 'catalog.db'}?journal_mode=WAL&busy_timeout={_BUSY_MS}",
             f"{prefix}.jdbc.schema-version": "V1",
             f"{prefix}.warehouse": self.folder.as_uri(),
-            # A table is looked up anew each time: others write it, too.
+            # A table is looked up again each time, because others write it too.
             f"{prefix}.cache-enabled": "false",
         }
 
     def pyiceberg_catalog(self) -> Catalog:
-        """The same catalog without Spark. Raises PipelineError, NotReadable if that is no fault of the catalog's.
+        """The same catalog without Spark. Raises PipelineError; NotReadable if the catalog itself is not at fault.
 
-        The folder of a warehouse has to be there: its catalog is made if need be.
+        The folder of a warehouse has to exist. Its catalog is created if needed.
         """
         from pyiceberg.catalog import load_catalog
 
@@ -98,7 +98,7 @@ class Warehouse:
         return asked(load, str(self))
 
     def check(self) -> None:
-        """Raises PipelineError where the folder can hold no tables, as far as that is seen without making it."""
+        """Raises PipelineError if the folder cannot hold tables, as far as a check without creating it shows."""
         if self.folder is None:
             return
         there = next(it for it in (self.folder, *self.folder.parents) if it.exists())
@@ -108,7 +108,7 @@ class Warehouse:
             raise PipelineError(f"the warehouse {self.folder} cannot be written: {there} is not yours to write to")
 
     def make(self) -> None:
-        """Makes the folder and its catalog, unless they are there, and tries them. Raises PipelineError."""
+        """Creates the folder and its catalog if they do not exist, and tests them. Raises PipelineError."""
         folder = self.folder
         if folder is None:
             return
@@ -124,7 +124,7 @@ class Warehouse:
         asked(lambda: _create_tables(_uri(folder)), str(self))
 
     def exists(self) -> bool:
-        """Whether anything was ever written. A catalog that is configured is taken to be there."""
+        """Whether anything was ever written. A configured catalog counts as existing."""
         return self.folder is None or (self.folder / "catalog.db").exists()
 
     def spark_name(self, table: str, namespace: str = NAMESPACE) -> str:
@@ -161,7 +161,7 @@ def parse_warehouse(text: str, settings: Mapping[str, str]) -> Warehouse:
 
 
 def table_name(topic: str) -> str:
-    """The table of a topic: what SQL would not take in a name becomes an underscore."""
+    """The table of a topic. Characters that SQL does not allow in a name become underscores."""
     return re.sub(r"[^A-Za-z0-9_]", "_", topic)
 
 
@@ -175,9 +175,9 @@ def index_table_name(table: str) -> str:
 
 
 def asked(question: Callable[[], T], whom: str) -> T:
-    """What a catalog's library answers. Raises PipelineError for what goes wrong, and when no answer comes.
+    """The answer of a catalog's library. Raises PipelineError on errors, and if no answer comes.
 
-    These libraries have no deadline of their own. One that is waited for in vain is left in its thread.
+    These libraries have no timeout of their own. A call without an answer is left in its thread.
     """
     answers: list[T] = []
     errors: list[Exception] = []
@@ -205,11 +205,10 @@ def _uri(folder: Path) -> str:
 
 
 def _create_tables(uri: str) -> None:
-    """The tables in which a folder's catalog is written, unless they are there.
+    """Creates the tables of a folder's catalog if they do not exist.
 
-    pyiceberg and Spark both look for them first, and create those that are missing. A job and a reader that start
-    together would both find none, and the slower one would fail. So kwire creates them before either looks, in
-    statements that SQLite carries out whole.
+    pyiceberg and Spark both look for them first, and create the missing ones. If a job and a reader started together,
+    both would find none, and the slower one would fail. So kwire creates them first, in atomic SQLite statements.
     """
     from pyiceberg.catalog.sql import SqlCatalogBaseTable
     from sqlalchemy import create_engine

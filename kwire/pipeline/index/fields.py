@@ -1,9 +1,9 @@
 """The indexed fields, and how they are read out of a value.
 
-A value is JSON, read as strictly as a table job does. A field is named by its path (`user.id`). One that is missing or
-null is null in the index. A value that is no JSON object, or has a field of another type, is an error as a whole.
+A value is JSON, read as strictly as in a table job. A field is named by its path (`user.id`). A missing or null field
+is null in the index. A value that is not a JSON object, or has a field of another type, is an error as a whole.
 
-What a type takes, the same for Spark (`layout.py`), which writes the index, and for Python, which reads the tail:
+The values of each type, the same for Spark (`layout.py`), which writes the index, and for Python, which reads the tail:
 
     BIGINT    whole numbers of 64 bits, without a point or an exponent
     DOUBLE    numbers
@@ -95,9 +95,10 @@ def ordered(
 
     different: how many different values a sample has of each field, by its column.
 
-    Fields that repeat most come first: then the records of each of their values lie together, and within these those
-    of the next. The other way round, a field that hardly repeats would scatter all others. Buckets are made by the
-    first that has enough values to fill them all; Iceberg has no buckets of floating point numbers and booleans.
+    Fields that repeat most come first, so the records of each of their values are adjacent, and within these the
+    records of the next field's values. In the reverse order, a field that hardly repeats would scatter all others.
+    Buckets use the first field with enough values to fill them all; Iceberg has none for floating point numbers and
+    booleans.
     """
     found = tuple(sorted(fields, key=lambda it: different[it.column]))
     fit = [it for it in found if it.type in ("BIGINT", "STRING")]
@@ -106,7 +107,7 @@ def ordered(
 
 
 class NotIndexed(Exception):
-    """A value that has no place in the index, and why."""
+    """A value that cannot be indexed, and why."""
 
 
 def read_fields(value: bytes | None, fields: Sequence[Field]) -> list[object]:

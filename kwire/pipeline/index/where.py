@@ -1,13 +1,13 @@
-"""The condition of a query: parsed into a small tree, and told of one record.
+"""The condition of a query: parsed into a small tree, and evaluated for one record.
 
     user_id = 42 AND (status IN ('new', 'paid') OR NOT total < 10.5) AND timestamp >= '2026-01-31T12:00:00Z'
 
-There are `= != <> < <= > >=`, IN, BETWEEN, IS NULL, AND, OR, NOT and parentheses, as in SQL, null included: a
-comparison with null is neither true nor false, and only what is true is found. On the left stands an indexed field, or
-Kafka's key, partition, offset or timestamp; `kafka.key` is Kafka's also where a field is called `key`. A key is text,
-or bytes as in X'00ff'.
+There are `= != <> < <= > >=`, IN, BETWEEN, IS NULL, AND, OR, NOT and parentheses, as in SQL. Nulls are as in SQL too: a
+comparison with null is neither true nor false, and only records for which the condition is true are found. The left
+side is an indexed field, or Kafka's key, partition, offset or timestamp; `kafka.key` is Kafka's key even if a field is
+called `key`. A key is text, or bytes as in X'00ff'.
 
-A user's text never goes further than this tree. Its columns are the index's own, and its values are passed as values.
+A user's text never goes further than this tree: columns are those of the index, and values are passed as parameters.
 """
 
 from __future__ import annotations

@@ -56,7 +56,7 @@ _TOPICS_INTERVAL_S = 60.0
 class MirrorRun(StreamingRun):
     """One owner, the job. Spark calls `_batch` in a thread of its own, one batch after the other.
 
-    run_id: of this run of the job; it tells two mirrors of the same name apart.
+    run_id: the id of this run of the job; it distinguishes two mirrors of the same name.
     """
 
     plan: MirrorPlan
@@ -74,21 +74,21 @@ class MirrorRun(StreamingRun):
     _origins: dict[str, frozenset[Origin]] = attrs.field(factory=dict)
     _target_ids: dict[str, str] = attrs.field(factory=dict)
     _configs: dict[str, Mapping[str, str]] = attrs.field(factory=dict)
-    """By topic of the source: what was carried over to the target."""
+    """By topic of the source: the configurations that were copied to the target."""
     _batch_bytes: dict[str, int] = attrs.field(factory=dict)
     """By topic of the target."""
     _refusal: PipelineError | None = None
-    """What was found beside the batches, and ends the mirror at the next one."""
+    """An error found outside the batches, which ends the mirror at the next batch."""
     _lock: threading.Lock = attrs.field(factory=threading.Lock)
-    """Of what a batch and the thread beside it both use: `_mirrored`, `_configs`, `_batch_bytes`, `_origins`."""
+    """Guards what the batches and the second thread share: `_mirrored`, `_configs`, `_batch_bytes`, `_origins`."""
     _following: threading.Lock = attrs.field(factory=threading.Lock)
-    """Held by the one who changes the target's topics."""
+    """Held by the thread that changes the target's topics."""
 
     def __attrs_post_init__(self) -> None:
         self._stream = BatchStream(self.spark, self._batch)
 
     def start(self) -> None:
-        """Starts the query where the mirror stands. Raises PipelineError, also where records were lost.
+        """Starts the query at the mirror's position. Raises PipelineError, also if records were lost.
 
         May be called again when the query has ended.
         """
@@ -143,7 +143,7 @@ class MirrorRun(StreamingRun):
         return self._writing
 
     def _check_alone(self, kept: State) -> None:
-        """Raises AnotherMirror where somebody else has moved positions since this run began."""
+        """Raises AnotherMirror if another run has moved positions since this run began."""
         for at, it in self._mirrored.items():
             found = kept.positions.get(at)
             if found is not None and found.run_id not in (self.run_id, it.position.run_id):
@@ -186,7 +186,7 @@ class MirrorRun(StreamingRun):
         try:
             self._check_origins(source, found.source_id, found.target_id)
         except Cycle:
-            # Nothing was written, and what is declared would keep the other mirror from its work as well.
+            # Nothing was written, and the declared origins would stop the other mirror too.
             self._keep(target, {it.key: None for it in new})
             raise
         with self._lock:
@@ -392,7 +392,7 @@ class MirrorRun(StreamingRun):
 
 @attrs.define(eq=False)
 class _Upkeep:
-    """The thread beside the batches of a run."""
+    """The second thread of a run, beside the batches."""
 
     run: MirrorRun
     _over: threading.Event = attrs.field(factory=threading.Event)
@@ -403,7 +403,7 @@ class _Upkeep:
         self.thread = threading.Thread(target=self._work, name="kwire-mirror-upkeep", daemon=True)
 
     def stop(self) -> None:
-        """Returns when what is under way has come to its end."""
+        """Returns when its current work has finished."""
         self._over.set()
         self.thread.join()
 
@@ -420,7 +420,7 @@ class _Upkeep:
                     due_s[index] = time.monotonic() + interval_s
 
     def _do(self, duty: Callable[[], None]) -> None:
-        """What cannot be done now is told once, and tried again the next time."""
+        """Does one duty. An error is reported once, and the duty is tried again the next time."""
         try:
             duty()
             self._warned = ""

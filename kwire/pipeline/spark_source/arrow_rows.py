@@ -230,10 +230,10 @@ class _Content:
         return pc.take(self._octets, at)
 
     def varints(self, at: pa.Array) -> tuple[pa.Array, pa.Array]:
-        """The zigzag varint at each position, as int64, and the positions behind them."""
+        """The zigzag varint at each position, as int64, and the positions after them."""
         raw, following = self._raw_varints(at)
         sign = pc.negate(pc.bit_wise_and(raw, _int64(1)))
-        # Numbers of 64 bits come out wrong, as the highest one is a sign here. A time so far off is none in us anyway.
+        # 64-bit numbers come out wrong, because the highest bit is a sign here. No valid time in us is so large.
         return pc.bit_wise_xor(pc.shift_right(raw, _int64(1)), sign), following
 
     def _raw_varints(self, at: pa.Array) -> tuple[pa.Array, pa.Array]:
@@ -244,7 +244,7 @@ class _Content:
         raw = pc.bit_wise_and(octet, _LOW_BITS).cast(pa.int64())
         goes_on = pc.greater_equal(octet, _HIGH_BIT)
         for place in range(1, _LONGEST_VARINT):
-            # Where a number is over, its last byte is read again and counts nothing.
+            # After the end of a number its last byte is read again, and counts as nothing.
             octet = self.octets(pc.if_else(goes_on, following, at))
             part = pc.if_else(goes_on, pc.bit_wise_and(octet, _LOW_BITS), pa.scalar(0, pa.uint8()))
             raw = pc.bit_wise_or(raw, pc.shift_left(part.cast(pa.int64()), _int64(7 * place)))

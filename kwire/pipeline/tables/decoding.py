@@ -46,9 +46,9 @@ def decode_bytes(records: DataFrame) -> DataFrame:
 
 def decode_json(records: DataFrame, schema: StructType) -> DataFrame:
     """`schema` is the table's."""
-    # What is no UTF-8 becomes null, and is parsed as null. The text is no column: each value would be copied once more.
+    # Invalid UTF-8 becomes null, and is parsed as null. The text is not a column, which would copy each value again.
     text = F.try_validate_utf8(F.col("value").cast("string"))
-    # In an array a second value is a second item; behind a brace too many, the end is not reached.
+    # In an array a second value is a second item; after a brace too many, the end is not reached.
     wrapped = F.concat(F.lit('{"it":['), text, F.lit('],"end":1}'))
     wrapping = StructType(
         [
