@@ -41,7 +41,7 @@ soak-tests:
 soak-everything-at-once:
 	@$(BIN)/python -m compat_tests.everything_at_once --minutes 60 --seeds 20
 
-soak-mistakes: # five injected races, each to be found within a minute
+soak-mistakes: # five injected races, each of which must be found within a minute
 	@$(BIN)/python -m compat_tests.everything_at_once.mistakes
 
 soak-kills:
