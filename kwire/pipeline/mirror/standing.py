@@ -1,4 +1,4 @@
-"""Reads a mirror's position, and what it would do, from both clusters, without Spark."""
+"""Reads a mirror's position from both clusters, and says what it would do, without Spark."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ def reached(bootstrap: str, flag: str, timeout_s: float = TIMEOUT_S) -> Iterator
 
 @attrs.frozen(kw_only=True)
 class TopicOutlook:
-    """One topic, as a mirror would begin with it."""
+    """One topic, at the start of a mirror."""
 
     state: TopicState
     target: str
@@ -86,7 +86,7 @@ class Outlook:
 
 
 def outlook(plan: MirrorPlan, source: Cluster, target: Cluster) -> Outlook:
-    """Where the plan's mirror would start. Raises PipelineError for all that would keep it from doing so."""
+    """Where the plan's mirror would start. Raises PipelineError for everything that would prevent the start."""
     source_id, target_id = source.cluster_id or "", target.cluster_id or ""
     name = plan.named(source_id, target_id)
     states = {topic: source_state(plan, source, topic) for topic in plan.topics}
@@ -122,7 +122,7 @@ def outlook(plan: MirrorPlan, source: Cluster, target: Cluster) -> Outlook:
 
 
 def source_state(plan: MirrorPlan, source: Cluster, topic: str) -> TopicState:
-    """Raises PipelineError for a topic that is not there, and other ClientErrors."""
+    """The state of a source's topic. Raises PipelineError if it does not exist, and other ClientErrors."""
     try:
         return topic_state(source, topic, IsolationLevel.READ_COMMITTED)
     except UnknownTopic:
@@ -130,13 +130,13 @@ def source_state(plan: MirrorPlan, source: Cluster, topic: str) -> TopicState:
 
 
 def lineage_at(cluster: Cluster, topics: Collection[str]) -> Lineage:
-    """What the mirrors that write into a cluster have written down about some of its topics. Raises ClientError."""
+    """The origins that mirrors into a cluster have stored for some of its topics. Raises ClientError."""
     found: dict[str, dict[str, frozenset[Origin]]] = defaultdict(dict)
     for it in cluster.metadata(None).topics:
         name = it.name or ""
         if not name.startswith(TOPIC_PREFIX):
             continue
-        # What is not committed yet counts, too: that mirror has begun.
+        # Uncommitted values count too: that mirror has begun.
         state = State.read(KeptTopic(cluster, name).all(IsolationLevel.READ_UNCOMMITTED))
         for position in state.positions.values():
             topic = position.target_topic
@@ -146,12 +146,12 @@ def lineage_at(cluster: Cluster, topics: Collection[str]) -> Lineage:
 
 
 def target_ids(target: Cluster, topics: Collection[str]) -> dict[str, str]:
-    """The ids of the target's topics, which have to be there. Raises ClientError."""
+    """The ids of the target's topics, which have to exist. Raises ClientError."""
     return {name: str(target.topic(name).topic_id) for name in topics}
 
 
 def _joined(positions: Collection[Position]) -> tables.Position | None:
-    """The position in a topic, of those of its partitions."""
+    """The position in a topic, joined from those of its partitions."""
     for it in positions:
         offsets = {other.at.partition: other.next for other in positions}
         return tables.Position(it.cluster_id, it.at.topic, it.topic_id, offsets)
@@ -159,7 +159,7 @@ def _joined(positions: Collection[Position]) -> tables.Position | None:
 
 
 def _check_target(name: str, position: Position, plan: MirrorPlan, target: Cluster) -> None:
-    """Raises PipelineError unless what was mirrored is where it was."""
+    """Raises PipelineError unless the target's topic is still the one that was mirrored to."""
     topic, to = position.at.topic, plan.target_topic(position.at.topic)
     if position.target_topic != to:
         raise PipelineError(

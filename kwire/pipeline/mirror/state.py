@@ -15,9 +15,9 @@ A position is written in the transaction of the records before it, and so are th
      "run": [4711, 4690, 40], "cluster_id": "...", "topic_id": "...", "target_topic_id": "...",
      "origins": [["...", "orders"]], "run_id": "..."}
 
-`next` is the source's next offset, and `next_target` where a consumer that is there goes on; it follows from `run`, the
-newest run. `target_begin` is where the target ended when the mirror began. `origins` are told of in `origins.py`.
-`run_id` is the run of `kwire pipeline mirror` that wrote it.
+`next` is the source's next offset, and `next_target` is where a consumer at that offset continues; it follows from
+`run`, the newest run. `target_begin` is the target's end when the mirror began. `origins.py` describes `origins`.
+`run_id` is the run of `kwire pipeline mirror` that wrote the position.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ VERSION: Final = 1
 
 @attrs.frozen(kw_only=True)
 class Position:
-    """How far one partition is mirrored."""
+    """The mirror's position in one partition."""
 
     at: TopicPartition
     next: int
@@ -82,7 +82,7 @@ class Position:
 
     @classmethod
     def read(cls, at: TopicPartition, value: bytes) -> Position:
-        """Raises PipelineError for what no kwire wrote, or a newer one."""
+        """Raises PipelineError for a value that kwire, or this version of it, did not write."""
         found = _read(value)
         if found.get("version") != VERSION:
             raise PipelineError(
@@ -108,7 +108,7 @@ class Position:
 
 @attrs.frozen
 class State:
-    """All of it, as it was at some moment. Runs are in the order of their offsets."""
+    """The whole state at one moment. Runs are in the order of their offsets."""
 
     positions: Mapping[TopicPartition, Position] = attrs.field(factory=dict)
     runs: Mapping[TopicPartition, list[Run]] = attrs.field(factory=dict)
@@ -145,7 +145,7 @@ class State:
 
 
 def run_values(at: TopicPartition, written: Iterable[Run], dropped: Iterable[Run] = ()) -> dict[bytes, bytes | None]:
-    """Runs as they are kept, and tombstones for those that are given up."""
+    """The keys and values of runs, and tombstones for the dropped ones."""
     values: dict[bytes, bytes | None] = {_key("run", *at, it.source): None for it in dropped}
     for it in written:
         values[_key("run", *at, it.source)] = _json({"target": it.target, "count": it.count})

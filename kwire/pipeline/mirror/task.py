@@ -1,4 +1,4 @@
-"""What Spark runs for a mirror in its Python processes: rows of the connector are copied, partition by partition.
+"""The function that Spark's Python processes run for a mirror: it copies the connector's rows, partition by partition.
 
 A task answers with a row of JSON for each partition.
 
@@ -36,7 +36,7 @@ SCHEMA: Final = "told string"
 
 @attrs.frozen(kw_only=True)
 class MirrorTask:
-    """Is sent to the tasks of a batch. `topic_ids`: those of the source's topics, as the driver knows them."""
+    """Sent to the tasks of a batch. `topic_ids` are the ids of the source's topics, as the driver knows them."""
 
     source: str
     target: str
@@ -71,7 +71,7 @@ class MirrorTask:
             yield {"error": str(error), "kind": kind_of(error)}
 
     def _check_topic(self, source: Cluster, topic: str) -> None:
-        """Raises PipelineError when it is another one by now: the records may be of either."""
+        """Raises PipelineError if the topic was replaced by another one: the records may be from either."""
         source.forget_topic(topic)
         try:
             found = source.topic(topic).topic_id
@@ -84,7 +84,7 @@ class MirrorTask:
 
 
 def read_told(text: str) -> Copied:
-    """What a task has done. Raises PipelineError where it could not."""
+    """A task's result. Raises PipelineError if the task failed."""
     told = json.loads(text)
     if "error" in told:
         raise raised_elsewhere(told["kind"], told["error"])

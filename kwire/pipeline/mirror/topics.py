@@ -25,28 +25,28 @@ from kwire.client.topics import (
 
 NEVER_MIRRORED: Final = frozenset(
     (
-        # They name brokers, or speak of how many there are.
+        # They name brokers, or depend on the number of brokers.
         "leader.replication.throttled.replicas",
         "follower.replication.throttled.replicas",
         "min.insync.replicas",
         "unclean.leader.election.enable",
-        # Records keep their timestamps, however old they are by now.
+        # Records keep their timestamps, however old they are.
         "message.timestamp.type",
         "message.timestamp.before.max.ms",
         "message.timestamp.difference.max.ms",
     )
 )
 _BATCH_HEADER_BYTES: Final = 512
-"""Of the largest batch that a topic takes, so much is left for what is not records."""
+"""The part of a topic's largest batch that is kept free for the batch's header."""
 
 
 @attrs.frozen
 class Changes:
-    """What has to be done for a topic of the target."""
+    """The changes that a topic of the target needs."""
 
     create: bool
     partitions: int
-    """How many there are to be; 0 for those that there are."""
+    """The new number of partitions; 0 if it does not change."""
     values: Mapping[str, str]
     removed: Collection[str]
 
@@ -56,7 +56,7 @@ class Changes:
 
 
 def wanted_configs(overrides: Mapping[str, str], excluded: Collection[str]) -> dict[str, str]:
-    """What of a source's configurations is mirrored."""
+    """The configurations of the source that are mirrored."""
     return {name: value for name, value in overrides.items() if name not in NEVER_MIRRORED and name not in excluded}
 
 
@@ -82,7 +82,7 @@ def planned_changes(
     mirrored: Mapping[str, Mapping[str, str]],
     excluded: Collection[str],
 ) -> dict[str, tuple[Changes, dict[str, str]]]:
-    """For each topic of the source, what has to be done at the target, and its configurations. Raises ClientError."""
+    """For each topic of the source, the changes at the target, and its configurations. Raises ClientError."""
     found = {}
     overrides = topic_overrides(source, [*pairs])
     for topic, name in pairs.items():
@@ -95,9 +95,9 @@ def planned_changes(
 
 
 def carry_out(target: Cluster, name: str, it: Changes) -> None:
-    """Raises ClientError; some of it may be done then. It may be done again."""
+    """Makes the changes. Raises ClientError; some changes may be made then. It may be repeated."""
     if it.create:
-        # Whatever the target's brokers would do by default, records keep their timestamps.
+        # Records keep their timestamps, whatever the default of the target's brokers is.
         configs = {"message.timestamp.type": "CreateTime", **it.values}
         try:
             create_topics(target, [NewTopic(name, it.partitions, configs=configs)])
@@ -110,7 +110,7 @@ def carry_out(target: Cluster, name: str, it: Changes) -> None:
 
 
 def _partitions_there(cluster: Cluster, topic: str) -> int | None:
-    """None for a topic that is not there. Raises other ClientErrors."""
+    """The number of partitions; None for a topic that does not exist. Raises other ClientErrors."""
     cluster.forget_topic(topic)
     try:
         return len(cluster.topic(topic).leaders)
@@ -119,7 +119,7 @@ def _partitions_there(cluster: Cluster, topic: str) -> int | None:
 
 
 def batch_bytes(target: Cluster, topics: Collection[str]) -> dict[str, int]:
-    """How large a batch of records may be, before it is compressed. Raises ClientError."""
+    """The largest batch of records of each topic, before compression. Raises ClientError."""
     described = describe_topic_configs(target, list(topics))
     return {
         name: max(1, min(DEFAULT_BATCH_BYTES, int(configs.get("max.message.bytes") or 0) - _BATCH_HEADER_BYTES))

@@ -1,17 +1,17 @@
-"""Records of a batch get to the target, with the mirror's position behind them. What a task does; no Spark in it.
+"""A task's work: writes the records of a batch to the target, then the mirror's position. Independent of Spark.
 
-For each partition a task takes the partition's writer, which fences the one before it, and looks how far the
-partition is mirrored. That may be farther than where the batch begins: the task is run again, or so is the batch. What
-is there already is passed over. The rest is gathered to transactions of a few megabytes. Only what is in memory
-already is written in one, so that none waits for the source. With the records of each go the runs of offsets
-that they make, and the position behind them; with the last one the position is the batch's end, behind control records
-and what was compacted away.
+For each partition a task takes the partition's writer, which fences the one before it, and reads the partition's
+position. That may be after the start of the batch, if the task or the batch is run again. Records before the position
+are skipped. The others are collected into transactions of a few megabytes. A transaction has only records that are in
+memory already, so it never waits for the source. Each transaction also contains the runs of offsets of its records, and
+the position after them. In the last transaction the position is the batch's end, after control records and compacted
+records.
 
-| killed | what is there | the next run |
+| killed | state | the next run |
 |---|---|---|
-| before the commit | an open transaction, which nobody sees | aborts it, and goes on at the position |
-| after the commit | records, runs and position | goes on behind them |
-| without transactions, before the position is kept | records | writes those records again, behind the first ones |
+| before the commit | an open transaction, which readers do not see | aborts it, and continues at the position |
+| after the commit | records, runs and position | continues after them |
+| without transactions, before the position is kept | records | writes those records again, after the first ones |
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ from kwire.pipeline.mirror.offsets import Run, joined, renewed, runs_of
 from kwire.pipeline.mirror.state import Position, run_values
 
 TRANSACTION_BYTES: Final = 8 << 20
-"""So much of a partition is written in one transaction. It has a minute, and this takes a second."""
+"""The most that one transaction writes to a partition. That takes a second; the time-out is a minute."""
 
 
 class AnotherMirror(PipelineError):
@@ -67,13 +67,13 @@ class Writing:
     exactly_once: bool
     compression: int
     transaction_bytes: int = TRANSACTION_BYTES
-    """Of one transaction; without transactions, how much may be there twice."""
+    """The size of a transaction; without transactions, how much may be written twice."""
 
     def transactional_id(self, at: TopicPartition) -> str:
         return f"{self.prefix(at.topic)}{at.partition}"
 
     def prefix(self, topic: str) -> str:
-        """What the transactional ids of a topic begin with."""
+        """The prefix of the transactional ids of a topic."""
         return f"kwire-mirror/{self.name}/{topic}/"
 
     def writer(self, cluster: Cluster, position: Position, now_ms: Callable[[], int]) -> PositionedWriter:
@@ -91,9 +91,9 @@ class Writing:
 
 @attrs.frozen(kw_only=True)
 class Stretch:
-    """What a batch has of one partition: from `position`, as the driver knows it, to `until`.
+    """A batch's part of one partition: from `position`, as the driver knows it, to `until`.
 
-    dropped: runs to give up.
+    dropped: runs to drop.
     batch_bytes: the largest batch of records that the target takes.
     """
 
@@ -105,7 +105,7 @@ class Stretch:
 
 @attrs.frozen(kw_only=True)
 class Copied:
-    """What was done of a stretch. `runs` are those that it made; the first may go on with one that was there.
+    """The result for a stretch. `runs` are its new runs; the first one may extend an earlier run.
 
     was_further: the position was not the one that the driver knew, so there may be runs that it does not know.
     """
@@ -124,7 +124,7 @@ def declare(
     *,
     now_ms: Callable[[], int],
 ) -> Position:
-    """Keeps a position without records, and `more` with it, unless there is one that is further. Returns what is kept.
+    """Keeps a position without records, and `more` with it, unless a further one is kept. Returns the kept one.
 
     Raises AnotherMirror and ClientError.
     """
@@ -151,10 +151,10 @@ def copy_rows(
     now_ms: Callable[[], int],
     step: Callable[[str], None] = lambda _: None,
 ) -> Iterator[Copied]:
-    """Copies rows, which come partition by partition, each in the order of its offsets. The next one begins when asked.
+    """Copies rows, which are ordered by partition and then by offset. A partition begins when the iterator is advanced.
 
-    still_so: called with the topic when its records were read and are not seen yet; raises to leave it at that.
-    step: told before each step; tests die there.
+    still_so: called with the topic after its records were read and before readers see them; it raises to stop there.
+    step: called before each step; tests die there.
 
     Raises AnotherMirror, PositionLost and ClientError.
     """
@@ -173,7 +173,7 @@ def copy_stretch(
     now_ms: Callable[[], int],
     step: Callable[[str], None] = lambda _: None,
 ) -> Copied:
-    """Copies one partition's. Without records the position alone moves."""
+    """Copies one partition's rows. Without records only the position moves."""
     return _Copier(cluster, writing, stretch, still_so, now_ms, step).copy(records)
 
 
@@ -238,7 +238,7 @@ class _Copier:
         return runs
 
     def _moved(self, position: Position, end: int, written: Sequence[Run]) -> tuple[Position, Sequence[Run]]:
-        """The position behind what was written, and the runs to keep: the newest one that was there may have grown."""
+        """The position after the written records, and the runs to keep: the newest earlier run may have grown."""
         before = [] if position.run is None else [position.run]
         runs = joined(before, written)
         kept = runs[1:] if runs[:1] == before else runs

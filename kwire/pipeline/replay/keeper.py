@@ -28,7 +28,7 @@ from kwire.pipeline.topics import Topics
 
 @attrs.frozen
 class Target:
-    """The topic that is written to. `topic_id` is all zeros where brokers know none."""
+    """The topic that is written to. `topic_id` is all zeros if the brokers have none."""
 
     topic_id: str
     partitions: int
@@ -45,7 +45,7 @@ class Keeper:
 
     @classmethod
     def take(cls, cluster: Cluster, name: str, kept_topic: str, now_ms: Callable[[], int]) -> Keeper:
-        """Takes the driver's name from whoever had it. The kept topic is made unless it is there."""
+        """Takes the driver's name, which fences any earlier driver. Creates the kept topic if it does not exist."""
         kept = KeptTopic(cluster, kept_topic)
         kept.make()
         key = key_of(name)
@@ -54,12 +54,12 @@ class Keeper:
         return cls(cluster, name, kept, writer)
 
     def pinned(self) -> Pinned | None:
-        """What an earlier run decided. Raises PipelineError, too."""
+        """The decision of an earlier run. Raises PipelineError too."""
         value = self._writer.position()
         return None if value is None else Pinned.from_json(value)
 
     def keep(self, pinned: Pinned, *, forget_positions: bool = False) -> None:
-        """Raises ProducerFenced where another run has taken over."""
+        """Stores the decision. Raises ProducerFenced if another run has taken over."""
         own = f"{self.name}/".encode()
         forgotten = {key: None for key in self.kept.all() if key.startswith(own)} if forget_positions else {}
         with self._writer.transaction():
@@ -67,7 +67,7 @@ class Keeper:
 
 
 def peek(cluster: Cluster, name: str, kept_topic: str) -> Pinned | None:
-    """What is pinned, without taking any name: a run may be at work. Raises ClientError and PipelineError."""
+    """The decision, read without taking the name, because a run may be active. Raises ClientError and PipelineError."""
     try:
         value = KeptTopic(cluster, kept_topic).newest(key_of(name))
     except UnknownTopic:
@@ -76,7 +76,7 @@ def peek(cluster: Cluster, name: str, kept_topic: str) -> Pinned | None:
 
 
 def target_of(cluster: Cluster, topic: str) -> Target:
-    """Raises ClientError; PipelineError for a topic that is not there, where brokers make none for producers."""
+    """The target. Raises ClientError; PipelineError if it does not exist and brokers do not create topics."""
     try:
         partitions = partitions_to_write(cluster, topic)
     except UnknownTopic:
@@ -86,7 +86,7 @@ def target_of(cluster: Cluster, topic: str) -> Target:
 
 
 def resolve_range(range_: Range, topic: TopicState, topics: Topics) -> dict[int, tuple[int, int]]:
-    """The offsets of a range by partition, first and behind the last, in what the topic has now. Raises PipelineError.
+    """By partition, the first offset of a range and the one after its last, in the topic now. Raises PipelineError.
 
     Partitions that one of the bounds leaves out are left out.
     """

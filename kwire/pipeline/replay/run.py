@@ -38,15 +38,15 @@ from kwire.pipeline.topics import Topics
 
 _TICK_S: Final = 1.0
 _CANCEL_AGAIN_S: Final = 0.5
-"""A job of Spark's that was not known yet when it was cancelled begins after that."""
+"""The pause before jobs are cancelled again: a Spark job that was unknown at the first cancel begins after it."""
 
 
 @attrs.define(eq=False)
 class ReplayRun:
-    """One owner, the job. What it works on in the background touches nothing else of it but `pinned` and `failure`.
+    """One owner, the job. Its background thread uses only its `pinned` and `failure`.
 
-    topics: those of the source's cluster.
-    run_id: another for each process.
+    topics: the topics of the source's cluster.
+    run_id: a different one for each process.
     """
 
     plan: ReplayPlan
@@ -59,19 +59,19 @@ class ReplayRun:
     advanced_s: float = 0.0
     """When records were last written, on the monotonic clock."""
     pinned: Pinned | None = None
-    """What is kept of the replay, once this run has taken it over."""
+    """The stored decision of the replay, after this run has taken it over."""
     _cluster: Cluster | None = None
     _clock: SystemClock = attrs.field(factory=SystemClock)
     _told_s: float = 0.0
-    """When the last step was told, or the work began."""
+    """When the last step was reported, or the work began."""
 
     @property
     def is_done(self) -> bool:
-        """Whether the target has all of it."""
+        """Whether the target has all records."""
         return self.pinned is not None and self.pinned.state == "done"
 
     def start(self) -> None:
-        """Takes the replay over, and begins to write what is left. Raises PipelineError.
+        """Takes the replay over, and begins to write the rest. Raises PipelineError.
 
         May be called again when the query has ended.
         """
@@ -99,25 +99,25 @@ class ReplayRun:
         self.query = None
 
     def stop(self) -> None:
-        """Ends what Spark does: a transaction that is open is aborted. May be called twice."""
+        """Ends Spark's work. An open transaction is aborted. May be called twice."""
         if self.query is not None:
             self.query.stop()
 
     def end(self) -> None:
-        """Hangs up."""
+        """Closes the connections."""
         if self._cluster is not None:
             self._cluster.close()
             self._cluster = None
 
     def _check_not_overtaken(self, found: Pinned | None) -> None:
-        """Before the name is taken: two runs would take it from each other again and again."""
+        """Called before the name is taken: two runs would take it from each other again and again."""
         if found is not None and found.run != self.run_id:
             raise PipelineError(
                 f"another run of replay {self.plan.name} has taken over, and goes on where this one was: one is enough"
             )
 
     def _begin(self, keeper: Keeper, target: Target, *, generation: int) -> Callable[[], None]:
-        """Pins what is there now. Nothing is kept of a replay whose condition Spark does not understand."""
+        """Pins the records that are there now. Nothing is stored if Spark does not accept the condition."""
         plan = self.plan
         match plan.source:
             case TableSource():
@@ -146,7 +146,7 @@ class ReplayRun:
         return self._prepared(keeper, attrs.evolve(found, run=self.run_id), is_new=False)
 
     def _prepared(self, keeper: Keeper, pinned: Pinned, *, is_new: bool) -> Callable[[], None]:
-        """What is left to do, when the plan is kept. All that can be refused is refused before that."""
+        """Returns the remaining work, for after the plan is stored. Everything that can be refused is refused here."""
         plan = self.plan
         progress = Progress(plan.name, pinned.generation, {})
         progress.take(keeper.kept.all())
@@ -184,7 +184,7 @@ class ReplayRun:
                 self._write(rows, pinned, progress)
                 progress.take(keeper.kept.all())
                 self._keep(keeper, attrs.evolve(pinned, state="written", records=progress.records), forget=True)
-            # Only now: as long as anything is to be written, a restart needs the snapshot.
+            # Only now, because a restart needs the snapshot until everything is written.
             if table is not None:
                 table.untag(plan.tag)
             assert self.pinned is not None
@@ -215,14 +215,14 @@ class ReplayRun:
 
     @contextmanager
     def _telling(self, progress: Progress) -> Iterator[None]:
-        """Tells each second how far the tasks are."""
+        """Reports the progress of the tasks each second."""
         over = threading.Event()
         progress.begin()
 
         def tell() -> None:
             since = 0
             while not over.wait(_TICK_S):
-                # What cannot be asked now is asked a second later.
+                # A failed request is repeated a second later.
                 with suppress(ClientError, PipelineError), connect(self.plan.bootstrap) as cluster:
                     found, since = KeptTopic(cluster, self.plan.kept_topic).committed_since(since)
                     progress.take(found)
@@ -239,14 +239,14 @@ class ReplayRun:
             thread.join()
 
     def _took_s(self) -> float:
-        """Since the last step, or the work's begin. Notes that there is one."""
+        """The time since the last step, or since the work began. Notes a new step."""
         now_s = self._clock.monotonic()
         before_s, self._told_s = self._told_s, now_s
         return now_s - before_s
 
 
 class _Work(threading.Thread):
-    """What a run does in the background, as a query."""
+    """A run's background work, as a query."""
 
     def __init__(self, run: ReplayRun, work: Callable[[], None]) -> None:
         super().__init__(name="kwire-replay")
@@ -279,7 +279,7 @@ class _Work(threading.Thread):
 
 
 def _told(error: Exception) -> Exception:
-    """What ended the work, so that the job knows whether another start is of use."""
+    """The error that ended the work, in a form that tells the job whether another start is useful."""
     if isinstance(error, ClientError):
         return explained(error)
     if isinstance(error, (PySparkException, Py4JError)):
