@@ -1,4 +1,4 @@
-"""Which open transactions hang: open in a partition, and nobody will ever end them.
+"""Which open transactions hang: open in a partition, but no coordinator will ever end them.
 
 A transaction hangs when its first records came to a partition behind the marker that should have ended it: a write
 that was delayed, or of a client older than KIP-890. Its coordinator has forgotten it, so the last stable offset of the

@@ -33,10 +33,10 @@ SLICE_MS = 3
 """How long a load holds the event loop; a batch that is read may make it longer."""
 
 AT_ONCE_MS = 100
-"""How long a start may hold the event loop to load what is small before anybody can connect."""
+"""How long a start may hold the event loop to load small partitions, before clients can connect."""
 
 _RECORDS_PER_LOOK = 32
-"""To ask for the time costs a good part of what a record does."""
+"""Reading the time costs a good part of what a record costs."""
 
 
 class Shard(Protocol):

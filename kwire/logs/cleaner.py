@@ -146,7 +146,7 @@ class LogCleaner:
         if partition.log.reserve.is_out:
             return None
         now_ms = self.broker.clock.now_ms()
-        # Mostly this is not enough: then nobody need ask for the transactions, which may have to be read first.
+        # Usually this is not enough, and then the transactions, which may have to be read first, are not needed.
         if not _is_due(partition, compaction.measure(partition.log, partition.high_watermark, now_ms), now_ms):
             return None
         end_offset = partition.last_stable_offset

@@ -61,7 +61,7 @@ PRODUCER_ID_BLOCK: Final = 1000
 """How many producer ids a block has; what is left of one at a restart is lost, as in Kafka."""
 
 RECORDS_PER_SLICE: Final = 100
-"""So many records are encoded, or applied, between two turns of the others."""
+"""How many records are encoded, or applied, before other work has a turn."""
 
 T = TypeVar("T")
 
@@ -378,8 +378,8 @@ class MetadataService:
                 return answer
             if needs_room:
                 self._check_room(records)
-            # In the same append, so that no crash leaves a partition of which nobody knows where it was to be. A broker
-            # apart from its controller has to report where it put its replicas (AssignReplicasToDirs, KIP-858).
+            # In the same append, so that no crash leaves a partition without a log dir. A broker that is separate from
+            # its controller has to report where it put its replicas (AssignReplicasToDirs, KIP-858).
             assign_directories(records, self.node_id, self.choose_directories)
             values = await self._encoded(records)
             try:

@@ -8,7 +8,7 @@ from typing import Final
 
 from kwire.pipeline.errors import PipelineError
 
-# Spark's options are the same in small letters. What of them decides which records are read is the job's to say.
+# Spark's options are case-insensitive. Those that decide which records are read are set by the job.
 _OWN: Final = frozenset(
     (
         "subscribe",
@@ -54,9 +54,9 @@ def source_options(bootstrap: str, topics: str, isolation: str, given: Mapping[s
         "kafka.isolation.level": isolation,
         "subscribe": topics,
         "includeHeaders": "true",
-        # A record that is gone must be told of, not stepped over.
+        # A deleted record must be reported, not skipped.
         "failOnDataLoss": "true",
-        # Where brokers are away, Spark asks three times for a minute each and says nothing. The job does better.
+        # If brokers are unreachable, Spark silently tries three times for a minute each. The job handles that better.
         "kafka.default.api.timeout.ms": "20000",
         "kafka.request.timeout.ms": "20000",
         "fetchOffset.numRetries": "1",

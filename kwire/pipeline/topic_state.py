@@ -13,7 +13,7 @@ from kwire.client.offsets import EARLIEST, LATEST, IsolationLevel, list_offsets
 
 @attrs.frozen
 class TopicState:
-    """`topic_id` is empty where brokers know none. An end is the next offset that a reader would get."""
+    """`topic_id` is empty if the brokers have none. An end is the next offset that a reader would get."""
 
     cluster_id: str
     topic: str
@@ -23,7 +23,7 @@ class TopicState:
 
 
 def topic_state(cluster: Cluster, topic: str, isolation: IsolationLevel) -> TopicState:
-    """Asks the brokers anew, whatever the cluster remembers. Raises ClientError."""
+    """Asks the brokers, regardless of what the cluster has cached. Raises ClientError."""
     cluster.forget_topic(topic)
     found = cluster.topic(topic)
     return TopicState(

@@ -1,6 +1,6 @@
 """A job's few requests to brokers about a topic, without Spark.
 
-Several tables of one job ask in turn; each question has a connection that is made when the last one failed.
+Several tables of one job use it in turn. A request makes a new connection if the last one has failed.
 """
 
 from __future__ import annotations

@@ -50,7 +50,7 @@ class Leader:
     """The end of each follower's log, as its latest fetch in this leader epoch has shown it."""
     followers_in_sync: tuple[int, ...] = attrs.field(init=False)
     all_in_sync: bool = attrs.field(init=False)
-    """Whether no replica lags: then there are as many in sync as anybody can ask for."""
+    """Whether no replica lags: then no setting can ask for more replicas in sync."""
 
     def __attrs_post_init__(self) -> None:
         self.all_in_sync = len(self.isr) == len(self.replicas)

@@ -36,7 +36,7 @@ from kwire.waits import Slot
 
 log = logging.getLogger(__name__)
 
-# A marker that need not be written: nobody can read what it would end, or another coordinator, or epoch, has ended it.
+# With these errors no marker is needed: what it would end cannot be read, or another coordinator or epoch has ended it.
 _NEEDLESS = frozenset(
     {
         ErrorCode.UNKNOWN_TOPIC_OR_PARTITION,

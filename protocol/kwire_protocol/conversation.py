@@ -217,7 +217,7 @@ class Conversation:
         return self._buffer.writable()
 
     def received(self, count: int) -> None:
-        """So many bytes were received into what `writable` gave."""
+        """Called after `count` bytes were received into the buffer from `writable`."""
         self._buffer.received(count)
 
     def next_reply(self) -> Reply | None:

@@ -1,8 +1,8 @@
 """Scans the records of a batch without decoding them: where each one ends, its offset, and its key on request.
 
 This is how batches for a compacted topic are checked and how compaction reads them: one short loop per record. Values
-and headers are only checked against the record's length, and timestamps are passed over; `read_timestamps` reads them
-where somebody asks.
+and headers are only checked against the record's length, and timestamps are skipped; `read_timestamps` reads them when
+they are needed.
 
 The loop does not branch on the widths of varints. A record begins with four of them (length, timestamp delta, offset
 delta, key length), and neighbours nearly always have the same widths, whatever their sizes. The widths of one record

@@ -52,7 +52,7 @@ def decode_offsets(data: bytes, name: str = "offset checkpoint") -> dict[TopicPa
 
 
 def said_offsets(offsets: Mapping[TopicPartition, int]) -> dict[TopicPartition, int]:
-    """What such a checkpoint tells whoever reads it: a row that is not there is taken for 0."""
+    """What such a checkpoint says to its reader: a missing row counts as 0."""
     return {key: offset for key, offset in offsets.items() if offset}
 
 

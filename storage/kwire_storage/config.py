@@ -11,7 +11,7 @@ NEVER = 2**63 - 1
 
 @attrs.frozen
 class LogConfig:
-    """Defaults are Kafka's. `max_message_bytes` is for whoever checks batches before they come here."""
+    """Defaults are Kafka's. `max_message_bytes` is for the code that checks batches before they are appended."""
 
     segment_bytes: int = 1 << 30
     segment_ms: int = 604_800_000

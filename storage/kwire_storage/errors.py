@@ -21,12 +21,12 @@ class StorageError(OSError):
 
     @classmethod
     def of(cls, error: OSError, path: str) -> Self:
-        """The same failure, told of the file it concerns."""
+        """The same failure, with the file that it concerns."""
         return cls(error.errno, error.strerror or str(error), path)
 
 
 class SyncFailedError(StorageError):
-    """A sync failed: nobody knows what the medium has, and asking again may be answered with a lie."""
+    """A sync failed: it is unknown what the medium has, and a second sync may falsely succeed."""
 
 
 def is_passing(error: OSError) -> bool:
@@ -38,9 +38,9 @@ def is_passing(error: OSError) -> bool:
 
 
 def is_mistake(error: OSError) -> bool:
-    """Whether the disk is well and its files are not as we left them: one of ours is gone, a name is taken.
+    """Whether the disk works but its files have changed unexpectedly: one of kwire's files is gone, a name is taken.
 
-    Only a mistake in kwire can cause that, or somebody else who changes the files of a running broker.
+    Only a bug in kwire can cause that, or a person or program that changes the files of a running broker.
     """
     return error.errno in _MISTAKES
 

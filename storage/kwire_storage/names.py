@@ -128,7 +128,7 @@ def deleted_folder(folder: str, unique: bytes) -> str:
 
 
 def stray_folder(folder: str, unique: bytes) -> str:
-    """What a partition's folder is renamed to, and kept as, when nobody knows its topic; `unique` is 16 bytes."""
+    """The name under which a partition's folder is kept if its topic is unknown; `unique` is 16 bytes."""
     return f"{folder[: _MAX_FILE_NAME_BYTES - _DELETE_TAIL_CHARS]}.{unique.hex()}{_STRAY_FOLDER_SUFFIX}"
 
 
@@ -157,5 +157,5 @@ def is_deleted_folder(name: str) -> bool:
 
 
 def is_stray_folder(name: str) -> bool:
-    """Whether the folder was set aside because nobody knew its topic."""
+    """Whether the folder was set aside because its topic was unknown."""
     return name.endswith(_STRAY_FOLDER_SUFFIX) and "." in name

@@ -3,7 +3,7 @@
 After a crash, the next run completes a decided batch. Tasks write their parts in transactions, which they leave open.
 When all are written, the driver
 
-    1. takes the writer's place in the ledger
+    1. takes the writer's entry in the ledger
     2. reads the last decision
     3. writes the decision: this batch, these transactions
     4. commits each of them
@@ -14,8 +14,8 @@ number, with new tasks and new transactions. What a crash leaves, and what the n
 
 | crash after | left behind | the next run of the batch |
 |---|---|---|
-| a part was written | open transactions that nobody decided | writes anew; 5 aborts them, as would their time-out |
-| 1, 2 | the same; and the place in the ledger, which anybody may take | the same |
+| a part was written | undecided open transactions | writes again; 5 aborts them, as would their time-out |
+| 1, 2 | the same; and the entry in the ledger, which any run may take | the same |
 | the decision's record, without its end | an open transaction in the ledger | 1 aborts it: nothing was decided |
 | 3 | a decision; all of its transactions open | reads it in 2, commits them, and aborts its own |
 | some of 4 | a decision; some of its transactions open | the same; those that are committed say so once more |

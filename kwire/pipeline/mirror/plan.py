@@ -111,7 +111,7 @@ class MirrorPlan:
         )
 
     def options(self) -> dict[str, str]:
-        """The options of Spark's kafka source but for the offsets."""
+        """The options of Spark's kafka source, without the offsets."""
         return source_options(self.source, ",".join(self.topics), _ISOLATION, self.source_options)
 
     def describe(self) -> dict[str, object]:

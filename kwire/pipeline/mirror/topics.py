@@ -61,9 +61,9 @@ def wanted_configs(overrides: Mapping[str, str], excluded: Collection[str]) -> d
 
 
 def changes(wanted: Mapping[str, str], mirrored: Mapping[str, str], *, partitions: int, there: int | None) -> Changes:
-    """wanted, mirrored: configurations as they are to be, and as they were carried over last.
+    """wanted, mirrored: the source's configurations now, and as they were last copied.
 
-    partitions, there: how many the source has, and the target; None where it has no such topic.
+    partitions, there: the number of partitions at the source and at the target; None if the target lacks the topic.
     """
     if there is None:
         return Changes(create=True, partitions=partitions, values=wanted, removed=())

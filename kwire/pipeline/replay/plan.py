@@ -103,7 +103,7 @@ class ReplayPlan:
         return f"{TAG_PREFIX}{self.name}"
 
     def check(self) -> None:
-        """Raises PipelineError for what cannot be meant."""
+        """Raises PipelineError for options that make no sense."""
         if not _NAME.fullmatch(self.name):
             raise PipelineError(f"--name {self.name!r} is no name: letters, digits, ., _ and - make one, 200 at most")
         if self.to_topic == self.kept_topic:

@@ -81,7 +81,7 @@ class TablePlan:
         }
 
     def check(self) -> None:
-        """Raises PipelineError for what cannot be meant."""
+        """Raises PipelineError for options that make no sense."""
         if self.value == "bytes" and (self.schema is not None or self.avro is not None or self.evolve):
             raise PipelineError("--schema and --evolve are for values that are decoded: give --value json or avro")
         if self.value == "json" and self.avro is not None:
@@ -119,7 +119,7 @@ class TablePlan:
                 )
 
     def source(self) -> dict[str, str]:
-        """The options of Spark's kafka source but for the offsets."""
+        """The options of Spark's kafka source, without the offsets."""
         return source_options(self.bootstrap, self.topic, self.isolation, self.source_options)
 
     def sink(self) -> dict[str, str]:
@@ -158,7 +158,7 @@ class TablePlan:
 
 
 def check_plans(plans: list[TablePlan]) -> None:
-    """Each, and that no two get into each other's way. Raises PipelineError."""
+    """Checks each plan, and that no two of them conflict. Raises PipelineError."""
     topics = {plan.topic for plan in plans}
     tables: dict[str, str] = {}
     for plan in plans:

@@ -33,7 +33,7 @@ from kwire.pipeline.tables.writer import TableWriter
 from kwire.pipeline.warehouse import NAMESPACE, Warehouse, errors_table_name
 
 Sample = Callable[[], "DataFrame"]
-"""Some of the topic's records, for a schema that nobody gave."""
+"""Some of the topic's records, for a schema that was not given."""
 
 
 def open_tables(plan: TablePlan, spark: SparkSession, sample: Sample, run_id: str) -> TableWriter:

@@ -41,12 +41,12 @@ def with_kafka(decoded: DataFrame) -> DataFrame:
 
 
 def good(rows: DataFrame) -> DataFrame:
-    """What goes into the table."""
+    """The rows for the table."""
     return rows.where(F.col(REASON).isNull()).select("kafka", F.col(DECODED).alias("value"))
 
 
 def bad(rows: DataFrame, *, since: Mapping[int, int]) -> DataFrame:
-    """What goes into the errors table, but for what it has already: `since` is its position."""
+    """The rows for the errors table, without those that it has already: `since` is its position."""
     return rows.where(F.col(REASON).isNotNull() & at_or_after(since)).select(
         "kafka",
         F.col("raw").alias("value"),

@@ -39,9 +39,9 @@ def discard(log: Log, compaction: Compaction) -> None:
 
 
 def begin(log: Log, compaction: Compaction) -> None:
-    """Leaves out the groups of which the log has lost a segment meanwhile; it loses no more until `conclude`.
+    """Leaves out the groups of which the log has lost a segment meanwhile. It loses no more until `conclude`.
 
-    `discard` ends that, too.
+    `discard` ends that too.
     """
     for group in list(compaction.groups):
         if _is_lost(log, compaction, group):
@@ -82,7 +82,7 @@ def replace(log: Log, compaction: Compaction, now_ms: int) -> Iterator[None]:
 
 
 def finish(log: Log, compaction: Compaction) -> Iterator[None]:
-    """Group by group, too."""
+    """Finishes group by group too."""
     for group in compaction.groups:
         if group.cleaned not in log.segments:  # a truncation took it, by the name that it had
             continue

@@ -31,7 +31,7 @@ def read_topic_id(disk: Disk, folder: str) -> bytes | None:
 
 
 def write_topic_id(disk: Disk, folder: str, topic_id: bytes) -> str:
-    """Returns the path of the file, for whoever must sync it."""
+    """Returns the path of the file, which the caller has to sync."""
     path = f"{folder}/{names.PARTITION_METADATA}"
     disk.write_bytes(path, encode_partition_metadata(topic_id))
     return path

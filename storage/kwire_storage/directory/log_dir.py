@@ -147,7 +147,7 @@ class LogDir:
                 disk.remove(names.CLEAN_SHUTDOWN)
             for name in filter(lambda name: name.endswith(names.TEMPORARY), listed):
                 disk.remove(name)
-            # Also where there is none: whoever removed it may have died before its removal was on the medium.
+            # Also if there is none: the process that removed it may have died before the removal was on the medium.
             disk.sync_dir("")
             reserve = Reserve(disk, reserve_bytes)
             reserve.open()
@@ -278,9 +278,9 @@ class LogDir:
             self.disk.remove_tree(folder)
 
     def set_aside(self, topic: str, partition: int, unique: bytes) -> None:
-        """Renames the folder of a partition that is not open and that nobody knows; `unique` is 16 bytes.
+        """Renames the folder of an unknown partition, which is not open; `unique` is 16 bytes.
 
-        Its files are kept: should the metadata have been lost, they are all there is.
+        Its files are kept: if the metadata were lost, nothing else would be left.
         """
         assert (topic, partition) not in self.logs, "an open log is deleted, not set aside"
         folder = names.partition_folder(topic, partition)
@@ -359,18 +359,18 @@ class LogDir:
     def take_checkpoints(self, high_watermarks: Mapping[TopicPartition, int] | None = None) -> Checkpoints:
         """Recovery points, log starts and all the others as of now, of what is not given as it was: for `write`.
 
-        By file; a file that says the same already is left out. To write one means to sync, and a file system may write
-        all that waits with it, so that nobody should have to for nothing. Of a folder that has failed there are none.
+        By file; a file that has the same content already is left out. Each write needs a sync, with which a file system
+        may write everything that waits, so needless writes are avoided. A failed folder has none.
         """
         if self.failed is not None:
             return {}
         return self._checkpoints.take(self.logs, high_watermarks or {})
 
     def take_before_cleaning(self, key: TopicPartition, least: int) -> Checkpoints:
-        """What to `write` before a cleaning up to `least`, which must be flushed; empty where nothing is needed.
+        """What to `write` before a cleaning up to `least`, which must be flushed; empty if nothing is needed.
 
-        A cleaning relies on it, since it makes holes: a recovery begins at `least` or above, and whoever opens the log
-        knows that it may be compacted, whatever its cleanup.policy is by then.
+        A cleaning relies on it, because it makes holes: a recovery begins at `least` or above, and the next opening
+        of the log knows that it may be compacted, whatever its cleanup.policy is by then.
         """
         if self.failed is not None:
             return {}
@@ -441,7 +441,7 @@ class LogDir:
             self.on_failed(self, error)
 
     def is_mistake(self, error: OSError) -> bool:
-        """As `errors.is_mistake`; but where the folder itself is gone its disk is, too: it was not mounted any more."""
+        """Like `errors.is_mistake`, but if the folder itself is gone, so is its disk: it is not mounted any more."""
         if not is_mistake(error):
             return False
         try:

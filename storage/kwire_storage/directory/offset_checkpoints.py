@@ -73,7 +73,7 @@ class OffsetCheckpoints:
             self.cleaned.pop(key, None)
 
     def _is_news(self, name: str, logs: Mapping[TopicPartition, Log]) -> bool:
-        """Whether the file would say something new to whoever reads it at the next start."""
+        """Whether the file would have something new for the next start."""
         written, now = self._written[name], self._all[name]
         if name != names.RECOVERY_POINT_CHECKPOINT:
             return written != said_offsets(now)

@@ -21,10 +21,10 @@ _MIB = 1 << 20
 
 @attrs.define(eq=False)
 class LogOpening:
-    """Opens one log in its folder; `run` raises nothing, what went wrong is in `error`.
+    """Opens one log in its folder. `run` raises nothing; `error` has the error.
 
-    A process that dies between a write and its fsync leaves records that a power cut may still take. Where
-    flush.messages asks for it they are flushed before anybody can read them, or be told that they are there.
+    A process that dies between a write and its fsync leaves records that a power cut may still remove. If
+    flush.messages asks for it, they are flushed before clients can read them or learn that they exist.
     """
 
     folder: LogDir

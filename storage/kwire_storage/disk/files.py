@@ -112,13 +112,13 @@ class Disk(Protocol):
         """How large the disk is and what is left of it, as of now; None where there is no such limit."""
 
     def lock(self, path: str) -> DiskLock:
-        """Raises FolderLockedError when somebody else holds it."""
+        """Takes the lock. Raises FolderLockedError if it is held already."""
 
     def is_locked(self, path: str) -> bool:
-        """Whether somebody holds it. Takes and changes nothing."""
+        """Whether the lock is held. Does not take it, and changes nothing."""
 
     def wait_for_lock(self, path: str) -> None:
-        """Returns when nobody holds it."""
+        """Returns when the lock is free."""
 
     def native_path(self, path: str) -> str | None:
         """Where other processes find it; None where they cannot, or are not to."""

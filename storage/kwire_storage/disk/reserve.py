@@ -85,9 +85,9 @@ class Reserve:
             self._set_full(True)
 
     def check(self) -> None:
-        """Raises StorageError(ENOSPC) for an append on somebody else's behalf while the reserve is out.
+        """Raises StorageError(ENOSPC) for an append that is not the broker's own while the reserve is out.
 
-        If there is room again the reserve is taken back first, and the append may go on.
+        If there is room again, the reserve is taken back first, and the append may continue.
         """
         if self.is_out and not self.take_back():
             raise self._refusal("no room is left but what the broker itself needs")

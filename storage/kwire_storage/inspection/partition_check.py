@@ -31,7 +31,7 @@ _LEAST_EPOCH = -1
 
 
 def no_progress(_bytes: int) -> None:
-    """Tells nobody."""
+    """Ignores the progress."""
 
 
 @attrs.frozen

@@ -133,7 +133,7 @@ class OffsetIndexCheck:
             self._settle()
 
     def damage(self, position: int, end: int) -> None:
-        """What leads into a damaged range may have been right: nobody knows what was there."""
+        """An entry that points into a damaged range may have been right: it is unknown what was there."""
         entries = self._entries
         while entries.current is not None and entries.current[1] < end:
             if entries.current[1] < position:
@@ -166,7 +166,7 @@ class TimeIndexCheck:
         self._after_damage = False
 
     def damage(self) -> None:
-        """The offsets up to the next batch may have been there: nobody knows."""
+        """The offsets up to the next batch may have been there: that is unknown."""
         self._after_damage = True
 
     def batch(self, header: BatchHeader) -> None:

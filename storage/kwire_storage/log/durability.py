@@ -51,12 +51,12 @@ class Flush:
         return bool(self.records or self.files or self.contents or self.folders)
 
     def run(self) -> None:
-        """Blocks until the medium has it; may run in a worker thread.
+        """Blocks until the data is on the medium; may run in a worker thread.
 
-        Raises SyncFailedError when a sync failed: nobody knows then what the medium has. Any other OSError left nothing
-        undecided and the flush may be tried again.
+        Raises SyncFailedError if a sync failed: then it is unknown what the medium has. After any other OSError the
+        state is known, and the flush may be tried again.
         """
-        # Records before names: a segment whose name is there before its forerunner's records looks like a loss.
+        # Records before names: if a segment's name is there before its predecessor's records, it looks like a loss.
         for file in (*self.records, *self.files):
             if isinstance(file, str):
                 sync_path(self.disk, file)
@@ -106,7 +106,7 @@ class Durability:
     # -- what is still to be synced
 
     def note_written(self, paths: Iterable[str]) -> None:
-        """These files were written anew, and may have got new names for it: the next flush syncs both."""
+        """These files were rewritten, perhaps under new names: the next flush syncs both."""
         for path in paths:
             self._unsynced_files.add(path)
             self.name_changes += 1

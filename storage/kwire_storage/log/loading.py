@@ -32,7 +32,7 @@ _LEFTOVERS = (names.DELETED, names.CLEANED, names.TEMPORARY)
 
 @attrs.define(eq=False)
 class LogParts:
-    """What a log is made of; of its leader epochs None, as long as nobody had to read them."""
+    """The parts of a log. Its leader epochs are None until they have to be read."""
 
     segments: LogSegments
     producer_state: ProducerStateManager

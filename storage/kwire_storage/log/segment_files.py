@@ -183,12 +183,12 @@ class SegmentFiles(ABC):
 
     @abstractmethod
     def rebuild(self, end_offset: int | None = None) -> None:
-        """Makes both sparse indexes anew from the records."""
+        """Rebuilds both sparse indexes from the records."""
 
     def save_indexes(self, suffix: str = "") -> list[str]:
-        """Writes what is not in the files yet; returns the paths written, for whoever must sync them.
+        """Writes entries that are not in the files yet. Returns the paths written, which the caller has to sync.
 
-        `suffix` is for those of a segment that has not got its name yet.
+        `suffix` is for a segment that does not have its final name yet.
         """
         if not self.indexes_dirty:
             return []

@@ -39,9 +39,9 @@ class Deleted(NamedTuple):
 
 @attrs.define(eq=False)
 class Surroundings:
-    """`deleted` are the files of deleted segments: removing a large file takes long, so it is left to whoever may wait.
+    """`deleted` are the files of deleted segments: removing a large file takes long, so it is done elsewhere.
 
-    `draw` spreads what would otherwise happen to many logs at the same time (`segment.jitter.ms`).
+    `draw` spreads events that would otherwise happen to many logs at the same time (`segment.jitter.ms`).
     """
 
     draw: Draw = never_any

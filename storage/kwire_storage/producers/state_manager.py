@@ -44,7 +44,7 @@ class ProducerStateManager:
         self._log = log
         self.snapshot_offsets = list(snapshot_offsets)
         self.states_or_none: ProducerStates | None = None
-        """None: nobody has asked yet, or what was known is out of date."""
+        """None if the states have not been needed yet, or are out of date."""
 
     def configure(self, config: LogConfig) -> None:
         self._config = config
@@ -80,9 +80,9 @@ class ProducerStateManager:
     # -- snapshots
 
     def take_snapshot(self) -> list[str]:
-        """Writes the producers as of the log's end, unless that is written already; the last one of its kind goes.
+        """Writes the producers at the log end, unless that is written already. Removes snapshots of no segment's base.
 
-        Returns the path that must be synced, if any. Raises OSError. An empty log has producers, too, if its records
+        Returns the path that must be synced, if any. Raises OSError. An empty log has producers too if its records
         were deleted.
         """
         end = self._log.end_offset
@@ -105,7 +105,7 @@ class ProducerStateManager:
         self._load_snapshot(self.states, offset, above=self._log.end_offset)
 
     def take_out(self, offset: int) -> list[str]:
-        """The snapshot of a segment's beginning is no longer ours: its path, for whoever removes it."""
+        """Gives up the snapshot of a segment's beginning. Returns its path, which the caller removes."""
         if offset not in self.snapshot_offsets:
             return []
         self.snapshot_offsets.remove(offset)
