@@ -25,11 +25,11 @@ class FoundRecord:
 
     @property
     def order(self) -> tuple[int, int, int]:
-        """Answers come by time, and what is of one moment by partition and offset."""
+        """The sort key: by time, then by partition and offset."""
         return self.timestamp_ms, self.partition, self.offset
 
     def value_of(self, column: Column) -> object:
-        """What a condition compares."""
+        """The value that a condition compares."""
         match column.place:
             case ("kafka", "key"):
                 return self.key

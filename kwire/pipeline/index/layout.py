@@ -58,7 +58,7 @@ _INFERRED: Final[dict[DataType, FieldType]] = {
 
 
 def open_index(plan: TablePlan, spark: SparkSession, sample: Sample, run_id: str) -> TableWriter:
-    """The writer for the plan's index, which exists then. Raises PipelineError for a table of something else."""
+    """Creates or opens the plan's index, and returns its writer. PipelineError for a table of something else."""
     assert isinstance(plan, IndexPlan)
     make_namespace(plan, spark)
     name = plan.warehouse.spark_name(plan.table)
@@ -101,13 +101,13 @@ def decode_fields(records: DataFrame, fields: Sequence[Field]) -> DataFrame:
 
 
 def arrange(decoded: DataFrame, fields: Sequence[Field]) -> DataFrame:
-    """The index's rows, of those that could be decoded."""
+    """The index's rows, made from decoded records."""
     columns = [F.col(f"{DECODED}.`{it.column}`").alias(it.column) for it in fields]
     return decoded.where(F.col(REASON).isNull()).select("kafka", *columns, F.col("raw").alias("value"))
 
 
 def _json_schema(fields: Sequence[Field]) -> StructType:
-    """What of a value is read: the fields where they stand."""
+    """The schema for reading a value: only the fields, at their paths."""
     tree: dict[str, Any] = {}
     for it in fields:
         at = tree

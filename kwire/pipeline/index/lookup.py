@@ -37,7 +37,7 @@ _MEMORY: Final = "2GB"
 _ROWS_AT_ONCE: Final = 100
 _SETTINGS: Final[Mapping[str, str | bool]] = {
     "memory_limit": _MEMORY,
-    # It would spill into the working directory, and fetch what it lacks from the network.
+    # Otherwise it would spill into the working directory, and download extensions.
     "temp_directory": "",
     "autoinstall_known_extensions": False,
     "autoload_known_extensions": False,
@@ -46,7 +46,7 @@ _SETTINGS: Final[Mapping[str, str | bool]] = {
 
 @attrs.frozen
 class Index:
-    """An index as its newest snapshot has it."""
+    """An index at its newest snapshot."""
 
     table: Table
     name: str
@@ -109,7 +109,7 @@ def _as_index(name: str, table: Table) -> Index:
 
 
 def _committed(table: Table) -> Snapshot | None:
-    """The newest snapshot of the job's; upkeep makes others."""
+    """The newest snapshot that a job made; upkeep makes others."""
     newest = table.current_snapshot()
     if newest is not None and newest.summary is not None and PROPERTY in newest.summary.additional_properties:
         return newest
@@ -160,7 +160,7 @@ def _found(row: Sequence[Any], fields: Sequence[Field]) -> FoundRecord:
 
 
 def _paths(table: Table, tasks: Sequence[FileScanTask]) -> list[str] | None:
-    """The files, where they can be read as they are."""
+    """The files, if they can be read directly; otherwise None."""
     if len(table.metadata.schemas) > 1 or any(it.delete_files for it in tasks):
         return None
     found = [urlsplit(it.file.file_path) for it in tasks]
@@ -185,7 +185,7 @@ _IS_NULL: Final[Callable[[str], iceberg.BooleanExpression]] = iceberg.IsNull  # 
 
 
 def _expression(condition: Condition) -> iceberg.BooleanExpression:
-    """For pyiceberg, which leaves out the files that cannot have an answer."""
+    """The condition for pyiceberg, which skips the files that cannot match."""
     match condition:
         case And(of):
             return iceberg.And(*map(_expression, of))
@@ -203,7 +203,7 @@ def _expression(condition: Condition) -> iceberg.BooleanExpression:
 
 
 def _sql(condition: Condition) -> tuple[str, list[Value]]:
-    """For DuckDB: columns are the index's own, and values are no part of the text."""
+    """The condition for DuckDB: columns are those of the index, and values are parameters."""
     match condition:
         case And(of):
             return _joined(" AND ", of)

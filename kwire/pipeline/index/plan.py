@@ -1,4 +1,4 @@
-"""What an index job will do, as a value: a table job's plan with fields, and properties of its own."""
+"""What an index job will do, as a value: a table job's plan with fields and its own properties."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ FIELDS_PROPERTY: Final = "kwire.index.fields"
 ROW_GROUP_BYTES: Final = 4 << 20
 PAGE_BYTES: Final = 64 << 10
 BLOOM_BYTES: Final = 128 << 10
-"""A filter of a row group of 100,000 values then errs once in some 200 times."""
+"""With this size a filter of a row group of 100,000 values is wrong about once in 200 times."""
 
 
 @attrs.frozen(kw_only=True)
@@ -36,7 +36,7 @@ class IndexPlan(TablePlan):
             raise PipelineError(f"an index is made of JSON values; --value {self.value} has no fields to be read yet")
 
     def properties_for(self, fields: tuple[Field, ...]) -> dict[str, str]:
-        """What the table is created with, when the fields have types."""
+        """The properties that the table is created with, when the fields have types."""
         bloom = {f"write.parquet.bloom-filter-enabled.column.{it}": "true" for it in bloom_columns(fields)}
         return {
             **self.table_properties,
@@ -66,5 +66,5 @@ class IndexPlan(TablePlan):
 
 
 def bloom_columns(fields: tuple[Field, ...]) -> list[str]:
-    """What is looked up by equality. Of a boolean a filter would know nothing."""
+    """The columns that are looked up by equality. A filter of a boolean would be useless."""
     return ["kafka.key", *(it.column for it in fields if it.type != "BOOLEAN")]

@@ -27,7 +27,7 @@ DEFAULT_TAIL_LIMIT: Final = 200_000
 
 @attrs.frozen(kw_only=True)
 class Query:
-    """`since_ms` is included, `until_ms` is not. `tail_limit` counts offsets; 0 leaves the brokers alone."""
+    """`since_ms` is included, `until_ms` is not. `tail_limit` counts offsets; with 0 the brokers are not asked."""
 
     topic: str
     bootstrap: str
@@ -55,7 +55,7 @@ class Query:
 
 @attrs.frozen(kw_only=True)
 class Freshness:
-    """How the index stood when it was asked. The last three are None where the brokers were left alone."""
+    """The state of the index at the query. The last three are None if the brokers were not asked."""
 
     index: str
     topic: str
@@ -66,7 +66,7 @@ class Freshness:
     """Since the job last committed."""
     lag: Mapping[int, int] | None
     not_indexed: int | None
-    """Records of the tail that have not the fields' types."""
+    """Records of the tail without the fields' types."""
     lost: tuple[Gap, ...] | None
 
     def describe(self) -> dict[str, object]:

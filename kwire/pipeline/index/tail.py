@@ -25,29 +25,29 @@ from kwire.pipeline.topic_state import topic_state
 
 _HINT: Final = "--tail-limit 0 asks the index alone"
 _ENDS_AT_ONCE_MS: Final = 50
-"""What is asked for is there: a fetch never has to wait for it."""
+"""The requested records exist already, so a fetch never has to wait."""
 
 
 @attrs.define(eq=False)
 class Tail:
-    """The offsets behind a position, from `starts` to `ends`. `not_indexed` counts as they are read."""
+    """The offsets after a position, from `starts` to `ends`. `not_indexed` is counted while they are read."""
 
     topic: str
     isolation: IsolationLevel
     starts: Mapping[int, int]
     ends: Mapping[int, int]
     lost: tuple[Gap, ...] = ()
-    """What retention took before it was indexed."""
+    """Records that retention deleted before they were indexed."""
     not_indexed: int = 0
     """Records that would go to the errors table."""
 
     @property
     def offsets(self) -> int:
-        """How many there are, markers and what was compacted away included."""
+        """The number of offsets, including markers and compacted records."""
         return sum(end - self.starts[number] for number, end in self.ends.items())
 
     def find(self, cluster: Cluster, fields: Sequence[Field], condition: Condition | None) -> Iterator[FoundRecord]:
-        """Those that meet the condition, by partition and offset. Raises PipelineError."""
+        """The records that meet the condition, by partition and offset. Raises PipelineError."""
         for number, end in sorted(self.ends.items()):
             if self.starts[number] < end:
                 yield from self._find(cluster, number, fields, condition)
@@ -90,7 +90,7 @@ class Tail:
 
 
 def tail_behind(cluster: Cluster, position: Position, isolation: str) -> Tail:
-    """What there is behind a position, as the brokers have it now. Raises PipelineError."""
+    """The tail after a position, as the brokers have it now. Raises PipelineError."""
     level = IsolationLevel[isolation.upper()]
     with _reading():
         try:

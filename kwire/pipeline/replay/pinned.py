@@ -61,7 +61,7 @@ class Pinned:
     target_id: str
     partitions: int
     records: int = 0
-    """How many were written, once that is all."""
+    """How many were written, when all are written."""
 
     def to_json(self) -> bytes:
         match self.source:

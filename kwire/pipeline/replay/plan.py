@@ -74,7 +74,7 @@ class ReplayPlan:
 
     @property
     def command(self) -> dict[str, str | None]:
-        """What makes two commands the same replay, by the flags' names: addresses may change."""
+        """The flags that make two commands the same replay, by name. Addresses may change."""
         match self.source:
             case TableSource(warehouse, table):
                 of = {"table": table, "--warehouse": str(warehouse)}

@@ -23,18 +23,18 @@ class Progress:
     _told: int = 0
 
     def take(self, kept: Mapping[bytes, bytes | None]) -> None:
-        """Takes in what the kept topic has, or got since; whatever else is there is passed over."""
+        """Takes the values of the kept topic, all or the new ones; other values are ignored."""
         prefix = position_key(self.name, self.generation, None)
         for key, value in kept.items():
             if value is not None and key.startswith(prefix):
                 target, position = int(key.removeprefix(prefix)), Position.from_json(value)
-                # What is read later may be older: one reader waits for open transactions, the other does not.
+                # A later read may be older: one reader waits for open transactions, the other does not.
                 if position.records >= self.positions.get(target, Position()).records:
                     self.positions[target] = position
 
     @property
     def records(self) -> int:
-        """How many the target has of it."""
+        """How many of the replay's records the target has."""
         return sum(it.records for it in self.positions.values())
 
     def reached(self) -> dict[int, int]:
@@ -46,16 +46,16 @@ class Progress:
         return found
 
     def replayed(self, partitions: int) -> dict[int, int]:
-        """Up to where a source partition is replayed for certain: into each of so many target partitions.
+        """Up to where each source partition is replayed for certain, that is into all of the target partitions.
 
-        One that has none of its records tells nothing of it: there may be some, further on.
+        A target partition without records of a source partition says nothing about it: some may follow.
         """
         everywhere = [it.next for it in self.positions.values()] if len(self.positions) == partitions else []
         reached = self.reached()
         return {it: at for it, at in reached.items() if everywhere and all(it in of for of in everywhere)}
 
     def begin(self) -> None:
-        """What was written before is not told as this run's."""
+        """Begins to count: records written before are not reported as this run's."""
         self._told = self.records
 
     @property
@@ -63,7 +63,7 @@ class Progress:
         return self.records > self._told
 
     def step(self, took_s: float) -> Step:
-        """What came since the last one."""
+        """The progress since the last step."""
         records, self._told = self.records - self._told, self.records
         reached = self.reached()
         lag = {it: max(0, end - reached[it]) for it, end in self.ends.items() if it in reached}

@@ -80,7 +80,7 @@ class Table:
         summaries = [*_summaries(self._java, snapshot)]
         if self._java.refs().containsKey(TAG):
             tagged = self._java.snapshot(TAG)
-            # A table that was rolled back is older than its tag. What its snapshots say themselves goes first.
+            # A table that was rolled back is older than its tag, so its own snapshots come first.
             if tagged.sequenceNumber() <= snapshot.sequenceNumber():
                 summaries.append(tagged.summary())
         return Head(snapshot.snapshotId(), newest_position(summaries))

@@ -65,7 +65,7 @@ class TablePlan:
 
     @property
     def table_properties(self) -> dict[str, str]:
-        """What the table is created with."""
+        """The properties that the table is created with."""
         return {
             TOPIC_PROPERTY: self.topic,
             VALUE_PROPERTY: self.value,
@@ -104,7 +104,7 @@ class TablePlan:
             )
 
     def check_table(self, properties: Mapping[str, str]) -> None:
-        """Raises PipelineError unless the table that is there was made by such a plan."""
+        """Raises PipelineError unless the existing table was made by such a plan."""
         if TOPIC_PROPERTY not in properties:
             raise PipelineError(f"table {self.table} was not made by kwire: write to another, --table NAME")
         for key, mine, flag in (

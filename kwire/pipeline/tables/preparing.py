@@ -37,7 +37,7 @@ Sample = Callable[[], "DataFrame"]
 
 
 def open_tables(plan: TablePlan, spark: SparkSession, sample: Sample, run_id: str) -> TableWriter:
-    """The writer for the plan's tables, which exist then. Raises PipelineError for a table of something else."""
+    """Creates or opens the plan's tables, and returns their writer. PipelineError for a table of something else."""
     make_namespace(plan, spark)
     name = plan.warehouse.spark_name(plan.table)
     wanted = _wanted_type(plan, spark)
@@ -62,7 +62,7 @@ def make_namespace(plan: TablePlan, spark: SparkSession) -> None:
 
 
 def open_errors(plan: TablePlan, spark: SparkSession, run_id: str) -> Table:
-    """The plan's errors table, which exists then."""
+    """Creates or opens the plan's errors table."""
     name = plan.warehouse.spark_name(plan.errors_table)
     spark.sql(
         f"CREATE TABLE IF NOT EXISTS {name} ({ERROR_COLUMNS}) USING iceberg TBLPROPERTIES ('format-version' = '2')"
@@ -100,7 +100,7 @@ def open_existing(
 
 
 def grow_to(plan: TablePlan, writer: TableWriter, spark: SparkSession, schema: Path) -> TableWriter:
-    """The writer by a schema with more fields, from a file, which the table has then. Raises PipelineError."""
+    """Extends the table by a schema file with more fields, and returns its writer. Raises PipelineError."""
     match plan.value:
         case "bytes":
             raise PipelineError(f"table {plan.table} holds bytes: there is no schema to make better")
@@ -114,12 +114,12 @@ def grow_to(plan: TablePlan, writer: TableWriter, spark: SparkSession, schema: P
 
 
 def decoder(plan: TablePlan, spark: SparkSession, name: str) -> Callable[[DataFrame], DataFrame]:
-    """What makes the table's values of a topic's, by the schema that the table has now."""
+    """The function that decodes a topic's values with the table's current schema."""
     return _decoder(plan, spark.table(name).schema["value"].dataType)
 
 
 def older_decoders(plan: TablePlan, table: Table) -> tuple[Callable[[DataFrame], DataFrame], ...]:
-    """The same by the schemas that the table had before, in the shape of today's."""
+    """The same for the table's earlier schemas, converted to the current one."""
     kinds = [schema["value"].dataType for schema in table.schemas()]
     *older, today = [kind for place, kind in enumerate(kinds) if kind not in kinds[:place]]
 
@@ -144,7 +144,7 @@ def _decoder(plan: TablePlan, kind: DataType) -> Callable[[DataFrame], DataFrame
 
 
 def _remember_avro(plan: TablePlan, table: Table) -> None:
-    """For verify and redo, which are given no schema."""
+    """Stores the schemas for verify and redo, which get none."""
     if plan.avro is not None and table.properties().get(AVRO_PROPERTY) != plan.avro.to_json():
         table.set_property(AVRO_PROPERTY, plan.avro.to_json())
 
@@ -155,7 +155,7 @@ def _send_bad(plan: TablePlan, decoded: DataFrame, since: Mapping[int, int]) -> 
 
 
 def _wanted_type(plan: TablePlan, spark: SparkSession) -> DataType | None:
-    """The type of `value` as the plan gives it; None where it is to be found out."""
+    """The type of `value` in the plan; None if it has to be inferred."""
     match plan.value:
         case "bytes":
             return BinaryType()
@@ -195,9 +195,9 @@ def _grow(spark: SparkSession, name: str, wanted: DataType | None) -> None:
 
 
 def grown_by(spark: SparkSession, name: str, records: DataFrame) -> bool:
-    """Adds the fields to the table that JSON values bring; whether there were any.
+    """Adds new fields of JSON values to the table. Returns whether there were any.
 
-    A field that the table has keeps its type: a value that has it otherwise is an error of its own.
+    An existing field keeps its type: a value with another type is an error.
     """
     found = schemas.infer(spark, records, with_nulls=False)
     have = spark.table(name).schema["value"].dataType
@@ -219,7 +219,7 @@ def _quoted(path: tuple[str, ...]) -> str:
 
 
 def exists(spark: SparkSession, name: str) -> bool:
-    """Raises PipelineError where the catalog does not answer."""
+    """Whether the table exists. Raises PipelineError if the catalog does not answer."""
     try:
         return spark.catalog.tableExists(name)
     except (PySparkException, Py4JError) as error:

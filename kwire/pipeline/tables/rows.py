@@ -8,7 +8,7 @@
     kafka    the same
     value    bytes
     reason   why it is not in the table
-    until    null; for a range of lost records the offset behind it, and `kafka.offset` is where it begins
+    until    null; for a range of lost records the offset after it, and `kafka.offset` is where it begins
     noted_at when the job saw it
 """
 
@@ -79,13 +79,13 @@ def gap_rows(spark: SparkSession, gaps: Iterable[Gap]) -> DataFrame:
 
 
 def noted_gaps(errors: DataFrame) -> dict[int, int]:
-    """Up to where an errors table has lost ranges of each partition."""
+    """The end of the lost ranges in an errors table, by partition."""
     found = errors.where("until IS NOT NULL").groupBy("kafka.partition").agg(F.max("until").alias("until")).collect()
     return {row["partition"]: row["until"] for row in found}
 
 
 def require_key(rows: DataFrame) -> DataFrame:
-    """Rows without a key get that as their reason, unless they have one."""
+    """Adds the missing key as the reason to rows without a key, unless they have a reason."""
     return rows.withColumn(
         REASON, F.when(F.col(REASON).isNull() & F.col("kafka.key").isNull(), NO_KEY).otherwise(F.col(REASON))
     )
@@ -94,8 +94,8 @@ def require_key(rows: DataFrame) -> DataFrame:
 def newest_by_key(rows: DataFrame) -> DataFrame:
     """The last good row of each key; `deleted` tells a tombstone.
 
-    A key's records are in one partition, in order; where a topic got more partitions, in two. Then the later timestamp
-    is the newer. So it is in UPSERT: partitions are not read at one pace.
+    A key's records are in one partition, in order, or in two if the topic got more partitions. Then the later timestamp
+    counts as newer. UPSERT does the same, because partitions are not read at the same pace.
     """
 
     newest = Window.partitionBy("kafka.key").orderBy(F.desc("kafka.timestamp"), F.desc("kafka.offset"))
@@ -119,7 +119,7 @@ WHEN NOT MATCHED AND NOT theirs.deleted THEN INSERT (kafka, value) VALUES (their
 
 
 def at_or_after(offsets: Mapping[int, int], column: str = "kafka") -> Column:
-    """Whether a row's offset is at or behind that of its partition; true for a partition that is not named."""
+    """Whether a row's offset is at or after that of its partition; true for a partition that is not named."""
     return _compared(offsets, column, ">=", otherwise="TRUE")
 
 

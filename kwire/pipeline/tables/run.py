@@ -44,7 +44,7 @@ class TableRun(StreamingRun):
         self._stream = BatchStream(self.spark, self._commit)
 
     def start(self) -> None:
-        """Starts the query where the table ends. Raises PipelineError, also where records were lost.
+        """Starts the query at the table's position. Raises PipelineError, also if records were lost.
 
         May be called again when the query has ended.
         """
@@ -56,7 +56,7 @@ class TableRun(StreamingRun):
         begin_at = state.starts if self.plan.begin == "earliest" else state.ends
         begun = start(self._writer.reached(), state, begin_at=begin_at, on_gap=self.plan.on_gap)
         self._position = self._writer.open(self.spark, begun)
-        # The table's own offsets, and those of partitions that it has not heard of.
+        # The table's own offsets, and those of partitions that are new to it.
         offsets = {**begun.position.offsets, **self._position.offsets}
         self._stream.start(
             f"{self.plan.table} {self.run_id}",
@@ -67,11 +67,11 @@ class TableRun(StreamingRun):
         )
 
     def stop(self) -> None:
-        """Lets a batch that is being written come to its end, and ends the query. May be called twice."""
+        """Lets the current batch finish, and ends the query. May be called twice."""
         self._stream.stop()
 
     def end(self) -> None:
-        """After the last query: leaves nothing of the run in the tables."""
+        """Called after the last query: removes the run's drafts from the tables."""
         if self._writer is not None:
             self._writer.drop_drafts()
 
@@ -104,13 +104,13 @@ class TableRun(StreamingRun):
             self.report.warning(str(error))
 
     def _check_topic(self) -> None:
-        """Notes the topic's ends. Raises PipelineError when it is another one by now: the batch may be of either."""
+        """Notes the topic's ends. Raises PipelineError if the topic was replaced: the batch may be from either."""
         assert self._position is not None
         state = self.topics.state(self.plan.topic, self.plan.isolation)
         same_topic(self._position, state)
         self._ends = state.ends
 
     def _sample(self) -> DataFrame:
-        """The first records that there are."""
+        """The first records of the topic."""
         records = self.spark.read.format("kafka").options(**self.plan.source())
         return records.option("startingOffsets", "earliest").load().limit(self.plan.sample_records)

@@ -24,7 +24,7 @@ Addition = tuple[tuple[str, ...], "DataType"]
 """A field's path, such as ("value", "address", "zip"), and its type."""
 
 JSON_OPTIONS: Final = {
-    # What Spark lets pass, and JSON does not.
+    # Spark accepts these, JSON does not.
     "allowSingleQuotes": "false",
     "allowNonNumericNumbers": "false",
 }
@@ -46,10 +46,10 @@ def read_json_schema(text: str) -> StructType:
 
 
 def infer(spark: SparkSession, values: DataFrame, *, with_nulls: bool) -> StructType | None:
-    """The schema of the JSON objects in the column `value`; None where there is none.
+    """The schema of the JSON objects in the column `value`; None if there are none.
 
-    Of fields whose names differ by case only, one is taken. `with_nulls` takes a field that is null everywhere as
-    text; without it such a field is left out until it has a value.
+    Of fields whose names differ only by case, one is used. With `with_nulls` a field that is null everywhere is text;
+    without it such a field is left out until it has a value.
     """
     texts = values.selectExpr("try_validate_utf8(cast(value as string)) AS text").where(r"text RLIKE '^\\s*\\{'")
     reader = spark._jsparkSession.read().option("mode", "DROPMALFORMED")
@@ -63,14 +63,14 @@ def infer(spark: SparkSession, values: DataFrame, *, with_nulls: bool) -> Struct
 
 
 def as_nullable(kind: T) -> T:
-    """The same with every field, item and map value nullable: what comes by wire may always be missing."""
+    """The same with every field, item and map value nullable: any of them may be missing in a record."""
     found = _nullable(kind)
     assert isinstance(found, type(kind))
     return found
 
 
 def conformed(rows: DataFrame, column: str, wanted: DataType) -> DataFrame:
-    """The rows with a column that has every field of `wanted`, null where it had none."""
+    """The rows with a column that has every field of `wanted`; missing ones are null."""
     have = rows.schema[column].dataType
     return rows if have == wanted else rows.withColumn(column, _conformed(rows[column], have, wanted))
 
@@ -103,9 +103,9 @@ def additions(
     *,
     conflicts: Literal["raise", "skip"] = "raise",
 ) -> list[Addition]:
-    """What has to be added to the table's schema so that it has all of `wanted`.
+    """The fields that the table's schema lacks of `wanted`.
 
-    Raises PipelineError for a field that is there with another type, or leaves the table's as it is.
+    Raises PipelineError for an existing field with another type, or leaves the table's type as it is.
     """
     found: list[Addition] = []
     have = {field.name.lower(): field for field in table.fields}

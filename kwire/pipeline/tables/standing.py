@@ -25,7 +25,7 @@ class Standing:
 
 
 def standing(warehouse: Warehouse, table: str) -> Standing | None:
-    """Where a table of the pipeline stands; None for one that is not there. Makes nothing. Raises PipelineError."""
+    """The position of a table of the pipeline; None if it does not exist. Creates nothing. Raises PipelineError."""
     if not warehouse.exists():
         return None
     catalog = warehouse.pyiceberg_catalog()
@@ -43,7 +43,7 @@ def standing(warehouse: Warehouse, table: str) -> Standing | None:
 
 
 def of_table(table: Table) -> Standing:
-    """Where a table that pyiceberg has loaded stands. Raises PipelineError for offsets of a newer kwire."""
+    """The position of a table that pyiceberg has loaded. Raises PipelineError for offsets of a newer kwire."""
     newest = table.current_snapshot()
     return Standing(
         properties=dict(table.properties),
@@ -53,14 +53,14 @@ def of_table(table: Table) -> Standing:
 
 
 def summaries(table: Table, newest: Snapshot | None) -> Iterator[Mapping[str, str]]:
-    """Of a snapshot and its ancestors, newest first, as far as they were not expired; then the tagged one's."""
+    """The summaries of a snapshot and of its ancestors that were not expired, newest first; then the tagged one's."""
     snapshot = newest
     while snapshot is not None:
         yield {} if snapshot.summary is None else snapshot.summary.additional_properties
         parent = snapshot.parent_snapshot_id
         snapshot = None if parent is None else table.snapshot_by_id(parent)
     tagged = table.snapshot_by_name(TAG) if TAG in table.refs() else None
-    # A table that was rolled back is older than its tag. What its snapshots say themselves goes first.
+    # A table that was rolled back is older than its tag, so its own snapshots come first.
     if newest is not None and tagged is not None and tagged.summary is not None and _order(tagged) <= _order(newest):
         yield tagged.summary.additional_properties
 
@@ -71,7 +71,7 @@ def _order(snapshot: Snapshot) -> int:
 
 @attrs.frozen
 class Outlook:
-    """What a job would begin with."""
+    """What a job would start with."""
 
     table_exists: bool
     start: Start
@@ -89,7 +89,7 @@ class Outlook:
 
 
 def outlook(plan: TablePlan, topic: TopicState) -> Outlook:
-    """Where the plan's job would start. Raises PipelineError for all that would keep it from doing so."""
+    """Where the plan's job would start. Raises PipelineError for everything that would prevent the start."""
     plan.warehouse.check()
     found = standing(plan.warehouse, plan.table)
     if found is not None:

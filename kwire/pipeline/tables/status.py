@@ -19,7 +19,7 @@ from kwire.pipeline.warehouse import NAMESPACE, Warehouse, asked, errors_table_n
 
 @attrs.frozen(kw_only=True)
 class TableStatus:
-    """`lag` is None where no brokers are asked; `problem` says what they answered instead."""
+    """`lag` is None if no brokers are asked, or if they return an error, which is in `problem`."""
 
     table: str
     topic: str
@@ -37,7 +37,7 @@ class TableStatus:
 
 
 def statuses(warehouse: Warehouse, topics: Topics | None) -> list[TableStatus]:
-    """Of each table that kwire made, by name. Raises PipelineError for a warehouse that cannot be read."""
+    """The status of each table that kwire made, by name. PipelineError for a warehouse that cannot be read."""
     if not warehouse.exists():
         raise PipelineError(f"no tables found in {warehouse}: kwire pipeline table makes some")
     catalog = warehouse.pyiceberg_catalog()
