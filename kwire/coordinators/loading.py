@@ -14,10 +14,8 @@ the partition becomes active in the same step. Kafka's `CoordinatorState` (in `C
 
 from __future__ import annotations
 
-import gc
 import logging
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
 from typing import Generic, Protocol, TypeAlias, TypeVar
 
 import attrs
@@ -79,22 +77,6 @@ class Slice:
         """Call it after each record."""
         self._records += 1
         return not self._records % _RECORDS_PER_LOOK and self._clock.monotonic_ms() >= self._ends_ms
-
-
-@contextmanager
-def lasting() -> Iterator[None]:
-    """Objects created inside are long-lived: the garbage collector need not scan them, now or later.
-
-    With a million offsets it would scan all of them again and again, for about 500 ms each time.
-    """
-    was_enabled = gc.isenabled()
-    gc.disable()
-    try:
-        yield
-    finally:
-        gc.freeze()
-        if was_enabled:
-            gc.enable()
 
 
 @attrs.define(eq=False)

@@ -37,8 +37,8 @@ from kwire.coordinators.loading import (
     State,
     Unavailable,
     Unloading,
-    lasting,
 )
+from kwire.garbage import lasting
 from kwire.waits import Slot
 
 log = logging.getLogger(__name__)
@@ -190,12 +190,15 @@ class CoordinatorRuntime(Generic[S]):
 
     def settle(self) -> None:
         """Carries out what is due, and unloads the shards that have to go."""
+        now_ms = self.clock.monotonic_ms()
         for index, state in enumerate(self._states):
             if isinstance(state, Unloading):
                 self._deliver(state.shard.unload(now=self.now()))
                 self._begin(index)
-            else:
-                self._expire_due(index)
+            elif isinstance(state, Active):
+                deadline_ms = state.shard.next_deadline_ms()
+                if deadline_ms is not None and deadline_ms <= now_ms:
+                    self._expire_due(index)
 
     def perform(self, index: int, effects: Iterable[Effect]) -> None:
         """Carries out a shard's effects, and whatever they have made due."""

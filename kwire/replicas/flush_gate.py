@@ -21,6 +21,12 @@ from kwire_storage.log.durability import Flush
 from kwire_storage.log.log import Log
 
 
+def _ignore() -> None: ...
+
+
+def _ignore_error(_error: KafkaError) -> None: ...
+
+
 class FlushDriver(Protocol):
     """Runs the flushes: calls `begin`, runs what it returns, and calls `finish`, or `give_up` and `fail`."""
 
@@ -106,11 +112,14 @@ class FlushGate:
     def release(self) -> None:
         """Everything is durable in another log, which has replaced this one and has its own gate."""
         self.held_from = NEVER
-        self.closed = True
+        self.close()
 
     def close(self) -> None:
         """The partition was deleted, or its disk has failed."""
         self.closed = True
+        # Partition, gate and log refer to each other. A thousand of them must not wait for the garbage collector, which
+        # would stop the broker for as long as it takes to look at all other partitions, too.
+        self.on_released, self.on_failed, self.log.on_roll = _ignore, _ignore_error, _ignore
 
     def _rolled(self) -> None:
         # As Kafka does after each roll: recovery then need not read full segments.

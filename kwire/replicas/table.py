@@ -13,7 +13,7 @@ from __future__ import annotations
 import errno
 import logging
 from collections.abc import Callable, Iterable, Iterator, Mapping, Set
-from contextlib import suppress
+from contextlib import nullcontext, suppress
 from functools import cache
 from typing import TYPE_CHECKING, cast
 
@@ -34,6 +34,7 @@ from kwire.beside import Beside, Slices
 from kwire.clock import Clock
 from kwire.config.definition import Value
 from kwire.config.server import ServerConfig
+from kwire.garbage import lasting
 from kwire.replicas.flush_gate import FlushDriver
 from kwire.replicas.partition import Partition
 from kwire.replicas.roles import Absent, Role, role_of
@@ -54,6 +55,9 @@ Place = Partition | Absent
 
 CHANGED_PER_SLICE = 8
 """The partitions that are made or deleted before other work has a turn. Each takes a few operations on files."""
+
+MANY_PARTITIONS = 100
+"""When so many are made at once, the garbage collector is told that they stay."""
 
 CONFIGURED_PER_SLICE, CONFIGS_COST = 100, 10
 """The partitions that are configured before other work has a turn, where a topic's configuration counts as many as
@@ -217,6 +221,11 @@ class PartitionTable:
         """
         slices = Slices(self.beside, CHANGED_PER_SLICE)
         await self._delete(changes.topics_deleted, slices)
+        added = len(changes.partitions_added) + sum(len(it.partitions) for it in changes.topics_created)
+        with lasting() if added >= MANY_PARTITIONS else nullcontext():
+            await self._create(changes, slices)
+
+    async def _create(self, changes: Changes, slices: Slices) -> None:
         failed: OSError | None = None
         for topic in changes.topics_created:
             places: list[Place] = []

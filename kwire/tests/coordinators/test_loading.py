@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import gc
 from collections.abc import Awaitable, Callable
 from typing import Any
 
@@ -39,7 +38,7 @@ from kwire_protocol.messages.write_txn_markers import (
 )
 from kwire_storage.disk.files import Disk
 
-from kwire.coordinators.loading import Active, Elsewhere, Loading, Slice, Unavailable, lasting
+from kwire.coordinators.loading import Active, Elsewhere, Loading, Slice, Unavailable
 from kwire.logs.cleaner import LogCleaner
 from kwire.replicas.partition import Partition
 from kwire.replicas.roles import Follower, Leader
@@ -262,18 +261,6 @@ def test_a_load_gives_way_after_each_slice() -> None:
         assert turns >= COMMITS // 32 - 2
 
     while_loading(scenario)
-
-
-def test_the_garbage_collector_leaves_what_is_loaded_alone() -> None:
-    frozen = gc.get_freeze_count()
-    try:
-        with lasting():
-            assert not gc.isenabled()
-            loaded = [[number] for number in range(1_000)]
-        assert gc.isenabled()
-        assert gc.get_freeze_count() >= frozen + len(loaded)
-    finally:
-        gc.unfreeze()
 
 
 def test_a_slice_is_over_when_its_time_is() -> None:

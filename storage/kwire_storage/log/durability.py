@@ -103,6 +103,10 @@ class Durability:
             self.failed = error
             self.on_failed(error)
 
+    def detach(self) -> None:
+        """The log is not served any more, so its failure concerns nobody."""
+        self.on_failed = _ignore  # which else keeps the log, and all that it refers to, for the garbage collector
+
     # -- what is still to be synced
 
     def note_written(self, paths: Iterable[str]) -> None:

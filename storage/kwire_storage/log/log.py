@@ -643,4 +643,5 @@ class Log:
         A flush or a cleaning beside the event loop finds no file of this log from then on.
         """
         self.close(clean=False)
+        self.durability.detach()
         self.disk.end()
