@@ -9,7 +9,6 @@ from collections.abc import Callable, Mapping
 import attrs
 from kwire_protocol.wire import uuid_to_text
 from kwire_storage import names
-from kwire_storage.config import LogConfig
 from kwire_storage.directory.log_dir import LogDir
 from kwire_storage.directory.log_dirs import LogDirs, has_owner
 from kwire_storage.directory.offset_checkpoints import Checkpoints
@@ -26,7 +25,7 @@ from kwire.groups.service import GroupService
 from kwire.logs.disk_room import DiskRoom
 from kwire.logs.moves import LogMoves
 from kwire.metadata.image import Changes, ConfigResourceType
-from kwire.metadata.log import METADATA_TOPIC, METADATA_TOPIC_ID, FileMetadataLog
+from kwire.metadata.log import METADATA_LOG_CONFIG, METADATA_TOPIC, METADATA_TOPIC_ID, FileMetadataLog
 from kwire.metadata.service import MetadataService
 from kwire.replicas.fetch_sessions import FetchSessions
 from kwire.replicas.flusher import Flusher
@@ -38,10 +37,6 @@ from kwire.transactions.service import TransactionService
 from kwire.waits import at_once
 
 log = logging.getLogger(__name__)
-
-METADATA_LOG_CONFIG = LogConfig(retention_ms=-1, retention_bytes=-1, synced_one_by_one=True)
-"""The metadata log is never deleted by age or size, because it is replayed from the start."""
-
 
 RunAll = Callable[[list[Callable[[], None]], Callable[[], str], int], None]
 """Takes tasks, a function that describes the progress, and the maximum number of tasks to run concurrently."""

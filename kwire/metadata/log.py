@@ -11,33 +11,37 @@ returns: metadata changes are rare, and an acknowledged CreateTopics must surviv
 
 from __future__ import annotations
 
-import logging
 from collections.abc import Callable, Sequence
 from typing import Final, Protocol
 
 import attrs
-from kwire_protocol.control_records import ControlType, build_control_batch
-from kwire_protocol.internal.control_records import LeaderChangeMessage, LeaderChangeMessageVoter
-from kwire_protocol.records import Record, build_batch, iter_records, read_header
-from kwire_protocol.wire import Uuid, Writer
-from kwire_storage import names
-from kwire_storage.errors import CorruptLogError, is_passing
+from kwire_protocol.wire import Uuid
+from kwire_storage.config import LogConfig
+from kwire_storage.errors import is_passing
 from kwire_storage.log.log import Log
 
 from kwire.beside import Beside, Slices
-from kwire.metadata.snapshots import Snapshot, read_snapshot_file, snapshot_batches
+from kwire.metadata.log_batches import (
+    EPOCH,
+    ReadRecords,
+    append_batch,
+    leader_change,
+    newest_snapshot,
+    read_records,
+    snapshot_path,
+    snapshots_of,
+    values_batch,
+)
+from kwire.metadata.snapshots import Snapshot, snapshot_batches
 from kwire.topic_names import CLUSTER_METADATA
 from kwire.workers import Worker
 
-logger = logging.getLogger(__name__)
+METADATA_LOG_CONFIG: Final = LogConfig(retention_ms=-1, retention_bytes=-1, synced_one_by_one=True)
+"""The metadata log is never deleted by age or size, because it is replayed from the start."""
 
 METADATA_TOPIC: Final = CLUSTER_METADATA
 METADATA_TOPIC_ID: Final[Uuid] = bytes(15) + b"\x01"
 """Kafka's Uuid.METADATA_TOPIC_ID."""
-EPOCH: Final = 1
-
-READ_BYTES: Final = 1 << 20
-
 Watcher = Callable[[], None]
 
 
@@ -45,14 +49,8 @@ class AppendConflict(Exception):
     """Another writer appended first: read its records and decide again."""
 
 
-@attrs.frozen
-class ReadRecords:
-    """Offsets and values of some records, without control records, and the offset at which to continue."""
-
-    records: list[tuple[int, bytes]]
-    next_offset: int
-    size_in_bytes: int = 0
-    """Of the log."""
+class LogTruncated(Exception):
+    """The log begins later: a snapshot has replaced what was asked for."""
 
 
 class MetadataLog(Protocol):
@@ -72,15 +70,15 @@ class MetadataLog(Protocol):
     async def read(self, offset: int) -> ReadRecords:
         """Records from `offset` on, of complete appends; `next_offset` is `offset` if there are none.
 
-        A long log is read in pieces.
+        A long log is read in pieces. Raises LogTruncated, if another writer has written a snapshot meanwhile.
         """
         ...
 
     async def read_snapshot(self) -> Snapshot | None:
         """The newest snapshot; the log may begin at its end. Raises CorruptLogError if the log begins later."""
 
-    async def write_snapshot(self, values: Sequence[bytes]) -> None:
-        """Stores a snapshot of the whole current log; the records that it replaces may be deleted. Raises OSError."""
+    async def write_snapshot(self, values: Sequence[bytes], *, end_offset: int) -> None:
+        """Stores a snapshot of the log up to there. The records that it replaces may be deleted. Raises OSError."""
 
     def watch(self, watcher: Watcher) -> None:
         """Calls `watcher` whenever there are new records to read, including the service's own."""
@@ -114,10 +112,10 @@ class FileMetadataLog:
         start = self.end_offset
         try:
             if start == 0:
-                self._append(self._leader_change(now_ms))
+                append_batch(self.log, leader_change(self.node_id, now_ms), now_ms)
                 # One by one, as all later ones: a good batch behind a bad one is never what a crash left.
                 await self._flush()
-            self._append(build_batch([Record(delta, now_ms, None, value) for delta, value in enumerate(values)]))
+            append_batch(self.log, values_batch(values, now_ms), now_ms)
             await self._flush()
         except OSError as error:
             if is_passing(error):
@@ -131,44 +129,22 @@ class FileMetadataLog:
             watcher()
 
     async def read(self, offset: int) -> ReadRecords:
-        found: list[tuple[int, bytes]] = []
-        next_offset, size = offset, 0
-        for header, piece in self.log.batches(offset):
-            if header.base_offset >= self.end_offset or size >= READ_BYTES:
-                break
-            next_offset = header.next_offset
-            size += piece.size
-            if not header.is_control:
-                records = iter_records(piece.read())
-                found += [(it.offset, it.value) for it in records if it.offset >= offset and it.value is not None]
-        return ReadRecords(found, next_offset, size)
+        return read_records(self.log, offset, self.end_offset)
 
     async def read_snapshot(self) -> Snapshot | None:
-        log = self.log
-        for end_offset, name in sorted(self._snapshots(), reverse=True):
-            try:
-                snapshot = Snapshot(end_offset, read_snapshot_file(log.disk.read_bytes(name)))
-            except CorruptLogError as error:
-                logger.error("%s cannot be used: %s", name, error)
-                continue
-            if log.log_end_offset < end_offset:
-                # Rot has taken the end of the log, and the snapshot has what it said.
-                log.truncate_fully_and_start_at(end_offset, now_ms=self.now_ms())
-                self._end_offset = end_offset
-            if log.log_start_offset <= end_offset:
-                return snapshot
-        if log.log_start_offset > 0:
-            raise CorruptLogError(f"{log.path} begins at {log.log_start_offset}, and no snapshot reaches as far")
-        return None
+        snapshot = newest_snapshot(self.log, self.now_ms())
+        self._end_offset = self.log.log_end_offset
+        return snapshot
 
-    async def write_snapshot(self, values: Sequence[bytes]) -> None:
-        log, end_offset, now_ms = self.log, self.end_offset, self.now_ms()
-        older = self._snapshots()
+    async def write_snapshot(self, values: Sequence[bytes], *, end_offset: int) -> None:
+        assert end_offset == self.end_offset, "nobody else appends"
+        log, now_ms = self.log, self.now_ms()
+        older = snapshots_of(self.log)
         slices, content = Slices(self.beside, 1), bytearray()
         for batch in snapshot_batches(values, epoch=EPOCH, now_ms=now_ms):
             content += batch
             await slices.after(1)
-        name = f"{log.path}/{names.metadata_snapshot(end_offset, EPOCH)}"
+        name = snapshot_path(log, end_offset)
         (await self.beside.in_worker(Worker.SNAPSHOT, lambda: log.disk.write_atomic(name, bytes(content)))).unwrap()
         # From here on a start needs nothing that is older. The log goes on in a segment of its own.
         if log.active.base_offset < end_offset:
@@ -177,11 +153,6 @@ class FileMetadataLog:
         log.advance_log_start(end_offset, now_ms=now_ms)
         for _, name in older:
             log.disk.remove(name)
-
-    def _snapshots(self) -> list[tuple[int, str]]:
-        """End offset and path of each snapshot."""
-        found = [(names.parse_metadata_snapshot(name), name) for name in self.log.disk.listdir(self.log.path)]
-        return [(parsed[0], f"{self.log.path}/{name}") for parsed, name in found if parsed is not None]
 
     def watch(self, watcher: Watcher) -> None:
         self._watchers.append(watcher)
@@ -194,16 +165,3 @@ class FileMetadataLog:
             self.log.give_up_flush(flush)
             raise
         self.log.finish_flush(flush)
-
-    def _append(self, batch: bytes) -> None:
-        buffer = bytearray(batch)
-        header = read_header(buffer)
-        self.log.reserve.spend(lambda: self.log.append(buffer, header, leader_epoch=EPOCH, now_ms=self.now_ms()))
-
-    def _leader_change(self, now_ms: int) -> bytes:
-        this_node = [LeaderChangeMessageVoter(self.node_id)]
-        writer = Writer()
-        LeaderChangeMessage(leader_id=self.node_id, voters=this_node, granting_voters=this_node).write(writer, 0)
-        return build_control_batch(
-            ControlType.LEADER_CHANGE, writer.getvalue(), timestamp_ms=now_ms, leader_epoch=EPOCH
-        )

@@ -9,7 +9,8 @@ from typing import Any, Final, TypeVar
 import attrs
 from kwire_protocol.internal.metadata_log import NoOpRecord
 
-from kwire.metadata.log import AppendConflict, ReadRecords, Watcher
+from kwire.metadata.log import AppendConflict, Watcher
+from kwire.metadata.log_batches import ReadRecords
 from kwire.metadata.records import MetadataRecord, encode_record
 from kwire.metadata.snapshots import Snapshot
 from kwire.waits import Slot
@@ -59,9 +60,9 @@ class DistantLog:
     async def read_snapshot(self) -> Snapshot | None:
         return self.snapshot
 
-    async def write_snapshot(self, values: Sequence[bytes]) -> None:
+    async def write_snapshot(self, values: Sequence[bytes], *, end_offset: int) -> None:
         await self._arrival()
-        self.snapshot = Snapshot(self.end_offset, values)
+        self.snapshot = Snapshot(end_offset, values)
 
     def watch(self, watcher: Watcher) -> None:
         self._watchers.append(watcher)
