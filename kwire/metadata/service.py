@@ -15,7 +15,7 @@ from __future__ import annotations
 
 import logging
 from collections import deque
-from collections.abc import Awaitable, Callable, Mapping, Sequence, Set
+from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence, Set
 from typing import TYPE_CHECKING, Any, Final, Generic, TypeVar
 
 import attrs
@@ -39,10 +39,10 @@ from kwire.metadata.controller.new_topics import check_new_name, clamped_replica
 from kwire.metadata.controller.placement import assign_directories, place
 from kwire.metadata.features import SUPPORTED_FEATURES, TRANSACTION_VERSION
 from kwire.metadata.image import Changes, ConfigResourceType, MetadataImage, TopicImage
-from kwire.metadata.log import AppendConflict, MetadataLog
+from kwire.metadata.log import AppendConflict, LogTruncated, MetadataLog
 from kwire.metadata.producer_ids import ProducerIds
-from kwire.metadata.records import decode_record, encode_record
-from kwire.metadata.snapshots import SnapshotSchedule, image_records
+from kwire.metadata.records import MetadataRecord, decode_record, encode_record
+from kwire.metadata.snapshots import SnapshotSchedule, difference_records, image_records
 from kwire.waits import Slot, at_once, drive
 
 if TYPE_CHECKING:
@@ -425,7 +425,7 @@ class MetadataService:
             values.append(encode_record(record))
             await slices.after(1)
         try:
-            await self.log.write_snapshot(values)
+            await self.log.write_snapshot(values, end_offset=self._read_to)
         except OSError as error:
             log.error("no snapshot of the metadata can be written, so the log is kept: %s", error)
 
@@ -433,10 +433,7 @@ class MetadataService:
         """At the start. Raises StorageError, CorruptLogError, ProtocolError."""
         snapshot = await self.log.read_snapshot()
         if snapshot is not None:
-            changes = Changes()
-            for value in snapshot.values:
-                self.image.apply(decode_record(value), offset=snapshot.end_offset - 1, changes=changes)
-            self.image.publish(changes)
+            changes = snapshot.apply_to(self.image)
             self._read_to = self._loaded_to = snapshot.end_offset
             if changes.configures_this_broker(self.node_id):
                 self._configure()
@@ -445,25 +442,50 @@ class MetadataService:
     async def _catch_up(self) -> None:
         """Applies the log's new records to the image. Raises OSError if the partitions could not follow all of them."""
         failed: OSError | None = None
-        while (read := await self.log.read(self._read_to)).next_offset != self._read_to:
-            changes = Changes()
-            slices = Slices(self.beside, RECORDS_PER_SLICE)
-            for offset, value in read.records:
-                self.image.apply(decode_record(value), offset=offset, changes=changes)
-                await slices.after(1)
-            self._read_to = read.next_offset
-            self._snapshots.applied(read.size_in_bytes)
-            if changes.configures_this_broker(self.node_id):
-                self._configure()
+        while True:
             try:
-                await self.follow(changes)
+                read = await self.log.read(self._read_to)
+            except LogTruncated:
+                records, read_to = await self._read_snapshot()
+            else:
+                if read.next_offset == self._read_to:
+                    break
+                self._snapshots.applied(read.size_in_bytes)
+                records = ((offset, decode_record(value)) for offset, value in read.records)
+                read_to = read.next_offset
+            try:
+                await self._apply(records, read_to)
             except OSError as error:
                 failed = error
+        if failed is not None:
+            raise failed
+
+    async def _read_snapshot(self) -> tuple[Iterable[tuple[int, MetadataRecord]], int]:
+        """Another node has cut the log, behind which this one was: what a snapshot has that the image lacks."""
+        snapshot = await self.log.read_snapshot()
+        assert snapshot is not None, "the log begins where a snapshot ends"
+        log.info("the metadata log was cut: going on at the snapshot of offset %d", snapshot.end_offset)
+        target = MetadataImage()
+        snapshot.apply_to(target)
+        records = list(difference_records(self.image, target))
+        return ((snapshot.end_offset - 1, record) for record in records), snapshot.end_offset
+
+    async def _apply(self, records: Iterable[tuple[int, MetadataRecord]], read_to: int) -> None:
+        """Applies what was read up to there. Raises OSError if the partitions could not follow."""
+        changes = Changes()
+        slices = Slices(self.beside, RECORDS_PER_SLICE)
+        for offset, record in records:
+            self.image.apply(record, offset=offset, changes=changes)
+            await slices.after(1)
+        self._read_to = read_to
+        if changes.configures_this_broker(self.node_id):
+            self._configure()
+        try:
+            await self.follow(changes)
+        finally:
             self.image.publish(changes)
             for watcher in self._watchers:
                 watcher(changes)
-        if failed is not None:
-            raise failed
 
     def _configure(self) -> None:
         self.configs.update(

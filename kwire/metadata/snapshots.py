@@ -17,15 +17,27 @@ from typing import Final
 import attrs
 from kwire_protocol.control_records import ControlType, build_control_batch, control_key
 from kwire_protocol.internal.control_records import SnapshotFooterRecord, SnapshotHeaderRecord
-from kwire_protocol.internal.metadata_brokers import BrokerEndpoint, BrokerFeature, RegisterBrokerRecord
+from kwire_protocol.internal.metadata_brokers import (
+    BrokerEndpoint,
+    BrokerFeature,
+    RegisterBrokerRecord,
+    UnregisterBrokerRecord,
+)
 from kwire_protocol.internal.metadata_configs import ConfigRecord, FeatureLevelRecord, ProducerIdsRecord
-from kwire_protocol.internal.metadata_topics import PartitionRecord, TopicRecord
+from kwire_protocol.internal.metadata_topics import PartitionRecord, RemoveTopicRecord, TopicRecord
 from kwire_protocol.records import InvalidBatch, Record, build_batch, check_batch, iter_headers, iter_records
 from kwire_protocol.wire import Writer
 from kwire_storage.errors import CorruptLogError
 
-from kwire.metadata.image import BrokerRegistration, MetadataImage, PartitionRegistration, TopicImage
-from kwire.metadata.records import MetadataRecord
+from kwire.metadata.image import (
+    BrokerRegistration,
+    Changes,
+    ConfigResourceType,
+    MetadataImage,
+    PartitionRegistration,
+    TopicImage,
+)
+from kwire.metadata.records import MetadataRecord, decode_record
 
 RECORDS_PER_BATCH: Final = 500
 
@@ -36,6 +48,14 @@ class Snapshot:
 
     end_offset: int
     values: Sequence[bytes]
+
+    def apply_to(self, image: MetadataImage) -> Changes:
+        """Applies it to an empty image."""
+        changes = Changes()
+        for value in self.values:
+            image.apply(decode_record(value), offset=self.end_offset - 1, changes=changes)
+        image.publish(changes)
+        return changes
 
 
 @attrs.define
@@ -79,6 +99,50 @@ def image_records(image: MetadataImage) -> Iterator[MetadataRecord]:
             yield ConfigRecord(resource_type, resource_name, name, value)
     if image.next_producer_id:
         yield ProducerIdsRecord(broker_id=-1, broker_epoch=-1, next_producer_id=image.next_producer_id)
+
+
+def difference_records(before: MetadataImage, after: MetadataImage) -> Iterator[MetadataRecord]:
+    """Records that turn the first image into the second one; both must not change meanwhile."""
+    for topic in before.topics.values():
+        if topic.topic_id not in after.topics_by_id:
+            yield RemoveTopicRecord(topic.topic_id)
+    for broker_id, broker in before.brokers.items():
+        if broker_id not in after.brokers:
+            yield UnregisterBrokerRecord(broker_id, broker.broker_epoch)
+    for key, configs in before.configs.items():
+        resource_type, resource_name = key
+        # A removed topic has taken its configuration along.
+        if resource_type != ConfigResourceType.TOPIC or _has_same_topic(before, after, resource_name):
+            for name in configs.keys() - after.configs.get(key, {}).keys():
+                yield ConfigRecord(resource_type, resource_name, name, None)
+    for feature, level in after.features.items():
+        if before.features.get(feature) != level:
+            yield FeatureLevelRecord(feature, level)
+    for broker_id, broker in after.brokers.items():
+        if before.brokers.get(broker_id) != broker:
+            yield _registration(broker)
+    for topic in after.topics.values():
+        known = before.topics_by_id.get(topic.topic_id)
+        if known is None:
+            yield TopicRecord(topic.name, topic.topic_id)
+        partitions = [] if known is None else known.partitions
+        for index, partition in enumerate(topic.partitions):
+            if index >= len(partitions) or partitions[index] != partition:
+                yield _partition(topic, index, partition)
+    for key, configs in after.configs.items():
+        resource_type, resource_name = key
+        is_kept = resource_type != ConfigResourceType.TOPIC or _has_same_topic(before, after, resource_name)
+        former = before.configs.get(key, {}) if is_kept else {}
+        for name, value in configs.items():
+            if former.get(name) != value:
+                yield ConfigRecord(resource_type, resource_name, name, value)
+    if before.next_producer_id != after.next_producer_id:
+        yield ProducerIdsRecord(broker_id=-1, broker_epoch=-1, next_producer_id=after.next_producer_id)
+
+
+def _has_same_topic(before: MetadataImage, after: MetadataImage, name: str) -> bool:
+    former, topic = before.topics.get(name), after.topics.get(name)
+    return former is not None and topic is not None and former.topic_id == topic.topic_id
 
 
 def _registration(broker: BrokerRegistration) -> RegisterBrokerRecord:

@@ -33,6 +33,7 @@ from kwire_protocol.wire import ProtocolError
 
 from kwire.metadata.image import Changes, ConfigResourceType, MetadataImage, PartitionRegistration
 from kwire.metadata.records import MetadataRecord, decode_record, encode_record
+from kwire.metadata.snapshots import difference_records
 
 A, B = b"a" * 16, b"b" * 16
 TOPIC, BROKER = ConfigResourceType.TOPIC, ConfigResourceType.BROKER
@@ -239,3 +240,15 @@ def test_replay_of_the_bytes_gives_the_live_image(records: list[MetadataRecord],
             assert followed[topic.topic_id] == index
             followed[topic.topic_id] += 1
     assert followed == {topic.topic_id: len(topic.partitions) for topic in live.topics.values()}
+
+
+@given(histories(), st.data())
+@settings(max_examples=150, deadline=None)
+def test_the_difference_of_two_images_turns_one_into_the_other(records: list[MetadataRecord], data: Any) -> None:
+    behind, _ = applied(*records[: data.draw(st.integers(0, len(records)))])
+    ahead, _ = applied(*records)
+    difference = [decode_record(encode_record(it)) for it in difference_records(behind, ahead)]
+    image, changes = applied(*difference, image=behind)
+    assert attrs.evolve(image, offset=0, epoch=0) == attrs.evolve(ahead, offset=0, epoch=0)
+    assert not list(difference_records(image, ahead))
+    assert {it.topic_id for it in changes.topics_created} <= ahead.topics_by_id.keys()
