@@ -33,6 +33,7 @@ class Worker(Enum):
     MOVE = "move"
     RECOVERY = "recovery"
     SNAPSHOT = "snapshot"
+    METADATA = "metadata"
     STOP = "stop"
 
 
@@ -109,6 +110,13 @@ DUTIES = {
         files="writes a `*.checkpoint` of the metadata log",
         at_once="one",
     ),
+    Worker.METADATA: Duty(
+        does="reads and appends to a metadata log that several processes share",
+        is_given="the `SharedMetadataLog`, whose `Log` is touched under the lock of the cluster's folder only",
+        files="reads and writes all of the cluster's `__cluster_metadata-0`",
+        at_once="one, since each holds the lock",
+        calls=("Log.*", "Reserve.*"),
+    ),
     Worker.STOP: Duty(
         does="syncs logs at a clean stop, after the event loop has ended",
         is_given="a `Flush`, as above",
@@ -134,6 +142,11 @@ def working_as(worker: Worker) -> Iterator[None]:
         yield
     finally:
         _current.worker = None
+
+
+def start_waiting(name: str, wait: Callable[[], object]) -> None:
+    """Runs `wait` in a thread that the end of the process does not wait for: nothing can wake it from outside."""
+    threading.Thread(target=wait, name=name, daemon=True).start()
 
 
 async def run_to_its_end(worker: Worker, work: Callable[[], T]) -> Outcome[T]:

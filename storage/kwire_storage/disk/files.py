@@ -111,8 +111,8 @@ class Disk(Protocol):
     def space(self) -> DiskSpace | None:
         """How large the disk is and what is left of it, as of now; None where there is no such limit."""
 
-    def lock(self, path: str) -> DiskLock:
-        """Takes the lock. Raises FolderLockedError if it is held already."""
+    def lock(self, path: str, *, wait: bool = False) -> DiskLock:
+        """Takes the lock. If it is held already, waits, or raises FolderLockedError."""
 
     def is_locked(self, path: str) -> bool:
         """Whether the lock is held. Does not take it, and changes nothing."""
@@ -290,10 +290,10 @@ class RealDisk(WholeFiles):
         found = os.statvfs(self._prefix)
         return DiskSpace(found.f_blocks * found.f_frsize, found.f_bavail * found.f_frsize)
 
-    def lock(self, path: str) -> RealLock:
+    def lock(self, path: str, *, wait: bool = False) -> RealLock:
         fd = os.open(self._prefix + path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
         try:
-            _lock_descriptor(fd)
+            _lock_descriptor(fd, wait=wait)
         except BlockingIOError:
             os.close(fd)
             raise FolderLockedError(errno.EAGAIN, "another broker uses this folder", self._prefix + path) from None

@@ -126,8 +126,8 @@ class Lease(WholeFiles):
     def space(self) -> DiskSpace | None:
         return self.disk.space()
 
-    def lock(self, path: str) -> DiskLock:
-        return self.disk.lock(path)
+    def lock(self, path: str, *, wait: bool = False) -> DiskLock:
+        return self.disk.lock(path, wait=wait)
 
     def is_locked(self, path: str) -> bool:
         return self.disk.is_locked(path)

@@ -242,8 +242,9 @@ class MemoryDisk(WholeFiles):
         """There is room as long as there is memory."""
         return None
 
-    def lock(self, path: str) -> MemoryLock:
+    def lock(self, path: str, *, wait: bool = False) -> MemoryLock:
         if path in self._locks:
+            assert not wait, "nobody else could let go of it"
             raise FolderLockedError(errno.EAGAIN, "another broker uses this folder", path)
         self.open_append(path)
         self._locks.add(path)

@@ -1,0 +1,68 @@
+"""Who of a machine's nodes is alive: each holds locks on its own files, and the kernel releases them at its end.
+
+    nodes/1.lock    taken by node 1 only: whoever has it is the node
+    nodes/1.life    taken by node 1, too; others wait for it to learn of the node's end
+
+To learn of a death costs a thread that waits, and nothing while the node lives. That thread has the lock for a moment
+afterwards, when the node may already start again. Hence the second file: a node that starts waits for that moment.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Final
+
+import attrs
+from kwire_storage.disk.files import Disk, DiskLock
+from kwire_storage.errors import FolderLockedError
+
+from kwire import workers
+
+FOLDER: Final = "nodes"
+
+
+class NodeIdTakenError(Exception):
+    """Another process has the node id."""
+
+
+@attrs.frozen
+class Life:
+    """A node is alive until it is released."""
+
+    _node: DiskLock
+    _life: DiskLock
+
+    def release(self) -> None:
+        self._life.release()
+        self._node.release()
+
+
+def live(disk: Disk, node_id: int) -> Life:
+    """From now on the node is alive. Raises NodeIdTakenError, StorageError."""
+    disk.mkdir(FOLDER)
+    try:
+        node = disk.lock(_path(node_id, "lock"))
+    except FolderLockedError as error:
+        raise NodeIdTakenError(
+            f"node {node_id} of this cluster is running already: stop it, or choose another node.id"
+        ) from error
+    return Life(node, disk.lock(_path(node_id, "life"), wait=True))
+
+
+def is_alive(disk: Disk, node_id: int) -> bool:
+    """Whether a process lives as that node now."""
+    return disk.is_locked(_path(node_id, "lock"))
+
+
+def at_the_end_of(disk: Disk, node_id: int, call: Callable[[], object]) -> None:
+    """Calls `call` once, in another thread, when the node has ended; at once if it is not alive."""
+
+    def wait() -> None:
+        disk.wait_for_lock(_path(node_id, "life"))
+        call()
+
+    workers.start_waiting(f"end of node {node_id}", wait)
+
+
+def _path(node_id: int, kind: str) -> str:
+    return f"{FOLDER}/{node_id}.{kind}"

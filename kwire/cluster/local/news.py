@@ -1,0 +1,71 @@
+"""Tells the processes of a machine that there are new records: a datagram socket for each node, in a folder.
+
+A datagram says nothing but that. One that finds a full queue is not needed, because an unread one is there; and a node
+looks at the log after it has opened its socket, so it misses nothing. No one polls.
+"""
+
+from __future__ import annotations
+
+import errno
+import os
+import socket
+from contextlib import suppress
+from pathlib import Path
+from types import TracebackType
+from typing import Final, Self
+
+from kwire_storage.errors import StorageError
+
+SUFFIX: Final = ".sock"
+MOST_AT_ONCE: Final = 4096
+LONGEST_PATH_BYTES: Final = 107 if os.uname().sysname == "Linux" else 103
+"""sun_path, without its last zero."""
+
+
+class News:
+    """The socket of one node, in `folder`, which exists. `sock` can be read when there is news; then call `take`."""
+
+    def __init__(self, folder: str, node_id: int) -> None:
+        """Raises StorageError. Only one process may have a node's socket: the holder of its lock."""
+        self._folder = Path(folder)
+        self._own = self._folder / f"{node_id}{SUFFIX}"
+        if len(os.fsencode(self._own)) > LONGEST_PATH_BYTES:
+            raise StorageError(
+                errno.ENAMETOOLONG,
+                f"the path of a socket has at most {LONGEST_PATH_BYTES} bytes: choose a shorter kwire.cluster.dir",
+                str(self._own),
+            )
+        self.sock = socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM)
+        try:
+            self.sock.setblocking(False)
+            self._own.unlink(missing_ok=True)  # of a process that was killed
+            self.sock.bind(str(self._own))
+        except OSError as error:
+            self.sock.close()
+            raise StorageError.of(error, str(self._own)) from error
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
+
+    def close(self) -> None:
+        self.sock.close()
+        self._own.unlink(missing_ok=True)
+
+    def tell(self) -> None:
+        """Tells all other nodes. One that has died, or does not listen any more, is passed over."""
+        for path in self._folder.glob(f"*{SUFFIX}"):
+            if path != self._own:
+                # Refused or absent: it has died. Would block: it has not read what it was told before.
+                with suppress(ConnectionRefusedError, FileNotFoundError, BlockingIOError):
+                    self.sock.sendto(b"!", str(path))
+
+    def take(self) -> None:
+        """Takes all datagrams that have come."""
+        with suppress(BlockingIOError):
+            while True:
+                self.sock.recv(MOST_AT_ONCE)
