@@ -60,8 +60,9 @@ class News:
         """Tells all other nodes. One that has died, or does not listen any more, is passed over."""
         for path in self._folder.glob(f"*{SUFFIX}"):
             if path != self._own:
-                # Refused or absent: it has died. Would block: it has not read what it was told before.
-                with suppress(ConnectionRefusedError, FileNotFoundError, BlockingIOError):
+                # Refused or absent: it has died. Would block: it has not read what it was told before. Whatever it is,
+                # the records are appended, and their writer must not be told otherwise.
+                with suppress(OSError):
                     self.sock.sendto(b"!", str(path))
 
     def take(self) -> None:

@@ -68,6 +68,7 @@ def test_news_reach_all_others_and_the_dead_hold_nobody_up(tmp_path: Path) -> No
     with News(folder, 1) as one, News(folder, 2) as two:
         dead = News(folder, 3)
         dead.sock.close()
+        (tmp_path / "4.sock").symlink_to("4.sock")  # which is no address at all
         for _ in range(10_000):  # more than a queue has room for
             one.tell()
         assert two.sock.recv(1) == b"!"
