@@ -137,7 +137,7 @@ class FileMetadataLog:
         return snapshot
 
     async def write_snapshot(self, values: Sequence[bytes], *, end_offset: int) -> None:
-        assert end_offset == self.end_offset, "nobody else appends"
+        assert end_offset == self.end_offset, "the embedded log has no other writer"
         log, now_ms = self.log, self.now_ms()
         older = snapshots_of(self.log)
         slices, content = Slices(self.beside, 1), bytearray()

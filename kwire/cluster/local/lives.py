@@ -1,6 +1,6 @@
 """Who of a machine's nodes is alive: each holds locks on its own files, and the kernel releases them at its end.
 
-    nodes/1.lock    taken by node 1 only: whoever has it is the node
+    nodes/1.lock    only node 1 takes it: the process that has it is the node
     nodes/1.life    taken by node 1, too; others wait for it to learn of the node's end
 
 To learn of a death costs a thread that waits, and nothing while the node lives. That thread has the lock for a moment

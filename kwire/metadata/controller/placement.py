@@ -1,7 +1,7 @@
 """Which brokers get the replicas of new partitions.
 
 Replicas are striped: partition p's replicas are consecutive brokers, starting one after partition p-1's, so that
-leaders and followers are spread evenly. All live brokers are equal (racks are ignored for now).
+leaders and followers are spread evenly. All live brokers are equal (racks are not considered).
 """
 
 from __future__ import annotations

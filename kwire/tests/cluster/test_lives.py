@@ -63,7 +63,7 @@ def test_a_node_that_was_never_there_has_ended(tmp_path: Path) -> None:
     assert ended.get(timeout=30) == 7
 
 
-def test_news_reach_all_others_and_the_dead_hold_nobody_up(tmp_path: Path) -> None:
+def test_news_reach_all_other_nodes_and_dead_ones_are_passed_over(tmp_path: Path) -> None:
     folder = str(tmp_path)
     with News(folder, 1) as one, News(folder, 2) as two:
         dead = News(folder, 3)

@@ -244,7 +244,7 @@ class MemoryDisk(WholeFiles):
 
     def lock(self, path: str, *, wait: bool = False) -> MemoryLock:
         if path in self._locks:
-            assert not wait, "nobody else could let go of it"
+            assert not wait, "no other thread could release it"
             raise FolderLockedError(errno.EAGAIN, "another broker uses this folder", path)
         self.open_append(path)
         self._locks.add(path)

@@ -104,8 +104,9 @@ class Durability:
             self.on_failed(error)
 
     def detach(self) -> None:
-        """The log is not served any more, so its failure concerns nobody."""
-        self.on_failed = _ignore  # which else keeps the log, and all that it refers to, for the garbage collector
+        """The log is not served any more, so its failures are not reported."""
+        # The callback refers to the log. Without it the log is freed at once, not by the garbage collector.
+        self.on_failed = _ignore
 
     # -- what is still to be synced
 
