@@ -7,7 +7,7 @@ records are discarded. Ids are arguments.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Final
 
 import attrs
@@ -15,8 +15,9 @@ from kwire_protocol.errors import ErrorCode
 from kwire_protocol.kafka_error import KafkaError
 from kwire_protocol.wire import Uuid
 
+from kwire.config.definition import Value
 from kwire.config.resolution import ConfigResolver
-from kwire.metadata.image import MetadataImage
+from kwire.metadata.image import ConfigResourceType, MetadataImage
 from kwire.metadata.records import MetadataRecord
 
 MAX_PARTITIONS_PER_REQUEST: Final = 10_000
@@ -35,6 +36,11 @@ class ClusterState:
     num_partitions: int
     default_replication_factor: int
     new_id: Callable[[], Uuid]
+
+    def topic_values(self, topic: str) -> Mapping[str, Value]:
+        """The effective value of every topic configuration, by Kafka's names."""
+        overrides = self.image.config(ConfigResourceType.TOPIC, topic)
+        return self.configs.topic_values(overrides) if overrides else self.configs.topic_defaults()
 
 
 def check_batch_size(records: Records) -> None:
