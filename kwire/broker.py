@@ -14,10 +14,13 @@ from kwire_storage.directory.log_dirs import LogDirs, has_owner
 from kwire_storage.directory.offset_checkpoints import Checkpoints
 from kwire_storage.directory.openings import OpeningProgress
 from kwire_storage.disk.files import Disk
-from kwire_storage.errors import StorageError
+from kwire_storage.errors import ForeignFolderError, StorageError
+from kwire_storage.log.log import Log
 
 from kwire.beside import Beside
 from kwire.clock import Clock
+from kwire.cluster.member import ClusterMember
+from kwire.cluster.membership import Membership
 from kwire.config.server import ServerConfig
 from kwire.context import Context
 from kwire.coordinators.internal_topic import InternalTopic
@@ -25,7 +28,13 @@ from kwire.groups.service import GroupService
 from kwire.logs.disk_room import DiskRoom
 from kwire.logs.moves import LogMoves
 from kwire.metadata.image import Changes, ConfigResourceType
-from kwire.metadata.log import METADATA_LOG_CONFIG, METADATA_TOPIC, METADATA_TOPIC_ID, FileMetadataLog
+from kwire.metadata.log import (
+    METADATA_LOG_CONFIG,
+    METADATA_TOPIC,
+    METADATA_TOPIC_ID,
+    FileMetadataLog,
+    MetadataLog,
+)
 from kwire.metadata.service import MetadataService
 from kwire.replicas.fetch_sessions import FetchSessions
 from kwire.replicas.flusher import Flusher
@@ -62,7 +71,7 @@ class NodeEndpoint:
 
 @attrs.define(eq=False)
 class Broker:
-    """One node of a cluster; for now the only one. Create it with `Broker.open`."""
+    """One node of a cluster, which may be the only one. Create it with `Broker.open`."""
 
     clock: Clock
     log_dirs: LogDirs
@@ -76,6 +85,8 @@ class Broker:
     rooms: Mapping[str, DiskRoom]
     """By the path of the log dir."""
     authorizer: Authorizer
+    member: ClusterMember | None = None
+    """Its part in a cluster of several nodes; None without one."""
     fatal: str | None = None
     """Why the broker cannot continue; None while it can."""
     on_fatal: Callable[[], None] = _ignore
@@ -89,8 +100,13 @@ class Broker:
         clock: Clock,
         *,
         run_all: RunAll = _in_turn,
+        membership: Membership | None = None,
+        beside: Beside | None = None,
     ) -> Broker:
         """Opens the log dirs, and prepares new ones.
+
+        With a `membership` the broker is a node of that cluster, and leaves it when it is closed or cannot be opened;
+        `beside` is then the one that the membership uses. Without one it is a cluster of its own.
 
         `disks` maps each path in `config` to its disk; a single disk is for the only folder. After an unclean stop
         `run_all` runs one task per log that must be checked.
@@ -99,11 +115,32 @@ class Broker:
         if not isinstance(disks, Mapping):
             config = attrs.evolve(config, log_dirs=config.log_dirs[:1], metadata_log_dir=config.log_dirs[0])
             disks = {config.log_dirs[0]: disks}
+        try:
+            return cls._open_folder(config, disks, clock, run_all, membership, beside or Beside())
+        except BaseException:
+            if membership is not None:
+                membership.leave()
+            raise
+
+    @classmethod
+    def _open_folder(
+        cls,
+        config: ServerConfig,
+        disks: Mapping[str, Disk],
+        clock: Clock,
+        run_all: RunAll,
+        membership: Membership | None,
+        beside: Beside,
+    ) -> Broker:
         metadata_path = config.metadata_log_dir
-        _check_metadata_folder(config, disks)
+        if membership is None:
+            _check_metadata_folder(config, disks)
+            cluster_id = config.cluster_id or uuid_to_text(clock.uuid())
+        else:
+            cluster_id = membership.cluster_id
         folder = LogDir.open(
             disks[metadata_path],
-            cluster_id=config.cluster_id or uuid_to_text(clock.uuid()),
+            cluster_id=cluster_id,
             node_id=config.node_id,
             directory_id=clock.uuid(),
             path=metadata_path,
@@ -111,25 +148,35 @@ class Broker:
             reserve_bytes=config.kwire_log_reserve_bytes,
         )
         try:
-            return cls._open(config, disks, folder, clock, run_all)
+            if membership is None:
+                _check_no_cluster(folder)
+                metadata_log: MetadataLog = FileMetadataLog(
+                    _embedded_log(folder, clock.now_ms()), config.node_id, clock.now_ms, beside
+                )
+            else:
+                _check_cluster(folder, membership)
+                metadata_log = membership.log
+            return cls._open(config, disks, folder, metadata_log, clock, run_all, membership, beside)
         except BaseException:
             folder.abandon()
             raise
 
     @classmethod
     def _open(
-        cls, config: ServerConfig, disks: Mapping[str, Disk], folder: LogDir, clock: Clock, run_all: RunAll
+        cls,
+        config: ServerConfig,
+        disks: Mapping[str, Disk],
+        folder: LogDir,
+        metadata_log: MetadataLog,
+        clock: Clock,
+        run_all: RunAll,
+        membership: Membership | None,
+        beside: Beside,
     ) -> Broker:
-        now_ms = clock.now_ms()
-        beside = Beside()
-        if (METADATA_TOPIC, 0) in folder.found:
-            metadata_log = folder.open_log(METADATA_TOPIC, 0, METADATA_LOG_CONFIG, now_ms=now_ms)
-        else:
-            metadata_log = folder.create_log(METADATA_TOPIC, 0, METADATA_TOPIC_ID, METADATA_LOG_CONFIG, now_ms=now_ms)
         metadata = MetadataService.open(
             config,
             cluster_id=folder.meta.cluster_id,
-            log=FileMetadataLog(metadata_log, config.node_id, clock.now_ms, beside),
+            log=metadata_log,
             clock=clock,
             check_room=folder.reserve.check_new,
             beside=beside,
@@ -144,16 +191,23 @@ class Broker:
             reserve_bytes=config.kwire_log_reserve_bytes,
         )
         try:
-            return cls._assemble(config, metadata, log_dirs, clock, run_all)
+            member = None if membership is None else ClusterMember(membership, metadata)
+            return cls._assemble(config, metadata, log_dirs, clock, run_all, member)
         except BaseException:
             log_dirs.abandon()
             raise
 
     @classmethod
     def _assemble(
-        cls, config: ServerConfig, metadata: MetadataService, log_dirs: LogDirs, clock: Clock, run_all: RunAll
+        cls,
+        config: ServerConfig,
+        metadata: MetadataService,
+        log_dirs: LogDirs,
+        clock: Clock,
+        run_all: RunAll,
+        member: ClusterMember | None,
     ) -> Broker:
-        _register(metadata, log_dirs)
+        _register(metadata, log_dirs, member)
         flusher = Flusher()
         metadata.choose_directories = log_dirs.choose
         partitions = PartitionTable(
@@ -189,8 +243,11 @@ class Broker:
                 lambda: int.from_bytes(clock.uuid()[:4], "big") & 0x7FFFFFFF,
             ),
             authorizer=AllowAll(),
+            member=member,
             rooms={folder.path: DiskRoom(folder.path, folder.reserve) for folder in log_dirs},
         )
+        if member is not None:
+            member.on_replaced = broker.end
         for room in broker.rooms.values():
             room.watch()
         metadata.follow = broker._follow
@@ -202,7 +259,8 @@ class Broker:
         misplaced = partitions.misplaced()
         if misplaced:
             at_once(metadata.move_partitions(misplaced))
-        at_once(metadata.begin_epochs_behind(partitions.epochs_ahead()))
+        if member is None:
+            at_once(metadata.begin_epochs_behind(partitions.epochs_ahead()))
         # In this order, because decided transactions are completed at once, also in the partitions of groups.
         groups.runtime.start()
         transactions.runtime.start()
@@ -252,9 +310,9 @@ class Broker:
         self.moves.forget_folder(folder)
         self._unload(closed)
         if folder is self.log_dirs.metadata:
-            self._end(f"the log dir {folder.path}, which has the metadata log, is out of service: {error}")
+            self.end(f"the log dir {folder.path}, which has the metadata log, is out of service: {error}")
         elif not self.log_dirs.online:
-            self._end(f"no log dir is left: the last one, {folder.path}, is out of service: {error}")
+            self.end(f"no log dir is left: the last one, {folder.path}, is out of service: {error}")
 
     def take_log_offline(self, folder: LogDir, key: tuple[str, int], error: OSError) -> None:
         """Handles unexpected files of one log, on a disk that works: takes its partition out of service.
@@ -266,13 +324,14 @@ class Broker:
         if closed is not None:
             self._unload([closed])
         if key == (METADATA_TOPIC, 0):
-            self._end(f"the metadata log in {folder.path} is out of service: {error}")
+            self.end(f"the metadata log in {folder.path} is out of service: {error}")
 
     def _unload(self, closed: list[Partition]) -> None:
         for runtime in (self.groups.runtime, self.transactions.runtime):
             runtime.forget_partitions(it.index for it in closed if it.topic == runtime.topic.name)
 
-    def _end(self, reason: str) -> None:
+    def end(self, reason: str) -> None:
+        """The broker cannot go on, and stops."""
         if self.fatal is None:
             self.fatal = reason
             self.on_fatal()
@@ -283,7 +342,11 @@ class Broker:
         `run_all` may run the fsyncs concurrently; see `LogDir.close`.
         """
         self.moves.close()
-        self.log_dirs.close(self._high_watermarks(), run_all=run_all)
+        try:
+            self.log_dirs.close(self._high_watermarks(), run_all=run_all)
+        finally:
+            if self.member is not None:
+                self.member.leave()
 
     def _high_watermarks(self) -> dict[tuple[str, int], int]:
         return {(it.topic, it.index): it.high_watermark for it in self.partitions}
@@ -323,14 +386,53 @@ def _check_metadata_folder(config: ServerConfig, disks: Mapping[str, Disk]) -> N
         )
 
 
-def _register(metadata: MetadataService, log_dirs: LogDirs) -> None:
+def _embedded_log(folder: LogDir, now_ms: int) -> Log:
+    if (METADATA_TOPIC, 0) in folder.found:
+        return folder.open_log(METADATA_TOPIC, 0, METADATA_LOG_CONFIG, now_ms=now_ms)
+    return folder.create_log(METADATA_TOPIC, 0, METADATA_TOPIC_ID, METADATA_LOG_CONFIG, now_ms=now_ms)
+
+
+def _check_no_cluster(folder: LogDir) -> None:
+    """Raises StorageError for a folder of a cluster's node: its topics would all be unknown."""
+    if folder.found and (METADATA_TOPIC, 0) not in folder.found:
+        raise ForeignFolderError(
+            errno.EPERM,
+            f"the folder has {len(folder.found)} partitions and no metadata log: it belongs to node "
+            f"{folder.meta.node_id} of cluster {folder.meta.cluster_id}; start it with the kwire.cluster.dir of that "
+            "cluster",
+            folder.path,
+        )
+
+
+def _check_cluster(folder: LogDir, membership: Membership) -> None:
+    """Raises StorageError for a folder that belongs to no node, or to a node of another cluster."""
+    if folder.meta.cluster_id != membership.cluster_id:
+        raise ForeignFolderError(
+            errno.EPERM,
+            f"the folder belongs to cluster {folder.meta.cluster_id}, and this cluster is {membership.cluster_id}: "
+            "choose the folder of this node, or an empty one",
+            folder.path,
+        )
+    if (METADATA_TOPIC, 0) in folder.found:
+        raise ForeignFolderError(
+            errno.EPERM,
+            "the folder has a metadata log of its own: it belongs to a broker that is not part of a cluster; start it "
+            "without kwire.cluster.dir, or choose an empty folder",
+            folder.path,
+        )
+
+
+def _register(metadata: MetadataService, log_dirs: LogDirs, member: ClusterMember | None) -> None:
     ids = [folder.meta.directory_id for folder in log_dirs.dirs]
     if log_dirs.offline:
         # A registered folder that was not found may be one of the offline ones, so keep its id.
         ids += [known for known in metadata.registered_log_dirs if known not in ids]
     for path, error in log_dirs.offline.items():
         log.error("the log dir %s cannot be opened and is out of service: %s", path, error)
-    at_once(metadata.register(ids))
+    if member is None:
+        at_once(metadata.register(ids))
+    else:
+        member.register(ids)
 
 
 def _open_logs(metadata: MetadataService, partitions: PartitionTable, run_all: RunAll) -> None:

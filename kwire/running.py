@@ -1,6 +1,6 @@
 """Opens a broker and runs it: what `kwire serve` and `kwire.testing` share.
 
-    disk -> broker (replays its logs) -> listeners -> server, until it is cancelled -> broker.close
+    addresses -> cluster -> disk -> broker (replays its logs) -> server, until it is cancelled -> broker.close
 
 The broker is always closed, and closed last, so that the next start finds checkpoints and the clean-shutdown file.
 """
@@ -12,22 +12,28 @@ import ipaddress
 import logging
 import os
 import signal
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from concurrent.futures import FIRST_EXCEPTION, ThreadPoolExecutor, wait
 from functools import partial
 
 import attrs
 import trio
+from kwire_protocol.kafka_error import KafkaError
 from kwire_storage.disk.files import Disk, RealDisk
 from kwire_storage.errors import CorruptLogError, FolderLockedError
 
 import kwire
 from kwire import descriptors, workers
+from kwire.beside import Beside
 from kwire.broker import Broker
 from kwire.clock import Clock, SystemClock
+from kwire.cluster.joining import join
+from kwire.cluster.local.lives import NodeIdTakenError
+from kwire.cluster.membership import Membership
 from kwire.config.server import ServerConfig
 from kwire.network.processor import Processor
-from kwire.network.server import BoundListener, Server, bind
+from kwire.network.server import BoundListener, Server, bind, listen
+from kwire.turns import in_this_task
 from kwire.workers import Worker
 
 log = logging.getLogger(__name__)
@@ -40,6 +46,10 @@ PROGRESS_INTERVAL_S = 1.0
 """How often a long start logs its progress."""
 
 
+HAND_OVER_TIMEOUT_S = 10.0
+"""A stop does not wait longer for a cluster whose metadata log cannot be written."""
+
+
 class StartError(Exception):
     """The broker cannot start. The text says why and what to do."""
 
@@ -48,11 +58,38 @@ class BrokerEnded(Exception):
     """The broker stopped because it could not continue. The text says why."""
 
 
-def open_broker(config: ServerConfig, disks: Disk | Mapping[str, Disk], clock: Clock) -> Broker:
-    """Opens the data on `disks`; see `Broker.open`. Raises StartError."""
-    folder = config.metadata_log_dir
+def open_broker(
+    config: ServerConfig,
+    disks: Disk | Mapping[str, Disk],
+    clock: Clock,
+    listeners: Sequence[BoundListener] = (),
+) -> Broker:
+    """Joins the cluster, if there is one, and opens the data on `disks`; see `Broker.open`.
+
+    The `listeners` are closed if that fails. Raises StartError.
+    """
     try:
-        return Broker.open(config, disks, clock, run_all=_with_progress)
+        return _open(config, disks, clock, listeners)
+    except BaseException:
+        for listener in listeners:
+            listener.sock.close()
+        raise
+
+
+def _open(
+    config: ServerConfig, disks: Disk | Mapping[str, Disk], clock: Clock, listeners: Sequence[BoundListener]
+) -> Broker:
+    folder = config.metadata_log_dir
+    beside = Beside()
+    membership = _join(config, clock, beside)
+    if membership is not None:
+        # Other brokers are told these addresses, so a port 0 must not be among them.
+        ports = {listener.name: listener.port for listener in listeners}
+        config = attrs.evolve(
+            config, listeners=tuple(attrs.evolve(it, port=ports.get(it.name, it.port)) for it in config.listeners)
+        )
+    try:
+        return Broker.open(config, disks, clock, run_all=_with_progress, membership=membership, beside=beside)
     except FolderLockedError as error:
         raise StartError(
             f"another broker is using the log dir {folder}: stop it, or choose another folder with --data-dir"
@@ -64,6 +101,15 @@ def open_broker(config: ServerConfig, disks: Disk | Mapping[str, Disk], clock: C
         ) from error
     except OSError as error:
         raise StartError(f"cannot open the log dir {folder}: {error}") from error
+
+
+def _join(config: ServerConfig, clock: Clock, beside: Beside) -> Membership | None:
+    try:
+        return join(config, clock, beside)
+    except NodeIdTakenError as error:
+        raise StartError(str(error)) from error
+    except (OSError, CorruptLogError) as error:
+        raise StartError(f"cannot join the cluster in {config.kwire_cluster_dir}: {error}") from error
 
 
 def _with_whole_paths(config: ServerConfig) -> ServerConfig:
@@ -94,7 +140,7 @@ def _with_progress(tasks: list[Callable[[], None]], progress: Callable[[], str],
 
 
 def bind_all(config: ServerConfig) -> list[BoundListener]:
-    """Binds every listener, or none. Raises StartError."""
+    """Binds every listener, or none; clients cannot connect yet. Raises StartError."""
     bound: list[BoundListener] = []
     try:
         for listener in config.listeners:
@@ -106,12 +152,21 @@ def bind_all(config: ServerConfig) -> list[BoundListener]:
     return bound
 
 
+def listen_all(config: ServerConfig, listeners: Sequence[BoundListener]) -> None:
+    """From now on clients can connect. Raises StartError."""
+    try:
+        for listener in listeners:
+            listen(listener, config)
+    except OSError as error:
+        raise StartError(f"{error.strerror or error}; is another broker running there?") from error
+
+
 Body = Callable[[trio.CancelScope], Awaitable[None]]
 
 
 def serve(broker: Broker, listeners: list[BoundListener], *, beside: Body) -> None:
     """Serves until `beside` cancels the scope that it is passed, then closes the broker. `beside` is a task that starts
-    when clients can connect. Raises BrokerEnded if the broker stopped by itself.
+    when clients can connect. Raises StartError, and BrokerEnded if the broker stopped by itself.
     """
     processor = Processor(spin_s=broker.config.kwire_spin_us / 1e6)
 
@@ -125,12 +180,23 @@ def serve(broker: Broker, listeners: list[BoundListener], *, beside: Body) -> No
             await Server(broker, listeners, processor).serve(on_ready=on_ready)
 
     try:
+        listen_all(broker.config, listeners)
         processor.host(main)
     finally:
         processor.close()
         _close(broker)
     if broker.fatal is not None:
         raise BrokerEnded(broker.fatal)
+
+
+async def hand_over(broker: Broker) -> None:
+    """Before a stop: other brokers of the cluster lead what they can lead, so that clients need not wait for them."""
+    if broker.member is not None:
+        with trio.move_on_after(HAND_OVER_TIMEOUT_S):
+            try:
+                await in_this_task(broker.member.shut_down())
+            except KafkaError as error:
+                log.warning("the other brokers learn of the stop only when it is over: %s", error.message)
 
 
 def _close(broker: Broker) -> None:
@@ -163,12 +229,8 @@ def run_until_signalled(config: ServerConfig, *, announce: Callable[[str], None]
     config = _with_whole_paths(config)
     files = descriptors.open_files(config)
     disks = {path: RealDisk(path, files) for path in {config.metadata_log_dir, *config.log_dirs}}
-    broker = open_broker(config, disks, SystemClock())
-    try:
-        listeners = bind_all(config)
-    except StartError:
-        broker.close()
-        raise
+    listeners = bind_all(config)
+    broker = open_broker(config, disks, SystemClock(), listeners)
     for listener in listeners:
         if not ipaddress.ip_address(listener.host.partition("%")[0]).is_loopback:
             log.warning(
@@ -187,6 +249,7 @@ def run_until_signalled(config: ServerConfig, *, announce: Callable[[str], None]
             )
             async for number in signals:
                 log.info("stopping: received %s", signal.Signals(number).name)
+                await hand_over(broker)
                 scope.cancel()
 
     serve(broker, listeners, beside=stop_when_signalled)

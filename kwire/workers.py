@@ -115,7 +115,7 @@ DUTIES = {
         is_given="the `SharedMetadataLog`, whose `Log` is touched under the lock of the cluster's folder only",
         files="reads and writes all of the cluster's `__cluster_metadata-0`",
         at_once="one, since each holds the lock",
-        calls=("Log.*", "Reserve.*"),
+        calls=("Log.*", "LogSegments.*", "ProducerStateManager.*", "Durability.*", "Reserve.*"),
     ),
     Worker.STOP: Duty(
         does="syncs logs at a clean stop, after the event loop has ended",

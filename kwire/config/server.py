@@ -53,6 +53,8 @@ class ServerConfig:
     properties: Mapping[str, str]
     node_id: int
     cluster_id: str | None
+    kwire_cluster_dir: str | None
+    """kwire.cluster.dir."""
     kwire_log_max_open_files: int
     """kwire.log.max.open.files; 0: see `kwire.descriptors`."""
     kwire_log_reserve_bytes: int
@@ -142,6 +144,7 @@ class ServerConfig:
             properties={**properties, "node.id": str(node_id), "broker.id": str(node_id)},
             node_id=node_id,
             cluster_id=read.optional_text("kwire.cluster.id"),
+            kwire_cluster_dir=read.optional_text("kwire.cluster.dir"),
             kwire_log_max_open_files=read.int("kwire.log.max.open.files"),
             kwire_log_reserve_bytes=read.int("kwire.log.reserve.bytes"),
             kwire_spin_us=read.int("kwire.spin.us"),

@@ -232,6 +232,10 @@ class CoordinatorRuntime(Generic[S]):
 
         Waiting requests are answered by `run`, because this may be called in the middle of a shard's step.
         """
+        if not self._states:
+            # No request has come yet, but what it coordinates from now on may have something to do.
+            self._begin_all()
+            return
         state, epoch = self._state(index), self.topic.leader_epoch(index)
         if isinstance(state, (Active, Loading)) and state.leader_epoch != epoch:
             self._unload(index)

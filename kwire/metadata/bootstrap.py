@@ -25,25 +25,33 @@ def bootstrap_records(image: MetadataImage) -> Records:
 def registration_records(
     image: MetadataImage, config: ServerConfig, *, log_dirs: Sequence[Uuid], incarnation_id: Uuid, epoch: int
 ) -> Records:
-    """This broker's registration, unless the image already has it; `epoch` is the offset that the record will get.
-    `log_dirs` are the directory ids of its log dirs.
+    """The registration of a broker without a cluster, unless the image already has it; see `registration_record`.
 
     The recorded addresses are as configured (including port 0); clients get those of `Broker.endpoints`.
     """
-    registration = RegisterBrokerRecord(
+    registration = registration_record(
+        config, log_dirs=log_dirs, incarnation_id=incarnation_id, epoch=epoch, fenced=False
+    )
+    registered = image.brokers.get(config.node_id)
+    if registered is not None and _is_as_recorded(registered, registration):
+        return []
+    return [registration]
+
+
+def registration_record(
+    config: ServerConfig, *, log_dirs: Sequence[Uuid], incarnation_id: Uuid, epoch: int, fenced: bool
+) -> RegisterBrokerRecord:
+    """`epoch` is the offset that the record will get, `log_dirs` are the directory ids of the broker's log dirs."""
+    return RegisterBrokerRecord(
         broker_id=config.node_id,
         incarnation_id=incarnation_id,
         broker_epoch=epoch,
         end_points=[_endpoint(listener) for listener in config.advertised_listeners or config.listeners],
         features=[BrokerFeature(name, low, high) for name, (low, high) in SUPPORTED_FEATURES.items()],
         rack=config.broker_rack,
-        fenced=False,
+        fenced=fenced,
         log_dirs=list(log_dirs),
     )
-    registered = image.brokers.get(config.node_id)
-    if registered is not None and _is_as_recorded(registered, registration):
-        return []
-    return [registration]
 
 
 def _endpoint(listener: Listener) -> BrokerEndpoint:

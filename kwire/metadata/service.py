@@ -32,7 +32,7 @@ from kwire.config.definition import Value
 from kwire.config.resolution import ConfigResolver
 from kwire.config.server import ServerConfig, warnings_about
 from kwire.metadata.answers import AnswerCache
-from kwire.metadata.bootstrap import bootstrap_records, registration_records
+from kwire.metadata.bootstrap import bootstrap_records, registration_record, registration_records
 from kwire.metadata.controller.deciding import ClusterState, Records
 from kwire.metadata.controller.internal_topics import plan_topic
 from kwire.metadata.controller.new_topics import check_new_name, clamped_replication_factor, topic_records
@@ -183,6 +183,21 @@ class MetadataService:
 
         await self._in_its_turn(decide)
 
+    async def register_in_cluster(self, log_dirs: Sequence[Uuid]) -> int:
+        """Registers this broker anew, as every start of a cluster's broker does: fenced, until it serves clients.
+
+        Returns its broker epoch. Raises OSError.
+        """
+        from kwire.metadata.controller.brokers import register
+
+        def decide(state: ClusterState) -> tuple[Records, int]:
+            registration = registration_record(
+                self.config, log_dirs=log_dirs, incarnation_id=self.clock.uuid(), epoch=self._read_to, fenced=True
+            )
+            return register(state, registration), self._read_to
+
+        return await self._in_its_turn(decide)
+
     @property
     def registered_log_dirs(self) -> tuple[Uuid, ...]:
         """The directory ids in this broker's last registration."""
@@ -217,8 +232,7 @@ class MetadataService:
 
     def topic_values(self, topic: str) -> Mapping[str, Value]:
         """The effective value of every topic configuration, by Kafka's names."""
-        overrides = self.image.config(ConfigResourceType.TOPIC, topic)
-        return self.configs.topic_values(overrides) if overrides else self.configs.topic_defaults()
+        return self.state.topic_values(topic)
 
     def describe_configs(
         self, request: DescribeConfigsRequest, *, loggers: Mapping[str, str]
@@ -235,10 +249,16 @@ class MetadataService:
         """
         found: set[Uuid] = set()
         offset = self._loaded_to
-        while (read := await self.log.read(offset)).next_offset != offset:
-            offset = read.next_offset
-            records = (decode_record(value) for _, value in read.records)
-            found |= {record.topic_id for record in records if isinstance(record, RemoveTopicRecord)}
+        # What others append meanwhile must not get into the image before the partitions follow it.
+        self._is_working = True
+        try:
+            while offset < self._read_to:
+                read = await self.log.read(offset)
+                offset = read.next_offset
+                records = (decode_record(value) for _, value in read.records)
+                found |= {record.topic_id for record in records if isinstance(record, RemoveTopicRecord)}
+        finally:
+            self._is_working = False
         return found - self.image.topics_by_id.keys()
 
     # -- changing; all raise KafkaError(KAFKA_STORAGE_ERROR) when the log cannot be written, and nothing changed then

@@ -19,6 +19,8 @@ from kwire_protocol.frames import BufferPool
 
 from kwire.beside import Loop
 from kwire.broker import Broker
+from kwire.cluster.member import ClusterMember
+from kwire.cluster.membership import MembershipEnded
 from kwire.config.server import Listener, ServerConfig
 from kwire.logs import housekeeping
 from kwire.logs.cleaner import LogCleaner
@@ -55,7 +57,7 @@ class BoundListener:
 
 
 def bind(listener: Listener, config: ServerConfig) -> BoundListener:
-    """Binds a socket and listens on it. Raises OSError with the address in its message.
+    """Binds a socket; `Server.serve` listens on it. Raises OSError with the address in its message.
 
     Sets the sizes of the socket's buffers too, because accepted sockets inherit them.
     """
@@ -70,12 +72,19 @@ def bind(listener: Listener, config: ServerConfig) -> BoundListener:
             sock.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, config.socket_send_buffer_bytes)
         sock.setblocking(False)
         sock.bind(address)
-        sock.listen(config.socket_listen_backlog_size)
     except OSError as error:
         sock.close()
         raise OSError(error.errno, f"cannot listen on {host}:{listener.port}: {error.strerror}") from error
     bound = sock.getsockname()
     return BoundListener(listener.name, bound[0], bound[1], sock)
+
+
+def listen(listener: BoundListener, config: ServerConfig) -> None:
+    """From now on clients can connect; `Server.serve` accepts them. Raises OSError with the address in its message."""
+    try:
+        listener.sock.listen(config.socket_listen_backlog_size)
+    except OSError as error:
+        raise OSError(error.errno, f"cannot listen on {listener.address}: {error.strerror}") from error
 
 
 @attrs.define(eq=False)
@@ -118,6 +127,8 @@ class Server:
                 for listener in self.listeners:
                     nursery.start_soon(self._accept, listener)
                 nursery.start_soon(self._reap_idle)
+                if self.broker.member is not None:
+                    nursery.start_soon(self._run_member, self.broker.member)
                 on_ready()
         finally:
             self.broker.metadata.beside.loop = None
@@ -126,6 +137,13 @@ class Server:
             for connection in list(self.connections):
                 connection.close()
             self._logs.tell_left_out()
+
+    async def _run_member(self, member: ClusterMember) -> None:
+        member.serve()
+        try:
+            await member.membership.run(member.look)
+        except MembershipEnded as error:
+            self.broker.end(str(error))
 
     async def _accept(self, listener: BoundListener) -> None:
         while True:

@@ -121,12 +121,8 @@ class Broker:
             )
             if isinstance(disk, RealDisk):
                 disk.open_files = descriptors.open_files(config)
-            broker = open_broker(config, disk, SystemClock())
-            try:
-                listeners = bind_all(config)
-            except BaseException:
-                broker.close()
-                raise
+            listeners = bind_all(config)
+            broker = open_broker(config, disk, SystemClock(), listeners)
 
             async def tell(scope: trio.CancelScope) -> None:
                 started.running = _Running(listeners[0].port, trio.lowlevel.current_trio_token(), scope)

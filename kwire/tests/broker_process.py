@@ -58,6 +58,10 @@ class BrokerProcess:
         self.stop()
 
     @property
+    def pid(self) -> int:
+        return self._process.pid
+
+    @property
     def is_running(self) -> bool:
         return self._process.poll() is None
 

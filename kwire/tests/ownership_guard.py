@@ -30,6 +30,7 @@ from kwire import workers
 from kwire.broker import Broker
 from kwire.coordinators.runtime import CoordinatorRuntime
 from kwire.logs.moves import LogMoves
+from kwire.metadata.log import METADATA_TOPIC
 from kwire.metadata.service import MetadataService
 from kwire.replicas.flush_gate import FlushGate
 from kwire.replicas.partition import Partition
@@ -85,8 +86,12 @@ def may_call(worker: Worker, owner: str, name: str) -> bool:
 
 
 def _is_handed_to(worker: Worker, called: object) -> bool:
-    """A mover has the log of its copy, and no other."""
-    return not (worker is Worker.MOVE and isinstance(called, Log)) or names.parse_future_folder(called.path) is not None
+    """A mover has the log of its copy, and who follows the cluster its metadata log; no other."""
+    if not isinstance(called, Log):
+        return True
+    if worker is Worker.METADATA:
+        return called.path == names.partition_folder(METADATA_TOPIC, 0)
+    return worker is not Worker.MOVE or names.parse_future_folder(called.path) is not None
 
 
 @contextmanager

@@ -33,7 +33,7 @@ from kwire.config.server import load_config
 from kwire.network.processor import Processor, Timer
 from kwire.network.server import Server
 from kwire.replicas.partition import Partition
-from kwire.running import bind_all
+from kwire.running import bind_all, listen_all
 from kwire.tests.groups.broker_in_trio import TrioClock
 from kwire.tests.internal_topics import create_internal_topics
 from kwire.tests.raw_client import MAX_REPLY_BYTES
@@ -181,7 +181,9 @@ def with_server(
         try:
             at_once(broker.metadata.create_topics(CreateTopicsRequest([CreatableTopic("t", 1, 1)])))
             create_internal_topics(broker)
-            server = Server(broker, bind_all(config), processor)
+            listeners = bind_all(config)
+            listen_all(config, listeners)
+            server = Server(broker, listeners, processor)
             async with trio.open_nursery() as nursery, AsyncExitStack() as clients:
                 nursery.start_soon(processor.keep_trio_awake)
                 nursery.start_soon(server.serve)

@@ -2,61 +2,180 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from typing import TYPE_CHECKING, Self
+import logging
+from collections.abc import Callable, Collection
+from contextlib import suppress
+from functools import partial
+from typing import TYPE_CHECKING, Final, Self
 
 import attrs
-from kwire_storage.disk.files import RealDisk
+import trio
+from kwire_storage.disk.files import DiskLock, RealDisk
+from kwire_storage.errors import CorruptLogError
 
+from kwire import workers
 from kwire.beside import Beside
-from kwire.cluster.local.lives import FOLDER, Life, live
-from kwire.cluster.local.metadata_log import SharedMetadataLog
+from kwire.cluster.local.file_systems import check_is_local
+from kwire.cluster.local.lives import FOLDER, Life, at_the_end_of, is_alive, live
+from kwire.cluster.local.metadata_log import LOCK, SharedMetadataLog
 from kwire.cluster.local.news import News
+from kwire.cluster.membership import NO_CONTROLLER, MembershipEnded
+from kwire.turns import in_this_task
 
 if TYPE_CHECKING:
     import socket
 
+log = logging.getLogger(__name__)
+
+CLUSTER_ID: Final = "cluster.id"
+CONTROLLER: Final = "controller"
+CONTROLLER_LOCK: Final = "controller.lock"
+
+
+def _ignore() -> None: ...
+
 
 @attrs.define(eq=False)
 class LocalNode:
-    """Join with `join`, and `leave` at the end; a process that is killed leaves as well.
+    """A `Membership`. Join with `join`, and `leave` at the end; a process that is killed leaves as well.
 
-    When `sock` can be read, call `hear`, and then `log.look`.
+    The controller is the node that holds the lock `controller.lock`; the file `controller` has its id.
     """
 
     node_id: int
+    cluster_id: str
     log: SharedMetadataLog
+    _disk: RealDisk
     _life: Life
     _news: News
+    _controller: DiskLock | None = None
+    """Held by this node as long as it is the controller."""
+    _known_controller_id: int = NO_CONTROLLER
+    _watched: set[int] = attrs.field(factory=set)
+    """The nodes for whose ends threads wait."""
+    _on_change: Callable[[], None] = _ignore
+    _token: trio.lowlevel.TrioToken | None = None
+    """Of the loop, while `run` runs in it."""
+    _has_left: bool = False
 
     @classmethod
-    def join(cls, folder: str, node_id: int, now_ms: Callable[[], int], beside: Beside | None = None) -> Self:
-        """`folder` is made if it is not there. Raises NodeIdTakenError, StorageError, CorruptLogError."""
+    def join(
+        cls,
+        folder: str,
+        node_id: int,
+        now_ms: Callable[[], int],
+        beside: Beside | None = None,
+        *,
+        new_cluster_id: str,
+    ) -> Self:
+        """`folder` is made if it is not there; then the cluster gets the id `new_cluster_id`.
+
+        Raises NodeIdTakenError, StorageError, CorruptLogError.
+        """
         disk = RealDisk(folder)
         disk.mkdir("")
+        check_is_local(folder)
+        cluster_id = _cluster_id(disk, new_cluster_id)
         life = live(disk, node_id)
         try:
             # The socket first: what is appended after the log was opened is heard of.
             news = News(f"{folder}/{FOLDER}", node_id)
             try:
-                log = SharedMetadataLog.open(disk, node_id, now_ms, beside)
+                shared = SharedMetadataLog.open(disk, node_id, now_ms, beside)
             except BaseException:
                 news.close()
                 raise
         except BaseException:
             life.release()
             raise
-        log.announce = news.tell
-        return cls(node_id, log, life, news)
+        shared.announce = news.tell
+        return cls(node_id, cluster_id, shared, disk, life, news)
 
     @property
     def sock(self) -> socket.socket:
+        """It can be read when there is news."""
         return self._news.sock
 
-    def hear(self) -> None:
-        """Takes the news; all that they say is that there are new records."""
-        self._news.take()
+    @property
+    def controller_id(self) -> int:
+        known = self._known_controller_id
+        return known if known != NO_CONTROLLER and self.is_alive(known) else NO_CONTROLLER
+
+    def is_alive(self, node_id: int) -> bool:
+        return node_id == self.node_id or is_alive(self._disk, node_id)
+
+    def watch(self, node_ids: Collection[int]) -> None:
+        for node_id in set(node_ids) - self._watched - {self.node_id}:
+            self._watched.add(node_id)
+            at_the_end_of(self._disk, node_id, partial(self._in_loop, partial(self._ended, node_id)))
+
+    async def run(self, on_change: Callable[[], None]) -> None:
+        self._on_change, self._token = on_change, trio.lowlevel.current_trio_token()
+        workers.start_waiting(f"controller of node {self.node_id}", self._wait_to_control)
+        while True:
+            self._news.take()
+            try:
+                await in_this_task(self.log.look())
+                self._read_controller()
+            except (OSError, CorruptLogError) as error:
+                raise MembershipEnded(f"the metadata log of the cluster cannot be read: {error}") from error
+            await trio.lowlevel.wait_readable(self.sock)
 
     def leave(self) -> None:
+        self._has_left = True
+        self._token = None
+        if self._controller is not None:
+            self._controller.release()
         self._news.close()
         self._life.release()
+
+    # In threads, and back in the loop
+
+    def _wait_to_control(self) -> None:
+        lock = self._disk.lock(CONTROLLER_LOCK, wait=True)
+        if self._has_left:
+            lock.release()
+        else:
+            self._in_loop(partial(self._controls, lock))
+
+    def _in_loop(self, call: Callable[[], None]) -> None:
+        token = self._token
+        if token is not None:
+            with suppress(trio.RunFinishedError):  # the process ends, and its locks with it
+                token.run_sync_soon(call)
+
+    def _controls(self, lock: DiskLock) -> None:
+        if self._has_left:
+            lock.release()
+            return
+        self._controller = lock
+        try:
+            self._disk.write_atomic(CONTROLLER, b"%d\n" % self.node_id)
+        except OSError as error:
+            log.warning("node %d is the controller, but cannot tell the others: %s", self.node_id, error)
+        log.info("node %d is the controller of the cluster", self.node_id)
+        self._known_controller_id = self.node_id
+        self._news.tell()
+        self._on_change()
+
+    def _ended(self, node_id: int) -> None:
+        self._watched.discard(node_id)
+        self._on_change()
+
+    def _read_controller(self) -> None:
+        if self._controller is None and self._disk.exists(CONTROLLER):
+            text = self._disk.read_bytes(CONTROLLER).strip()
+            if text.isdigit() and int(text) != self._known_controller_id:
+                self._known_controller_id = int(text)
+                self._on_change()
+
+
+def _cluster_id(disk: RealDisk, new_cluster_id: str) -> str:
+    """The id of the cluster in the folder, which the first node chooses."""
+    lock = disk.lock(LOCK, wait=True)
+    try:
+        if not disk.exists(CLUSTER_ID):
+            disk.write_atomic(CLUSTER_ID, f"{new_cluster_id}\n".encode())
+        return disk.read_bytes(CLUSTER_ID).decode().strip()
+    finally:
+        lock.release()

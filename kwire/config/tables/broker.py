@@ -20,6 +20,14 @@ from kwire.config.validators import NonEmptyText, Range
 
 KWIRE_CONFIGS: Final = table(
     row(
+        "kwire.cluster.dir",
+        STRING,
+        None,
+        NonEmptyText(),
+        "A folder that the brokers of one machine share, on a local disk. Brokers with the same folder, each with its "
+        "own node.id, listeners and log dirs, are one cluster. Not set: this broker is a cluster of its own.",
+    ),
+    row(
         "kwire.cluster.id",
         STRING,
         None,

@@ -91,17 +91,16 @@ def test_a_folder_whose_path_is_too_long_for_a_socket_is_refused(tmp_path: Path)
 
 def test_a_node_hears_what_another_one_appends(tmp_path: Path) -> None:
     folder = str(tmp_path / "cluster")
-    one, two = (LocalNode.join(folder, node_id, lambda: 0) for node_id in (1, 2))
+    one, two = (LocalNode.join(folder, node_id, lambda: 0, new_cluster_id="c") for node_id in (1, 2))
     at_once(one.log.append([b"a"], expected_end_offset=0))
     two.sock.settimeout(30)
     assert two.sock.recv(1) == b"!"
     at_once(two.log.look())
     assert [value for _, value in at_once(two.log.read(0)).records] == [b"a"]
     with pytest.raises(NodeIdTakenError):
-        LocalNode.join(folder, 2, lambda: 0)
+        LocalNode.join(folder, 2, lambda: 0, new_cluster_id="c")
     two.leave()
-    again = LocalNode.join(folder, 2, lambda: 0)
+    again = LocalNode.join(folder, 2, lambda: 0, new_cluster_id="c")
     assert again.log.end_offset == one.log.end_offset
     for node in (one, again):
-        node.hear()
         node.leave()

@@ -43,8 +43,8 @@ def transactions(monkeypatch: pytest.MonkeyPatch) -> FakeTransactions:
     """The coordinators of every broker that is started: they agree to all that is asked, and forget it."""
     fake = FakeTransactions()
 
-    def opened(config: ServerConfig, disk: Disk, clock: Any) -> brokers.Broker:
-        fake.stand_in(broker := open_broker(config, disk, clock))
+    def opened(config: ServerConfig, disk: Disk, clock: Any, listeners: Any) -> brokers.Broker:
+        fake.stand_in(broker := open_broker(config, disk, clock, listeners))
         return broker
 
     monkeypatch.setattr(testing, "open_broker", opened)

@@ -1,0 +1,133 @@
+"""This broker as a member of its cluster: from its registration, fenced, over its service, to its end in good order.
+
+    register          at the start: fenced, so that nobody waits for what it cannot serve yet
+    serve             clients can connect: it is unfenced, and leads again
+    shut_down         others lead; it serves what is under way, and stops
+    (controller)      the node that the membership names as the controller fences those that have ended
+
+Each step is a decision of `metadata/controller/brokers.py`. `look` compares what the metadata say with what is so, and
+decides until both agree. So it does not matter which event it was called for, or whether one was missed.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Sequence
+from typing import Final
+
+import attrs
+from kwire_protocol.kafka_error import KafkaError
+from kwire_protocol.wire import Uuid
+
+from kwire.cluster.membership import Membership
+from kwire.metadata.controller.brokers import begin_shutdown, fence, unfence
+from kwire.metadata.controller.deciding import ClusterState, Records
+from kwire.metadata.image import BrokerRegistration, Changes
+from kwire.metadata.service import MetadataService
+from kwire.waits import at_once, drive
+
+log = logging.getLogger(__name__)
+
+UNREGISTERED: Final = -1
+
+Decide = Callable[[ClusterState], tuple[Records, list[int]]]
+"""With the nodes that it fences."""
+
+
+def _ignore(_reason: str) -> None: ...
+
+
+@attrs.define(eq=False)
+class ClusterMember:
+    """`on_replaced` is called, with a sentence, when the metadata say that this process is not the broker any more."""
+
+    membership: Membership
+    metadata: MetadataService
+    on_replaced: Callable[[str], None] = _ignore
+    _broker_epoch: int = UNREGISTERED
+    _is_serving: bool = False
+    _is_looking: bool = False
+    _is_to_look: bool = False
+
+    @property
+    def broker_epoch(self) -> int:
+        """Of this start: the offset of its registration."""
+        return self._broker_epoch
+
+    def register(self, log_dirs: Sequence[Uuid]) -> None:
+        """At the start, before the logs are opened. Raises OSError."""
+        self._broker_epoch = at_once(self.metadata.register_in_cluster(log_dirs))
+        self.metadata.watch(self._follow)
+
+    def serve(self) -> None:
+        """Clients can connect."""
+        self._is_serving = True
+        self.look()
+
+    async def shut_down(self) -> None:
+        """Returns when other brokers lead what they can lead. Raises KafkaError if that cannot be recorded."""
+        self._is_serving = False
+        node_id, epoch = self.metadata.node_id, self._broker_epoch
+        await self.metadata.change(lambda state: (begin_shutdown(state, node_id, epoch), None))
+
+    def leave(self) -> None:
+        """After the server has ended: nobody has to find out that this broker is gone."""
+        self._is_serving = False
+        node_id = self.metadata.node_id
+        try:
+            at_once(self.metadata.change(lambda state: fence(state, [node_id] if self._is_current(state) else [])))
+        except KafkaError as error:
+            log.warning("node %d could not record that it stops: %s", node_id, error.message)
+        self.membership.leave()
+
+    def look(self) -> None:
+        """Something has changed: a life, the controller, or what the metadata say about brokers."""
+        self._is_to_look = True
+        if not self._is_looking:
+            drive(self._look())
+
+    def _follow(self, changes: Changes) -> None:
+        if changes.brokers:
+            self.look()
+
+    async def _look(self) -> None:
+        self._is_looking = True
+        try:
+            while self._is_to_look:
+                self._is_to_look = False
+                for decide in self._due():
+                    fenced = await self.metadata.change(decide)
+                    if fenced:
+                        log.info("fenced nodes that have ended: %s", ", ".join(map(str, fenced)))
+        except KafkaError as error:
+            # The next event tries again.
+            log.error("the cluster's metadata cannot be changed: %s", error.message)
+        finally:
+            self._is_looking = False
+
+    def _due(self) -> list[Decide]:
+        if not self._is_serving:
+            return []
+        node_id, epoch = self.metadata.node_id, self._broker_epoch
+        brokers = self.metadata.image.brokers
+        registered = brokers.get(node_id)
+        if registered is None or registered.broker_epoch != epoch:
+            self._is_serving = False
+            what = "was unregistered" if registered is None else "was registered by another process"
+            self.on_replaced(f"node {node_id} {what}: this broker is no longer part of the cluster")
+            return []
+        due: list[Decide] = []
+        if registered.fenced:
+            due.append(lambda state: (unfence(state, node_id, epoch), []))
+        if self.membership.controller_id == node_id:
+            due += self._due_as_controller([it for it in brokers.values() if not it.fenced and it.broker_id != node_id])
+        return due
+
+    def _due_as_controller(self, others: list[BrokerRegistration]) -> list[Decide]:
+        self.membership.watch([it.broker_id for it in others])
+        ended = [it.broker_id for it in others if not self.membership.is_alive(it.broker_id)]
+        return [lambda state: fence(state, ended)] if ended else []
+
+    def _is_current(self, state: ClusterState) -> bool:
+        registered = state.image.brokers.get(self.metadata.node_id)
+        return registered is not None and registered.broker_epoch == self._broker_epoch
