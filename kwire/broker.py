@@ -7,7 +7,8 @@ import logging
 from collections.abc import Callable, Mapping
 
 import attrs
-from kwire_protocol.wire import uuid_to_text
+from kwire_protocol.kafka_error import KafkaError
+from kwire_protocol.wire import Uuid, uuid_to_text
 from kwire_storage import names
 from kwire_storage.directory.log_dir import LogDir
 from kwire_storage.directory.log_dirs import LogDirs, has_owner
@@ -43,7 +44,7 @@ from kwire.replicas.table import PartitionTable
 from kwire.security.authorizer import AllowAll, Authorizer
 from kwire.topic_names import CONSUMER_OFFSETS, TRANSACTION_STATE
 from kwire.transactions.service import TransactionService
-from kwire.waits import at_once
+from kwire.waits import at_once, drive
 
 log = logging.getLogger(__name__)
 
@@ -256,7 +257,7 @@ class Broker:
             folder.on_failed = broker.take_offline
             folder.on_log_failed = broker.take_log_offline
         moves.begin_interrupted_anew()
-        misplaced = partitions.misplaced()
+        misplaced = partitions.misplaced(partitions.by_name)
         if misplaced:
             at_once(metadata.move_partitions(misplaced))
         if member is None:
@@ -302,14 +303,15 @@ class Broker:
         """Handles a failed disk: the partitions of its log dir return KAFKA_STORAGE_ERROR until a restart.
 
         Nothing is written to the folder after that. If it has the metadata log, or is the last folder, the broker stops
-        (`fatal`). A second failure of the same folder changes nothing.
+        (`fatal`). In a cluster, others lead what they have replicas of. A second failure of the same folder changes
+        nothing.
         """
         if folder.failed is not None:
             return
         closed = self.partitions.take_offline(folder, error)
         self.moves.forget_folder(folder)
         self._unload(closed)
-        if folder is self.log_dirs.metadata:
+        if folder is self.log_dirs.metadata and self.member is None:
             self.end(f"the log dir {folder.path}, which has the metadata log, is out of service: {error}")
         elif not self.log_dirs.online:
             self.end(f"no log dir is left: the last one, {folder.path}, is out of service: {error}")
@@ -329,6 +331,8 @@ class Broker:
     def _unload(self, closed: list[Partition]) -> None:
         for runtime in (self.groups.runtime, self.transactions.runtime):
             runtime.forget_partitions(it.index for it in closed if it.topic == runtime.topic.name)
+        if self.member is not None and closed:
+            self.member.give_up_replicas([(it.topic_id, it.index) for it in closed])
 
     def end(self, reason: str) -> None:
         """The broker cannot go on, and stops."""
@@ -351,11 +355,27 @@ class Broker:
     def _high_watermarks(self) -> dict[tuple[str, int], int]:
         return {(it.topic, it.index): it.high_watermark for it in self.partitions}
 
+    def _report_log_dirs(self, changes: Changes) -> None:
+        """Records which log dirs this broker has chosen for replicas that another one has placed here (KIP-858)."""
+        made = {topic.name for topic in changes.topics_created}
+        made |= {topic.name for topic, _ in (*changes.partitions_added, *changes.partitions_changed)}
+        misplaced = self.partitions.misplaced(made)
+        if misplaced:
+            drive(self._record_log_dirs(misplaced))
+
+    async def _record_log_dirs(self, misplaced: Mapping[tuple[Uuid, int], Uuid]) -> None:
+        try:
+            await self.metadata.move_partitions(misplaced)
+        except KafkaError as error:
+            log.error("the log dirs of %d replicas cannot be recorded: %s", len(misplaced), error.message)
+
     async def _follow(self, changes: Changes) -> None:
         # A log's move is ended before the log is deleted, which takes several turns.
         for topic in changes.topics_deleted:
             self.moves.forget_topic(topic.name)
         await self.partitions.apply(changes)
+        if self.member is not None and len(self.log_dirs.dirs) > 1:
+            self._report_log_dirs(changes)
         if any(resource == ConfigResourceType.BROKER for resource, _ in changes.configs):
             await self.partitions.reconfigure(list(self.partitions.by_name))
         else:

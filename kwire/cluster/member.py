@@ -20,7 +20,7 @@ from kwire_protocol.kafka_error import KafkaError
 from kwire_protocol.wire import Uuid
 
 from kwire.cluster.membership import Membership
-from kwire.metadata.controller.brokers import begin_shutdown, fence, unfence
+from kwire.metadata.controller.brokers import begin_shutdown, fence, give_up_replicas, unfence
 from kwire.metadata.controller.deciding import ClusterState, Records
 from kwire.metadata.image import BrokerRegistration, Changes
 from kwire.metadata.service import MetadataService
@@ -69,6 +69,17 @@ class ClusterMember:
         self._is_serving = False
         node_id, epoch = self.metadata.node_id, self._broker_epoch
         await self.metadata.change(lambda state: (begin_shutdown(state, node_id, epoch), None))
+
+    def give_up_replicas(self, replicas: Sequence[tuple[Uuid, int]]) -> None:
+        """A log dir with these replicas, given by topic id and index, has failed: others lead them."""
+        drive(self._give_up_replicas(replicas))
+
+    async def _give_up_replicas(self, replicas: Sequence[tuple[Uuid, int]]) -> None:
+        node_id, epoch = self.metadata.node_id, self._broker_epoch
+        try:
+            await self.metadata.change(lambda state: (give_up_replicas(state, node_id, epoch, replicas), None))
+        except KafkaError as error:
+            log.error("the other brokers cannot be told of a failed log dir: %s", error.message)
 
     def leave(self) -> None:
         """After the server has ended: nobody has to find out that this broker is gone."""

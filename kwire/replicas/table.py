@@ -186,10 +186,12 @@ class PartitionTable:
                     raise error
                 opening.folder.on_failed(opening.folder, error)
 
-    def misplaced(self) -> dict[tuple[Uuid, int], Uuid]:
-        """The partitions that are not in the metadata's folder: directory ids by topic id and index."""
+    def misplaced(self, topics: Iterable[str]) -> dict[tuple[Uuid, int], Uuid]:
+        """The partitions of these topics that are not in the metadata's folder: directory ids by topic id and index."""
         found = {}
-        for partition in self:
+        for partition in (place for name in topics for place in self.by_name.get(name, ())):
+            if type(partition) is not Partition:
+                continue
             folder = self.folder_of(partition)
             if folder is not None and folder.failed is None and partition.directory_id != folder.meta.directory_id:
                 found[partition.topic_id, partition.index] = folder.meta.directory_id

@@ -24,6 +24,8 @@ from kwire.metadata.image import NO_LEADER, BrokerRegistration, MetadataImage, P
 if TYPE_CHECKING:
     from collections.abc import Collection, Set
 
+    from kwire_protocol.wire import Uuid
+
 UNCLEAN: Final = "unclean.leader.election.enable"
 
 _SO, _NOT_SO = 1, -1
@@ -66,6 +68,29 @@ def begin_shutdown(state: ClusterState, broker_id: int, broker_epoch: int) -> Re
     if registered is None or registered.broker_epoch != broker_epoch or registered.in_controlled_shutdown:
         return []
     return [_change(registered, in_controlled_shutdown=_SO), *_without(state, {broker_id})]
+
+
+def give_up_replicas(
+    state: ClusterState, broker_id: int, broker_epoch: int, replicas: Collection[tuple[Uuid, int]]
+) -> Records:
+    """A log dir of the broker has failed (KIP-858): others lead its partitions, given by topic id and index.
+
+    What no other broker can lead stays as it is, since there is nobody to lead it but this one, after a repair.
+    """
+    registered = state.image.brokers.get(broker_id)
+    if registered is None or registered.broker_epoch != broker_epoch:
+        return []
+    may_lead = _may_lead(state.image, removed={broker_id})
+    records: Records = []
+    for topic_id, index in replicas:
+        topic = state.image.topics_by_id.get(topic_id)
+        if topic is None:
+            continue
+        partition = topic.partitions[index]
+        isr = [it for it in partition.isr if it != broker_id]
+        if broker_id in partition.isr and any(map(may_lead, isr)):
+            records += _changed(state, topic, index, partition, isr=isr, may_lead=may_lead)
+    return records
 
 
 def _change(

@@ -168,6 +168,18 @@ def test_the_preferred_leader_is_elected_if_it_is_in_sync() -> None:
     assert elect(2, [1, 2], [1, 2], lambda it: it == 2, Election.PREFERRED) == Elected(2)
 
 
+def test_others_lead_the_partitions_of_a_failed_log_dir_where_they_can() -> None:
+    cluster = Cluster()
+    for replicas in ((1, 2), (1, 2), (1,), (2, 1)):
+        cluster.add(*replicas)
+    cluster.add(1, 2, isr=[1])
+    failed = [(TOPIC_ID, 0), (TOPIC_ID, 2), (TOPIC_ID, 3), (TOPIC_ID, 4), (b"g" * 16, 0)]
+    cluster.take(brokers.give_up_replicas(cluster.state, 1, cluster.image.brokers[1].broker_epoch, failed))
+    assert cluster.leaders() == [2, 1, 1, 2, 1]
+    assert cluster.isrs() == [(2,), (1, 2), (1,), (2,), (1,)]
+    assert brokers.give_up_replicas(cluster.state, 1, 77, failed) == []
+
+
 STEPS = st.tuples(st.sampled_from(["fence", "register", "unfence", "shut_down"]), st.sampled_from(NODES))
 
 
