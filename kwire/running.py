@@ -12,7 +12,7 @@ import ipaddress
 import logging
 import os
 import signal
-from collections.abc import Awaitable, Callable, Mapping, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
 from concurrent.futures import FIRST_EXCEPTION, ThreadPoolExecutor, wait
 from functools import partial
 
@@ -45,6 +45,9 @@ SYNC_THREADS = 32
 PROGRESS_INTERVAL_S = 1.0
 """How often a long start logs its progress."""
 
+
+STDIN = 0
+"""Its descriptor."""
 
 HAND_OVER_TIMEOUT_S = 10.0
 """A stop does not wait longer for a cluster whose metadata log cannot be written."""
@@ -219,10 +222,12 @@ def _side_by_side(syncs: list[Callable[[], None]]) -> None:
             pass
 
 
-def run_until_signalled(config: ServerConfig, *, announce: Callable[[str], None]) -> None:
+def run_until_signalled(
+    config: ServerConfig, *, announce: Callable[[str], None], stops_with_stdin: bool = False
+) -> None:
     """Runs a broker on the real disk until SIGINT or SIGTERM. Passes the start-up line to `announce`.
 
-    Raises StartError, BrokerEnded.
+    With `stops_with_stdin` the end of the standard input stops it, too. Raises StartError, BrokerEnded.
     """
     descriptors.raise_limit()
     folders = ", ".join(config.log_dirs)
@@ -247,10 +252,31 @@ def run_until_signalled(config: ServerConfig, *, announce: Callable[[str], None]
                 f"kwire {kwire.__version__} listening on {addresses} (node {config.node_id}, "
                 f"cluster {broker.metadata.cluster_id}, data in {folders})"
             )
-            async for number in signals:
-                log.info("stopping: received %s", signal.Signals(number).name)
-                await hand_over(broker)
-                scope.cancel()
+            log.info("stopping: %s", await _reason_to_stop(signals, stops_with_stdin=stops_with_stdin))
+            await hand_over(broker)
+            scope.cancel()
 
     serve(broker, listeners, beside=stop_when_signalled)
     log.info("stopped")
+
+
+async def _reason_to_stop(signals: AsyncIterator[int], *, stops_with_stdin: bool) -> str:
+    """Returns when it is time to stop."""
+    reasons: list[str] = []
+    async with trio.open_nursery() as nursery:
+
+        async def wait_for_signal() -> None:
+            reasons.append(f"received {signal.Signals(await anext(signals)).name}")
+            nursery.cancel_scope.cancel()
+
+        async def wait_for_stdin() -> None:
+            await trio.lowlevel.wait_readable(STDIN)
+            while os.read(STDIN, 4096):
+                await trio.lowlevel.wait_readable(STDIN)
+            reasons.append("the standard input has ended")
+            nursery.cancel_scope.cancel()
+
+        nursery.start_soon(wait_for_signal)
+        if stops_with_stdin:
+            nursery.start_soon(wait_for_stdin)
+    return reasons[0]

@@ -8,12 +8,15 @@ from typing import TYPE_CHECKING
 import click
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from kwire.config.server import ServerConfig
 
 EPILOG = """\b
 Examples:
   kwire serve                                   127.0.0.1:9092, data in ./data
   kwire serve --listen 127.0.0.1:0              on a free port, which is printed
+  kwire serve --nodes 4                         four brokers, on ports 9092 to 9095
   kwire serve --config server.properties --set log.retention.hours=24
 
 Settings have Kafka's names. --set overrides the file; --listen and --data-dir override both.
@@ -52,18 +55,28 @@ time. By default they may be lost in a power cut, as in Kafka; flush.messages=1 
     help="Kafka setting, such as num.partitions=6. Repeatable.",
 )
 @click.option(
+    "--nodes",
+    metavar="NUMBER|auto",
+    help="Run this many brokers as one cluster, each in its own process: node 1 on the port of --listen, the next on "
+    "the ports after it, with their data in node-1, node-2, ... of --data-dir. auto is one for each core.",
+)
+@click.option(
     "--log-level",
     type=click.Choice(["debug", "info", "warning", "error"]),
     default="info",
     show_default=True,
     help="Lowest level of messages logged to standard error.",
 )
+@click.option("--stop-with-stdin", is_flag=True, hidden=True)
 def serve(
     config_file: Path | None,
     listen: tuple[str, ...],
     data_dirs: tuple[str, ...],
     settings: tuple[str, ...],
+    nodes: str | None,
     log_level: str,
+    *,
+    stop_with_stdin: bool,
 ) -> None:
     """Run a Kafka broker in the foreground.
 
@@ -78,6 +91,11 @@ def serve(
     handler = logging.StreamHandler()
     handler.setFormatter(LineFormatter())
     logging.basicConfig(level=log_level.upper(), handlers=[handler])
+    if nodes is not None:
+        from kwire.cli.serve_nodes import serve_nodes
+
+        serve_nodes(nodes, config_file, listen, data_dirs, settings, log_level)
+        return
     try:
         config = _configure(config_file, listen, data_dirs, settings)
     except ConfigError as error:
@@ -85,13 +103,13 @@ def serve(
     from kwire.running import BrokerEnded, StartError, run_until_signalled
 
     try:
-        run_until_signalled(config, announce=click.echo)
+        run_until_signalled(config, announce=click.echo, stops_with_stdin=stop_with_stdin)
     except (StartError, BrokerEnded) as error:
         raise click.ClickException(str(error)) from None
 
 
 def _configure(
-    config_file: Path | None, listen: tuple[str, ...], data_dirs: tuple[str, ...], settings: tuple[str, ...]
+    config_file: Path | None, listen: Sequence[str], data_dirs: Sequence[str], settings: Sequence[str]
 ) -> ServerConfig:
     from kwire.config.server import load_config
 

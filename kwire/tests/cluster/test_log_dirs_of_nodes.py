@@ -1,4 +1,4 @@
-"""Log dirs in a cluster: each node chooses where its replicas are, tells the others, and gives up those of a failed one."""
+"""Log dirs of nodes: each chooses where its replicas are, tells the others, and gives up what a failed one has."""
 
 from __future__ import annotations
 

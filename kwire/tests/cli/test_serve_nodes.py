@@ -1,0 +1,127 @@
+"""`kwire serve --nodes`: several brokers under one command, which starts them again and stops them."""
+
+from __future__ import annotations
+
+import os
+import re
+import signal
+import subprocess
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import attrs
+import pytest
+from kwire_protocol.messages.metadata import MetadataRequest
+
+from compat_tests.waiting import eventually
+from kwire.tests.raw_client import RawClient
+
+TIMEOUT_S = 60
+SERVE = [sys.executable, "-m", "kwire", "serve", "--listen", "127.0.0.1:0"]
+
+
+@attrs.frozen
+class Nodes:
+    process: subprocess.Popen[str]
+    addresses: list[str]
+    log: Path
+
+    def in_service(self) -> list[int]:
+        """As the last node knows them."""
+        with RawClient(self.addresses[-1]) as client:
+            return sorted(it.node_id for it in client.call(MetadataRequest([]), 9).brokers)
+
+    def pids(self, node_id: int) -> list[int]:
+        """Of the processes that run as this node."""
+        found = []
+        for process in Path("/proc").glob("[0-9]*"):
+            try:
+                words = (process / "cmdline").read_bytes().split(b"\0")
+            except OSError:
+                continue  # it has just ended
+            if f"--set=node.id={node_id}".encode() in words and str(self.log.parent).encode() in b" ".join(words):
+                found.append(int(process.name))
+        return found
+
+
+@contextmanager
+def serving(folder: Path, *arguments: str) -> Iterator[Nodes]:
+    log = folder / "log"
+    with log.open("wb") as stderr:
+        process = subprocess.Popen(
+            [*SERVE, "--data-dir", str(folder / "data"), *arguments], stdout=subprocess.PIPE, stderr=stderr, text=True
+        )
+    try:
+        assert process.stdout is not None
+        line = process.stdout.readline()
+        match = re.search(r"listening on (.+) \((\d+) nodes, cluster \S+, data in ", line)
+        assert match is not None, (line, log.read_text())
+        yield Nodes(process, match[1].split(", "), log)
+    finally:
+        process.terminate()
+        process.communicate(timeout=TIMEOUT_S)
+
+
+def test_nodes_are_one_cluster_and_one_that_was_killed_is_started_again(tmp_path: Path) -> None:
+    with serving(tmp_path, "--nodes", "2") as nodes:
+        assert len(nodes.addresses) == 2
+        eventually(lambda: nodes.in_service() == [1, 2], "both are in service")
+        (first,) = nodes.pids(1)
+        os.kill(first, signal.SIGKILL)
+        eventually(lambda: nodes.in_service() == [2], "its end is noticed")
+        eventually(lambda: nodes.in_service() == [1, 2], "it was started again")
+        assert nodes.pids(1) != [first]
+        nodes.process.send_signal(signal.SIGINT)
+        assert nodes.process.wait(TIMEOUT_S) == 0
+    log = nodes.log.read_text()
+    assert "node 1 ended (SIGKILL); starting it again" in log
+    lines = [line for line in log.splitlines() if line.endswith("stopped")]
+    assert [line.partition(" | ")[0] for line in lines] == ["node 2", "node 1"], "one after the other"
+    assert sorted(it.name for it in (tmp_path / "data").iterdir()) == ["cluster", "node-1", "node-2"]
+
+
+def test_no_node_outlives_a_supervisor_that_was_killed(tmp_path: Path) -> None:
+    with serving(tmp_path, "--nodes", "2") as nodes:
+        assert nodes.pids(1)
+        assert nodes.pids(2)
+        nodes.process.kill()
+        eventually(lambda: not nodes.pids(1) and not nodes.pids(2), "they have stopped")
+
+
+def run(*arguments: str) -> subprocess.CompletedProcess[str]:
+    return subprocess.run([*SERVE, *arguments], capture_output=True, text=True, timeout=TIMEOUT_S, check=False)
+
+
+def test_a_node_that_cannot_start_ends_all_and_says_why(tmp_path: Path) -> None:
+    (tmp_path / "node-2").touch()  # where its folder is to be
+    done = run("--nodes", "2", "--data-dir", str(tmp_path))
+    assert done.returncode == 1
+    assert "node 2 | Error: cannot open the log dir" in done.stderr
+    assert done.stderr.endswith("Error: node 2 did not start\n")
+    assert "Traceback" not in done.stderr
+
+
+@pytest.mark.parametrize(
+    ("arguments", "why"),
+    [
+        (["--nodes", "0"], "--nodes takes a number from 1 to 64, or auto: '0' is neither"),
+        (["--nodes", "many"], "--nodes takes a number from 1 to 64, or auto: 'many' is neither"),
+        (["--nodes", "2", "--set", "node.id=3"], "node.id is different for each node, and --nodes chooses it"),
+        (["--nodes", "2", "--listen", "127.0.0.1:1"], "--nodes takes one --listen"),
+        (["--nodes", "2", "--data-dir", "a", "--data-dir", "b"], "--nodes takes one --data-dir"),
+    ],
+)
+def test_what_the_nodes_cannot_share_is_refused_in_one_line(arguments: list[str], why: str) -> None:
+    done = run(*arguments)
+    assert done.returncode == 2
+    assert why in done.stderr
+    assert "Traceback" not in done.stderr
+
+
+def test_the_folder_of_a_single_broker_is_refused(tmp_path: Path) -> None:
+    (tmp_path / "meta.properties").touch()
+    done = run("--nodes", "2", "--data-dir", str(tmp_path))
+    assert done.returncode == 2
+    assert "is the folder of a single broker: start it without --nodes" in done.stderr
