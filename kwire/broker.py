@@ -272,6 +272,11 @@ class Broker:
         """The current configuration, including changes made at run time."""
         return self.metadata.config
 
+    @property
+    def controller_id(self) -> int:
+        """The node that reacts to the life and death of others: this one, if it is alone; -1 if none is known."""
+        return self.config.node_id if self.member is None else self.member.membership.controller_id
+
     def endpoints(self, context: Context) -> list[NodeEndpoint]:
         """The address of every broker, as advertised on the listener that the client of `context` uses.
 

@@ -22,6 +22,7 @@ from kwire_protocol.wire import Uuid
 from kwire.cluster.membership import Membership
 from kwire.metadata.controller.brokers import begin_shutdown, fence, give_up_replicas, unfence
 from kwire.metadata.controller.deciding import ClusterState, Records
+from kwire.metadata.controller.leader_elections import balance_leaders
 from kwire.metadata.image import BrokerRegistration, Changes
 from kwire.metadata.service import MetadataService
 from kwire.waits import at_once, drive
@@ -80,6 +81,17 @@ class ClusterMember:
             await self.metadata.change(lambda state: (give_up_replicas(state, node_id, epoch, replicas), None))
         except KafkaError as error:
             log.error("the other brokers cannot be told of a failed log dir: %s", error.message)
+
+    def balance_leaders(self) -> None:
+        """Gives partitions back to their preferred leaders, if this node is the controller."""
+        if self._is_serving and self.membership.controller_id == self.metadata.node_id:
+            drive(self._balance_leaders())
+
+    async def _balance_leaders(self) -> None:
+        try:
+            await self.metadata.change(lambda state: (balance_leaders(state), None))
+        except KafkaError as error:
+            log.error("the leaders of partitions cannot be balanced: %s", error.message)
 
     def leave(self) -> None:
         """After the server has ended: nobody has to find out that this broker is gone."""

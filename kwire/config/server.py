@@ -81,9 +81,11 @@ class ServerConfig:
 
     unstable_api_versions_enable: bool
     auto_create_topics_enable: bool
+    auto_leader_rebalance_enable: bool
     default_replication_factor: int
     delete_topic_enable: bool
     fetch_max_bytes: int
+    leader_imbalance_check_interval_seconds: int
     max_incremental_fetch_session_cache_slots: int
     max_request_partition_size_limit: int
     num_partitions: int
@@ -165,9 +167,11 @@ class ServerConfig:
             socket_send_buffer_bytes=read.int("socket.send.buffer.bytes"),
             unstable_api_versions_enable=read.flag("unstable.api.versions.enable"),
             auto_create_topics_enable=read.flag("auto.create.topics.enable"),
+            auto_leader_rebalance_enable=read.flag("auto.leader.rebalance.enable"),
             default_replication_factor=read.int("default.replication.factor"),
             delete_topic_enable=read.flag("delete.topic.enable"),
             fetch_max_bytes=read.int("fetch.max.bytes"),
+            leader_imbalance_check_interval_seconds=read.int("leader.imbalance.check.interval.seconds"),
             max_incremental_fetch_session_cache_slots=read.int("max.incremental.fetch.session.cache.slots"),
             max_request_partition_size_limit=read.int("max.request.partition.size.limit"),
             num_partitions=read.int("num.partitions"),

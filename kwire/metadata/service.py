@@ -46,10 +46,15 @@ from kwire.metadata.snapshots import SnapshotSchedule, difference_records, image
 from kwire.waits import Slot, at_once, drive
 
 if TYPE_CHECKING:
+    from kwire_protocol.messages.alter_partition_reassignments import (
+        AlterPartitionReassignmentsRequest,
+        AlterPartitionReassignmentsResponse,
+    )
     from kwire_protocol.messages.create_partitions import CreatePartitionsRequest, CreatePartitionsResponse
     from kwire_protocol.messages.create_topics import CreateTopicsRequest, CreateTopicsResponse
     from kwire_protocol.messages.delete_topics import DeleteTopicsRequest, DeleteTopicsResponse
     from kwire_protocol.messages.describe_configs import DescribeConfigsRequest, DescribeConfigsResponse
+    from kwire_protocol.messages.elect_leaders import ElectLeadersRequest, ElectLeadersResponse
     from kwire_protocol.messages.update_features import UpdateFeaturesRequest, UpdateFeaturesResponse
 
     from kwire.metadata.controller.config_changes import ConfigChange
@@ -308,6 +313,25 @@ class MetadataService:
         from kwire.metadata.controller.feature_updates import update_features
 
         return await self.change(lambda state: update_features(state, request))
+
+    async def reassign_partitions(
+        self, request: AlterPartitionReassignmentsRequest
+    ) -> AlterPartitionReassignmentsResponse:
+        from kwire.metadata.controller.reassignments import reassign_partitions
+
+        return await self.change(lambda state: reassign_partitions(state, request))
+
+    async def elect_leaders(self, request: ElectLeadersRequest) -> ElectLeadersResponse:
+        """Raises KafkaError(INVALID_REQUEST) as well: there is no such type of election."""
+        from kwire.metadata.controller.leader_elections import elect_leaders
+
+        return await self.change(lambda state: elect_leaders(state, request))
+
+    async def unregister_broker(self, broker_id: int) -> None:
+        """Raises KafkaError as well: BROKER_ID_NOT_REGISTERED, INVALID_REQUEST (it is in service)."""
+        from kwire.metadata.controller.brokers import unregister
+
+        await self.change(lambda state: (unregister(state, broker_id), None))
 
     async def move_partitions(self, directories: Mapping[tuple[Uuid, int], Uuid]) -> None:
         """Records which of this broker's log dirs has these partitions from now on, given by topic id and index.

@@ -129,6 +129,7 @@ class Server:
                 nursery.start_soon(self._reap_idle)
                 if self.broker.member is not None:
                     nursery.start_soon(self._run_member, self.broker.member)
+                    nursery.start_soon(self._balance_leaders, self.broker.member)
                 on_ready()
         finally:
             self.broker.metadata.beside.loop = None
@@ -144,6 +145,13 @@ class Server:
             await member.membership.run(member.look)
         except MembershipEnded as error:
             self.broker.end(str(error))
+
+    async def _balance_leaders(self, member: ClusterMember) -> None:
+        while True:
+            config = self.broker.config
+            await trio.sleep(config.leader_imbalance_check_interval_seconds)
+            if config.auto_leader_rebalance_enable:
+                member.balance_leaders()
 
     async def _accept(self, listener: BoundListener) -> None:
         while True:

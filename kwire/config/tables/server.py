@@ -23,6 +23,13 @@ SERVER_CONFIGS: Final = table(
         None,
         "Whether a Metadata request for an unknown topic may create it.",
     ),
+    row(
+        "auto.leader.rebalance.enable",
+        BOOLEAN,
+        True,
+        None,
+        "Whether the controller gives partitions back to their preferred leaders.",
+    ),
     row("broker.id", INT, -1, None, "An older name of node.id."),
     row("broker.rack", STRING, None, None, "The rack of this broker."),
     row("connections.max.idle.ms", LONG, 600_000, None, "Idle connections are closed after this time."),
@@ -49,6 +56,13 @@ SERVER_CONFIGS: Final = table(
         "The maximum size of a fetch response.",
     ),
     row("inter.broker.listener.name", STRING, None, None, "The listener for traffic between brokers."),
+    row(
+        "leader.imbalance.check.interval.seconds",
+        LONG,
+        300,
+        Range(1),
+        "How often the controller looks for partitions that others than their preferred leaders lead.",
+    ),
     row(
         "listener.security.protocol.map",
         STRING,

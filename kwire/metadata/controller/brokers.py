@@ -14,11 +14,18 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING, Final
 
-from kwire_protocol.internal.metadata_brokers import BrokerRegistrationChangeRecord, RegisterBrokerRecord
+from kwire_protocol.errors import ErrorCode
+from kwire_protocol.internal.metadata_brokers import (
+    BrokerRegistrationChangeRecord,
+    RegisterBrokerRecord,
+    UnregisterBrokerRecord,
+)
 from kwire_protocol.internal.metadata_topics import PartitionChangeRecord
+from kwire_protocol.kafka_error import KafkaError
 
 from kwire.metadata.controller.deciding import ClusterState, Records
-from kwire.metadata.controller.elections import Election, MayLead, partition_change
+from kwire.metadata.controller.elections import Election, MayLead
+from kwire.metadata.controller.partition_changes import partition_change
 from kwire.metadata.image import NO_LEADER, BrokerRegistration, MetadataImage, PartitionRegistration, TopicImage
 
 if TYPE_CHECKING:
@@ -54,11 +61,11 @@ def unfence(state: ClusterState, broker_id: int, broker_epoch: int) -> Records:
         return []
     if not registered.fenced or registered.in_controlled_shutdown:
         return []
-    may_lead = _may_lead(state.image, added=broker_id)
+    may_lead = brokers_that_may_lead(state.image, added=broker_id)
     records: Records = [_change(registered, fenced=_NOT_SO)]
     for topic, index, partition in _partitions(state.image, lambda it: it.leader == NO_LEADER):
         if broker_id in partition.replicas:
-            records += _changed(state, topic, index, partition, isr=partition.isr, may_lead=may_lead)
+            records += _changed(state, topic, index, isr=partition.isr, may_lead=may_lead)
     return records
 
 
@@ -80,7 +87,7 @@ def give_up_replicas(
     registered = state.image.brokers.get(broker_id)
     if registered is None or registered.broker_epoch != broker_epoch:
         return []
-    may_lead = _may_lead(state.image, removed={broker_id})
+    may_lead = brokers_that_may_lead(state.image, removed={broker_id})
     records: Records = []
     for topic_id, index in replicas:
         topic = state.image.topics_by_id.get(topic_id)
@@ -89,7 +96,7 @@ def give_up_replicas(
         partition = topic.partitions[index]
         isr = [it for it in partition.isr if it != broker_id]
         if broker_id in partition.isr and any(map(may_lead, isr)):
-            records += _changed(state, topic, index, partition, isr=isr, may_lead=may_lead)
+            records += _changed(state, topic, index, isr=isr, may_lead=may_lead)
     return records
 
 
@@ -106,31 +113,46 @@ def _change(
 
 def _without(state: ClusterState, ended: Set[int]) -> Iterator[PartitionChangeRecord]:
     """The partitions that these brokers lead, or in whose ISR they are."""
-    may_lead = _may_lead(state.image, removed=ended)
+    may_lead = brokers_that_may_lead(state.image, removed=ended)
     for topic, index, partition in _partitions(
         state.image, lambda it: it.leader in ended or not ended.isdisjoint(it.isr)
     ):
         isr = [it for it in partition.isr if it not in ended]
-        yield from _changed(state, topic, index, partition, isr=isr, may_lead=may_lead)
+        yield from _changed(state, topic, index, isr=isr, may_lead=may_lead)
 
 
 def _changed(
     state: ClusterState,
     topic: TopicImage,
     index: int,
-    partition: PartitionRegistration,
     *,
     isr: Collection[int],
     may_lead: MayLead,
 ) -> Iterator[PartitionChangeRecord]:
     needs_unclean = not any(map(may_lead, isr)) and bool(state.topic_values(topic.name)[UNCLEAN])
     election = Election.UNCLEAN if needs_unclean else Election.ONLINE
-    record = partition_change(topic.topic_id, index, partition, isr=list(isr), may_lead=may_lead, election=election)
+    record = partition_change(state.image, topic.topic_id, index, isr=list(isr), may_lead=may_lead, election=election)
     if record is not None:
         yield record
 
 
-def _may_lead(image: MetadataImage, *, added: int | None = None, removed: Collection[int] = ()) -> MayLead:
+def unregister(state: ClusterState, broker_id: int) -> Records:
+    """Forgets a broker. What only it has stays its own, and comes back with it.
+
+    Raises KafkaError: BROKER_ID_NOT_REGISTERED, INVALID_REQUEST (it is in service, where Kafka would not look).
+    """
+    registered = state.image.brokers.get(broker_id)
+    if registered is None:
+        raise KafkaError(ErrorCode.BROKER_ID_NOT_REGISTERED, f"Broker ID {broker_id} is not currently registered")
+    if not registered.fenced:
+        raise KafkaError(
+            ErrorCode.INVALID_REQUEST, f"Broker {broker_id} is in service: stop it before it is unregistered"
+        )
+    return [*_without(state, {broker_id}), UnregisterBrokerRecord(broker_id, registered.broker_epoch)]
+
+
+def brokers_that_may_lead(image: MetadataImage, *, added: int | None = None, removed: Collection[int] = ()) -> MayLead:
+    """Those in service, with and without these."""
     able = {it.broker_id for it in image.live_brokers()} - set(removed)
     if added is not None:
         able.add(added)

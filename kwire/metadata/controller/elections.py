@@ -2,7 +2,7 @@
 
 A clean election is safe at any time and by anybody, because every replica in the ISR has everything that was
 acknowledged. The last member of an ISR stays in it when it fails: it is the only one that may lead again, unless
-`unclean.leader.election.enable` allows any replica, which loses records. Like Kafka's `PartitionChangeBuilder`.
+`unclean.leader.election.enable` allows any replica, which loses records. As in Kafka's `PartitionChangeBuilder`.
 """
 
 from __future__ import annotations
@@ -11,10 +11,8 @@ from collections.abc import Callable, Sequence
 from enum import Enum, auto
 
 import attrs
-from kwire_protocol.internal.metadata_topics import PartitionChangeRecord
-from kwire_protocol.wire import Uuid
 
-from kwire.metadata.image import NO_LEADER, PartitionRegistration
+from kwire.metadata.image import NO_LEADER
 
 MayLead = Callable[[int], bool]
 """Whether a broker may lead now: it is registered, not fenced, and not shutting down."""
@@ -56,26 +54,3 @@ def elect(
         if unclean is not None:
             return Elected(unclean, is_unclean=True)
     return Elected(NO_LEADER)
-
-
-def partition_change(
-    topic_id: Uuid,
-    index: int,
-    before: PartitionRegistration,
-    *,
-    isr: Sequence[int],
-    may_lead: MayLead,
-    election: Election = Election.ONLINE,
-) -> PartitionChangeRecord | None:
-    """The record for a partition whose ISR becomes `isr`; None if neither the ISR nor the leader changes.
-
-    An empty `isr` leaves the ISR as it is.
-    """
-    elected = elect(before.leader, before.replicas, isr, may_lead, election)
-    new_isr = (elected.leader,) if elected.is_unclean else tuple(isr) or before.isr
-    record = PartitionChangeRecord(partition_id=index, topic_id=topic_id)
-    if elected.leader != before.leader:
-        record.leader = elected.leader
-    if new_isr != before.isr:
-        record.isr = list(new_isr)
-    return record if elected.leader != before.leader or new_isr != before.isr else None

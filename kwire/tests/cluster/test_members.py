@@ -104,9 +104,9 @@ def test_the_metadata_are_the_same_after_all_brokers_were_away(tmp_path: Path) -
     with local_cluster(tmp_path, 1, 2) as cluster:
         eventually(lambda: cluster.in_service(1) == [1, 2], "all nodes are in service")
         create(cluster, 2, "t", 4)
-        leaders, cluster_id = cluster.leaders(1, "t"), cluster.describe(1).cluster_id
+        leaders, cluster_id = cluster.leaders(2, "t"), cluster.describe(1).cluster_id
     with local_cluster(tmp_path, 2, 1) as cluster:
-        eventually(lambda: cluster.leaders(1, "t") == leaders, "all nodes lead again")
+        eventually(lambda: cluster.leaders(1, "t") == leaders, f"{leaders} lead again")
         assert cluster.describe(2).cluster_id == cluster_id
 
 

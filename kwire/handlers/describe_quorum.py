@@ -1,0 +1,83 @@
+"""DescribeQuorum: v0-2.
+
+* v1: when a replica fetched last, and had caught up last
+* v2: error messages, directory ids, addresses of the controllers (KIP-853)
+
+kwire has no quorum: its nodes share one ordered log. In the terms of Kafka's tools, the controller (the node that
+reacts to the life and death of others) is the leader and the only voter. All other nodes are observers.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from kwire_protocol.errors import ErrorCode
+from kwire_protocol.kafka_error import KafkaError
+from kwire_protocol.messages.describe_quorum import (
+    DescribeQuorumRequest,
+    DescribeQuorumResponse,
+    DescribeQuorumResponsePartitionData,
+    DescribeQuorumResponseTopicData,
+    Listener,
+    Node,
+    ReplicaState,
+)
+
+from kwire.handlers._shared.authorization import check
+from kwire.metadata.log import METADATA_TOPIC
+from kwire.metadata.log_batches import EPOCH
+from kwire.security.authorizer import Operation, ResourceType
+
+if TYPE_CHECKING:
+    from kwire.broker import Broker
+    from kwire.context import Context
+
+
+def handle(broker: Broker, request: DescribeQuorumRequest, context: Context) -> DescribeQuorumResponse:
+    try:
+        check(broker, context, Operation.DESCRIBE, ResourceType.CLUSTER)
+    except KafkaError as error:
+        return DescribeQuorumResponse(error_code=error.code, error_message=error.message)
+    asked = [(topic.topic_name, [it.partition_index for it in topic.partitions]) for topic in request.topics]
+    if asked != [(METADATA_TOPIC, [0])]:
+        # Kafka has this one partition, too, and answers for others like this.
+        return DescribeQuorumResponse(
+            error_message=None,
+            topics=[
+                DescribeQuorumResponseTopicData(
+                    name,
+                    [
+                        DescribeQuorumResponsePartitionData(
+                            index, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION.name
+                        )
+                        for index in indexes
+                    ],
+                )
+                for name, indexes in asked
+            ],
+        )
+    controller_id = broker.controller_id
+    end_offset = broker.metadata.log.end_offset
+    now_ms = broker.clock.now_ms()
+    live = broker.metadata.image.live_brokers()
+    states = {it.broker_id: ReplicaState(it.broker_id, log_end_offset=end_offset) for it in live}
+    for state in states.values():
+        # Everybody in service reads the log as it grows; how far each has come, only it knows.
+        state.last_fetch_timestamp = state.last_caught_up_timestamp = now_ms
+    answer = DescribeQuorumResponsePartitionData(
+        partition_index=0,
+        error_message=None,
+        leader_id=controller_id,
+        leader_epoch=EPOCH,
+        high_watermark=end_offset,
+        current_voters=[states[controller_id]] if controller_id in states else [],
+        observers=[state for broker_id, state in states.items() if broker_id != controller_id],
+    )
+    nodes = [
+        Node(it.broker_id, [Listener(name, to.host, to.port) for name, to in it.endpoints.items()])
+        for it in live
+        if it.broker_id == controller_id
+    ]
+    return DescribeQuorumResponse(
+        error_message=None, topics=[DescribeQuorumResponseTopicData(METADATA_TOPIC, [answer])], nodes=nodes
+    )

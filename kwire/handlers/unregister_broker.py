@@ -1,0 +1,27 @@
+"""UnregisterBroker: v0.
+
+Forgets a broker that does not come back (KIP-631). One that is in service is not forgotten: it has to be stopped first.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from kwire_protocol.kafka_error import KafkaError
+from kwire_protocol.messages.unregister_broker import UnregisterBrokerRequest, UnregisterBrokerResponse
+
+from kwire.handlers._shared.authorization import check
+from kwire.security.authorizer import Operation, ResourceType
+
+if TYPE_CHECKING:
+    from kwire.broker import Broker
+    from kwire.context import Context
+
+
+async def handle(broker: Broker, request: UnregisterBrokerRequest, context: Context) -> UnregisterBrokerResponse:
+    try:
+        check(broker, context, Operation.ALTER, ResourceType.CLUSTER)
+        await broker.metadata.unregister_broker(request.broker_id)
+    except KafkaError as error:
+        return UnregisterBrokerResponse(error_code=error.code, error_message=error.message)
+    return UnregisterBrokerResponse(error_message=None)
