@@ -208,6 +208,7 @@ class Broker:
         run_all: RunAll,
         member: ClusterMember | None,
     ) -> Broker:
+        metadata.is_alone = member is None
         _register(metadata, log_dirs, member)
         flusher = Flusher()
         metadata.choose_directories = log_dirs.choose

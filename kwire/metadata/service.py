@@ -120,6 +120,8 @@ class MetadataService:
     """Not before the partitions follow: until then the log may be needed, see `deleted_topic_ids`."""
     follow: Follower = _no_partitions
     """Makes the partitions of this node follow a change, in slices; a new topic is not seen before that is done."""
+    is_alone: bool = True
+    """Whether this broker is the whole cluster, and always will be."""
     producer_ids: ProducerIds = attrs.field(init=False)
     _watchers: list[Watcher] = attrs.field(factory=list)
     _dynamic_names: Set[str] = frozenset()
@@ -457,6 +459,7 @@ class MetadataService:
             num_partitions=self.config.num_partitions,
             default_replication_factor=self.config.default_replication_factor,
             new_id=self.clock.uuid,
+            is_alone=self.is_alone,
         )
 
     async def _write_snapshot(self) -> None:

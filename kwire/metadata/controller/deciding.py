@@ -36,6 +36,8 @@ class ClusterState:
     num_partitions: int
     default_replication_factor: int
     new_id: Callable[[], Uuid]
+    is_alone: bool = True
+    """Whether the deciding broker is the whole cluster, and always will be."""
 
     def topic_values(self, topic: str) -> Mapping[str, Value]:
         """The effective value of every topic configuration, by Kafka's names."""

@@ -37,8 +37,12 @@ def check_new_name(state: ClusterState, name: str) -> None:
 
 
 def clamped_replication_factor(state: ClusterState, configured: int) -> int:
-    """The configured replication factor, or the number of brokers if that is smaller."""
-    return max(1, min(configured, len(state.image.live_brokers())))
+    """A configured replication factor: at most 1 for a broker that is alone.
+
+    In a cluster it is what it is. If the brokers that happen to be there first were enough, the topics that they create
+    would have too few replicas for ever.
+    """
+    return max(1, min(configured, len(state.image.live_brokers()))) if state.is_alone else configured
 
 
 def topic_records(

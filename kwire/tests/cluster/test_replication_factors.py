@@ -1,0 +1,31 @@
+"""Configured replication factors: a broker that is alone limits them, a cluster waits for enough brokers."""
+
+from __future__ import annotations
+
+import pytest
+from kwire_protocol.errors import ErrorCode
+from kwire_protocol.kafka_error import KafkaError
+
+from kwire.tests.cluster.told_cluster import ToldCluster
+from kwire.tests.folder_scene import new_disks, open_broker
+from kwire.waits import at_once
+
+OFFSETS = "__consumer_offsets"
+
+
+def test_a_broker_that_is_alone_needs_no_other_for_its_internal_topics() -> None:
+    broker = open_broker(new_disks())
+    at_once(broker.groups.runtime.topic.ensure())
+    assert {it.replicas for it in broker.metadata.image.topics[OFFSETS].partitions} == {(1,)}
+
+
+def test_a_cluster_has_no_coordinators_before_there_are_enough_brokers() -> None:
+    cluster = ToldCluster()
+    one = cluster.open(1)
+    cluster.open(2)
+    with pytest.raises(KafkaError, match="replication factor of 3 cannot be reached because only 2") as refused:
+        at_once(one.groups.runtime.topic.ensure())
+    assert refused.value.code is ErrorCode.COORDINATOR_NOT_AVAILABLE
+    cluster.open(3)
+    at_once(one.groups.runtime.topic.ensure())
+    assert {len(it.replicas) for it in one.metadata.image.topics[OFFSETS].partitions} == {3}
