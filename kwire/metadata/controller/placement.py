@@ -1,12 +1,14 @@
 """Which brokers get the replicas of new partitions.
 
-Replicas are striped: partition p's replicas are consecutive brokers, starting one after partition p-1's, so that
-leaders and followers are spread evenly. All live brokers are equal (racks are not considered).
+Leaders go round the brokers, one rack after the other. The followers of a partition are the brokers that come next,
+from as many other racks as there are. Where they begin is shifted with each round, so that the partitions of a broker
+that fails get their new leaders on all others, and not on its neighbour. Like Kafka's `StripedReplicaPlacer`.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
+from itertools import zip_longest
 from typing import Final
 
 from kwire_protocol.errors import ErrorCode
@@ -14,15 +16,16 @@ from kwire_protocol.internal.metadata_topics import PartitionRecord
 from kwire_protocol.kafka_error import KafkaError, quoted
 from kwire_protocol.wire import NULL_UUID, Uuid
 
-from kwire.metadata.image import MetadataImage
+from kwire.metadata.image import BrokerRegistration, MetadataImage
 from kwire.metadata.records import MetadataRecord
 
+Rack = str | int
 _ASSIGNMENT: Final = "The manual partition assignment includes"
 
 
 def place(image: MetadataImage, *, first_partition: int, count: int, replication_factor: int) -> list[list[int]]:
     """The replicas of `count` partitions from `first_partition` on. Raises KafkaError(INVALID_REPLICATION_FACTOR)."""
-    brokers = [broker.broker_id for broker in image.live_brokers()]
+    brokers = _in_turns(image.live_brokers())
     if not brokers:
         raise KafkaError(
             ErrorCode.INVALID_REPLICATION_FACTOR, "All brokers are currently fenced. Try again when one has started."
@@ -35,10 +38,34 @@ def place(image: MetadataImage, *, first_partition: int, count: int, replication
         )
     # Topics start at different brokers, so that many topics of one partition do not all land on the first.
     start = len(image.topics) + first_partition
-    return [
-        [brokers[(start + partition + replica) % len(brokers)] for replica in range(replication_factor)]
-        for partition in range(count)
-    ]
+    return [_replicas(brokers, start + partition, replication_factor) for partition in range(count)]
+
+
+def _in_turns(brokers: Iterable[BrokerRegistration]) -> list[tuple[int, Rack]]:
+    """The brokers with their racks: one of each rack, then the next one of each, and so on."""
+    racks: dict[Rack, list[tuple[int, Rack]]] = {}
+    for broker in brokers:
+        # A broker that does not say where it is counts as a rack of its own.
+        rack = broker.broker_id if broker.rack is None else broker.rack
+        racks.setdefault(rack, []).append((broker.broker_id, rack))
+    return [it for turn in zip_longest(*racks.values()) for it in turn if it is not None]
+
+
+def _replicas(brokers: list[tuple[int, Rack]], number: int, replication_factor: int) -> list[int]:
+    """The replicas of the partition of that number, the leader first."""
+    count = len(brokers)
+    shift = number // count % max(count - 1, 1)
+    order = [brokers[number % count]]
+    order += [brokers[(number + 1 + (shift + it) % (count - 1)) % count] for it in range(count - 1)]
+    chosen: list[int] = []
+    while len(chosen) < replication_factor:
+        # As many racks as there are, then each of them once more.
+        used: set[Rack] = set()
+        for broker_id, rack in order:
+            if broker_id not in chosen and rack not in used and len(chosen) < replication_factor:
+                chosen.append(broker_id)
+                used.add(rack)
+    return chosen
 
 
 def check_assignment(image: MetadataImage, replicas: Sequence[int], replication_factor: int | None) -> None:
