@@ -19,6 +19,7 @@ from kwire.config.definition import ConfigError
 _LISTENER: Final = re.compile(r"([^:/]*)://\[?([0-9a-zA-Z\-%._:]*)\]?:(-?[0-9]+)", re.ASCII)
 _WILDCARDS: Final = ("", "0.0.0.0", "::")
 SECURITY_PROTOCOLS: Final = ("PLAINTEXT", "SSL", "SASL_PLAINTEXT", "SASL_SSL")
+DEFAULT_PROTOCOL: Final = "PLAINTEXT"
 
 
 @attrs.frozen
@@ -111,3 +112,24 @@ def check_advertisable(advertised: tuple[Listener, ...], listeners: tuple[Listen
             raise ConfigError(
                 f"advertised.listeners has {listener}, whose name is not in listeners: {', '.join(sorted(known))}"
             )
+
+
+def inter_broker_listener(name: str | None, protocol: str | None, advertised: tuple[Listener, ...]) -> str:
+    """The name of the advertised listener at which other brokers reach this one. Raises ConfigError.
+
+    `name` is inter.broker.listener.name, and `protocol` is security.inter.broker.protocol; None if they are not set.
+    """
+    known = [listener.name for listener in advertised]
+    if name is not None and protocol is not None:
+        raise ConfigError("inter.broker.listener.name and security.inter.broker.protocol are both set: set one of them")
+    configuration = "security.inter.broker.protocol" if name is None else "inter.broker.listener.name"
+    wanted = (name or protocol or DEFAULT_PROTOCOL).upper()
+    if wanted in known:
+        return wanted
+    if name is None and protocol is None:
+        # Kafka refuses this. A broker without others does not need the listener, and here one listener is enough.
+        return known[0]
+    raise ConfigError(
+        f"{configuration} is {quoted(name or protocol or '')}, and the advertised listeners are {', '.join(known)}: "
+        "name one of them"
+    )

@@ -20,6 +20,7 @@ from kwire.config.listeners import (
     Listener,
     check_advertisable,
     check_bindable,
+    inter_broker_listener,
     parse_listeners,
     parse_protocol_map,
 )
@@ -64,6 +65,8 @@ class ServerConfig:
     broker_rack: str | None
     listeners: tuple[Listener, ...]
     advertised_listeners: tuple[Listener, ...]
+    inter_broker_listener_name: str
+    """Of the listener at which brokers reach each other, also if security.inter.broker.protocol names it."""
     log_dirs: tuple[str, ...]
     metadata_log_dir: str
     """metadata.log.dir, or the first of log.dirs."""
@@ -153,6 +156,11 @@ class ServerConfig:
             broker_rack=read.optional_text("broker.rack"),
             listeners=listeners,
             advertised_listeners=advertised,
+            inter_broker_listener_name=inter_broker_listener(
+                read.optional_text("inter.broker.listener.name"),
+                properties.get("security.inter.broker.protocol"),
+                advertised or listeners,
+            ),
             log_dirs=log_dirs,
             metadata_log_dir=read.optional_text("metadata.log.dir") or log_dirs[0],
             metadata_log_max_record_bytes_between_snapshots=read.int("metadata.log.max.record.bytes.between.snapshots"),

@@ -6,7 +6,7 @@ from typing import Final
 
 from kwire.config.definition import table
 from kwire.config.tables.rows import BOOLEAN, CLUSTER_WIDE, INT, LIST, LONG, MAX_INT, MAX_LONG, STRING, row
-from kwire.config.validators import ListOf, Range
+from kwire.config.validators import ListOf, OneOf, Range
 
 SERVER_CONFIGS: Final = table(
     row(
@@ -55,7 +55,13 @@ SERVER_CONFIGS: Final = table(
         Range(1024),
         "The maximum size of a fetch response.",
     ),
-    row("inter.broker.listener.name", STRING, None, None, "The listener for traffic between brokers."),
+    row(
+        "inter.broker.listener.name",
+        STRING,
+        None,
+        None,
+        "The listener at which brokers reach each other, instead of the one that security.inter.broker.protocol names.",
+    ),
     row(
         "leader.imbalance.check.interval.seconds",
         LONG,
@@ -177,6 +183,13 @@ SERVER_CONFIGS: Final = table(
         CLUSTER_WIDE,
         # As in Kafka, which describes it only if it is set.
         internal=True,
+    ),
+    row(
+        "security.inter.broker.protocol",
+        STRING,
+        "PLAINTEXT",
+        OneOf(("PLAINTEXT", "SSL", "SASL_PLAINTEXT", "SASL_SSL")),
+        "The protocol between brokers, which use the listener of that name.",
     ),
     row("socket.listen.backlog.size", INT, 1024, Range(1), "The maximum number of connections waiting to be accepted."),
     row(

@@ -289,9 +289,6 @@ CONFIGS_WITHOUT_EFFECT: Final = table(
     row_without_effect("sasl.oauthbearer.token.endpoint.url", STRING, None),
     row_without_effect("sasl.server.callback.handler.class", CLASS, None),
     row_without_effect("sasl.server.max.receive.size", INT, 524_288),
-    row_without_effect(
-        "security.inter.broker.protocol", STRING, "PLAINTEXT", OneOf(("PLAINTEXT", "SSL", "SASL_PLAINTEXT", "SASL_SSL"))
-    ),
     row_without_effect("security.providers", STRING, None),
     row_without_effect("server.max.startup.time.ms", LONG, MAX_LONG, Range(0), internal=True),
     row_without_effect("share.coordinator.append.linger.ms", INT, -1, Range(-1)),

@@ -70,6 +70,38 @@ def test_a_setting_wins_over_the_file_and_a_flag_over_both() -> None:
     assert config.log_dirs == ("/flag,with a comma",)
 
 
+INSIDE_AND_OUTSIDE = [
+    "listeners=INSIDE://127.0.0.1:0,OUTSIDE://127.0.0.1:0",
+    "listener.security.protocol.map=INSIDE:PLAINTEXT,OUTSIDE:PLAINTEXT",
+]
+
+
+def test_brokers_reach_each_other_at_the_listener_that_is_named_for_it() -> None:
+    assert load_config().inter_broker_listener_name == "PLAINTEXT"
+    assert load_config(settings=["security.inter.broker.protocol=PLAINTEXT"]).inter_broker_listener_name == "PLAINTEXT"
+    named = load_config(settings=[*INSIDE_AND_OUTSIDE, "inter.broker.listener.name=outside"])
+    assert named.inter_broker_listener_name == "OUTSIDE"
+    assert load_config(settings=INSIDE_AND_OUTSIDE).inter_broker_listener_name == "INSIDE"
+
+
+@pytest.mark.parametrize(
+    ("settings", "told"),
+    [
+        (["inter.broker.listener.name=PLAINTEXT", "security.inter.broker.protocol=PLAINTEXT"], "set one of them"),
+        (["inter.broker.listener.name=OTHER"], "'OTHER', and the advertised listeners are PLAINTEXT"),
+        (["security.inter.broker.protocol=SSL"], "'SSL', and the advertised listeners are PLAINTEXT"),
+        (["security.inter.broker.protocol=TLS"], "security.inter.broker.protocol"),
+        (
+            [*INSIDE_AND_OUTSIDE, "advertised.listeners=INSIDE://h:1", "inter.broker.listener.name=OUTSIDE"],
+            "'OUTSIDE', and the advertised listeners are INSIDE",
+        ),
+    ],
+)
+def test_an_inter_broker_listener_that_other_brokers_cannot_know_is_refused(settings: list[str], told: str) -> None:
+    with pytest.raises(ConfigError, match=re.escape(told)):
+        load_config(settings=settings)
+
+
 def test_several_addresses_get_names_of_their_own() -> None:
     config = load_config(
         listen=["127.0.0.1:0", "[::1]:0", "SASL_SSL2://127.0.0.2:0"],
