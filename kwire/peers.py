@@ -1,0 +1,240 @@
+"""Requests from this broker to the other brokers of its cluster.
+
+    slot = peers.ask_soon(2, WriteTxnMarkersRequest(...), timeout_s=30)
+    outcome = await slot    # in a handler; other code uses slot.when_set
+
+Each other broker has one connection. It is opened by the first request, and closed when the broker has another address
+or is fenced, or when nothing was asked for connections.max.idle.ms. After a failure the next one is opened after a
+pause, which doubles with each failure; until then requests fail at once. A request is never sent twice: only the caller
+knows whether that is safe.
+
+A broker answers the requests of a connection in their order. So requests that may be answered late, such as
+WriteTxnMarkers, need a `Peers` of their own, or others would wait behind them. Kafka's `InterBrokerSendThread`.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from functools import partial
+from typing import Any, Final, TypeAlias
+
+import attrs
+import trio
+from kwire_protocol.wire import ApiMessage, UnsupportedField
+from outcome import Error, Outcome, Value
+
+from kwire.beside import Beside
+from kwire.client.async_connection import AsyncBrokerConnection, AsyncConnect, connect_plain_text
+from kwire.client.errors import ClientError, ConnectionFailed, VersionNotServed
+from kwire.client.transport import Address
+from kwire.config.server import ServerConfig
+from kwire.metadata.image import Changes, MetadataImage
+from kwire.waits import Slot
+
+MAX_ASKED: Final = 100
+"""Requests to one broker that are not answered yet. Further ones fail at once."""
+
+CONNECT_TIMEOUT_S: Final = 10.0
+"""For the connection and its ApiVersions; a request with less time waits less."""
+
+FIRST_PAUSE_S: Final = 0.05
+LONGEST_PAUSE_S: Final = 1.0
+"""Kafka's reconnect.backoff.ms and reconnect.backoff.max.ms."""
+
+Answer: TypeAlias = Outcome[Any]
+"""The response, or a ClientError."""
+
+
+class TooManyRequests(ClientError):
+    """MAX_ASKED requests to that broker wait for their responses already."""
+
+    may_pass = True
+
+
+def endpoint_of(image: MetadataImage, config: ServerConfig, node_id: int) -> Address | None:
+    """Where this broker reaches another one: the address of its inter-broker listener, as it is registered.
+
+    None if the broker is not registered, is fenced, or has no such listener.
+    """
+    registered = image.brokers.get(node_id)
+    if registered is None or registered.fenced:
+        return None
+    endpoint = registered.endpoints.get(config.inter_broker_listener_name)
+    return None if endpoint is None else (endpoint.host, endpoint.port)
+
+
+@attrs.define(eq=False)
+class _Open:
+    """An open connection. `ended` is set when it has to be closed."""
+
+    connection: AsyncBrokerConnection
+    address: Address
+    ended: trio.Event = attrs.field(factory=trio.Event)
+
+
+@attrs.define(eq=False)
+class _Peer:
+    """Another broker. Times are of trio's clock."""
+
+    node_id: int
+    asked: int = 0
+    """Requests that are not answered yet."""
+    used_at: float = -math.inf
+    open: _Open | None = None
+    opening: trio.Lock = attrs.field(factory=trio.Lock)
+    pause_s: float = 0.0
+    paused_until: float = -math.inf
+
+    def failed(self) -> None:
+        self.pause_s = min(2 * self.pause_s, LONGEST_PAUSE_S) if self.pause_s else FIRST_PAUSE_S
+        self.paused_until = trio.current_time() + self.pause_s
+
+    def answered(self) -> None:
+        self.pause_s, self.paused_until = 0.0, -math.inf
+
+    def close(self) -> None:
+        """The task that keeps the connection closes it."""
+        if self.open is not None:
+            self.open.ended.set()
+            self.open = None
+
+
+@attrs.define(eq=False)
+class Peers:
+    """`find` returns the address of a node id, or None if it has none now. Its tasks run in the loop of `beside`.
+
+    Call `follow` with every change of the metadata. A server that stops cancels what is under way: those slots are
+    never set.
+    """
+
+    find: Callable[[int], Address | None]
+    beside: Beside
+    max_idle_ms: Callable[[], int]
+    """connections.max.idle.ms; negative for no limit."""
+    client_id: str
+    """What the other brokers' log lines call this one."""
+    connect: AsyncConnect = connect_plain_text
+    _peers: dict[int, _Peer] = attrs.field(factory=dict)
+
+    def ask_soon(self, node_id: int, request: ApiMessage, *, timeout_s: float, at_least: int = 0) -> Slot[Answer]:
+        """Sends a request, in the newest version from `at_least` on that both brokers know.
+
+        The slot gets the response, or a ClientError: ConnectionFailed (also for a node without an address),
+        NotABroker, VersionNotServed, TooManyRequests. `timeout_s` includes the time to connect.
+        """
+        slot: Slot[Answer] = Slot()
+        loop = self.beside.loop
+        if loop is None:
+            slot.set(Error(ConnectionFailed(f"node {node_id} cannot be asked: this broker is not running yet")))
+            return slot
+        peer = self._peers.setdefault(node_id, _Peer(node_id))
+        if peer.asked >= MAX_ASKED:
+            slot.set(Error(TooManyRequests(f"node {node_id} has not answered {MAX_ASKED} requests")))
+            return slot
+        peer.asked += 1
+        loop.start_soon(partial(self._ask, peer, request, slot, timeout_s, at_least))
+        return slot
+
+    def pause(self, seconds: float) -> Slot[None]:
+        """A slot that is set after that time, for a request that has to be repeated; without a server at once."""
+        slot: Slot[None] = Slot()
+        if self.beside.loop is None:
+            slot.set(None)
+            return slot
+
+        async def run() -> None:
+            await trio.sleep(seconds)
+            slot.set(None)
+
+        self.beside.loop.start_soon(run)
+        return slot
+
+    def follow(self, changes: Changes) -> None:
+        """The metadata have changed."""
+        if not changes.brokers:
+            return
+        for peer in list(self._peers.values()):
+            address = self.find(peer.node_id)
+            if peer.open is not None and peer.open.address != address:
+                peer.close()
+            # Whatever has failed before, it may be well now.
+            peer.answered()
+            if address is None and not peer.asked:
+                del self._peers[peer.node_id]
+
+    async def _ask(self, peer: _Peer, request: ApiMessage, slot: Slot[Answer], timeout_s: float, at_least: int) -> None:
+        answer: Answer
+        try:
+            answer = Value(await self._answer(peer, request, timeout_s, at_least))
+        except ClientError as error:
+            answer = Error(error)
+        except UnsupportedField as error:
+            answer = Error(VersionNotServed(f"node {peer.node_id} is too old for this request: {error}"))
+        finally:
+            peer.asked -= 1
+            peer.used_at = trio.current_time()
+        slot.set(answer)
+
+    async def _answer(self, peer: _Peer, request: ApiMessage, timeout_s: float, at_least: int) -> Any:
+        deadline = trio.current_time() + timeout_s
+        opened = await self._opened(peer, timeout_s)
+        try:
+            response = await opened.connection.ask(
+                request, at_least=at_least, timeout_s=max(0.0, deadline - trio.current_time())
+            )
+        finally:
+            if opened.connection.is_closed and peer.open is opened:
+                peer.close()
+                peer.failed()
+        peer.answered()
+        return response
+
+    async def _opened(self, peer: _Peer, timeout_s: float) -> _Open:
+        """The connection; opens it if there is none. One at a time does that, and the others wait."""
+        with trio.move_on_after(timeout_s):
+            async with peer.opening:
+                if peer.open is None or peer.open.connection.is_closed:
+                    peer.open = await self._open(peer)
+                return peer.open
+        raise ConnectionFailed(f"node {peer.node_id} could not be connected to within {timeout_s:g} s")
+
+    async def _open(self, peer: _Peer) -> _Open:
+        address = self.find(peer.node_id)
+        if address is None:
+            raise ConnectionFailed(f"node {peer.node_id} has no address at the inter-broker listener, or is fenced")
+        left_s = peer.paused_until - trio.current_time()
+        if left_s > 0:
+            raise ConnectionFailed(
+                f"node {peer.node_id} could not be reached just now, and is tried again in {left_s * 1000:.0f} ms"
+            )
+        try:
+            connection = await AsyncBrokerConnection.open(
+                address, CONNECT_TIMEOUT_S, client_id=self.client_id, connect=self.connect
+            )
+        except ClientError:
+            peer.failed()
+            raise
+        opened = _Open(connection, address)
+        if self.beside.loop is None or self.find(peer.node_id) != address:
+            await connection.aclose()
+            raise ConnectionFailed(f"node {peer.node_id} is no longer at {connection.name}")
+        self.beside.loop.start_soon(partial(self._keep, peer, opened))
+        return opened
+
+    async def _keep(self, peer: _Peer, opened: _Open) -> None:
+        """Closes the connection at its end, whatever that is."""
+        try:
+            while not opened.ended.is_set():
+                max_idle_ms = self.max_idle_ms()
+                max_idle_s = max_idle_ms / 1000 if max_idle_ms >= 0 else math.inf
+                now = trio.current_time()
+                idle_since = now if peer.asked else peer.used_at
+                if now - idle_since >= max_idle_s:
+                    break
+                with trio.move_on_at(idle_since + max_idle_s):
+                    await opened.ended.wait()
+        finally:
+            if peer.open is opened:
+                peer.open = None
+            await opened.connection.aclose()
