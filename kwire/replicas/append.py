@@ -114,7 +114,7 @@ class Appends:
                 continue
             partition = waited.partition
             try:
-                await waited.verified()
+                await waited.verified(clock)
                 result = partition.append(waited.batch, waited.header, acks=self.request.acks, now_ms=clock.now_ms())
             except KafkaError as error:
                 self._refuse(answer, waited.batch, error, partition)

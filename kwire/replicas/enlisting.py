@@ -4,11 +4,16 @@ A partition without an open transaction of the producer asks the coordinator of 
 on (transaction version 2) it asks to be added to the transaction; before, it asks whether it was added. So every
 transactional write belongs to a transaction that the coordinator knows and will end. Like Kafka's
 `ReplicaManager.handleProduceAppend`.
+
+The coordinator may be on another node, and a marker may come while it is asked. Then its answer is worth nothing. With
+transaction version 2 that may be the marker of the producer's last transaction, so the coordinator is asked again.
 """
 
 from __future__ import annotations
 
-from typing import Protocol
+from collections.abc import Callable
+from functools import partial
+from typing import TYPE_CHECKING, Protocol
 
 import attrs
 from kwire_protocol.errors import ErrorCode
@@ -19,6 +24,9 @@ from kwire_storage.producers.states import Verification
 from kwire.replicas.partition import Partition
 from kwire.replicas.roles import NotLeaderError
 from kwire.waits import Slot
+
+if TYPE_CHECKING:
+    from kwire.clock import Clock
 
 FIRST_VERSION_WITH_ABORTABLE = 11
 FIRST_VERSION_THAT_ADDS = 12
@@ -52,18 +60,39 @@ class Enlistment:
     partition: Partition
     batch: memoryview
     header: BatchHeader
+    _ask: Callable[[], Slot[KafkaError | None] | None]
     _verification: Verification
     _decided: Slot[KafkaError | None]
     _version: int
 
-    async def verified(self) -> None:
+    async def verified(self, clock: Clock) -> None:
         """Returns when the batch may be appended; the caller must do that at once. Raises KafkaError if it may not."""
+        partition, header = self.partition, self.header
         error = await self._decided
+        if error is None and self._is_outdated():
+            error = await self._asked_again(clock)
         if error is not None:
-            raise _refusal(self.partition, self.header, error, self._version)
+            raise _refusal(partition, header, error, self._version)
         # Another request may have begun the transaction in the meantime.
-        if not self.partition.holds_transaction(self.header):
-            self.partition.check_verified(self.header, self._verification)
+        if not partition.holds_transaction(header):
+            partition.check_verified(header, self._verification)
+
+    def _is_outdated(self) -> bool:
+        """Whether the batch may begin a transaction after the one whose marker has come."""
+        partition = self.partition
+        return (
+            self._version >= FIRST_VERSION_THAT_ADDS
+            and not partition.holds_transaction(self.header)
+            and not partition.verifies(self._verification)
+        )
+
+    async def _asked_again(self, clock: Clock) -> KafkaError | None:
+        self._verification = _begin(self.partition, self.header, adds=True, now_ms=clock.now_ms())
+        try:
+            decided = self._ask()
+        except KafkaError as error:
+            return error
+        return None if decided is None else await decided
 
 
 def enlist(
@@ -85,22 +114,26 @@ def enlist(
     if partition.holds_transaction(header):
         return None
     adds = version >= FIRST_VERSION_THAT_ADDS
+    verification = _begin(partition, header, adds=adds, now_ms=now_ms)
+    producer = (transactional_id, header.producer_id, header.producer_epoch)
     try:
-        verification = partition.begin_verification(header, adds=adds, now_ms=now_ms)
-    except NotLeaderError:
-        raise
-    except KafkaError as error:
-        raise Unverified(error.code, error.message) from error
-    try:
-        decided = ask(
-            transactional_id, header.producer_id, header.producer_epoch, partition.topic, partition.index, adds=adds
-        )
+        decided = ask(*producer, partition.topic, partition.index, adds=adds)
     except KafkaError as error:
         raise _refusal(partition, header, error, version) from error
     if decided is None:
         partition.check_verified(header, verification)
         return None
-    return Enlistment(partition, memoryview(bytearray(batch)), header, verification, decided, version)
+    ask_again = partial(ask, *producer, partition.topic, partition.index, adds=adds)
+    return Enlistment(partition, memoryview(bytearray(batch)), header, ask_again, verification, decided, version)
+
+
+def _begin(partition: Partition, header: BatchHeader, *, adds: bool, now_ms: int) -> Verification:
+    try:
+        return partition.begin_verification(header, adds=adds, now_ms=now_ms)
+    except NotLeaderError:
+        raise
+    except KafkaError as error:
+        raise Unverified(error.code, error.message) from error
 
 
 def _refusal(partition: Partition, header: BatchHeader, error: KafkaError, version: int) -> Unverified:

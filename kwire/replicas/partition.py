@@ -181,6 +181,10 @@ class Partition:
         self.leader()
         return self._producers.begin_verification(header, adds=adds, now_ms=now_ms)
 
+    def verifies(self, verification: Verification) -> bool:
+        """Whether no marker has come since `begin_verification`, so that the coordinator's answer counts."""
+        return self._producers.verifies(verification)
+
     def check_verified(self, header: BatchHeader, verification: Verification) -> None:
         """Called after the coordinator has agreed: checks that the batch may still be appended, right after this call.
 

@@ -283,6 +283,30 @@ def test_a_transaction_that_ended_while_its_coordinator_was_asked_gets_no_late_b
     assert scene.values() == []
 
 
+def test_a_marker_of_the_last_transaction_has_the_coordinator_asked_again(scene: Scene) -> None:
+    scene.transactions.answers = [Slot()]
+    handling = scene.handle(a_batch(epoch=1))
+    slot = waits(handling)
+    scene.end(epoch=1, version=2)
+    slot.set(None)
+    response = goes_on(handling)
+    assert response is not None
+    assert response.responses[0].partition_responses[0].error_code == 0
+    assert len(scene.transactions.asked) == 2
+    assert scene.values() == [b"v"]
+
+
+def test_a_second_refusal_counts(scene: Scene) -> None:
+    scene.transactions.answers = [Slot(), E.PRODUCER_FENCED]
+    handling = scene.handle(a_batch(epoch=1))
+    slot = waits(handling)
+    scene.end(epoch=1, version=2)
+    slot.set(None)
+    response = goes_on(handling)
+    assert response is not None
+    assert response.responses[0].partition_responses[0].error_code == E.INVALID_PRODUCER_EPOCH
+
+
 def test_one_that_ended_with_a_higher_epoch_is_told_so(scene: Scene) -> None:
     scene.transactions.answers = [Slot()]
     handling = scene.handle(a_batch())

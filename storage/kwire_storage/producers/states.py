@@ -104,6 +104,7 @@ class Verification:
     batches when the coordinator's answer to an earlier one was that it be sent again.
     """
 
+    producer_id: int
     began_ms: int
     epoch: int
     lowest_sequence: int
@@ -206,7 +207,7 @@ class ProducerStates:
             raise _stale(entry, header)
         known = self._verifications.get(producer_id)
         if known is None:
-            known = self._verifications[producer_id] = Verification(now_ms, epoch, sequence, adds)
+            known = self._verifications[producer_id] = Verification(producer_id, now_ms, epoch, sequence, adds)
         elif epoch > known.epoch:
             known.epoch, known.lowest_sequence = epoch, sequence
         elif epoch == known.epoch:
@@ -219,6 +220,10 @@ class ProducerStates:
         if known is not None and known.epoch <= header.producer_epoch:
             del self._verifications[header.producer_id]
 
+    def verifies(self, verification: Verification) -> bool:
+        """Whether no marker has come since `begin_verification`."""
+        return self._verifications.get(verification.producer_id) is verification
+
     def check_verified(self, header: BatchHeader, verification: Verification) -> None:
         """Whether a batch whose transaction the coordinator knows may begin it here; `check` is asked as well.
 
@@ -229,7 +234,7 @@ class ProducerStates:
         entry = self.entries.get(producer_id)
         if entry is not None and header.producer_epoch < entry.epoch:
             raise _stale(entry, header)
-        if self._verifications.get(producer_id) is not verification:
+        if not self.verifies(verification):
             raise KafkaError(
                 ErrorCode.INVALID_TXN_STATE,
                 f"the transaction of producer {producer_id} ended while its coordinator was asked",
