@@ -30,6 +30,7 @@ from kwire.client.errors import ClientError, ConnectionFailed, VersionNotServed
 from kwire.client.transport import Address
 from kwire.config.server import ServerConfig
 from kwire.metadata.image import Changes, MetadataImage
+from kwire.metadata.service import MetadataService
 from kwire.waits import Slot
 
 MAX_ASKED: Final = 100
@@ -62,6 +63,22 @@ def endpoint_of(image: MetadataImage, config: ServerConfig, node_id: int) -> Add
         return None
     endpoint = registered.endpoints.get(config.inter_broker_listener_name)
     return None if endpoint is None else (endpoint.host, endpoint.port)
+
+
+def peers_of(metadata: MetadataService, purpose: str) -> Peers:
+    """The other brokers, as the metadata have them. `purpose` is part of the client id."""
+
+    def find(node_id: int) -> Address | None:
+        return endpoint_of(metadata.image, metadata.config, node_id)
+
+    peers = Peers(
+        find,
+        metadata.beside,
+        lambda: metadata.config.connections_max_idle_ms,
+        f"broker-{metadata.config.node_id}-{purpose}",
+    )
+    metadata.watch(peers.follow)
+    return peers
 
 
 @attrs.define(eq=False)

@@ -117,6 +117,7 @@ class ServerConfig:
     offsets_topic_segment_bytes: int
 
     add_partitions_to_txn_retry_backoff_max_ms: int
+    add_partitions_to_txn_retry_backoff_ms: int
     transaction_max_timeout_ms: int
     transaction_partition_verification_enable: bool
     transaction_remove_expired_transaction_cleanup_interval_ms: int
@@ -204,6 +205,7 @@ class ServerConfig:
             offsets_topic_replication_factor=read.int("offsets.topic.replication.factor"),
             offsets_topic_segment_bytes=read.int("offsets.topic.segment.bytes"),
             add_partitions_to_txn_retry_backoff_max_ms=read.int("add.partitions.to.txn.retry.backoff.max.ms"),
+            add_partitions_to_txn_retry_backoff_ms=read.int("add.partitions.to.txn.retry.backoff.ms"),
             transaction_max_timeout_ms=read.int("transaction.max.timeout.ms"),
             transaction_partition_verification_enable=read.flag("transaction.partition.verification.enable"),
             transaction_remove_expired_transaction_cleanup_interval_ms=read.int(

@@ -1,8 +1,12 @@
 """Every transactional id that this broker coordinates. Passes requests to the shards of `__transaction_state`.
 
 `kwire.coordinators.runtime` drives the shards, one `TransactionShard` for each partition. This module writes the
-markers that they request in the partitions of a transaction. A decision is as durable as flush.messages requires before
-its first marker is written: a power cut must not undo it after readers have seen it.
+markers that they request in the partitions of a transaction: here, or by requests to the nodes that lead them
+(`remote_markers.py`). A decision is as durable as flush.messages requires before its first marker is written: a power
+cut must not undo it after readers have seen it.
+
+Partitions of this node ask for their transactions here, too, also for ids that another node coordinates
+(`remote_coordinators.py`).
 """
 
 from __future__ import annotations
@@ -17,18 +21,25 @@ from kwire_protocol.messages.describe_transactions import TransactionState as De
 from kwire_protocol.messages.end_txn import EndTxnRequest, EndTxnResponse
 from kwire_protocol.messages.init_producer_id import InitProducerIdRequest, InitProducerIdResponse
 from kwire_protocol.messages.list_transactions import ListTransactionsRequest, ListTransactionsResponse
+from kwire_protocol.messages.write_txn_markers import WriteTxnMarkersResponse
 
 from kwire.clock import Clock
 from kwire.config.server import ServerConfig
 from kwire.coordinators.effects import Effect
 from kwire.coordinators.internal_topic import InternalTopic
-from kwire.coordinators.runtime import CoordinatorRuntime
+from kwire.coordinators.runtime import CoordinatorRuntime, java_hash
 from kwire.metadata.service import MetadataService
+from kwire.peers import peers_of
 from kwire.replicas.partition import ALL_IN_SYNC
+from kwire.replicas.roles import NO_LEADER
 from kwire.replicas.table import PartitionTable
 from kwire.transactions.config import TransactionConfig
 from kwire.transactions.effects import Ended, WriteMarkers
 from kwire.transactions.listing import TransactionFilter
+from kwire.transactions.remote_coordinators import RemoteCoordinators
+from kwire.transactions.remote_markers import NEEDLESS, MarkersRequest, RemoteMarkers
+from kwire.transactions.remote_partitions import Asker
+from kwire.transactions.sending import Sender
 from kwire.transactions.shard import TransactionShard
 from kwire.transactions.transaction import EPOCH_BUMP_VERSION, TopicPartition
 from kwire.transactions.waiting import Joined, UntilEnded, WaitingForEnd
@@ -36,14 +47,8 @@ from kwire.waits import Slot
 
 log = logging.getLogger(__name__)
 
-# With these errors no marker is needed: what it would end cannot be read, or another coordinator or epoch has ended it.
-_NEEDLESS = frozenset(
-    {
-        ErrorCode.UNKNOWN_TOPIC_OR_PARTITION,
-        ErrorCode.INVALID_PRODUCER_EPOCH,
-        ErrorCode.TRANSACTION_COORDINATOR_FENCED,
-    }
-)
+# An unknown partition was deleted, and nobody can read what its marker would end.
+_NEEDLESS = NEEDLESS | {ErrorCode.UNKNOWN_TOPIC_OR_PARTITION}
 
 
 class TransactionService:
@@ -74,6 +79,14 @@ class TransactionService:
 
         self._waiting = WaitingForEnd()
         self._patience_ms = config.add_partitions_to_txn_retry_backoff_max_ms
+        self._remote_markers = RemoteMarkers(self._coordinates)
+        # Connections of their own: the answers to markers wait for replicas.
+        self._marker_sender = Sender(
+            peers_of(metadata, "markers"), self._remote_markers.next_request, self._markers_answered
+        )
+        self._remote_coordinators = RemoteCoordinators(
+            peers_of(metadata, "transactions"), config, clock, self._coordinator_elsewhere
+        )
 
         def make_shard(index: int) -> TransactionShard:
             return TransactionShard(
@@ -133,14 +146,29 @@ class TransactionService:
         """Adds the partition to the producer's transaction or, without `adds`, verifies that it is part of it.
 
         Returns None if its data may be appended at once; else a slot that gets None when they may, or an error if they
-        may not. Raises KafkaError: TRANSACTION_ABORTABLE (it is not part of it), INVALID_TXN_STATE, PRODUCER_FENCED,
-        INVALID_PRODUCER_ID_MAPPING, CONCURRENT_TRANSACTIONS, COORDINATOR_NOT_AVAILABLE, NOT_COORDINATOR.
+        may not: always a slot if another node is the coordinator. Raises KafkaError: TRANSACTION_ABORTABLE (it is not
+        part of it), INVALID_TXN_STATE, PRODUCER_FENCED, INVALID_PRODUCER_ID_MAPPING, CONCURRENT_TRANSACTIONS,
+        COORDINATOR_NOT_AVAILABLE, NOT_COORDINATOR, NETWORK_EXCEPTION.
         """
         partition = (topic, index)
         if not adds and not self._metadata.config.transaction_partition_verification_enable:
             return None
         if not self.runtime.topic.exists:
             raise KafkaError(ErrorCode.COORDINATOR_NOT_AVAILABLE, f"{self.runtime.topic.name} does not exist yet")
+        try:
+            return self._enlist_here(transactional_id, producer_id, producer_epoch, partition, adds)
+        except KafkaError as error:
+            if error.code is not ErrorCode.NOT_COORDINATOR:
+                raise
+            node_id = self._coordinator_elsewhere(transactional_id)
+            if node_id is None:
+                raise
+        asker = Asker(transactional_id, producer_id, producer_epoch, adds)
+        return self._remote_coordinators.ask(node_id, asker, partition)
+
+    def _enlist_here(
+        self, transactional_id: str, producer_id: int, producer_epoch: int, partition: TopicPartition, adds: bool
+    ) -> Joined:
         if not adds:
             error = self.verify_partitions(transactional_id, producer_id, producer_epoch, [partition])[partition]
             if error is not ErrorCode.NONE:
@@ -173,6 +201,19 @@ class TransactionService:
         if slot.value is not ErrorCode.NONE:
             raise KafkaError(slot.value)
         return self.runtime.topic.when_committed(index)
+
+    def _coordinator_elsewhere(self, transactional_id: str) -> int | None:
+        """The other node that coordinates the id; None if there is none, or if it is this one."""
+        topic = self.runtime.topic
+        if not topic.exists:
+            return None
+        leader_id = topic.role(java_hash(transactional_id) % topic.partition_count).leader_id
+        return None if leader_id in (NO_LEADER, self._metadata.node_id) else leader_id
+
+    def _coordinates(self, index: int, coordinator_epoch: int) -> bool:
+        """Whether that partition of `__transaction_state` is coordinated here, in that epoch."""
+        shard = self.runtime.shard_at(index)
+        return shard is not None and shard.coordinator_epoch == coordinator_epoch
 
     async def end(self, request: EndTxnRequest, *, transaction_version: int) -> EndTxnResponse:
         """Returns when the decision is made; from transaction version 2 on with the producer's next id and epoch."""
@@ -242,11 +283,19 @@ class TransactionService:
                 now_ms=self._clock.now_ms(),
             )
         except KafkaError as error:
+            registered = self._metadata.image.partition(*partition)
+            if registered is not None and registered.leader not in (NO_LEADER, self._metadata.node_id):
+                self._remote_markers.want(index, marker, partition, registered.leader)
+                self._marker_sender.send_soon(registered.leader)
+                return False
             if error.code in _NEEDLESS:
                 log.info("no marker in %s-%d: %s", *partition, error)
+                self._remote_markers.forget(marker.transactional_id, partition)
                 return True
             log.warning("a marker could not be written to %s-%d, which is tried again: %s", *partition, error)
             return False
+        if self._remote_markers:
+            self._remote_markers.forget(marker.transactional_id, partition)
         slot = found.when_committed(result.last_offset, ALL_IN_SYNC)
         if slot is None:
             return True
@@ -256,16 +305,25 @@ class TransactionService:
 
     def _committed(self, index: int, marker: WriteMarkers, partition: TopicPartition, error: KafkaError | None) -> None:
         self._uncommitted.discard((marker.producer_id, marker.producer_epoch, partition))
-        if error is not None:
+        if error is None:
+            self._written(index, marker, [partition])
+        else:
             log.warning("a marker could not be committed in %s-%d, and is written again: %s", *partition, error)
-            return
+
+    def _markers_answered(self, sent: MarkersRequest, response: WriteTxnMarkersResponse | None) -> None:
+        for done in self._remote_markers.answered(sent, response):
+            self._written(done.index, done.marker, done.partitions)
+
+    def _written(self, index: int, marker: WriteMarkers, partitions: Collection[TopicPartition]) -> None:
+        """These partitions have the marker, as durable as they require."""
         shard = self.runtime.shard_at(index)
-        if shard is not None:
-            effects = shard.markers_written(
-                marker.transactional_id,
-                marker.producer_id,
-                marker.producer_epoch,
-                [partition],
-                now=self.runtime.now(),
-            )
-            self.runtime.perform(index, effects)
+        if shard is None or shard.coordinator_epoch != marker.coordinator_epoch:
+            return  # it was unloaded meanwhile, and whoever coordinates the id now writes its own
+        effects = shard.markers_written(
+            marker.transactional_id,
+            marker.producer_id,
+            marker.producer_epoch,
+            partitions,
+            now=self.runtime.now(),
+        )
+        self.runtime.perform(index, effects)

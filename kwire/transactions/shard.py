@@ -65,6 +65,7 @@ class TransactionShard:
         transaction_version: Callable[[], int],
     ) -> None:
         self.config = config
+        self.coordinator_epoch = coordinator_epoch
         self._timers = Deadlines()
         self._cleanup = Deadline(self._clean_up)
         self._transactions = Transactions(

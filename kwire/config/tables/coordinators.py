@@ -17,6 +17,13 @@ COORDINATOR_CONFIGS: Final = table(
         "How long the first batch of a transaction waits for the producer's previous transaction to end.",
     ),
     row(
+        "add.partitions.to.txn.retry.backoff.ms",
+        INT,
+        20,
+        Range(1),
+        "How long to pause before a coordinator on another broker is asked again whether it has ended.",
+    ),
+    row(
         "group.initial.rebalance.delay.ms",
         INT,
         0,

@@ -28,7 +28,6 @@ from kwire.config.tables.rows import (
 from kwire.config.validators import ListOf, NonEmptyText, OneOf, Range
 
 CONFIGS_WITHOUT_EFFECT: Final = table(
-    row_without_effect("add.partitions.to.txn.retry.backoff.ms", INT, 20, Range(1)),
     row_without_effect("alter.config.policy.class.name", CLASS, None),
     row_without_effect("alter.log.dirs.replication.quota.window.num", INT, 11, Range(1)),
     row_without_effect("alter.log.dirs.replication.quota.window.size.seconds", INT, 1, Range(1)),

@@ -1,0 +1,76 @@
+"""Asks the coordinators of transactions on other nodes about partitions of this one; drives `remote_partitions.py`.
+
+An add that comes while the coordinator still completes the producer's last transaction is repeated for a short time, as
+in Kafka's `ReplicaManager`, so that the producer need not.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from functools import partial
+
+from kwire_protocol.errors import ErrorCode
+from kwire_protocol.kafka_error import KafkaError
+from kwire_protocol.messages.add_partitions_to_txn import AddPartitionsToTxnResponse
+
+from kwire.clock import Clock
+from kwire.config.server import ServerConfig
+from kwire.peers import Peers
+from kwire.transactions.remote_partitions import Asker, PartitionsRequest, Question, RemotePartitions
+from kwire.transactions.sending import Sender, on_set
+from kwire.transactions.transaction import TopicPartition
+from kwire.waits import Slot
+
+FIRST_VERSION_FOR_BROKERS = 4
+"""Of AddPartitionsToTxn."""
+
+
+class RemoteCoordinators:
+    """`node_of` returns the node that coordinates a transactional id; None if there is none, or if it is this one."""
+
+    def __init__(self, peers: Peers, config: ServerConfig, clock: Clock, node_of: Callable[[str], int | None]) -> None:
+        self._peers = peers
+        self._clock = clock
+        self._node_of = node_of
+        self._patience_ms = config.add_partitions_to_txn_retry_backoff_max_ms
+        self._pause_s = config.add_partitions_to_txn_retry_backoff_ms / 1000
+        self._machine = RemotePartitions()
+        self._sender = Sender(peers, self._machine.next_request, self._answered, at_least=FIRST_VERSION_FOR_BROKERS)
+        self._slots: dict[Question, Slot[KafkaError | None]] = {}
+
+    def ask(self, node_id: int, asker: Asker, partition: TopicPartition) -> Slot[KafkaError | None]:
+        """The slot gets None if the partition is part of the transaction, or else the error.
+
+        Raises KafkaError(NETWORK_EXCEPTION) if too many questions wait for that node.
+        """
+        question = Question(asker, partition, self._clock.monotonic_ms() + self._patience_ms)
+        self._machine.ask(question, node_id)
+        slot: Slot[KafkaError | None] = Slot()
+        self._slots[question] = slot
+        self._sender.send_soon(node_id)
+        return slot
+
+    def _answered(self, sent: PartitionsRequest, response: AddPartitionsToTxnResponse | None) -> None:
+        for question, error in self._machine.answered(sent, response):
+            if error is not None and self._is_repeated(question, error):
+                on_set(self._peers.pause(self._pause_s), partial(self._ask_again, question))
+            else:
+                self._slots.pop(question).set(error)
+
+    def _is_repeated(self, question: Question, error: KafkaError) -> bool:
+        return (
+            error.code is ErrorCode.CONCURRENT_TRANSACTIONS
+            and question.asker.adds
+            and self._clock.monotonic_ms() < question.until_ms
+        )
+
+    def _ask_again(self, question: Question, _: None) -> None:
+        try:
+            node_id = self._node_of(question.asker.transactional_id)
+            if node_id is None:
+                raise KafkaError(ErrorCode.NOT_COORDINATOR)
+            self._machine.ask(question, node_id)
+        except KafkaError as error:
+            self._slots.pop(question).set(error)
+        else:
+            self._sender.send_soon(node_id)

@@ -1,0 +1,159 @@
+"""Partitions that this node leads, for transactions that another node coordinates: how it is asked, and what it says.
+
+A pure machine. The first batch of a transaction in a partition is appended only when the coordinator has added the
+partition to the transaction, or has confirmed that it is part of it. For each node one AddPartitionsToTxn is under way
+at most, and what is asked meanwhile goes into the next one. Kafka's `AddPartitionsToTxnManager`.
+
+A request names each transactional id once. What does not fit the entry of its id (another epoch, say) waits for the
+next request.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from itertools import islice
+from typing import Final, NamedTuple
+
+import attrs
+from kwire_protocol.errors import ErrorCode
+from kwire_protocol.kafka_error import KafkaError
+from kwire_protocol.messages.add_partitions_to_txn import (
+    AddPartitionsToTxnRequest,
+    AddPartitionsToTxnResponse,
+    AddPartitionsToTxnTopic,
+    AddPartitionsToTxnTransaction,
+)
+
+from kwire.transactions.transaction import TopicPartition
+
+MAX_WAITING: Final = 10_000
+"""Partitions that wait to be asked about at one node. Further ones are refused."""
+MAX_PARTITIONS: Final = 1_000
+"""In one request."""
+
+
+class Asker(NamedTuple):
+    """A producer's transaction. `adds`: its partitions are to be added; else they are verified only."""
+
+    transactional_id: str
+    producer_id: int
+    producer_epoch: int
+    adds: bool
+
+
+@attrs.define(eq=False)
+class Question:
+    """Whether a partition is part of the transaction. `until_ms`: how long an add is repeated, on the monotonic clock,
+    while the producer's last transaction is being completed.
+    """
+
+    asker: Asker
+    partition: TopicPartition
+    until_ms: int = 0
+
+
+@attrs.frozen(eq=False)
+class PartitionsRequest:
+    """A request for a node, and what it is about."""
+
+    node_id: int
+    request: AddPartitionsToTxnRequest
+    questions: list[Question]
+
+
+class RemotePartitions:
+    """The partitions about which other nodes are asked."""
+
+    def __init__(self) -> None:
+        self._waiting: dict[int, dict[Question, None]] = {}
+        """By node, in the order of the questions."""
+        self._busy: set[int] = set()
+        """The nodes with a request under way."""
+
+    def ask(self, question: Question, node_id: int) -> None:
+        """Raises KafkaError(NETWORK_EXCEPTION) if too many wait for that node."""
+        waiting = self._waiting.setdefault(node_id, {})
+        if len(waiting) >= MAX_WAITING:
+            raise KafkaError(ErrorCode.NETWORK_EXCEPTION, f"node {node_id} is asked about too many partitions")
+        waiting[question] = None
+
+    def next_request(self, node_id: int) -> PartitionsRequest | None:
+        """The next request for that node; None while one is under way, or if there is no question.
+
+        Each is followed by `answered`.
+        """
+        waiting = self._waiting.get(node_id)
+        if node_id in self._busy or not waiting:
+            return None
+        askers: dict[str, Asker] = {}
+        taken = list(islice(_fitting(waiting, askers), MAX_PARTITIONS))
+        for question in taken:
+            del waiting[question]
+        if not waiting:
+            del self._waiting[node_id]
+        self._busy.add(node_id)
+        return PartitionsRequest(node_id, _request(taken), taken)
+
+    def answered(
+        self, sent: PartitionsRequest, response: AddPartitionsToTxnResponse | None
+    ) -> list[tuple[Question, KafkaError | None]]:
+        """The outcome of a request: each question with its answer, None for yes.
+
+        Without a response it is NETWORK_EXCEPTION, after which the producer tries again.
+        """
+        self._busy.discard(sent.node_id)
+        if response is None:
+            told = KafkaError(ErrorCode.NETWORK_EXCEPTION, f"node {sent.node_id} did not answer")
+            return [(question, told) for question in sent.questions]
+        if response.error_code:
+            # A producer has no use for CLUSTER_AUTHORIZATION_FAILED, which is about this broker.
+            denied = response.error_code == ErrorCode.CLUSTER_AUTHORIZATION_FAILED
+            error = _error(ErrorCode.INVALID_TXN_STATE if denied else response.error_code, sent.node_id)
+            return [(question, error) for question in sent.questions]
+        codes = {
+            (transaction.transactional_id, topic.name, partition.partition_index): partition.partition_error_code
+            for transaction in response.results_by_transaction
+            for topic in transaction.topic_results
+            for partition in topic.results_by_partition
+        }
+        return [
+            (it, _error(codes.get((it.asker.transactional_id, *it.partition)), sent.node_id)) for it in sent.questions
+        ]
+
+
+def _fitting(waiting: dict[Question, None], askers: dict[str, Asker]) -> Iterator[Question]:
+    for question in list(waiting):
+        asker = question.asker
+        if askers.setdefault(asker.transactional_id, asker) == asker:
+            yield question
+
+
+def _request(questions: list[Question]) -> AddPartitionsToTxnRequest:
+    partitions: dict[Asker, dict[str, set[int]]] = {}
+    for question in questions:
+        name, index = question.partition
+        partitions.setdefault(question.asker, {}).setdefault(name, set()).add(index)
+    return AddPartitionsToTxnRequest(
+        [
+            AddPartitionsToTxnTransaction(
+                asker.transactional_id,
+                asker.producer_id,
+                asker.producer_epoch,
+                not asker.adds,
+                [AddPartitionsToTxnTopic(name, sorted(indexes)) for name, indexes in topics.items()],
+            )
+            for asker, topics in partitions.items()
+        ]
+    )
+
+
+def _error(code: int | None, node_id: int) -> KafkaError | None:
+    if code == ErrorCode.NONE:
+        return None
+    if code is None or code == ErrorCode.OPERATION_NOT_ATTEMPTED:
+        # The coordinator does not know another partition of the request yet.
+        return KafkaError(ErrorCode.NETWORK_EXCEPTION, f"node {node_id} did not look at the partition")
+    try:
+        return KafkaError(ErrorCode(code))
+    except ValueError:
+        return KafkaError(ErrorCode.UNKNOWN_SERVER_ERROR, f"node {node_id} answered with error {code}")
