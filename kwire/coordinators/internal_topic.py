@@ -41,6 +41,9 @@ Producer = tuple[int, int]
 """Producer id and epoch."""
 
 
+_ANY_RECORD = Record(0, 0, None, None, [])
+
+
 class LoggedRecord(NamedTuple):
     """One data record; `producer_id` is -1 unless it belongs to a transaction."""
 
@@ -146,6 +149,19 @@ class InternalTopic:
     def unreadable(self, index: int, error: OSError) -> KafkaError:
         """Partition `index` could not be read. If the disk has failed, its log dir goes out of service."""
         return self._partition(index).storage_error(error)
+
+    def begin_verification(self, index: int, producer: Producer, *, adds: bool) -> Callable[[], bool]:
+        """Called before the coordinator of the producer's transaction is asked about partition `index`, elsewhere.
+
+        What is returned tells whether no marker of the producer has come since: else the coordinator's answer is worth
+        nothing. Raises KafkaError as `Partition.begin_verification`.
+        """
+        partition = self._partition(index)
+        header = read_header(
+            build_batch([_ANY_RECORD], producer_id=producer[0], producer_epoch=producer[1], transactional=True)
+        )
+        begun = partition.begin_verification(header, adds=adds, now_ms=self.clock.now_ms())
+        return lambda: partition.verifies(begun)
 
     def watch_markers(self, index: int, on_marker: Callable[[int, bool], None]) -> None:
         """Calls `on_marker` for each marker appended from now on, with the producer id and whether it is a commit."""

@@ -70,17 +70,25 @@ async def handle(broker: Broker, request: TxnOffsetCommitRequest, context: Conte
 
 
 async def _enlist(broker: Broker, request: TxnOffsetCommitRequest, version: int) -> None:
-    """Makes sure that the group's partition is part of the transaction. Raises KafkaError."""
-    transaction = (request.transactional_id, request.producer_id, request.producer_epoch)
-    partition = broker.groups.find_partition(request.group_id)
-    # Again if it had to wait: the transaction may have ended, and offsets after its marker would stay pending.
-    for adds in (version >= FIRST_VERSION_THAT_ADDS, False):
-        decided = broker.transactions.enlist(*transaction, *partition, adds=adds)
+    """Makes sure that the group's partition is part of the transaction: the offsets are to be committed at once.
+
+    Raises KafkaError. Offsets behind the transaction's marker would stay pending for ever, so a marker that comes while
+    this waits makes it ask again.
+    """
+    producer = (request.producer_id, request.producer_epoch)
+    topic, index = broker.groups.find_partition(request.group_id)
+    adds = version >= FIRST_VERSION_THAT_ADDS
+    for _ in range(2):
+        decided = broker.transactions.enlist(request.transactional_id, *producer, topic, index, adds=adds)
         if decided is None:
             return
+        is_unchanged = broker.groups.runtime.topic.begin_verification(index, producer, adds=adds)
         error = await decided
         if error is not None:
             raise error
+        if is_unchanged():
+            return
+    raise KafkaError(ErrorCode.CONCURRENT_TRANSACTIONS, "transactions ended while their coordinator was asked")
 
 
 def _known(error: ErrorCode, version: int) -> ErrorCode:

@@ -145,7 +145,7 @@ def test_an_id_that_the_coordinator_does_not_know_takes_no_offsets_into_a_transa
     with_broker(scenario)
 
 
-def test_nothing_is_appended_before_the_coordinator_has_said_yes_and_then_it_is_asked_again() -> None:
+def test_nothing_is_appended_before_the_coordinator_has_said_yes() -> None:
     async def scenario(kwire: InTrio) -> None:
         kwire.create_topic("t")
         await kwire.call(plain_commit(1), 9)
@@ -164,21 +164,32 @@ def test_nothing_is_appended_before_the_coordinator_has_said_yes_and_then_it_is_
             assert (partition.log_end_offset, await stable_offset(kwire)) == (before, 1)
             slot.set(None)
         assert errors(answers[0]) == {("t", 0): ErrorCode.NONE}
-        assert [asked.adds for asked in transactions.asked] == [True, False]
+        assert [asked.adds for asked in transactions.asked] == [True]
         assert (partition.log_end_offset, await stable_offset(kwire)) == (before + 1, UNSTABLE)
 
     with_broker(scenario)
 
 
-def test_a_transaction_that_ends_while_its_coordinator_is_asked_takes_nothing_more() -> None:
+@pytest.mark.parametrize("said", [ErrorCode.NONE, ErrorCode.TRANSACTION_ABORTABLE])
+def test_when_a_marker_comes_while_the_coordinator_is_asked_it_is_asked_again(said: ErrorCode) -> None:
     async def scenario(kwire: InTrio) -> None:
         kwire.create_topic("t")
+        at_once(kwire.broker.groups.partition_of("g"))
         slot: Slot[KafkaError | None] = Slot()
-        slot.set(None)
-        FakeTransactions([slot, ErrorCode.TRANSACTION_ABORTABLE]).stand_in(kwire.broker)
-        answer = await kwire.call(txn_commit(5, {("t", 0): 5}), 5)
-        assert errors(answer) == {("t", 0): ErrorCode.TRANSACTION_ABORTABLE}
-        assert await stable_offset(kwire) == -1
+        transactions = FakeTransactions([slot, said or None]).stand_in(kwire.broker)
+        answers: list[Any] = []
+
+        async def commit() -> None:
+            answers.append(await kwire.call(txn_commit(5, {("t", 0): 5}), 5))
+
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(commit)
+            await trio.sleep(1)
+            end_transaction(kwire.broker, committed=True)
+            slot.set(None)
+        assert errors(answers[0]) == {("t", 0): said}
+        assert len(transactions.asked) == 2
+        assert await stable_offset(kwire) == (-1 if said else UNSTABLE)
 
     with_broker(scenario)
 

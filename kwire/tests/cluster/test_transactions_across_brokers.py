@@ -1,0 +1,150 @@
+"""Transactions in a cluster of three brokers: coordinator, partitions and groups are on different nodes."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import pytest
+from confluent_kafka import Producer as ConfluentProducer
+from kwire_protocol.messages.create_topics import CreatableTopic, CreateTopicsRequest
+from kwire_protocol.messages.describe_transactions import DescribeTransactionsRequest
+from kwire_protocol.records import Record
+
+from compat_tests.waiting import eventually
+from kwire.client.cluster import Cluster, CoordinatorKind, TopicPartition
+from kwire.client.fetching import PartitionReader
+from kwire.client.groups import CommittedOffset, fetch_offsets
+from kwire.client.offsets import LATEST, IsolationLevel, list_offsets
+from kwire.client.producing import Producer
+from kwire.tests.cluster.local_cluster import LocalCluster, local_cluster
+from kwire.tests.raw_client import RawClient
+
+NODES = (1, 2, 3)
+COMMITTED = IsolationLevel.READ_COMMITTED
+PARTITIONS = [TopicPartition("t", index) for index in range(6)]
+
+
+@pytest.fixture(scope="module")
+def nodes(tmp_path_factory: pytest.TempPathFactory) -> Iterator[LocalCluster]:
+    with local_cluster(tmp_path_factory.mktemp("cluster"), *NODES) as cluster:
+        eventually(lambda: all(cluster.in_service(it) == list(NODES) for it in NODES), "all nodes are in service")
+        with RawClient(cluster.nodes[1].address) as client:
+            answer = client.call(CreateTopicsRequest([CreatableTopic("t", len(PARTITIONS), 1)]), 7)
+            assert answer.topics[0].error_code == 0
+        eventually(lambda: all(len(cluster.leaders(it, "t")) == len(PARTITIONS) for it in NODES), "they know the topic")
+        yield cluster
+
+
+@pytest.fixture
+def cluster(nodes: LocalCluster) -> Iterator[Cluster]:
+    with Cluster(bootstrap(nodes), timeout_s=30) as client:
+        assert {client.leader(at) for at in PARTITIONS} == set(NODES)
+        yield client
+
+
+def bootstrap(nodes: LocalCluster) -> str:
+    return ",".join(node.address for node in nodes.nodes.values())
+
+
+def id_on(cluster: Cluster, node_id: int, what: str) -> str:
+    """A transactional id that this node coordinates."""
+    return next(
+        name
+        for name in (f"{what}-{number}" for number in range(1000))
+        if cluster.coordinator(CoordinatorKind.TRANSACTION, name) == node_id
+    )
+
+
+def contents(cluster: Cluster) -> dict[int, list[bytes | None]]:
+    """What a reader of committed records finds in each partition, once no transaction is open."""
+
+    def stable() -> dict[int, int] | None:
+        offsets = list_offsets(cluster, "t", LATEST, isolation_level=COMMITTED)
+        return offsets if offsets == list_offsets(cluster, "t", LATEST) else None
+
+    latest = eventually(stable, "all transactions have ended")
+    assert latest is not None
+    found: dict[int, list[bytes | None]] = {}
+    for at in PARTITIONS:
+        with PartitionReader(cluster, at, 0, latest[at.partition], isolation_level=COMMITTED) as reader:
+            found[at.partition] = [record.value for record in reader.records()]
+    return found
+
+
+def write_everywhere(producer: Producer, value: bytes) -> None:
+    producer.produce({at: [Record(timestamp=1, value=value)] for at in PARTITIONS})
+
+
+def state_of(nodes: LocalCluster, node_id: int, transactional_id: str) -> str:
+    with RawClient(nodes.nodes[node_id].address) as client:
+        (described,) = client.call(DescribeTransactionsRequest([transactional_id]), 0).transaction_states
+        assert described.error_code == 0
+        state: str = described.transaction_state
+        return state
+
+
+@pytest.mark.parametrize("coordinator", NODES)
+@pytest.mark.parametrize("version", [2, 0])
+def test_a_transaction_over_all_brokers_is_committed_or_aborted_as_one(
+    nodes: LocalCluster, cluster: Cluster, coordinator: int, version: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("kwire.client.producing._EPOCH_PER_TRANSACTION", 2 if version == 2 else 3)
+    name = id_on(cluster, coordinator, f"of-version-{version}")
+    producer = Producer(cluster, transactional_id=name)
+    producer.init()
+    for round_number, commits in enumerate([True, False, True, True, False]):
+        value = b"%d-%d-%d" % (coordinator, version, round_number)
+        producer.begin()
+        assert producer.gives_epochs == (version == 2)
+        write_everywhere(producer, value)
+        write_everywhere(producer, value)
+        if commits:
+            producer.commit()
+        else:
+            producer.abort()
+    found = contents(cluster)
+    for values in found.values():
+        assert [it for it in values if it and it.startswith(b"%d-%d-" % (coordinator, version))] == [
+            b"%d-%d-%d" % (coordinator, version, number) for number in (0, 0, 2, 2, 3, 3)
+        ]
+    eventually(lambda: state_of(nodes, coordinator, name).startswith("Complete"), "all markers are written")
+
+
+def test_confluents_producer_commits_and_aborts_over_all_brokers(nodes: LocalCluster, cluster: Cluster) -> None:
+    producer = ConfluentProducer({"bootstrap.servers": bootstrap(nodes), "transactional.id": "confluent"})
+    producer.init_transactions(30)
+    for number in range(4):
+        producer.begin_transaction()
+        for at in PARTITIONS:
+            producer.produce("t", b"confluent %d" % number, partition=at.partition)
+        if number % 2:
+            producer.abort_transaction(30)
+        else:
+            producer.commit_transaction(30)
+    for values in contents(cluster).values():
+        assert [it for it in values if it and it.startswith(b"confluent")] == [b"confluent 0", b"confluent 2"]
+
+
+@pytest.mark.parametrize("coordinator", NODES)
+@pytest.mark.parametrize("group_coordinator", NODES)
+def test_offsets_of_a_group_on_any_broker_are_handed_over_with_the_transaction(
+    cluster: Cluster, coordinator: int, group_coordinator: int
+) -> None:
+    group = next(
+        it
+        for it in (f"group-{coordinator}-{number}" for number in range(1000))
+        if cluster.coordinator(CoordinatorKind.GROUP, it) == group_coordinator
+    )
+    producer = Producer(cluster, transactional_id=id_on(cluster, coordinator, f"hands-over-{group}"))
+    producer.init()
+    at = PARTITIONS[0]
+    for offset in range(1, 6):
+        producer.begin()
+        write_everywhere(producer, b"handed over")
+        producer.add_offsets(group, {at: offset})
+        if offset % 2:
+            producer.commit()
+        else:
+            producer.abort()
+        settled = offset if offset % 2 else offset - 1
+        assert fetch_offsets(cluster, group, [at], require_stable=True)[at] == CommittedOffset(settled)
