@@ -10,6 +10,8 @@ import math
 from collections.abc import Callable, Coroutine, Generator
 from typing import Any, Generic, TypeVar, cast
 
+from outcome import Outcome, acapture
+
 T = TypeVar("T")
 
 _EMPTY = object()
@@ -77,6 +79,20 @@ def drive(coroutine: Coroutine[Slot[Any], None, object]) -> None:
         slot.when_set(step)
 
     step()
+
+
+def begun(coroutine: Coroutine[Slot[Any], None, T]) -> Slot[Outcome[T]]:
+    """Runs a coroutine beside its caller: up to its first wait, and on from there when its slots are set.
+
+    The slot gets its result or its error.
+    """
+    done: Slot[Outcome[T]] = Slot()
+
+    async def run() -> None:
+        done.set(await acapture(lambda: coroutine))
+
+    drive(run())
+    return done
 
 
 def at_once(coroutine: Coroutine[Slot[Any], None, T]) -> T:

@@ -39,6 +39,7 @@ from kwire.coordinators.loading import (
     Unloading,
 )
 from kwire.garbage import lasting
+from kwire.replicas.roles import NO_LEADER
 from kwire.waits import Slot
 
 log = logging.getLogger(__name__)
@@ -115,9 +116,11 @@ class CoordinatorRuntime(Generic[S]):
         Raises KafkaError(COORDINATOR_NOT_AVAILABLE).
         """
         index = await self.partition_of(name)
-        if isinstance(self._state(index), Unavailable) or self.topic.is_offline(index):
+        leader_id = self.topic.role(index).leader_id
+        is_unreadable = isinstance(self._state(index), Unavailable) or self.topic.is_offline(index)
+        if is_unreadable and leader_id in (NO_LEADER, self.topic.partitions.node_id):
             raise KafkaError(ErrorCode.COORDINATOR_NOT_AVAILABLE, f"{self.topic.name}-{index} cannot be read")
-        return self.topic.role(index).leader_id
+        return leader_id
 
     async def partition_of(self, name: str) -> int:
         """The partition of the name; the topic is created if it does not exist.

@@ -29,6 +29,7 @@ from kwire.handlers._shared.authorization import allows
 from kwire.handlers._shared.transactions import older_error
 from kwire.security.authorizer import Operation, ResourceType
 from kwire.topic_names import is_internal
+from kwire.waits import begun
 
 if TYPE_CHECKING:
     from kwire.broker import Broker
@@ -44,10 +45,12 @@ async def handle(broker: Broker, request: AddPartitionsToTxnRequest, context: Co
         # Only brokers send these versions, for producers that they have checked.
         if not allows(broker, context, Operation.CLUSTER_ACTION, ResourceType.CLUSTER):
             return AddPartitionsToTxnResponse(error_code=ErrorCode.CLUSTER_AUTHORIZATION_FAILED)
+        # All are begun before the first is waited for, so that they wait for the replicas together.
+        answers = [(each.transactional_id, begun(_add(broker, each, context))) for each in request.transactions]
         return AddPartitionsToTxnResponse(
             results_by_transaction=[
-                AddPartitionsToTxnResult(each.transactional_id, _results(await _add(broker, each, context)))
-                for each in request.transactions
+                AddPartitionsToTxnResult(transactional_id, _results((await answer).unwrap()))
+                for transactional_id, answer in answers
             ]
         )
     alone = AddPartitionsToTxnTransaction(

@@ -21,7 +21,7 @@ from kwire_protocol.messages.describe_topic_partitions import (
 
 from kwire.handlers._shared.authorization import allows, authorized_operations
 from kwire.metadata.answers import EncodedResponse
-from kwire.metadata.image import NO_LEADER, PartitionRegistration
+from kwire.metadata.image import NO_LEADER, MetadataImage, PartitionRegistration
 from kwire.security.authorizer import Operation, ResourceType
 from kwire.topic_names import check_topic_name, is_internal
 
@@ -87,7 +87,10 @@ def _describe(
                 name=name,
                 topic_id=topic.topic_id,
                 is_internal=is_internal(name),
-                partitions=[_described(index, topic.partitions[index]) for index in range(first, end)],
+                partitions=[
+                    _described(broker.metadata.image, index, topic.partitions[index], context.listener_name)
+                    for index in range(first, end)
+                ],
                 topic_authorized_operations=authorized_operations(
                     broker, context, ResourceType.TOPIC, name, wanted=True
                 ),
@@ -115,7 +118,9 @@ def _unknown(broker: Broker, context: Context, name: str) -> DescribeTopicPartit
     )
 
 
-def _described(index: int, it: PartitionRegistration) -> DescribeTopicPartitionsResponsePartition:
+def _described(
+    image: MetadataImage, index: int, it: PartitionRegistration, listener_name: str
+) -> DescribeTopicPartitionsResponsePartition:
     return DescribeTopicPartitionsResponsePartition(
         error_code=0 if it.leader != NO_LEADER else ErrorCode.LEADER_NOT_AVAILABLE,
         partition_index=index,
@@ -125,4 +130,5 @@ def _described(index: int, it: PartitionRegistration) -> DescribeTopicPartitions
         isr_nodes=list(it.isr),
         eligible_leader_replicas=list(it.eligible_leader_replicas),
         last_known_elr=list(it.last_known_elr),
+        offline_replicas=image.offline_replicas(it, listener_name),
     )

@@ -35,7 +35,7 @@ from kwire_protocol.wire import NULL_UUID
 
 from kwire.handlers._shared.authorization import allows, authorized_operations, check, cluster_operations
 from kwire.metadata.answers import EncodedResponse
-from kwire.metadata.image import NO_LEADER, TopicImage
+from kwire.metadata.image import NO_LEADER, MetadataImage, TopicImage
 from kwire.security.authorizer import Operation, ResourceType
 from kwire.topic_names import CLUSTER_METADATA, check_topic_name, is_internal
 from kwire.waits import Slot
@@ -152,7 +152,7 @@ def _topics(
     def described(topic: TopicImage) -> MetadataResponseTopic:
         wanted = request.include_topic_authorized_operations
         operations = authorized_operations(broker, context, ResourceType.TOPIC, topic.name, wanted=wanted)
-        return _described(topic, operations)
+        return _described(image, topic, operations, context.listener_name)
 
     def is_visible(name: str) -> bool:
         return allows(broker, context, Operation.DESCRIBE, ResourceType.TOPIC, name)
@@ -198,7 +198,7 @@ def _unknown(name: str) -> ErrorCode:
     return ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
 
 
-def _described(topic: TopicImage, operations: int) -> MetadataResponseTopic:
+def _described(image: MetadataImage, topic: TopicImage, operations: int, listener_name: str) -> MetadataResponseTopic:
     return MetadataResponseTopic(
         name=topic.name,
         topic_id=topic.topic_id,
@@ -211,6 +211,7 @@ def _described(topic: TopicImage, operations: int) -> MetadataResponseTopic:
                 leader_epoch=it.leader_epoch,
                 replica_nodes=list(it.replicas),
                 isr_nodes=list(it.isr),
+                offline_replicas=image.offline_replicas(it, listener_name),
             )
             for index, it in enumerate(topic.partitions)
         ],

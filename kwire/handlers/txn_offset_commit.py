@@ -98,6 +98,9 @@ def _known(error: ErrorCode, version: int) -> ErrorCode:
             return ErrorCode.INVALID_PRODUCER_EPOCH
         case ErrorCode.TRANSACTION_ABORTABLE if version < FIRST_VERSION_WITH_ABORTABLE:
             return ErrorCode.INVALID_TXN_STATE
+        case ErrorCode.NETWORK_EXCEPTION:
+            # The transaction's coordinator did not answer. With this one clients retry without looking for the group's.
+            return _known(ErrorCode.COORDINATOR_LOAD_IN_PROGRESS, version)
         case ErrorCode.COORDINATOR_LOAD_IN_PROGRESS if version < FIRST_VERSION_THAT_WAITS_FOR_LOADING:
             return ErrorCode.COORDINATOR_NOT_AVAILABLE
         case _:

@@ -29,6 +29,7 @@ from kwire.clock import Clock
 from kwire.metadata.image import TopicImage
 from kwire.metadata.service import MetadataService
 from kwire.replicas.partition import Partition
+from kwire.replicas.roles import NotLeaderError
 from kwire.replicas.table import PartitionTable
 from kwire.turns import in_this_task
 from kwire.workers import Worker
@@ -138,7 +139,10 @@ class LogMoves:
             raise KafkaError(ErrorCode.LOG_DIR_NOT_FOUND)
         if target is None or target.failed is not None:
             raise KafkaError(ErrorCode.KAFKA_STORAGE_ERROR)
-        partition = self._partitions.find(topic, index)
+        try:
+            partition = self._partitions.find(topic, index)
+        except NotLeaderError as error:  # Kafka's code for a replica that is on other brokers
+            raise KafkaError(ErrorCode.REPLICA_NOT_AVAILABLE) from error
         source = self._partitions.folder_of(partition)
         if source is None or source.failed is not None:
             raise KafkaError(ErrorCode.KAFKA_STORAGE_ERROR)

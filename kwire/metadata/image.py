@@ -11,6 +11,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from enum import IntEnum
+from itertools import chain, repeat
 from typing import Final
 
 import attrs
@@ -208,6 +209,21 @@ class MetadataImage:
     def config(self, resource_type: int, name: str) -> Mapping[str, str]:
         """The configurations that were set on a resource; empty if none were."""
         return self.configs.get((resource_type, name), {})
+
+    def offline_replicas(self, partition: PartitionRegistration, listener_name: str) -> list[int]:
+        """The replicas that a client of that listener cannot reach, or whose log dir is out of service."""
+        directories = chain(partition.directories, repeat(NULL_UUID))
+        return [
+            node_id
+            for node_id, directory_id in zip(partition.replicas, directories, strict=False)
+            if not self._is_online(node_id, directory_id, listener_name)
+        ]
+
+    def _is_online(self, node_id: int, directory_id: Uuid, listener_name: str) -> bool:
+        broker = self.brokers.get(node_id)
+        if broker is None or broker.fenced or listener_name not in broker.endpoints:
+            return False
+        return directory_id == NULL_UUID or directory_id in broker.log_dirs
 
     def live_brokers(self) -> list[BrokerRegistration]:
         """The brokers that may lead, by node id."""
