@@ -223,6 +223,22 @@ def test_a_broker_that_is_back_is_asked_after_the_pause_and_at_once_if_the_metad
     run(scenario)
 
 
+def test_after_an_answer_pauses_begin_anew() -> None:
+    async def scenario(scene: Scene) -> None:
+        scene.brokers.down = {1}
+        for _ in range(5):
+            await scene.error()
+            await trio.sleep(LONGEST_PAUSE_S)
+        scene.brokers.down = set()
+        await scene.answer()
+        await scene.connections.peers[0].aclose()
+        await scene.error()
+        await trio.sleep(0.06)
+        await scene.answer()
+
+    run(scenario)
+
+
 def test_a_connection_that_broke_is_replaced_and_nothing_is_sent_twice() -> None:
     async def scenario(scene: Scene) -> None:
         await scene.answer()

@@ -10,7 +10,7 @@ import attrs
 import pytest
 from kwire_protocol.errors import ErrorCode
 from kwire_protocol.kafka_error import KafkaError
-from kwire_protocol.messages.add_partitions_to_txn import AddPartitionsToTxnRequest
+from kwire_protocol.messages.add_partitions_to_txn import AddPartitionsToTxnRequest, AddPartitionsToTxnTopic
 from kwire_protocol.messages.delete_topics import DeleteTopicsRequest, DeleteTopicState
 from kwire_protocol.messages.end_txn import EndTxnRequest
 from kwire_protocol.messages.init_producer_id import InitProducerIdRequest
@@ -76,6 +76,19 @@ class Scene:
         answer = handled(self.cluster.brokers[node_id], EndTxnRequest("id", *self.producer, committed=committed), 5)
         assert answer.error_code == 0
         self.producer = (answer.producer_id, answer.producer_epoch)
+
+    def write_as_older(self, sequence: int = 0) -> None:
+        """The first batch in t-1 of a producer before transaction version 2."""
+        topics = [AddPartitionsToTxnTopic("t", [1])]
+        added = handled(self.cluster.brokers[1], AddPartitionsToTxnRequest([], "id", *self.producer, topics), 3)
+        assert added.results_by_topic_v3_and_below[0].results_by_partition[0].partition_error_code == 0
+        there = self.produce(2, 1, sequence=sequence, version=PRODUCE - 1)
+        self.cluster.asked.pop().deliver()
+        assert self.produced(there) is ErrorCode.NONE
+
+    def end_as_older(self) -> None:
+        answer = handled(self.cluster.brokers[1], EndTxnRequest("id", *self.producer, committed=True), 4)
+        assert answer.error_code == 0
 
     def partition(self, index: int, node_id: int) -> Partition:
         return self.cluster.led("t", index, node_id)
@@ -178,6 +191,33 @@ def test_a_late_answer_of_a_former_leader_has_no_effect(scene: Scene) -> None:
     assert scene.produced(here) is ErrorCode.NONE
     late.tell(answer.value)
     assert scene.state() == "Ongoing"
+
+
+def test_a_late_answer_does_not_count_for_the_next_transaction_of_an_older_producer(scene: Scene) -> None:
+    """Whose epoch stays the same."""
+    scene.write_as_older()
+    scene.end_as_older()
+    late = scene.cluster.taken(WriteTxnMarkersRequest)
+    answer = late.handle()
+    scene.cluster.elect("t", 1, 1)
+    scene.try_again()
+    assert scene.state() == "CompleteCommit"
+    scene.cluster.elect("t", 1, 2)
+    scene.write_as_older(sequence=1)
+    scene.end_as_older()
+    late.tell(answer.value)
+    assert scene.state() == "PrepareCommit"
+    scene.cluster.deliver_all()
+    assert scene.state() == "CompleteCommit"
+
+
+def test_a_partition_of_this_broker_that_is_offline_is_tried_again_and_nobody_is_asked(scene: Scene) -> None:
+    assert scene.produced(scene.produce(1, 0)) is ErrorCode.NONE
+    scene.partition(0, 1).take_offline()
+    scene.end()
+    scene.try_again()
+    assert scene.state() == "PrepareCommit"
+    assert scene.cluster.asked == []
 
 
 def test_a_topic_that_was_deleted_needs_no_marker(scene: Scene) -> None:
@@ -289,6 +329,15 @@ def test_a_batch_of_the_next_transaction_waits_for_the_end_of_the_last_one(scene
     scene.cluster.taken(AddPartitionsToTxnRequest).deliver()
     assert scene.produced(waiting) is ErrorCode.NONE
     assert scene.state() == "Ongoing"
+
+
+def test_an_older_producer_is_told_at_once_that_its_last_transaction_has_not_ended(scene: Scene) -> None:
+    scene.write_as_older()
+    scene.end_as_older()
+    scene.cluster.taken(WriteTxnMarkersRequest).handle()
+    waiting = scene.produce(2, 1, sequence=1, version=PRODUCE - 1)
+    scene.cluster.taken(AddPartitionsToTxnRequest).deliver()
+    assert scene.produced(waiting) is ErrorCode.NOT_ENOUGH_REPLICAS
 
 
 def test_a_coordinator_that_moved_here_during_the_pause_has_the_producer_try_again(scene: Scene) -> None:
