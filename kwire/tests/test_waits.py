@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from kwire.waits import ParkedFetch, Slot
+from kwire.waits import ParkedFetch, Slot, begun
 
 
 async def value_of(slot: Slot[str]) -> str:
@@ -156,3 +156,22 @@ def test_the_first_to_end_a_parked_fetch_counts_and_its_connection_is_told_once(
         getattr(parked, call)()
     assert told == [True]
     assert answer_of(coroutine) is outcome
+
+
+def test_a_coroutine_that_was_begun_goes_on_beside_its_caller_and_leaves_its_result_or_its_error() -> None:
+    first, second = Slot[str](), Slot[str]()
+
+    async def joined() -> str:
+        return await first + await second
+
+    done = begun(joined())
+    first.set("a")
+    assert not done.is_set
+    second.set("b")
+    assert done.value.unwrap() == "ab"
+
+    async def fails() -> None:
+        raise ValueError("no")
+
+    with pytest.raises(ValueError, match="no"):
+        begun(fails()).value.unwrap()
