@@ -358,6 +358,12 @@ class Broker:
             if self.member is not None:
                 self.member.leave()
 
+    def abandon(self) -> None:
+        """Lets everything go as a kill of the process would; for tests."""
+        self.log_dirs.abandon()
+        if self.member is not None:
+            self.member.membership.leave()
+
     def _high_watermarks(self) -> dict[tuple[str, int], int]:
         return {(it.topic, it.index): it.high_watermark for it in self.partitions}
 

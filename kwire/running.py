@@ -167,9 +167,17 @@ def listen_all(config: ServerConfig, listeners: Sequence[BoundListener]) -> None
 Body = Callable[[trio.CancelScope], Awaitable[None]]
 
 
-def serve(broker: Broker, listeners: list[BoundListener], *, beside: Body) -> None:
-    """Serves until `beside` cancels the scope that it is passed, then closes the broker. `beside` is a task that starts
-    when clients can connect. Raises StartError, and BrokerEnded if the broker stopped by itself.
+def serve(
+    broker: Broker,
+    listeners: list[BoundListener],
+    *,
+    beside: Body,
+    close: Callable[[Broker], None] | None = None,
+) -> None:
+    """Serves until `beside` cancels the scope that it is passed, then closes the broker, or calls `close` for that.
+    `beside` is a task that starts when clients can connect.
+
+    Raises StartError, and BrokerEnded if the broker stopped by itself.
     """
     processor = Processor(spin_s=broker.config.kwire_spin_us / 1e6)
 
@@ -187,7 +195,7 @@ def serve(broker: Broker, listeners: list[BoundListener], *, beside: Body) -> No
         processor.host(main)
     finally:
         processor.close()
-        _close(broker)
+        (close or close_broker)(broker)
     if broker.fatal is not None:
         raise BrokerEnded(broker.fatal)
 
@@ -202,7 +210,8 @@ async def hand_over(broker: Broker) -> None:
                 log.warning("the other brokers learn of the stop only when it is over: %s", error.message)
 
 
-def _close(broker: Broker) -> None:
+def close_broker(broker: Broker) -> None:
+    """Stops it cleanly. Raises BrokerEnded."""
     try:
         broker.close(_side_by_side)
     except OSError as error:

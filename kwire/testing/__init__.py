@@ -8,8 +8,12 @@
 It is the broker that `kwire serve` runs, on a real socket and in its own thread. It starts in milliseconds on a free
 port, keeps its data in memory unless you pass a folder, and leaves nothing behind. Several can run at the same time.
 With pytest, the fixture `kwire_broker` starts one for each test (see `kwire.pytest_plugin`).
+
+`Cluster` is several of them that are one cluster, and may be killed, paused and restarted. Its fixture is
+`kwire_cluster`.
 """
 
 from kwire.testing.broker import Broker
+from kwire.testing.cluster import Cluster
 
-__all__ = ["Broker"]
+__all__ = ["Broker", "Cluster"]

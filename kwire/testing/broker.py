@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import tempfile
 import threading
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from contextlib import suppress
 from pathlib import Path
 from types import TracebackType
@@ -14,10 +14,11 @@ import trio
 from kwire_storage.disk.files import Disk, RealDisk
 from kwire_storage.disk.memory_disk import MemoryDisk
 
+from kwire import broker as broker_module
 from kwire import descriptors
 from kwire.clock import SystemClock
 from kwire.config.server import load_config
-from kwire.running import bind_all, open_broker, serve
+from kwire.running import bind_all, close_broker, hand_over, open_broker, serve
 
 START_TIMEOUT_S = 30.0
 STOP_TIMEOUT_S = 30.0
@@ -81,14 +82,17 @@ class Broker:
         thread, running = self._thread, self._running
         if thread is None or running is None:
             return
-        running.cancel()
-        thread.join(STOP_TIMEOUT_S)
-        if thread.is_alive():
-            raise TimeoutError(f"the broker did not stop within {STOP_TIMEOUT_S:.0f} s")
+        running.call(running.stop.set)
+        self._join(thread)
         self._thread = self._running = None
         self._remove_temporary()
         if running.error is not None:
             raise running.error
+
+    def _join(self, thread: threading.Thread) -> None:
+        thread.join(STOP_TIMEOUT_S)
+        if thread.is_alive():
+            raise TimeoutError(f"the broker did not stop within {STOP_TIMEOUT_S:.0f} s")
 
     def __enter__(self) -> Broker:
         return self.start()
@@ -111,6 +115,9 @@ class Broker:
             self._temporary.cleanup()
             self._temporary = None
 
+    def _close(self, broker: broker_module.Broker) -> None:
+        close_broker(broker)
+
     def _run(self, disk: Disk, started: _Started) -> None:
         try:
             config = load_config(
@@ -125,10 +132,13 @@ class Broker:
             broker = open_broker(config, disk, SystemClock(), listeners)
 
             async def tell(scope: trio.CancelScope) -> None:
-                started.running = _Running(listeners[0].port, trio.lowlevel.current_trio_token(), scope)
+                running = started.running = _Running(listeners[0].port, trio.lowlevel.current_trio_token(), scope)
                 started.event.set()
+                await running.stop.wait()
+                await hand_over(broker)
+                scope.cancel()
 
-            serve(broker, listeners, beside=tell)
+            serve(broker, listeners, beside=tell, close=self._close)
         except BaseException as error:
             if started.running is None:
                 started.error = error
@@ -142,12 +152,14 @@ class _Running:
     port: int
     token: trio.lowlevel.TrioToken
     scope: trio.CancelScope
+    stop: trio.Event = attrs.field(factory=trio.Event)
+    """Set in the loop's thread."""
     error: BaseException | None = None
 
-    def cancel(self) -> None:
-        # If the run ended by itself there is nothing to cancel; stop() raises the reason.
+    def call(self, call: Callable[[], object]) -> None:
+        """Calls it in the loop's thread, unless the run has ended by itself; `Broker.stop` raises the reason."""
         with suppress(trio.RunFinishedError):
-            self.token.run_sync_soon(self.scope.cancel)
+            self.token.run_sync_soon(call)
 
 
 @attrs.define(eq=False)
