@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
 
 import pytest
 from confluent_kafka import Producer as ConfluentProducer
@@ -26,7 +28,13 @@ PARTITIONS = [TopicPartition("t", index) for index in range(6)]
 
 @pytest.fixture(scope="module")
 def nodes(tmp_path_factory: pytest.TempPathFactory) -> Iterator[LocalCluster]:
-    with local_cluster(tmp_path_factory.mktemp("cluster"), *NODES) as cluster:
+    with three_nodes(tmp_path_factory.mktemp("cluster")) as cluster:
+        yield cluster
+
+
+@contextmanager
+def three_nodes(folder: Path) -> Iterator[LocalCluster]:
+    with local_cluster(folder, *NODES) as cluster:
         eventually(lambda: all(cluster.in_service(it) == list(NODES) for it in NODES), "all nodes are in service")
         with RawClient(cluster.nodes[1].address) as client:
             answer = client.call(CreateTopicsRequest([CreatableTopic("t", len(PARTITIONS), 1)]), 7)
@@ -75,10 +83,11 @@ def write_everywhere(producer: Producer, value: bytes) -> None:
     producer.produce({at: [Record(timestamp=1, value=value)] for at in PARTITIONS})
 
 
-def state_of(nodes: LocalCluster, node_id: int, transactional_id: str) -> str:
+def state_of(nodes: LocalCluster, node_id: int, transactional_id: str, *, loading: bool = False) -> str:
+    """With `loading` it may be that the coordinator is not ready yet, and the state is empty."""
     with RawClient(nodes.nodes[node_id].address) as client:
         (described,) = client.call(DescribeTransactionsRequest([transactional_id]), 0).transaction_states
-        assert described.error_code == 0
+        assert loading or described.error_code == 0
         state: str = described.transaction_state
         return state
 
@@ -148,3 +157,42 @@ def test_offsets_of_a_group_on_any_broker_are_handed_over_with_the_transaction(
             producer.abort()
         settled = offset if offset % 2 else offset - 1
         assert fetch_offsets(cluster, group, [at], require_stable=True)[at] == CommittedOffset(settled)
+
+
+def test_a_broker_that_is_away_when_a_transaction_ends_gets_its_markers_when_it_is_back(tmp_path: Path) -> None:
+    with three_nodes(tmp_path) as nodes, Cluster(bootstrap(nodes), timeout_s=30) as cluster:
+        name = id_on(cluster, 1, "waits")
+        producer = Producer(cluster, transactional_id=name)
+        producer.init()
+        producer.begin()
+        write_everywhere(producer, b"v")
+        nodes.stop(3)
+        producer.commit()
+        assert state_of(nodes, 1, name) == "PrepareCommit"
+        nodes.start(3)
+        eventually(lambda: state_of(nodes, 1, name) == "CompleteCommit", "node 3 has its markers")
+    with local_cluster(tmp_path, *NODES) as nodes:
+        eventually(lambda: all(nodes.in_service(it) == list(NODES) for it in NODES), "all nodes are in service")
+        eventually(lambda: -1 not in nodes.leaders(1, "t"), "all partitions are led")
+        with Cluster(bootstrap(nodes), timeout_s=30) as cluster:
+            assert contents(cluster) == {key: [b"v"] for key in range(len(PARTITIONS))}
+
+
+def test_a_coordinator_that_comes_back_completes_what_it_had_decided(tmp_path: Path) -> None:
+    with three_nodes(tmp_path) as nodes, Cluster(bootstrap(nodes), timeout_s=30) as cluster:
+        name = id_on(cluster, 2, "waits")
+        producer = Producer(cluster, transactional_id=name)
+        producer.init()
+        producer.begin()
+        write_everywhere(producer, b"v")
+        nodes.stop(3)
+        producer.commit()
+        assert state_of(nodes, 2, name) == "PrepareCommit"
+        nodes.stop(2)
+        nodes.start(3)
+        nodes.start(2)
+        eventually(lambda: nodes.in_service(2) == list(NODES), "all nodes are in service")
+        with Cluster(bootstrap(nodes), timeout_s=30) as again:
+            eventually(lambda: again.coordinator(CoordinatorKind.TRANSACTION, name) == 2, "node 2 leads again")
+            eventually(lambda: state_of(nodes, 2, name, loading=True) == "CompleteCommit", "all markers are written")
+            assert contents(again) == {key: [b"v"] for key in range(len(PARTITIONS))}
