@@ -48,6 +48,10 @@ class LocalCluster:
         """The brokers that this one calls in service."""
         return sorted(it.broker_id for it in self.describe(node_id).brokers if not it.is_fenced)
 
+    def fenced(self, node_id: int) -> list[int]:
+        """The brokers that this one calls fenced."""
+        return sorted(it.broker_id for it in self.describe(node_id).brokers if it.is_fenced)
+
     def leaders(self, node_id: int, topic: str) -> list[int]:
         """The leaders of the partitions, as this node knows them."""
         with RawClient(self.nodes[node_id].address) as client:

@@ -69,11 +69,11 @@ def test_a_broker_that_stops_is_out_of_service_at_once_and_back_when_it_is_back(
         cluster.stop(2)
         eventually(lambda: cluster.in_service(1) == cluster.in_service(3) == [1, 3], "node 2 has stopped")
         eventually(lambda: 2 not in cluster.leaders(3, "t"), "node 2 leads nothing")
-        assert [it.broker_id for it in cluster.describe(3).brokers if it.is_fenced] == [2]
+        eventually(lambda: cluster.fenced(3) == [2], "node 2 is fenced")
         assert not any(it.is_fenced for it in cluster.describe(3, fenced=False).brokers)
         cluster.start(2)
         eventually(lambda: cluster.leaders(1, "t") == before, "node 2 leads again")
-        assert cluster.in_service(3) == [1, 2, 3]
+        eventually(lambda: cluster.in_service(3) == [1, 2, 3], "all know it")
 
 
 def test_another_node_controls_the_cluster_when_the_controller_was_killed(tmp_path: Path) -> None:

@@ -14,6 +14,7 @@ from kwire_protocol.messages import (
     add_offsets_to_txn,
     add_partitions_to_txn,
     alter_configs,
+    alter_partition_reassignments,
     alter_replica_log_dirs,
     create_acls,
     create_partitions,
@@ -28,8 +29,10 @@ from kwire_protocol.messages import (
     describe_groups,
     describe_log_dirs,
     describe_producers,
+    describe_quorum,
     describe_topic_partitions,
     describe_transactions,
+    elect_leaders,
     end_txn,
     fetch,
     find_coordinator,
@@ -40,6 +43,7 @@ from kwire_protocol.messages import (
     leave_group,
     list_groups,
     list_offsets,
+    list_partition_reassignments,
     list_transactions,
     metadata,
     offset_commit,
@@ -49,6 +53,7 @@ from kwire_protocol.messages import (
     produce,
     sync_group,
     txn_offset_commit,
+    unregister_broker,
     update_features,
     write_txn_markers,
 )
@@ -338,6 +343,29 @@ REQUESTS: dict[str, list[Make]] = {
             1000, [update_features.FeatureUpdateKey("transaction.version", 0, upgrade_type=3)]
         )
     ],
+    "alter_partition_reassignments": [
+        lambda _: alter_partition_reassignments.AlterPartitionReassignmentsRequest(
+            topics=[
+                alter_partition_reassignments.ReassignableTopic(
+                    TOPIC, [alter_partition_reassignments.ReassignablePartition(0, [1])]
+                )
+            ]
+        )
+    ],
+    "list_partition_reassignments": [
+        lambda _: list_partition_reassignments.ListPartitionReassignmentsRequest(topics=None)
+    ],
+    "elect_leaders": [lambda _: elect_leaders.ElectLeadersRequest(0, [elect_leaders.TopicPartitions(TOPIC, [0])])],
+    "unregister_broker": [lambda _: unregister_broker.UnregisterBrokerRequest(7)],
+    "describe_quorum": [
+        lambda _: describe_quorum.DescribeQuorumRequest(
+            [
+                describe_quorum.DescribeQuorumRequestTopicData(
+                    "__cluster_metadata", [describe_quorum.DescribeQuorumRequestPartitionData(0)]
+                )
+            ]
+        )
+    ],
     "describe_cluster": [lambda _: describe_cluster.DescribeClusterRequest(True)],
     "describe_producers": [
         lambda _: describe_producers.DescribeProducersRequest([describe_producers.TopicRequest(TOPIC, [0])])
@@ -404,6 +432,11 @@ ASKED: dict[str, set[str]] = {
     "delete_groups": {"DELETE GROUP"},
     "offset_delete": {"DELETE GROUP", "READ TOPIC"},
     "update_features": {"ALTER CLUSTER"},
+    "alter_partition_reassignments": {"ALTER CLUSTER"},
+    "list_partition_reassignments": {"DESCRIBE CLUSTER"},
+    "elect_leaders": {"ALTER CLUSTER"},
+    "unregister_broker": {"ALTER CLUSTER"},
+    "describe_quorum": {"DESCRIBE CLUSTER"},
     "describe_cluster": {f"{it.name} CLUSTER" for it in SUPPORTED[ResourceType.CLUSTER]},
     "describe_producers": {"READ TOPIC"},
     "describe_transactions": {"DESCRIBE TRANSACTIONAL_ID"},
