@@ -10,6 +10,7 @@ in kwire, only cause a warning, so that a Kafka configuration file can be used a
 
 from __future__ import annotations
 
+import builtins
 import logging
 from collections.abc import Iterable, Mapping
 
@@ -34,6 +35,7 @@ from kwire.config.tables.broker import (
     has_effect,
     listener_config,
 )
+from kwire.config.zookeeper import ZooKeeperConfig
 
 __all__ = ["ConfigError", "Listener", "ServerConfig", "load_config"]
 
@@ -128,6 +130,9 @@ class ServerConfig:
     transaction_two_phase_commit_enable: bool
     transactional_id_expiration_ms: int
 
+    zookeeper: ZooKeeperConfig | None
+    """zookeeper.connect and what belongs to it, if that is set."""
+
     @classmethod
     def from_properties(cls, properties: Mapping[str, str]) -> ServerConfig:
         """Raises ConfigError for the first invalid value."""
@@ -217,6 +222,7 @@ class ServerConfig:
             transaction_state_log_segment_bytes=read.int("transaction.state.log.segment.bytes"),
             transaction_two_phase_commit_enable=read.flag("transaction.two.phase.commit.enable"),
             transactional_id_expiration_ms=read.int("transactional.id.expiration.ms"),
+            zookeeper=_zookeeper(read),
         )
 
 
@@ -234,6 +240,11 @@ class _Reader:
     def int(self, name: str) -> int:
         value = self.value(name)
         assert isinstance(value, int)
+        return value
+
+    def optional_int(self, name: str) -> builtins.int | None:
+        value = self.value(name)
+        assert value is None or isinstance(value, builtins.int)
         return value
 
     def float(self, name: str) -> float:
@@ -260,6 +271,24 @@ class _Reader:
         value = self.value(name)
         assert value is None or isinstance(value, tuple)
         return value or ()
+
+
+def _zookeeper(read: _Reader) -> ZooKeeperConfig | None:
+    connect = read.optional_text("zookeeper.connect")
+    if not connect:
+        return None
+    return ZooKeeperConfig.of(
+        connect=connect,
+        session_timeout_ms=read.int("zookeeper.session.timeout.ms"),
+        connection_timeout_ms=read.optional_int("zookeeper.connection.timeout.ms"),
+        set_acl=read.flag("zookeeper.set.acl"),
+        digest=read.optional_text("kwire.zookeeper.digest"),
+        ssl_client_enable=read.flag("zookeeper.ssl.client.enable"),
+        ssl_keystore_location=read.optional_text("zookeeper.ssl.keystore.location"),
+        ssl_keystore_password=read.optional_text("zookeeper.ssl.keystore.password"),
+        ssl_truststore_location=read.optional_text("zookeeper.ssl.truststore.location"),
+        ssl_endpoint_identification_algorithm=read.text("zookeeper.ssl.endpoint.identification.algorithm"),
+    )
 
 
 def _check_log_dirs(paths: tuple[str, ...]) -> None:

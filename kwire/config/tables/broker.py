@@ -16,6 +16,7 @@ from kwire.config.tables.log_defaults import LOG_DEFAULT_CONFIGS
 from kwire.config.tables.rows import INT, LONG, STRING, row
 from kwire.config.tables.server import SERVER_CONFIGS
 from kwire.config.tables.topic import TOPIC_CONFIGS
+from kwire.config.tables.zookeeper import ZOOKEEPER_CONFIGS
 from kwire.config.validators import NonEmptyText, Range
 
 KWIRE_CONFIGS: Final = table(
@@ -65,6 +66,7 @@ HONOURED_CONFIGS: Final[Definitions] = {
     **COORDINATOR_CONFIGS,
     **LOG_DEFAULT_CONFIGS,
     **KWIRE_CONFIGS,
+    **ZOOKEEPER_CONFIGS,
 }
 
 
