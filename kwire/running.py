@@ -30,6 +30,7 @@ from kwire.clock import Clock, SystemClock
 from kwire.cluster.joining import join
 from kwire.cluster.local.lives import NodeIdTakenError
 from kwire.cluster.membership import Membership
+from kwire.config.definition import ConfigError
 from kwire.config.server import ServerConfig
 from kwire.network.processor import Processor
 from kwire.network.server import BoundListener, Server, bind, listen
@@ -84,13 +85,14 @@ def _open(
 ) -> Broker:
     folder = config.metadata_log_dir
     beside = Beside()
-    membership = _join(config, clock, beside)
+    # Other brokers are told these addresses, so a port 0 must not be among them.
+    ports = {listener.name: listener.port for listener in listeners}
+    bound = attrs.evolve(
+        config, listeners=tuple(attrs.evolve(it, port=ports.get(it.name, it.port)) for it in config.listeners)
+    )
+    membership = _join(bound, clock, beside)
     if membership is not None:
-        # Other brokers are told these addresses, so a port 0 must not be among them.
-        ports = {listener.name: listener.port for listener in listeners}
-        config = attrs.evolve(
-            config, listeners=tuple(attrs.evolve(it, port=ports.get(it.name, it.port)) for it in config.listeners)
-        )
+        config = bound
     try:
         return Broker.open(config, disks, clock, run_all=_with_progress, membership=membership, beside=beside)
     except FolderLockedError as error:
@@ -109,10 +111,11 @@ def _open(
 def _join(config: ServerConfig, clock: Clock, beside: Beside) -> Membership | None:
     try:
         return join(config, clock, beside)
-    except NodeIdTakenError as error:
+    except (NodeIdTakenError, ConfigError) as error:
         raise StartError(str(error)) from error
     except (OSError, CorruptLogError) as error:
-        raise StartError(f"cannot join the cluster in {config.kwire_cluster_dir}: {error}") from error
+        where = config.kwire_cluster_dir or config.properties.get("zookeeper.connect")
+        raise StartError(f"cannot join the cluster at {where}: {error}") from error
 
 
 def _with_whole_paths(config: ServerConfig) -> ServerConfig:

@@ -34,6 +34,7 @@ class Worker(Enum):
     RECOVERY = "recovery"
     SNAPSHOT = "snapshot"
     METADATA = "metadata"
+    ZOOKEEPER = "zookeeper"
     STOP = "stop"
 
 
@@ -116,6 +117,12 @@ DUTIES = {
         files="reads and writes all of the cluster's `__cluster_metadata-0`",
         at_once="one, since each holds the lock",
         calls=("Log.*", "LogSegments.*", "ProducerStateManager.*", "Durability.*", "Reserve.*"),
+    ),
+    Worker.ZOOKEEPER: Duty(
+        does="asks ZooKeeper, and writes the metadata log there",
+        is_given="a `Keeper`, for any thread, and values",
+        files="none",
+        at_once="one for what the metadata service asks, one for news",
     ),
     Worker.STOP: Duty(
         does="syncs logs at a clean stop, after the event loop has ended",

@@ -67,6 +67,8 @@ GROUPS = (
     ),
     Group("Java clients", Unit.GROUP, 30, ("compat_tests/test_java", "compat_tests/test_dump_log_segments")),
     Group("clients", Unit.MODULE, 110, ("compat_tests/",)),
+    # One server for all of them.
+    Group("ZooKeeper", Unit.GROUP, 30, ("kwire/tests/cluster/zookeeper/", "kwire/tests/cluster/test_ordered_log")),
     Group("power cuts", Unit.TEST, 120, ("kwire/tests/power_cuts/", "storage/tests/power_cuts/")),
     Group("fuzz", Unit.TEST, 20, ("kwire/tests/network/test_fuzz", "kwire/tests/network/test_hostile_peers")),
     Group("server", Unit.MODULE, 80, ("kwire/",)),

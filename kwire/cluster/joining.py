@@ -6,6 +6,8 @@ from typing import TYPE_CHECKING
 
 from kwire_protocol.wire import uuid_to_text
 
+from kwire.config.definition import ConfigError
+
 if TYPE_CHECKING:
     from kwire.beside import Beside
     from kwire.clock import Clock
@@ -14,15 +16,32 @@ if TYPE_CHECKING:
 
 
 def join(config: ServerConfig, clock: Clock, beside: Beside) -> Membership | None:
-    """None if the configuration names no cluster. Raises NodeIdTakenError, StorageError, CorruptLogError."""
-    if config.kwire_cluster_dir is None:
-        return None
-    from kwire.cluster.local.node import LocalNode
+    """None if the configuration names no cluster. Its listeners have the ports that others connect to.
 
-    return LocalNode.join(
-        config.kwire_cluster_dir,
-        config.node_id,
-        clock.now_ms,
-        beside,
-        new_cluster_id=config.cluster_id or uuid_to_text(clock.uuid()),
-    )
+    Raises StorageError (among them ZooKeeperError and NodeIdTakenError), CorruptLogError, ConfigError.
+    """
+    if config.kwire_cluster_dir is not None and config.zookeeper is not None:
+        raise ConfigError("kwire.cluster.dir and zookeeper.connect are both set: a node has one cluster")
+    if config.kwire_cluster_dir is not None:
+        from kwire.cluster.local.node import LocalNode
+
+        return LocalNode.join(
+            config.kwire_cluster_dir,
+            config.node_id,
+            clock.now_ms,
+            beside,
+            new_cluster_id=config.cluster_id or uuid_to_text(clock.uuid()),
+        )
+    if config.zookeeper is not None:
+        from kwire.cluster.zookeeper.node import ZooKeeperNode
+
+        return ZooKeeperNode.join(
+            config.zookeeper,
+            config.node_id,
+            config.advertised_listeners or config.listeners,
+            clock=clock,
+            rack=config.broker_rack,
+            cluster_id=config.cluster_id,
+            beside=beside,
+        )
+    return None

@@ -133,6 +133,8 @@ class MetadataService:
     _snapshots: SnapshotSchedule = attrs.field(init=False)
     _asked: deque[_Asked[Any]] = attrs.field(factory=deque)
     _is_working: bool = False
+    _has_news: bool = False
+    """Since the log was read last."""
 
     def __attrs_post_init__(self) -> None:
         self.answers = AnswerCache(self.image)
@@ -393,6 +395,7 @@ class MetadataService:
 
     def _work(self) -> None:
         """There is work: a change was requested, or the log has new records."""
+        self._has_news = True
         if not self._is_working:
             self._is_working = True
             drive(self._work_off())
@@ -404,7 +407,10 @@ class MetadataService:
                     asked = self._asked.popleft()
                     asked.slot.set(await acapture(self._carry_out, asked.decide, needs_room=asked.needs_room))
                 else:
+                    read_to, self._has_news = self._read_to, False
                     await self._follow_others()
+                    if self._read_to == read_to and not self._asked and not self._has_news:
+                        break  # The log cannot be read now: its next news, or the next change, tries again.
                 if self.writes_snapshots and self._snapshots.is_due(now_ms=self.clock.now_ms()):
                     await self._write_snapshot()
         finally:

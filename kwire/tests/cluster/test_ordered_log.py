@@ -6,7 +6,8 @@ import errno
 import os
 import subprocess
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack
 from pathlib import Path
 
 import pytest
@@ -15,7 +16,10 @@ from kwire_storage.disk.files import RealDisk
 from kwire_storage.disk.memory_disk import MemoryDisk
 from kwire_storage.errors import CorruptLogError
 
+from kwire.clock import SystemClock
 from kwire.cluster.local.metadata_log import FOLDER, SharedMetadataLog
+from kwire.cluster.zookeeper.metadata_log import ZooKeeperLog
+from kwire.cluster.zookeeper.session import Session
 from kwire.metadata.log import AppendConflict, LogTruncated, MetadataLog
 from kwire.tests.metadata.distant_log import DistantLog
 from kwire.tests.slots import at_once
@@ -30,14 +34,25 @@ def shared(disk: MemoryDisk | RealDisk, node_id: int = 1) -> SharedMetadataLog:
     return SharedMetadataLog.open(disk, node_id, lambda: NOW_MS)
 
 
-@pytest.fixture(params=["in memory", "local"])
-def open_log(request: pytest.FixtureRequest) -> OpenLog:
+@pytest.fixture(params=["in memory", "local", "ZooKeeper"])
+def open_log(request: pytest.FixtureRequest) -> Iterator[OpenLog]:
     """Opens the same log for one more writer."""
     if request.param == "in memory":
         log = DistantLog()
-        return lambda: log
-    disk = MemoryDisk()
-    return lambda: shared(disk)
+        yield lambda: log
+    elif request.param == "local":
+        disk = MemoryDisk()
+        yield lambda: shared(disk)
+    else:
+        clock = SystemClock()
+        with ExitStack() as sessions:
+
+            def open_in_zookeeper() -> ZooKeeperLog:
+                session = Session.open(request.getfixturevalue("config"), clock.monotonic_ms)
+                sessions.callback(session.close)
+                return ZooKeeperLog.open(session, clock.now_ms, clock.uuid)
+
+            yield open_in_zookeeper
 
 
 def append(log: MetadataLog, *values: bytes) -> None:
@@ -46,7 +61,7 @@ def append(log: MetadataLog, *values: bytes) -> None:
 
 def hear(log: MetadataLog) -> None:
     """The news that another writer has appended has come."""
-    if isinstance(log, SharedMetadataLog):
+    if isinstance(log, SharedMetadataLog | ZooKeeperLog):
         at_once(log.look())
 
 

@@ -1,0 +1,182 @@
+"""What the other modules ask of ZooKeeper: a few operations on nodes, each tried once, and when it makes sense to try.
+
+A lost connection leaves it open whether an operation has happened. To repeat a read does no harm (`patiently`). Who
+writes has to find out, so each writer puts something into its nodes by which it knows them again.
+"""
+
+from __future__ import annotations
+
+import errno
+from collections.abc import Callable, Iterator
+from typing import Protocol, TypeVar
+
+import attrs
+from kwire_storage.errors import StorageError
+
+T = TypeVar("T")
+
+
+class ZooKeeperError(StorageError):
+    """ZooKeeper cannot be used; the text is one line."""
+
+    def __init__(self, text: str, number: int = errno.EIO) -> None:
+        super().__init__(number, text)
+
+    def __str__(self) -> str:
+        return str(self.strerror)
+
+
+class TimedOutError(ZooKeeperError):
+    """There was no connection for as long as a session lasts without one."""
+
+    def __init__(self, text: str) -> None:
+        super().__init__(text, errno.ETIMEDOUT)
+
+
+class SessionEndedError(ZooKeeperError):
+    """The session is over, and with it all that it held."""
+
+    def __init__(self, text: str) -> None:
+        super().__init__(text, errno.ENOTCONN)
+
+
+class AccessRefusedError(ZooKeeperError):
+    """The access control list of a node does not allow it."""
+
+    def __init__(self, text: str) -> None:
+        super().__init__(text, errno.EACCES)
+
+
+class ConnectionLostError(Exception):
+    """There was no answer: the operation may have happened."""
+
+
+class RefusedError(Exception):
+    """Nothing was changed, because something is not as the operation assumed."""
+
+
+class NoNodeError(RefusedError):
+    """There is no such node."""
+
+
+class NodeExistsError(RefusedError):
+    """There is such a node already."""
+
+
+class BadVersionError(RefusedError):
+    """The node's data has been set meanwhile."""
+
+
+@attrs.frozen
+class Stat:
+    """`version` counts how often the data was set. `owner` is the session of an ephemeral node, 0 for others.
+    `created` is the number of the transaction that created it (czxid), which no other creation has.
+    """
+
+    version: int
+    owner: int
+    created: int
+
+
+@attrs.frozen
+class Found:
+    """A node that was read."""
+
+    data: bytes
+    stat: Stat
+
+
+@attrs.frozen
+class Create:
+    """Refused with NodeExistsError, or NoNodeError if there is no parent."""
+
+    path: str
+    data: bytes = b""
+    is_ephemeral: bool = False
+
+
+@attrs.frozen
+class Check:
+    """Refused with BadVersionError or NoNodeError."""
+
+    path: str
+    version: int
+
+
+@attrs.frozen
+class SetData:
+    """Refused with BadVersionError or NoNodeError."""
+
+    path: str
+    data: bytes
+    version: int
+
+
+@attrs.frozen
+class Delete:
+    """Refused with NoNodeError."""
+
+    path: str
+
+
+Operation = Create | Check | SetData | Delete
+
+
+class Keeper(Protocol):
+    """A session with ZooKeeper, for blocking calls from any thread.
+
+    Every operation raises ConnectionLostError, SessionEndedError, AccessRefusedError, ZooKeeperError. With `watch`,
+    whoever listens to the session is told once when the answer has changed.
+    """
+
+    @property
+    def session_id(self) -> int:
+        """The `Stat.owner` of this session's ephemeral nodes."""
+        ...
+
+    def attempts(self) -> Iterator[None]:
+        """One item for each attempt that may be made now; it waits until there is a connection.
+
+        Raises TimedOutError when a session time-out has passed since the first, and SessionEndedError.
+        """
+        ...
+
+    def get(self, path: str, *, watch: bool = False) -> Found:
+        """Raises NoNodeError."""
+        ...
+
+    def exists(self, path: str, *, watch: bool = False) -> Stat | None: ...
+
+    def children(self, path: str, *, watch: bool = False) -> list[str]:
+        """Names, in no order. Raises NoNodeError."""
+        ...
+
+    def commit(self, *operations: Operation) -> None:
+        """Does all of them or, with a RefusedError, none."""
+
+    def wait_for_end(self, path: str) -> bool:
+        """Waits until there is no such node, as long as a session lasts at most. False if it is still there."""
+        ...
+
+
+def patiently(keeper: Keeper, read: Callable[[], T]) -> T:
+    """Reads once more after a lost connection. Raises TimedOutError, and what `read` raises."""
+    for _ in keeper.attempts():
+        try:
+            return read()
+        except ConnectionLostError:
+            continue
+    raise AssertionError("attempts end with an error")
+
+
+def create_if_missing(keeper: Keeper, path: str, data: bytes = b"") -> None:
+    """For a node that is the same whoever creates it."""
+    for _ in keeper.attempts():
+        try:
+            if keeper.exists(path) is None:
+                keeper.commit(Create(path, data))
+            return
+        except NodeExistsError:
+            return
+        except ConnectionLostError:
+            continue

@@ -1,0 +1,107 @@
+"""A `MetadataLog` in ZooKeeper: what belongs to the event loop. The blocking work is in `log_nodes.py` and
+`snapshot_nodes.py`, and runs in worker threads, which get a `Keeper` and values.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from functools import partial
+from typing import Self, TypeVar
+
+import attrs
+
+from kwire.beside import Beside
+from kwire.cluster.zookeeper import log_nodes, snapshot_nodes
+from kwire.cluster.zookeeper.keeper import Keeper, RefusedError, ZooKeeperError, create_if_missing, patiently
+from kwire.metadata.log import AppendConflict, Watcher
+from kwire.metadata.log_batches import ReadRecords
+from kwire.metadata.snapshots import Snapshot
+from kwire.workers import Worker
+
+T = TypeVar("T")
+
+
+@attrs.define(eq=False)
+class ZooKeeperLog:
+    """Create it with `open`.
+
+    While the connection is lost, each method waits, and raises TimedOutError (an OSError) after the session time-out.
+    An append whose answer is missing is looked up. If that was impossible for so long, TimedOutError says that its
+    outcome is unknown; a later `read` tells.
+    """
+
+    keeper: Keeper
+    now_ms: Callable[[], int]
+    new_id: Callable[[], bytes]
+    """16 bytes that no other append and no other snapshot of the cluster has."""
+    beside: Beside
+    _end_offset: int
+    _watchers: list[Watcher] = attrs.field(factory=list)
+
+    @classmethod
+    def open(
+        cls, keeper: Keeper, now_ms: Callable[[], int], new_id: Callable[[], bytes], beside: Beside | None = None
+    ) -> Self:
+        """Creates the log if it is not there. Blocks. Raises ZooKeeperError, CorruptLogError."""
+        create_if_missing(keeper, log_nodes.ROOT)
+        create_if_missing(keeper, log_nodes.LOG, log_nodes.Begin(0, 0).encode())
+        create_if_missing(keeper, snapshot_nodes.SNAPSHOTS)
+        return cls(keeper, now_ms, new_id, beside or Beside(), patiently(keeper, lambda: log_nodes.find_end(keeper)))
+
+    @property
+    def end_offset(self) -> int:
+        return self._end_offset
+
+    async def append(self, values: Sequence[bytes], *, expected_end_offset: int) -> None:
+        if expected_end_offset != self._end_offset:
+            # Where the log ended once can be told from any other offset, and only there an append is possible.
+            await self.look()
+        if expected_end_offset == self._end_offset:
+            token, now_ms = self.new_id(), self.now_ms()
+            if await self._in_worker(partial(_append, self.keeper, values, expected_end_offset, token, now_ms)):
+                self.ends_at(expected_end_offset + len(values))
+                return
+            await self.look()
+        raise AppendConflict(f"the metadata log ends at {self._end_offset}, not at {expected_end_offset}")
+
+    async def read(self, offset: int) -> ReadRecords:
+        found = await self._in_worker(partial(log_nodes.read, self.keeper, offset, self._end_offset))
+        self.ends_at(found.next_offset)
+        return found
+
+    async def read_snapshot(self) -> Snapshot | None:
+        return await self._in_worker(partial(snapshot_nodes.read_snapshot, self.keeper))
+
+    async def write_snapshot(self, values: Sequence[bytes], *, end_offset: int) -> None:
+        token, now_ms = self.new_id(), self.now_ms()
+        await self._in_worker(partial(snapshot_nodes.write_snapshot, self.keeper, values, end_offset, token, now_ms))
+
+    def watch(self, watcher: Watcher) -> None:
+        self._watchers.append(watcher)
+
+    async def look(self) -> None:
+        """Another node may have appended. Raises OSError, CorruptLogError."""
+        follow = partial(log_nodes.follow, self.keeper, self._end_offset)
+        self.ends_at(await self._in_worker(partial(patiently, self.keeper, follow)))
+
+    def ends_at(self, end_offset: int) -> None:
+        """What `log_nodes.follow` found."""
+        if end_offset > self._end_offset:
+            self._end_offset = end_offset
+            self.tell()
+
+    def tell(self) -> None:
+        """Calls the watchers; also when a lost connection is back, because a read may have failed meanwhile."""
+        for watcher in self._watchers:
+            watcher()
+
+    async def _in_worker(self, work: Callable[[], T]) -> T:
+        try:
+            return (await self.beside.in_worker(Worker.ZOOKEEPER, work)).unwrap()
+        except RefusedError as error:
+            raise ZooKeeperError(f"a node that the metadata log needs in ZooKeeper is gone: {error}") from error
+
+
+def _append(keeper: Keeper, values: Sequence[bytes], offset: int, token: bytes, now_ms: int) -> bool:
+    nodes = log_nodes.append_nodes(values, offset, token, now_ms)
+    return log_nodes.append(keeper, nodes, offset, token)

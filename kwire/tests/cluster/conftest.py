@@ -1,0 +1,48 @@
+"""One ZooKeeper for all tests of this package, and a path of its own in it for each."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from itertools import count
+
+import pytest
+
+from devtools.ports import free_port
+from devtools.zookeeper import ZooKeeper
+from kwire.config.zookeeper import ZooKeeperConfig
+from kwire.tests.cluster.certificates import Certificates
+from kwire.tests.cluster.zookeeper.nodes import zookeeper_config
+
+_paths = count(1)
+
+
+@pytest.fixture(scope="session")
+def certificates(tmp_path_factory: pytest.TempPathFactory) -> Certificates:
+    return Certificates.make(tmp_path_factory.mktemp("certificates"))
+
+
+@pytest.fixture(scope="session")
+def zookeeper(certificates: Certificates) -> Iterator[ZooKeeper]:
+    """Its secureClientPort takes clients with a certificate of the authority only."""
+    settings = {
+        "serverCnxnFactory": "org.apache.zookeeper.server.NettyServerCnxnFactory",
+        "secureClientPort": free_port(),
+        "secureClientPortAddress": "127.0.0.1",
+        "ssl.keyStore.location": certificates.server,
+        "ssl.keyStore.type": "PEM",
+        "ssl.trustStore.location": certificates.authority,
+        "ssl.trustStore.type": "PEM",
+    }
+    with ZooKeeper(settings) as server:
+        yield server
+
+
+@pytest.fixture
+def connect(zookeeper: ZooKeeper) -> str:
+    """A zookeeper.connect that no other test has."""
+    return f"{zookeeper.connect}/test/{next(_paths)}"
+
+
+@pytest.fixture
+def config(connect: str) -> ZooKeeperConfig:
+    return zookeeper_config(connect)
