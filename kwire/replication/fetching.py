@@ -1,0 +1,490 @@
+"""The follower's side of replication: what to fetch from one leader node, and what to do with its answers. Pure.
+
+    request = fetcher.next_request(now_ms)      a Fetch, now and then a ListOffsets, or None: see `next_deadline_ms`
+    fetcher.received(response, now_ms)          the response to it
+    fetcher.disconnected(now_ms)                or there is none
+
+One request is under way at a time. Each partition continues at the end of its log, and names the leader epoch of its
+last record, so that the leader can tell where the two logs part (KIP-595):
+
+    records             appended as they came, after a check of every batch
+    diverging epoch     the log is cut to the end of the last epoch that both have, and no further
+    OFFSET_OUT_OF_RANGE the leader is asked where its log ends and begins; the log is cut, or begins anew there
+    any other error     the partition waits for replica.fetch.backoff.ms, or for the metadata
+
+An answer counts only if it was asked for in the leader epoch that is followed now. The leader is not trusted: an answer
+that contradicts itself or the log makes the partition wait, with one line in the log.
+
+Requests belong to an incremental session (KIP-227): after the first one they name what has changed. As in Kafka's
+AbstractFetcherThread and FetchSessionHandler.
+"""
+
+from __future__ import annotations
+
+import logging
+import math
+from typing import Final, Protocol
+
+import attrs
+from kwire_protocol.errors import ErrorCode
+from kwire_protocol.kafka_error import KafkaError
+from kwire_protocol.messages.fetch import (
+    EpochEndOffset,
+    FetchPartition,
+    FetchRequest,
+    FetchResponse,
+    FetchTopic,
+    ForgottenTopic,
+    PartitionData,
+    ReplicaState,
+)
+from kwire_protocol.messages.list_offsets import (
+    ListOffsetsPartition,
+    ListOffsetsRequest,
+    ListOffsetsResponse,
+    ListOffsetsTopic,
+)
+from kwire_protocol.record_batch import check_batch
+from kwire_protocol.records import InvalidBatch, iter_headers
+from kwire_protocol.wire import NULL_UUID, Uuid
+
+log = logging.getLogger(__name__)
+
+LEAST_FETCH_VERSION, MOST_FETCH_VERSION = 15, 17
+"""v15 has the broker epoch (KIP-903). v17 has the directory id; v18 lets the leader hold back the high watermark."""
+LEAST_LIST_OFFSETS_VERSION: Final = 4
+"""v4 has the leader epoch."""
+
+LATEST, EARLIEST = -1, -2
+"""Timestamps of ListOffsets."""
+
+_NO_SESSION, _INITIAL_EPOCH, _MAX_EPOCH = 0, 0, 2**31 - 1
+
+PartitionKey = tuple[Uuid, int]
+"""Topic id and partition index."""
+
+
+class FollowedLog(Protocol):
+    """This node's replica. The methods raise KafkaError if the replica does not follow in this leader epoch, or cannot
+    be written; then nothing has changed."""
+
+    @property
+    def log_start_offset(self) -> int: ...
+
+    @property
+    def log_end_offset(self) -> int: ...
+
+    @property
+    def latest_epoch(self) -> int:
+        """The leader epoch of the last record; -1 if there is none."""
+        ...
+
+    def end_offset_for_epoch(self, epoch: int) -> tuple[int, int]:
+        """The largest known epoch up to `epoch`, and the offset where the next one begins; (-1, -1) if unknown."""
+        ...
+
+    def append_fetched(self, records: memoryview, *, leader_epoch: int, now_ms: int) -> None:
+        """Appends whole, checked batches, from the log end on."""
+
+    def follow_leader(self, *, leader_epoch: int, high_watermark: int, log_start_offset: int, now_ms: int) -> None:
+        """Takes over the leader's offsets, as far as the log reaches."""
+
+    def truncate(self, offset: int, *, leader_epoch: int, now_ms: int) -> None:
+        """Removes the records from the offset on, and the leader epochs that begin there."""
+
+    def start_afresh(self, offset: int, *, leader_epoch: int, now_ms: int) -> None:
+        """Removes all records; the log goes on at the offset."""
+
+
+@attrs.frozen
+class FetchSettings:
+    """replica.fetch.max.bytes, .response.max.bytes, .min.bytes, .wait.max.ms and .backoff.ms."""
+
+    max_bytes: int = 1_048_576
+    response_max_bytes: int = 10_485_760
+    min_bytes: int = 1
+    max_wait_ms: int = 500
+    backoff_ms: int = 1000
+
+
+@attrs.define(eq=False)
+class _Followed:
+    """A partition that is followed. `is_told`: the request under way, or the session, has it as it is."""
+
+    key: PartitionKey
+    topic: str
+    leader_epoch: int
+    log: FollowedLog
+    directory_id: Uuid
+    is_told: bool = False
+    told_offset: int = -1
+    complaint: str = ""
+    """The error that was logged last, until it is over."""
+
+    @property
+    def name(self) -> str:
+        return f"{self.topic}-{self.key[1]}"
+
+
+class _Garbage(Exception):
+    """The leader's answer contradicts itself, or the log."""
+
+
+@attrs.define(eq=False)
+class Fetcher:
+    """Follows `leader_id` with some partitions. `replica_id` is this node; `broker_epoch` that of its registration."""
+
+    leader_id: int
+    replica_id: int
+    broker_epoch: int
+    settings: FetchSettings
+    _followed: dict[PartitionKey, _Followed] = attrs.field(factory=dict)
+    """In the order in which a full request names them."""
+    _changed: dict[PartitionKey, None] = attrs.field(factory=dict)
+    """What the session does not have yet as it is."""
+    _forgotten: dict[PartitionKey, None] = attrs.field(factory=dict)
+    """What the session has, and is not to be fetched."""
+    _waiting: dict[PartitionKey, int] = attrs.field(factory=dict)
+    """Until when a partition is not fetched, in ms."""
+    _lost: dict[PartitionKey, int] = attrs.field(factory=dict)
+    """Partitions that are not in the leader's range, by the timestamp that ListOffsets is asked for next."""
+    _asked: FetchRequest | ListOffsetsRequest | None = None
+    _asked_offsets: dict[PartitionKey, _Followed] = attrs.field(factory=dict)
+    """What the ListOffsets under way is for."""
+    _session_id: int = _NO_SESSION
+    _session_epoch: int = _INITIAL_EPOCH
+    _quiet_until_ms: int = 0
+
+    def __len__(self) -> int:
+        return len(self._followed)
+
+    # Which partitions
+
+    def follow(
+        self, key: PartitionKey, topic: str, leader_epoch: int, log: FollowedLog, directory_id: Uuid = NULL_UUID
+    ) -> None:
+        """Follows a partition from now on, in this leader epoch; answers to what was asked before are dropped."""
+        self.forget(key)
+        followed = self._followed[key] = _Followed(key, topic, leader_epoch, log, directory_id)
+        self._mark_changed(followed)
+
+    def forget(self, key: PartitionKey) -> None:
+        """Follows the partition no longer. Nothing, if it is not followed."""
+        followed = self._followed.get(key)
+        if followed is not None:
+            self._leave_out(followed)
+            del self._followed[key]
+
+    def epoch_of(self, key: PartitionKey) -> int | None:
+        """The leader epoch in which a partition is followed; None if it is not."""
+        followed = self._followed.get(key)
+        return None if followed is None else followed.leader_epoch
+
+    # Requests
+
+    @property
+    def is_asking(self) -> bool:
+        """Whether a request is under way."""
+        return self._asked is not None
+
+    def next_deadline_ms(self) -> float:
+        """When `next_request` may have a request, if nothing else happens; infinity if never."""
+        if self._asked is not None or not self._followed:
+            return math.inf
+        if self._lost or len(self._waiting) < len(self._followed):
+            return self._quiet_until_ms
+        return max(self._quiet_until_ms, min(self._waiting.values()))
+
+    def next_request(self, now_ms: int) -> FetchRequest | ListOffsetsRequest | None:
+        """The next request, unless one is under way or there is nothing to ask now."""
+        if self._asked is not None or now_ms < self._quiet_until_ms:
+            return None
+        if self._waiting:
+            for key in [key for key, until_ms in self._waiting.items() if until_ms <= now_ms]:
+                del self._waiting[key]
+                self._mark_changed(self._followed[key])
+        if self._lost:
+            self._asked = self._offsets_request()
+        elif len(self._waiting) < len(self._followed):
+            self._asked = self._fetch_request()
+        return self._asked
+
+    def _fetch_request(self) -> FetchRequest:
+        request = FetchRequest(
+            replica_state=ReplicaState(self.replica_id, self.broker_epoch),
+            max_wait_ms=self.settings.max_wait_ms,
+            min_bytes=self.settings.min_bytes,
+            max_bytes=self.settings.response_max_bytes,
+            session_id=self._session_id,
+            session_epoch=self._session_epoch,
+        )
+        if self._session_epoch == _INITIAL_EPOCH:
+            keys = [key for key in self._followed if key not in self._waiting]
+        else:
+            keys = list(self._changed)
+            for topic_id, index in self._forgotten:
+                if not request.forgotten_topics_data or request.forgotten_topics_data[-1].topic_id != topic_id:
+                    request.forgotten_topics_data.append(ForgottenTopic(topic_id=topic_id))
+                request.forgotten_topics_data[-1].partitions.append(index)
+        for key in keys:
+            followed = self._followed[key]
+            if not request.topics or request.topics[-1].topic_id != key[0]:
+                request.topics.append(FetchTopic(topic_id=key[0]))
+            request.topics[-1].partitions.append(self._fetch_partition(followed))
+            followed.is_told = True
+        self._changed.clear()
+        self._forgotten.clear()
+        return request
+
+    def _fetch_partition(self, followed: _Followed) -> FetchPartition:
+        partition_log = followed.log
+        followed.told_offset = partition_log.log_end_offset
+        return FetchPartition(
+            followed.key[1],
+            followed.leader_epoch,
+            followed.told_offset,
+            partition_log.latest_epoch,
+            partition_log.log_start_offset,
+            self.settings.max_bytes,
+            followed.directory_id,
+        )
+
+    def _offsets_request(self) -> ListOffsetsRequest:
+        request = ListOffsetsRequest(self.replica_id)
+        self._asked_offsets = {}
+        for key, timestamp in self._lost.items():
+            followed = self._asked_offsets[key] = self._followed[key]
+            if not request.topics or request.topics[-1].name != followed.topic:
+                request.topics.append(ListOffsetsTopic(followed.topic))
+            request.topics[-1].partitions.append(ListOffsetsPartition(key[1], followed.leader_epoch, timestamp))
+        return request
+
+    # Answers
+
+    def received(self, response: FetchResponse | ListOffsetsResponse, now_ms: int) -> None:
+        """Takes the response to the request that is under way."""
+        self._asked = None
+        if isinstance(response, FetchResponse):
+            self._take_fetch(response, now_ms)
+        else:
+            self._take_offsets(response, now_ms)
+
+    def disconnected(self, now_ms: int) -> None:
+        """The connection is lost, or cannot be made: waits for the back-off, and begins with a full request."""
+        self._asked = None
+        self._asked_offsets = {}
+        self._begin_session(_NO_SESSION)
+        self._quiet_until_ms = now_ms + self.settings.backoff_ms
+
+    def _begin_session(self, closed_id: int) -> None:
+        """The next request names all partitions, and closes that session."""
+        self._session_id, self._session_epoch = closed_id, _INITIAL_EPOCH
+        self._forgotten.clear()
+        for followed in self._followed.values():
+            followed.is_told = False
+
+    def _take_fetch(self, response: FetchResponse, now_ms: int) -> None:
+        error = response.error_code
+        if error:
+            # An unknown session cannot be closed.
+            self._begin_session(_NO_SESSION if error == ErrorCode.FETCH_SESSION_ID_NOT_FOUND else self._session_id)
+            if error not in _SESSION_ERRORS:
+                log.warning("node %d refuses the fetch of a follower: %s", self.leader_id, _known(error).name)
+                self._quiet_until_ms = now_ms + self.settings.backoff_ms
+            return
+        is_full = self._session_epoch == _INITIAL_EPOCH
+        if is_full and response.session_id == _NO_SESSION:
+            self._session_id = _NO_SESSION
+        elif is_full or response.session_id == self._session_id:
+            self._session_id = response.session_id
+            self._session_epoch = 1 if self._session_epoch == _MAX_EPOCH else self._session_epoch + 1
+        else:
+            self._begin_session(self._session_id)
+            return
+        for topic in response.responses:
+            for data in topic.partitions:
+                followed = self._followed.get((topic.topic_id, data.partition_index))
+                # Not told: it was asked for in another epoch, or is named twice in this answer.
+                if followed is None or not followed.is_told:
+                    continue
+                if followed.told_offset == followed.log.log_end_offset:
+                    self._take_partition(followed, data, now_ms)
+                else:
+                    self._mark_changed(followed)
+
+    def _take_partition(self, followed: _Followed, data: PartitionData, now_ms: int) -> None:
+        try:
+            if data.error_code == ErrorCode.OFFSET_OUT_OF_RANGE:
+                self._leave_out(followed)
+                self._lost[followed.key] = LATEST
+                return
+            if data.error_code:
+                raise KafkaError(_known(data.error_code))
+            if data.diverging_epoch is not None:
+                self._cut(followed, data.diverging_epoch, now_ms)
+            else:
+                self._append(followed, data, now_ms)
+        except (KafkaError, InvalidBatch, _Garbage) as error:
+            self._wait(followed, str(error), now_ms)
+        else:
+            followed.complaint = ""
+
+    def _append(self, followed: _Followed, data: PartitionData, now_ms: int) -> None:
+        partition_log, epoch = followed.log, followed.leader_epoch
+        records = data.records
+        if isinstance(records, (bytes, bytearray, memoryview)) and len(records):
+            checked = self._checked(followed, memoryview(records), now_ms)
+            partition_log.append_fetched(checked, leader_epoch=epoch, now_ms=now_ms)
+            self._mark_changed(followed)
+            # Who got records is named last in the next full request, so that a busy partition does not starve others.
+            self._followed[followed.key] = self._followed.pop(followed.key)
+        start_before = partition_log.log_start_offset
+        partition_log.follow_leader(
+            leader_epoch=epoch,
+            high_watermark=data.high_watermark,
+            log_start_offset=data.log_start_offset,
+            now_ms=now_ms,
+        )
+        if partition_log.log_start_offset != start_before:
+            self._mark_changed(followed)
+
+    def _checked(self, followed: _Followed, records: memoryview, now_ms: int) -> memoryview:
+        """The whole batches, all of which may be appended. Raises InvalidBatch, _Garbage, KafkaError."""
+        end_offset, epoch = followed.log.log_end_offset, followed.log.latest_epoch
+        end = 0
+        starts_at: int | None = None
+        for position, header in iter_headers(records):
+            check_batch(records, header, position)
+            if header.base_offset < end_offset:
+                # The leader's log may start in the middle of a batch, after DeleteRecords.
+                is_empty = not position and followed.log.log_start_offset == end_offset
+                if not is_empty or header.next_offset <= end_offset or header.base_offset < 0:
+                    raise _Garbage(f"a batch at offset {header.base_offset} where the log goes on at {end_offset}")
+                starts_at = header.base_offset
+            if not max(epoch, 0) <= header.partition_leader_epoch <= followed.leader_epoch:
+                raise _Garbage(
+                    f"a batch of leader epoch {header.partition_leader_epoch} after one of epoch {epoch}, "
+                    f"from the leader of epoch {followed.leader_epoch}"
+                )
+            end_offset, epoch = header.next_offset, header.partition_leader_epoch
+            end = position + header.size_in_bytes
+        if not end:
+            raise _Garbage(f"{len(records)} bytes that hold no whole batch")
+        if starts_at is not None:
+            followed.log.start_afresh(starts_at, leader_epoch=followed.leader_epoch, now_ms=now_ms)
+        return records[:end]
+
+    def _cut(self, followed: _Followed, diverging: EpochEndOffset, now_ms: int) -> None:
+        """Cuts the log where it and the leader's part. As in Kafka's `getOffsetTruncationState`."""
+        partition_log = followed.log
+        before, epoch_before = partition_log.log_end_offset, partition_log.latest_epoch
+        if diverging.end_offset < 0 or diverging.epoch < 0:
+            raise _Garbage(f"the logs part at offset {diverging.end_offset} of epoch {diverging.epoch}")
+        own_epoch, own_end_offset = partition_log.end_offset_for_epoch(diverging.epoch)
+        if own_end_offset < 0:
+            # It has nothing of that epoch or an earlier one, so the leader's end is all that is known.
+            offset = min(diverging.end_offset, before)
+        elif own_epoch != diverging.epoch:
+            # The next answer tells of an earlier epoch, if that is not the last one that both have.
+            offset = min(own_end_offset, before)
+        else:
+            offset = min(own_end_offset, diverging.end_offset, before)
+        partition_log.truncate(offset, leader_epoch=followed.leader_epoch, now_ms=now_ms)
+        end_offset = partition_log.log_end_offset
+        if end_offset < before:
+            log.info(
+                "%s: cut from offset %d to %d, where the log of leader %d goes another way",
+                followed.name,
+                before,
+                end_offset,
+                self.leader_id,
+            )
+        elif partition_log.latest_epoch == epoch_before:
+            raise _Garbage(f"the logs part at offset {diverging.end_offset}, where there is nothing to cut")
+        self._mark_changed(followed)
+
+    def _take_offsets(self, response: ListOffsetsResponse, now_ms: int) -> None:
+        asked, self._asked_offsets = self._asked_offsets, {}
+        ids = {followed.topic: followed.key[0] for followed in asked.values()}
+        for topic in response.topics:
+            for answer in topic.partitions:
+                followed = asked.pop((ids.get(topic.name, NULL_UUID), answer.partition_index), None)
+                if followed is None or self._followed.get(followed.key) is not followed:
+                    continue
+                try:
+                    if answer.error_code:
+                        raise KafkaError(_known(answer.error_code))
+                    if answer.offset < 0:
+                        raise _Garbage(f"the leader's log has the offset {answer.offset}")
+                    self._find_back(followed, answer.offset, now_ms)
+                except (KafkaError, _Garbage) as error:
+                    self._wait(followed, str(error), now_ms)
+        for followed in asked.values():
+            if self._followed.get(followed.key) is followed:
+                self._wait(followed, "the leader does not tell its offsets", now_ms)
+
+    def _find_back(self, followed: _Followed, offset: int, now_ms: int) -> None:
+        """Where the leader's log ends, or begins, is known. As in Kafka's `fetchOffsetAndTruncate`."""
+        partition_log, epoch = followed.log, followed.leader_epoch
+        end_offset = partition_log.log_end_offset
+        if self._lost[followed.key] == LATEST:
+            if offset >= end_offset:
+                self._lost[followed.key] = EARLIEST
+                return
+            log.warning(
+                "%s: cut from offset %d to %d, where the log of leader %d ends",
+                followed.name,
+                end_offset,
+                offset,
+                self.leader_id,
+            )
+            partition_log.truncate(offset, leader_epoch=epoch, now_ms=now_ms)
+        elif offset > end_offset:
+            log.info("%s: goes on at offset %d, where the leader's log begins", followed.name, offset)
+            partition_log.start_afresh(offset, leader_epoch=epoch, now_ms=now_ms)
+        else:
+            # The offset is in the leader's range by now.
+            self._wait(followed, "", now_ms)
+            return
+        del self._lost[followed.key]
+        self._mark_changed(followed)
+
+    # What is fetched
+
+    def _mark_changed(self, followed: _Followed) -> None:
+        self._changed[followed.key] = None
+        self._forgotten.pop(followed.key, None)
+
+    def _leave_out(self, followed: _Followed) -> None:
+        """The partition is not fetched any more, until it is marked as changed."""
+        key = followed.key
+        self._changed.pop(key, None)
+        self._waiting.pop(key, None)
+        self._lost.pop(key, None)
+        if followed.is_told:
+            followed.is_told = False
+            self._forgotten[key] = None
+
+    def _wait(self, followed: _Followed, reason: str, now_ms: int) -> None:
+        self._leave_out(followed)
+        self._waiting[followed.key] = now_ms + self.settings.backoff_ms
+        if reason and reason != followed.complaint:
+            followed.complaint = reason
+            log.warning("%s: cannot follow leader %d, and tries again: %s", followed.name, self.leader_id, reason)
+
+
+_SESSION_ERRORS: Final = frozenset(
+    {
+        ErrorCode.FETCH_SESSION_ID_NOT_FOUND,
+        ErrorCode.INVALID_FETCH_SESSION_EPOCH,
+        ErrorCode.FETCH_SESSION_TOPIC_ID_ERROR,
+    }
+)
+"""A full request heals them."""
+
+
+def _known(code: int) -> ErrorCode:
+    try:
+        return ErrorCode(code)
+    except ValueError:
+        return ErrorCode.UNKNOWN_SERVER_ERROR
