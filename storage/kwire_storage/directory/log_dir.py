@@ -378,6 +378,10 @@ class LogDir:
         log.segments.may_be_compacted = True
         return self._checkpoints.take_before_cleaning(key, log, least)
 
+    def lower_checkpoints(self, key: TopicPartition, offset: int) -> None:
+        """Before a log is cut at the offset. Blocks, and waits for a worker that writes checkpoints. Raises OSError."""
+        self._checkpoints.lower(key, offset)
+
     @property
     def high_watermarks(self) -> Mapping[TopicPartition, int]:
         """As of the last checkpoint."""

@@ -90,6 +90,15 @@ class OffsetCheckpoints:
             self.recovery_points[key] = recovery_point
             self.write({names.RECOVERY_POINT_CHECKPOINT: self.recovery_points})
 
+    def lower(self, key: TopicPartition, offset: int) -> None:
+        """Writes down, durably, no larger offset for that log, which is about to be cut there."""
+        changed: Checkpoints = {}
+        for name, known in self._all.items():
+            if max(known.get(key, 0), self._written[name].get(key, 0)) > offset:
+                known[key] = offset
+                changed[name] = known
+        self.write(changed)
+
     def take_before_cleaning(self, key: TopicPartition, log: Log, least: int) -> Checkpoints:
         """What to `write` so that the files say a recovery point of `least` or more, and that a cleaning has begun.
 

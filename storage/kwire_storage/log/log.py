@@ -446,12 +446,14 @@ class Log:
         """Removes everything from the offset on, including the whole batch that holds it.
 
         A follower does this when its log has diverged. Checkpoints with a larger offset must be lowered durably first:
-        after a power cut, a half-done truncation would look like damage of synced records.
+        after a power cut, a half-done truncation would look like damage of synced records. Leader epochs that begin at
+        the offset or behind go even if there are no records to remove: a leader may never have appended in its epoch.
         """
         if offset < 0:
             raise ValueError(f"negative offset {offset}")
         segments = self.segments
         if offset >= segments.end_offset:
+            self.leader_epochs.truncate_from_end(offset)
             return
         if offset < segments.bases[0]:
             self.truncate_fully_and_start_at(offset, now_ms=now_ms)
