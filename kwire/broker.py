@@ -41,6 +41,7 @@ from kwire.replicas.fetch_sessions import FetchSessions
 from kwire.replicas.flusher import Flusher
 from kwire.replicas.partition import Partition
 from kwire.replicas.table import PartitionTable
+from kwire.replication.in_sync import InSyncReplicas
 from kwire.security.authorizer import AllowAll, Authorizer
 from kwire.topic_names import CONSUMER_OFFSETS, TRANSACTION_STATE
 from kwire.transactions.service import TransactionService
@@ -78,6 +79,7 @@ class Broker:
     log_dirs: LogDirs
     metadata: MetadataService
     partitions: PartitionTable
+    in_sync: InSyncReplicas
     flusher: Flusher
     moves: LogMoves
     groups: GroupService
@@ -212,8 +214,16 @@ class Broker:
         _register(metadata, log_dirs, member)
         flusher = Flusher()
         metadata.choose_directories = log_dirs.choose
+        in_sync = InSyncReplicas(metadata, lambda: metadata.config.replica_lag_time_max_ms)
         partitions = PartitionTable(
-            config.node_id, log_dirs, clock, metadata.topic_values, lambda: metadata.config, flusher, metadata.beside
+            config.node_id,
+            log_dirs,
+            clock,
+            metadata.topic_values,
+            lambda: metadata.config,
+            flusher,
+            metadata.beside,
+            in_sync,
         )
         for folder in log_dirs:
             folder.on_failed = partitions.take_offline
@@ -236,6 +246,7 @@ class Broker:
             log_dirs=log_dirs,
             metadata=metadata,
             partitions=partitions,
+            in_sync=in_sync,
             flusher=flusher,
             moves=moves,
             groups=groups,
@@ -294,6 +305,22 @@ class Broker:
             )
             for broker in self.metadata.image.live_brokers()
             if context.listener_name in broker.endpoints
+        ]
+
+    def address_of(self, node_id: int) -> tuple[str, int] | None:
+        """Host and port of another broker's first listener, for connections between brokers."""
+        registered = self.metadata.image.brokers.get(node_id)
+        if registered is None:
+            return None
+        endpoint = next(iter(registered.endpoints.values()), None)
+        return None if endpoint is None else (endpoint.host, endpoint.port)
+
+    def take_high_watermarks(self) -> list[tuple[LogDir, Checkpoints]]:
+        """As `take_checkpoints`, but the high watermarks only, which are written more often."""
+        return [
+            (folder, {name: offsets for name, offsets in files.items() if name == names.HIGH_WATERMARK_CHECKPOINT})
+            for folder, files in self.take_checkpoints()
+            if names.HIGH_WATERMARK_CHECKPOINT in files
         ]
 
     def take_checkpoints(self) -> list[tuple[LogDir, Checkpoints]]:

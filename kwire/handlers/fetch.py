@@ -31,7 +31,7 @@ from kwire.handlers._shared.authorization import allows, finder
 from kwire.handlers._shared.leaders import node_endpoints
 from kwire.replicas.fetch_sessions import CachedPartition, FetchContext
 from kwire.replicas.partition import CONSUMER, READ_COMMITTED, read_bound
-from kwire.replicas.reading import FetchLimits, FetchResult, read_partitions, to_response
+from kwire.replicas.reading import FetchLimits, FetchResult, FollowersFetch, read_partitions, to_response
 from kwire.security.authorizer import Operation, ResourceType
 from kwire.waits import ParkedFetch, Slot
 
@@ -59,7 +59,13 @@ def handle(
         bound=read_bound(replica_id, request.isolation_level),
         replica_id=replica_id,
     )
-    find = finder(broker, context, Operation.READ) if replica_id == CONSUMER else _finder_of_replica(broker, context)
+    if replica_id == CONSUMER:
+        find = finder(broker, context, Operation.READ)
+    else:
+        find = _finder_of_replica(broker, context)
+        limits.follower = FollowersFetch(broker.clock.monotonic_ms())
+        if request.replica_state is not None:
+            limits.follower.broker_epoch = request.replica_state.replica_epoch
     result = read_partitions(find, fetch.partitions, limits)
     if result.size < request.min_bytes and request.max_wait_ms > 0 and fetch.partitions and not result.has_errors:
         return _wait_for_data(broker, request, context, find, fetch, limits, result)
@@ -127,5 +133,7 @@ async def _wait_for_data(
         finally:
             for partition in partitions:
                 partition.waiters.discard(parked)
+        if limits.follower is not None:
+            limits.follower.now_ms = broker.clock.monotonic_ms()
         result = read_partitions(find, fetch.partitions, limits)
     return _answer(broker, context, fetch, limits, result)

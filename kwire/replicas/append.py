@@ -8,6 +8,7 @@ Kafka's `ReplicaManager.handleProduceAppend`.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 from typing import TYPE_CHECKING
 
@@ -101,6 +102,7 @@ class Appends:
         )
         acknowledgement = partition.when_committed(result.last_offset, acks)
         if acknowledgement is not None:
+            acknowledgement.wait_at_most(self.request.timeout_ms)
             self.pending.append((answer, acknowledgement))
         return answer
 
@@ -123,8 +125,13 @@ class Appends:
             answer.log_start_offset = partition.log_start_offset
             acknowledgement = partition.when_committed(result.last_offset, self.request.acks)
             if acknowledgement is not None:
+                acknowledgement.wait_at_most(self.request.timeout_ms)
                 acknowledged.append((answer, acknowledgement))
+        # The time counts from the appends on, for all of them together.
+        began_ms = clock.monotonic_ms()
         for answer, acknowledgement in acknowledged:
+            if acknowledgement.timeout_s < math.inf:
+                acknowledgement.timeout_s -= (clock.monotonic_ms() - began_ms) / 1000
             failure = await acknowledgement
             if failure is not None:
                 answer.log_append_time_ms = answer.log_start_offset = -1

@@ -109,6 +109,12 @@ class FlushGate:
         """The flush failed."""
         self.on_failed(error)
 
+    def forget_from(self, end_offset: int) -> None:
+        """The log was cut there."""
+        if self.held_from >= end_offset:
+            self.held_from = NEVER
+        self.set_trigger()
+
     def release(self) -> None:
         """Everything is durable in another log, which has replaced this one and has its own gate."""
         self.held_from = NEVER

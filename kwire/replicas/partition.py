@@ -13,7 +13,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from functools import partial
 from operator import attrgetter
-from typing import final
+from typing import Protocol, final
 
 import attrs
 from kwire_protocol.control_records import build_end_transaction_batch
@@ -28,7 +28,7 @@ from kwire_storage.producers.states import EndTxnMarker, ProducerEntry, Producer
 from kwire_storage.producers.txn_index import AbortedTxn
 
 from kwire.replicas.flush_gate import FlushDriver, FlushGate
-from kwire.replicas.roles import NO_EPOCH, Absent, Leader, Role, check_epoch
+from kwire.replicas.roles import NO_EPOCH, Absent, Follower, Leader, Role, check_epoch
 from kwire.replicas.validation import TopicRules
 from kwire.topic_names import is_internal
 from kwire.waits import ParkedFetch, Slot
@@ -42,11 +42,48 @@ _LOG_END_OFFSET = attrgetter("log_end_offset")
 _HIGH_WATERMARK = attrgetter("high_watermark")
 _LAST_STABLE_OFFSET = attrgetter("last_stable_offset")
 
-Acknowledgement = Slot[KafkaError | None]
-"""Set to None when a batch is acknowledged, or to the error if it cannot be."""
+
+class Acknowledgement(Slot[KafkaError | None]):
+    """Set to None when a batch is acknowledged, or to the error if it cannot be.
+
+    With `waits_for_others` it is set when other replicas have the batch: a producer does not wait for that longer than
+    its request says, and gets REQUEST_TIMED_OUT.
+    """
+
+    __slots__ = ("waits_for_others",)
+
+    def __init__(self, *, waits_for_others: bool = False) -> None:
+        super().__init__()
+        self.waits_for_others = waits_for_others
+
+    def wait_at_most(self, timeout_ms: int) -> None:
+        """How long the producer waits."""
+        if self.waits_for_others:
+            self.timeout_s = timeout_ms / 1000
+
+    def give_up(self) -> None:
+        if not self.is_set:
+            self.set(KafkaError(ErrorCode.REQUEST_TIMED_OUT, "not all replicas in sync have the batch yet"))
 
 
 def _ignore(_producer_id: int, _committed: bool) -> None: ...
+
+
+def _ignore_durable() -> None: ...
+
+
+class IsrDriver(Protocol):
+    """Keeps the ISR of the partitions that this node leads."""
+
+    def fetched(self, partition: Partition, role: Leader, replica_id: int, now_ms: int) -> None:
+        """A follower that is not in the ISR has fetched."""
+
+
+class _NoFollowers:
+    """Changes no ISR."""
+
+    def fetched(self, partition: Partition, role: Leader, replica_id: int, now_ms: int) -> None:
+        pass
 
 
 @final
@@ -67,12 +104,15 @@ class Partition:
     """The log dir of this node's replica, according to the metadata."""
     high_watermark: int = 0
     """At the start, the value of the last checkpoint."""
+    isr_driver: IsrDriver = attrs.field(factory=_NoFollowers)
     role: Role = attrs.field(factory=Absent, init=False)
     waiters: set[ParkedFetch] = attrs.field(factory=set, init=False)
     is_cleaning: bool = attrs.field(default=False, init=False)
     """Whether the log is being compacted. Meanwhile it is not moved to another log dir."""
     on_marker: Callable[[int, bool], None] = attrs.field(default=_ignore, init=False)
     """Called after a transaction marker has been appended here, with its producer id and whether it commits."""
+    on_durable: Callable[[], None] = attrs.field(default=_ignore_durable, init=False)
+    """Called on a follower when a flush has ended that its fetches wait for."""
     flush_gate: FlushGate = attrs.field(init=False)
     is_internal: bool = attrs.field(init=False)
     _uncommitted: list[tuple[int, int, Acknowledgement]] = attrs.field(factory=list, init=False)
@@ -271,7 +311,7 @@ class Partition:
             raise KafkaError(ErrorCode.KAFKA_STORAGE_ERROR, str(error)) from error
         if log.log_end_offset - log.recovery_point >= self.flush_gate.trigger_messages:
             self.flush_gate.reached(result.base_offset)
-        self._advance_high_watermark()
+        self._advance_high_watermark(True)
         return result
 
     def when_committed(self, last_offset: int, acks: int) -> Acknowledgement | None:
@@ -279,12 +319,13 @@ class Partition:
 
         With acks=1 it has to be in the leader's log, as durable as flush.messages asks; with acks=-1 in the logs of all
         replicas in sync. With acks=0 nothing waits. The slot's error says why the batch cannot be acknowledged:
-        NOT_LEADER_OR_FOLLOWER, NOT_ENOUGH_REPLICAS_AFTER_APPEND, KAFKA_STORAGE_ERROR.
+        NOT_LEADER_OR_FOLLOWER, NOT_ENOUGH_REPLICAS_AFTER_APPEND, KAFKA_STORAGE_ERROR; and REQUEST_TIMED_OUT, if the
+        producer has set a limit.
         """
         bound = self.high_watermark if acks == ALL_IN_SYNC else self.flush_gate.held_from
         if last_offset < bound or not acks:
             return None
-        slot: Acknowledgement = Slot()
+        slot = Acknowledgement(waits_for_others=acks == ALL_IN_SYNC and not self.role.is_alone)
         if type(self.role) is Leader:
             self._uncommitted.append((last_offset, acks, slot))
         else:
@@ -360,7 +401,8 @@ class Partition:
         """Takes this node's new role in the partition, from the metadata log."""
         before, self.role = self.role, role
         if type(role) is Leader:
-            role.succeeds(before)
+            if not role.succeeds(before) and not role.is_alone:
+                self._begin_epoch(role)
             self._advance_high_watermark()
         else:
             self._fail(role.refusal(), lambda _: True)
@@ -368,10 +410,115 @@ class Partition:
             self.flush_gate.close()
         self._wake()
 
-    def note_fetch(self, replica_id: int, offset: int) -> None:
-        """Notes that a follower has fetched from `offset` on: it has everything below."""
-        self.leader().fetched(replica_id, offset)
+    def _begin_epoch(self, role: Leader) -> None:
+        """The leader epoch begins at the log end, also for followers that ask where it begins before any append."""
+        role.epoch_start_offset = self.log.log_end_offset
+        try:
+            self.log.leader_epochs.assign(role.leader_epoch, role.epoch_start_offset)
+        except OSError as error:
+            self.storage_error(error)
+
+    def note_fetch(self, replica_id: int, offset: int, *, now_ms: int = 0, broker_epoch: int = NO_EPOCH) -> None:
+        """Notes that a follower has fetched from `offset` on: it has everything below.
+
+        Raises KafkaError(NOT_LEADER_OR_FOLLOWER) for a fetch from before the follower's restart (KIP-903).
+        """
+        role = self.leader()
+        role.fetched(replica_id, offset, leader_end=self.log.log_end_offset, now_ms=now_ms, broker_epoch=broker_epoch)
+        if replica_id not in role.isr:
+            self.isr_driver.fetched(self, role, replica_id, now_ms)
         self._advance_high_watermark()
+
+    def propose_isr(self, isr: tuple[int, ...]) -> None:
+        """This ISR has been proposed: its members hold back the high watermark from now on."""
+        self.leader().propose(isr)
+
+    def settle_isr(self) -> None:
+        """It is known what became of the proposal."""
+        role = self.role
+        if type(role) is Leader:
+            role.settle()
+            self._advance_high_watermark()
+
+    def set_joining(self, joining: frozenset[int]) -> None:
+        """These followers are about to join the ISR, and hold back the high watermark."""
+        role = self.role
+        if type(role) is Leader and joining != role.joining:
+            role.set_joining(joining)
+            self._advance_high_watermark()
+
+    # Following: each checks that this node still follows in that leader epoch, and raises KafkaError:
+    # NOT_LEADER_OR_FOLLOWER, FENCED_LEADER_EPOCH, KAFKA_STORAGE_ERROR
+
+    def _check_follows(self, leader_epoch: int) -> None:
+        role = self.role
+        if type(role) is Follower:
+            check_epoch(leader_epoch, role.leader_id, role.leader_epoch)
+        elif type(role) is Leader:
+            raise KafkaError(ErrorCode.NOT_LEADER_OR_FOLLOWER)
+        else:
+            raise role.refusal()
+
+    @property
+    def is_held(self) -> bool:
+        """Whether the end of the log waits for the flush that flush.messages asks for."""
+        return self.flush_gate.held_from < self.log.log_end_offset
+
+    def append_fetched(self, records: memoryview, *, leader_epoch: int, now_ms: int) -> None:
+        """Appends what the leader has sent, byte for byte: whole, checked batches from the log end on.
+
+        If the disk refuses some of them, those before are appended.
+        """
+        self._check_follows(leader_epoch)
+        log = self.log
+        base_offset = log.log_end_offset
+        try:
+            if log.reserve.is_out:
+                log.reserve.check()
+            log.append_as_is(records, now_ms=now_ms)
+        except OSError as error:
+            raise self.storage_error(error) from error
+        except CorruptLogError as error:
+            raise KafkaError(ErrorCode.KAFKA_STORAGE_ERROR, str(error)) from error
+        if log.log_end_offset - log.recovery_point >= self.flush_gate.trigger_messages:
+            self.flush_gate.reached(base_offset)
+
+    def follow_leader(self, *, leader_epoch: int, high_watermark: int, log_start_offset: int, now_ms: int) -> None:
+        """Takes over the leader's high watermark and log start, as far as this log reaches. Neither goes back."""
+        self._check_follows(leader_epoch)
+        log = self.log
+        high_watermark = min(high_watermark, log.log_end_offset)
+        if high_watermark > self.high_watermark:
+            self.high_watermark = high_watermark
+            self._wake()
+        log_start_offset = min(log_start_offset, self.high_watermark)
+        if log_start_offset > log.log_start_offset:
+            try:
+                log.advance_log_start(log_start_offset, now_ms=now_ms)
+            except OSError as error:
+                raise self.storage_error(error) from error
+
+    def truncate(self, offset: int, *, leader_epoch: int, now_ms: int) -> None:
+        """Removes the records from `offset` on, which the leader does not have. Checkpoints must be lowered before."""
+        self._check_follows(leader_epoch)
+        self._shorten(partial(self.log.truncate_to, offset, now_ms=now_ms))
+
+    def start_afresh(self, offset: int, *, leader_epoch: int, now_ms: int) -> None:
+        """Removes all records, and goes on at `offset`. Checkpoints must be lowered before."""
+        self._check_follows(leader_epoch)
+        self._shorten(partial(self.log.truncate_fully_and_start_at, offset, now_ms=now_ms))
+
+    def _shorten(self, shorten: Callable[[], None]) -> None:
+        log = self.log
+        try:
+            log.reserve.spend(shorten)
+        except OSError as error:
+            raise self.storage_error(error) from error
+        except CorruptLogError as error:
+            raise KafkaError(ErrorCode.KAFKA_STORAGE_ERROR, str(error)) from error
+        finally:
+            self.high_watermark = min(max(self.high_watermark, log.log_start_offset), log.log_end_offset)
+            self.flush_gate.forget_from(log.log_end_offset)
 
     def close(self) -> None:
         """The partition is gone from this node: everything that waits for it gets an error now."""
@@ -406,9 +553,11 @@ class Partition:
             return self.storage_error(error)
         return KafkaError(ErrorCode.CORRUPT_MESSAGE, str(error))
 
-    def _advance_high_watermark(self) -> None:
+    def _advance_high_watermark(self, appended: bool = False) -> None:
         role = self.role
         if type(role) is not Leader:
+            if not self.is_held:
+                self.on_durable()
             return
         end, held_from = self.log.log_end_offset, self.flush_gate.held_from
         if held_from < end:
@@ -419,7 +568,7 @@ class Partition:
             self.high_watermark = end
             if self.waiters:
                 self._wake()
-        elif self.waiters and not role.is_alone:
+        elif appended and self.waiters and not role.is_alone:
             self._wake()  # followers read on before the high watermark moves, and move it by that
         if self._uncommitted:
             self._acknowledge(role)
@@ -429,6 +578,8 @@ class Partition:
         waiting, self._uncommitted = self._uncommitted, []
         for it in waiting:
             last_offset, acks, slot = it
+            if slot.is_set:
+                continue  # its time was up
             if last_offset >= (high_watermark if acks == ALL_IN_SYNC else held_from):
                 self._uncommitted.append(it)
             elif acks == ALL_IN_SYNC and role.lacks_replicas(self.rules.min_insync_replicas):
@@ -443,6 +594,8 @@ class Partition:
     def _fail(self, error: KafkaError, concerns: Callable[[int], bool]) -> None:
         waiting, self._uncommitted = self._uncommitted, []
         for it in waiting:
+            if it[2].is_set:
+                continue
             if concerns(it[0]):
                 it[2].set(error)
             else:

@@ -39,6 +39,14 @@ LEADERS_TOLD_SINCE = 16
 
 
 @attrs.define(eq=False)
+class FollowersFetch:
+    """When a follower fetches (monotonic), and in which broker epoch (KIP-903, since v15)."""
+
+    now_ms: int = 0
+    broker_epoch: int = NO_EPOCH
+
+
+@attrs.define(eq=False)
 class FetchLimits:
     """How much one request may read, and which records; sizes in bytes.
 
@@ -50,6 +58,7 @@ class FetchLimits:
     committed: bool
     bound: Callable[[Partition], int]
     replica_id: int = CONSUMER
+    follower: FollowersFetch | None = None
 
 
 @attrs.define(eq=False)
@@ -125,7 +134,8 @@ def _read(
     bound = limits.bound(partition)
     if limits.replica_id != CONSUMER:
         partition.check_offset(offset)
-        partition.note_fetch(limits.replica_id, offset)
+        follower = limits.follower or FollowersFetch()
+        partition.note_fetch(limits.replica_id, offset, now_ms=follower.now_ms, broker_epoch=follower.broker_epoch)
         answer.high_watermark, answer.last_stable_offset = partition.high_watermark, partition.last_stable_offset
     if offset == bound:
         return answer, 0  # a reader that has caught up: most of them, most of the time

@@ -37,24 +37,72 @@ def check_epoch(wanted: int, leader_id: int, leader_epoch: int) -> None:
         raise KafkaError(ErrorCode.UNKNOWN_LEADER_EPOCH)
 
 
+@attrs.define(eq=False)
+class FollowerState:
+    """What a leader knows of a follower, by its fetches in this leader epoch; times in ms (Kafka's ReplicaState)."""
+
+    log_end_offset: int = _NOTHING_FETCHED
+    last_caught_up_ms: int | None = None
+    """When it last had everything that the leader had; None until that is known, or its time begins to count."""
+    broker_epoch: int = NO_EPOCH
+    """Of the broker's registration under which it fetches (KIP-903)."""
+    _last_fetch_ms: int = 0
+    _end_at_last_fetch: int = _NOTHING_FETCHED
+
+    def fetched(self, offset: int, leader_end: int, now_ms: int) -> None:
+        """It has everything below `offset`. One that has what there was at its previous fetch was caught up then."""
+        caught_up_ms = None
+        if offset >= leader_end:
+            caught_up_ms = now_ms
+        elif offset >= self._end_at_last_fetch >= 0:
+            caught_up_ms = self._last_fetch_ms
+        if caught_up_ms is not None:
+            self.last_caught_up_ms = max(caught_up_ms, self.last_caught_up_ms or 0)
+        self.log_end_offset = offset
+        self._end_at_last_fetch = max(leader_end, self._end_at_last_fetch)
+        self._last_fetch_ms = now_ms
+
+    def is_caught_up(self, leader_end: int, now_ms: int, max_lag_ms: int) -> bool:
+        """Whether it has everything, or had so within that time."""
+        if self.log_end_offset == leader_end:
+            return True
+        return self.last_caught_up_ms is not None and now_ms - self.last_caught_up_ms <= max_lag_ms
+
+
 @final
 @attrs.define(eq=False)
 class Leader:
-    """This node leads. `replicas` and `isr` are node ids, including this node's."""
+    """This node leads. `replicas` and `isr` are node ids, including this node's.
+
+    Three kinds of followers hold back the high watermark: those in the ISR; those in the ISR that was proposed, as long
+    as it is unknown whether the proposal has taken effect (KIP-497); and those that are about to join, which would
+    otherwise never reach a high watermark that moves with every append.
+    """
 
     leader_id: int
     leader_epoch: int
     replicas: tuple[int, ...]
     isr: tuple[int, ...]
-    _fetched: dict[int, int] = attrs.field(factory=dict)
-    """The end of each follower's log, as its latest fetch in this leader epoch has shown it."""
+    partition_epoch: int = 0
+    epoch_start_offset: int = 0
+    """Where the log ended when this node began to lead."""
+    proposed: tuple[int, ...] | None = attrs.field(default=None, init=False)
+    """The ISR that was proposed, until it is known what became of that."""
+    joining: frozenset[int] = attrs.field(default=frozenset(), init=False)
+    followers: dict[int, FollowerState] = attrs.field(init=False)
     followers_in_sync: tuple[int, ...] = attrs.field(init=False)
+    """Those that hold back the high watermark."""
     all_in_sync: bool = attrs.field(init=False)
     """Whether no replica lags: then no setting can ask for more replicas in sync."""
 
     def __attrs_post_init__(self) -> None:
         self.all_in_sync = len(self.isr) == len(self.replicas)
-        self.followers_in_sync = tuple(it for it in self.isr if it != self.leader_id)
+        self.followers = {it: FollowerState() for it in self.replicas if it != self.leader_id}
+        self._count_followers()
+
+    def _count_followers(self) -> None:
+        held = {*self.isr, *(self.proposed or ()), *self.joining}
+        self.followers_in_sync = tuple(it for it in self.replicas if it in held and it != self.leader_id)
 
     @property
     def is_alone(self) -> bool:
@@ -63,27 +111,61 @@ class Leader:
 
     def follows(self, replica_id: int) -> bool:
         """Whether that node is a follower of this one."""
-        return replica_id in self.replicas and replica_id != self.leader_id
+        return replica_id in self.followers
 
-    def fetched(self, replica_id: int, offset: int) -> None:
-        """The follower has everything below `offset`."""
-        self._fetched[replica_id] = offset
+    def fetched(self, replica_id: int, offset: int, *, leader_end: int, now_ms: int, broker_epoch: int) -> None:
+        """The follower has everything below `offset`. Its fetches from an earlier life count no more."""
+        follower = self.followers[replica_id]
+        if broker_epoch < follower.broker_epoch:
+            raise NotLeaderError(ErrorCode.NOT_LEADER_OR_FOLLOWER, self.leader_id, self.leader_epoch)
+        follower.broker_epoch = broker_epoch
+        follower.fetched(offset, leader_end, now_ms)
+
+    def may_join(self, replica_id: int, high_watermark: int) -> bool:
+        """Whether a follower outside the ISR has everything that it needs: all that is committed, and a part, or the
+        beginning, of this leader epoch (Kafka's `isFollowerInSync`)."""
+        end_offset = self.followers[replica_id].log_end_offset
+        return replica_id not in self.isr and end_offset >= high_watermark and end_offset >= self.epoch_start_offset
+
+    def propose(self, isr: tuple[int, ...]) -> None:
+        """This ISR may be in force from now on, or the present one."""
+        self.proposed = isr
+        self._count_followers()
+
+    def settle(self) -> None:
+        """What was proposed has taken effect, or will not."""
+        self.proposed = None
+        self._count_followers()
+
+    def set_joining(self, joining: frozenset[int]) -> None:
+        """The followers that are about to join."""
+        self.joining = joining
+        self._count_followers()
 
     def committed_end(self, own_end: int) -> int:
-        """The first offset that some in-sync replica lacks; -1 until each has fetched. The leader has `own_end`."""
+        """The first offset that some replica lacks that counts; -1 until each has fetched. The leader has `own_end`."""
         end = own_end
         for follower in self.followers_in_sync:
-            end = min(end, self._fetched.get(follower, _NOTHING_FETCHED))
+            end = min(end, self.followers[follower].log_end_offset)
         return end
 
     def lacks_replicas(self, min_insync_replicas: int) -> bool:
         """Kafka never asks for more than the partition has (Partition.effectiveMinIsr)."""
         return len(self.isr) < min(min_insync_replicas, len(self.replicas))
 
-    def succeeds(self, role: object) -> None:
-        """Keeps what was known about the followers if this is the same leader epoch with another ISR."""
-        if isinstance(role, Leader) and role.leader_epoch == self.leader_epoch:
-            self._fetched = role._fetched
+    def succeeds(self, role: object) -> bool:
+        """Keeps what was known about the followers if this is the same leader epoch with another ISR.
+
+        Returns whether it is.
+        """
+        if not isinstance(role, Leader) or role.leader_epoch != self.leader_epoch:
+            return False
+        self.epoch_start_offset = role.epoch_start_offset
+        self.followers.update({it: known for it, known in role.followers.items() if it in self.followers})
+        self.proposed = role.proposed
+        self.joining = role.joining - set(self.isr)
+        self._count_followers()
+        return True
 
 
 @final
@@ -129,11 +211,17 @@ Role = Leader | Follower | Absent
 
 
 def role_of(
-    node_id: int, *, leader_id: int, leader_epoch: int, replicas: Collection[int], isr: Collection[int]
+    node_id: int,
+    *,
+    leader_id: int,
+    leader_epoch: int,
+    replicas: Collection[int],
+    isr: Collection[int],
+    partition_epoch: int = 0,
 ) -> Role:
     """The role of `node_id` in a partition with this registration."""
     if node_id not in replicas:
         return Absent(leader_id, leader_epoch)
     if leader_id != node_id:
         return Follower(leader_id, leader_epoch)
-    return Leader(leader_id, leader_epoch, tuple(replicas), tuple(isr))
+    return Leader(leader_id, leader_epoch, tuple(replicas), tuple(isr), partition_epoch)

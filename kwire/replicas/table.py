@@ -36,7 +36,7 @@ from kwire.config.definition import Value
 from kwire.config.server import ServerConfig
 from kwire.garbage import lasting
 from kwire.replicas.flush_gate import FlushDriver
-from kwire.replicas.partition import Partition
+from kwire.replicas.partition import IsrDriver, Partition
 from kwire.replicas.roles import Absent, Role, role_of
 from kwire.replicas.topic_settings import log_config, topic_rules
 from kwire.replicas.validation import TopicRules
@@ -116,6 +116,7 @@ class PartitionTable:
     server_config: Callable[[], ServerConfig]
     flush_driver: FlushDriver
     beside: Beside
+    isr_driver: IsrDriver
     by_name: dict[str, list[Place]] = attrs.field(factory=dict)
     by_ref: dict[TopicRef, list[Place]] = attrs.field(factory=dict)
     """Each topic twice: under its name and under its id."""
@@ -292,6 +293,7 @@ class PartitionTable:
             self.flush_driver,
             topic.partitions[index].directory_of(self.node_id),
             folder.high_watermarks.get((topic.name, index), 0),
+            self.isr_driver,
         )
         partition.take_role(role)
         return partition
@@ -316,7 +318,12 @@ class PartitionTable:
     def _role(self, topic: TopicImage, index: int) -> Role:
         it = topic.partitions[index]
         return role_of(
-            self.node_id, leader_id=it.leader, leader_epoch=it.leader_epoch, replicas=it.replicas, isr=it.isr
+            self.node_id,
+            leader_id=it.leader,
+            leader_epoch=it.leader_epoch,
+            replicas=it.replicas,
+            isr=it.isr,
+            partition_epoch=it.partition_epoch,
         )
 
     def _open_log(self, topic: TopicImage, index: int, config: LogConfig, now_ms: int) -> tuple[LogDir, Log]:

@@ -34,6 +34,6 @@ def acknowledgement(partition: Partition, last_offset: int, acks: int = 1) -> Ac
     """What waits until the append that ends there is acknowledged; it is set where that is so already."""
     slot = partition.when_committed(last_offset, acks)
     if slot is None:
-        slot = Slot()
+        slot = Acknowledgement()
         slot.set(None)
     return slot

@@ -1,0 +1,84 @@
+"""Changes of ISRs that leaders propose: which replicas of a partition are in sync.
+
+Kafka's leaders ask the controller (AlterPartition). Here a leader appends the decision itself, because it is made on
+the state that it changes. So an ISR changes only by its leader, in the leader's own epoch, and only if it is still the
+ISR that the leader knew. A replica joins with the broker epoch under which it has fetched (KIP-903): one that has
+restarted since may have lost records. As in Kafka's `ReplicationControlManager.alterPartition`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+import attrs
+from kwire_protocol.errors import ErrorCode
+from kwire_protocol.internal.metadata_topics import PartitionChangeRecord
+from kwire_protocol.wire import Uuid
+
+from kwire.metadata.controller.deciding import ClusterState, Records
+from kwire.metadata.image import BrokerRegistration, MetadataImage
+
+
+@attrs.frozen
+class IsrProposal:
+    """A new ISR for a partition, as its leader sees it. `isr` are node ids with their broker epochs."""
+
+    topic_id: Uuid
+    index: int
+    leader_epoch: int
+    partition_epoch: int
+    isr: Mapping[int, int]
+
+
+def change_isrs(
+    state: ClusterState, leader_id: int, proposals: Sequence[IsrProposal]
+) -> tuple[Records, list[ErrorCode]]:
+    """The records of the proposals that `leader_id` may make, and for each proposal NONE or why it may not.
+
+    UNKNOWN_TOPIC_ID, UNKNOWN_TOPIC_OR_PARTITION, FENCED_LEADER_EPOCH (another leader or another epoch),
+    INVALID_UPDATE_VERSION (another partition epoch), INVALID_REQUEST (no replica of the partition, or not the leader
+    itself), INELIGIBLE_REPLICA (fenced, shutting down, or restarted since).
+    """
+    records: Records = []
+    errors: list[ErrorCode] = []
+    for proposal in proposals:
+        error = _refusal(state.image, leader_id, proposal)
+        errors.append(error)
+        if error is not ErrorCode.NONE:
+            continue
+        known = state.image.topics_by_id[proposal.topic_id].partitions[proposal.index]
+        # In the order of the replicas, which elections prefer.
+        isr = [it for it in known.replicas if it in proposal.isr]
+        if set(isr) != set(known.isr):
+            records.append(PartitionChangeRecord(partition_id=proposal.index, topic_id=proposal.topic_id, isr=isr))
+    return records, errors
+
+
+def is_eligible(broker: BrokerRegistration | None, broker_epoch: int) -> bool:
+    """Whether a broker may be in an ISR, with the broker epoch under which it fetches."""
+    return (
+        broker is not None
+        and broker.broker_epoch == broker_epoch
+        and not broker.fenced
+        and not broker.in_controlled_shutdown
+    )
+
+
+def _refusal(image: MetadataImage, leader_id: int, proposal: IsrProposal) -> ErrorCode:
+    topic = image.topics_by_id.get(proposal.topic_id)
+    if topic is None:
+        return ErrorCode.UNKNOWN_TOPIC_ID
+    if not 0 <= proposal.index < len(topic.partitions):
+        return ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+    known = topic.partitions[proposal.index]
+    if known.leader != leader_id or known.leader_epoch != proposal.leader_epoch:
+        return ErrorCode.FENCED_LEADER_EPOCH
+    if known.partition_epoch != proposal.partition_epoch:
+        return ErrorCode.INVALID_UPDATE_VERSION
+    if leader_id not in proposal.isr or not set(proposal.isr) <= set(known.replicas):
+        return ErrorCode.INVALID_REQUEST
+    # Who is in the ISR already may stay: a fenced broker leaves it by what fences it.
+    joining = {node_id: epoch for node_id, epoch in proposal.isr.items() if node_id not in known.isr}
+    if not all(is_eligible(image.brokers.get(node_id), epoch) for node_id, epoch in joining.items()):
+        return ErrorCode.INELIGIBLE_REPLICA
+    return ErrorCode.NONE
