@@ -94,9 +94,18 @@ class ServerConfig:
     max_incremental_fetch_session_cache_slots: int
     max_request_partition_size_limit: int
     num_partitions: int
+    num_replica_fetchers: int
     producer_id_expiration_check_interval_ms: int
     producer_id_expiration_ms: int
     replica_alter_log_dirs_io_max_bytes_per_second: int
+    replica_fetch_backoff_ms: int
+    replica_fetch_max_bytes: int
+    replica_fetch_min_bytes: int
+    replica_fetch_response_max_bytes: int
+    replica_fetch_wait_max_ms: int
+    replica_high_watermark_checkpoint_interval_ms: int
+    replica_lag_time_max_ms: int
+    replica_socket_timeout_ms: int
 
     log_flush_offset_checkpoint_interval_ms: int
     log_cleaner_backoff_ms: int
@@ -189,9 +198,18 @@ class ServerConfig:
             max_incremental_fetch_session_cache_slots=read.int("max.incremental.fetch.session.cache.slots"),
             max_request_partition_size_limit=read.int("max.request.partition.size.limit"),
             num_partitions=read.int("num.partitions"),
+            num_replica_fetchers=read.int("num.replica.fetchers"),
             producer_id_expiration_check_interval_ms=read.int("producer.id.expiration.check.interval.ms"),
             producer_id_expiration_ms=read.int("producer.id.expiration.ms"),
             replica_alter_log_dirs_io_max_bytes_per_second=read.int("replica.alter.log.dirs.io.max.bytes.per.second"),
+            replica_fetch_backoff_ms=read.int("replica.fetch.backoff.ms"),
+            replica_fetch_max_bytes=read.int("replica.fetch.max.bytes"),
+            replica_fetch_min_bytes=read.int("replica.fetch.min.bytes"),
+            replica_fetch_response_max_bytes=read.int("replica.fetch.response.max.bytes"),
+            replica_fetch_wait_max_ms=read.int("replica.fetch.wait.max.ms"),
+            replica_high_watermark_checkpoint_interval_ms=read.int("replica.high.watermark.checkpoint.interval.ms"),
+            replica_lag_time_max_ms=read.int("replica.lag.time.max.ms"),
+            replica_socket_timeout_ms=read.int("replica.socket.timeout.ms"),
             log_flush_offset_checkpoint_interval_ms=read.int("log.flush.offset.checkpoint.interval.ms"),
             log_cleaner_backoff_ms=read.int("log.cleaner.backoff.ms"),
             log_cleaner_dedupe_buffer_size=read.int("log.cleaner.dedupe.buffer.size"),

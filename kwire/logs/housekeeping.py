@@ -39,6 +39,10 @@ async def run(broker: Broker) -> None:
     async with trio.open_nursery() as nursery:
         nursery.start_soon(_every, config.log_retention_check_interval_ms, lambda: apply_retention(broker))
         nursery.start_soon(_every, config.log_flush_offset_checkpoint_interval_ms, lambda: _checkpoints(broker))
+        if broker.member is not None:
+            nursery.start_soon(
+                _every, config.replica_high_watermark_checkpoint_interval_ms, lambda: _high_watermarks(broker)
+            )
         nursery.start_soon(_every, _removal_interval_ms(config), lambda: remove_deleted(broker))
 
 
@@ -65,6 +69,11 @@ async def _checkpoints(broker: Broker) -> None:
     for folder in list(broker.log_dirs):
         broker.rooms[folder.path].look()
     for folder, checkpoints in broker.take_checkpoints():
+        await _in_thread(Worker.CHECKPOINTS, broker, folder, partial(folder.write, checkpoints))
+
+
+async def _high_watermarks(broker: Broker) -> None:
+    for folder, checkpoints in broker.take_high_watermarks():
         await _in_thread(Worker.CHECKPOINTS, broker, folder, partial(folder.write, checkpoints))
 
 

@@ -28,8 +28,10 @@ from kwire.metadata.image import Changes
 from kwire.network.connection import Connection
 from kwire.network.decoding import Shapes
 from kwire.network.peer_log import PeerLogs
-from kwire.network.processor import Processor
+from kwire.network.processor import Processor, Timer
 from kwire.network.transport import PlainTransport, Transport
+from kwire.replication.connection import Surroundings
+from kwire.replication.followers import ReplicaFollowers
 
 log = logging.getLogger(__name__)
 
@@ -130,6 +132,7 @@ class Server:
                 if self.broker.member is not None:
                     nursery.start_soon(self._run_member, self.broker.member)
                     nursery.start_soon(self._balance_leaders, self.broker.member)
+                    nursery.start_soon(self._followers(nursery).run)
                 on_ready()
         finally:
             self.broker.metadata.beside.loop = None
@@ -152,6 +155,24 @@ class Server:
             await trio.sleep(config.leader_imbalance_check_interval_seconds)
             if config.auto_leader_rebalance_enable:
                 member.balance_leaders()
+    def _followers(self, nursery: trio.Nursery) -> ReplicaFollowers:
+        broker = self.broker
+        around = Surroundings(
+            self.processor,
+            Timer,
+            nursery.start_soon,
+            broker.clock.monotonic_ms,
+            broker.address_of,
+            lambda: broker.config.replica_socket_timeout_ms,
+            f"broker-{broker.config.node_id}-fetcher",
+        )
+        return ReplicaFollowers(
+            broker.metadata,
+            broker.partitions,
+            broker.in_sync,
+            around,
+            lambda key: broker.moves.forget_partition(key, "its log was cut"),
+        )
 
     async def _accept(self, listener: BoundListener) -> None:
         while True:

@@ -60,6 +60,8 @@ LATEST, EARLIEST = -1, -2
 
 _NO_SESSION, _INITIAL_EPOCH, _MAX_EPOCH = 0, 0, 2**31 - 1
 
+LARGEST_OFFSET: Final = 2**63 - 1
+
 PartitionKey = tuple[Uuid, int]
 """Topic id and partition index."""
 
@@ -75,6 +77,16 @@ class FollowedLog(Protocol):
     def log_end_offset(self) -> int: ...
 
     @property
+    def is_gone(self) -> bool:
+        """Whether the replica is out of service, or was deleted."""
+        ...
+
+    @property
+    def is_held(self) -> bool:
+        """Whether the end of the log waits for a flush. To fetch would claim that it is durable."""
+        ...
+
+    @property
     def latest_epoch(self) -> int:
         """The leader epoch of the last record; -1 if there is none."""
         ...
@@ -83,16 +95,16 @@ class FollowedLog(Protocol):
         """The largest known epoch up to `epoch`, and the offset where the next one begins; (-1, -1) if unknown."""
         ...
 
-    def append_fetched(self, records: memoryview, *, leader_epoch: int, now_ms: int) -> None:
+    def append_fetched(self, records: memoryview, *, leader_epoch: int) -> None:
         """Appends whole, checked batches, from the log end on."""
 
-    def follow_leader(self, *, leader_epoch: int, high_watermark: int, log_start_offset: int, now_ms: int) -> None:
+    def follow_leader(self, *, leader_epoch: int, high_watermark: int, log_start_offset: int) -> None:
         """Takes over the leader's offsets, as far as the log reaches."""
 
-    def truncate(self, offset: int, *, leader_epoch: int, now_ms: int) -> None:
+    def truncate(self, offset: int, *, leader_epoch: int) -> None:
         """Removes the records from the offset on, and the leader epochs that begin there."""
 
-    def start_afresh(self, offset: int, *, leader_epoch: int, now_ms: int) -> None:
+    def start_afresh(self, offset: int, *, leader_epoch: int) -> None:
         """Removes all records; the log goes on at the offset."""
 
 
@@ -146,6 +158,8 @@ class Fetcher:
     """What the session has, and is not to be fetched."""
     _waiting: dict[PartitionKey, int] = attrs.field(factory=dict)
     """Until when a partition is not fetched, in ms."""
+    _held: dict[PartitionKey, None] = attrs.field(factory=dict)
+    """Partitions that wait for a flush."""
     _lost: dict[PartitionKey, int] = attrs.field(factory=dict)
     """Partitions that are not in the leader's range, by the timestamp that ListOffsets is asked for next."""
     _asked: FetchRequest | ListOffsetsRequest | None = None
@@ -175,6 +189,12 @@ class Fetcher:
             self._leave_out(followed)
             del self._followed[key]
 
+    def release(self, key: PartitionKey) -> None:
+        """The flush that the partition waits for has ended. Nothing, if it waits for none."""
+        if key in self._held:
+            del self._held[key]
+            self._mark_changed(self._followed[key])
+
     def epoch_of(self, key: PartitionKey) -> int | None:
         """The leader epoch in which a partition is followed; None if it is not."""
         followed = self._followed.get(key)
@@ -191,9 +211,13 @@ class Fetcher:
         """When `next_request` may have a request, if nothing else happens; infinity if never."""
         if self._asked is not None or not self._followed:
             return math.inf
-        if self._lost or len(self._waiting) < len(self._followed):
+        if self._lost or self._has_ready:
             return self._quiet_until_ms
-        return max(self._quiet_until_ms, min(self._waiting.values()))
+        return max(self._quiet_until_ms, min(self._waiting.values())) if self._waiting else math.inf
+
+    @property
+    def _has_ready(self) -> bool:
+        return len(self._waiting) + len(self._held) + len(self._lost) < len(self._followed)
 
     def next_request(self, now_ms: int) -> FetchRequest | ListOffsetsRequest | None:
         """The next request, unless one is under way or there is nothing to ask now."""
@@ -205,7 +229,7 @@ class Fetcher:
                 self._mark_changed(self._followed[key])
         if self._lost:
             self._asked = self._offsets_request()
-        elif len(self._waiting) < len(self._followed):
+        elif self._has_ready:
             self._asked = self._fetch_request()
         return self._asked
 
@@ -219,7 +243,7 @@ class Fetcher:
             session_epoch=self._session_epoch,
         )
         if self._session_epoch == _INITIAL_EPOCH:
-            keys = [key for key in self._followed if key not in self._waiting]
+            keys = [key for key in self._followed if key not in self._waiting and key not in self._held]
         else:
             keys = list(self._changed)
             for topic_id, index in self._forgotten:
@@ -321,21 +345,25 @@ class Fetcher:
             if data.error_code:
                 raise KafkaError(_known(data.error_code))
             if data.diverging_epoch is not None:
-                self._cut(followed, data.diverging_epoch, now_ms)
+                self._cut(followed, data.diverging_epoch)
             else:
-                self._append(followed, data, now_ms)
+                self._append(followed, data)
         except (KafkaError, InvalidBatch, _Garbage) as error:
             self._wait(followed, str(error), now_ms)
         else:
             followed.complaint = ""
 
-    def _append(self, followed: _Followed, data: PartitionData, now_ms: int) -> None:
+    def _append(self, followed: _Followed, data: PartitionData) -> None:
         partition_log, epoch = followed.log, followed.leader_epoch
         records = data.records
         if isinstance(records, (bytes, bytearray, memoryview)) and len(records):
-            checked = self._checked(followed, memoryview(records), now_ms)
-            partition_log.append_fetched(checked, leader_epoch=epoch, now_ms=now_ms)
-            self._mark_changed(followed)
+            checked = self._checked(followed, memoryview(records))
+            partition_log.append_fetched(checked, leader_epoch=epoch)
+            if partition_log.is_held:
+                self._leave_out(followed)
+                self._held[followed.key] = None
+            else:
+                self._mark_changed(followed)
             # Who got records is named last in the next full request, so that a busy partition does not starve others.
             self._followed[followed.key] = self._followed.pop(followed.key)
         start_before = partition_log.log_start_offset
@@ -343,12 +371,11 @@ class Fetcher:
             leader_epoch=epoch,
             high_watermark=data.high_watermark,
             log_start_offset=data.log_start_offset,
-            now_ms=now_ms,
         )
-        if partition_log.log_start_offset != start_before:
+        if partition_log.log_start_offset != start_before and followed.key not in self._held:
             self._mark_changed(followed)
 
-    def _checked(self, followed: _Followed, records: memoryview, now_ms: int) -> memoryview:
+    def _checked(self, followed: _Followed, records: memoryview) -> memoryview:
         """The whole batches, all of which may be appended. Raises InvalidBatch, _Garbage, KafkaError."""
         end_offset, epoch = followed.log.log_end_offset, followed.log.latest_epoch
         end = 0
@@ -366,15 +393,17 @@ class Fetcher:
                     f"a batch of leader epoch {header.partition_leader_epoch} after one of epoch {epoch}, "
                     f"from the leader of epoch {followed.leader_epoch}"
                 )
+            if header.next_offset > LARGEST_OFFSET:
+                raise _Garbage(f"a batch that ends at offset {header.last_offset}")
             end_offset, epoch = header.next_offset, header.partition_leader_epoch
             end = position + header.size_in_bytes
         if not end:
             raise _Garbage(f"{len(records)} bytes that hold no whole batch")
         if starts_at is not None:
-            followed.log.start_afresh(starts_at, leader_epoch=followed.leader_epoch, now_ms=now_ms)
+            followed.log.start_afresh(starts_at, leader_epoch=followed.leader_epoch)
         return records[:end]
 
-    def _cut(self, followed: _Followed, diverging: EpochEndOffset, now_ms: int) -> None:
+    def _cut(self, followed: _Followed, diverging: EpochEndOffset) -> None:
         """Cuts the log where it and the leader's part. As in Kafka's `getOffsetTruncationState`."""
         partition_log = followed.log
         before, epoch_before = partition_log.log_end_offset, partition_log.latest_epoch
@@ -389,7 +418,7 @@ class Fetcher:
             offset = min(own_end_offset, before)
         else:
             offset = min(own_end_offset, diverging.end_offset, before)
-        partition_log.truncate(offset, leader_epoch=followed.leader_epoch, now_ms=now_ms)
+        partition_log.truncate(offset, leader_epoch=followed.leader_epoch)
         end_offset = partition_log.log_end_offset
         if end_offset < before:
             log.info(
@@ -438,10 +467,10 @@ class Fetcher:
                 offset,
                 self.leader_id,
             )
-            partition_log.truncate(offset, leader_epoch=epoch, now_ms=now_ms)
+            partition_log.truncate(offset, leader_epoch=epoch)
         elif offset > end_offset:
             log.info("%s: goes on at offset %d, where the leader's log begins", followed.name, offset)
-            partition_log.start_afresh(offset, leader_epoch=epoch, now_ms=now_ms)
+            partition_log.start_afresh(offset, leader_epoch=epoch)
         else:
             # The offset is in the leader's range by now.
             self._wait(followed, "", now_ms)
@@ -460,12 +489,16 @@ class Fetcher:
         key = followed.key
         self._changed.pop(key, None)
         self._waiting.pop(key, None)
+        self._held.pop(key, None)
         self._lost.pop(key, None)
         if followed.is_told:
             followed.is_told = False
             self._forgotten[key] = None
 
     def _wait(self, followed: _Followed, reason: str, now_ms: int) -> None:
+        if followed.log.is_gone:
+            self.forget(followed.key)
+            return
         self._leave_out(followed)
         self._waiting[followed.key] = now_ms + self.settings.backoff_ms
         if reason and reason != followed.complaint:

@@ -23,6 +23,7 @@ from kwire_protocol.messages.alter_replica_log_dirs import (
     AlterReplicaLogDirTopic,
 )
 from kwire_protocol.messages.api_versions import ApiVersionsRequest
+from kwire_protocol.messages.create_topics import CreatableTopic, CreateTopicsRequest
 from kwire_protocol.messages.describe_producers import DescribeProducersRequest, TopicRequest
 from kwire_protocol.messages.incremental_alter_configs import (
     AlterableConfig,
@@ -48,8 +49,11 @@ from kwire.config.tables.topic import TOPIC_CONFIGS
 from kwire.logs import segment_writing
 from kwire.logs.housekeeping import apply_retention, remove_deleted
 from kwire.metadata.image import ConfigResourceType
+from kwire.network.processor import Timer
 from kwire.replicas.partition import Partition
-from kwire.replicas.roles import role_of
+from kwire.replicas.roles import Follower, role_of
+from kwire.replication.connection import Surroundings
+from kwire.replication.followers import ReplicaFollowers
 from kwire.tests.groups.broker_in_trio import TrioClock
 from kwire.tests.server_in_trio import ServerInTrio, TrioClient, with_server
 
@@ -490,6 +494,21 @@ async def seconds_of_a_move(scene: Scene) -> float:
     return trio.current_time() - began
 
 
+async def connections_to_a_leader(scene: Scene) -> int:
+    broker = scene.broker
+    topic = f"followed-{len(broker.metadata.image.topics)}"
+    await scene.client.call(CreateTopicsRequest([CreatableTopic(topic, 6, 1)]), 7)
+    around = Surroundings(
+        scene.server.server.processor, Timer, lambda _: None, lambda: 0, lambda _: None, lambda: 1000, "test"
+    )
+    followers = ReplicaFollowers(broker.metadata, broker.partitions, broker.in_sync, around, lambda _: None)
+    partitions = [broker.partitions.find(topic, index) for index in range(6)]
+    for partition in partitions:
+        partition.take_role(Follower(2, 1))
+    followers._look_at(partitions)
+    return len(followers._connections)
+
+
 BROKER_ROWS: Final[dict[str, Row]] = {
     "log.cleaner.backoff.ms": Row("1000000000000", "1000", is_cleaned, changes(False, True), COMPACTED),
     "log.cleaner.dedupe.buffer.size": Row("134217728", "1048577", cleanings_of_many_keys, int.__lt__, COMPACTED),
@@ -498,6 +517,7 @@ BROKER_ROWS: Final[dict[str, Row]] = {
     ),
     "max.connections": Row("1", "2", a_second_client_is_served, changes(False, True)),
     "max.connections.per.ip": Row("1", "2", a_second_client_of_the_address_is_served, changes(False, True)),
+    "num.replica.fetchers": Row("1", "2", connections_to_a_leader, changes(1, 2)),
     "num.recovery.threads.per.data.dir": Row("2", "3", threads_of_a_recovery, changes(4, 6)),
     "producer.id.expiration.ms": Row("86400000", "1000", an_idle_producer_is_remembered, changes(True, False)),
     "replica.alter.log.dirs.io.max.bytes.per.second": Row(

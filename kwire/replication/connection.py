@@ -1,0 +1,268 @@
+"""A connection to a leader: one request at a time, over a socket that the broker's loop watches.
+
+It has no task. The loop calls it when the socket is ready, or when its timer is due, as it calls the connections of
+clients. A task of trio, which a fetch would wake twice, would cost several times as much CPU for each fetch. Only
+connecting is a task, because it has to resolve a name first, and happens seldom.
+
+Received records are slices of the reply's own memory, and are written to the log from there.
+"""
+
+from __future__ import annotations
+
+import logging
+import math
+import socket
+from collections.abc import Awaitable, Callable
+from typing import Any, Protocol
+
+import attrs
+import trio
+from kwire_protocol.conversation import Conversation, NotServed
+from kwire_protocol.messages.fetch import FetchRequest
+from kwire_protocol.messages.list_offsets import ListOffsetsRequest
+from kwire_protocol.wire import ProtocolError
+
+from kwire.replication.fetching import (
+    LEAST_FETCH_VERSION,
+    LEAST_LIST_OFFSETS_VERSION,
+    MOST_FETCH_VERSION,
+    Fetcher,
+)
+
+log = logging.getLogger(__name__)
+
+READ, WRITE = 1, 4
+"""What a socket is watched for, as epoll numbers it."""
+
+REPLY_OVERHEAD_BYTES = 64 * 1024 * 1024
+"""A reply may be larger than replica.fetch.response.max.bytes by its first batch, and by what is not records."""
+
+Address = tuple[str, int]
+
+
+class Sockets(Protocol):
+    """The broker's loop; `kwire.network.processor.Processor` is one. Times are in seconds."""
+
+    now: float
+
+    def add(self, sock: socket.socket, on_ready: Callable[[int], None], /) -> None: ...
+
+    def watch(self, sock: socket.socket, interest: int, /) -> None: ...
+
+    def remove(self, sock: socket.socket, /) -> None: ...
+
+    def start_timer(self, timer: Any, deadline: float, /) -> None: ...
+
+
+@attrs.frozen
+class Surroundings:
+    """What all connections of a broker share. `new_timer` makes a timer for `sockets` from its callback."""
+
+    sockets: Sockets
+    new_timer: Callable[[Callable[[], None]], Any]
+    start_soon: Callable[[Callable[[], Awaitable[object]]], object]
+    """Starts a task of trio."""
+    now_ms: Callable[[], int]
+    """Monotonic."""
+    address_of: Callable[[int], Address | None]
+    timeout_ms: Callable[[], int]
+    """replica.socket.timeout.ms, for connecting and for each request."""
+    client_id: str
+
+
+@attrs.define(eq=False)
+class LeaderConnection:
+    """Carries the requests of a `fetcher` to its leader. Call `poke` whenever it may have something to ask."""
+
+    fetcher: Fetcher
+    around: Surroundings
+    _timer: Any = attrs.field(init=False)
+    _sock: socket.socket | None = None
+    _conversation: Conversation | None = None
+    _unsent: memoryview | None = None
+    _is_watching_write: bool = False
+    _is_connecting: bool = False
+    _is_closed: bool = False
+    _complaint: str = ""
+    """What was logged last of connections that failed, until one succeeds."""
+
+    def __attrs_post_init__(self) -> None:
+        self._timer = self.around.new_timer(self._time_is_up)
+
+    def poke(self) -> None:
+        """Sends a request if there is one, and connects first if needed."""
+        if self._is_closed or self._is_connecting or self.fetcher.is_asking:
+            return
+        if self._sock is None:
+            if self.fetcher.next_deadline_ms() <= self.around.now_ms():
+                self._is_connecting = True
+                self.around.start_soon(self._connect)
+            else:
+                self._sleep()
+        elif self._conversation is not None and self._conversation.versions is not None:
+            self._ask(self._conversation)
+
+    def close(self) -> None:
+        """Ends the connection for good."""
+        self._is_closed = True
+        self._timer.forget()
+        self._drop()
+
+    # Connecting
+
+    async def _connect(self) -> None:
+        failure = "no answer in time"
+        try:
+            address = self.around.address_of(self.fetcher.leader_id)
+            if address is None:
+                failure = "its address is not known"
+            else:
+                with trio.move_on_after(self.around.timeout_ms() / 1000):
+                    stream = await trio.open_tcp_stream(*address)
+                    if not self._is_closed:
+                        self._take(socket.socket(fileno=stream.socket.detach()))
+                    else:
+                        await stream.aclose()
+                    return
+        except OSError as error:
+            failure = str(error)
+        finally:
+            self._is_connecting = False
+        if not self._is_closed:
+            self._lose(failure)
+
+    def _take(self, sock: socket.socket) -> None:
+        sock.setblocking(False)
+        sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        self._is_connecting = False
+        self._sock = sock
+        self._conversation = Conversation(
+            client_id=self.around.client_id,
+            max_reply_bytes=self.fetcher.settings.response_max_bytes + REPLY_OVERHEAD_BYTES,
+        )
+        self.around.sockets.add(sock, self._on_ready)
+        self._conversation.begin()
+        self._start_timer(self.around.timeout_ms())
+        self._send_new()
+
+    # What the loop calls
+
+    def _on_ready(self, _mask: int) -> None:
+        sock, conversation = self._sock, self._conversation
+        assert sock is not None
+        assert conversation is not None
+        if self._unsent is not None:
+            self._send()
+            return
+        try:
+            count = sock.recv_into(conversation.writable())
+        except BlockingIOError:
+            return
+        except OSError as error:
+            self._lose(str(error))
+            return
+        if not count:
+            self._lose("it has closed the connection")
+            return
+        conversation.received(count)
+        self._read_replies(conversation)
+
+    def _read_replies(self, conversation: Conversation) -> None:
+        try:
+            was_known = conversation.versions is not None
+            reply = conversation.next_reply()
+        except ProtocolError as error:
+            self._lose(str(error))
+            return
+        if reply is not None:
+            self.fetcher.received(reply.message, self.around.now_ms())
+            self.poke()
+        elif not was_known:
+            if conversation.versions is None:
+                self._send_new()  # it may ask for the versions once more
+            else:
+                self._complaint = ""
+                self.poke()
+
+    def _time_is_up(self) -> None:
+        if self._sock is not None and (self.fetcher.is_asking or self._is_negotiating):
+            self._lose("no answer in time")
+        else:
+            self.poke()
+
+    @property
+    def _is_negotiating(self) -> bool:
+        return self._conversation is not None and self._conversation.versions is None
+
+    # Sending
+
+    def _ask(self, conversation: Conversation) -> None:
+        request = self.fetcher.next_request(self.around.now_ms())
+        if request is None:
+            self._sleep()
+            return
+        try:
+            conversation.send(request, _version_for(conversation, request))
+        except NotServed as error:
+            self._lose(f"it does not serve {error}")
+            return
+        self._start_timer(self.around.timeout_ms())
+        self._send_new()
+
+    def _send_new(self) -> None:
+        assert self._conversation is not None
+        pieces = self._conversation.data_to_send()
+        if pieces:
+            self._unsent = memoryview(b"".join(pieces))
+            self._send()
+
+    def _send(self) -> None:
+        assert self._sock is not None
+        assert self._unsent is not None
+        try:
+            sent = self._sock.send(self._unsent)
+        except BlockingIOError:
+            sent = 0
+        except OSError as error:
+            self._lose(str(error))
+            return
+        was_waiting = self._is_watching_write
+        self._unsent = self._unsent[sent:] if sent < len(self._unsent) else None
+        self._is_watching_write = self._unsent is not None
+        if self._is_watching_write != was_waiting:
+            self.around.sockets.watch(self._sock, WRITE if self._is_watching_write else READ)
+
+    # Waiting
+
+    def _sleep(self) -> None:
+        deadline_ms = self.fetcher.next_deadline_ms()
+        if deadline_ms == math.inf:
+            self._timer.stop()
+        else:
+            self._start_timer(max(deadline_ms - self.around.now_ms(), 0))
+
+    def _start_timer(self, delay_ms: float) -> None:
+        self.around.sockets.start_timer(self._timer, self.around.sockets.now + delay_ms / 1000)
+
+    def _lose(self, reason: str) -> None:
+        """The connection has failed: the fetcher goes on with another one after its back-off."""
+        if reason != self._complaint:
+            self._complaint = reason
+            log.warning("the connection to leader %d failed, and is tried again: %s", self.fetcher.leader_id, reason)
+        self._drop()
+        self.fetcher.disconnected(self.around.now_ms())
+        self._sleep()
+
+    def _drop(self) -> None:
+        if self._sock is not None:
+            self.around.sockets.remove(self._sock)
+            self._sock.close()
+        self._sock = self._conversation = self._unsent = None
+        self._is_watching_write = False
+
+
+def _version_for(conversation: Conversation, request: FetchRequest | ListOffsetsRequest) -> int:
+    """Raises NotServed."""
+    if isinstance(request, FetchRequest):
+        return conversation.version_for(request.api_key, at_least=LEAST_FETCH_VERSION, at_most=MOST_FETCH_VERSION)
+    return conversation.version_for(request.api_key, at_least=LEAST_LIST_OFFSETS_VERSION)
