@@ -1,0 +1,133 @@
+"""The machine notices mistakes: each of these breaks what replication rests on."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from hypothesis import HealthCheck, Phase, seed, settings
+from hypothesis.stateful import run_state_machine_as_test
+
+from kwire.tests.replication.test_in_sync import (
+    test_a_newcomer_holds_back_the_high_watermark_before_its_change_is_recorded as a_newcomer_holds_back,
+)
+from kwire.tests.replication.test_replication_machine import ReplicationMachine
+from kwire.tests.replication.world import World
+from storage.tests.power_cuts.mutants import Change, Function, always, at_large, instead, without
+
+SHORT = settings(
+    max_examples=500,
+    stateful_step_count=50,
+    deadline=None,
+    database=None,
+    phases=[Phase.generate],
+    suppress_health_check=list(HealthCheck),
+    print_blob=False,
+)
+
+PARTITION = "kwire.replicas.partition:Partition"
+LEADER = "kwire.replicas.roles:Leader"
+FETCHER = "kwire.replication.fetching:Fetcher"
+IN_SYNC = "kwire.replication.in_sync:InSyncReplicas"
+
+
+def of_the_leader_alone(committed_end: Function) -> Function:
+    return lambda role, own_end: own_end
+
+
+def of_the_present_isr(_count: Function) -> Function:
+    def mistaken(role: Any) -> None:
+        role.followers_in_sync = tuple(it for it in role.isr if it != role.leader_id)
+
+    return mistaken
+
+
+def to_the_high_watermark(follow: Function) -> Function:
+    """Before KIP-101 a follower began like this."""
+
+    def mistaken(fetcher: Any, key: Any, topic: str, leader_epoch: int, log: Any, *more: Any) -> None:
+        log.truncate(log.partition.high_watermark, leader_epoch=leader_epoch)
+        follow(fetcher, key, topic, leader_epoch, log, *more)
+
+    return mistaken
+
+
+def to_the_leaders_end(cut: Function) -> Function:
+    def mistaken(fetcher: Any, followed: Any, diverging: Any) -> None:
+        followed.log.truncate(
+            min(diverging.end_offset, followed.log.log_end_offset - 1), leader_epoch=followed.leader_epoch
+        )
+        fetcher._mark_changed(followed)
+
+    return mistaken
+
+
+def anyone_may_join(may_join: Function) -> Function:
+    return lambda role, replica_id, high_watermark: replica_id not in role.isr
+
+
+def back_too(follow: Function) -> Function:
+    def mistaken(partition: Any, **how: Any) -> None:
+        partition.high_watermark = max(min(how["high_watermark"], partition.log_end_offset), partition.log_start_offset)
+        follow(partition, **how)
+
+    return mistaken
+
+
+MISTAKES = {
+    "a leader acknowledges what only it has": instead(f"{LEADER}.committed_end", of_the_leader_alone),
+    "a follower joins that lacks committed records": instead(f"{LEADER}.may_join", anyone_may_join),
+    "a follower cuts to the leader's end only": instead(f"{FETCHER}._cut", to_the_leaders_end),
+    "a follower does not tell the epoch of its last record": instead(
+        "kwire.replication.followers:FollowedPartition.latest_epoch", always(-1)
+    ),
+    "nobody joins": without(f"{IN_SYNC}.fetched", f"{IN_SYNC}._propose"),
+    "a high watermark goes back with the leader's": instead(f"{PARTITION}.follow_leader", back_too),
+}
+
+
+@pytest.mark.parametrize("name", MISTAKES)
+def test_a_mistake_finds_its_place(name: str) -> None:
+    with at_large(MISTAKES[name]):
+        pass
+
+
+def notices(change: Change) -> None:
+    with at_large(change), pytest.raises(Exception):  # noqa: B017 - whatever breaks by it
+        run_state_machine_as_test(seed(6)(ReplicationMachine), settings=SHORT)
+
+
+@pytest.mark.soak
+@pytest.mark.parametrize("name", MISTAKES)
+def test_a_mistake_is_noticed(name: str) -> None:
+    notices(MISTAKES[name])
+
+
+def test_a_newcomer_that_does_not_hold_back_the_high_watermark_is_noticed() -> None:
+    # Chance seldom brings about all that it takes.
+    world = World()
+    world.settle()
+    with (
+        at_large(instead(f"{LEADER}._count_followers", of_the_present_isr)),
+        pytest.raises(AssertionError, match="node 3 may be in the ISR"),
+    ):
+        a_newcomer_holds_back(world)
+
+
+def test_a_follower_that_begins_by_a_cut_to_its_high_watermark_is_noticed() -> None:
+    world = World()
+    world.settle()
+    behind, other = (it for it in world.brokers if it != world.registered.leader)
+    world.produce(world.registered.leader, b"acknowledged")
+    for node_id in (behind, other, behind, other):
+        world.fetch(node_id)
+    assert [it.is_acknowledged for it in world.produced] == [True]
+    assert world.partition(behind).high_watermark == 0
+    assert world.elect(other, other)
+    world.check()
+    with (
+        at_large(instead(f"{FETCHER}.follow", to_the_high_watermark)),
+        pytest.raises(AssertionError, match="lost b'acknowledged'"),
+    ):
+        world.fetcher(behind)
+        world.check()
