@@ -307,14 +307,6 @@ class Broker:
             if context.listener_name in broker.endpoints
         ]
 
-    def address_of(self, node_id: int) -> tuple[str, int] | None:
-        """Host and port of another broker's first listener, for connections between brokers."""
-        registered = self.metadata.image.brokers.get(node_id)
-        if registered is None:
-            return None
-        endpoint = next(iter(registered.endpoints.values()), None)
-        return None if endpoint is None else (endpoint.host, endpoint.port)
-
     def take_high_watermarks(self) -> list[tuple[LogDir, Checkpoints]]:
         """As `take_checkpoints`, but the high watermarks only, which are written more often."""
         return [

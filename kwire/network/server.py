@@ -30,6 +30,7 @@ from kwire.network.decoding import Shapes
 from kwire.network.peer_log import PeerLogs
 from kwire.network.processor import Processor, Timer
 from kwire.network.transport import PlainTransport, Transport
+from kwire.peers import endpoint_of
 from kwire.replication.connection import Surroundings
 from kwire.replication.followers import ReplicaFollowers
 
@@ -155,6 +156,7 @@ class Server:
             await trio.sleep(config.leader_imbalance_check_interval_seconds)
             if config.auto_leader_rebalance_enable:
                 member.balance_leaders()
+
     def _followers(self, nursery: trio.Nursery) -> ReplicaFollowers:
         broker = self.broker
         around = Surroundings(
@@ -162,7 +164,7 @@ class Server:
             Timer,
             nursery.start_soon,
             broker.clock.monotonic_ms,
-            broker.address_of,
+            lambda node_id: endpoint_of(broker.metadata.image, broker.config, node_id),
             lambda: broker.config.replica_socket_timeout_ms,
             f"broker-{broker.config.node_id}-fetcher",
         )
