@@ -17,7 +17,7 @@ from typing import Any, Protocol
 
 import attrs
 import trio
-from kwire_protocol.conversation import Conversation, NotServed
+from kwire_protocol.conversation import Conversation, NotServed, Ticket
 from kwire_protocol.messages.fetch import FetchRequest
 from kwire_protocol.messages.list_offsets import ListOffsetsRequest
 from kwire_protocol.wire import ProtocolError
@@ -80,6 +80,8 @@ class LeaderConnection:
     _sock: socket.socket | None = None
     _conversation: Conversation | None = None
     _unsent: memoryview | None = None
+    _hurrying: Ticket | None = None
+    """The request that is to end the leader's wait, until it is answered."""
     _is_watching_write: bool = False
     _is_connecting: bool = False
     _is_closed: bool = False
@@ -91,7 +93,11 @@ class LeaderConnection:
 
     def poke(self) -> None:
         """Sends a request if there is one, and connects first if needed."""
-        if self._is_closed or self._is_connecting or self.fetcher.is_asking:
+        if self._is_closed or self._is_connecting:
+            return
+        if self.fetcher.is_asking:
+            if self.fetcher.has_news:
+                self._hurry()
             return
         if self._sock is None:
             if self.fetcher.next_deadline_ms() <= self.around.now_ms():
@@ -168,16 +174,20 @@ class LeaderConnection:
         self._read_replies(conversation)
 
     def _read_replies(self, conversation: Conversation) -> None:
+        was_known = conversation.versions is not None
         try:
-            was_known = conversation.versions is not None
-            reply = conversation.next_reply()
+            while (reply := conversation.next_reply()) is not None:
+                if reply.ticket is self._hurrying:
+                    self._hurrying = None
+                else:
+                    self.fetcher.received(reply.message, self.around.now_ms())
+                    self.poke()
+                if self._conversation is not conversation:
+                    return
         except ProtocolError as error:
             self._lose(str(error))
             return
-        if reply is not None:
-            self.fetcher.received(reply.message, self.around.now_ms())
-            self.poke()
-        elif not was_known:
+        if not was_known:
             if conversation.versions is None:
                 self._send_new()  # it may ask for the versions once more
             else:
@@ -232,6 +242,19 @@ class LeaderConnection:
         if self._is_watching_write != was_waiting:
             self.around.sockets.watch(self._sock, WRITE if self._is_watching_write else READ)
 
+    def _hurry(self) -> None:
+        """Ends the leader's wait for data, so that what has changed can be fetched at once: the wait of a fetch ends
+        with the next request of its connection. After an election, producers wait for just that."""
+        conversation = self._conversation
+        if conversation is None or self._unsent is not None or self._hurrying is not None:
+            return
+        empty = ListOffsetsRequest(self.fetcher.replica_id)
+        try:
+            self._hurrying = conversation.send(empty, _version_for(conversation, empty))
+        except NotServed:
+            return  # the answer comes in its own time
+        self._send_new()
+
     # Waiting
 
     def _sleep(self) -> None:
@@ -257,7 +280,7 @@ class LeaderConnection:
         if self._sock is not None:
             self.around.sockets.remove(self._sock)
             self._sock.close()
-        self._sock = self._conversation = self._unsent = None
+        self._sock = self._conversation = self._unsent = self._hurrying = None
         self._is_watching_write = False
 
 

@@ -62,6 +62,10 @@ _NO_SESSION, _INITIAL_EPOCH, _MAX_EPOCH = 0, 0, 2**31 - 1
 
 LARGEST_OFFSET: Final = 2**63 - 1
 
+FIRST_PAUSE_MS: Final = 5
+"""Of two nodes one hears first of an election. Soon the other one has heard as well, so a partition is fetched again
+after this time, after twice the time, and so on up to replica.fetch.backoff.ms."""
+
 PartitionKey = tuple[Uuid, int]
 """Topic id and partition index."""
 
@@ -132,6 +136,8 @@ class _Followed:
     told_offset: int = -1
     complaint: str = ""
     """The error that was logged last, until it is over."""
+    pause_ms: int = FIRST_PAUSE_MS
+    """How long it waits next for the leader, or for this node, to hear of an election."""
 
     @property
     def name(self) -> str:
@@ -206,6 +212,11 @@ class Fetcher:
     def is_asking(self) -> bool:
         """Whether a request is under way."""
         return self._asked is not None
+
+    @property
+    def has_news(self) -> bool:
+        """Whether the next request names a partition that the one under way does not have as it is."""
+        return bool(self._changed) or bool(self._forgotten)
 
     def next_deadline_ms(self) -> float:
         """When `next_request` may have a request, if nothing else happens; infinity if never."""
@@ -349,9 +360,13 @@ class Fetcher:
             else:
                 self._append(followed, data)
         except (KafkaError, InvalidBatch, _Garbage) as error:
-            self._wait(followed, str(error), now_ms)
+            if isinstance(error, KafkaError) and error.code in _WHILE_LEADERS_CHANGE:
+                self._wait_for_metadata(followed, now_ms)
+            else:
+                self._wait(followed, str(error), now_ms)
         else:
             followed.complaint = ""
+            followed.pause_ms = FIRST_PAUSE_MS
 
     def _append(self, followed: _Followed, data: PartitionData) -> None:
         partition_log, epoch = followed.log, followed.leader_epoch
@@ -495,6 +510,15 @@ class Fetcher:
             followed.is_told = False
             self._forgotten[key] = None
 
+    def _wait_for_metadata(self, followed: _Followed, now_ms: int) -> None:
+        pause_ms = min(followed.pause_ms, self.settings.backoff_ms)
+        if pause_ms == self.settings.backoff_ms:
+            self._wait(followed, "the leader does not know this leader epoch, or a later one", now_ms)
+            return
+        followed.pause_ms *= 2
+        self._leave_out(followed)
+        self._waiting[followed.key] = now_ms + pause_ms
+
     def _wait(self, followed: _Followed, reason: str, now_ms: int) -> None:
         if followed.log.is_gone:
             self.forget(followed.key)
@@ -505,6 +529,16 @@ class Fetcher:
             followed.complaint = reason
             log.warning("%s: cannot follow leader %d, and tries again: %s", followed.name, self.leader_id, reason)
 
+
+_WHILE_LEADERS_CHANGE: Final = frozenset(
+    {
+        ErrorCode.FENCED_LEADER_EPOCH,
+        ErrorCode.UNKNOWN_LEADER_EPOCH,
+        ErrorCode.NOT_LEADER_OR_FOLLOWER,
+        ErrorCode.UNKNOWN_TOPIC_ID,
+        ErrorCode.UNKNOWN_TOPIC_OR_PARTITION,
+    }
+)
 
 _SESSION_ERRORS: Final = frozenset(
     {

@@ -5,7 +5,7 @@ from __future__ import annotations
 import threading
 
 import pytest
-from confluent_kafka import Consumer, Producer
+from confluent_kafka import Consumer, Message, Producer, TopicPartition
 from confluent_kafka.admin import AdminClient, NewTopic
 
 from compat_tests.waiting import eventually
@@ -91,3 +91,89 @@ def test_the_fixture_starts_a_cluster_with_the_settings_of_the_marker(pytester: 
         """
     )
     pytester.runpytest_inprocess().assert_outcomes(passed=1)
+
+
+# Replicas
+
+
+def delivered(cluster: Cluster, topic: str, values: list[bytes], *, partition: int = 0) -> list[bytes]:
+    """Those that all replicas in sync have acknowledged."""
+    found: list[bytes] = []
+
+    def note(error: object, message: Message) -> None:
+        if error is None:
+            value = message.value()
+            assert value is not None
+            found.append(value)
+
+    settings = {"bootstrap.servers": cluster.bootstrap_servers, "acks": "all", "enable.idempotence": True}
+    producer = Producer({**settings, "message.timeout.ms": 15_000})
+    for value in values:
+        producer.produce(topic, value, partition=partition, on_delivery=note)
+    producer.flush(30)
+    return found
+
+
+def read(cluster: Cluster, topic: str, count: int) -> list[bytes | None]:
+    consumer = Consumer(
+        {"bootstrap.servers": cluster.bootstrap_servers, "group.id": "g", "auto.offset.reset": "earliest"}
+    )
+    consumer.assign([TopicPartition(topic, 0, 0)])
+    found = [message.value() for message in consumer.consume(count, 30)]
+    consumer.close()
+    return found
+
+
+def test_what_all_replicas_have_acknowledged_outlives_each_leader_in_turn() -> None:
+    values = [b"%d" % number for number in range(300)]
+    with Cluster(3, settings={"min.insync.replicas": "2"}) as cluster:
+        create(cluster, "t", 1, 3)
+        for node_id in (1, 2, 3):
+            part = values[(node_id - 1) * 100 : node_id * 100]
+            assert delivered(cluster, "t", part) == part
+            leader = cluster.leader_of("t", 0)
+            cluster.kill(leader)
+            eventually(lambda: cluster.leader_of("t", 0) not in (-1, leader), "another one leads")  # noqa: B023
+            cluster.restart(leader)
+            eventually(lambda: in_sync(cluster, "t") == [1, 2, 3], "all are in sync again")
+        assert read(cluster, "t", 300) == values
+
+
+def in_sync(cluster: Cluster, topic: str) -> list[int]:
+    described = AdminClient({"bootstrap.servers": cluster.bootstrap_servers}).list_topics(topic, timeout=30)
+    return sorted(described.topics[topic].partitions[0].isrs)
+
+
+def test_followers_of_a_new_leader_do_not_wait_for_other_fetches_to_end() -> None:
+    # Their connections wait for data of other topics, for longer than a producer waits.
+    with Cluster(3, settings={"replica.fetch.wait.max.ms": "25000", "replica.lag.time.max.ms": "120000"}) as cluster:
+        for topic in ("t", "u"):
+            create(cluster, topic, 1, 3)
+            assert delivered(cluster, topic, [b"first"]) == [b"first"]
+        cluster.kill(cluster.leader_of("t", 0))
+        assert delivered(cluster, "t", [b"second"]) == [b"second"]
+
+
+def test_a_partition_is_moved_to_other_brokers_with_all_that_it_has() -> None:
+    values = [b"%d" % number for number in range(100)]
+    with Cluster(3) as cluster:
+        create(cluster, "t", 1, 1)
+        assert delivered(cluster, "t", values) == values
+        others = sorted({1, 2, 3} - {cluster.leader_of("t", 0)})
+        cluster.move("t", 0, others)
+        assert cluster.leader_of("t", 0) == others[0]
+        eventually(lambda: in_sync(cluster, "t") == others, "all brokers know it")
+        assert read(cluster, "t", 100) == values
+
+
+def test_a_write_that_too_few_replicas_have_is_refused() -> None:
+    with Cluster(2, settings={"min.insync.replicas": "2"}) as cluster:
+        create(cluster, "t", 1, 2)
+        assert delivered(cluster, "t", [b"a"]) == [b"a"]
+        cluster.kill(3 - cluster.leader_of("t", 0))
+        eventually(lambda: len(in_sync(cluster, "t")) == 1, "the killed one has left the ISR")
+        producer = Producer({"bootstrap.servers": cluster.bootstrap_servers, "acks": "all", "retries": 0})
+        errors: list[object] = []
+        producer.produce("t", b"b", on_delivery=lambda error, _: errors.append(error))
+        producer.flush(30)
+        assert "NOT_ENOUGH_REPLICAS" in str(errors)

@@ -12,10 +12,11 @@ from collections.abc import Mapping, Sequence
 
 import attrs
 from kwire_protocol.errors import ErrorCode
-from kwire_protocol.internal.metadata_topics import PartitionChangeRecord
 from kwire_protocol.wire import Uuid
 
+from kwire.metadata.controller.brokers import brokers_that_may_lead
 from kwire.metadata.controller.deciding import ClusterState, Records
+from kwire.metadata.controller.partition_changes import partition_change
 from kwire.metadata.image import BrokerRegistration, MetadataImage
 
 
@@ -41,6 +42,7 @@ def change_isrs(
     """
     records: Records = []
     errors: list[ErrorCode] = []
+    may_lead = brokers_that_may_lead(state.image)
     for proposal in proposals:
         error = _refusal(state.image, leader_id, proposal)
         errors.append(error)
@@ -50,7 +52,10 @@ def change_isrs(
         # In the order of the replicas, which elections prefer.
         isr = [it for it in known.replicas if it in proposal.isr]
         if set(isr) != set(known.isr):
-            records.append(PartitionChangeRecord(partition_id=proposal.index, topic_id=proposal.topic_id, isr=isr))
+            # Which completes a reassignment that waited for it.
+            record = partition_change(state.image, proposal.topic_id, proposal.index, isr=isr, may_lead=may_lead)
+            if record is not None:
+                records.append(record)
     return records, errors
 
 
