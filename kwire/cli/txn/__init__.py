@@ -5,12 +5,9 @@ The commands import what they need when they run, so `kwire serve` does not pay 
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from typing import Any
-
 import click
 
-from kwire.cli.reaching import ClusterCommands
+from kwire.cli.reaching import ClusterCommands, client_options, json_option
 
 LIST_EPILOG = """\b
 Examples:
@@ -37,34 +34,6 @@ Examples:
 """
 
 
-def _client_options(command: Callable[..., Any]) -> Callable[..., Any]:
-    """The options with which every command reaches a cluster. Only plain text connections, without TLS."""
-    for option in (
-        click.option(
-            "--timeout",
-            "timeout_s",
-            type=click.FloatRange(min=0, min_open=True, max=3600),
-            default=30.0,
-            show_default=True,
-            metavar="SECONDS",
-            help="How long to wait for a broker.",
-        ),
-        click.option(
-            "--bootstrap-server",
-            "bootstrap",
-            default="127.0.0.1:9092",
-            show_default=True,
-            metavar="HOST:PORT",
-            help="Broker of the cluster (no TLS), or several separated by commas: the first that answers is used.",
-        ),
-    ):
-        command = option(command)
-    return command
-
-
-_JSON = click.option("--json", "as_json", is_flag=True, help="Print one JSON object per line, with stable names.")
-
-
 @click.group(cls=ClusterCommands)
 def txn() -> None:
     """Show a cluster's transactions, and abort those that hang.
@@ -74,8 +43,8 @@ def txn() -> None:
 
 
 @txn.command("list", epilog=LIST_EPILOG, short_help="List transactional ids, or hanging transactions.")
-@_client_options
-@_JSON
+@client_options
+@json_option
 @click.option("--state", "states", multiple=True, metavar="STATE", help="Only ids in this state. Repeatable.")
 @click.option("--hanging", is_flag=True, help="List transactions that are open in a partition and will never end.")
 @click.option("--topic", help="With --hanging: check only this topic.")
@@ -121,8 +90,8 @@ def list_(
 
 @txn.command(epilog=DESCRIBE_EPILOG, short_help="Describe one transactional id.")
 @click.argument("transactional_id", metavar="ID")
-@_client_options
-@_JSON
+@client_options
+@json_option
 def describe(transactional_id: str, bootstrap: str, timeout_s: float, as_json: bool) -> None:
     """Show the coordinator's state of transactional id ID: producer, state, partitions, start time."""
     from kwire.cli.txn import commands
@@ -131,7 +100,7 @@ def describe(transactional_id: str, bootstrap: str, timeout_s: float, as_json: b
 
 
 @txn.command(epilog=ABORT_EPILOG, short_help="Abort a hanging transaction in a partition.")
-@_client_options
+@client_options
 @click.option("--topic", required=True, help="Topic in which the transaction is open.")
 @click.option("--partition", required=True, type=click.IntRange(min=0), help="Partition in which it is open.")
 @click.option("--start-offset", type=click.IntRange(min=0), help="Offset at which it began; this or --producer-id.")

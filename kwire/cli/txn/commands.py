@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 
 import attrs
 import click
@@ -11,12 +10,10 @@ from kwire_protocol.kafka_error import quoted
 
 from kwire.admin.hanging import find_hanging, still_expected
 from kwire.admin.transactions import STATES, Described, Listed, OpenTransaction, TransactionAdmin
-from kwire.cli.log.printing import time_text
+from kwire.cli.columns import Row, cell, printable, show
 from kwire.client.cluster import Cluster
 from kwire.client.errors import ClientError
 from kwire.clock import SystemClock
-
-Row = Mapping[str, object]
 
 _ID_COLUMNS = {
     "transactional_id": "TRANSACTIONAL ID",
@@ -96,7 +93,7 @@ def describe(bootstrap: str, timeout_s: float, transactional_id: str, *, as_json
     for name, value in row.items():
         if name == "partitions":
             value = ", ".join(f"{topic}-{index}" for topic, index in described[transactional_id].partitions)
-        click.echo(f"{name.removesuffix('_ms').replace('_', ' '):17} {_cell(name, value) or '-'}")
+        click.echo(f"{name.removesuffix('_ms').replace('_', ' '):17} {cell(name, value) or '-'}")
 
 
 def abort(bootstrap: str, timeout_s: float, which: Which, *, force: bool, ask: bool) -> None:
@@ -138,30 +135,6 @@ def check_forgotten(admin: TransactionAdmin, transaction: OpenTransaction, *, fo
             f"{quoted(known.transactional_id)} is {known.state}, its timeout {known.timeout_ms} ms. "
             "--force aborts it in this partition, even if it is committed in others"
         )
-
-
-def show(rows: Sequence[Row], columns: Mapping[str, str], *, as_json: bool) -> None:
-    if as_json:
-        for row in rows:
-            click.echo(json.dumps(row))
-        return
-    lines = [list(columns.values()), *([_cell(name, row[name]) for name in columns] for row in rows)]
-    widths = [max(map(len, cells)) for cells in zip(*lines, strict=True)]
-    for line in lines:
-        click.echo("  ".join(cell.ljust(width) for cell, width in zip(line, widths, strict=True)).rstrip())
-
-
-def printable(text: str) -> str:
-    """Escapes control characters in names, so that they cannot control the terminal."""
-    return text if text.isprintable() else ascii(text)[1:-1]
-
-
-def _cell(name: str, value: object) -> str:
-    if value is None:
-        return "-"
-    if isinstance(value, int) and name in ("last_timestamp_ms", "start_ms"):
-        return time_text(value)
-    return printable(str(value))
 
 
 def _listed_row(it: Listed) -> Row:
