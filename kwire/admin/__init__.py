@@ -2,4 +2,8 @@
 
 * `transactions.py`: transactional ids at their coordinators, open transactions at their leaders (KIP-664)
 * `hanging.py`: which open transactions hang
+* `cluster_state.py`: brokers and partitions at one moment, and what is wrong with them
+* `partitions.py`: partitions and the sizes of their replicas; `reassignments.py`, `elections.py`: how these change
+* `brokers.py`: brokers that do not come back
+* `batches.py`: requests of a bounded size
 """

@@ -7,10 +7,9 @@ which is what `hanging.py` is about.
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Collection, Iterable, Iterator
+from collections.abc import Collection, Iterable
 from functools import partial
-from itertools import islice
-from typing import Final, TypeVar
+from typing import Final
 
 import attrs
 from kwire_protocol.errors import ErrorCode
@@ -24,6 +23,7 @@ from kwire_protocol.messages.write_txn_markers import (
     WriteTxnMarkersRequest,
 )
 
+from kwire.admin.batches import batches
 from kwire.client.cluster import Cluster, CoordinatorKind
 from kwire.client.connection import BrokerConnection
 from kwire.client.errors import ClientError, error_name, raise_worst, refused
@@ -38,11 +38,8 @@ STATES: Final = (
     "PrepareEpochFence",
     "Dead",
 )
-MAX_BATCH: Final = 500
-"""Partitions, producers or transactional ids that one request asks for."""
 
 Partition = tuple[str, int]
-T = TypeVar("T")
 
 
 @attrs.frozen
@@ -109,7 +106,7 @@ class TransactionAdmin:
     def list_transactions(self, *, states: Collection[str] = (), producer_ids: Collection[int] = ()) -> list[Listed]:
         """Every transactional id of these states and producer ids, by coordinator and name; all without filters."""
         found: list[Listed] = []
-        for some in _batches(producer_ids) if producer_ids else [[]]:
+        for some in batches(producer_ids) if producer_ids else [[]]:
             request = ListTransactionsRequest([*states], [*some])
             found += self.cluster.until_done(partial(self._list, request))
         return sorted(found, key=lambda it: (it.coordinator_id, it.transactional_id))
@@ -128,7 +125,7 @@ class TransactionAdmin:
             else:
                 by_leader[leader_id].append((name, index))
         for leader_id, partitions in sorted(by_leader.items()):
-            for some in _batches(partitions):
+            for some in batches(partitions):
                 self._look_at(leader_id, some, looked_at)
         looked_at.found.sort(key=lambda it: (it.topic, it.partition, it.start_offset))
         return looked_at
@@ -234,9 +231,3 @@ class TransactionAdmin:
                     for producer in it.active_producers
                     if producer.current_txn_start_offset >= 0
                 ]
-
-
-def _batches(items: Iterable[T]) -> Iterator[list[T]]:
-    remaining = iter(items)
-    while some := list(islice(remaining, MAX_BATCH)):
-        yield some

@@ -7,8 +7,9 @@ from kwire_protocol.errors import ErrorCode
 from kwire_protocol.messages.describe_producers import DescribeProducersRequest
 from kwire_protocol.messages.list_transactions import ListTransactionsRequest
 
+from kwire.admin.batches import MAX_BATCH
 from kwire.admin.hanging import find_hanging
-from kwire.admin.transactions import MAX_BATCH, TransactionAdmin
+from kwire.admin.transactions import TransactionAdmin
 from kwire.client.errors import ClientError
 from kwire.tests.admin.txn_brokers import Coordinated, TxnBrokers
 
