@@ -5,6 +5,7 @@ from __future__ import annotations
 import click
 
 import kwire
+from kwire.cli.cluster import cluster
 from kwire.cli.log import log
 from kwire.cli.pipeline import pipeline
 from kwire.cli.query import query
@@ -21,6 +22,7 @@ def main() -> None:
     """
 
 
+main.add_command(cluster)
 main.add_command(log)
 main.add_command(pipeline)
 main.add_command(query)

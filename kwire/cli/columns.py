@@ -35,3 +35,15 @@ def cell(name: str, value: object) -> str:
     if isinstance(value, int) and name in ("last_timestamp_ms", "start_ms"):
         return time_text(value)
     return printable(str(value))
+
+
+def size_text(size: int) -> str:
+    """Bytes in a unit that suits them: 12.3 MiB."""
+    if size < 1024:
+        return f"{size} B"
+    amount = float(size)
+    for unit in ("KiB", "MiB", "GiB"):
+        amount /= 1024
+        if amount < 1024:
+            return f"{amount:.1f} {unit}"
+    return f"{amount / 1024:,.1f} TiB"
