@@ -34,7 +34,7 @@ def forget(bootstrap: str, timeout_s: float, node_id: int, *, force: bool, ask: 
 def _consequences(node_id: int, replicas: int, lost: str) -> str:
     lines = [f"Broker {node_id} is not listed any more. If it is started again, it registers again."]
     if replicas:
-        lines.append(f"It keeps replicas of {replicas} partitions: they are under-replicated until they are moved.")
+        lines.append(f"Partitions that keep a replica there, and are under-replicated until moved: {replicas}.")
     if lost:
         lines.append(f"No other broker has all records of {lost}: they are lost with broker {node_id}.")
     return "\n".join([*lines, f"forget broker {node_id}?"])

@@ -481,7 +481,7 @@ def test_a_broker_is_forgotten_after_it_is_told_what_that_means(client: Client) 
     client.brokers.has("t-0", [1, 4], [1])
     refused = client("forget", "4", stdin="n\n")
     assert (refused.exit_code, client.brokers.fenced) == (1, [4])
-    assert "It keeps replicas of 1 partitions: they are under-replicated until they are moved.\n" in refused.stdout
+    assert "Partitions that keep a replica there, and are under-replicated until moved: 1.\n" in refused.stdout
     result = client("forget", "4", stdin="y\n")
     assert (result.exit_code, client.brokers.fenced) == (0, [])
     assert result.stdout.endswith("broker 4 is forgotten\n")
