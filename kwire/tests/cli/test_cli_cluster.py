@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Sequence
+from types import SimpleNamespace
 from typing import Any
 
 import attrs
@@ -21,7 +22,7 @@ from kwire_protocol.messages.unregister_broker import UnregisterBrokerRequest
 
 from devtools.ports import free_port
 from kwire.cli import main
-from kwire.cli.cluster import elections, forgetting, moves, showing
+from kwire.cli.cluster import elections, forgetting, moves, showing, watching
 from kwire.cli.columns import size_text
 from kwire.client.cluster import Cluster, TopicPartition
 from kwire.tests.admin.cluster_brokers import ClusterBrokers
@@ -322,6 +323,24 @@ def test_on_a_terminal_a_watch_shows_bars(client: Client, monkeypatch: pytest.Mo
     assert result.exit_code == 0
     assert result.stdout.splitlines() == ["t-0 -> 2: complete"]
     assert "100/100 bytes" in result.stderr
+
+
+@pytest.mark.parametrize("shared", [False, True])
+def test_bars_of_what_has_ended_go_and_a_line_stays(
+    client: Client, monkeypatch: pytest.MonkeyPatch, shared: bool
+) -> None:
+    monkeypatch.setenv("FORCE_COLOR", "1")
+    if shared:  # standard output is the same terminal
+        monkeypatch.setattr(watching, "sys", SimpleNamespace(stdout=SimpleNamespace(isatty=lambda: True)))
+    client.brokers.copies_per_look = 50
+    client.brokers.moves("t-0", [1], [2], n1=100)
+    client.brokers.moves("t-1", [1], [2], n1=400)
+    result = client("reassignments", "--watch")
+    assert result.exit_code == 0
+    assert result.stdout == ("" if shared else "t-0 -> 2: complete\nt-1 -> 2: complete\n")
+    bars = result.stderr.replace("t-0 -> 2: complete", "")
+    assert bars.rpartition("t-0 -> 2")[2].count("t-1 -> 2") >= 3
+    assert ("t-1 -> 2: complete" in result.stderr) is shared
 
 
 # move
