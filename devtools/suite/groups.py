@@ -69,9 +69,21 @@ GROUPS = (
     Group("clients", Unit.MODULE, 110, ("compat_tests/",)),
     # One server for all of them.
     Group("ZooKeeper", Unit.GROUP, 30, ("kwire/tests/cluster/zookeeper/", "kwire/tests/cluster/test_ordered_log")),
+    Group(
+        "clusters",
+        Unit.MODULE,
+        120,
+        (
+            "kwire/tests/cluster/",
+            "kwire/tests/replication/",
+            "kwire/tests/test_testing_cluster",
+            "kwire/tests/cli/test_cli_cluster_of_nodes",
+            "kwire/tests/cli/test_serve_nodes",
+        ),
+    ),
     Group("power cuts", Unit.TEST, 120, ("kwire/tests/power_cuts/", "storage/tests/power_cuts/")),
     Group("fuzz", Unit.TEST, 20, ("kwire/tests/network/test_fuzz", "kwire/tests/network/test_hostile_peers")),
-    Group("server", Unit.MODULE, 80, ("kwire/",)),
+    Group("server", Unit.MODULE, 90, ("kwire/",)),
     Group("log", Unit.MODULE, 70, ("storage/",)),
     Group("protocol", Unit.MODULE, 70, ("protocol/",)),
     Group("benchmarks", Unit.GROUP, 10, ("benchmarks/",)),

@@ -18,7 +18,7 @@ _ADDRESS = re.compile(r"listening on (\S+?),? ")
 
 
 class BrokerProcess:
-    """Runs in `folder`: data in `folder`/data unless it is told where, log in `folder`/log.
+    """Runs in `folder`: data in `folder`/data unless it is told where, log at the end of `folder`/log.
 
     `descriptors`: the most it may have open.
     """
@@ -29,16 +29,26 @@ class BrokerProcess:
         settings: Sequence[str] = (),
         *,
         data_dir: Path | None = None,
+        port: int = 0,
         descriptors: int | None = None,
     ) -> None:
         self.data_dir = data_dir or folder / "data"
         self._log = folder / "log"
-        command = [sys.executable, "-m", "kwire", "serve", "--listen", "127.0.0.1:0", "--data-dir", str(self.data_dir)]
+        command = [
+            sys.executable,
+            "-m",
+            "kwire",
+            "serve",
+            "--listen",
+            f"127.0.0.1:{port}",
+            "--data-dir",
+            str(self.data_dir),
+        ]
         for setting in settings:
             command += ["--set", setting]
         if descriptors is not None:
             command = ["sh", "-c", 'ulimit -n "$0" && exec "$@"', str(descriptors), *command]
-        with self._log.open("wb") as log:
+        with self._log.open("ab") as log:
             self._process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=log, cwd=folder)
         assert self._process.stdout is not None
         line = self._process.stdout.readline().decode()

@@ -1,0 +1,31 @@
+"""Nodes that are killed, stopped and restarted under load lose and repeat nothing that was acknowledged."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from kwire.tests.cluster.faults import ClusterOfProcesses, Load, faults, read_all
+
+
+@pytest.mark.parametrize(
+    ("count", "seed"), [(20, 1618), *(pytest.param(100, seed, marks=pytest.mark.soak) for seed in range(5))]
+)
+def test_nothing_acknowledged_is_lost_or_repeated_whatever_befalls_the_nodes(
+    tmp_path: Path, count: int, seed: int
+) -> None:
+    with ClusterOfProcesses(tmp_path) as cluster:
+        with Load(cluster) as load:
+            for fault in faults(seed, count):
+                cluster.suffer(fault)
+        cluster.wait_until_whole()
+        found = read_all(cluster)
+    assert load.errors == [], "a client with the default retries notices nothing"
+    assert all(len(values) > 100 for values in load.acknowledged)
+    for values, acknowledged in zip(found, load.acknowledged, strict=True):
+        assert values == acknowledged
+        numbers = [int(values[offset]) for offset in sorted(values)]
+        assert numbers == sorted(set(numbers))
+    assert [len(hashes) for hashes in cluster.hashes()] == [1] * len(found)
+    assert cluster.bugs() == []
