@@ -146,7 +146,7 @@ def _hash(partition: Path) -> str:
 
 
 class Load:
-    """An idempotent producer that writes increasing numbers with acks=all, in a thread, and the ledger of its results."""
+    """An idempotent producer in a thread: it writes increasing numbers with acks=all, and keeps the ledger."""
 
     def __init__(self, cluster: ClusterOfProcesses) -> None:
         self.acknowledged: list[dict[int, bytes]] = [{} for _ in range(PARTITIONS)]
