@@ -131,6 +131,8 @@ class Partition:
         self.rules = rules
         self.log.config = config
         self.flush_gate.set_trigger()
+        if not self.role.is_alone:
+            self._advance_high_watermark()  # min.insync.replicas may be less than before
 
     @property
     def log_start_offset(self) -> int:
@@ -562,8 +564,10 @@ class Partition:
         end, held_from = self.log.log_end_offset, self.flush_gate.held_from
         if held_from < end:
             end = held_from
-        if role.followers_in_sync:
+        if role.counts_others:
             end = role.committed_end(end)
+            if role.lacks_replicas(self.rules.min_insync_replicas):
+                end = self.high_watermark  # until enough replicas have it (KIP-966)
         if end > self.high_watermark:
             self.high_watermark = end
             if self.waiters:
@@ -575,15 +579,17 @@ class Partition:
 
     def _acknowledge(self, role: Leader) -> None:
         high_watermark, held_from = self.high_watermark, self.flush_gate.held_from
+        is_lacking = role.lacks_replicas(self.rules.min_insync_replicas)
         waiting, self._uncommitted = self._uncommitted, []
         for it in waiting:
             last_offset, acks, slot = it
             if slot.is_set:
                 continue  # its time was up
-            if last_offset >= (high_watermark if acks == ALL_IN_SYNC else held_from):
-                self._uncommitted.append(it)
-            elif acks == ALL_IN_SYNC and role.lacks_replicas(self.rules.min_insync_replicas):
+            if acks == ALL_IN_SYNC and is_lacking:
+                # Kafka lets it wait until its time is up. To know sooner helps everybody.
                 slot.set(KafkaError(ErrorCode.NOT_ENOUGH_REPLICAS_AFTER_APPEND))
+            elif last_offset >= (high_watermark if acks == ALL_IN_SYNC else held_from):
+                self._uncommitted.append(it)
             else:
                 slot.set(None)
 

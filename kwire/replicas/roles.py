@@ -92,6 +92,8 @@ class Leader:
     followers: dict[int, FollowerState] = attrs.field(init=False)
     followers_in_sync: tuple[int, ...] = attrs.field(init=False)
     """Those that hold back the high watermark."""
+    counts_others: bool = attrs.field(init=False)
+    """Whether the high watermark depends on other replicas than the leader."""
     all_in_sync: bool = attrs.field(init=False)
     """Whether no replica lags: then no setting can ask for more replicas in sync."""
 
@@ -103,6 +105,7 @@ class Leader:
     def _count_followers(self) -> None:
         held = {*self.isr, *(self.proposed or ()), *self.joining}
         self.followers_in_sync = tuple(it for it in self.replicas if it in held and it != self.leader_id)
+        self.counts_others = bool(self.followers_in_sync) or not self.all_in_sync
 
     @property
     def is_alone(self) -> bool:

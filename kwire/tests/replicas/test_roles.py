@@ -229,6 +229,19 @@ def test_what_is_committed_by_too_few_replicas_is_not_acknowledged() -> None:
     assert error.code == ErrorCode.NOT_ENOUGH_REPLICAS_AFTER_APPEND
 
 
+def test_the_high_watermark_stays_while_too_few_replicas_are_in_sync() -> None:
+    partition = leading(THIS, SECOND)
+    partition.configure(TopicRules(min_insync_replicas=2), partition.log.config)
+    append(partition, 2)
+    partition.note_fetch(SECOND, 1)
+    assert partition.high_watermark == 1
+    partition.take_role(leader(THIS))
+    append(partition, acks=1)
+    assert partition.high_watermark == 1, "a consumer reads only what enough replicas have"
+    partition.configure(TopicRules(min_insync_replicas=1), partition.log.config)
+    assert partition.high_watermark == 3
+
+
 @pytest.mark.parametrize(
     ("leave", "code"),
     [

@@ -38,6 +38,7 @@ def of_the_leader_alone(committed_end: Function) -> Function:
 def of_the_present_isr(_count: Function) -> Function:
     def mistaken(role: Any) -> None:
         role.followers_in_sync = tuple(it for it in role.isr if it != role.leader_id)
+        role.counts_others = True
 
     return mistaken
 
