@@ -43,7 +43,7 @@ from kwire.replicas.validation import TopicRules
 from kwire.workers import Worker
 
 if TYPE_CHECKING:
-    from kwire.metadata.image import Changes, TopicImage
+    from kwire.metadata.image import Changes, PartitionRegistration, TopicImage
 
 log = logging.getLogger(__name__)
 
@@ -339,7 +339,7 @@ class PartitionTable:
                 folder.sync_given_up()
                 folder = None
             if folder is None:
-                folder = self._folder_for_new(topic.partitions[index].directory_of(self.node_id))
+                folder = self._folder_for_new(self._directory_for_new(topic.partitions[index]))
                 return folder, folder.create_log(topic.name, index, topic.topic_id, config, now_ms=now_ms)
             opened = folder.logs.get((topic.name, index))
             if opened is None:
@@ -355,6 +355,18 @@ class PartitionTable:
         if opened.recovery is not None and (opened.recovery.cut_bytes or opened.recovery.deleted_segments):
             _tell_of_loss(topic.name, index, opened, opened.recovery)
         return folder, opened
+
+    def _directory_for_new(self, registered: PartitionRegistration) -> Uuid:
+        """The log dir that the metadata name, or any other for a copy that is made anew.
+
+        If the broker has none of that id, its disk was replaced. A replica that is not in sync is copied from the
+        leader again. One that is in sync is not begun anew, because it might lead, and what it had would be lost.
+        """
+        directory_id = registered.directory_of(self.node_id)
+        is_known = any(it.meta.directory_id == directory_id for it in self.log_dirs.dirs)
+        if not is_known and not self.log_dirs.offline and self.node_id not in registered.isr:
+            return NULL_UUID
+        return directory_id
 
     def _folder_for_new(self, directory_id: Uuid) -> LogDir:
         """The folder chosen for a new partition. Raises StorageError if it is not in service."""

@@ -7,9 +7,18 @@ import threading
 import pytest
 from confluent_kafka import Consumer, Message, Producer, TopicPartition
 from confluent_kafka.admin import AdminClient, NewTopic
+from kwire_protocol.messages.list_offsets import (
+    ListOffsetsPartition,
+    ListOffsetsRequest,
+    ListOffsetsResponse,
+    ListOffsetsTopic,
+)
+from kwire_storage.disk.memory_disk import MemoryDisk
 
 from compat_tests.waiting import eventually
+from kwire.client.connection import BrokerConnection as ClientConnection
 from kwire.client.errors import ClientError
+from kwire.client.transport import parse_addresses
 from kwire.running import StartError
 from kwire.testing import Cluster
 
@@ -96,7 +105,9 @@ def test_the_fixture_starts_a_cluster_with_the_settings_of_the_marker(pytester: 
 # Replicas
 
 
-def delivered(cluster: Cluster, topic: str, values: list[bytes], *, partition: int = 0) -> list[bytes]:
+def delivered(
+    cluster: Cluster, topic: str, values: list[bytes], *, partition: int = 0, timeout_ms: int = 15_000
+) -> list[bytes]:
     """Those that all replicas in sync have acknowledged."""
     found: list[bytes] = []
 
@@ -107,7 +118,7 @@ def delivered(cluster: Cluster, topic: str, values: list[bytes], *, partition: i
             found.append(value)
 
     settings = {"bootstrap.servers": cluster.bootstrap_servers, "acks": "all", "enable.idempotence": True}
-    producer = Producer({**settings, "message.timeout.ms": 15_000})
+    producer = Producer({**settings, "message.timeout.ms": timeout_ms})
     for value in values:
         producer.produce(topic, value, partition=partition, on_delivery=note)
     producer.flush(30)
@@ -164,6 +175,41 @@ def test_a_partition_is_moved_to_other_brokers_with_all_that_it_has() -> None:
         assert cluster.leader_of("t", 0) == others[0]
         eventually(lambda: in_sync(cluster, "t") == others, "all brokers know it")
         assert read(cluster, "t", 100) == values
+
+
+def test_a_broker_whose_disk_was_replaced_copies_what_it_had_from_the_leaders() -> None:
+    values = [b"%d" % number for number in range(100)]
+    with Cluster(3, settings={"min.insync.replicas": "2"}) as cluster:
+        create(cluster, "t", 1, 3)
+        assert delivered(cluster, "t", values) == values
+        replaced = cluster.leader_of("t", 0)
+        cluster.kill(replaced)
+        cluster.nodes[replaced].disk = MemoryDisk()
+        cluster.restart(replaced)
+        eventually(lambda: in_sync(cluster, "t") == [1, 2, 3], "all are in sync again")
+        for node_id in {1, 2, 3} - {replaced}:
+            cluster.kill(node_id)
+            eventually(lambda: node_id not in in_sync(cluster, "t"), "it is noticed")  # noqa: B023
+        eventually(lambda: cluster.leader_of("t", 0) == replaced, "the replaced one leads")
+        with ClientConnection(parse_addresses(cluster.nodes[replaced].address)[0]) as connection:
+            asked = ListOffsetsRequest(topics=[ListOffsetsTopic("t", [ListOffsetsPartition(0, timestamp=-1)])])
+            answer: ListOffsetsResponse = connection.call(asked)
+        assert answer.topics[0].partitions[0].offset == 100
+
+
+def test_a_disk_that_was_replaced_is_not_begun_anew_if_nobody_else_has_what_it_had() -> None:
+    with Cluster(2, settings=ONE_REPLICA) as cluster:
+        create(cluster, "t", 1, 1)
+        assert delivered(cluster, "t", [b"a"]) == [b"a"]
+        replaced = cluster.leader_of("t", 0)
+        cluster.kill(replaced)
+        kept, cluster.nodes[replaced].disk = cluster.nodes[replaced].disk, MemoryDisk()
+        cluster.restart(replaced)
+        assert delivered(cluster, "t", [b"b"], timeout_ms=1_500) == []
+        cluster.kill(replaced)
+        cluster.nodes[replaced].disk = kept
+        cluster.restart(replaced)
+        assert read(cluster, "t", 1) == [b"a"]
 
 
 def test_a_write_that_too_few_replicas_have_is_refused() -> None:
