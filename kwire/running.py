@@ -28,8 +28,7 @@ from kwire.beside import Beside
 from kwire.broker import Broker
 from kwire.clock import Clock, SystemClock
 from kwire.cluster.joining import join
-from kwire.cluster.local.lives import NodeIdTakenError
-from kwire.cluster.membership import Membership
+from kwire.cluster.membership import Membership, NodeIdTakenError
 from kwire.config.definition import ConfigError
 from kwire.config.server import ServerConfig
 from kwire.network.processor import Processor

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 def join(config: ServerConfig, clock: Clock, beside: Beside) -> Membership | None:
     """None if the configuration names no cluster. Its listeners have the ports that others connect to.
 
-    Raises StorageError (among them ZooKeeperError and NodeIdTakenError), CorruptLogError, ConfigError.
+    Raises NodeIdTakenError, StorageError (among them ZooKeeperError), CorruptLogError, ConfigError.
     """
     if config.kwire_cluster_dir is not None and config.zookeeper is not None:
         raise ConfigError("kwire.cluster.dir and zookeeper.connect are both set: a node has one cluster")

@@ -56,5 +56,9 @@ class Membership(Protocol):
         """The node has ended as far as others are concerned. Nothing else may be called any more."""
 
 
+class NodeIdTakenError(Exception):
+    """Another process is this node of the cluster."""
+
+
 class MembershipEnded(Exception):
     """This node is no longer part of the cluster, and others may act in its place. The text says why."""

@@ -17,12 +17,9 @@ from kwire_storage.disk.files import Disk, DiskLock
 from kwire_storage.errors import FolderLockedError
 
 from kwire import workers
+from kwire.cluster.membership import NodeIdTakenError
 
 FOLDER: Final = "nodes"
-
-
-class NodeIdTakenError(Exception):
-    """Another process has the node id."""
 
 
 @attrs.frozen

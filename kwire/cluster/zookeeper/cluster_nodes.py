@@ -14,7 +14,7 @@ from typing import Final
 
 import attrs
 
-from kwire.cluster.membership import NO_CONTROLLER
+from kwire.cluster.membership import NO_CONTROLLER, NodeIdTakenError
 from kwire.cluster.zookeeper.keeper import (
     ConnectionLostError,
     Create,
@@ -37,10 +37,6 @@ BROKER_IDS: Final = f"{BROKERS}/ids"
 CONTROLLER: Final = "/controller"
 CONTROLLER_EPOCH: Final = "/controller_epoch"
 CLUSTER_ID: Final = "/cluster/id"
-
-
-class NodeIdTakenError(ZooKeeperError):
-    """Another node of the cluster has the node id."""
 
 
 @attrs.frozen

@@ -65,7 +65,7 @@ class ZooKeeperNode:
         """`endpoints` are where others reach this node. The first node's `cluster_id` counts, or a random one.
 
         Blocks. Raises ZooKeeperError, if ZooKeeper cannot be reached, refuses access, or has another cluster than
-        `cluster_id`; NodeIdTakenError, which is one; CorruptLogError.
+        `cluster_id`; NodeIdTakenError, CorruptLogError.
         """
         session = Session.open(config, clock.monotonic_ms)
         try:

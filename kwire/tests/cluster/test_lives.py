@@ -11,9 +11,10 @@ import pytest
 from kwire_storage.disk.files import RealDisk
 from kwire_storage.errors import StorageError
 
-from kwire.cluster.local.lives import NodeIdTakenError, at_the_end_of, is_alive, live
+from kwire.cluster.local.lives import at_the_end_of, is_alive, live
 from kwire.cluster.local.news import News
 from kwire.cluster.local.node import LocalNode
+from kwire.cluster.membership import NodeIdTakenError
 from kwire.tests.slots import at_once
 
 LIVE = (

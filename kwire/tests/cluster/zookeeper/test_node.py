@@ -24,8 +24,7 @@ from kazoo.exceptions import NoAuthError
 from devtools.zookeeper import Ensemble, ZooKeeper
 from kwire.beside import Loop
 from kwire.clock import SystemClock
-from kwire.cluster.membership import NO_CONTROLLER, Membership, MembershipEnded
-from kwire.cluster.zookeeper.cluster_nodes import NodeIdTakenError
+from kwire.cluster.membership import NO_CONTROLLER, Membership, MembershipEnded, NodeIdTakenError
 from kwire.cluster.zookeeper.keeper import AccessRefusedError, Delete, SessionEndedError, TimedOutError, ZooKeeperError
 from kwire.cluster.zookeeper.metadata_log import ZooKeeperLog
 from kwire.cluster.zookeeper.node import ZooKeeperNode
