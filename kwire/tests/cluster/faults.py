@@ -15,7 +15,7 @@ import os
 import signal
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import ExitStack
 from pathlib import Path
 from random import Random
@@ -195,8 +195,85 @@ class Load:
             self.acknowledged[index][offset] = value
 
 
+class TransactionalLoad:
+    """A transactional producer in a thread: it writes each number to every partition, and commits or aborts that.
+
+    When a transaction fails, it is aborted, or begun anew by a new producer of the same id, as Kafka's clients ask for.
+    """
+
+    def __init__(self, cluster: ClusterOfProcesses) -> None:
+        self.committed: set[bytes] = set()
+        self.aborted: set[bytes] = set()
+        self.unknown: set[bytes] = set()
+        """A commit of these has failed for good: they are committed everywhere, or nowhere."""
+        self._bootstrap_servers = cluster.bootstrap_servers
+        self._is_over = threading.Event()
+        self._thread = threading.Thread(target=self._run, name="transactions")
+
+    def __enter__(self) -> Self:
+        self._thread.start()
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self._is_over.set()
+        self._thread.join()
+
+    def _run(self) -> None:
+        producer = self._new_producer()
+        number = 0
+        while not self._is_over.is_set():
+            value, number = b"%d" % number, number + 1
+            try:
+                self._write(producer, value, commits=number % 4 != 0)
+            except KafkaException as error:
+                if error.args[0].txn_requires_abort():
+                    try:
+                        producer.abort_transaction(60)
+                        self.aborted.add(value)
+                        continue
+                    except KafkaException:
+                        pass
+                self.unknown.add(value)
+                producer = self._new_producer()
+
+    def _new_producer(self) -> Producer:
+        while True:
+            producer = Producer(
+                {"bootstrap.servers": self._bootstrap_servers, "transactional.id": "transfers", "log_level": 0}
+            )
+            try:
+                producer.init_transactions(60)
+            except KafkaException:
+                continue
+            return producer
+
+    def _write(self, producer: Producer, value: bytes, *, commits: bool) -> None:
+        producer.begin_transaction()
+        for index in range(PARTITIONS):
+            producer.produce(TOPIC, value, partition=index)
+        if not commits:
+            _until_it_is_no_passing_error(lambda: producer.abort_transaction(60))
+            self.aborted.add(value)
+        else:
+            _until_it_is_no_passing_error(lambda: producer.commit_transaction(60))
+            self.committed.add(value)
+
+
+def _until_it_is_no_passing_error(call: Callable[[], object]) -> None:
+    while True:
+        try:
+            call()
+        except KafkaException as error:
+            if not error.args[0].retriable():
+                raise
+        else:
+            return
+
+
 def read_all(cluster: ClusterOfProcesses) -> list[dict[int, bytes]]:
-    """The values of each partition of the ledger, by offset."""
+    """The committed values of each partition of the ledger, by offset."""
     consumer = Consumer({"bootstrap.servers": cluster.bootstrap_servers, "group.id": "check", "log_level": 0})
     found: list[dict[int, bytes]] = []
     for index in range(PARTITIONS):
@@ -204,7 +281,10 @@ def read_all(cluster: ClusterOfProcesses) -> list[dict[int, bytes]]:
         consumer.assign([TopicPartition(TOPIC, index, 0)])
         values: dict[int, bytes] = {}
         deadline = time.monotonic() + 60
-        while len(values) < end and time.monotonic() < deadline:
+        while time.monotonic() < deadline:
+            (position,) = consumer.position([TopicPartition(TOPIC, index)])
+            if position.offset >= end:
+                break
             for message in consumer.consume(1000, 1):
                 offset, value = message.offset(), message.value()
                 assert message.error() is None

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from kwire.tests.cluster.faults import ClusterOfProcesses, Load, faults, read_all
+from kwire.tests.cluster.faults import ClusterOfProcesses, Load, TransactionalLoad, faults, read_all
 
 
 @pytest.mark.parametrize(
@@ -27,5 +27,23 @@ def test_nothing_acknowledged_is_lost_or_repeated_whatever_befalls_the_nodes(
         assert values == acknowledged
         numbers = [int(values[offset]) for offset in sorted(values)]
         assert numbers == sorted(set(numbers))
+    assert [len(hashes) for hashes in cluster.hashes()] == [1] * len(found)
+    assert cluster.bugs() == []
+
+
+@pytest.mark.soak
+@pytest.mark.parametrize("seed", range(5))
+def test_transactions_are_all_or_nothing_whatever_befalls_the_nodes(tmp_path: Path, seed: int) -> None:
+    with ClusterOfProcesses(tmp_path) as cluster:
+        with TransactionalLoad(cluster) as load:
+            for fault in faults(seed, 40):
+                cluster.suffer(fault)
+        cluster.wait_until_whole()
+        found = [sorted(values.values()) for values in read_all(cluster)]
+    assert len(load.committed) > 20
+    for values in found:
+        assert values == found[0], "each partition has the same"
+        assert len(set(values)) == len(values), "nothing twice"
+        assert load.committed <= set(values) <= load.committed | load.unknown
     assert [len(hashes) for hashes in cluster.hashes()] == [1] * len(found)
     assert cluster.bugs() == []
