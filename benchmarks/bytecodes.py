@@ -34,6 +34,7 @@ _CONNECTION = kwire.network.connection.Connection
 _ENTRIES = {_CONNECTION._on_ready.__code__, _CONNECTION._resume.__code__}
 _WARM_UP = 50
 _PARTITIONS = 6
+PATIENCE_S = 30.0
 
 
 @attrs.frozen
@@ -50,6 +51,9 @@ class _Tracer:
 
     def __init__(self) -> None:
         self.counting = False
+        self._calls = self._returns = 0
+        """Of the connections by the processor."""
+        self._moved = threading.Condition()
         self._is_in_connection = False
         self.counts: Counter[CodeType] = Counter()
 
@@ -62,7 +66,22 @@ class _Tracer:
         frame.f_trace_lines = False
         if frame.f_code in _ENTRIES:
             self._is_in_connection = event != "return" and self.counting
+            if event in ("call", "return"):
+                self._note(is_call=event == "call")
         return self.trace
+
+    def _note(self, *, is_call: bool) -> None:
+        with self._moved:
+            self._calls += is_call
+            self._returns += not is_call
+            self._moved.notify_all()
+
+    def until_handled(self, send: Callable[[], object]) -> None:
+        """Returns when the broker has looked at what `send` sends, and has nothing to do until more comes."""
+        before = self._calls
+        send()
+        with self._moved:
+            self._moved.wait_for(lambda: self._returns == self._calls > before, PATIENCE_S)
 
 
 def requests(record: bytes) -> dict[str, bytes]:
@@ -88,7 +107,7 @@ def count() -> list[Count]:
             counts = [_count(tracer, name, partial(connection.call, frame)) for name, frame in requests(record).items()]
             consumer = stack.enter_context(RawClient(f"127.0.0.1:{broker.port}"))
             tail = partial(
-                _tail, consumer, Tailing("tail", 0, 0), partial(connection.call, produce("tail", [0], record))
+                _tail, tracer, consumer, Tailing("tail", 0, 0), partial(connection.call, produce("tail", [0], record))
             )
             counts.append(_count(tracer, "A fetch that waits, and the Produce that ends the wait", tail))
             sockets = [stack.enter_context(sock) for sock in connect(broker.port, 1)]
@@ -101,9 +120,9 @@ def count() -> list[Count]:
         threading.settrace(None)
 
 
-def _tail(consumer: RawClient, tailing: Tailing, produce: Callable[[], object]) -> None:
+def _tail(tracer: _Tracer, consumer: RawClient, tailing: Tailing, produce: Callable[[], object]) -> None:
     """One record more in a partition at whose end a consumer waits: it gets the record, and goes on from there."""
-    consumer.send(tailing.frame)
+    tracer.until_handled(lambda: consumer.send(tailing.frame))
     produce()
     [(base_offset, count)] = tailing.batches(bytearray(consumer.read_frame()))
     tailing.seek(base_offset + count)
