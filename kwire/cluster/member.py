@@ -1,9 +1,9 @@
 """This broker as a member of its cluster: from its registration, fenced, over its service, to its end in good order.
 
-    register          at the start: fenced, so that nobody waits for what it cannot serve yet
+    register          at the start: it is fenced, because it cannot serve clients yet
     serve             clients can connect: it is unfenced, and leads again
-    shut_down         others lead; it serves what is under way, and stops
-    (controller)      the node that the membership names as the controller fences those that have ended
+    shut_down         others lead; it completes what is under way, and stops
+    (controller)      the node that the membership names as the controller fences nodes that have ended
 
 Each step is a decision of `metadata/controller/brokers.py`. `look` compares what the metadata say with what is so, and
 decides until both agree. So it does not matter which event it was called for, or whether one was missed.
@@ -94,7 +94,7 @@ class ClusterMember:
             log.error("the leaders of partitions cannot be balanced: %s", error.message)
 
     def leave(self) -> None:
-        """After the server has ended: nobody has to find out that this broker is gone."""
+        """After the server has ended. Records that this broker has stopped, so that others need not detect it."""
         self._is_serving = False
         node_id = self.metadata.node_id
         try:

@@ -1,8 +1,8 @@
 """What a node shares with the other nodes of its cluster: an ordered log, and knowledge of who is alive.
 
 Safety rests on the log alone. A record enters it only at the end that its writer has read up to, so every decision is
-made on the state that it changes, whoever makes it. Knowledge of who is alive, and which node reacts to it, only makes
-sure that somebody does react: it may be late, and two nodes may act at once.
+made on the state that it changes, whichever node makes it. Knowledge of who is alive, and of which node reacts to that,
+may be late or wrong: two nodes may react at once. That costs time, not safety.
 
 Each form is a package beside this module. All methods and callbacks belong to the event loop's thread.
 """
