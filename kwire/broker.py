@@ -449,8 +449,8 @@ def _check_no_cluster(folder: LogDir) -> None:
         raise ForeignFolderError(
             errno.EPERM,
             f"the folder has {len(folder.found)} partitions and no metadata log: it belongs to node "
-            f"{folder.meta.node_id} of cluster {folder.meta.cluster_id}; start it with the kwire.cluster.dir of that "
-            "cluster",
+            f"{folder.meta.node_id} of cluster {folder.meta.cluster_id}; start it with the kwire.cluster.dir, or the "
+            "zookeeper.connect, of that cluster",
             folder.path,
         )
 
@@ -468,7 +468,7 @@ def _check_cluster(folder: LogDir, membership: Membership) -> None:
         raise ForeignFolderError(
             errno.EPERM,
             "the folder has a metadata log of its own: it belongs to a broker that is not part of a cluster; start it "
-            "without kwire.cluster.dir, or choose an empty folder",
+            "without kwire.cluster.dir and zookeeper.connect, or choose an empty folder",
             folder.path,
         )
 

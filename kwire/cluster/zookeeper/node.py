@@ -11,6 +11,7 @@ from typing import Self
 
 import attrs
 import trio
+from kwire_storage.errors import CorruptLogError
 
 from kwire import workers
 from kwire.beside import Beside
@@ -140,6 +141,8 @@ class ZooKeeperNode:
                 raise MembershipEnded(f"a node that the cluster needs in ZooKeeper is gone: {error}") from error
             except (ConnectionLostError, SessionEndedError):
                 pass  # What that means, the session knows.
+            except (ZooKeeperError, CorruptLogError) as error:
+                raise MembershipEnded(f"ZooKeeper cannot be used any more: {error}") from error
         self._update(members, connection_changes, on_change)
         if self._session.ended is not None:
             raise MembershipEnded(f"the session of node {self.node_id} with ZooKeeper is over: {self._session.ended}")

@@ -159,7 +159,9 @@ def test_the_folder_of_a_cluster_s_node_is_not_started_without_the_cluster(tmp_p
     with local_cluster(tmp_path, 1) as cluster:
         eventually(lambda: cluster.in_service(1) == [1], "it is in service")
         create(cluster, 1, "t", 1)
-    with pytest.raises(StartError, match="start it with the kwire.cluster.dir of that cluster"):
+    with pytest.raises(
+        StartError, match="start it with the kwire.cluster.dir, or the zookeeper.connect, of that cluster"
+    ):
         Broker(data_dir=tmp_path / "node-1", settings={"node.id": "1"}).start()
     with local_cluster(tmp_path, 1) as cluster:
         eventually(lambda: cluster.leaders(1, "t") == [1], "and the topic is there")

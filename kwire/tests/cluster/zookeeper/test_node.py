@@ -20,6 +20,7 @@ import pytest
 import trio
 from kazoo.client import KazooClient
 from kazoo.exceptions import NoAuthError
+from kwire_storage.errors import CorruptLogError
 
 from devtools.zookeeper import Ensemble, ZooKeeper
 from kwire.beside import Loop
@@ -583,3 +584,16 @@ def test_certificates_that_cannot_be_read_are_one_clear_line(
 ) -> None:
     with pytest.raises(ZooKeeperError, match=line):
         join(attrs.evolve(with_tls(), **{name: value}), 1)  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize("error", [AccessRefusedError("the node is somebody else's"), CorruptLogError("a hole")])
+def test_a_zookeeper_that_cannot_be_used_any_more_ends_the_membership(
+    nodes: Join, monkeypatch: pytest.MonkeyPatch, error: Exception
+) -> None:
+    async def refuse(_node: ZooKeeperNode) -> None:
+        raise error
+
+    node = nodes(1)
+    monkeypatch.setattr(ZooKeeperNode, "_ask", refuse)
+    with pytest.raises(MembershipEnded, match=f"ZooKeeper cannot be used any more: {error}"):
+        trio.run(node.run, lambda: None)
