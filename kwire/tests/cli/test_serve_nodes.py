@@ -90,13 +90,16 @@ def test_no_node_outlives_a_supervisor_that_was_killed(tmp_path: Path) -> None:
         eventually(lambda: not nodes.pids(1) and not nodes.pids(2), "they have stopped")
 
 
-def run(*arguments: str) -> subprocess.CompletedProcess[str]:
-    return subprocess.run([*SERVE, *arguments], capture_output=True, text=True, timeout=TIMEOUT_S, check=False)
+def run(folder: Path, *arguments: str) -> subprocess.CompletedProcess[str]:
+    """Runs the command in that folder, to its end."""
+    return subprocess.run(
+        [*SERVE, *arguments], capture_output=True, text=True, timeout=TIMEOUT_S, check=False, cwd=folder
+    )
 
 
 def test_a_node_that_cannot_start_ends_all_and_says_why(tmp_path: Path) -> None:
     (tmp_path / "node-2").touch()  # where its folder is to be
-    done = run("--nodes", "2", "--data-dir", str(tmp_path))
+    done = run(tmp_path, "--nodes", "2", "--data-dir", str(tmp_path))
     assert done.returncode == 1
     assert "node 2 | Error: cannot open the log dir" in done.stderr
     assert done.stderr.endswith("Error: node 2 did not start\n")
@@ -113,8 +116,8 @@ def test_a_node_that_cannot_start_ends_all_and_says_why(tmp_path: Path) -> None:
         (["--nodes", "2", "--data-dir", "a", "--data-dir", "b"], "--nodes takes one --data-dir"),
     ],
 )
-def test_what_the_nodes_cannot_share_is_refused_in_one_line(arguments: list[str], why: str) -> None:
-    done = run(*arguments)
+def test_what_the_nodes_cannot_share_is_refused_in_one_line(tmp_path: Path, arguments: list[str], why: str) -> None:
+    done = run(tmp_path, *arguments)
     assert done.returncode == 2
     assert why in done.stderr
     assert "Traceback" not in done.stderr
@@ -122,6 +125,6 @@ def test_what_the_nodes_cannot_share_is_refused_in_one_line(arguments: list[str]
 
 def test_the_folder_of_a_single_broker_is_refused(tmp_path: Path) -> None:
     (tmp_path / "meta.properties").touch()
-    done = run("--nodes", "2", "--data-dir", str(tmp_path))
+    done = run(tmp_path, "--nodes", "2", "--data-dir", str(tmp_path))
     assert done.returncode == 2
     assert "is the folder of a single broker: start it without --nodes" in done.stderr
