@@ -269,6 +269,8 @@ class Log:
     def _write(self, batch: Buffer, header: BatchHeader, base_offset: int, timestamp: int, now_ms: int) -> None:
         # A marker is decoded first, so that a malformed one does not get into the log.
         marker = decode_marker(memoryview(batch), 0, header) if header.is_control and header[9] >= 0 else None
+        # After a cut they are loaded here, from a log that does not have this batch yet: it is applied below, once.
+        producers = self.producers if header[9] >= 0 else None
         size = header[1] + 12
         last_offset = base_offset + header[6]
         if self.durability.failed is not None:
@@ -297,8 +299,8 @@ class Log:
             raise StorageError.of(error, segment.path + names.LOG) from error
         segment.note(base_offset, last_offset, position, size, timestamp)
         segments.end_offset = last_offset + 1
-        if header[9] >= 0:
-            apply_batch(self.producers, segment, header, base_offset, timestamp, marker)
+        if producers is not None:
+            apply_batch(producers, segment, header, base_offset, timestamp, marker)
 
     def activate(self, now_ms: int) -> None:
         """Makes the last segment ready for appends; the first append calls this.

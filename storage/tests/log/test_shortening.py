@@ -202,3 +202,15 @@ def test_a_read_in_a_segment_that_is_gone_does_not_bring_it_back(tmp_path: Path)
     assert sorted(name for name in log.disk.listdir("orders-0") if name.endswith(".log")) == [
         f"{base:020d}.log" for base in (16, 24, 32)
     ]
+
+
+def test_an_abort_that_comes_first_after_a_cut_gets_into_the_index() -> None:
+    leader, follower = (open_log(MemoryDisk(), CONFIG) for _ in range(2))
+    for log in (leader, follower):
+        append(log, 2, producer_id=1, sequence=0, transactional=True)
+    append(follower, 2)
+    end_transaction(leader, 1, commit=False)
+    follower.truncate_to(2)
+    follower.append_as_is(leader.read(2, max_bytes=1000, max_offset=3).read())
+    assert follower.segments.active.aborted == leader.segments.active.aborted != []
+    assert follower.producers.first_undecided_offset is None
