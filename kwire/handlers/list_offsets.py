@@ -2,6 +2,7 @@
 
 * v2: isolation_level
 * v4: current_leader_epoch, leader_epoch (KIP-320)
+* v5: OFFSET_NOT_AVAILABLE (KIP-207)
 * v6: flexible
 * v7: -3, the record with the largest timestamp (KIP-734)
 * v8: -4, the earliest local offset (KIP-405)
@@ -43,7 +44,9 @@ LATEST_TIERED = -5
 EARLIEST_PENDING_UPLOAD = -6
 FIRST_VERSION_OF = {MAX_TIMESTAMP: 7, EARLIEST_LOCAL: 8, LATEST_TIERED: 9, EARLIEST_PENDING_UPLOAD: 11}
 FIRST_VERSION_WITH_EPOCH = 4
+FIRST_VERSION_WITH_NOT_AVAILABLE = 5
 NO_EPOCH = -1
+NO_OFFSET = -1
 
 
 def handle(broker: Broker, request: ListOffsetsRequest, context: Context) -> ListOffsetsResponse:
@@ -63,11 +66,20 @@ def handle(broker: Broker, request: ListOffsetsRequest, context: Context) -> Lis
                 partition = find(name, index)
                 leader = partition.leader(wanted.current_leader_epoch)
                 if timestamp == LATEST:
+                    if partition.high_watermark < leader.epoch_start_offset and request.replica_id < 0:
+                        raise _not_known_yet(version)
                     answer = ListOffsetsPartitionResponse(index, 0, -1, end_of(partition), leader.leader_epoch)
                 elif timestamp == EARLIEST:
                     answer = _earliest(partition, index)
                 else:
                     answer = _search(partition, wanted, end_of(partition), version)
+                    if (
+                        answer.offset == NO_OFFSET
+                        and partition.high_watermark < leader.epoch_start_offset
+                        and request.replica_id < 0
+                        and timestamp not in (LATEST_TIERED, EARLIEST_PENDING_UPLOAD)
+                    ):
+                        raise _not_known_yet(version)
             except KafkaError as error:
                 answer = ListOffsetsPartitionResponse(index, error.code)
             except OSError as error:
@@ -79,6 +91,16 @@ def handle(broker: Broker, request: ListOffsetsRequest, context: Context) -> Lis
     if asked_twice:
         response.topics = _each_once(response.topics)
     return response
+
+
+def _not_known_yet(version: int) -> KafkaError:
+    """A new leader does not know yet what the one before it had told to be committed, and an end that clients have
+    seen must not go back (KIP-207)."""
+    return KafkaError(
+        ErrorCode.OFFSET_NOT_AVAILABLE
+        if version >= FIRST_VERSION_WITH_NOT_AVAILABLE
+        else ErrorCode.LEADER_NOT_AVAILABLE
+    )
 
 
 def _asked_twice(request: ListOffsetsRequest) -> set[tuple[str, int]]:

@@ -1,0 +1,53 @@
+"""A new leader does not tell an end that is lower than the one that the leader before it has told (KIP-207)."""
+
+from __future__ import annotations
+
+import pytest
+from kwire_protocol.errors import ErrorCode
+from kwire_protocol.messages.list_offsets import ListOffsetsPartition, ListOffsetsRequest, ListOffsetsTopic
+
+from kwire.context import Context
+from kwire.handlers import list_offsets
+from kwire.tests.replication.world import TOPIC, World
+
+LATEST, EARLIEST, MAX_TIMESTAMP, FAR_FUTURE = -1, -2, -3, 1 << 60
+
+
+@pytest.fixture
+def world() -> World:
+    """Its new leader has a record that the earlier leader has acknowledged, and does not know that yet."""
+    world = World()
+    world.settle()
+    leader = world.registered.leader
+    followers = [it for it in world.brokers if it != leader]
+    world.produce(leader, b"acknowledged")
+    for node_id in (*followers, *followers):
+        world.fetch(node_id)
+    assert [it.is_acknowledged for it in world.produced] == [True]
+    assert world.partition(followers[0]).high_watermark == 0
+    assert world.elect(followers[0], followers[0])
+    return world
+
+
+def told(world: World, timestamp: int, version: int = 11, replica_id: int = -1) -> tuple[int, int]:
+    """The error and the offset."""
+    request = ListOffsetsRequest(replica_id, 0, [ListOffsetsTopic(TOPIC, [ListOffsetsPartition(0, -1, timestamp)])])
+    broker = world.brokers[world.registered.leader]
+    answer = list_offsets.handle(broker, request, Context("client", "127.0.0.1", 9092, api_version=version))
+    found = answer.topics[0].partitions[0]
+    return found.error_code, found.offset
+
+
+@pytest.mark.parametrize("timestamp", [LATEST, MAX_TIMESTAMP, FAR_FUTURE, 0])
+def test_a_client_asks_again_until_the_leader_knows_what_is_committed(world: World, timestamp: int) -> None:
+    assert told(world, timestamp) == (ErrorCode.OFFSET_NOT_AVAILABLE, -1)
+    assert told(world, LATEST, version=4) == (ErrorCode.LEADER_NOT_AVAILABLE, -1)
+    world.settle()
+    assert told(world, timestamp) == (0, {LATEST: 1, FAR_FUTURE: -1}.get(timestamp, 0))
+
+
+def test_followers_and_the_beginning_need_not_wait(world: World) -> None:
+    assert told(world, EARLIEST) == (0, 0)
+    leader = world.registered.leader
+    follower = next(it for it in world.brokers if it != leader)
+    assert told(world, LATEST, replica_id=follower) == (0, 1)
