@@ -127,12 +127,12 @@ async def _wait_for_data(
         parked = ParkedFetch((deadline_ms - broker.clock.now_ms()) / 1000)
         partitions = [partition for _, partition in result.found]
         for partition in partitions:
-            partition.waiters.add(parked)
+            partition.waiters[parked] = None
         try:
             woken = await parked
         finally:
             for partition in partitions:
-                partition.waiters.discard(parked)
+                partition.waiters.pop(parked, None)
         if limits.follower is not None:
             limits.follower.now_ms = broker.clock.monotonic_ms()
         result = read_partitions(find, fetch.partitions, limits)

@@ -31,7 +31,7 @@ from kwire.network.peer_log import PeerLogs
 from kwire.network.processor import Processor, Timer
 from kwire.network.transport import PlainTransport, Transport
 from kwire.peers import endpoint_of
-from kwire.replication.connection import Surroundings
+from kwire.replication.connection import Connect, Surroundings, connect_plain_text
 from kwire.replication.followers import ReplicaFollowers
 
 log = logging.getLogger(__name__)
@@ -104,7 +104,9 @@ class Server:
     """Calls the connections. The code that runs the server runs the processor too."""
     new_transport: Callable[[socket.socket], Transport] = PlainTransport
     """Makes the transport of an accepted socket."""
-    connections: set[Connection] = attrs.field(factory=set)
+    connect: Connect = connect_plain_text
+    """Connects to a leader that is followed."""
+    connections: dict[Connection, None] = attrs.field(factory=dict)
     _connections_by_host: Counter[str] = attrs.field(factory=Counter)
     _waiting_for_room: trio.lowlevel.ParkingLot = attrs.field(factory=trio.lowlevel.ParkingLot)
     _pool: BufferPool = attrs.field(factory=BufferPool)
@@ -167,6 +169,7 @@ class Server:
             lambda node_id: endpoint_of(broker.metadata.image, broker.config, node_id),
             lambda: broker.config.replica_socket_timeout_ms,
             f"broker-{broker.config.node_id}-fetcher",
+            self.connect,
         )
         return ReplicaFollowers(
             broker.metadata,
@@ -245,12 +248,12 @@ class Server:
             sock.close()
             return
         self._connections_by_host[connection.client_host] += 1
-        self.connections.add(connection)
+        self.connections[connection] = None
         self._connected.set()
         connection.open()
 
     def _forget(self, connection: Connection) -> None:
-        self.connections.discard(connection)
+        self.connections.pop(connection, None)
         self._connections_by_host[connection.client_host] -= 1
         if not self._connections_by_host[connection.client_host]:
             del self._connections_by_host[connection.client_host]

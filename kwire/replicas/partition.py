@@ -106,7 +106,7 @@ class Partition:
     """At the start, the value of the last checkpoint."""
     isr_driver: IsrDriver = attrs.field(factory=_NoFollowers)
     role: Role = attrs.field(factory=Absent, init=False)
-    waiters: set[ParkedFetch] = attrs.field(factory=set, init=False)
+    waiters: dict[ParkedFetch, None] = attrs.field(factory=dict, init=False)
     is_cleaning: bool = attrs.field(default=False, init=False)
     """Whether the log is being compacted. Meanwhile it is not moved to another log dir."""
     on_marker: Callable[[int, bool], None] = attrs.field(default=_ignore, init=False)

@@ -190,7 +190,7 @@ def with_server(
                 await wait_all_tasks_blocked()
                 await scenario(ServerInTrio(server, processor, nursery.cancel_scope.cancel, clients))
                 nursery.cancel_scope.cancel()
-            assert server.connections == set()
+            assert server.connections == {}
         finally:
             broker.close()
 

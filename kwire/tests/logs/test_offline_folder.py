@@ -146,7 +146,7 @@ def test_a_sync_that_fails_for_want_of_room_is_final(broker: Broker, disk: Memor
 def test_a_fetch_that_waits_is_woken(broker: Broker) -> None:
     partition = new_topic(broker, "t")
     parked = ParkedFetch()
-    partition.waiters.add(parked)
+    partition.waiters[parked] = None
     broker.take_offline(broker.log_dirs.metadata, OSError(errno.EIO, "broken"))
     assert parked.is_set
     assert refusal(partition.leader) == ErrorCode.KAFKA_STORAGE_ERROR

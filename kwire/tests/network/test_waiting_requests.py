@@ -298,7 +298,7 @@ def test_a_closed_connection_ignores_what_the_processor_knew_of_it_already(
         if waiting is not None:
             await client.send(waiting)
         await wait_all_tasks_blocked()
-        (connection,) = kwire.server.connections - {others}
+        (connection,) = kwire.server.connections.keys() - {others}
         pair = new_pair()
         with pair.near, pair.far:
 

@@ -121,7 +121,7 @@ def test_what_the_broker_writes_itself_needs_the_replicas_in_sync_too() -> None:
 def test_a_follower_that_waits_for_records_is_woken_before_they_are_committed() -> None:
     partition = leading(THIS, SECOND)
     parked = ParkedFetch()
-    partition.waiters.add(parked)
+    partition.waiters[parked] = None
     append(partition)
     assert partition.high_watermark == 0
     assert parked.is_set
@@ -256,7 +256,7 @@ def test_whoever_waits_for_a_leader_that_leads_no_longer_is_told(
     partition = leading(THIS, SECOND)
     waiting = partition.when_committed(append(partition), ALL_IN_SYNC)
     parked = ParkedFetch()
-    partition.waiters.add(parked)
+    partition.waiters[parked] = None
     assert waiting is not None
     leave(partition)
     error = value_of(waiting)
