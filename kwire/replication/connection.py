@@ -54,6 +54,15 @@ class Sockets(Protocol):
     def start_timer(self, timer: Any, deadline: float, /) -> None: ...
 
 
+Connect = Callable[[Address], Awaitable[socket.socket]]
+"""Address to a connected socket. Raises OSError."""
+
+
+async def connect_plain_text(address: Address) -> socket.socket:
+    stream = await trio.open_tcp_stream(*address)
+    return socket.socket(fileno=stream.socket.detach())
+
+
 @attrs.frozen
 class Surroundings:
     """What all connections of a broker share. `new_timer` makes a timer for `sockets` from its callback."""
@@ -68,6 +77,7 @@ class Surroundings:
     timeout_ms: Callable[[], int]
     """replica.socket.timeout.ms, for connecting and for each request."""
     client_id: str
+    connect: Connect = connect_plain_text
 
 
 @attrs.define(eq=False)
@@ -124,11 +134,11 @@ class LeaderConnection:
                 failure = "its address is not known"
             else:
                 with trio.move_on_after(self.around.timeout_ms() / 1000):
-                    stream = await trio.open_tcp_stream(*address)
+                    sock = await self.around.connect(address)
                     if not self._is_closed:
-                        self._take(socket.socket(fileno=stream.socket.detach()))
+                        self._take(sock)
                     else:
-                        await stream.aclose()
+                        sock.close()
                     return
         except OSError as error:
             failure = str(error)
