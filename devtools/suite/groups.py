@@ -69,6 +69,7 @@ GROUPS = (
     Group("clients", Unit.MODULE, 110, ("compat_tests/",)),
     # One server for all of them.
     Group("ZooKeeper", Unit.GROUP, 30, ("kwire/tests/cluster/zookeeper/", "kwire/tests/cluster/test_ordered_log")),
+    Group("simulation", Unit.TEST, 150, ("kwire/tests/simulation/",)),
     Group(
         "clusters",
         Unit.MODULE,

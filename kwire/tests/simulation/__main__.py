@@ -1,0 +1,34 @@
+"""Runs seeds of the simulation: `python -m kwire.tests.simulation 17 --seconds 2 --verbose`."""
+
+from __future__ import annotations
+
+import argparse
+import logging
+import sys
+
+from kwire.tests.simulation.simulation import Report, simulate
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(prog="python -m kwire.tests.simulation", description=__doc__)
+    parser.add_argument("seed", type=int, help="the seed, or the first of several")
+    parser.add_argument("--count", type=int, default=1, help="how many seeds (default: 1)")
+    parser.add_argument("--seconds", type=float, default=1.2, help="how long things go wrong, in virtual seconds")
+    parser.add_argument("--verbose", action="store_true", help="show the brokers' log lines and the last events")
+    options = parser.parse_args()
+    logging.basicConfig(level=logging.INFO if options.verbose else logging.CRITICAL, format="%(levelname)s %(message)s")
+    for seed in range(options.seed, options.seed + options.count):
+        report = Report(seed)
+        try:
+            simulate(seed, faults_s=options.seconds, report=report)
+        except BaseException:
+            sys.stdout.write("\n".join([*report.last, f"seed {seed} after these faults: {report.faults}", ""]))
+            raise
+        sys.stdout.write(
+            f"seed {seed}: {report.events} events in {report.virtual_s:.1f} s, {report.acknowledged} records "
+            f"acknowledged, {report.transactions} transactions, {report.commits} commits; {report.faults}\n"
+        )
+
+
+if __name__ == "__main__":
+    main()

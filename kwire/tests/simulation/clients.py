@@ -1,0 +1,490 @@
+"""Clients of the simulated cluster, which retry as Kafka's do. What they were promised goes into the ledger."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Callable
+from contextlib import suppress
+from functools import partial
+from typing import Any, Protocol
+
+import attrs
+import trio
+from kwire_protocol.errors import ErrorCode
+from kwire_protocol.messages.end_txn import EndTxnRequest
+from kwire_protocol.messages.fetch import FetchPartition, FetchRequest, FetchTopic
+from kwire_protocol.messages.find_coordinator import FindCoordinatorRequest
+from kwire_protocol.messages.init_producer_id import InitProducerIdRequest
+from kwire_protocol.messages.join_group import JoinGroupRequest, JoinGroupRequestProtocol
+from kwire_protocol.messages.list_offsets import ListOffsetsPartition, ListOffsetsRequest, ListOffsetsTopic
+from kwire_protocol.messages.metadata import MetadataRequest, MetadataRequestTopic
+from kwire_protocol.messages.offset_commit import (
+    OffsetCommitRequest,
+    OffsetCommitRequestPartition,
+    OffsetCommitRequestTopic,
+)
+from kwire_protocol.messages.offset_fetch import (
+    OffsetFetchRequest,
+    OffsetFetchRequestGroup,
+    OffsetFetchRequestTopics,
+)
+from kwire_protocol.messages.produce import PartitionProduceData, ProduceRequest, TopicProduceData
+from kwire_protocol.messages.sync_group import SyncGroupRequest, SyncGroupRequestAssignment
+from kwire_protocol.records import Record, build_batch, iter_headers, iter_records
+from kwire_protocol.wire import ApiMessage, Uuid
+
+from kwire.client.async_connection import AsyncBrokerConnection
+from kwire.client.errors import ClientError
+from kwire.client.transport import Address
+from kwire.tests.simulation.history import BrokenPromise, History, PartitionId
+from kwire.tests.simulation.ledger import ABORTED, COMMITTED, UNKNOWN, Ledger
+from kwire.tests.simulation.network import Network, SimStream
+
+REQUEST_TIMEOUT_S = 3.0
+PAUSE_S = 0.05
+
+GROUP, TRANSACTION = 0, 1
+
+
+class Client(Protocol):
+    cluster: Cluster
+
+    async def run(self) -> None: ...
+
+
+class Again(Exception):
+    """A request failed in a way that a client tries again, after it has looked at the metadata."""
+
+
+@attrs.define(eq=False)
+class Cluster:
+    """What one client knows of the cluster, and its connections."""
+
+    network: Network
+    name: str
+    bootstrap: list[Address]
+    topic: str
+    random: random.Random
+    topic_id: Uuid = bytes(16)
+    brokers: dict[int, Address] = attrs.field(factory=dict)
+    leaders: dict[int, int] = attrs.field(factory=dict)
+    _connections: dict[Address, AsyncBrokerConnection] = attrs.field(factory=dict)
+
+    async def ask(self, address: Address, request: ApiMessage, **versions: int) -> Any:
+        """Raises Again."""
+        try:
+            found = self._connections.get(address)
+            if found is None or found.is_closed:
+                found = self._connections[address] = await AsyncBrokerConnection.open(
+                    address, REQUEST_TIMEOUT_S, client_id=self.name, connect=self._connect
+                )
+            return await found.ask(request, **versions)
+        except ClientError as error:
+            raise Again(str(error)) from error
+
+    async def _connect(self, address: Address) -> SimStream:
+        return SimStream(await self.network.connect(self.network.host(self.name), address))
+
+    async def close(self) -> None:
+        for connection in self._connections.values():
+            await connection.aclose()
+
+    async def look(self) -> None:
+        """Raises Again."""
+        address = self.random.choice([*self.brokers.values(), *self.bootstrap])
+        found = await self.ask(
+            address, MetadataRequest([MetadataRequestTopic(name=self.topic)], allow_auto_topic_creation=False)
+        )
+        topic = found.topics[0]
+        if found.brokers and topic.error_code == 0:
+            self.brokers = {it.node_id: (it.host, it.port) for it in found.brokers}
+            self.topic_id = topic.topic_id
+            self.leaders = {it.partition_index: it.leader_id for it in topic.partitions}
+
+    async def ask_leader(self, index: int, request: ApiMessage, **versions: int) -> Any:
+        """Raises Again."""
+        address = self.brokers.get(self.leaders.get(index, -1))
+        if address is None:
+            await self.look()
+            raise Again("no leader is known")
+        return await self.ask(address, request, **versions)
+
+    async def ask_coordinator(self, kind: int, key: str, request: ApiMessage, **versions: int) -> Any:
+        """Raises Again."""
+        where = await self.ask(
+            self.random.choice(self.bootstrap), FindCoordinatorRequest(key_type=kind, coordinator_keys=[key])
+        )
+        found = where.coordinators[0]
+        if found.error_code:
+            raise Again(f"no coordinator: {found.error_code}")
+        return await self.ask((found.host, found.port), request, **versions)
+
+    async def persist(self, step: Callable[[], Any]) -> Any:
+        """Until it succeeds."""
+        while True:
+            try:
+                return await step()
+            except Again:
+                await self.rest()
+
+    async def rest(self) -> None:
+        await trio.sleep(PAUSE_S * self.random.uniform(0.5, 1.5))
+        with suppress(Again):
+            await self.look()
+
+
+def _produce(cluster: Cluster, index: int, batch: bytes, *, acks: int, transactional_id: str | None = None) -> Any:
+    data = [TopicProduceData(topic_id=cluster.topic_id, partition_data=[PartitionProduceData(index, batch)])]
+    return cluster.ask_leader(index, ProduceRequest(transactional_id, acks, 1500, data), at_least=13)
+
+
+async def _produced(
+    cluster: Cluster, index: int, batch: bytes, *, acks: int, transactional_id: str | None = None
+) -> Any:
+    """The partition's response. Raises Again."""
+    response = await _produce(cluster, index, batch, acks=acks, transactional_id=transactional_id)
+    return response.responses[0].partition_responses[0]
+
+
+@attrs.define(eq=False)
+class Producer:
+    """Idempotent, with acks=all: what it was told is there, once."""
+
+    cluster: Cluster
+    ledger: Ledger
+    partitions: int
+    now_ms: Callable[[], int]
+    stops: Callable[[], bool]
+    producer_id: int = -1
+    epoch: int = -1
+    sequences: dict[int, int] = attrs.field(factory=dict)
+    written: int = 0
+
+    async def run(self) -> None:
+        await self.cluster.persist(self._begin)
+        while not self.stops():
+            await self.send(self.cluster.random.randrange(self.partitions))
+            await trio.sleep(self.cluster.random.expovariate(25))
+
+    async def _begin(self) -> None:
+        address = self.cluster.random.choice(self.cluster.bootstrap)
+        found = await self.cluster.ask(address, InitProducerIdRequest(transactional_id=None))
+        if found.error_code:
+            raise Again(str(found.error_code))
+        self.producer_id, self.epoch = found.producer_id, found.producer_epoch
+
+    async def send(self, index: int) -> None:
+        """Until it is acknowledged."""
+        self.written += 1
+        values = [
+            f"{self.cluster.name}-{self.written}-{it}".encode() for it in range(self.cluster.random.choice([1, 1, 3]))
+        ]
+        self.ledger.sent.update(values)
+        sequence = self.sequences.get(index, 0)
+        batch = build_batch(
+            [Record(timestamp=self.now_ms(), value=value) for value in values],
+            producer_id=self.producer_id,
+            producer_epoch=self.epoch,
+            base_sequence=sequence,
+        )
+
+        async def send() -> None:
+            answer = await _produced(self.cluster, index, batch, acks=-1)
+            if answer.error_code == 0:
+                for number, value in enumerate(values):
+                    self.ledger.acknowledge((self.cluster.topic, index), answer.base_offset + number, value)
+                return
+            if answer.error_code in (ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER, ErrorCode.UNKNOWN_PRODUCER_ID):
+                raise BrokenPromise(
+                    f"{self.cluster.name}: error {answer.error_code} for sequence {sequence} of {index}"
+                )
+            raise Again(str(answer.error_code))
+
+        await self.cluster.persist(send)
+        self.sequences[index] = sequence + len(values)
+
+
+@attrs.define(eq=False)
+class HastyProducer:
+    """With acks=1: what it was told may be lost, and stands in the way of others."""
+
+    cluster: Cluster
+    partitions: int
+    now_ms: Callable[[], int]
+    stops: Callable[[], bool]
+
+    async def run(self) -> None:
+        count = 0
+        while not self.stops():
+            count += 1
+            batch = build_batch([Record(timestamp=self.now_ms(), value=f"hasty-{count}".encode())])
+            try:
+                answer = await _produced(self.cluster, self.cluster.random.randrange(self.partitions), batch, acks=1)
+                if answer.error_code:
+                    await self.cluster.rest()
+            except Again:
+                await self.cluster.rest()
+            await trio.sleep(self.cluster.random.expovariate(15))
+
+
+@attrs.define(eq=False)
+class TransactionalProducer:
+    cluster: Cluster
+    ledger: Ledger
+    partitions: int
+    now_ms: Callable[[], int]
+    stops: Callable[[], bool]
+    producer_id: int = -1
+    epoch: int = -1
+    sequences: dict[int, int] = attrs.field(factory=dict)
+    count: int = 0
+
+    async def run(self) -> None:
+        await self.cluster.persist(self._begin)
+        while not self.stops():
+            await self._transact()
+            await trio.sleep(self.cluster.random.expovariate(8))
+
+    @property
+    def _id(self) -> str:
+        return self.cluster.name
+
+    async def _begin(self) -> None:
+        request = InitProducerIdRequest(self._id, 60_000, self.producer_id, self.epoch)
+        found = await self.cluster.ask_coordinator(TRANSACTION, self._id, request)
+        if found.error_code in (ErrorCode.INVALID_PRODUCER_EPOCH, ErrorCode.PRODUCER_FENCED):
+            self.producer_id = self.epoch = -1
+        if found.error_code:
+            raise Again(str(found.error_code))
+        self.producer_id, self.epoch = found.producer_id, found.producer_epoch
+        self.sequences.clear()
+
+    async def _transact(self) -> None:
+        self.count += 1
+        name = f"{self._id}-{self.count}".encode()
+        chance = self.cluster.random
+        indexes = chance.sample(range(self.partitions), min(2, self.partitions))
+        self.ledger.members[name] = {(self.cluster.topic, it) for it in indexes}
+        self.ledger.transactions[name] = UNKNOWN
+        committed = chance.random() < 0.7
+        try:
+            for index in indexes:
+                await self._write(index, name)
+        except Again:
+            # InitProducerId aborts it.
+            await self.cluster.persist(self._begin)
+            self.ledger.transactions[name] = ABORTED
+            return
+        is_known = True
+        while True:
+            try:
+                request = EndTxnRequest(self._id, self.producer_id, self.epoch, committed)
+                ended = await self.cluster.ask_coordinator(TRANSACTION, self._id, request, at_least=5)
+            except Again:
+                is_known = False  # it may have been carried out, which the next one is told
+                await self.cluster.rest()
+                continue
+            if ended.error_code == 0:
+                self.ledger.transactions[name] = COMMITTED if committed else ABORTED
+                if (ended.producer_id, ended.producer_epoch) != (self.producer_id, self.epoch):
+                    self.producer_id, self.epoch = ended.producer_id, ended.producer_epoch
+                    self.sequences.clear()
+                return
+            if ended.error_code in _NOT_NOW:
+                await self.cluster.rest()
+                continue
+            if is_known:
+                raise BrokenPromise(f"{self._id}: EndTxn returned {ended.error_code}")
+            await self.cluster.persist(self._begin)
+            return
+
+    async def _write(self, index: int, name: bytes) -> None:
+        sequence = self.sequences.get(index, 0)
+        batch = build_batch(
+            [Record(timestamp=self.now_ms(), key=b"txn", value=name)],
+            producer_id=self.producer_id,
+            producer_epoch=self.epoch,
+            base_sequence=sequence,
+            transactional=True,
+        )
+        for _ in range(20):
+            try:
+                answer = await _produced(self.cluster, index, batch, acks=-1, transactional_id=self._id)
+            except Again:
+                await self.cluster.rest()
+                continue
+            if answer.error_code == 0:
+                self.sequences[index] = sequence + 1
+                return
+            if answer.error_code in (ErrorCode.INVALID_PRODUCER_EPOCH, ErrorCode.INVALID_TXN_STATE):
+                break
+            await self.cluster.rest()
+        raise Again("it could not be written")
+
+
+_NOT_NOW = frozenset(
+    {
+        ErrorCode.NOT_COORDINATOR,
+        ErrorCode.COORDINATOR_LOAD_IN_PROGRESS,
+        ErrorCode.COORDINATOR_NOT_AVAILABLE,
+        ErrorCode.CONCURRENT_TRANSACTIONS,
+        ErrorCode.REQUEST_TIMED_OUT,
+        ErrorCode.NOT_ENOUGH_REPLICAS,
+        ErrorCode.NOT_ENOUGH_REPLICAS_AFTER_APPEND,
+    }
+)
+
+
+@attrs.define(eq=False)
+class Reader:
+    """Reads every partition from its beginning, and asks for its end. `records` is all that it has read."""
+
+    cluster: Cluster
+    ledger: Ledger
+    history: History
+    partitions: int
+    stops: Callable[[], bool]
+    isolation_level: int
+    records: dict[PartitionId, list[Record]] = attrs.field(factory=dict)
+    positions: dict[int, int] = attrs.field(factory=dict)
+
+    async def run(self) -> None:
+        while not self.stops():
+            index = self.cluster.random.randrange(self.partitions)
+            try:
+                await self.read(index)
+                await self.ask_end(index)
+            except Again:
+                await self.cluster.rest()
+            await trio.sleep(self.cluster.random.expovariate(20))
+
+    async def read(self, index: int) -> int:
+        """Returns the high watermark. Raises Again."""
+        position = self.positions.get(index, 0)
+        wanted = FetchTopic(
+            topic_id=self.cluster.topic_id,
+            partitions=[FetchPartition(index, fetch_offset=position, partition_max_bytes=20_000)],
+        )
+        request = FetchRequest(max_wait_ms=20, min_bytes=1, isolation_level=self.isolation_level, topics=[wanted])
+        answer = await self.cluster.ask_leader(index, request, at_least=13)
+        if answer.error_code or not answer.responses:
+            raise Again(str(answer.error_code))
+        found = answer.responses[0].partitions[0]
+        key = self.cluster.topic, index
+        if found.error_code == ErrorCode.OFFSET_OUT_OF_RANGE:
+            raise BrokenPromise(f"{key}: a reader at {position} is out of range")
+        if found.error_code:
+            raise Again(str(found.error_code))
+        aborted = {(it.producer_id, it.first_offset) for it in found.aborted_transactions or ()}
+        self._take(key, bytes(found.records or b""), position, aborted)
+        return int(found.high_watermark)
+
+    def _take(self, key: PartitionId, data: bytes, position: int, aborted: set[tuple[int, int]]) -> None:
+        skipped: set[int] = set()
+        for start, header in iter_headers(memoryview(data)):
+            batch = data[start : start + header.size_in_bytes]
+            known = self.history.committed.get(key, {}).get(header.base_offset)
+            if known is not None and known != batch:
+                raise BrokenPromise(f"{key}: a reader got another batch at {header.base_offset} than was committed")
+            for producer_id, first in sorted(aborted):
+                if first <= header.base_offset and producer_id == header.producer_id:
+                    skipped.add(producer_id)
+                    aborted.discard((producer_id, first))
+            if header.is_control:
+                skipped.discard(header.producer_id)
+            elif not (self.isolation_level and header.is_transactional and header.producer_id in skipped):
+                self.records.setdefault(key, []).extend(
+                    it for it in iter_records(memoryview(batch)) if it.offset >= position
+                )
+            self.positions[key[1]] = header.next_offset
+
+    async def ask_end(self, index: int) -> int:
+        """The end, as a reader is told. Raises Again."""
+        wanted = [ListOffsetsTopic(self.cluster.topic, [ListOffsetsPartition(index, timestamp=-1)])]
+        request = ListOffsetsRequest(-1, self.isolation_level, wanted)
+        answer = await self.cluster.ask_leader(index, request)
+        found = answer.topics[0].partitions[0]
+        if found.error_code:
+            raise Again(str(found.error_code))
+        self.ledger.told_latest((self.cluster.topic, index), self.isolation_level, found.offset)
+        return int(found.offset)
+
+    async def read_all(self) -> dict[PartitionId, list[Record]]:
+        """Everything up to the end."""
+        for index in range(self.partitions):
+            end = await self.cluster.persist(partial(self.ask_end, index))
+            while self.positions.get(index, 0) < end:
+                await self.cluster.persist(partial(self.read, index))
+        return self.records
+
+
+@attrs.define(eq=False)
+class Member:
+    """Of a classic group: commits higher and higher offsets for the partitions that it owns."""
+
+    cluster: Cluster
+    ledger: Ledger
+    group: str
+    partitions: int
+    stops: Callable[[], bool]
+    member_id: str = ""
+
+    async def run(self) -> None:
+        while not self.stops():
+            try:
+                await self._take_part()
+            except Again:
+                await self.cluster.rest()
+
+    async def _take_part(self) -> None:
+        protocols = [JoinGroupRequestProtocol("p", b"")]
+        request = JoinGroupRequest(self.group, 1500, 1500, self.member_id, None, "consumer", protocols)
+        joined = await self.cluster.ask_coordinator(GROUP, self.group, request)
+        if joined.error_code in (ErrorCode.MEMBER_ID_REQUIRED, ErrorCode.UNKNOWN_MEMBER_ID):
+            self.member_id = joined.member_id if joined.error_code == ErrorCode.MEMBER_ID_REQUIRED else ""
+            raise Again("another member id")
+        if joined.error_code:
+            raise Again(str(joined.error_code))
+        self.member_id, generation = joined.member_id, joined.generation_id
+        assignments = []
+        if joined.leader == self.member_id:
+            ids = [it.member_id for it in joined.members]
+            assignments = [
+                SyncGroupRequestAssignment(it, bytes(range(number, self.partitions, len(ids))))
+                for number, it in enumerate(ids)
+            ]
+        synced = await self.cluster.ask_coordinator(
+            GROUP,
+            self.group,
+            SyncGroupRequest(self.group, generation, self.member_id, None, "consumer", "p", assignments),
+        )
+        if synced.error_code:
+            raise Again(str(synced.error_code))
+        owned = list(synced.assignment)
+        while not self.stops():
+            # One request after another, so that a commit that was answered came after the last offset it follows.
+            for index in owned:
+                await self._commit_next(index, generation)
+            await trio.sleep(self.cluster.random.uniform(0.05, 0.3))
+
+    async def _commit_next(self, index: int, generation: int) -> None:
+        key = f"{self.group}", index
+        wanted = OffsetFetchRequestGroup(
+            self.group, topics=[OffsetFetchRequestTopics(topic_id=self.cluster.topic_id, partition_indexes=[index])]
+        )
+        answer = await self.cluster.ask_coordinator(
+            GROUP, self.group, OffsetFetchRequest(groups=[wanted], require_stable=True), at_least=10
+        )
+        found = answer.groups[0]
+        if found.error_code or found.topics[0].partitions[0].error_code:
+            raise Again("offsets cannot be fetched")
+        offset = found.topics[0].partitions[0].committed_offset
+        self.ledger.fetched_commit(key, offset)
+        topic = OffsetCommitRequestTopic(
+            topic_id=self.cluster.topic_id, partitions=[OffsetCommitRequestPartition(index, offset + 1)]
+        )
+        request = OffsetCommitRequest(self.group, generation, self.member_id, topics=[topic])
+        committed = await self.cluster.ask_coordinator(GROUP, self.group, request, at_least=10)
+        if committed.topics[0].partitions[0].error_code:
+            raise Again(str(committed.topics[0].partitions[0].error_code))
+        self.ledger.committed(key, generation, offset + 1)

@@ -1,0 +1,142 @@
+"""What goes wrong, drawn from the seed: one fault after another, some of them at the same time."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Callable, Sequence
+
+import attrs
+import trio
+
+from kwire.tests.simulation.keeper import NAME, Keeper
+from kwire.tests.simulation.network import Network
+from kwire.tests.simulation.node import Node
+
+
+@attrs.define(eq=False)
+class Faults:
+    """`stops` says when it is enough; then everything is mended."""
+
+    nodes: Sequence[Node]
+    network: Network
+    keeper: Keeper
+    random: random.Random
+    nursery: trio.Nursery
+    is_safe: Callable[[Node], bool]
+    """Whether the node may lose what it has not synced, because others in the ISRs have it."""
+    is_delicate: Callable[[], bool]
+    """Whether a node has lost power, and has not caught up yet: nothing may happen to the others meanwhile."""
+    trace: Callable[[str], None]
+    stops: Callable[[], bool]
+    counts: dict[str, int] = attrs.field(factory=dict)
+    _mends: dict[Callable[[], None], None] = attrs.field(factory=dict)
+
+    async def run(self) -> None:
+        kinds = [
+            self._kill,
+            self._power,
+            self._stop,
+            self._cut_pair,
+            self._cut_off,
+            self._cut_from_keeper,
+            self._expire,
+            self._slow_disk,
+            self._slow_host,
+            self._jump,
+            self._refuse,
+        ]
+        harmless = [self._slow_disk, self._slow_host, self._jump]
+        weights = [4, 2, 2, 3, 2, 2, 2, 1, 1, 1, 1]
+        while not self.stops():
+            await trio.sleep(self.random.expovariate(4))
+            if self.stops():
+                break
+            fault = self.random.choices(kinds, weights)[0]
+            node = self.random.choice(self.nodes)
+            name = fault.__name__.strip("_")
+            if node.process is None or (self.is_delicate() and fault not in harmless):
+                continue
+            self.counts[name] = self.counts.get(name, 0) + 1
+            self.trace(f"fault {name} {node.node_id}")
+            fault(node)
+        for mend in list(self._mends):
+            self._mend(mend)
+
+    def _later(self, mend: Callable[[], None], least_s: float, most_s: float) -> None:
+        self._mends[mend] = None
+
+        async def wait() -> None:
+            await trio.sleep(self.random.uniform(least_s, most_s))
+            self._mend(mend)
+
+        self.nursery.start_soon(wait)
+
+    def _mend(self, mend: Callable[[], None]) -> None:
+        if mend in self._mends:
+            del self._mends[mend]
+            mend()
+
+    # Processes
+
+    def _kill(self, node: Node) -> None:
+        node.kill()
+
+    def _power(self, node: Node) -> None:
+        if not self._mends and self.is_safe(node):
+            node.kill(power=True)
+        else:
+            node.kill()
+
+    def _stop(self, node: Node) -> None:
+        self.nursery.start_soon(node.stop)
+
+    # The network
+
+    def _cut_pair(self, node: Node) -> None:
+        other = self.random.choice([it for it in self.nodes if it is not node])
+        ways = [(node.host.name, other.host.name), (other.host.name, node.host.name)]
+        self._later(self.network.cut(self.random.choice([ways, ways, ways[:1]])), 0.05, 2.5)
+
+    def _cut_off(self, node: Node) -> None:
+        """From the other nodes and the keeper; clients still reach it, or not."""
+        reached = [it for it in self.network.hosts if it.startswith("client")] if self.random.random() < 0.5 else []
+        others = [it for it in self.network.hosts if it not in (node.host.name, *reached)]
+        ways = [way for it in others for way in ((node.host.name, it), (it, node.host.name))]
+        self._later(self.network.cut(ways), 0.1, 2.5)
+
+    def _cut_from_keeper(self, node: Node) -> None:
+        ways = [(node.host.name, NAME), (NAME, node.host.name)]
+        self._later(self.network.cut(self.random.choice([ways, ways[:1], ways[1:]])), 0.1, 2.0)
+
+    def _expire(self, node: Node) -> None:
+        assert node.process is not None
+        node.process.membership.expire()
+
+    # Slowness, and clocks
+
+    def _slow_disk(self, node: Node) -> None:
+        node.disk_slowness = self.random.choice([20.0, 200.0])
+
+        def mend() -> None:
+            node.disk_slowness = 1.0
+
+        self._later(mend, 0.2, 2.0)
+
+    def _slow_host(self, node: Node) -> None:
+        node.host.slowness = self.random.choice([20.0, 100.0])
+
+        def mend() -> None:
+            node.host.slowness = 1.0
+
+        self._later(mend, 0.2, 2.0)
+
+    def _jump(self, node: Node) -> None:
+        node.clock.jump_ms += self.random.choice([-3_600_000, -5_000, 5_000, 3_600_000])
+
+    def _refuse(self, node: Node) -> None:
+        self.keeper.refuses = True
+
+        def mend() -> None:
+            self.keeper.refuses = False
+
+        self._later(mend, 0.05, 0.5)

@@ -1,0 +1,100 @@
+"""What clients were promised, and whether it was kept."""
+
+from __future__ import annotations
+
+from collections import Counter
+
+import attrs
+from kwire_protocol.records import Record
+
+from kwire.tests.simulation.history import BrokenPromise, History, PartitionId
+
+UNKNOWN = "unknown"
+COMMITTED = "committed"
+ABORTED = "aborted"
+
+
+@attrs.define(eq=False)
+class Ledger:
+    """`acknowledged` has values by the offset that was told; `transactions` their fate and their partitions."""
+
+    acknowledged: dict[PartitionId, dict[int, bytes]] = attrs.field(factory=dict)
+    sent: Counter[bytes] = attrs.field(factory=Counter)
+    transactions: dict[bytes, str] = attrs.field(factory=dict)
+    members: dict[bytes, set[PartitionId]] = attrs.field(factory=dict)
+    """The partitions of each transaction."""
+    commits: dict[PartitionId, tuple[int, int]] = attrs.field(factory=dict)
+    """The last generation and offset that a group's member committed for a partition."""
+    acknowledgements: int = 0
+    latest: dict[tuple[PartitionId, int], int] = attrs.field(factory=dict)
+    """The end that a reader was told last, by isolation level."""
+
+    def acknowledge(self, key: PartitionId, offset: int, value: bytes) -> None:
+        known = self.acknowledged.setdefault(key, {}).setdefault(offset, value)
+        if known != value:
+            raise BrokenPromise(f"{key}: offset {offset} was acknowledged for {known!r} and for {value!r}")
+        self.acknowledgements += 1
+
+    def committed(self, key: PartitionId, generation: int, offset: int) -> None:
+        """The group's coordinator has accepted it."""
+        before = self.commits.get(key)
+        if before is not None and generation < before[0]:
+            raise BrokenPromise(f"{key}: generation {generation} committed after generation {before[0]}")
+        if before is not None and offset < before[1]:
+            raise BrokenPromise(f"{key}: offset {offset} was committed after {before[1]}")
+        self.commits[key] = generation, offset
+
+    def fetched_commit(self, key: PartitionId, offset: int) -> None:
+        before = self.commits.get(key)
+        if before is not None and offset < before[1]:
+            raise BrokenPromise(f"{key}: the committed offset is {offset}, and {before[1]} was committed")
+
+    def told_latest(self, key: PartitionId, isolation_level: int, offset: int) -> None:
+        """A reader never sees an end go back (KIP-207)."""
+        before = self.latest.get((key, isolation_level), 0)
+        if offset < before:
+            raise BrokenPromise(f"{key}: the end for isolation level {isolation_level} went from {before} to {offset}")
+        self.latest[key, isolation_level] = offset
+
+    def check_records(self, found: dict[PartitionId, list[Record]]) -> None:
+        """`found` is what all partitions have at the end."""
+        for key, promised in self.acknowledged.items():
+            values = {it.offset: it.value for it in found.get(key, [])}
+            for offset, value in promised.items():
+                if values.get(offset) != value:
+                    raise BrokenPromise(
+                        f"{key}: {value!r} was acknowledged at offset {offset}, which has {values.get(offset)!r}"
+                    )
+        counts = Counter(it.value for records in found.values() for it in records)
+        for once in self.sent:
+            if counts[once] > self.sent[once]:
+                raise BrokenPromise(f"{once!r} is there {counts[once]} times")
+
+    def check_no_aborted(self, found: dict[PartitionId, list[Record]]) -> None:
+        """`found` is what a reader of committed records has seen, at whatever time."""
+        for key, records in found.items():
+            for record in records:
+                if record.key == b"txn" and self.transactions.get(record.value or b"") == ABORTED:
+                    raise BrokenPromise(f"{record.value!r} was aborted, and is in {key}")
+
+    def check_transactions(self, found: dict[PartitionId, list[Record]]) -> None:
+        """`found` is what a reader of committed records sees at the end."""
+        seen: dict[bytes, set[PartitionId]] = {}
+        for key, records in found.items():
+            for record in records:
+                if record.key == b"txn":
+                    assert record.value is not None
+                    where = seen.setdefault(record.value, set())
+                    if key in where:
+                        raise BrokenPromise(f"{record.value!r} is twice in {key}")
+                    where.add(key)
+        self.check_no_aborted(found)
+        for name, fate in self.transactions.items():
+            there, all_of_it = seen.get(name, set()), self.members[name]
+            if fate == COMMITTED and there != all_of_it:
+                raise BrokenPromise(f"{name!r} was committed in {sorted(all_of_it)}, and is in {sorted(there)}")
+            if there and there != all_of_it:
+                raise BrokenPromise(f"{name!r} is in {sorted(there)} of {sorted(all_of_it)}")
+
+
+__all__ = ["ABORTED", "COMMITTED", "UNKNOWN", "BrokenPromise", "History", "Ledger"]

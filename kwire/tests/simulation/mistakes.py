@@ -1,0 +1,161 @@
+"""Deliberate mistakes in what a cluster rests on. The simulation finds each of them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+from kwire_protocol.errors import ErrorCode
+
+from kwire.metadata.controller.elections import Elected
+from storage.tests.power_cuts.mutants import Change, Function, always, instead, without
+
+PARTITION = "kwire.replicas.partition:Partition"
+LEADER = "kwire.replicas.roles:Leader"
+FETCHER = "kwire.replication.fetching:Fetcher"
+FOLLOWED = "kwire.replication.followers:FollowedPartition"
+IN_SYNC = "kwire.replication.in_sync:InSyncReplicas"
+MEMBER = "kwire.cluster.member:ClusterMember"
+RUNTIME = "kwire.coordinators.runtime:CoordinatorRuntime"
+
+
+def of_the_leader_alone(_committed_end: Function) -> Function:
+    return lambda _role, own_end: own_end
+
+
+def one_too_many(committed_end: Function) -> Function:
+    return lambda role, own_end: min(committed_end(role, own_end) + 1, own_end)
+
+
+def of_the_fastest(_committed_end: Function) -> Function:
+    def mistaken(role: Any, own_end: int) -> int:
+        ends = sorted(it.log_end_offset for it in role.followers.values())
+        return max(min(own_end, ends[-1]), 0) if ends else own_end
+
+    return mistaken
+
+
+def to_the_high_watermark(follow: Function) -> Function:
+    """Before KIP-101 a follower began like this."""
+
+    def mistaken(fetcher: Any, key: Any, topic: str, leader_epoch: int, log: Any, *more: Any) -> None:
+        log.truncate(log.partition.high_watermark, leader_epoch=leader_epoch)
+        follow(fetcher, key, topic, leader_epoch, log, *more)
+
+    return mistaken
+
+
+def one_record_less(cut: Function) -> Function:
+    """One of two that diverge stays."""
+
+    def mistaken(fetcher: Any, followed: Any, diverging: Any) -> None:
+        followed.log.truncate(
+            min(diverging.end_offset + 1, followed.log.log_end_offset), leader_epoch=followed.leader_epoch
+        )
+        fetcher._mark_changed(followed)
+
+    return mistaken
+
+
+def anyone_may_join(_may_join: Function) -> Function:
+    return lambda role, replica_id, high_watermark: replica_id not in role.isr
+
+
+def anyone_who_lives(elect: Function) -> Function:
+    def mistaken(current: int, replicas: Any, isr: Any, may_lead: Callable[[int], bool], *more: Any) -> Elected:
+        found = next(filter(may_lead, reversed(replicas)), None)
+        return elect(current, replicas, isr, may_lead, *more) if found is None else Elected(found)
+
+    return mistaken
+
+
+def nothing_to_hold_back(_count: Function) -> Function:
+    def mistaken(role: Any) -> None:
+        role.followers_in_sync = tuple(it for it in role.isr if it != role.leader_id)
+        role.counts_others = True
+
+    return mistaken
+
+
+def ahead_of_the_leaders(follow: Function) -> Function:
+    def mistaken(partition: Any, **how: Any) -> None:
+        follow(partition, **{**how, "high_watermark": partition.log_end_offset})
+
+    return mistaken
+
+
+def back_to_nothing(follow: Function) -> Function:
+    def mistaken(partition: Any, **how: Any) -> None:
+        partition.high_watermark = max(min(how["high_watermark"], partition.log_end_offset), partition.log_start_offset)
+        follow(partition, **how)
+
+    return mistaken
+
+
+def whatever_is_there(_read_bound: Function) -> Function:
+    return lambda _replica_id, _isolation_level: lambda partition: partition.log_end_offset
+
+
+def committed_or_not(read_bound: Function) -> Function:
+    return lambda replica_id, _isolation_level: read_bound(replica_id, 0)
+
+
+def of_any_epoch(_check: Function) -> Function:
+    return lambda *_args: None
+
+
+def without_waiting(_when_committed: Function) -> Function:
+    return lambda *_args: None
+
+
+MISTAKES: dict[str, Change] = {
+    "a leader acknowledges what only it has": instead(f"{LEADER}.committed_end", of_the_leader_alone),
+    "a leader acknowledges what one of its followers has": instead(f"{LEADER}.committed_end", of_the_fastest),
+    "a leader commits one record too many": instead(f"{LEADER}.committed_end", one_too_many),
+    "a leader acknowledges before anything is committed": instead(f"{PARTITION}.when_committed", without_waiting),
+    "a leader goes on with fewer replicas than it must have": instead(f"{LEADER}.lacks_replicas", always(False)),
+    "a leader does not count who joins": instead(f"{LEADER}._count_followers", nothing_to_hold_back),
+    "a leader does not note where its epoch begins": instead(f"{PARTITION}._begin_epoch", always(None)),
+    "a leader does not fail what waits when it follows": without(f"{PARTITION}.take_role", f"{PARTITION}._fail"),
+    "a new leader tells an end at once": instead(f"{LEADER}.epoch_start_offset", always(0)),
+    "a follower joins that lacks committed records": instead(f"{LEADER}.may_join", anyone_may_join),
+    "a follower begins by a cut to its high watermark": instead(f"{FETCHER}.follow", to_the_high_watermark),
+    "a follower does not tell the epoch of its last record": instead(f"{FOLLOWED}.latest_epoch", always(-1)),
+    "a follower does not cut": without(f"{FETCHER}._take_partition", f"{FETCHER}._cut"),
+    "a follower keeps one record that diverges": instead(f"{FETCHER}._cut", one_record_less),
+    "a follower believes that all it has is committed": instead(f"{PARTITION}.follow_leader", ahead_of_the_leaders),
+    "a high watermark goes back with the leader's": instead(f"{PARTITION}.follow_leader", back_to_nothing),
+    "a follower appends what an earlier leader sent": instead(f"{PARTITION}._check_follows", of_any_epoch),
+    "a follower does not follow a new leader": without(
+        "kwire.replication.followers:ReplicaFollowers._follow",
+        "kwire.replication.followers:ReplicaFollowers._look_at_topic",
+    ),
+    "nobody joins": without(f"{IN_SYNC}.fetched", f"{IN_SYNC}._propose"),
+    "nobody leaves": without(f"{IN_SYNC}._look_at", f"{IN_SYNC}._propose"),
+    "a change of the ISR is never settled": without(f"{IN_SYNC}._decide_on", f"{PARTITION}.settle_isr"),
+    "anyone who lives is elected": instead("kwire.metadata.controller.elections:elect", anyone_who_lives),
+    "a controller fences nobody": instead(f"{MEMBER}._due_as_controller", always([])),
+    "a node that starts again stays fenced": instead("kwire.metadata.controller.brokers:unfence", always([])),
+    "a proposal of an earlier epoch is accepted": instead(
+        "kwire.metadata.controller.isr_changes:_refusal", always(ErrorCode.NONE)
+    ),
+    "a reader gets what is not committed": instead("kwire.replicas.partition:read_bound", whatever_is_there),
+    "a reader of committed records gets open transactions": instead(
+        "kwire.replicas.partition:read_bound", committed_or_not
+    ),
+    "a reader is not told of aborted transactions": instead(f"{PARTITION}.aborted_transactions", always([])),
+    "the epoch of a request is not checked": instead("kwire.replicas.roles:check_epoch", of_any_epoch),
+    "a coordinator stays when another node leads": instead(f"{RUNTIME}.follow_leader", always(None)),
+    "a coordinator answers before its records are committed": instead(
+        "kwire.coordinators.internal_topic:InternalTopic.committed", lambda _: _at_once
+    ),
+    "a group commits for members of earlier generations": instead(
+        "kwire.groups.classic.group:ClassicGroup.check_commit", always(None)
+    ),
+    "producers are forgotten by a new leader": instead(
+        "kwire_storage.producers.states:ProducerStates.apply", always(None)
+    ),
+}
+
+
+async def _at_once(*_args: object) -> None: ...

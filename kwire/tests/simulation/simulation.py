@@ -1,0 +1,326 @@
+"""One run of a cluster, which its seed decides. `simulate` raises BrokenPromise, or whatever else went wrong."""
+
+from __future__ import annotations
+
+import random
+import zlib
+from collections import deque
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+import attrs
+import trio
+from kwire_protocol.messages.create_topics import CreatableTopic, CreateTopicsRequest
+
+from kwire import workers
+from kwire.tests.simulation import node as nodes_of
+from kwire.tests.simulation.calendar import Calendar, run_virtually
+from kwire.tests.simulation.clients import (
+    Again,
+    Client,
+    Cluster,
+    HastyProducer,
+    Member,
+    Producer,
+    Reader,
+    TransactionalProducer,
+)
+from kwire.tests.simulation.faults import Faults
+from kwire.tests.simulation.history import MIN_INSYNC_REPLICAS, BrokenPromise, History
+from kwire.tests.simulation.keeper import Keeper
+from kwire.tests.simulation.ledger import Ledger
+from kwire.tests.simulation.network import Network
+from kwire.tests.simulation.node import Node, Process
+
+TOPIC = "t"
+PARTITIONS = 3
+LOOK_S = 0.02
+GOES_ON_WITHIN_S = 10.0
+SETTLED_WITHIN_S = 60.0
+"""After the faults, as long as requests of 30 s may be under way that nobody answers any more."""
+
+SETTINGS = (
+    f"min.insync.replicas={MIN_INSYNC_REPLICAS}",
+    "offsets.topic.num.partitions=2",
+    "offsets.topic.replication.factor=3",
+    "transaction.state.log.num.partitions=2",
+    "transaction.state.log.replication.factor=3",
+    "transaction.state.log.min.isr=2",
+    "replica.lag.time.max.ms=600",
+    "replica.socket.timeout.ms=1000",
+    "replica.fetch.wait.max.ms=200",
+    "replica.fetch.backoff.ms=50",
+    "replica.high.watermark.checkpoint.interval.ms=500",
+    "log.flush.offset.checkpoint.interval.ms=700",
+    "leader.imbalance.check.interval.seconds=2",
+    "group.min.session.timeout.ms=500",
+    "group.initial.rebalance.delay.ms=0",
+    "metadata.log.max.record.bytes.between.snapshots=1500",
+    "log.message.timestamp.after.max.ms=9223372036854775807",
+)
+
+
+@attrs.define
+class Report:
+    """What happened, in numbers. `fingerprint` is the same for the same run."""
+
+    seed: int
+    fingerprint: int = 0
+    events: int = 0
+    virtual_s: float = 0.0
+    acknowledged: int = 0
+    transactions: int = 0
+    commits: int = 0
+    faults: dict[str, int] = attrs.field(factory=dict)
+    last: deque[str] = attrs.field(factory=lambda: deque(maxlen=60))
+
+    def note(self, what: str) -> None:
+        line = f"{trio.current_time():.6f} {what}"
+        self.events += 1
+        self.fingerprint = zlib.crc32(line.encode(), self.fingerprint)
+        self.last.append(line)
+
+
+@contextmanager
+def _threads_replaced() -> Iterator[None]:
+    before = workers.run
+    workers.run = nodes_of.in_thread
+    try:
+        yield
+    finally:
+        workers.run = before
+
+
+def simulate(seed: int, *, faults_s: float, node_count: int = 3, report: Report | None = None) -> Report:
+    """Things go wrong for `faults_s`; then all is mended, and everything that was promised has to be there."""
+    report = report or Report(seed)
+    simulation = Simulation(report, faults_s, node_count)
+    with _threads_replaced():
+        run_virtually(seed, simulation.run)
+    return report
+
+
+@attrs.define(eq=False)
+class Simulation:
+    report: Report
+    faults_s: float
+    node_count: int
+    nodes: list[Node] = attrs.field(factory=list)
+    history: History = attrs.field(factory=History)
+    ledger: Ledger = attrs.field(factory=Ledger)
+    _is_over: bool = False
+    _stays_dead: bool = False
+    """Nodes are not started any more."""
+    _faults_end_at: float = 0.0
+    _unsafe: set[int] = attrs.field(factory=set)
+    """Nodes that lost power and are not in all their ISRs again."""
+
+    async def run(self, chance: random.Random) -> None:
+        async with trio.open_nursery() as nursery:
+            calendar = Calendar()
+            network = Network(calendar, random.Random(chance.random()), self.report.note)
+            keeper = Keeper(calendar, network, "MkU3OEVBNTcwNTJENDM2Qk")
+            nursery.start_soon(calendar.run)
+            try:
+                await self._run(chance, network, keeper, nursery)
+            finally:
+                for node in self.nodes:
+                    node.kill()
+                nursery.cancel_scope.cancel()
+
+    async def _run(self, chance: random.Random, network: Network, keeper: Keeper, nursery: trio.Nursery) -> None:
+        for node_id in range(1, self.node_count + 1):
+            own = random.Random(chance.random())
+            node = Node(node_id, keeper.calendar, network, keeper, own, SETTINGS, nursery, self.report.note)
+            self.nodes.append(node)
+            assert node.start()
+        nursery.start_soon(self._look_all_the_time)
+        await self._with_clients(chance, network, keeper, nursery)
+        await self._end(network, chance)
+        await self._lose_a_node(network, chance)
+        self.report.virtual_s = trio.current_time()
+
+    async def _with_clients(
+        self, chance: random.Random, network: Network, keeper: Keeper, nursery: trio.Nursery
+    ) -> None:
+        now_ms = self.nodes[0].clock.now_ms
+        await self._create_topic(network, chance)
+        self._faults_end_at = trio.current_time() + self.faults_s
+
+        def cluster(name: str) -> Cluster:
+            return self._cluster(network, f"client-{name}", chance)
+
+        def stops() -> bool:
+            return self._is_over
+
+        clients: list[Client] = [
+            Producer(cluster("a"), self.ledger, PARTITIONS, now_ms, stops),
+            Producer(cluster("b"), self.ledger, PARTITIONS, now_ms, stops),
+            HastyProducer(cluster("c"), PARTITIONS, now_ms, stops),
+            TransactionalProducer(cluster("d"), self.ledger, PARTITIONS, now_ms, stops),
+            Reader(cluster("e"), self.ledger, self.history, PARTITIONS, stops, 0),
+            Reader(cluster("f"), self.ledger, self.history, PARTITIONS, stops, 1),
+            Member(cluster("g"), self.ledger, "group", PARTITIONS, stops),
+            Member(cluster("h"), self.ledger, "group", PARTITIONS, stops),
+        ]
+        faults = Faults(
+            self.nodes,
+            network,
+            keeper,
+            random.Random(chance.random()),
+            nursery,
+            self._may_lose_power,
+            lambda: bool(self._unsafe),
+            self.report.note,
+            lambda: trio.current_time() >= self._faults_end_at,
+        )
+        self.report.faults = faults.counts
+        nursery.start_soon(self._start_again, random.Random(chance.random()))
+        with trio.move_on_after(self.faults_s + SETTLED_WITHIN_S) as scope:
+            async with trio.open_nursery() as together:
+                for client in clients:
+                    together.start_soon(client.run)
+                await faults.run()
+                await trio.sleep(0.3)
+                self._is_over = True
+        for client in clients:
+            await client.cluster.close()
+            if isinstance(client, Reader) and client.isolation_level:
+                self.ledger.check_no_aborted(client.records)
+        if scope.cancelled_caught:
+            raise BrokenPromise(f"{SETTLED_WITHIN_S:g} s after the last fault, requests are still not answered")
+
+    def _cluster(self, network: Network, name: str, chance: random.Random) -> Cluster:
+        return Cluster(network, name, [it.address for it in self.nodes], TOPIC, random.Random(chance.random()))
+
+    async def _create_topic(self, network: Network, chance: random.Random) -> None:
+        cluster = self._cluster(network, "client-admin", chance)
+
+        async def create() -> None:
+            if len(self._processes) < self.node_count:
+                raise Again("not all nodes are up")
+            request = CreateTopicsRequest([CreatableTopic(TOPIC, PARTITIONS, self.node_count)])
+            answer = await cluster.ask(cluster.bootstrap[0], request)
+            if answer.topics[0].error_code not in (0, 36):
+                raise Again(str(answer.topics[0].error_code))
+
+        await cluster.persist(create)
+        await cluster.close()
+
+    async def _start_again(self, chance: random.Random) -> None:
+        """Nodes that ended come back; during the faults after a while."""
+        while not self._stays_dead:
+            for node in self.nodes:
+                if node.process is None:
+                    if trio.current_time() < self._faults_end_at:
+                        await trio.sleep(chance.uniform(0.0, 1.0))
+                    if node.process is None:
+                        node.start()
+            await trio.sleep(0.1)
+
+    # Promises
+
+    async def _look_all_the_time(self) -> None:
+        while True:
+            self.history.look(self._processes)
+            self._forgive()
+            await trio.sleep(LOOK_S)
+
+    @property
+    def _processes(self) -> list[Process]:
+        return [it.process for it in self.nodes if it.process is not None]
+
+    def _forgive(self) -> None:
+        """Nodes that are in all their ISRs again have everything."""
+        if not self._unsafe:
+            return
+        newest = max(self._processes, key=lambda it: it.broker.metadata.image.offset, default=None)
+        if newest is None:
+            return
+        partitions = [it for topic in newest.broker.metadata.image.topics.values() for it in topic.partitions]
+        for process in self._processes:
+            node_id, member = process.node.node_id, process.broker.member
+            registered = newest.broker.metadata.image.brokers.get(node_id)
+            # Its registration took it out of the ISRs: it is in them again because it has caught up.
+            is_back = member is not None and registered is not None and registered.broker_epoch == member.broker_epoch
+            if is_back and all(node_id in it.isr for it in partitions if node_id in it.replicas):
+                self._unsafe.discard(node_id)
+
+    def _may_lose_power(self, node: Node) -> bool:
+        """Only if all others have everything: without eligible leader replicas (KIP-966), the last member of an ISR
+        leads again whatever it has lost."""
+        processes = self._processes
+        if self._unsafe or len(processes) < self.node_count:
+            return False
+        newest = max(processes, key=lambda it: it.broker.metadata.image.offset)
+        partitions = [it for topic in newest.broker.metadata.image.topics.values() for it in topic.partitions]
+        if any(len(it.isr) < len(it.replicas) for it in partitions):
+            return False
+        self._unsafe.add(node.node_id)
+        return True
+
+    async def _end(self, network: Network, chance: random.Random) -> None:
+        """All nodes are up. Everything that was promised is there, and the same everywhere."""
+        cluster = self._cluster(network, "client-end", chance)
+        readers = [Reader(cluster, self.ledger, self.history, PARTITIONS, lambda: True, level) for level in (0, 1)]
+        found = []
+        with trio.move_on_after(SETTLED_WITHIN_S) as scope:
+            await self._settle()
+            await cluster.persist(cluster.look)
+            found.append(await readers[0].read_all())
+            found.append(await readers[1].read_all())
+            await self._settle()
+        if scope.cancelled_caught:
+            raise BrokenPromise(f"the replicas are not the same within {SETTLED_WITHIN_S:g} s")
+        # Nothing else runs from here on.
+        self.history.look(self._processes)
+        for process in self._processes:
+            self.history.check_whole(process)
+        self._check_bytes()
+        self.ledger.check_records(found[0])
+        self.ledger.check_transactions(found[1])
+        self.report.acknowledged = self.ledger.acknowledgements
+        self.report.transactions = sum(it != "unknown" for it in self.ledger.transactions.values())
+        self.report.commits = sum(offset for _, offset in self.ledger.commits.values())
+        await cluster.close()
+
+    async def _lose_a_node(self, network: Network, chance: random.Random) -> None:
+        """The others go on without one that does not come back."""
+        self._stays_dead = True
+        chance.choice(self.nodes).kill()
+        cluster = self._cluster(network, "client-last", chance)
+        producer = Producer(cluster, self.ledger, PARTITIONS, self.nodes[0].clock.now_ms, lambda: True)
+        with trio.move_on_after(GOES_ON_WITHIN_S) as scope:
+            await producer.run()
+            for index in range(PARTITIONS):
+                await producer.send(index)
+        if scope.cancelled_caught:
+            raise BrokenPromise(f"{GOES_ON_WITHIN_S:g} s after the death of a node, a write is not acknowledged")
+        await cluster.close()
+
+    async def _settle(self) -> None:
+        """Returns when all nodes are up and have the same, and no transaction is open."""
+        while len(self._processes) < len(self.nodes) or not self._is_settled():
+            await trio.sleep(0.1)
+
+    def _is_settled(self) -> bool:
+        """Every replica has every record, and knows it to be committed."""
+        first, *others = self._processes
+        for partition in first.broker.partitions:
+            for process in others:
+                other = process.broker.partitions.find(partition.topic, partition.index)
+                ends = {it.log_end_offset for it in (partition, other)} | {
+                    bound for it in (partition, other) for bound in (it.high_watermark, it.last_stable_offset)
+                }
+                if len(ends) > 1:
+                    return False
+        return True
+
+    def _check_bytes(self) -> None:
+        first, *others = self._processes
+        for partition in first.broker.partitions:
+            batches = [piece.read() for _, piece in partition.log.batches()]
+            for process in others:
+                other = process.broker.partitions.find(partition.topic, partition.index)
+                if [piece.read() for _, piece in other.log.batches()] != batches:
+                    raise BrokenPromise(f"{partition.topic}-{partition.index} is not the same on all nodes")

@@ -1,0 +1,39 @@
+"""A cluster keeps its promises, whatever happens to it. See `kwire.tests.simulation`.
+
+A seed that fails: `python -m kwire.tests.simulation SEED --seconds S` runs it again, and tells what happened.
+"""
+
+from __future__ import annotations
+
+import pytest
+
+from kwire.tests.simulation.simulation import simulate
+
+SHORT_S, LONG_S = 1.2, 5.0
+"""How long things go wrong."""
+
+SEEDS_OF_A_TEST = 25
+SEEDS = 300
+SOAKED_SEEDS, SOAKED_OF_A_TEST = 20_000, 500
+
+
+@pytest.mark.parametrize("first", range(0, SEEDS, SEEDS_OF_A_TEST))
+def test_promises_are_kept(first: int) -> None:
+    reports = [simulate(seed, faults_s=SHORT_S) for seed in range(first, first + SEEDS_OF_A_TEST)]
+    assert all(it.acknowledged for it in reports)
+    assert len({fault for it in reports for fault in it.faults}) > 5, "little went wrong"
+    assert sum(it.transactions for it in reports) > SEEDS_OF_A_TEST
+    assert sum(it.commits for it in reports) > SEEDS_OF_A_TEST
+
+
+@pytest.mark.soak
+@pytest.mark.parametrize("first", range(SEEDS, SEEDS + SOAKED_SEEDS, SOAKED_OF_A_TEST))
+def test_promises_are_kept_for_longer(first: int) -> None:
+    for seed in range(first, first + SOAKED_OF_A_TEST):
+        simulate(seed, faults_s=LONG_S)
+
+
+def test_the_same_seed_gives_the_same_run() -> None:
+    first, second, other = (simulate(seed, faults_s=SHORT_S) for seed in (7, 7, 8))
+    assert first == second
+    assert first.fingerprint != other.fingerprint
