@@ -118,12 +118,12 @@ class ClusterOfProcesses:
             for partition in topic.partitions.values()
         )
 
+    def data_dirs(self) -> list[Path]:
+        return [self._folder_of(node_id) / "data" for node_id in NODES]
+
     def hashes(self) -> list[set[str]]:
         """Of each partition of the ledger, what its replicas have. Call it when the nodes are stopped."""
-        return [
-            {_hash(self._folder_of(node_id) / "data" / f"{TOPIC}-{index}") for node_id in NODES}
-            for index in range(PARTITIONS)
-        ]
+        return [{_hash(data_dir / f"{TOPIC}-{index}") for data_dir in self.data_dirs()} for index in range(PARTITIONS)]
 
     def bugs(self) -> list[str]:
         """The tracebacks in the nodes' logs."""

@@ -6,6 +6,9 @@ from pathlib import Path
 
 import pytest
 
+from compat_tests.dumps import assert_kafka_is_content
+from compat_tests.everything_at_once.judging import check_logs
+from compat_tests.java_host import java_host
 from kwire.tests.cluster.faults import ClusterOfProcesses, Load, TransactionalLoad, faults, read_all
 
 
@@ -27,8 +30,7 @@ def test_nothing_acknowledged_is_lost_or_repeated_whatever_befalls_the_nodes(
         assert values == acknowledged
         numbers = [int(values[offset]) for offset in sorted(values)]
         assert numbers == sorted(set(numbers))
-    assert [len(hashes) for hashes in cluster.hashes()] == [1] * len(found)
-    assert cluster.bugs() == []
+    assert_disks(cluster)
 
 
 @pytest.mark.soak
@@ -45,5 +47,16 @@ def test_transactions_are_all_or_nothing_whatever_befalls_the_nodes(tmp_path: Pa
         assert values == found[0], "each partition has the same"
         assert len(set(values)) == len(values), "nothing twice"
         assert load.committed <= set(values) <= load.committed | load.unknown
-    assert [len(hashes) for hashes in cluster.hashes()] == [1] * len(found)
+    assert_disks(cluster)
+
+
+def assert_disks(cluster: ClusterOfProcesses) -> None:
+    """Replicas are the same bytes; neither `kwire log check` nor Kafka's DumpLogSegments complains."""
+    assert all(len(hashes) == 1 for hashes in cluster.hashes())
+    complaints: list[str] = []
+    for data_dir in cluster.data_dirs():
+        assert check_logs([data_dir], complaints.append) > 0
+    assert complaints == []
+    with java_host() as java:
+        assert assert_kafka_is_content(java, *cluster.data_dirs()) > 0
     assert cluster.bugs() == []
