@@ -57,7 +57,8 @@ class ApacheKafka:
     """One Apache Kafka in a process of its own, on loopback.
 
     `bootstrap` stays the same over `restart()`. Without `folder` everything lies in a temporary folder that goes away
-    with `close()`; with one, it stays, and a later instance continues on it.
+    with `close()`; with one, it stays, and a later instance continues on it. Instances with the same `cluster_id` are
+    nodes of one cluster (`ApacheKafkaCluster`); without one, it is a cluster of its own.
     """
 
     def __init__(
@@ -67,6 +68,7 @@ class ApacheKafka:
         *,
         folder: Path | None = None,
         jvm_options: tuple[str, ...] = _BROKER_JVM,
+        cluster_id: str | None = None,
     ) -> None:
         self.version = version
         self.settings = {name: _text(value) for name, value in (settings or {}).items()}
@@ -76,7 +78,7 @@ class ApacheKafka:
         self.log_file = self.folder / "kafka.log"
         self.port = 0
         self._controller_port = 0
-        self._cluster_id = _new_id()
+        self._cluster_id = cluster_id or new_id()
         self._keep_folder = folder is not None
         self._process: subprocess.Popen[bytes] | None = None
         self._guard: subprocess.Popen[bytes] | None = None
@@ -84,6 +86,11 @@ class ApacheKafka:
     @property
     def bootstrap(self) -> str:
         return f"{LOOPBACK}:{self.port}"
+
+    @property
+    def controller(self) -> str:
+        """Where controllers reach it: `host:port`."""
+        return f"{LOOPBACK}:{self._controller_port}"
 
     @property
     def pid(self) -> int:
@@ -116,25 +123,33 @@ class ApacheKafka:
         """Starts and waits until requests are served. The first start chooses the ports and formats the folder."""
         if self.running:
             raise ApacheKafkaError("runs already")
-        atexit.register(self.close)
         ports_are_fixed = self.port != 0
         for _ in range(3):
             if not ports_are_fixed:
-                self.port, self._controller_port = free_port(), free_port()
+                self.choose_ports()
             self._lay_out_folder()
             self._launch()
-            if self._wait_until_up():
+            if self._is_up():
                 return
             if ports_are_fixed or _TAKEN not in self._log():
                 break
-        raise ApacheKafkaError(f"Apache Kafka {self.version} did not start:\n{self._log()[-4000:]}")
+        raise self._did_not_start()
+
+    def choose_ports(self) -> None:
+        """Chooses free ports before the first start, for those who must know them by then."""
+        self.port, self._controller_port = free_port(), free_port()
 
     def begin_start(self) -> None:
-        """Starts again on the same ports, without waiting until it serves; `kill()` ends that."""
+        """Starts on the ports that are chosen, without waiting until it serves; `kill()` ends that."""
         if self.running or self.port == 0:
-            raise ApacheKafkaError("it runs, or was never started")
+            raise ApacheKafkaError("it runs, or has no ports yet")
         self._lay_out_folder()
         self._launch()
+
+    def wait_until_up(self) -> None:
+        """After `begin_start`: returns when requests are served."""
+        if not self._is_up():
+            raise self._did_not_start()
 
     def begin_stop(self) -> None:
         """Asks it to stop (SIGTERM), without waiting; `kill()` does not wait for that either."""
@@ -189,18 +204,17 @@ class ApacheKafka:
         """A formatted folder with ids of its own: two instances are two clusters."""
         shutil.copytree(_formatted_folder(self.version, node_id), folder)
         meta = folder / "meta.properties"
-        text = re.sub("(?m)^directory.id=.*$", f"directory.id={_new_id()}", meta.read_text())
+        text = re.sub("(?m)^directory.id=.*$", f"directory.id={new_id()}", meta.read_text())
         meta.write_text(re.sub("(?m)^cluster.id=.*$", f"cluster.id={self._cluster_id}", text))
 
     def _properties(self) -> dict[str, str]:
         node_id = self.settings.get("node.id", "1")
-        controller = f"{LOOPBACK}:{self._controller_port}"
         return {
             "process.roles": "broker,controller",
             "node.id": node_id,
-            "listeners": f"PLAINTEXT://{self.bootstrap},CONTROLLER://{controller}",
+            "listeners": f"PLAINTEXT://{self.bootstrap},CONTROLLER://{self.controller}",
             "controller.listener.names": "CONTROLLER",
-            "controller.quorum.voters": f"{node_id}@{controller}",
+            "controller.quorum.voters": f"{node_id}@{self.controller}",
             "log.dirs": str(self.data_dir),
             "offsets.topic.replication.factor": "1",
             "transaction.state.log.replication.factor": "1",
@@ -210,6 +224,7 @@ class ApacheKafka:
         } | self.settings
 
     def _launch(self) -> None:
+        atexit.register(self.close)
         self.log_file.unlink(missing_ok=True)
         command = [str(java()), *self.jvm_options, f"-Dkwire.log={self.log_file}"]
         command += [f"-Dlog4j2.configurationFile={_HERE / 'log4j2-broker.properties'}"]
@@ -234,7 +249,8 @@ class ApacheKafka:
             start_new_session=True,
         )
 
-    def _wait_until_up(self) -> bool:
+    def _is_up(self) -> bool:
+        """Waits; False if it ended, or took too long and was killed."""
         deadline = time.monotonic() + START_SECONDS
         while self.running and time.monotonic() < deadline:
             if _UP in self._log():
@@ -242,6 +258,9 @@ class ApacheKafka:
             time.sleep(0.05)
         self.kill()
         return False
+
+    def _did_not_start(self) -> ApacheKafkaError:
+        return ApacheKafkaError(f"Apache Kafka {self.version} did not start:\n{self._log()[-4000:]}")
 
     def _log(self) -> str:
         """What it said: its log, then its output, where the reason of an early death stands."""
@@ -306,7 +325,7 @@ def _environment(version: str) -> dict[str, str]:
     return java_environment() | {"CLASSPATH": classpath(f"kafka-{version}")}
 
 
-def _new_id() -> str:
+def new_id() -> str:
     """An id as Kafka writes them."""
     return base64.urlsafe_b64encode(uuid.uuid4().bytes)[:22].decode()
 

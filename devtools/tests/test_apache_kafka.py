@@ -11,6 +11,7 @@ import time
 import pytest
 
 from devtools.apache_kafka import ApacheKafka, ApacheKafkaError, dump_log, run_tool
+from devtools.apache_kafka_cluster import ApacheKafkaCluster
 from devtools.places import REPOSITORY
 
 TOOLS = "org.apache.kafka.tools"
@@ -40,6 +41,23 @@ def test_data_and_address_outlive_a_stop_and_a_kill() -> None:
         assert dumped.count("| offset: ") == 2
     assert not kafka.running
     assert not kafka.folder.exists()
+
+
+@pytest.mark.soak
+def test_three_are_one_cluster_that_loses_a_node() -> None:
+    with ApacheKafkaCluster(settings=QUICK_RETURN) as cluster:
+        nodes = list(cluster.nodes.values())
+        to_brokers = ("--bootstrap-server", cluster.bootstrap)
+        topic = ("--create", "--topic", "t", "--replication-factor", "3")
+        run_tool(f"{TOOLS}.TopicCommand", *to_brokers, *topic)
+        nodes[0].kill()
+        assert cluster.bootstrap == f"{nodes[1].bootstrap},{nodes[2].bootstrap}"
+        to_brokers = ("--bootstrap-server", cluster.bootstrap)
+        run_tool(f"{TOOLS}.ConsoleProducer", *to_brokers, "--topic", "t", "--sync", input="one\n")
+        consumer = f"{TOOLS}.consumer.ConsoleConsumer"
+        read = run_tool(consumer, *to_brokers, "--topic", "t", "--from-beginning", "--max-messages", "1")
+        assert read.stdout.split() == ["one"]
+    assert not any(node.running or node.folder.exists() for node in nodes)
 
 
 ORPHAN = """
