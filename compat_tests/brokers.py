@@ -7,6 +7,8 @@
 * `serve`: both are `kwire serve` processes. Quicker where a client written in Python would share the interpreter
   with the broker.
 * `kafka`: both are Apache Kafka, of the version that devtools names, from its jars.
+* `cluster` and `kafka-cluster`: both are node 1 of three, `kwire serve` processes or Apache Kafkas. Topics have a
+  replica on each node unless a test says otherwise. Only node 1 is stopped and killed.
 
 All get the same settings, so that a test says what Kafka does and not what one of them was told to do.
 """
@@ -19,8 +21,8 @@ import signal
 import subprocess
 import sysconfig
 import tempfile
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import Protocol
 
@@ -32,9 +34,13 @@ from . import groups
 from .waiting import eventually
 
 KIND = os.environ.get("KWIRE_COMPAT", "kwire")
-KINDS = ("kwire", "serve", "kafka")
+KINDS = ("kwire", "serve", "kafka", "cluster", "kafka-cluster")
+IS_KAFKA = KIND.startswith("kafka")
+IS_CLUSTER = KIND.endswith("cluster")
 
+_ONLY_FOR_CLUSTERS = {"default.replication.factor": "3", "min.insync.replicas": "2"}
 SETTINGS = {
+    **(_ONLY_FOR_CLUSTERS if IS_CLUSTER else {}),
     "group.initial.rebalance.delay.ms": "0",
     "group.min.session.timeout.ms": "500",
     "offsets.topic.num.partitions": "4",
@@ -100,9 +106,20 @@ class KwireServe:
     kwire: Sequence[str] = (str(Path(sysconfig.get_path("scripts"), "kwire")),)
     """The command, without its arguments."""
 
-    def __init__(self, root: Path, settings: dict[str, str], *more_folders: Path, port: int = 0) -> None:
-        """Keeps data and log below `root`; a port of 0 stands for a free one."""
+    def __init__(
+        self,
+        root: Path,
+        settings: dict[str, str],
+        *more_folders: Path,
+        port: int = 0,
+        own_settings: Mapping[str, str] | None = None,
+    ) -> None:
+        """Keeps data and log below `root`; a port of 0 stands for a free one.
+
+        own_settings: those that make it a node of a cluster.
+        """
         self.settings = settings
+        self._own_settings = own_settings or {}
         self.exit_code: int | None = None
         self.data_dir = root / "data"
         self.data_dirs = [self.data_dir, *more_folders]
@@ -124,7 +141,7 @@ class KwireServe:
         command = [*self.kwire, "serve", "--listen", self.bootstrap]
         for folder in self.data_dirs:
             command += ["--data-dir", str(folder)]
-        for name, value in self.settings.items():
+        for name, value in {**self.settings, **self._own_settings}.items():
             command += ["--set", f"{name}={value}"]
         with self.log_file.open("ab") as log:
             self._process = subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=log, stderr=log)
@@ -181,17 +198,20 @@ class _InProcess:
 
 
 class _Kafka:
-    """Apache Kafka, as devtools starts it; `folders` are how many log dirs it has.
+    """Apache Kafka, as devtools starts it, or the first of three; `folders` are how many log dirs it has.
 
     It has coordinators when it is entered, or with `coordinates=False` no topic at all.
     """
 
     def __init__(self, settings: dict[str, str], *, folders: int = 1, coordinates: bool = True) -> None:
         from devtools.apache_kafka import ApacheKafka
+        from devtools.apache_kafka_cluster import ApacheKafkaCluster
 
         self.settings = settings
         self._coordinates = coordinates
-        self._kafka = ApacheKafka(settings={**settings, **_ONLY_FOR_KAFKA})
+        all_settings = {**settings, **_ONLY_FOR_KAFKA}
+        self._all = ApacheKafkaCluster(settings=all_settings) if IS_CLUSTER else ApacheKafka(settings=all_settings)
+        self._kafka = self._all.nodes[1] if isinstance(self._all, ApacheKafkaCluster) else self._all
         self.data_dirs = self._kafka.add_log_dirs(folders - 1)
         self.log_file = self._kafka.log_file
 
@@ -226,13 +246,13 @@ class _Kafka:
         self.start()
 
     def __enter__(self) -> _Kafka:
-        self._kafka.__enter__()
+        self._all.__enter__()
         if self._coordinates:
             groups.wait_until_served(self.bootstrap)
         return self
 
     def __exit__(self, *about: object) -> None:
-        self._kafka.__exit__(None, None, None)
+        self._all.__exit__(None, None, None)
 
 
 @contextmanager
@@ -250,27 +270,23 @@ def shared_broker() -> Iterator[Broker]:
 def restartable_broker(**more: str) -> Iterator[RestartableBroker]:
     """`more` are settings beside the common ones, with underscores for dots."""
     settings = {**SETTINGS, **{name.replace("_", "."): value for name, value in more.items()}}
-    if KIND == "kafka":
+    if IS_KAFKA:
         with _Kafka(settings) as kafka:
             yield kafka
         return
-    root = Path(tempfile.mkdtemp(prefix="kwire-compat-"))
-    broker = KwireServe(root, settings)
-    try:
-        broker.start()
+    with _served(settings) as broker:
         yield broker
-        broker.stop()
-    finally:
-        broker.kill()
-        shutil.rmtree(root)
 
 
 @contextmanager
 def fresh_broker() -> Iterator[Broker]:
     """A broker without topics, its internal ones included."""
-    if KIND == "kafka":
+    if IS_KAFKA:
         with _Kafka(dict(SETTINGS), coordinates=False) as kafka:
             yield kafka
+    elif IS_CLUSTER:
+        with _served(dict(SETTINGS), coordinates=False) as broker:
+            yield broker
     else:
         with _in_a_thread() as broker:
             yield broker
@@ -279,18 +295,40 @@ def fresh_broker() -> Iterator[Broker]:
 @contextmanager
 def broker_of_two_folders() -> Iterator[tuple[RestartableBroker, list[Path]]]:
     """A broker whose log.dirs are these."""
-    if KIND == "kafka":
+    if IS_KAFKA:
         with _Kafka(dict(SETTINGS), folders=2) as kafka:
             yield kafka, kafka.data_dirs
         return
-    with tempfile.TemporaryDirectory(prefix="kwire-compat-") as root:
-        broker = KwireServe(Path(root), dict(SETTINGS), Path(root, "more"))
-        try:
-            broker.start()
-            yield broker, broker.data_dirs
-            broker.stop()
-        finally:
-            broker.kill()
+    with _served(dict(SETTINGS), folders=2) as broker:
+        yield broker, broker.data_dirs
+
+
+@contextmanager
+def _served(settings: dict[str, str], *, folders: int = 1, coordinates: bool = True) -> Iterator[KwireServe]:
+    """A `kwire serve` process, or the first of three; `folders` are how many log dirs it has."""
+    with ExitStack() as ended:
+        root = Path(tempfile.mkdtemp(prefix="kwire-compat-"))
+        ended.callback(shutil.rmtree, root)
+        more = [root / f"data-{number}" for number in range(2, folders + 1)]
+        if IS_CLUSTER:
+            nodes = [_node(root, number, settings, *(more if number == 1 else [])) for number in (1, 2, 3)]
+        else:
+            nodes = [KwireServe(root, settings, *more)]
+        for node in nodes:
+            ended.callback(node.kill)
+            node.start()
+        if IS_CLUSTER and coordinates:
+            groups.wait_until_served(nodes[0].bootstrap)
+        yield nodes[0]
+        for node in nodes:
+            node.stop()
+
+
+def _node(root: Path, node_id: int, settings: dict[str, str], *more_folders: Path) -> KwireServe:
+    folder = root / f"node-{node_id}"
+    folder.mkdir()
+    own_settings = {"node.id": str(node_id), "kwire.cluster.dir": str(root / "c")}
+    return KwireServe(folder, settings, *more_folders, own_settings=own_settings)
 
 
 @contextmanager

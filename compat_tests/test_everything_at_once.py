@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from .brokers import KIND
+from .brokers import IS_KAFKA
 from .everything_at_once import mistakes
 from .everything_at_once.run import Account, Conductor, folder_of_a_run, run
 from .everything_at_once.vanishing import Acknowledged
@@ -22,7 +22,7 @@ from .waiting import eventually
 SECONDS, SEED = 20.0, 7
 """Of load; to judge takes as long again."""
 
-pytestmark = pytest.mark.skipif(KIND == "kafka", reason="its settings, its log and its files are kwire's")
+pytestmark = pytest.mark.skipif(IS_KAFKA, reason="its settings, its log and its files are kwire's")
 
 
 @pytest.mark.timeout(300)

@@ -12,12 +12,12 @@ import random
 import click
 import pytest
 
-from .brokers import KIND, restartable_broker
+from .brokers import IS_KAFKA, restartable_broker
 from .java_host import JavaHost
 from .sigkill import laps
 
 # Apache Kafka takes ten times as long to come back.
-KILLS = int(os.environ.get("KWIRE_SIGKILL_KILLS", "6" if KIND == "kafka" else "10"))
+KILLS = int(os.environ.get("KWIRE_SIGKILL_KILLS", "6" if IS_KAFKA else "10"))
 
 
 @pytest.mark.timeout(60 + 20 * KILLS)

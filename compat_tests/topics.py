@@ -37,7 +37,7 @@ def new_admin(bootstrap: str) -> AdminClient:
 def create(bootstrap: str, name: str, *, partitions: int = 1, config: dict[str, str] | None = None) -> None:
     """Creates a topic, and returns when the broker leads all its partitions (Apache Kafka answers before that)."""
     client = admin(bootstrap)
-    new = NewTopic(name, num_partitions=partitions, replication_factor=1, config=config or {})
+    new = NewTopic(name, num_partitions=partitions, replication_factor=-1, config=config or {})
     client.create_topics([new], request_timeout=_REQUEST_TIMEOUT_S)[name].result()
     eventually(lambda: _led(client, name) == partitions, f"{name} has {partitions} partitions")
 

@@ -20,7 +20,7 @@ from .tables import Tables
 
 # Spark asks for the end offsets behind a fetch that it sent before. kwire ends that fetch's waiting, and so the tests
 # leave the waiting as it is; Apache Kafka lets the question wait, half a second for each partition and micro-batch.
-READER_DEFAULTS = {"kafka.fetch.max.wait.ms": 50} if brokers.KIND == "kafka" else {}
+READER_DEFAULTS = {"kafka.fetch.max.wait.ms": 50} if brokers.IS_KAFKA else {}
 
 _numbers = itertools.count(1)
 

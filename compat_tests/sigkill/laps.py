@@ -14,7 +14,7 @@ import attrs
 from confluent_kafka import OFFSET_BEGINNING, TopicPartition
 
 from .. import topics
-from ..brokers import KIND, RestartableBroker
+from ..brokers import IS_KAFKA, RestartableBroker
 from ..confluent import consuming
 from ..dumps import assert_kafka_is_content
 from ..java_host import JavaHost
@@ -25,7 +25,7 @@ from .load import Load
 
 KILLS_IN_LAP = 30
 READ_WITHIN_S = 120.0
-START_TAKES_S = 5.0 if KIND == "kafka" else 0.35
+START_TAKES_S = 5.0 if IS_KAFKA else 0.35
 # One topic rolls by size, at the least that Apache Kafka takes, the other five times a second.
 TOPICS = {
     "large": {"segment.bytes": str(1 << 20)},
@@ -131,7 +131,7 @@ class Lap:
         self.broker.stop()
         self.account.files_judged += assert_kafka_is_content(self.java, self.broker.data_dir)
         # Which Apache Kafka keeps for ever, whatever was deleted.
-        assert KIND == "kafka" or not list(self.broker.data_dir.glob("*-stray")), "a deletion was not finished"
+        assert IS_KAFKA or not list(self.broker.data_dir.glob("*-stray")), "a deletion was not finished"
         self.broker.start()
         self._judge(killer, spots)
         self.account.records = before[0] + ledger.acknowledged.total()

@@ -30,7 +30,7 @@ from kwire.pipeline.topics import Topics
 from kwire.pipeline.warehouse import NAMESPACE, Warehouse, errors_table_name, index_table_name
 
 # Apache Kafka lets Spark's question for the ends wait for a fetch that was sent before (spark_tests/conftest.py).
-_READER_DEFAULTS = {"kafka.fetch.max.wait.ms": "50"} if brokers.KIND == "kafka" else {}
+_READER_DEFAULTS = {"kafka.fetch.max.wait.ms": "50"} if brokers.IS_KAFKA else {}
 
 _numbers = itertools.count(1)
 R = TypeVar("R", bound=Run)
