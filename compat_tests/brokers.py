@@ -100,6 +100,17 @@ class RestartableBroker(Broker, Protocol):
         """As `start`, without waiting until it serves: `kill` follows."""
 
 
+class Cluster(Protocol):
+    """Nodes with the ids 1, 2 and 3, for tests that need more than one."""
+
+    @property
+    def bootstrap_servers(self) -> str:
+        """The addresses of those that run."""
+
+    def kill(self, node_id: int) -> None:
+        """Ends a node with SIGKILL, or as that would."""
+
+
 class KwireServe:
     """A `kwire serve` process. `exit_code` is that of the last one that was stopped or killed."""
 
@@ -301,6 +312,21 @@ def broker_of_two_folders() -> Iterator[tuple[RestartableBroker, list[Path]]]:
         return
     with _served(dict(SETTINGS), folders=2) as broker:
         yield broker, broker.data_dirs
+
+
+@contextmanager
+def three_nodes() -> Iterator[Cluster]:
+    """A cluster for one test. That of kwire is in this process, because that is the cheapest."""
+    if IS_KAFKA:
+        from devtools.apache_kafka_cluster import ApacheKafkaCluster
+
+        with ApacheKafkaCluster(settings=_ONLY_FOR_KAFKA) as kafkas:
+            yield kafkas
+    else:
+        from kwire.testing import Cluster as InProcess
+
+        with InProcess(3) as kwires:
+            yield kwires
 
 
 @contextmanager

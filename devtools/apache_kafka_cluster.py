@@ -1,7 +1,7 @@
 """Starts three Apache Kafkas that are one cluster, to compare kwire's with.
 
     with ApacheKafkaCluster(settings={"group.initial.rebalance.delay.ms": "0"}) as cluster:
-        cluster.nodes[2].kill()
+        cluster.kill(2)
 
 Each node is a process on loopback, broker and controller at once, and all of them vote. So a cluster of three loses one
 node without harm, and of two it waits. Internal topics have a replica on each of at most three nodes, as by Kafka's
@@ -50,7 +50,7 @@ class ApacheKafkaCluster:
             self.nodes[node_id] = ApacheKafka(version, own, jvm_options=jvm_options, cluster_id=cluster_id)
 
     @property
-    def bootstrap(self) -> str:
+    def bootstrap_servers(self) -> str:
         """The addresses of the nodes that run, for a client's bootstrap.servers."""
         return ",".join(node.bootstrap for node in self.nodes.values() if node.running)
 
@@ -64,6 +64,10 @@ class ApacheKafkaCluster:
             node.begin_start()
         for node in self.nodes.values():
             node.wait_until_up()
+
+    def kill(self, node_id: int) -> None:
+        """Pulls the plug of a node (SIGKILL)."""
+        self.nodes[node_id].kill()
 
     def close(self) -> None:
         """Kills all nodes, and removes everything they wrote."""

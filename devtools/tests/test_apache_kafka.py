@@ -47,12 +47,12 @@ def test_data_and_address_outlive_a_stop_and_a_kill() -> None:
 def test_three_are_one_cluster_that_loses_a_node() -> None:
     with ApacheKafkaCluster(settings=QUICK_RETURN) as cluster:
         nodes = list(cluster.nodes.values())
-        to_brokers = ("--bootstrap-server", cluster.bootstrap)
+        to_brokers = ("--bootstrap-server", cluster.bootstrap_servers)
         topic = ("--create", "--topic", "t", "--replication-factor", "3")
         run_tool(f"{TOOLS}.TopicCommand", *to_brokers, *topic)
-        nodes[0].kill()
-        assert cluster.bootstrap == f"{nodes[1].bootstrap},{nodes[2].bootstrap}"
-        to_brokers = ("--bootstrap-server", cluster.bootstrap)
+        cluster.kill(1)
+        assert cluster.bootstrap_servers == f"{nodes[1].bootstrap},{nodes[2].bootstrap}"
+        to_brokers = ("--bootstrap-server", cluster.bootstrap_servers)
         run_tool(f"{TOOLS}.ConsoleProducer", *to_brokers, "--topic", "t", "--sync", input="one\n")
         consumer = f"{TOOLS}.consumer.ConsoleConsumer"
         read = run_tool(consumer, *to_brokers, "--topic", "t", "--from-beginning", "--max-messages", "1")
