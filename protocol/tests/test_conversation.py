@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
+from itertools import cycle
 from typing import Any
 
 import pytest
@@ -49,12 +50,13 @@ def receive(conversation: Conversation, data: bytes, steps: Iterable[int] = ()) 
     """What a shell does that receives so many bytes at a time, as far as there is room for them."""
     replies = []
     pieces = iter(steps)
-    while data:
+    left = memoryview(data)
+    while left:
         room = conversation.writable()
         assert len(room) > 0
-        count = min(len(room), len(data), next(pieces, len(data)))
-        room[:count] = data[:count]
-        data = data[count:]
+        count = min(len(room), len(left), next(pieces, len(left)))
+        room[:count] = left[:count]
+        left = left[count:]
         conversation.received(count)
         while (reply := conversation.next_reply()) is not None:
             replies.append(reply)
@@ -120,7 +122,7 @@ def test_replies_do_not_depend_on_how_the_bytes_arrive(chosen: list[int], steps:
         ticket = conversation.send(request, version)
         tickets.append(ticket)
         stream += encoded_reply(response, request.api_key, version, ticket.correlation_id)
-    replies = receive(conversation, stream, steps * (len(stream) // sum(steps) + 1))
+    replies = receive(conversation, stream, cycle(steps))
     assert [it.ticket for it in replies] == tickets
     assert [it.message for it in replies] == [REQUESTS[at][2] for at in chosen]
     assert conversation.in_flight == 0
