@@ -121,10 +121,10 @@ async def _wait_for_data(
     limits: FetchLimits,
     result: FetchResult,
 ) -> FetchResponse:
-    deadline_ms = broker.clock.now_ms() + request.max_wait_ms
+    deadline_ms = broker.clock.monotonic_ms() + request.max_wait_ms
     woken = True
     while woken and result.size < request.min_bytes and not result.has_errors:
-        parked = ParkedFetch((deadline_ms - broker.clock.now_ms()) / 1000)
+        parked = ParkedFetch((deadline_ms - broker.clock.monotonic_ms()) / 1000)
         partitions = [partition for _, partition in result.found]
         for partition in partitions:
             partition.waiters[parked] = None
@@ -133,6 +133,8 @@ async def _wait_for_data(
         finally:
             for partition in partitions:
                 partition.waiters.pop(parked, None)
+        if not woken and not result.size:
+            break  # Nothing has changed. An idle follower asks for thousands of partitions.
         if limits.follower is not None:
             limits.follower.now_ms = broker.clock.monotonic_ms()
         result = read_partitions(find, fetch.partitions, limits)
