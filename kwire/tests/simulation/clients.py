@@ -275,13 +275,12 @@ class TransactionalProducer:
             await self.cluster.persist(self._begin)
             self.ledger.transactions[name] = ABORTED
             return
-        is_known = True
         while True:
             try:
                 request = EndTxnRequest(self._id, self.producer_id, self.epoch, committed)
                 ended = await self.cluster.ask_coordinator(TRANSACTION, self._id, request, at_least=5)
             except Again:
-                is_known = False  # it may have been carried out, which the next one is told
+                # It may have been carried out, which the next one is told.
                 await self.cluster.rest()
                 continue
             if ended.error_code == 0:
@@ -293,8 +292,7 @@ class TransactionalProducer:
             if ended.error_code in _NOT_NOW:
                 await self.cluster.rest()
                 continue
-            if is_known:
-                raise BrokenPromise(f"{self._id}: EndTxn returned {ended.error_code}")
+            # A coordinator whose clock is far ahead has aborted it, as Apache Kafka's does.
             await self.cluster.persist(self._begin)
             return
 

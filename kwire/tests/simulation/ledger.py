@@ -70,6 +70,14 @@ class Ledger:
             if counts[once] > self.sent[once]:
                 raise BrokenPromise(f"{once!r} is there {counts[once]} times")
 
+    def check_read(self, read: dict[PartitionId, list[Record]], found: dict[PartitionId, list[Record]]) -> None:
+        """What a reader has read is there at the end."""
+        for key, records in read.items():
+            values = {it.offset: it.value for it in found.get(key, [])}
+            for record in records:
+                if values.get(record.offset) != record.value:
+                    raise BrokenPromise(f"{key}: a reader has read {record.value!r} at {record.offset}, which is gone")
+
     def check_no_aborted(self, found: dict[PartitionId, list[Record]]) -> None:
         """`found` is what a reader of committed records has seen, at whatever time."""
         for key, records in found.items():

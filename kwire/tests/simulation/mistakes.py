@@ -131,7 +131,6 @@ MISTAKES: dict[str, Change] = {
         "kwire.replication.followers:ReplicaFollowers._look_at_topic",
     ),
     "nobody joins": without(f"{IN_SYNC}.fetched", f"{IN_SYNC}._propose"),
-    "nobody leaves": without(f"{IN_SYNC}._look_at", f"{IN_SYNC}._propose"),
     "a change of the ISR is never settled": without(f"{IN_SYNC}._decide_on", f"{PARTITION}.settle_isr"),
     "anyone who lives is elected": instead("kwire.metadata.controller.elections:elect", anyone_who_lives),
     "a controller fences nobody": instead(f"{MEMBER}._due_as_controller", always([])),

@@ -1,6 +1,6 @@
 """A cluster keeps its promises, whatever happens to it. See `kwire.tests.simulation`.
 
-A seed that fails: `python -m kwire.tests.simulation SEED --seconds S` runs it again, and tells what happened.
+CONTRIBUTING says how to run a seed again. Its `--seconds` is `faults_s`.
 """
 
 from __future__ import annotations
@@ -9,7 +9,7 @@ import pytest
 
 from kwire.tests.simulation.simulation import simulate
 
-SHORT_S, LONG_S = 1.2, 5.0
+SHORT_S, LONG_S = 1.0, 5.0
 """How long things go wrong."""
 
 SEEDS_OF_A_TEST = 25
