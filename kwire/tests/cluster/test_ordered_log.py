@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import errno
 import os
+import random
 import subprocess
 import sys
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack
+from itertools import count
 from pathlib import Path
 
 import pytest
@@ -16,12 +18,16 @@ from kwire_storage.disk.files import RealDisk
 from kwire_storage.disk.memory_disk import MemoryDisk
 from kwire_storage.errors import CorruptLogError
 
+from kwire.beside import Beside
 from kwire.clock import SystemClock
 from kwire.cluster.local.metadata_log import FOLDER, SharedMetadataLog
 from kwire.cluster.zookeeper.metadata_log import ZooKeeperLog
 from kwire.cluster.zookeeper.session import Session
 from kwire.metadata.log import AppendConflict, LogTruncated, MetadataLog
 from kwire.tests.metadata.distant_log import DistantLog
+from kwire.tests.simulation.calendar import Calendar
+from kwire.tests.simulation.keeper import Keeper, SimMembership, SimMetadataLog
+from kwire.tests.simulation.network import Network
 from kwire.tests.slots import at_once
 
 NOW_MS = 1_700_000_000_000
@@ -34,12 +40,35 @@ def shared(disk: MemoryDisk | RealDisk, node_id: int = 1) -> SharedMetadataLog:
     return SharedMetadataLog.open(disk, node_id, lambda: NOW_MS)
 
 
-@pytest.fixture(params=["in memory", "local", "ZooKeeper"])
+def _call(callback: Callable[[], object]) -> None:
+    callback()
+
+
+class NoTime(Calendar):
+    """News do not travel by themselves."""
+
+    now = 0.0
+
+    def after(self, seconds: float, callback: Callable[[], object]) -> None:
+        pass
+
+
+@pytest.fixture(params=["in memory", "simulated", "local", "ZooKeeper"])
 def open_log(request: pytest.FixtureRequest) -> Iterator[OpenLog]:
     """Opens the same log for one more writer."""
     if request.param == "in memory":
         log = DistantLog()
         yield lambda: log
+    elif request.param == "simulated":
+        calendar, node_ids = NoTime(), count(1)
+        network = Network(calendar, random.Random(0), lambda _: None)
+        keeper = Keeper(calendar, network, "c")
+
+        def join_keeper() -> MetadataLog:
+            node_id = next(node_ids)
+            return SimMembership.join(keeper, node_id, network.host(f"n{node_id}"), Beside(), _call).log
+
+        yield join_keeper
     elif request.param == "local":
         disk = MemoryDisk()
         yield lambda: shared(disk)
@@ -63,6 +92,8 @@ def hear(log: MetadataLog) -> None:
     """The news that another writer has appended has come."""
     if isinstance(log, SharedMetadataLog | ZooKeeperLog):
         at_once(log.look())
+    elif isinstance(log, SimMetadataLog):
+        log.ends_at(log.member.keeper.end_offset)
 
 
 def values_of(log: MetadataLog, offset: int = 0) -> list[bytes]:

@@ -13,6 +13,17 @@ from kwire.tests.replication.test_in_sync import (
 )
 from kwire.tests.replication.test_replication_machine import ReplicationMachine
 from kwire.tests.replication.world import World
+from kwire.tests.simulation.mistakes import (
+    FETCHER,
+    IN_SYNC,
+    LEADER,
+    PARTITION,
+    anyone_may_join,
+    back_with_the_leaders,
+    of_the_leader_alone,
+    of_the_present_isr,
+    to_the_high_watermark,
+)
 from storage.tests.power_cuts.mutants import Change, Function, always, at_large, instead, without
 
 SHORT = settings(
@@ -25,33 +36,6 @@ SHORT = settings(
     print_blob=False,
 )
 
-PARTITION = "kwire.replicas.partition:Partition"
-LEADER = "kwire.replicas.roles:Leader"
-FETCHER = "kwire.replication.fetching:Fetcher"
-IN_SYNC = "kwire.replication.in_sync:InSyncReplicas"
-
-
-def of_the_leader_alone(committed_end: Function) -> Function:
-    return lambda role, own_end: own_end
-
-
-def of_the_present_isr(_count: Function) -> Function:
-    def mistaken(role: Any) -> None:
-        role.followers_in_sync = tuple(it for it in role.isr if it != role.leader_id)
-        role.counts_others = True
-
-    return mistaken
-
-
-def to_the_high_watermark(follow: Function) -> Function:
-    """Before KIP-101 a follower began like this."""
-
-    def mistaken(fetcher: Any, key: Any, topic: str, leader_epoch: int, log: Any, *more: Any) -> None:
-        log.truncate(log.partition.high_watermark, leader_epoch=leader_epoch)
-        follow(fetcher, key, topic, leader_epoch, log, *more)
-
-    return mistaken
-
 
 def to_the_leaders_end(cut: Function) -> Function:
     def mistaken(fetcher: Any, followed: Any, diverging: Any) -> None:
@@ -59,18 +43,6 @@ def to_the_leaders_end(cut: Function) -> Function:
             min(diverging.end_offset, followed.log.log_end_offset - 1), leader_epoch=followed.leader_epoch
         )
         fetcher._mark_changed(followed)
-
-    return mistaken
-
-
-def anyone_may_join(may_join: Function) -> Function:
-    return lambda role, replica_id, high_watermark: replica_id not in role.isr
-
-
-def back_too(follow: Function) -> Function:
-    def mistaken(partition: Any, **how: Any) -> None:
-        partition.high_watermark = max(min(how["high_watermark"], partition.log_end_offset), partition.log_start_offset)
-        follow(partition, **how)
 
     return mistaken
 
@@ -83,7 +55,7 @@ MISTAKES = {
         "kwire.replication.followers:FollowedPartition.latest_epoch", always(-1)
     ),
     "nobody joins": without(f"{IN_SYNC}.fetched", f"{IN_SYNC}._propose"),
-    "a high watermark goes back with the leader's": instead(f"{PARTITION}.follow_leader", back_too),
+    "a high watermark goes back with the leader's": instead(f"{PARTITION}.follow_leader", back_with_the_leaders),
 }
 
 

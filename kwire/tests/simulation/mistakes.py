@@ -69,7 +69,7 @@ def anyone_who_lives(elect: Function) -> Function:
     return mistaken
 
 
-def nothing_to_hold_back(_count: Function) -> Function:
+def of_the_present_isr(_count: Function) -> Function:
     def mistaken(role: Any) -> None:
         role.followers_in_sync = tuple(it for it in role.isr if it != role.leader_id)
         role.counts_others = True
@@ -84,7 +84,7 @@ def ahead_of_the_leaders(follow: Function) -> Function:
     return mistaken
 
 
-def back_to_nothing(follow: Function) -> Function:
+def back_with_the_leaders(follow: Function) -> Function:
     def mistaken(partition: Any, **how: Any) -> None:
         partition.high_watermark = max(min(how["high_watermark"], partition.log_end_offset), partition.log_start_offset)
         follow(partition, **how)
@@ -114,7 +114,7 @@ MISTAKES: dict[str, Change] = {
     "a leader commits one record too many": instead(f"{LEADER}.committed_end", one_too_many),
     "a leader acknowledges before anything is committed": instead(f"{PARTITION}.when_committed", without_waiting),
     "a leader goes on with fewer replicas than it must have": instead(f"{LEADER}.lacks_replicas", always(False)),
-    "a leader does not count who joins": instead(f"{LEADER}._count_followers", nothing_to_hold_back),
+    "a leader does not count who joins": instead(f"{LEADER}._count_followers", of_the_present_isr),
     "a leader does not note where its epoch begins": instead(f"{PARTITION}._begin_epoch", always(None)),
     "a leader does not fail what waits when it follows": without(f"{PARTITION}.take_role", f"{PARTITION}._fail"),
     "a new leader tells an end at once": instead(f"{LEADER}.epoch_start_offset", always(0)),
@@ -124,7 +124,7 @@ MISTAKES: dict[str, Change] = {
     "a follower does not cut": without(f"{FETCHER}._take_partition", f"{FETCHER}._cut"),
     "a follower keeps one record that diverges": instead(f"{FETCHER}._cut", one_record_less),
     "a follower believes that all it has is committed": instead(f"{PARTITION}.follow_leader", ahead_of_the_leaders),
-    "a high watermark goes back with the leader's": instead(f"{PARTITION}.follow_leader", back_to_nothing),
+    "a high watermark goes back with the leader's": instead(f"{PARTITION}.follow_leader", back_with_the_leaders),
     "a follower appends what an earlier leader sent": instead(f"{PARTITION}._check_follows", of_any_epoch),
     "a follower does not follow a new leader": without(
         "kwire.replication.followers:ReplicaFollowers._follow",
