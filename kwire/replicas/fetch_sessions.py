@@ -76,8 +76,13 @@ class FetchSession:
     last_used_ms: int
 
     def serve_last(self, partition: CachedPartition) -> None:
-        """Moves partitions that got records to the back, so that a busy partition does not starve the others."""
-        self.partitions.move_to_end((partition.topic, partition.index))
+        """Moves partitions that got records to the back, so that a busy partition does not starve the others.
+
+        Another connection may have used the session and forgotten the partition while this fetch waited.
+        """
+        key = partition.topic, partition.index
+        if key in self.partitions:
+            self.partitions.move_to_end(key)
 
 
 @attrs.define(eq=False)

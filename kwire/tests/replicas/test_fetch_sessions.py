@@ -42,6 +42,17 @@ def test_a_forgotten_partition_is_no_longer_served() -> None:
     assert [p.index for p in going_on.partitions] == [1]
 
 
+def test_a_partition_may_be_forgotten_by_another_request_while_one_waits() -> None:
+    cache = sessions()
+    opened = cache.begin(0, INITIAL_EPOCH, [follow(0), follow(1)], [], now_ms=0)
+    waiting = cache.begin(opened.session_id, 1, [], [], now_ms=0)
+    cache.begin(opened.session_id, 2, [], [(("t", NULL_UUID), 0)], now_ms=0)
+    assert waiting.session is not None
+    for partition in waiting.partitions:
+        waiting.session.serve_last(partition)
+    assert [it.index for it in waiting.session.partitions.values()] == [1]
+
+
 def test_a_session_that_follows_nothing_is_closed() -> None:
     cache = sessions()
     opened = cache.begin(0, INITIAL_EPOCH, [follow(0)], [], now_ms=0)
