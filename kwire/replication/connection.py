@@ -96,7 +96,7 @@ class LeaderConnection:
     _is_connecting: bool = False
     _is_closed: bool = False
     _complaint: str = ""
-    """What was logged last of connections that failed, until one succeeds."""
+    """What was logged last of connections that failed, until the leader answers on one what it is asked."""
 
     def __attrs_post_init__(self) -> None:
         self._timer = self.around.new_timer(self._time_is_up)
@@ -190,6 +190,7 @@ class LeaderConnection:
                 if reply.ticket is self._hurrying:
                     self._hurrying = None
                 else:
+                    self._complaint = ""
                     self.fetcher.received(reply.message, self.around.now_ms())
                     self.poke()
                 if self._conversation is not conversation:
@@ -201,7 +202,6 @@ class LeaderConnection:
             if conversation.versions is None:
                 self._send_new()  # it may ask for the versions once more
             else:
-                self._complaint = ""
                 self.poke()
 
     def _time_is_up(self) -> None:
