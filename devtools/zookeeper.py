@@ -49,12 +49,12 @@ class ZooKeeperStartError(Exception):
 class ZooKeeper:
     """One server in a process of its own, on loopback. `connect` stays the same over `restart()`.
 
-    `settings` are lines of its zoo.cfg.
+    `settings` are lines of its zoo.cfg; `port` is a free one by default.
     """
 
-    def __init__(self, settings: Mapping[str, object] | None = None) -> None:
+    def __init__(self, settings: Mapping[str, object] | None = None, *, port: int | None = None) -> None:
         self.folder = Path(tempfile.mkdtemp(prefix="zookeeper-"))
-        self.port = free_port()
+        self.port = free_port() if port is None else port
         self.settings: dict[str, object] = {
             "tickTime": TICK_MS,
             "minSessionTimeout": TICK_MS,

@@ -21,7 +21,7 @@ class Prompt(code.InteractiveConsole):
 
     def showsyntaxerror(self, *arguments: object, **named: object) -> None:
         self.failed = True
-        super().showsyntaxerror(*arguments, **named)  # type: ignore[arg-type]
+        super().showsyntaxerror(*arguments, **named)
 
     def paste(self, block: Path) -> bool:
         """Whether all went well."""

@@ -1,15 +1,16 @@
-"""Runs a page as a newcomer does: `python -m spark_tests.tour FOLDER PAGE`.
+"""Runs a page as a newcomer does: `python -m compat_tests.pages FOLDER PAGE`.
 
 ```sh blocks go to one shell, ```python blocks to one Python prompt, in their order, both in FOLDER. Not a byte of them
 is changed. A ```text block is what the block before it printed, each of its lines somewhere; `...` stands for anything.
 What each block printed is in FOLDER/blocks, and the first that fails ends the run with exit code 1.
 
-The page's ports are the well-known ones. `apart` is the beginning of a command that gives it a network of its own, in
-which they are free (Linux); elsewhere they have to be.
+The page's ports are the well-known ones; `apart.py` gives it a network of its own, in which they are free (Linux).
+With --zookeeper, a server is there on port 2181.
 """
 
 from __future__ import annotations
 
+import argparse
 import fcntl
 import os
 import signal
@@ -19,17 +20,16 @@ import subprocess
 import sys
 from contextlib import ExitStack, suppress
 from pathlib import Path
-from typing import Final
 
 import attrs
 
 from compat_tests.waiting import eventually
 from devtools.markdown import Block, fenced_blocks
+from devtools.zookeeper import ZooKeeper
 
 _BLOCK_ENDS_WITHIN_S = 600
 _LAST_WORDS = 3000
 
-APART: Final = ("unshare", "--user", "--map-root-user", "--net")
 _SIOCGIFFLAGS, _SIOCSIFFLAGS, _IFF_UP = 0x8913, 0x8914, 1
 
 
@@ -48,14 +48,14 @@ class Terminal:
     def run(self, file: Path) -> str:
         """What the block printed. Raises BlockFailed."""
         assert self.process.stdin is not None
-        ended, out = Path(f"{file}.ended"), Path(f"{file}.out")
+        out = Path(f"{file}.out")
         self.process.stdin.write(self.line.format(file=file) + "\n")
         self.process.stdin.flush()
         eventually(
-            lambda: ended.exists() or self.process.poll() is not None, f"{file} ends", within_s=_BLOCK_ENDS_WITHIN_S
+            lambda: _exit_code(file) or self.process.poll() is not None, f"{file} ends", within_s=_BLOCK_ENDS_WITHIN_S
         )
         printed = out.read_text(encoding="utf-8", errors="replace") if out.exists() else ""
-        if not ended.exists() or ended.read_text().strip() != "0":
+        if _exit_code(file) != "0":
             raise BlockFailed(f"it failed; the end of what it printed:\n{printed[-_LAST_WORDS:]}")
         return printed
 
@@ -71,6 +71,12 @@ class Terminal:
             self.process.wait()
 
 
+def _exit_code(file: Path) -> str:
+    """Empty until the block has ended: the file is there a moment before its contents."""
+    ended = Path(f"{file}.ended")
+    return ended.read_text().strip() if ended.exists() else ""
+
+
 def run_page(folder: Path, page: Path) -> None:
     """Raises BlockFailed, with the line of the page."""
     blocks = folder / "blocks"
@@ -79,7 +85,7 @@ def run_page(folder: Path, page: Path) -> None:
         # A command that fails ends the shell, so that nothing of its block runs behind it.
         shell = Terminal(_start(folder, ["bash", "-e"]), ". {file} </dev/null >{file}.out 2>&1; echo $? >{file}.ended")
         stack.callback(shell.close)
-        prompt = Terminal(_start(folder, [sys.executable, "-m", "spark_tests.tour.prompt"]), "{file}")
+        prompt = Terminal(_start(folder, [sys.executable, "-m", "compat_tests.pages.prompt"]), "{file}")
         stack.callback(prompt.close)
         printed = ""
         for block in fenced_blocks(page):
@@ -125,10 +131,22 @@ def _loopback_up() -> None:
             fcntl.ioctl(any_socket, _SIOCSIFFLAGS, struct.pack("16sh14x", b"lo", flags | _IFF_UP))
 
 
-if __name__ == "__main__":
+def main() -> None:
+    parser = argparse.ArgumentParser(prog="python -m compat_tests.pages", description=__doc__)
+    parser.add_argument("folder", type=Path, help="where the blocks run; FOLDER/blocks gets what they print")
+    parser.add_argument("page", type=Path)
+    parser.add_argument("--zookeeper", action="store_true", help="start a ZooKeeper on 127.0.0.1:2181 for the page")
+    options = parser.parse_args()
     if sys.platform == "linux":
         _loopback_up()
-    try:
-        run_page(Path(sys.argv[1]).absolute(), Path(sys.argv[2]).absolute())
-    except BlockFailed as failed:
-        sys.exit(str(failed))
+    with ExitStack() as beside:
+        if options.zookeeper:
+            beside.enter_context(ZooKeeper(port=2181))
+        try:
+            run_page(options.folder.absolute(), options.page.absolute())
+        except BlockFailed as failed:
+            sys.exit(str(failed))
+
+
+if __name__ == "__main__":
+    main()
