@@ -202,6 +202,10 @@ class MetadataImage:
     def topic(self, name: str) -> TopicImage | None:
         return self.topics.get(name)
 
+    def is_arriving(self, topic_id: Uuid) -> bool:
+        """Whether the topic is recorded, and not published yet."""
+        return topic_id in self._arriving
+
     def partition(self, topic: str, index: int) -> PartitionRegistration | None:
         found = self.topics.get(topic)
         return found.partitions[index] if found is not None and 0 <= index < len(found.partitions) else None
@@ -216,12 +220,13 @@ class MetadataImage:
         return [
             node_id
             for node_id, directory_id in zip(partition.replicas, directories, strict=False)
-            if not self._is_online(node_id, directory_id, listener_name)
+            if not self.is_online(node_id, directory_id) or listener_name not in self.brokers[node_id].endpoints
         ]
 
-    def _is_online(self, node_id: int, directory_id: Uuid, listener_name: str) -> bool:
+    def is_online(self, node_id: int, directory_id: Uuid) -> bool:
+        """Whether that broker is in service, and so is its log dir, if the replica is assigned to one."""
         broker = self.brokers.get(node_id)
-        if broker is None or broker.fenced or listener_name not in broker.endpoints:
+        if broker is None or broker.fenced:
             return False
         return directory_id == NULL_UUID or directory_id in broker.log_dirs
 
