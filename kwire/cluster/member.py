@@ -20,6 +20,7 @@ from kwire_protocol.kafka_error import KafkaError
 from kwire_protocol.wire import Uuid
 
 from kwire.cluster.membership import Membership
+from kwire.cluster.offline_partitions import OfflinePartitions
 from kwire.metadata.controller.brokers import begin_shutdown, fence, give_up_replicas, unfence
 from kwire.metadata.controller.deciding import ClusterState, Records
 from kwire.metadata.controller.leader_elections import balance_leaders
@@ -45,6 +46,7 @@ class ClusterMember:
     membership: Membership
     metadata: MetadataService
     on_replaced: Callable[[str], None] = _ignore
+    _offline: OfflinePartitions = attrs.field(init=False)
     _broker_epoch: int = UNREGISTERED
     _is_serving: bool = False
     _is_looking: bool = False
@@ -58,6 +60,7 @@ class ClusterMember:
     def register(self, log_dirs: Sequence[Uuid]) -> None:
         """At the start, before the logs are opened. Raises OSError."""
         self._broker_epoch = at_once(self.metadata.register_in_cluster(log_dirs))
+        self._offline = OfflinePartitions.of(self.metadata.image)
         self.metadata.watch(self._follow)
 
     def serve(self) -> None:
@@ -110,6 +113,7 @@ class ClusterMember:
             drive(self._look())
 
     def _follow(self, changes: Changes) -> None:
+        self._offline.follow(changes, tells=self.membership.controller_id == self.metadata.node_id)
         if changes.brokers:
             self.look()
 
