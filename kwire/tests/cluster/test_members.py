@@ -15,9 +15,11 @@ from kwire_protocol.messages.find_coordinator import FindCoordinatorRequest
 from kwire_protocol.messages.metadata import MetadataRequest
 from kwire_protocol.messages.produce import PartitionProduceData, ProduceRequest, TopicProduceData
 from kwire_protocol.records import Record, build_batch
+from kwire_storage.disk.files import RealDisk
 
 from compat_tests.waiting import eventually
 from kwire.cluster.local.file_systems import file_system_of
+from kwire.cluster.local.metadata_log import LOCK
 from kwire.running import StartError
 from kwire.testing import Broker
 from kwire.tests.broker_process import BrokerProcess
@@ -116,12 +118,20 @@ def test_a_process_that_was_stopped_and_goes_on_still_leads(tmp_path: Path) -> N
     settings = ["node.id=7", f"kwire.cluster.dir={folder}"]
     with BrokerProcess(_made(tmp_path / "first"), settings) as first, local_cluster(tmp_path, 1) as cluster:
         eventually(lambda: cluster.in_service(1) == [1, 7], "all nodes are in service")
+        lock = RealDisk(str(folder)).lock(LOCK, wait=True)
+        # It must not stop with the lock in its hands: then all would wait for it.
         os.kill(first.pid, signal.SIGSTOP)
+        eventually(lambda: _is_stopped(first.pid), "it has stopped")
+        lock.release()
         create(cluster, 1, "t", 2)
         os.kill(first.pid, signal.SIGCONT)
         eventually(lambda: sorted(cluster.leaders(1, "t")) == [1, 7], "both lead")
         with RawClient(first.address) as client:
             eventually(lambda: len(client.call(MetadataRequest([]), 12).brokers) == 2, "it goes on")
+
+
+def _is_stopped(pid: int) -> bool:
+    return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] == "T"
 
 
 # What is refused
