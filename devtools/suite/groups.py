@@ -48,7 +48,6 @@ GROUPS = (
     ),
     Group("copies", Unit.GROUP, 100, ("spark_tests/pipeline/test_mirror", "spark_tests/pipeline/test_replay")),
     Group("Spark", Unit.GROUP, 220, ("spark_tests/",)),
-    Group("killed jobs", Unit.MODULE, 140, ("spark_tests/pipeline/test_kills",)),
     Group("everything at once", Unit.MODULE, 100, ("compat_tests/everything_at_once/", "compat_tests/test_everything")),
     Group(
         "Apache Kafka",

@@ -1,6 +1,6 @@
 """Jobs and brokers killed at random: what was acknowledged is in the tables and in the copies, once.
 
-`python -m spark_tests.pipeline.kills --kills 200` goes on for as long as one likes; `make test` kills each once.
+`python -m spark_tests.pipeline.kills --kills 200` goes on for as long as one likes; a test of the soak kills each once.
 
 A producer writes numbered records to two topics, whatever happens to the broker. One job does four things at once: it
 keeps a table with a row for every record of the one, and a table by key of the other, with tombstones; it mirrors the

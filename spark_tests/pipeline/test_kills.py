@@ -1,4 +1,4 @@
-"""A job and its brokers, killed three times; `make soak-jobs` kills 200 times."""
+"""A job and its brokers, killed once each; `make soak-jobs` kills 200 times."""
 
 from __future__ import annotations
 
@@ -7,6 +7,7 @@ import pytest
 from .kills import Account, run, scene
 
 
+@pytest.mark.soak  # each start of the job takes as much CPU as forty of its tests
 @pytest.mark.timeout(600)  # two or three Java processes, one after the other, beside all other tests
 def test_killed_jobs_and_brokers_lose_and_double_nothing() -> None:
     with scene() as (source, target, folder):

@@ -20,8 +20,8 @@ def test_upkeep_beside_a_job_loses_nothing_and_leaves_few_files(jobs: Jobs, topi
     """The job commits as fast as it can, and so does the upkeep, which expires all that may go."""
     sent(topic, [Record(b"%d" % n, key=b"k%d" % (n % 20)) for n in range(1000)])
     told = Told()
-    run = jobs.run_of(topic, told, mode="upsert", max_records_per_commit=250)
-    plain = jobs.run_of(topic, told, table=f"{jobs.plan(topic).table}_plain", max_records_per_commit=250)
+    run = jobs.run_of(topic, told, mode="upsert", max_records_per_commit=500)
+    plain = jobs.run_of(topic, told, table=f"{jobs.plan(topic).table}_plain", max_records_per_commit=500)
     failures: list[BaseException] = []
 
     def work() -> None:
