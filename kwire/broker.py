@@ -372,10 +372,17 @@ class Broker:
         """
         self.moves.close()
         try:
-            self.log_dirs.close(self._high_watermarks(), run_all=run_all)
+            self.log_dirs.close(self._high_watermarks(), broker_epoch=self._broker_epoch, run_all=run_all)
         finally:
             if self.member is not None:
                 self.member.leave()
+
+    @property
+    def _broker_epoch(self) -> int:
+        if self.member is not None:
+            return self.member.broker_epoch
+        registered = self.metadata.image.brokers.get(self.config.node_id)
+        return -1 if registered is None else registered.broker_epoch
 
     def abandon(self) -> None:
         """Lets everything go as a kill of the process would; for tests."""
@@ -404,13 +411,15 @@ class Broker:
         # A log's move is ended before the log is deleted, which takes several turns.
         for topic in changes.topics_deleted:
             self.moves.forget_topic(topic.name)
-        await self.partitions.apply(changes)
-        if self.member is not None and len(self.log_dirs.dirs) > 1:
-            self._report_log_dirs(changes)
+        # First, because a smaller ISR must not meet an earlier min.insync.replicas: more would be committed than what
+        # eligible replicas have.
         if any(resource == ConfigResourceType.BROKER for resource, _ in changes.configs):
             await self.partitions.reconfigure(list(self.partitions.by_name))
         else:
             await self.partitions.reconfigure(changes.configured_topics())
+        await self.partitions.apply(changes)
+        if self.member is not None and len(self.log_dirs.dirs) > 1:
+            self._report_log_dirs(changes)
         for changed, index in changes.partitions_changed:
             for runtime in (self.groups.runtime, self.transactions.runtime):
                 if changed.name == runtime.topic.name:
@@ -483,7 +492,7 @@ def _register(metadata: MetadataService, log_dirs: LogDirs, member: ClusterMembe
     if member is None:
         at_once(metadata.register(ids))
     else:
-        member.register(ids)
+        member.register(ids, stopped_epoch=log_dirs.stopped_epoch)
 
 
 def _open_logs(metadata: MetadataService, partitions: PartitionTable, run_all: RunAll) -> None:

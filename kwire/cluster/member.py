@@ -57,9 +57,12 @@ class ClusterMember:
         """Of this start: the offset of its registration."""
         return self._broker_epoch
 
-    def register(self, log_dirs: Sequence[Uuid]) -> None:
-        """At the start, before the logs are opened. Raises OSError."""
-        self._broker_epoch = at_once(self.metadata.register_in_cluster(log_dirs))
+    def register(self, log_dirs: Sequence[Uuid], *, stopped_epoch: int) -> None:
+        """At the start, before the logs are opened. `stopped_epoch` is what the last clean stop has left in them.
+
+        Raises OSError.
+        """
+        self._broker_epoch = at_once(self.metadata.register_in_cluster(log_dirs, stopped_epoch=stopped_epoch))
         self._offline = OfflinePartitions.of(self.metadata.image)
         self.metadata.watch(self._follow)
 

@@ -10,16 +10,21 @@ from kwire_protocol.internal.metadata_configs import FeatureLevelRecord
 from kwire_protocol.wire import Uuid
 
 from kwire.config.server import Listener, ServerConfig
-from kwire.metadata.controller.deciding import Records
-from kwire.metadata.features import INITIAL_LEVELS, SUPPORTED_FEATURES
+from kwire.metadata.controller.deciding import ClusterState, Records, min_isr_for_everybody
+from kwire.metadata.features import BEGUN_LATER, INITIAL_LEVELS, METADATA_VERSION, SUPPORTED_FEATURES
 from kwire.metadata.image import BrokerRegistration, MetadataImage
 
 _SECURITY_PROTOCOL_IDS: Final = {"PLAINTEXT": 0, "SSL": 1, "SASL_PLAINTEXT": 2, "SASL_SSL": 3}
 
 
-def bootstrap_records(image: MetadataImage) -> Records:
+def bootstrap_records(state: ClusterState) -> Records:
     """The first records of a new cluster; none if the cluster exists."""
-    return [FeatureLevelRecord(name, level) for name, level in INITIAL_LEVELS.items() if name not in image.features]
+    begun = state.image.features
+    if METADATA_VERSION in begun:
+        return [
+            FeatureLevelRecord(name, INITIAL_LEVELS[name]) for name in INITIAL_LEVELS if name in BEGUN_LATER - {*begun}
+        ]
+    return [*(FeatureLevelRecord(name, level) for name, level in INITIAL_LEVELS.items()), *min_isr_for_everybody(state)]
 
 
 def registration_records(

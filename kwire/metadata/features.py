@@ -1,8 +1,8 @@
 """The cluster's features: the levels that this broker supports, and those of a new cluster (KIP-584, KIP-1022).
 
 A feature's level is a FeatureLevelRecord of the metadata log, and UpdateFeatures changes it. Only what kwire serves is
-listed: `group.version` (KIP-848), `share.version`, `streams.version`, `eligible.leader.replicas.version` and
-`kraft.version`, which Apache Kafka 4.3 has as well, are not.
+listed: `group.version` (KIP-848), `share.version`, `streams.version` and `kraft.version`, which Apache Kafka 4.3 has as
+well, are not.
 """
 
 from __future__ import annotations
@@ -14,7 +14,14 @@ METADATA_VERSION: Final = "metadata.version"
 TRANSACTION_VERSION: Final = "transaction.version"
 """1: flexible records in `__transaction_state`; 2: KIP-890, a producer epoch of its own for each transaction."""
 
-SUPPORTED_FEATURES: Final[Mapping[str, tuple[int, int]]] = {METADATA_VERSION: (7, 30), TRANSACTION_VERSION: (0, 2)}
+ELR_VERSION: Final = "eligible.leader.replicas.version"
+"""1: KIP-966, see `controller/eligible_replicas.py`."""
+
+SUPPORTED_FEATURES: Final[Mapping[str, tuple[int, int]]] = {
+    METADATA_VERSION: (7, 30),
+    TRANSACTION_VERSION: (0, 2),
+    ELR_VERSION: (0, 1),
+}
 """The features that this broker can do, from level to level, as Apache Kafka 4.3.1. Level 0 is a feature that is off.
 
 metadata.version 30 is 4.3-IV0, the level whose record versions `records.py` writes.
@@ -23,8 +30,12 @@ metadata.version 30 is 4.3-IV0, the level whose record versions `records.py` wri
 INITIAL_LEVELS: Final[Mapping[str, int]] = {name: highest for name, (_, highest) in SUPPORTED_FEATURES.items()}
 """What a cluster begins with: the highest, as Kafka's StorageTool has it.
 
-It is also what a feature begins with in a log dir of an earlier kwire, whose log never had a level for it. Kafka
-takes that for 0 until an administrator upgrades, since brokers of the earlier version may still run beside the new one.
-kwire is alone, its earlier versions wrote nothing that the level is about, and they read the record. A feature that was
-set to 0 stays there.
+"""
+
+BEGUN_LATER: Final = frozenset({METADATA_VERSION, TRANSACTION_VERSION})
+"""What also begins with that level in a log dir of an earlier kwire, whose log never had a level for it.
+
+Kafka takes that for 0 until an administrator upgrades, since brokers of the earlier version may still run beside the
+new one. kwire's earlier versions wrote nothing that these levels are about, and they read the record. A feature that
+was set to 0 stays there. Eligible leader replicas are different: a cluster of an earlier version goes on without them.
 """

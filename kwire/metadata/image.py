@@ -30,6 +30,7 @@ from kwire_protocol.internal.metadata_log import (
     NoOpRecord,
 )
 from kwire_protocol.internal.metadata_topics import (
+    ClearElrRecord,
     PartitionChangeRecord,
     PartitionRecord,
     RemoveTopicRecord,
@@ -46,7 +47,9 @@ NO_LEADER_CHANGE: Final = -2
 
 @attrs.frozen
 class PartitionRegistration:
-    """The registration of one partition. `replicas` and `isr` are node ids, preferred leader first."""
+    """The registration of one partition. `replicas` and `isr` are node ids, preferred leader first.
+
+    The ISR may be empty, if the cluster has eligible leader replicas."""
 
     leader: int
     leader_epoch: int
@@ -57,8 +60,11 @@ class PartitionRegistration:
     removing_replicas: tuple[int, ...] = ()
     adding_replicas: tuple[int, ...] = ()
     leader_recovery_state: int = 0
+    """A `LeaderRecoveryState`."""
     eligible_leader_replicas: tuple[int, ...] = ()
+    """Not in sync, and yet with everything that was committed (KIP-966)."""
     last_known_elr: tuple[int, ...] = ()
+    """While nobody leads: who led last, alone."""
 
     def directory_of(self, node_id: int) -> Uuid:
         """The directory id of the log dir in which that node has its replica; NULL_UUID when none is assigned."""
@@ -97,6 +103,13 @@ class BrokerRegistration:
     fenced: bool
     in_controlled_shutdown: bool
     log_dirs: tuple[Uuid, ...]
+
+
+class LeaderRecoveryState(IntEnum):
+    """Of a partition. RECOVERING after an unclean election, until its leader has changed the ISR."""
+
+    RECOVERED = 0
+    RECOVERING = 1
 
 
 class ConfigResourceType(IntEnum):
@@ -252,6 +265,8 @@ class MetadataImage:
                 topic = self._topic(record.topic_id)
                 topic.partitions[record.partition_id] = _changed(topic.partitions[record.partition_id], record)
                 changes.partitions_changed.append((topic, record.partition_id))
+            case ClearElrRecord():
+                self._clear_elr(record, changes)
             case RemoveTopicRecord():
                 self._remove_topic(self._topic(record.topic_id), changes)
             case ConfigRecord():
@@ -288,6 +303,15 @@ class MetadataImage:
         topic.partitions.append(registration)
         if not any(it is topic for it in reversed(changes.topics_created)):
             changes.partitions_added.append((topic, record.partition_id))
+
+    def _clear_elr(self, record: ClearElrRecord, changes: Changes) -> None:
+        """Apache Kafka's controller writes it when min.insync.replicas changes; without a name for all topics."""
+        for topic in self.topics.values():
+            if record.topic_name in ("", topic.name):
+                for index, it in enumerate(topic.partitions):
+                    if it.eligible_leader_replicas or it.last_known_elr:
+                        topic.partitions[index] = attrs.evolve(it, eligible_leader_replicas=(), last_known_elr=())
+                        changes.partitions_changed.append((topic, index))
 
     def _remove_topic(self, topic: TopicImage, changes: Changes) -> None:
         if self._arriving.pop(topic.topic_id, None) is None:

@@ -14,9 +14,6 @@ from kwire_protocol.wire import Buffer, ProtocolError, Reader, Writer
 
 FRAME_VERSION = 1
 
-WRITTEN_VERSIONS = {"PartitionRecord": 1, "PartitionChangeRecord": 1}
-"""Version 2 is for eligible leader replicas (KIP-966), a feature that is off. The other records use their newest."""
-
 
 class MetadataRecord(Protocol):
     """The interface of all records in `kwire_protocol.internal.metadata_*`."""
@@ -31,7 +28,8 @@ class MetadataRecord(Protocol):
 
 
 def encode_record(record: MetadataRecord) -> bytes:
-    version = WRITTEN_VERSIONS.get(type(record).__name__, record.versions.stop - 1)
+    """In the record's newest version, as metadata.version 30 has it."""
+    version = record.versions.stop - 1
     writer = Writer()
     writer.unsigned_varint(FRAME_VERSION)
     writer.unsigned_varint(record.api_key)

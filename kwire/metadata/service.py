@@ -171,7 +171,7 @@ class MetadataService:
         )
         at_once(service._load())
         log.watch(service._work)
-        at_once(service._in_its_turn(lambda state: (bootstrap_records(state.image), None)))
+        at_once(service._in_its_turn(lambda state: (bootstrap_records(state), None)))
         return service
 
     async def register(self, log_dirs: Sequence[Uuid]) -> None:
@@ -192,10 +192,11 @@ class MetadataService:
 
         await self._in_its_turn(decide)
 
-    async def register_in_cluster(self, log_dirs: Sequence[Uuid]) -> int:
+    async def register_in_cluster(self, log_dirs: Sequence[Uuid], *, stopped_epoch: int) -> int:
         """Registers this broker anew, as every start of a cluster's broker does: fenced, until it serves clients.
 
-        Returns its broker epoch. Raises OSError.
+        `stopped_epoch` is its broker epoch at its last clean stop; see `brokers.register`. Returns the new one. Raises
+        OSError.
         """
         from kwire.metadata.controller.brokers import register
 
@@ -203,7 +204,7 @@ class MetadataService:
             registration = registration_record(
                 self.config, log_dirs=log_dirs, incarnation_id=self.clock.uuid(), epoch=self._read_to, fenced=True
             )
-            return register(state, registration), self._read_to
+            return register(state, registration, stopped_epoch=stopped_epoch), self._read_to
 
         return await self._in_its_turn(decide)
 

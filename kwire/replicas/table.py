@@ -359,12 +359,14 @@ class PartitionTable:
     def _directory_for_new(self, registered: PartitionRegistration) -> Uuid:
         """The log dir that the metadata name, or any other for a copy that is made anew.
 
-        If the broker has none of that id, its disk was replaced. A replica that is not in sync is copied from the
-        leader again. One that is in sync is not begun anew, because it might lead, and what it had would be lost.
+        If the broker has none of that id, its disk was replaced. A replica that cannot lead is copied from the leader
+        again. One that is in sync or eligible, or that led last, is not begun anew, because it might lead, and what it
+        had would be lost.
         """
+        may_lead = {*registered.isr, *registered.eligible_leader_replicas, *registered.last_known_elr}
         directory_id = registered.directory_of(self.node_id)
         is_known = any(it.meta.directory_id == directory_id for it in self.log_dirs.dirs)
-        if not is_known and not self.log_dirs.offline and self.node_id not in registered.isr:
+        if not is_known and not self.log_dirs.offline and self.node_id not in may_lead:
             return NULL_UUID
         return directory_id
 

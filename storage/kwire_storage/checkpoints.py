@@ -115,6 +115,16 @@ def encode_clean_shutdown(broker_epoch: int) -> bytes:
     return json.dumps({"version": 0, "brokerEpoch": broker_epoch}, separators=(",", ":")).encode()
 
 
+def decode_clean_shutdown(data: bytes) -> int:
+    """The broker epoch; -1 if it cannot be read, which says no more than that the epoch is unknown."""
+    try:
+        content = json.loads(data)
+        epoch = content["brokerEpoch"] if content["version"] == 0 else -1
+    except (ValueError, KeyError, TypeError):
+        return -1
+    return epoch if isinstance(epoch, int) else -1
+
+
 def _uuid_text(uuid: bytes) -> str:
     assert len(uuid) == 16, "a UUID has 16 bytes"
     return base64.urlsafe_b64encode(uuid)[:22].decode()

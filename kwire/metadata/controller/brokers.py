@@ -4,9 +4,10 @@
            ^                    |                |         its process has ended, or begins anew
            +--------------------+----------------+
 
-A fenced broker does not lead, and is in no ISR, except as its last member. Kafka's `ReplicationControlManager`, whose
-decisions the controller makes. Here any broker may make them, because each is made on the state that it changes: a
-broker registers itself, and the controller fences those that have died.
+A fenced broker does not lead, and is in no ISR; without eligible leader replicas, it may be the last member of one.
+Kafka's `ReplicationControlManager`, whose decisions the controller makes. Here any broker may make them, because each
+is made on the state that it changes: a broker registers itself, and the controller fences those that have died.
+`elections.py` has the states of partitions and replicas that follow.
 """
 
 from __future__ import annotations
@@ -33,15 +34,24 @@ if TYPE_CHECKING:
 
     from kwire_protocol.wire import Uuid
 
-UNCLEAN: Final = "unclean.leader.election.enable"
-
 _SO, _NOT_SO = 1, -1
 """In a BrokerRegistrationChangeRecord."""
 
+NOT_CLEAN: Final = -1
+"""The epoch of a broker that did not stop cleanly, or has never run."""
 
-def register(state: ClusterState, registration: RegisterBrokerRecord) -> Records:
-    """Registers a broker that has just started, fenced. Its former process has ended, so nothing is led by it."""
-    return [registration, *_without(state, {registration.broker_id})]
+
+def register(state: ClusterState, registration: RegisterBrokerRecord, *, stopped_epoch: int = NOT_CLEAN) -> Records:
+    """Registers a broker that has just started, fenced. Its former process has ended, so nothing is led by it.
+
+    `stopped_epoch` is the broker epoch that it had at its last clean stop. If that is not the registered one, it may
+    have lost records since, and has to copy what it lacks before it counts again (KIP-966).
+    """
+    broker_id = registration.broker_id
+    known = state.image.brokers.get(broker_id)
+    is_clean = known is not None and known.broker_epoch == stopped_epoch
+    unclean = {broker_id} if state.has_elr and not is_clean else set[int]()
+    return [registration, *_without(state, {broker_id}, unclean)]
 
 
 def fence(state: ClusterState, broker_ids: Collection[int]) -> tuple[Records, list[int]]:
@@ -82,7 +92,8 @@ def give_up_replicas(
 ) -> Records:
     """A log dir of the broker has failed (KIP-858): others lead its partitions, given by topic id and index.
 
-    What no other broker can lead stays as it is, since there is nobody to lead it but this one, after a repair.
+    Its replicas are neither in sync nor eligible any more. What no other broker can lead stays as it is, since there is
+    nobody to lead it but this one, after a repair.
     """
     registered = state.image.brokers.get(broker_id)
     if registered is None or registered.broker_epoch != broker_epoch:
@@ -94,9 +105,10 @@ def give_up_replicas(
         if topic is None:
             continue
         partition = topic.partitions[index]
-        isr = [it for it in partition.isr if it != broker_id]
-        if broker_id in partition.isr and any(map(may_lead, isr)):
-            records += _changed(state, topic, index, isr=isr, may_lead=may_lead)
+        others = [it for it in partition.isr if it != broker_id]
+        heirs = others or [it for it in partition.eligible_leader_replicas if it != broker_id]
+        if any(map(may_lead, heirs)):
+            records += _changed(state, topic, index, isr=others, may_lead=may_lead, unclean={broker_id})
     return records
 
 
@@ -111,14 +123,16 @@ def _change(
     )
 
 
-def _without(state: ClusterState, ended: Set[int]) -> Iterator[PartitionChangeRecord]:
-    """The partitions that these brokers lead, or in whose ISR they are."""
+def _without(state: ClusterState, ended: Set[int], unclean: Set[int] = frozenset()) -> Iterator[PartitionChangeRecord]:
+    """The partitions that these brokers lead, or in whose ISR they are; or in whose ELR, if they ended unclean."""
     may_lead = brokers_that_may_lead(state.image, removed=ended)
-    for topic, index, partition in _partitions(
-        state.image, lambda it: it.leader in ended or not ended.isdisjoint(it.isr)
-    ):
+
+    def is_concerned(it: PartitionRegistration) -> bool:
+        return it.leader in ended or not ended.isdisjoint(it.isr) or not unclean.isdisjoint(it.eligible_leader_replicas)
+
+    for topic, index, partition in _partitions(state.image, is_concerned):
         isr = [it for it in partition.isr if it not in ended]
-        yield from _changed(state, topic, index, isr=isr, may_lead=may_lead)
+        yield from _changed(state, topic, index, isr=isr, may_lead=may_lead, unclean=unclean)
 
 
 def _changed(
@@ -128,10 +142,11 @@ def _changed(
     *,
     isr: Collection[int],
     may_lead: MayLead,
+    unclean: Set[int] = frozenset(),
 ) -> Iterator[PartitionChangeRecord]:
-    needs_unclean = not any(map(may_lead, isr)) and bool(state.topic_values(topic.name)[UNCLEAN])
+    needs_unclean = not any(map(may_lead, isr)) and state.allows_unclean_election(topic.name)
     election = Election.UNCLEAN if needs_unclean else Election.ONLINE
-    record = partition_change(state.image, topic.topic_id, index, isr=list(isr), may_lead=may_lead, election=election)
+    record = partition_change(state, topic, index, isr=list(isr), may_lead=may_lead, election=election, unclean=unclean)
     if record is not None:
         yield record
 

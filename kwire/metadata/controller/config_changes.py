@@ -29,7 +29,8 @@ from kwire.metadata.controller.config_checks import (
     no_value_for,
     which_one,
 )
-from kwire.metadata.controller.deciding import ClusterState, Records, repeated
+from kwire.metadata.controller.deciding import MIN_ISR, ClusterState, Records, repeated
+from kwire.metadata.controller.eligible_replicas import check_min_isr, cleared_by
 from kwire.metadata.image import ConfigResourceType
 from kwire.topic_names import check_topic_name, no_such_topic
 
@@ -76,6 +77,7 @@ def alter_configs(
             outcomes.append(Outcome())
         except KafkaError as error:
             outcomes.append(Outcome(error.code, error.message))
+    records += cleared_by(state, records)
     return [] if validate_only else records, outcomes
 
 
@@ -181,6 +183,9 @@ def _check_result(
             check_topic_configs(configs, state.configs)
         case ConfigResourceType.BROKER:
             check_broker_configs(configs, before, state.configs, per_broker=bool(change.resource_name))
+            is_named = any(name == MIN_ISR for name, _, _ in change.operations)
+            is_named |= MIN_ISR in before and MIN_ISR not in configs
+            check_min_isr(state, change.resource_name, is_named=is_named, is_left=MIN_ISR in configs)
         case ConfigResourceType.GROUP:
             check_group_configs(configs, state.configs)
         case _:

@@ -12,16 +12,21 @@ from typing import Final
 
 import attrs
 from kwire_protocol.errors import ErrorCode
+from kwire_protocol.internal.metadata_configs import ConfigRecord
 from kwire_protocol.kafka_error import KafkaError
 from kwire_protocol.wire import Uuid
 
-from kwire.config.definition import Value
+from kwire.config.definition import Value, to_text
 from kwire.config.resolution import ConfigResolver
+from kwire.metadata.features import ELR_VERSION
 from kwire.metadata.image import ConfigResourceType, MetadataImage
 from kwire.metadata.records import MetadataRecord
 
 MAX_PARTITIONS_PER_REQUEST: Final = 10_000
 MAX_RECORDS_PER_REQUEST: Final = 10_000
+
+MIN_ISR: Final = "min.insync.replicas"
+UNCLEAN: Final = "unclean.leader.election.enable"
 
 Records = list[MetadataRecord]
 
@@ -43,6 +48,37 @@ class ClusterState:
         """The effective value of every topic configuration, by Kafka's names."""
         overrides = self.image.config(ConfigResourceType.TOPIC, topic)
         return self.configs.topic_values(overrides) if overrides else self.configs.topic_defaults()
+
+    @property
+    def has_elr(self) -> bool:
+        """Whether the cluster has eligible leader replicas (KIP-966)."""
+        return self.image.features.get(ELR_VERSION, 0) > 0
+
+    def allows_unclean_election(self, topic: str) -> bool:
+        return bool(self._topic_value(topic, UNCLEAN))
+
+    def min_isr(self, topic: str, replication_factor: int) -> int:
+        """So many replicas in sync are asked for, of so many; the leader counts the same (`Leader.lacks_replicas`)."""
+        value = self._topic_value(topic, MIN_ISR)
+        assert isinstance(value, int)
+        return min(value, replication_factor)
+
+    def _topic_value(self, topic: str, name: str) -> Value:
+        overrides = self.image.config(ConfigResourceType.TOPIC, topic)
+        if name in overrides:
+            return self.configs.topic_values({name: overrides[name]})[name]
+        return self.configs.topic_defaults()[name]
+
+
+def min_isr_for_everybody(state: ClusterState) -> Records:
+    """Records min.insync.replicas for all brokers, as this one was started with it, unless that is recorded already.
+
+    The controller's decisions and all leaders have to go by the same value.
+    """
+    if MIN_ISR in state.image.config(ConfigResourceType.BROKER, ""):
+        return []
+    own = to_text(state.configs.topic_defaults()[MIN_ISR])
+    return [ConfigRecord(ConfigResourceType.BROKER, "", MIN_ISR, own)]
 
 
 def check_batch_size(records: Records) -> None:

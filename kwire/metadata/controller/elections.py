@@ -1,13 +1,34 @@
 """Elections: who leads a partition after its in-sync replicas, or the brokers that may lead, have changed.
 
 A clean election is safe at any time and by anybody, because every replica in the ISR has everything that was
-acknowledged. The last member of an ISR stays in it when it fails: it is the only one that may lead again, unless
-`unclean.leader.election.enable` allows any replica, which loses records. As in Kafka's `PartitionChangeBuilder`.
+acknowledged, and so has every eligible leader replica (KIP-966, `eligible_replicas.py`), which counts when nobody is in
+sync. If there is neither, the last leader leads again when it is back, although it may have lost records. It does not
+wait for `unclean.leader.election.enable`, which allows any replica. As in Kafka's `PartitionChangeBuilder`.
+
+Without eligible leader replicas, the last member of an ISR stays in it when it fails: it is the only one that may lead
+again.
+
+The states of a partition and of a replica, as ZooKeeper's controllers had names for them:
+
+| partition | what the metadata say | it becomes so by |
+|---|---|---|
+| NonExistent | nothing | RemoveTopicRecord |
+| New | a PartitionRecord, until its leader has applied it | CreateTopics, CreatePartitions, a topic made by itself |
+| Online | a leader that is in service | an election: `elect` |
+| Offline | NO_LEADER | its last member of ISR and ELR that may lead has ended, shuts down, or has an unclean start |
+
+| replica | what the metadata say | it becomes so by |
+|---|---|---|
+| NonExistent | in no `replicas` | a reassignment that is complete or cancelled, RemoveTopicRecord |
+| New | in `adding_replicas`, not in the ISR | AlterPartitionReassignments (those of a new topic are in sync at once) |
+| Online, in sync | in `isr`, of a broker in service | its leader's proposal (`isr_changes.py`), or its election |
+| Online, behind | in service, not in `isr` | its leader's proposal; an unclean election of another one |
+| Offline | of a broker that is fenced; in no `isr`, perhaps in the ELR | fencing, registration, controlled shutdown |
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from enum import Enum, auto
 
 import attrs
@@ -28,19 +49,30 @@ class Election(Enum):
 
 @attrs.frozen
 class Elected:
-    """`is_unclean`: it was not in sync, and records may be lost."""
+    """`is_unclean`: it may lack records that were acknowledged."""
 
     leader: int
     is_unclean: bool = False
 
 
 def elect(
-    current: int, replicas: Sequence[int], isr: Sequence[int], may_lead: MayLead, election: Election = Election.ONLINE
+    current: int,
+    replicas: Sequence[int],
+    isr: Collection[int],
+    may_lead: MayLead,
+    election: Election = Election.ONLINE,
+    *,
+    elr: Collection[int] = (),
+    last_leader: int = NO_LEADER,
 ) -> Elected:
-    """The leader of a partition that is led by `current` (NO_LEADER if nobody may lead)."""
+    """The leader of a partition that is led by `current` (NO_LEADER if nobody may lead).
+
+    `last_leader` led when the partition lost its leader, if that counts.
+    """
+    have_everything = isr or elr
 
     def is_valid(broker_id: int) -> bool:
-        return broker_id in isr and may_lead(broker_id)
+        return broker_id in have_everything and may_lead(broker_id)
 
     if election is Election.PREFERRED and replicas and is_valid(replicas[0]):
         return Elected(replicas[0])
@@ -49,6 +81,8 @@ def elect(
     clean = next(filter(is_valid, replicas), None)
     if clean is not None:
         return Elected(clean)
+    if not have_everything and last_leader in replicas and may_lead(last_leader):
+        return Elected(last_leader, is_unclean=True)
     if election is Election.UNCLEAN:
         unclean = next(filter(may_lead, replicas), None)
         if unclean is not None:

@@ -24,7 +24,8 @@ from kwire_protocol.messages.update_features import (
 )
 
 from kwire.metadata.controller.deciding import ClusterState, Records
-from kwire.metadata.features import METADATA_VERSION, SUPPORTED_FEATURES
+from kwire.metadata.controller.eligible_replicas import turn_off, turn_on
+from kwire.metadata.features import ELR_VERSION, METADATA_VERSION, SUPPORTED_FEATURES
 
 _OFF = (0, 0)
 """What a broker that does not know a feature supports of it."""
@@ -52,6 +53,8 @@ def update_features(state: ClusterState, request: UpdateFeaturesRequest) -> tupl
                 f"Invalid update version {update.max_version_level} for feature {quoted(name)}. {why} "
                 "No feature was changed.",
             )
+        if name == ELR_VERSION:
+            records += _elr_update(state, update.max_version_level)
         if update.max_version_level != state.image.features.get(name, 0):
             records.append(FeatureLevelRecord(name, update.max_version_level))
     response = UpdateFeaturesResponse(
@@ -59,6 +62,13 @@ def update_features(state: ClusterState, request: UpdateFeaturesRequest) -> tupl
         results=[UpdatableFeatureResult(name, ErrorCode.NONE, None) for name in updates],
     )
     return [] if request.validate_only else records, response
+
+
+def _elr_update(state: ClusterState, level: int) -> Records:
+    """What comes with a level of eligible leader replicas."""
+    if (level > 0) == state.has_elr:
+        return []
+    return turn_on(state) if level > 0 else turn_off(state)
 
 
 def _why_not(state: ClusterState, update: FeatureUpdateKey) -> str | None:

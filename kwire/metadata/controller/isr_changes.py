@@ -53,7 +53,8 @@ def change_isrs(
         isr = [it for it in known.replicas if it in proposal.isr]
         if set(isr) != set(known.isr):
             # Which completes a reassignment that waited for it.
-            record = partition_change(state.image, proposal.topic_id, proposal.index, isr=isr, may_lead=may_lead)
+            topic = state.image.topics_by_id[proposal.topic_id]
+            record = partition_change(state, topic, proposal.index, isr=isr, may_lead=may_lead, is_recovered=True)
             if record is not None:
                 records.append(record)
     return records, errors

@@ -68,7 +68,7 @@ def balance_leaders(state: ClusterState) -> Records:
     may_lead = brokers_that_may_lead(state.image)
     records: Records = []
     for topic, index in _led_by_others(state):
-        record = partition_change(state.image, topic.topic_id, index, may_lead=may_lead, election=Election.PREFERRED)
+        record = partition_change(state, topic, index, may_lead=may_lead, election=Election.PREFERRED)
         if record is not None:
             records.append(record)
             if len(records) == MOST_BALANCED_AT_ONCE:
@@ -94,9 +94,7 @@ def _elect(state: ClusterState, name: str, index: int, election: Election) -> Re
     partition = topic.partitions[index]
     if partition.leader == partition.replicas[0] if election is Election.PREFERRED else partition.leader != NO_LEADER:
         raise KafkaError(ErrorCode.ELECTION_NOT_NEEDED, f"{name}-{index} is led by broker {partition.leader} already.")
-    record = partition_change(
-        state.image, topic.topic_id, index, may_lead=brokers_that_may_lead(state.image), election=election
-    )
+    record = partition_change(state, topic, index, may_lead=brokers_that_may_lead(state.image), election=election)
     if record is not None:
         return [record]
     if election is Election.PREFERRED:

@@ -34,6 +34,8 @@ def epochs_behind(image: MetadataImage, latest: Mapping[tuple[Uuid, int], int]) 
                 partition_epoch=known.partition_epoch + 1,
                 directories=list(known.directories),
                 leader_recovery_state=known.leader_recovery_state,
+                eligible_leader_replicas=list(known.eligible_leader_replicas) or None,
+                last_known_elr=list(known.last_known_elr) or None,
             )
         )
     return records

@@ -1,19 +1,29 @@
 """One partition's next registration, as a record: a new ISR, new replicas, and the leader that follows from them.
 
 Every decision that changes the ISR, the replicas or the leader of a partition makes its record here, so that each of
-them elects a leader and completes a reassignment whose replicas are all in sync. Kafka's `PartitionChangeBuilder`.
+them elects a leader, keeps the eligible leader replicas, and completes a reassignment whose replicas are all in sync.
+Kafka's `PartitionChangeBuilder`.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 
 import attrs
 from kwire_protocol.internal.metadata_topics import PartitionChangeRecord
 from kwire_protocol.wire import NULL_UUID, Uuid
 
+from kwire.metadata.controller.deciding import ClusterState
 from kwire.metadata.controller.elections import Election, MayLead, elect
-from kwire.metadata.image import NO_LEADER_CHANGE, MetadataImage, PartitionRegistration
+from kwire.metadata.controller.eligible_replicas import eligible
+from kwire.metadata.image import (
+    NO_LEADER,
+    NO_LEADER_CHANGE,
+    LeaderRecoveryState,
+    MetadataImage,
+    PartitionRegistration,
+    TopicImage,
+)
 
 
 @attrs.frozen
@@ -39,34 +49,65 @@ class Replicas:
 
 
 def partition_change(
-    image: MetadataImage,
-    topic_id: Uuid,
+    state: ClusterState,
+    topic: TopicImage,
     index: int,
     *,
     may_lead: MayLead,
     wanted: Replicas | None = None,
     isr: Sequence[int] | None = None,
+    unclean: Collection[int] = (),
+    is_recovered: bool = False,
     election: Election = Election.ONLINE,
 ) -> PartitionChangeRecord | None:
     """The record that gives the partition the replicas `wanted`, or only this `isr`; None if nothing changes.
 
-    An empty `isr` leaves the ISR as it is, and nobody leads.
+    `unclean` are brokers that may have lost records: they are not eligible. `is_recovered`: the leader says so of
+    itself, after an unclean election. Without eligible leader replicas, an empty `isr` leaves the ISR as it is, and
+    nobody leads.
     """
-    before = image.topics_by_id[topic_id].partitions[index]
+    before = topic.partitions[index]
     wanted = wanted or Replicas.of(before)
     if isr is not None:
         wanted = attrs.evolve(wanted, isr=tuple(isr))
     after = wanted.completed()
-    elected = elect(before.leader, after.replicas, after.isr, may_lead, election)
-    new_isr = (elected.leader,) if elected.is_unclean else after.isr or before.isr
-    record = PartitionChangeRecord(partition_id=index, topic_id=topic_id)
+    elr = eligible(before, after.replicas, after.isr, unclean) if _lacks_replicas(state, topic, after) else ()
+    last_known = before.last_known_elr
+    elected = elect(
+        before.leader,
+        after.replicas,
+        after.isr,
+        may_lead,
+        election,
+        elr=elr,
+        last_leader=last_known[0] if state.has_elr and last_known else NO_LEADER,
+    )
+    has_leader = elected.leader != NO_LEADER
+    if has_leader and elected.leader not in after.isr:
+        after = attrs.evolve(after, isr=(elected.leader,))
+    elif not after.isr and not state.has_elr:
+        after = attrs.evolve(after, isr=before.isr)
+    elr = () if elected.is_unclean or not _lacks_replicas(state, topic, after) else elr
+    if has_leader or not state.has_elr:
+        last_known = ()
+    elif before.leader != NO_LEADER:
+        last_known = (before.leader,)
+    record = PartitionChangeRecord(partition_id=index, topic_id=topic.topic_id)
     if elected.leader != before.leader:
         record.leader = elected.leader
-    if new_isr != before.isr:
-        record.isr = list(new_isr)
+        if elected.is_unclean and before.leader_recovery_state != LeaderRecoveryState.RECOVERING:
+            record.leader_recovery_state = LeaderRecoveryState.RECOVERING
+    if is_recovered and before.leader_recovery_state != LeaderRecoveryState.RECOVERED:
+        record.leader_recovery_state = LeaderRecoveryState.RECOVERED
+    if after.isr != before.isr:
+        record.isr = list(after.isr)
+    if (new_elr := tuple(it for it in elr if it not in after.isr)) != before.eligible_leader_replicas:
+        record.eligible_leader_replicas = list(new_elr)
+    if last_known != before.last_known_elr:
+        record.last_known_elr = list(last_known)
     if after.replicas != before.replicas:
         record.replicas = list(after.replicas)
-        record.directories = [_directory(image, before, it) for it in after.replicas]
+        record.directories = [_directory(state.image, before, it) for it in after.replicas]
         if record.leader == NO_LEADER_CHANGE and not set(before.replicas) <= set(after.replicas):
             # A new leader epoch, in which a fetch of a replica that is gone counts no more.
             record.leader = before.leader
@@ -74,7 +115,12 @@ def partition_change(
         record.adding_replicas = list(after.adding)
     if after.removing != before.removing_replicas:
         record.removing_replicas = list(after.removing)
-    return None if record == PartitionChangeRecord(partition_id=index, topic_id=topic_id) else record
+    return None if record == PartitionChangeRecord(partition_id=index, topic_id=topic.topic_id) else record
+
+
+def _lacks_replicas(state: ClusterState, topic: TopicImage, it: Replicas) -> bool:
+    """Whether so few are in sync that nothing is committed, and others are eligible."""
+    return state.has_elr and len(it.isr) < state.min_isr(topic.name, len(it.replicas))
 
 
 def _directory(image: MetadataImage, before: PartitionRegistration, broker_id: int) -> Uuid:

@@ -18,7 +18,7 @@ from kwire_protocol.messages.alter_partition_reassignments import (
     ReassignableTopicResponse,
 )
 
-from kwire.metadata.controller.brokers import UNCLEAN, brokers_that_may_lead
+from kwire.metadata.controller.brokers import brokers_that_may_lead
 from kwire.metadata.controller.deciding import ClusterState, Records, check_batch_size
 from kwire.metadata.controller.elections import Election
 from kwire.metadata.controller.partition_changes import Replicas, partition_change
@@ -77,9 +77,7 @@ def _reassign(
     adding = tuple(sorted(set(target) - set(before.replicas)))
     removing = tuple(sorted(set(before.replicas) - set(target)))
     wanted = Replicas((*target, *removing), before.isr, adding, removing)
-    return partition_change(
-        state.image, image.topic_id, index, may_lead=brokers_that_may_lead(state.image), wanted=wanted
-    )
+    return partition_change(state, image, index, may_lead=brokers_that_may_lead(state.image), wanted=wanted)
 
 
 def _cancel(
@@ -92,8 +90,8 @@ def _cancel(
     replicas = tuple(it for it in before.replicas if it not in before.adding_replicas)
     isr = tuple(it for it in before.isr if it not in before.adding_replicas)
     election = Election.ONLINE
-    if not isr:
-        if not state.topic_values(topic.name)[UNCLEAN]:
+    if not isr and not set(replicas) & set(before.eligible_leader_replicas):
+        if not state.allows_unclean_election(topic.name):
             raise KafkaError(
                 ErrorCode.INVALID_REPLICA_ASSIGNMENT,
                 f"Unable to revert the reassignment of {topic.name}-{index}: only replicas that it adds are in sync, "
@@ -101,8 +99,8 @@ def _cancel(
             )
         isr, election = replicas[:1], Election.UNCLEAN
     return partition_change(
-        state.image,
-        topic.topic_id,
+        state,
+        topic,
         index,
         may_lead=brokers_that_may_lead(state.image),
         wanted=Replicas(replicas, isr),

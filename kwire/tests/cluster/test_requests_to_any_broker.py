@@ -148,7 +148,7 @@ def test_a_brokers_configuration_is_changed_by_that_broker_and_a_default_by_any(
     ]
     assert handled(cluster.brokers[1], change("")).responses[0].error_code == E.NONE
     for broker in cluster.brokers.values():
-        assert broker.metadata.configs.dynamic_default == {"log.cleaner.threads": "2"}
+        assert broker.metadata.configs.dynamic_default == {"log.cleaner.threads": "2", "min.insync.replicas": "1"}
 
 
 def test_replicas_of_a_broker_that_is_out_of_service_are_offline(cluster: AskingCluster) -> None:

@@ -542,6 +542,7 @@ PLACES: Final = [
         (BROKER, "1", "this-broker", DEFAULTS_OF_TOPICS | BROKER_ROWS),
     )
     for config, row in rows.items()
+    if (name, config) != ("1", "min.insync.replicas")  # With eligible leader replicas, all brokers have the same.
 ]
 
 

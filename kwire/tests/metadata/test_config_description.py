@@ -91,7 +91,8 @@ def test_secrets_are_named_but_not_told(metadata: MetadataService) -> None:
 
 
 def test_the_cluster_default_has_only_what_was_set(metadata: MetadataService) -> None:
-    assert described(metadata, BROKER, "") == {}
+    [given] = described(metadata, BROKER, "").values()
+    assert origins(given) == [("min.insync.replicas", "1", ConfigSource.DYNAMIC_DEFAULT_BROKER_CONFIG)]
     incremental(metadata, BROKER, "", ("log.retention.ms", SET, "5"))
     entries = described(metadata, BROKER, "")
     assert origins(entries["log.retention.ms"]) == [

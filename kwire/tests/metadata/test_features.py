@@ -22,7 +22,7 @@ from kwire.metadata.service import MetadataService
 from kwire.tests.metadata.distant_log import answered
 from kwire.tests.metadata.harness import FakeBroker, context, lacks, open_service, record, service
 
-TRANSACTION, METADATA = "transaction.version", "metadata.version"
+TRANSACTION, METADATA, ELR = "transaction.version", "metadata.version", "eligible.leader.replicas.version"
 UPGRADE, SAFE, UNSAFE = 1, 2, 3
 
 
@@ -218,7 +218,8 @@ def test_the_folder_of_a_kwire_without_the_feature_begins_with_it(monkeypatch: p
         folder.close()
     opened, folder = open_service(disk)
     assert opened.transaction_version == 2
-    assert opened.image.brokers[1].features == {METADATA: (7, 30), TRANSACTION: (0, 2)}
+    assert opened.image.features == {METADATA: 30, TRANSACTION: 2}, "eligible leader replicas wait for an upgrade"
+    assert opened.image.brokers[1].features == {METADATA: (7, 30), TRANSACTION: (0, 2), ELR: (0, 1)}
     folder.close()
     again, _ = open_service(disk)
     assert again.log.end_offset == opened.log.end_offset
@@ -228,12 +229,12 @@ def test_clients_are_told_what_is_supported_and_what_is_finalized() -> None:
     opened = service()
     for version, features in (
         (3, {METADATA: (7, 30)}),  # Its clients cannot read a lowest version of 0.
-        (4, {METADATA: (7, 30), TRANSACTION: (0, 2)}),
-        (5, {METADATA: (7, 30), TRANSACTION: (0, 2)}),
+        (4, {METADATA: (7, 30), TRANSACTION: (0, 2), ELR: (0, 1)}),
+        (5, {METADATA: (7, 30), TRANSACTION: (0, 2), ELR: (0, 1)}),
     ):
         response = told(opened, version)
         assert supported(response) == features
-        assert finalized(response) == {METADATA: (30, 30), TRANSACTION: (2, 2)}
+        assert finalized(response) == {METADATA: (30, 30), TRANSACTION: (2, 2), ELR: (1, 1)}
         assert response.finalized_features_epoch == opened.image.offset
 
 
@@ -242,7 +243,7 @@ def test_a_change_of_a_level_raises_the_epoch_that_clients_are_told() -> None:
     before = told(opened, 4)
     update(opened, (TRANSACTION, 1, SAFE))
     after = told(opened, 4)
-    assert finalized(after) == {METADATA: (30, 30), TRANSACTION: (1, 1)}
+    assert finalized(after) == {METADATA: (30, 30), TRANSACTION: (1, 1), ELR: (1, 1)}
     assert after.finalized_features_epoch > before.finalized_features_epoch
 
 
@@ -250,5 +251,5 @@ def test_a_feature_that_is_off_is_supported_and_not_finalized() -> None:
     opened = service()
     update(opened, (TRANSACTION, 0, SAFE))
     for version in (3, 4, 5):
-        assert finalized(told(opened, version)) == {METADATA: (30, 30)}
+        assert finalized(told(opened, version)) == {METADATA: (30, 30), ELR: (1, 1)}
     assert supported(told(opened, 4))[TRANSACTION] == (0, 2)

@@ -21,7 +21,7 @@ from kwire.metadata.controller.leader_elections import balance_leaders, elect_le
 from kwire.metadata.controller.partition_changes import partition_change
 from kwire.metadata.controller.reassignments import reassign_partitions
 from kwire.metadata.image import NO_LEADER, PartitionRegistration
-from kwire.tests.metadata.test_broker_lives import NODES, TOPIC_ID, Cluster
+from kwire.tests.metadata.test_broker_lives import NODES, Cluster
 
 PREFERRED, UNCLEAN = 0, 1
 
@@ -46,7 +46,7 @@ def reassign(
 def in_sync(cluster: Cluster, *isr: int, index: int = 0) -> None:
     """The leader has recorded this ISR."""
     may_lead = brokers_that_may_lead(cluster.image)
-    record = partition_change(cluster.image, TOPIC_ID, index, isr=isr, may_lead=may_lead)
+    record = partition_change(cluster.state, cluster.image.topics["t"], index, isr=isr, may_lead=may_lead)
     cluster.take([] if record is None else [record])
 
 

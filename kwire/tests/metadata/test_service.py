@@ -41,7 +41,11 @@ def busy(service: MetadataService) -> None:
 
 def test_first_start_sets_features_and_registers_this_broker() -> None:
     service, _ = open_service(settings={"broker.rack": "r1", "listeners": "PLAINTEXT://:0"})
-    assert service.image.features == {"metadata.version": 30, "transaction.version": 2}
+    assert service.image.features == {
+        "metadata.version": 30,
+        "transaction.version": 2,
+        "eligible.leader.replicas.version": 1,
+    }
     (broker,) = service.image.live_brokers()
     assert (broker.broker_id, broker.rack, broker.log_dirs) == (1, "r1", (DIRECTORY_ID,))
     assert broker.endpoints["PLAINTEXT"].host == "localhost"

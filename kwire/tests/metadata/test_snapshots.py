@@ -131,7 +131,7 @@ def test_kafkas_dump_tool_reads_a_snapshot(tmp_path: Path) -> None:
         '{"type":"FEATURE_LEVEL_RECORD","version":0,"data":{"name":"metadata.version","featureLevel":30}}',
         '{"type":"REGISTER_BROKER_RECORD","version":4,"data":{"brokerId":1,',
         '{"type":"TOPIC_RECORD","version":0,"data":{"name":"a",',
-        '{"type":"PARTITION_RECORD","version":1,"data":{"partitionId":2,',
+        '{"type":"PARTITION_RECORD","version":2,"data":{"partitionId":2,',
         '{"type":"CONFIG_RECORD","version":0,"data":{"resourceType":2,"resourceName":"b.c","name":"retention.ms",',
         '{"type":"PRODUCER_IDS_RECORD","version":0,"data":{"brokerId":-1,"brokerEpoch":-1,"nextProducerId":1000}}',
     ):

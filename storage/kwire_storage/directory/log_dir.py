@@ -28,6 +28,7 @@ from kwire_storage import names
 from kwire_storage.checkpoints import (
     MetaProperties,
     TopicPartition,
+    decode_clean_shutdown,
     encode_clean_shutdown,
 )
 from kwire_storage.config import LogConfig
@@ -92,6 +93,8 @@ class LogDir:
     disk: Disk
     meta: MetaProperties
     clean_shutdown: bool
+    stopped_epoch: int
+    """The broker epoch at the last stop if that was clean, or -1."""
     found: set[TopicPartition]
     _checkpoints: OffsetCheckpoints
     _lock: DiskLock
@@ -142,8 +145,9 @@ class LogDir:
                 )
             if names.CLEANER_LOCK in listed:
                 _wait_for_cleaner(disk, path)
-            clean = names.CLEAN_SHUTDOWN in listed
+            clean, stopped_epoch = names.CLEAN_SHUTDOWN in listed, -1
             if clean:
+                stopped_epoch = decode_clean_shutdown(disk.read_bytes(names.CLEAN_SHUTDOWN))
                 disk.remove(names.CLEAN_SHUTDOWN)
             for name in filter(lambda name: name.endswith(names.TEMPORARY), listed):
                 disk.remove(name)
@@ -159,6 +163,7 @@ class LogDir:
                 disk=disk,
                 meta=meta,
                 clean_shutdown=clean,
+                stopped_epoch=stopped_epoch,
                 found=set(filter(None, map(names.parse_partition_folder, listed))),
                 checkpoints=OffsetCheckpoints(disk, listed, reserve),
                 lock=lock,

@@ -108,6 +108,13 @@ class LogDirs:
         """The log dirs in service, in the order of log.dirs."""
         return [folder for folder in self.dirs if folder.failed is None]
 
+    @property
+    def stopped_epoch(self) -> int:
+        """The broker epoch at the last stop if that was clean in every folder, or -1 (KIP-966)."""
+        epochs = {folder.stopped_epoch for folder in self.dirs}
+        is_whole = not self.offline and len(self.online) == len(self.dirs)
+        return epochs.pop() if is_whole and len(epochs) == 1 else -1
+
     def find(self, topic: str, partition: int) -> LogDir | None:
         """The folder that has the partition, be it in service or not any more."""
         key = topic, partition
@@ -150,6 +157,7 @@ class LogDirs:
         self,
         high_watermarks: Mapping[TopicPartition, int] | None = None,
         *,
+        broker_epoch: int = -1,
         run_all: Callable[[list[Callable[[], None]]], None] | None = None,
     ) -> None:
         """The clean stop of every folder; see `LogDir.close`. The first error is raised when all are closed."""
@@ -157,10 +165,11 @@ class LogDirs:
         apart = [] if self.metadata in self.dirs else [self.metadata]
         for folder in [*self.dirs, *apart]:
             try:
+                mine = _of(folder, high_watermarks)
                 if run_all is None:
-                    folder.close(_of(folder, high_watermarks))
+                    folder.close(mine, broker_epoch=broker_epoch)
                 else:
-                    folder.close(_of(folder, high_watermarks), run_all=run_all)
+                    folder.close(mine, broker_epoch=broker_epoch, run_all=run_all)
             except OSError as error:
                 errors.append(error)
         if errors:
