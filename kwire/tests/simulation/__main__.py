@@ -26,7 +26,8 @@ def main() -> None:
             raise
         sys.stdout.write(
             f"seed {seed}: {report.events} events in {report.virtual_s:.1f} s, {report.acknowledged} records "
-            f"acknowledged, {report.transactions} transactions, {report.commits} commits; {report.faults}\n"
+            f"acknowledged, {report.transactions} transactions, {report.commits} commits; "
+            f"{report.unclean_elections} unclean elections, {report.losses} losses; {report.faults}\n"
         )
 
 

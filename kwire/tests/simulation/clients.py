@@ -36,7 +36,8 @@ from kwire_protocol.wire import ApiMessage, Uuid
 from kwire.client.async_connection import AsyncBrokerConnection
 from kwire.client.errors import ClientError
 from kwire.client.transport import Address
-from kwire.tests.simulation.history import BrokenPromise, History, PartitionId
+from kwire.tests.simulation.eligibility import PartitionId
+from kwire.tests.simulation.history import BrokenPromise, History
 from kwire.tests.simulation.ledger import ABORTED, COMMITTED, UNKNOWN, Ledger
 from kwire.tests.simulation.network import Network, SimStream
 
@@ -180,28 +181,36 @@ class Producer:
             f"{self.cluster.name}-{self.written}-{it}".encode() for it in range(self.cluster.random.choice([1, 1, 3]))
         ]
         self.ledger.sent.update(values)
-        sequence = self.sequences.get(index, 0)
-        batch = build_batch(
-            [Record(timestamp=self.now_ms(), value=value) for value in values],
-            producer_id=self.producer_id,
-            producer_epoch=self.epoch,
-            base_sequence=sequence,
-        )
+        key, sent_at = (self.cluster.topic, index), trio.current_time()
+        timestamp = self.now_ms()
 
         async def send() -> None:
+            sequence = self.sequences.get(index, 0)
+            batch = build_batch(
+                [Record(timestamp=timestamp, value=value) for value in values],
+                producer_id=self.producer_id,
+                producer_epoch=self.epoch,
+                base_sequence=sequence,
+            )
             answer = await _produced(self.cluster, index, batch, acks=-1)
             if answer.error_code == 0:
                 for number, value in enumerate(values):
-                    self.ledger.acknowledge((self.cluster.topic, index), answer.base_offset + number, value)
+                    self.ledger.acknowledge(key, answer.base_offset + number, value, sent_at)
                 return
             if answer.error_code in (ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER, ErrorCode.UNKNOWN_PRODUCER_ID):
+                if self.ledger.has_lost(key):
+                    # As a new producer, which may repeat what an earlier attempt has written.
+                    await self._begin()
+                    self.sequences.clear()
+                    self.ledger.sent.update(values)
+                    raise Again("earlier records are lost")
                 raise BrokenPromise(
                     f"{self.cluster.name}: error {answer.error_code} for sequence {sequence} of {index}"
                 )
             raise Again(str(answer.error_code))
 
         await self.cluster.persist(send)
-        self.sequences[index] = sequence + len(values)
+        self.sequences[index] = self.sequences.get(index, 0) + len(values)
 
 
 @attrs.define(eq=False)
@@ -252,7 +261,8 @@ class TransactionalProducer:
     async def _begin(self) -> None:
         request = InitProducerIdRequest(self._id, 60_000, self.producer_id, self.epoch)
         found = await self.cluster.ask_coordinator(TRANSACTION, self._id, request)
-        if found.error_code in (ErrorCode.INVALID_PRODUCER_EPOCH, ErrorCode.PRODUCER_FENCED):
+        is_fenced = found.error_code in (ErrorCode.INVALID_PRODUCER_EPOCH, ErrorCode.PRODUCER_FENCED)
+        if is_fenced or (found.error_code and self.ledger.losses):
             self.producer_id = self.epoch = -1
         if found.error_code:
             raise Again(str(found.error_code))
@@ -345,6 +355,7 @@ class Reader:
     isolation_level: int
     records: dict[PartitionId, list[Record]] = attrs.field(factory=dict)
     positions: dict[int, int] = attrs.field(factory=dict)
+    _known_losses: int = 0
 
     async def run(self) -> None:
         while not self.stops():
@@ -356,8 +367,23 @@ class Reader:
                 await self.cluster.rest()
             await trio.sleep(self.cluster.random.expovariate(20))
 
+    def forget_lost(self) -> None:
+        """It goes on where its partitions go on."""
+        lost, self._known_losses = self.ledger.losses[self._known_losses :], len(self.ledger.losses)
+        for loss in lost:
+            topic, index = loss.key
+            if topic == self.cluster.topic:
+                self.positions[index] = min(self.positions.get(index, 0), loss.offset)
+                self.records[loss.key] = [it for it in self.records.get(loss.key, []) if it.offset < loss.offset]
+
+    def _check_not_lost(self) -> None:
+        """Raises Again, if what was answered may be from before a loss."""
+        if len(self.ledger.losses) > self._known_losses:
+            raise Again("something is lost")
+
     async def read(self, index: int) -> int:
         """Returns the high watermark. Raises Again."""
+        self.forget_lost()
         position = self.positions.get(index, 0)
         wanted = FetchTopic(
             topic_id=self.cluster.topic_id,
@@ -365,6 +391,7 @@ class Reader:
         )
         request = FetchRequest(max_wait_ms=20, min_bytes=1, isolation_level=self.isolation_level, topics=[wanted])
         answer = await self.cluster.ask_leader(index, request, at_least=13)
+        self._check_not_lost()
         if answer.error_code or not answer.responses:
             raise Again(str(answer.error_code))
         found = answer.responses[0].partitions[0]
@@ -398,9 +425,11 @@ class Reader:
 
     async def ask_end(self, index: int) -> int:
         """The end, as a reader is told. Raises Again."""
+        self.forget_lost()
         wanted = [ListOffsetsTopic(self.cluster.topic, [ListOffsetsPartition(index, timestamp=-1)])]
         request = ListOffsetsRequest(-1, self.isolation_level, wanted)
         answer = await self.cluster.ask_leader(index, request)
+        self._check_not_lost()
         found = answer.topics[0].partitions[0]
         if found.error_code:
             raise Again(str(found.error_code))
@@ -467,12 +496,15 @@ class Member:
 
     async def _commit_next(self, index: int, generation: int) -> None:
         key = f"{self.group}", index
+        losses = len(self.ledger.losses)
         wanted = OffsetFetchRequestGroup(
             self.group, topics=[OffsetFetchRequestTopics(topic_id=self.cluster.topic_id, partition_indexes=[index])]
         )
         answer = await self.cluster.ask_coordinator(
             GROUP, self.group, OffsetFetchRequest(groups=[wanted], require_stable=True), at_least=10
         )
+        if len(self.ledger.losses) > losses:
+            raise Again("something is lost")
         found = answer.groups[0]
         if found.error_code or found.topics[0].partitions[0].error_code:
             raise Again("offsets cannot be fetched")
@@ -485,4 +517,6 @@ class Member:
         committed = await self.cluster.ask_coordinator(GROUP, self.group, request, at_least=10)
         if committed.topics[0].partitions[0].error_code:
             raise Again(str(committed.topics[0].partitions[0].error_code))
+        if len(self.ledger.losses) > losses:
+            raise Again("something is lost")
         self.ledger.committed(key, generation, offset + 1)

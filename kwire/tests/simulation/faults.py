@@ -22,10 +22,6 @@ class Faults:
     keeper: Keeper
     random: random.Random
     nursery: trio.Nursery
-    is_safe: Callable[[Node], bool]
-    """Whether the node may lose what it has not synced, because others in the ISRs have it."""
-    is_delicate: Callable[[], bool]
-    """Whether a node has lost power, and has not caught up yet: nothing may happen to the others meanwhile."""
     trace: Callable[[str], None]
     stops: Callable[[], bool]
     counts: dict[str, int] = attrs.field(factory=dict)
@@ -35,6 +31,7 @@ class Faults:
         kinds = [
             self._kill,
             self._power,
+            self._power_of_several,
             self._stop,
             self._cut_pair,
             self._cut_off,
@@ -45,8 +42,7 @@ class Faults:
             self._jump,
             self._refuse,
         ]
-        harmless = [self._slow_disk, self._slow_host, self._jump]
-        weights = [4, 2, 2, 3, 2, 2, 2, 1, 1, 1, 1]
+        weights = [4, 2, 1, 2, 3, 2, 2, 2, 1, 1, 1, 1]
         while not self.stops():
             await trio.sleep(self.random.expovariate(4))
             if self.stops():
@@ -54,7 +50,7 @@ class Faults:
             fault = self.random.choices(kinds, weights)[0]
             node = self.random.choice(self.nodes)
             name = fault.__name__.strip("_")
-            if node.process is None or (self.is_delicate() and fault not in harmless):
+            if node.process is None:
                 continue
             self.counts[name] = self.counts.get(name, 0) + 1
             self.trace(f"fault {name} {node.node_id}")
@@ -82,10 +78,13 @@ class Faults:
         node.kill()
 
     def _power(self, node: Node) -> None:
-        if not self._mends and self.is_safe(node):
-            node.kill(power=True)
-        else:
-            node.kill()
+        node.kill(power=True)
+
+    def _power_of_several(self, node: Node) -> None:
+        """At once."""
+        others = [it for it in self.nodes if it is not node]
+        for it in (node, *self.random.sample(others, self.random.randint(1, len(others)))):
+            it.kill(power=True)
 
     def _stop(self, node: Node) -> None:
         self.nursery.start_soon(node.stop)

@@ -7,13 +7,9 @@ from collections.abc import Iterable
 import attrs
 
 from kwire.replicas.partition import Partition
-from kwire.replicas.roles import Leader
+from kwire.replicas.roles import Absent, Leader
+from kwire.tests.simulation.eligibility import MIN_INSYNC_REPLICAS, Loss, PartitionId
 from kwire.tests.simulation.node import Process
-
-PartitionId = tuple[str, int]
-
-MIN_INSYNC_REPLICAS = 2
-"""Of all topics."""
 
 
 class BrokenPromise(AssertionError):
@@ -31,8 +27,31 @@ class History:
     """Of each leader epoch."""
     _lacking: dict[PartitionId, tuple[int, int]] = attrs.field(factory=dict)
     """Where the leader had too few replicas in sync at the last look: its epoch and high watermark."""
+    _losses: dict[PartitionId, Loss] = attrs.field(factory=dict)
+    """The last one of each partition."""
     _seen: dict[tuple[Process, PartitionId], tuple[Partition, int]] = attrs.field(factory=dict)
     """Up to where a process's log was compared."""
+
+    def lose(self, loss: Loss) -> None:
+        """What lies at its offset or behind is not committed any more."""
+        key, offset = loss.key, loss.offset
+        self._losses[key] = loss
+        self._lacking.pop(key, None)
+        self.committed[key] = {base: it for base, it in self.committed.get(key, {}).items() if base < offset}
+        self.ends[key] = min(self.ends.get(key, 0), offset)
+        for seen, (partition, seen_to) in self._seen.items():
+            if seen[1] == key:
+                self._seen[seen] = partition, min(seen_to, offset)
+
+    def _has_lost(self, key: PartitionId, partition: Partition) -> bool:
+        """Whether this replica has gone on without what is lost."""
+        loss, role = self._losses.get(key), partition.role
+        if loss is None:
+            return True
+        if isinstance(role, Absent) or role.leader_epoch < loss.leader_epoch:
+            return False
+        epochs = partition.log.leader_epochs.entries
+        return partition.log_end_offset <= loss.offset or bool(epochs and epochs[-1][0] >= loss.leader_epoch)
 
     def look(self, processes: Iterable[Process]) -> None:
         for process in processes:
@@ -41,6 +60,8 @@ class History:
 
     def _look_at(self, process: Process, partition: Partition) -> None:
         node_id, key, role = process.node.node_id, (partition.topic, partition.index), partition.role
+        if not self._has_lost(key, partition):
+            return
         if type(role) is Leader:
             known = self._leaders.setdefault((key, role.leader_epoch), node_id)
             if known != node_id:

@@ -34,6 +34,9 @@ MOST_READ: Final = 50
 def _ignore() -> None: ...
 
 
+def _unseen(_values: Sequence[bytes]) -> None: ...
+
+
 class SessionOver(OSError):
     def __init__(self) -> None:
         super().__init__(errno.EIO, "the session is over")
@@ -56,6 +59,7 @@ class Keeper:
     members: dict[int, SimMembership] = attrs.field(factory=dict)
     """By node id, in the order in which their sessions began. The first one is the controller."""
     heard_at: dict[int, float] = attrs.field(factory=dict)
+    on_append: Callable[[Sequence[bytes]], None] = _unseen
 
     @property
     def end_offset(self) -> int:
@@ -73,6 +77,7 @@ class Keeper:
         if self.end_offset == expected_end_offset:
             self.values += values
             self.ends.append(self.end_offset)
+            self.on_append(values)
             self._tell_all()
             return self.end_offset
         raise AppendConflict(f"the metadata log ends at {self.end_offset}, not at {expected_end_offset}")

@@ -7,7 +7,9 @@ from collections import Counter
 import attrs
 from kwire_protocol.records import Record
 
-from kwire.tests.simulation.history import BrokenPromise, History, PartitionId
+from kwire.tests.simulation.eligibility import Loss, PartitionId
+from kwire.tests.simulation.history import BrokenPromise, History
+from kwire.topic_names import CONSUMER_OFFSETS, TRANSACTION_STATE
 
 UNKNOWN = "unknown"
 COMMITTED = "committed"
@@ -16,9 +18,10 @@ ABORTED = "aborted"
 
 @attrs.define(eq=False)
 class Ledger:
-    """`acknowledged` has values by the offset that was told; `transactions` their fate and their partitions."""
+    """`acknowledged` has values by the offset that was told, and when they were sent first; `transactions` their fate
+    and their partitions."""
 
-    acknowledged: dict[PartitionId, dict[int, bytes]] = attrs.field(factory=dict)
+    acknowledged: dict[PartitionId, dict[int, tuple[bytes, float]]] = attrs.field(factory=dict)
     sent: Counter[bytes] = attrs.field(factory=Counter)
     transactions: dict[bytes, str] = attrs.field(factory=dict)
     members: dict[bytes, set[PartitionId]] = attrs.field(factory=dict)
@@ -28,12 +31,36 @@ class Ledger:
     acknowledgements: int = 0
     latest: dict[tuple[PartitionId, int], int] = attrs.field(factory=dict)
     """The end that a reader was told last, by isolation level."""
+    losses: list[Loss] = attrs.field(factory=list)
+    """Those that are forgiven."""
 
-    def acknowledge(self, key: PartitionId, offset: int, value: bytes) -> None:
-        known = self.acknowledged.setdefault(key, {}).setdefault(offset, value)
-        if known != value:
-            raise BrokenPromise(f"{key}: offset {offset} was acknowledged for {known!r} and for {value!r}")
+    def lose(self, loss: Loss) -> None:
+        self.losses.append(loss)
+        for (key, level), end in self.latest.items():
+            if key == loss.key:
+                self.latest[key, level] = min(end, loss.offset)
+        if loss.key[0] == CONSUMER_OFFSETS:
+            self.commits.clear()
+
+    def has_lost(self, key: PartitionId) -> bool:
+        return any(it.key == key for it in self.losses)
+
+    def _is_forgiven(self, key: PartitionId, offset: int, sent_at: float) -> bool:
+        return any(it.key == key and offset >= it.offset and sent_at <= it.at for it in self.losses)
+
+    def _is_torn(self, transaction: bytes) -> bool:
+        """Whether its coordinator, or one of its partitions, may have forgotten it."""
+        lost = {it.key for it in self.losses}
+        return any(it[0] == TRANSACTION_STATE for it in lost) or not lost.isdisjoint(self.members[transaction])
+
+    def acknowledge(self, key: PartitionId, offset: int, value: bytes, sent_at: float) -> None:
         self.acknowledgements += 1
+        promised = self.acknowledged.setdefault(key, {})
+        known = promised.get(offset)
+        if known is None or self._is_forgiven(key, offset, known[1]):
+            promised[offset] = value, sent_at
+        elif known[0] != value and not self._is_forgiven(key, offset, sent_at):
+            raise BrokenPromise(f"{key}: offset {offset} was acknowledged for {known[0]!r} and for {value!r}")
 
     def committed(self, key: PartitionId, generation: int, offset: int) -> None:
         """The group's coordinator has accepted it."""
@@ -60,8 +87,8 @@ class Ledger:
         """`found` is what all partitions have at the end."""
         for key, promised in self.acknowledged.items():
             values = {it.offset: it.value for it in found.get(key, [])}
-            for offset, value in promised.items():
-                if values.get(offset) != value:
+            for offset, (value, sent_at) in promised.items():
+                if values.get(offset) != value and not self._is_forgiven(key, offset, sent_at):
                     raise BrokenPromise(
                         f"{key}: {value!r} was acknowledged at offset {offset}, which has {values.get(offset)!r}"
                     )
@@ -82,7 +109,8 @@ class Ledger:
         """`found` is what a reader of committed records has seen, at whatever time."""
         for key, records in found.items():
             for record in records:
-                if record.key == b"txn" and self.transactions.get(record.value or b"") == ABORTED:
+                name = record.value or b""
+                if record.key == b"txn" and self.transactions.get(name) == ABORTED and not self._is_torn(name):
                     raise BrokenPromise(f"{record.value!r} was aborted, and is in {key}")
 
     def check_transactions(self, found: dict[PartitionId, list[Record]]) -> None:
@@ -92,12 +120,16 @@ class Ledger:
             for record in records:
                 if record.key == b"txn":
                     assert record.value is not None
+                    if self._is_torn(record.value):
+                        continue
                     where = seen.setdefault(record.value, set())
                     if key in where:
                         raise BrokenPromise(f"{record.value!r} is twice in {key}")
                     where.add(key)
         self.check_no_aborted(found)
         for name, fate in self.transactions.items():
+            if self._is_torn(name):
+                continue
             there, all_of_it = seen.get(name, set()), self.members[name]
             if fate == COMMITTED and there != all_of_it:
                 raise BrokenPromise(f"{name!r} was committed in {sorted(all_of_it)}, and is in {sorted(there)}")

@@ -62,9 +62,39 @@ def anyone_may_join(_may_join: Function) -> Function:
 
 
 def anyone_who_lives(elect: Function) -> Function:
-    def mistaken(current: int, replicas: Any, isr: Any, may_lead: Callable[[int], bool], *more: Any) -> Elected:
+    def mistaken(
+        current: int, replicas: Any, isr: Any, may_lead: Callable[[int], bool], *more: Any, **others: Any
+    ) -> Any:
         found = next(filter(may_lead, reversed(replicas)), None)
-        return elect(current, replicas, isr, may_lead, *more) if found is None else Elected(found)
+        return elect(current, replicas, isr, may_lead, *more, **others) if found is None else Elected(found)
+
+    return mistaken
+
+
+def the_last_leader_at_once(elect: Function) -> Function:
+    """It does not wait for those that are eligible."""
+
+    def mistaken(
+        current: int, replicas: Any, isr: Any, may_lead: Callable[[int], bool], *more: Any, **others: Any
+    ) -> Any:
+        found = elect(current, replicas, isr, may_lead, *more, **others)
+        return found if found.leader >= 0 else elect(current, replicas, isr, may_lead, *more, **{**others, "elr": ()})
+
+    return mistaken
+
+
+def no_last_leader(elect: Function) -> Function:
+    return lambda *args, **others: elect(*args, **{**others, "last_leader": -1})
+
+
+def who_has_lost_records_too(eligible: Function) -> Function:
+    return lambda before, replicas, isr, _unclean: eligible(before, replicas, isr, ())
+
+
+def always_in_good_order(register: Function) -> Function:
+    def mistaken(state: Any, registration: Any, **_how: Any) -> Any:
+        known = state.image.brokers.get(registration.broker_id)
+        return register(state, registration, stopped_epoch=-1 if known is None else known.broker_epoch)
 
     return mistaken
 
@@ -133,6 +163,20 @@ MISTAKES: dict[str, Change] = {
     "nobody joins": without(f"{IN_SYNC}.fetched", f"{IN_SYNC}._propose"),
     "a change of the ISR is never settled": without(f"{IN_SYNC}._decide_on", f"{PARTITION}.settle_isr"),
     "anyone who lives is elected": instead("kwire.metadata.controller.elections:elect", anyone_who_lives),
+    "an eligible replica stays one after an unclean stop": instead(
+        "kwire.metadata.controller.eligible_replicas:eligible", who_has_lost_records_too
+    ),
+    "the last leader leads although one with everything may come": instead(
+        "kwire.metadata.controller.elections:elect", the_last_leader_at_once
+    ),
+    "the last leader does not lead again": instead("kwire.metadata.controller.elections:elect", no_last_leader),
+    "eligible replicas stay ones when more is committed": instead(
+        "kwire.metadata.controller.partition_changes:_lacks_replicas", always(True)
+    ),
+    "an unclean stop passes for a clean one": instead(
+        "kwire.metadata.controller.brokers:register", always_in_good_order
+    ),
+    "a clean stop passes for an unclean one": instead("kwire_storage.checkpoints:decode_clean_shutdown", always(-1)),
     "a controller fences nobody": instead(f"{MEMBER}._due_as_controller", always([])),
     "a node that starts again stays fenced": instead("kwire.metadata.controller.brokers:unfence", always([])),
     "a proposal of an earlier epoch is accepted": instead(

@@ -24,6 +24,7 @@ from kwire.network.processor import Processor
 from kwire.network.server import BoundListener, Server
 from kwire.running import hand_over
 from kwire.tests.simulation.calendar import Calendar
+from kwire.tests.simulation.eligibility import End
 from kwire.tests.simulation.keeper import Keeper, SimMembership
 from kwire.tests.simulation.network import Host, Network, SimSocket, SimStream, SimTransport
 from kwire.tests.simulation.processor import SimProcessor
@@ -113,6 +114,8 @@ class Node:
     clock: SimClock = attrs.field(init=False)
     process: Process | None = None
     starts: int = 0
+    ended: End = End.KILLED
+    """How its last process ended; before the first one, it has nothing either."""
     disk_slowness: float = 1.0
 
     def __attrs_post_init__(self) -> None:
@@ -151,6 +154,8 @@ class Node:
         except OSError as error:
             self.trace(f"node {self.node_id} cannot start: {error}")
             self.disk = self.disk.kill()
+            # The mark of a clean stop is gone, and power that was lost stays lost.
+            self.ended = End.KILLED if self.ended is End.CLEAN else self.ended
             return False
         for peers in (
             process.broker.transactions._marker_sender.peers,
@@ -193,6 +198,7 @@ class Node:
                 self.network.end(self.host, power=False)
                 broker.close()
                 self.disk = self.disk.kill()
+                self.ended = End.CLEAN
                 self.process = None
                 process.is_dead = True
                 process.membership.die()
@@ -223,6 +229,7 @@ class Node:
             return
         process.is_dead = True
         self.process = None
+        self.ended = End.WITHOUT_POWER if power else End.KILLED
         process.membership.die()
         self.network.end(self.host, power=power)
         if power:

@@ -13,6 +13,7 @@ import trio
 from kwire_protocol.messages.create_topics import CreatableTopic, CreateTopicsRequest
 
 from kwire import workers
+from kwire.replicas.partition import Partition
 from kwire.tests.simulation import node as nodes_of
 from kwire.tests.simulation.calendar import Calendar, run_virtually
 from kwire.tests.simulation.clients import (
@@ -25,8 +26,9 @@ from kwire.tests.simulation.clients import (
     Reader,
     TransactionalProducer,
 )
+from kwire.tests.simulation.eligibility import MIN_INSYNC_REPLICAS, Eligibility, Loss, PartitionId
 from kwire.tests.simulation.faults import Faults
-from kwire.tests.simulation.history import MIN_INSYNC_REPLICAS, BrokenPromise, History
+from kwire.tests.simulation.history import BrokenPromise, History
 from kwire.tests.simulation.keeper import Keeper
 from kwire.tests.simulation.ledger import Ledger
 from kwire.tests.simulation.network import Network
@@ -73,6 +75,9 @@ class Report:
     acknowledged: int = 0
     transactions: int = 0
     commits: int = 0
+    losses: int = 0
+    """Of partitions; they are forgiven."""
+    unclean_elections: int = 0
     faults: dict[str, int] = attrs.field(factory=dict)
     last: deque[str] = attrs.field(factory=lambda: deque(maxlen=60))
 
@@ -116,14 +121,29 @@ class Simulation:
     _stays_dead: bool = False
     """Nodes are not started any more."""
     _faults_end_at: float = 0.0
-    _unsafe: set[int] = attrs.field(factory=set)
-    """Nodes that lost power and are not in all their ISRs again."""
+    _eligibility: Eligibility = attrs.field(init=False)
+
+    def __attrs_post_init__(self) -> None:
+        self._eligibility = Eligibility(
+            lambda node_id: self.nodes[node_id - 1].ended, self._log_end, trio.current_time, self._lose
+        )
+
+    def _log_end(self, node_id: int, key: PartitionId) -> int:
+        process = self.nodes[node_id - 1].process
+        place = None if process is None else process.broker.partitions.by_name.get(key[0], [])[key[1] : key[1] + 1]
+        return place[0].log_end_offset if place and isinstance(place[0], Partition) else 0
+
+    def _lose(self, loss: Loss) -> None:
+        self.report.note(f"lost {loss}")
+        self.report.losses += 1
+        self.history.lose(loss)
+        self.ledger.lose(loss)
 
     async def run(self, chance: random.Random) -> None:
         async with trio.open_nursery() as nursery:
             calendar = Calendar()
             network = Network(calendar, random.Random(chance.random()), self.report.note)
-            keeper = Keeper(calendar, network, "MkU3OEVBNTcwNTJENDM2Qk")
+            keeper = Keeper(calendar, network, "MkU3OEVBNTcwNTJENDM2Qk", on_append=self._eligibility.appended)
             nursery.start_soon(calendar.run)
             try:
                 await self._run(chance, network, keeper, nursery)
@@ -143,6 +163,7 @@ class Simulation:
         await self._end(network, chance)
         await self._lose_a_node(network, chance)
         self.report.virtual_s = trio.current_time()
+        self.report.unclean_elections = self._eligibility.unclean_elections
 
     async def _with_clients(
         self, chance: random.Random, network: Network, keeper: Keeper, nursery: trio.Nursery
@@ -173,8 +194,6 @@ class Simulation:
             keeper,
             random.Random(chance.random()),
             nursery,
-            self._may_lose_power,
-            lambda: bool(self._unsafe),
             self.report.note,
             lambda: trio.current_time() >= self._faults_end_at,
         )
@@ -227,41 +246,13 @@ class Simulation:
     async def _look_all_the_time(self) -> None:
         while True:
             self.history.look(self._processes)
-            self._forgive()
+            if self._eligibility.broken is not None:
+                raise BrokenPromise(self._eligibility.broken)
             await trio.sleep(LOOK_S)
 
     @property
     def _processes(self) -> list[Process]:
         return [it.process for it in self.nodes if it.process is not None]
-
-    def _forgive(self) -> None:
-        """Nodes that are in all their ISRs again have everything."""
-        if not self._unsafe:
-            return
-        newest = max(self._processes, key=lambda it: it.broker.metadata.image.offset, default=None)
-        if newest is None:
-            return
-        partitions = [it for topic in newest.broker.metadata.image.topics.values() for it in topic.partitions]
-        for process in self._processes:
-            node_id, member = process.node.node_id, process.broker.member
-            registered = newest.broker.metadata.image.brokers.get(node_id)
-            # Its registration took it out of the ISRs: it is in them again because it has caught up.
-            is_back = member is not None and registered is not None and registered.broker_epoch == member.broker_epoch
-            if is_back and all(node_id in it.isr for it in partitions if node_id in it.replicas):
-                self._unsafe.discard(node_id)
-
-    def _may_lose_power(self, node: Node) -> bool:
-        """Only if all others have everything: without eligible leader replicas (KIP-966), the last member of an ISR
-        leads again whatever it has lost."""
-        processes = self._processes
-        if self._unsafe or len(processes) < self.node_count:
-            return False
-        newest = max(processes, key=lambda it: it.broker.metadata.image.offset)
-        partitions = [it for topic in newest.broker.metadata.image.topics.values() for it in topic.partitions]
-        if any(len(it.isr) < len(it.replicas) for it in partitions):
-            return False
-        self._unsafe.add(node.node_id)
-        return True
 
     async def _end(self, network: Network, chance: random.Random) -> None:
         """All nodes are up. Everything that was promised is there, and the same everywhere."""
@@ -284,6 +275,7 @@ class Simulation:
         self.ledger.check_records(found[0])
         self.ledger.check_transactions(found[1])
         for reader in self._readers:
+            reader.forget_lost()
             self.ledger.check_read(reader.records, found[0])
             if reader.isolation_level:
                 self.ledger.check_no_aborted(reader.records)
@@ -319,9 +311,9 @@ class Simulation:
         for partition in first.broker.partitions:
             for process in others:
                 other = process.broker.partitions.find(partition.topic, partition.index)
-                ends = {it.log_end_offset for it in (partition, other)} | {
-                    bound for it in (partition, other) for bound in (it.high_watermark, it.last_stable_offset)
-                }
+                ends = {bound for it in (partition, other) for bound in (it.log_end_offset, it.high_watermark)}
+                if not self.ledger.losses:  # A transaction that has lost its coordinator's records stays open.
+                    ends |= {it.last_stable_offset for it in (partition, other)}
                 if len(ends) > 1:
                     return False
         return True

@@ -1,0 +1,127 @@
+"""Who still has what was committed, by what really happened: it follows the metadata log, and knows how nodes ended.
+
+KIP-966 promises that nothing that was committed is lost as long as one replica that had it has not stopped uncleanly,
+be it that it was in sync, or that it was when the high watermark stood still. The cluster cannot tell a kill from a
+power cut, so both count. Only if no such replica is left may the last leader be elected. Then, and only if that one has
+lost its power since it was in sync, what its log lacks is lost: that is a `Loss`, and the only one that is forgiven.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from enum import Enum, auto
+
+import attrs
+from kwire_protocol.internal.metadata_brokers import RegisterBrokerRecord
+from kwire_protocol.internal.metadata_topics import PartitionChangeRecord, PartitionRecord
+
+from kwire.metadata.image import NO_LEADER, MetadataImage, PartitionRegistration
+from kwire.metadata.records import MetadataRecord, decode_record
+
+PartitionId = tuple[str, int]
+
+MIN_INSYNC_REPLICAS = 2
+"""Of all topics."""
+
+
+class End(Enum):
+    """How a node's last process ended."""
+
+    CLEAN = auto()
+    KILLED = auto()
+    WITHOUT_POWER = auto()
+
+
+@attrs.frozen
+class Loss:
+    """What was written before this time and lies at this offset or behind may be gone."""
+
+    key: PartitionId
+    offset: int
+    at: float
+    leader_epoch: int
+    """From which on the partition goes on without it."""
+
+
+@attrs.define(eq=False)
+class Eligibility:
+    ended: Callable[[int], End]
+    log_end: Callable[[int, PartitionId], int]
+    """Of a node that runs."""
+    now: Callable[[], float]
+    on_loss: Callable[[Loss], None]
+    broken: str | None = None
+    """The first promise that was not kept."""
+    losses: list[Loss] = attrs.field(factory=list)
+    unclean_elections: int = 0
+    _image: MetadataImage = attrs.field(factory=MetadataImage)
+    _have: dict[PartitionId, set[int]] = attrs.field(factory=dict)
+    """The nodes that have everything that was committed, and can show it."""
+    _forgetful: dict[PartitionId, set[int]] = attrs.field(factory=dict)
+    """The nodes that have lost their power since they had everything."""
+
+    def appended(self, values: Sequence[bytes]) -> None:
+        """To the metadata log, in one decision."""
+        for value in values:
+            self._apply(decode_record(value))
+        for topic in self._image.topics.values():
+            for index, it in enumerate(topic.partitions):
+                self._check((topic.name, index), it)
+
+    def _apply(self, record: MetadataRecord) -> None:
+        before = self._registered(record)
+        self._image.apply(record, offset=self._image.offset + 1)
+        after = self._registered(record)
+        if isinstance(record, RegisterBrokerRecord):
+            self._started(record.broker_id)
+        if after is not None:
+            key, registration = after
+            if before is None:
+                self._have[key], self._forgetful[key] = set(), set()
+            elif registration.leader_epoch != before[1].leader_epoch:
+                self._elected(key, registration)
+            self._commit(key, registration)
+
+    def _registered(self, record: MetadataRecord) -> tuple[PartitionId, PartitionRegistration] | None:
+        if isinstance(record, (PartitionRecord, PartitionChangeRecord)):
+            topic = self._image.topics_by_id[record.topic_id]
+            if record.partition_id < len(topic.partitions):
+                return (topic.name, record.partition_id), topic.partitions[record.partition_id]
+        return None
+
+    def _started(self, node_id: int) -> None:
+        end = self.ended(node_id)
+        if end is End.CLEAN:
+            return
+        for key, have in self._have.items():
+            if end is End.WITHOUT_POWER:
+                self._forgetful[key].add(node_id)
+            have.discard(node_id)
+
+    def _elected(self, key: PartitionId, it: PartitionRegistration) -> None:
+        have = self._have[key]
+        if it.leader in (NO_LEADER, *have):
+            return
+        if have:
+            self._break(f"node {it.leader} leads {key}, but {sorted(have)} have what was committed")
+        self.unclean_elections += 1
+        if it.leader in self._forgetful[key]:
+            loss = Loss(key, self.log_end(it.leader, key), self.now(), it.leader_epoch)
+            self.losses.append(loss)
+            self.on_loss(loss)
+
+    def _commit(self, key: PartitionId, it: PartitionRegistration) -> None:
+        """As much as may be."""
+        if len(it.isr) >= min(MIN_INSYNC_REPLICAS, len(it.replicas)):
+            self._have[key] = {*it.isr}
+        else:
+            self._have[key] |= {*it.isr}
+        self._forgetful[key] -= {*it.isr}
+
+    def _check(self, key: PartitionId, it: PartitionRegistration) -> None:
+        lacking = {*it.isr, *it.eligible_leader_replicas} - self._have[key]
+        if lacking:
+            self._break(f"{sorted(lacking)} may lead {key}, and may lack what was committed: {it}")
+
+    def _break(self, what: str) -> None:
+        self.broken = self.broken or what
