@@ -108,6 +108,7 @@ APIS: dict[int, Api] = dict(
         _api(46, "list_partition_reassignments", 0, 0),
         _api(47, "offset_delete", 0, 0),
         _api(55, "describe_quorum", 0, 2),
+        _api(56, "alter_partition", 2, 3),
         _api(57, "update_features", 0, 2),
         _api(60, "describe_cluster", 0, 2),
         _api(61, "describe_producers", 0, 0),

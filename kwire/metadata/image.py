@@ -263,7 +263,7 @@ class MetadataImage:
                 self._add_partition(record, changes)
             case PartitionChangeRecord():
                 topic = self._topic(record.topic_id)
-                topic.partitions[record.partition_id] = _changed(topic.partitions[record.partition_id], record)
+                topic.partitions[record.partition_id] = changed_partition(topic.partitions[record.partition_id], record)
                 changes.partitions_changed.append((topic, record.partition_id))
             case ClearElrRecord():
                 self._clear_elr(record, changes)
@@ -380,7 +380,7 @@ class MetadataImage:
         changes.brokers = True
 
 
-def _changed(old: PartitionRegistration, record: PartitionChangeRecord) -> PartitionRegistration:
+def changed_partition(old: PartitionRegistration, record: PartitionChangeRecord) -> PartitionRegistration:
     """Fields that the record leaves at their defaults are unchanged; a named leader means a new leader epoch."""
 
     def kept(new: list[int] | None, before: tuple[int, ...]) -> tuple[int, ...]:

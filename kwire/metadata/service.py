@@ -46,6 +46,7 @@ from kwire.metadata.snapshots import SnapshotSchedule, difference_records, image
 from kwire.waits import Slot, at_once, drive
 
 if TYPE_CHECKING:
+    from kwire_protocol.messages.alter_partition import AlterPartitionRequest, AlterPartitionResponse
     from kwire_protocol.messages.alter_partition_reassignments import (
         AlterPartitionReassignmentsRequest,
         AlterPartitionReassignmentsResponse,
@@ -331,6 +332,12 @@ class MetadataService:
         from kwire.metadata.controller.leader_elections import elect_leaders
 
         return await self.change(lambda state: elect_leaders(state, request))
+
+    async def alter_partition(self, request: AlterPartitionRequest) -> AlterPartitionResponse:
+        """Raises KafkaError(STALE_BROKER_EPOCH) as well."""
+        from kwire.metadata.controller.isr_requests import alter_partition
+
+        return await self.change(lambda state: alter_partition(state, request))
 
     async def unregister_broker(self, broker_id: int) -> None:
         """Raises KafkaError as well: BROKER_ID_NOT_REGISTERED, INVALID_REQUEST (it is in service)."""

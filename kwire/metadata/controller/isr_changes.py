@@ -1,9 +1,9 @@
 """Changes of ISRs that leaders propose: which replicas of a partition are in sync.
 
-Kafka's leaders ask the controller (AlterPartition). Here a leader appends the decision itself, because it is made on
-the state that it changes. So an ISR changes only by its leader, in the leader's own epoch, and only if it is still the
-ISR that the leader knew. A replica joins with the broker epoch under which it has fetched (KIP-903): one that has
-restarted since may have lost records. As in Kafka's `ReplicationControlManager.alterPartition`.
+Kafka's leaders ask the controller (AlterPartition, `isr_requests.py`). Here a leader appends the decision itself,
+because it is made on the state that it changes. So an ISR changes only by its leader, in the leader's own epoch, and
+only if it is still the ISR that the leader knew. A replica joins with the broker epoch under which it has fetched
+(KIP-903): one that has restarted since may have lost records. As in Kafka's `ReplicationControlManager.alterPartition`.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from kwire_protocol.wire import Uuid
 from kwire.metadata.controller.brokers import brokers_that_may_lead
 from kwire.metadata.controller.deciding import ClusterState, Records
 from kwire.metadata.controller.partition_changes import partition_change
-from kwire.metadata.image import BrokerRegistration, MetadataImage
+from kwire.metadata.image import BrokerRegistration, LeaderRecoveryState, MetadataImage
 
 
 @attrs.frozen
@@ -29,6 +29,8 @@ class IsrProposal:
     leader_epoch: int
     partition_epoch: int
     isr: Mapping[int, int]
+    is_recovered: bool = True
+    """Whether it has recovered from an unclean election, if it was elected by one."""
 
 
 def change_isrs(
@@ -36,9 +38,10 @@ def change_isrs(
 ) -> tuple[Records, list[ErrorCode]]:
     """The records of the proposals that `leader_id` may make, and for each proposal NONE or why it may not.
 
-    UNKNOWN_TOPIC_ID, UNKNOWN_TOPIC_OR_PARTITION, FENCED_LEADER_EPOCH (another leader or another epoch),
-    INVALID_UPDATE_VERSION (another partition epoch), INVALID_REQUEST (no replica of the partition, or not the leader
-    itself), INELIGIBLE_REPLICA (fenced, shutting down, or restarted since).
+    UNKNOWN_TOPIC_ID, UNKNOWN_TOPIC_OR_PARTITION, NOT_CONTROLLER (the leader knows more than this broker), then
+    FENCED_LEADER_EPOCH, INVALID_UPDATE_VERSION (another partition epoch), INVALID_REQUEST (not the leader, an ISR that
+    has no replica of the partition or lacks the leader, or a recovery state that cannot be), INELIGIBLE_REPLICA
+    (fenced, shutting down, or restarted since).
     """
     records: Records = []
     errors: list[ErrorCode] = []
@@ -48,15 +51,18 @@ def change_isrs(
         errors.append(error)
         if error is not ErrorCode.NONE:
             continue
-        known = state.image.topics_by_id[proposal.topic_id].partitions[proposal.index]
+        topic = state.image.topics_by_id[proposal.topic_id]
+        known = topic.partitions[proposal.index]
         # In the order of the replicas, which elections prefer.
         isr = [it for it in known.replicas if it in proposal.isr]
-        if set(isr) != set(known.isr):
-            # Which completes a reassignment that waited for it.
-            topic = state.image.topics_by_id[proposal.topic_id]
-            record = partition_change(state, topic, proposal.index, isr=isr, may_lead=may_lead, is_recovered=True)
-            if record is not None:
-                records.append(record)
+        if set(isr) == set(known.isr):
+            isr = list(known.isr)
+        # Which completes a reassignment that waited for it.
+        record = partition_change(
+            state, topic, proposal.index, isr=isr, may_lead=may_lead, is_recovered=proposal.is_recovered
+        )
+        if record is not None:
+            records.append(record)
     return records, errors
 
 
@@ -77,11 +83,18 @@ def _refusal(image: MetadataImage, leader_id: int, proposal: IsrProposal) -> Err
     if not 0 <= proposal.index < len(topic.partitions):
         return ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
     known = topic.partitions[proposal.index]
-    if known.leader != leader_id or known.leader_epoch != proposal.leader_epoch:
+    if proposal.leader_epoch > known.leader_epoch or proposal.partition_epoch > known.partition_epoch:
+        return ErrorCode.NOT_CONTROLLER
+    if proposal.leader_epoch < known.leader_epoch:
         return ErrorCode.FENCED_LEADER_EPOCH
-    if known.partition_epoch != proposal.partition_epoch:
+    if known.leader != leader_id:
+        return ErrorCode.INVALID_REQUEST
+    if proposal.partition_epoch < known.partition_epoch:
         return ErrorCode.INVALID_UPDATE_VERSION
     if leader_id not in proposal.isr or not set(proposal.isr) <= set(known.replicas):
+        return ErrorCode.INVALID_REQUEST
+    was_recovered = known.leader_recovery_state == LeaderRecoveryState.RECOVERED
+    if not proposal.is_recovered and (was_recovered or len(proposal.isr) > 1):
         return ErrorCode.INVALID_REQUEST
     # Who is in the ISR already may stay: a fenced broker leaves it by what fences it.
     joining = {node_id: epoch for node_id, epoch in proposal.isr.items() if node_id not in known.isr}

@@ -7,9 +7,13 @@ import pytest
 from kwire_protocol.errors import ErrorCode
 from kwire_protocol.internal.metadata_brokers import FenceBrokerRecord
 
+from kwire.metadata.controller.brokers import fence
+from kwire.metadata.controller.config_changes import ConfigChange, Operation
 from kwire.metadata.controller.isr_changes import IsrProposal, change_isrs
+from kwire.metadata.image import ConfigResourceType
 from kwire.replicas.partition import Partition
 from kwire.tests.replication.world import NODES, SETTINGS, TOPIC, World
+from kwire.waits import at_once
 
 LAG_MS = 30_000
 
@@ -104,7 +108,7 @@ def test_a_replica_that_has_restarted_since_does_not_join_by_what_it_fetched_bef
     assert decided() is ErrorCode.NONE
     assert decided(isr={**epochs, gone: epochs[gone] - 1}) is ErrorCode.INELIGIBLE_REPLICA
     assert decided(isr={**epochs, gone: -1}) is ErrorCode.INELIGIBLE_REPLICA
-    assert decided(by=gone) is ErrorCode.FENCED_LEADER_EPOCH
+    assert decided(by=gone) is ErrorCode.INVALID_REQUEST
     assert decided(leader_epoch=-1) is ErrorCode.FENCED_LEADER_EPOCH
     assert decided(partition_epoch=-1) is ErrorCode.INVALID_UPDATE_VERSION
     assert decided(isr={gone: epochs[gone]}) is ErrorCode.INVALID_REQUEST
@@ -113,6 +117,21 @@ def test_a_replica_that_has_restarted_since_does_not_join_by_what_it_fetched_bef
     assert decided() is ErrorCode.INELIGIBLE_REPLICA
     [error] = change_isrs(state, leader, [IsrProposal(bytes(16), 0, 0, 0, epochs)])[1]
     assert error is ErrorCode.UNKNOWN_TOPIC_ID
+
+
+def test_a_smaller_isr_does_not_commit_more_under_the_min_insync_replicas_of_before(world: World) -> None:
+    leader, partition = leader_of(world)
+    others = [it for it in NODES if it != leader]
+    committed = partition.high_watermark
+    world.cluster.deaf.add(leader)
+    world.produce(leader, b"only the leader has it", acks=1)
+    asked = ConfigChange(ConfigResourceType.TOPIC, TOPIC, [("min.insync.replicas", Operation.SET, "2")])
+    metadata = world.brokers[others[0]].metadata
+    at_once(metadata.alter_configs([asked], validate_only=False))
+    at_once(metadata.change(lambda state: fence(state, others)))
+    assert (world.registered.isr, {*world.registered.eligible_leader_replicas}) == ((leader,), {*others})
+    world.hear(leader)
+    assert partition.high_watermark == committed, "others may lead, and have no more"
 
 
 def test_a_producer_that_asks_for_all_waits_no_longer_than_it_said(world: World) -> None:

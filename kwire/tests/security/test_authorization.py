@@ -14,6 +14,7 @@ from kwire_protocol.messages import (
     add_offsets_to_txn,
     add_partitions_to_txn,
     alter_configs,
+    alter_partition,
     alter_partition_reassignments,
     alter_replica_log_dirs,
     create_acls,
@@ -356,6 +357,7 @@ REQUESTS: dict[str, list[Make]] = {
         lambda _: list_partition_reassignments.ListPartitionReassignmentsRequest(topics=None)
     ],
     "elect_leaders": [lambda _: elect_leaders.ElectLeadersRequest(0, [elect_leaders.TopicPartitions(TOPIC, [0])])],
+    "alter_partition": [lambda _: alter_partition.AlterPartitionRequest(1, 0)],
     "unregister_broker": [lambda _: unregister_broker.UnregisterBrokerRequest(7)],
     "describe_quorum": [
         lambda _: describe_quorum.DescribeQuorumRequest(
@@ -436,6 +438,7 @@ ASKED: dict[str, set[str]] = {
     "list_partition_reassignments": {"DESCRIBE CLUSTER"},
     "elect_leaders": {"ALTER CLUSTER"},
     "unregister_broker": {"ALTER CLUSTER"},
+    "alter_partition": {"CLUSTER_ACTION CLUSTER"},
     "describe_quorum": {"DESCRIBE CLUSTER"},
     "describe_cluster": {f"{it.name} CLUSTER" for it in SUPPORTED[ResourceType.CLUSTER]},
     "describe_producers": {"READ TOPIC"},

@@ -1,0 +1,30 @@
+"""AlterPartition: v2-3 (KIP-497).
+
+* v2: topic ids; all earlier versions are gone from Apache Kafka
+* v3: new_isr_with_epochs (KIP-903)
+
+A leader asks for another ISR. Brokers of this cluster do not ask, because each can decide by itself. The rules are in
+`kwire.metadata.controller.isr_requests`.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from kwire_protocol.kafka_error import KafkaError
+from kwire_protocol.messages.alter_partition import AlterPartitionRequest, AlterPartitionResponse
+
+from kwire.handlers._shared.authorization import check
+from kwire.security.authorizer import Operation, ResourceType
+
+if TYPE_CHECKING:
+    from kwire.broker import Broker
+    from kwire.context import Context
+
+
+async def handle(broker: Broker, request: AlterPartitionRequest, context: Context) -> AlterPartitionResponse:
+    try:
+        check(broker, context, Operation.CLUSTER_ACTION, ResourceType.CLUSTER)
+        return await broker.metadata.alter_partition(request)
+    except KafkaError as error:
+        return AlterPartitionResponse(error_code=error.code)
