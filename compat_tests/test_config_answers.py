@@ -313,3 +313,29 @@ def test_a_resource_type_that_there_is_not_is_refused(client: RawClient) -> None
     code, message = altered(client, 3, "x", "retention.ms", "1")
     assert code == E.INVALID_REQUEST
     assert "Unknown resource type 3" in message
+
+
+def test_min_insync_replicas_is_the_same_for_all_brokers(client: RawClient, topic: str) -> None:
+    """Eligible leader replicas need that (KIP-966)."""
+    name = "min.insync.replicas"
+    for resource, of in ((BROKER, ALL_BROKERS), (BROKER, THIS_BROKER), (TOPIC, topic)):
+        found = described(client, resource, of)[name]
+        assert found.config_source == DYNAMIC_DEFAULT_BROKER_CONFIG
+        assert found.synonyms[0].source == DYNAMIC_DEFAULT_BROKER_CONFIG
+    given = described(client, BROKER, ALL_BROKERS)[name].value
+    assert given is not None
+    for of, value, words in (
+        (THIS_BROKER, given, "Broker-level min.insync.replicas cannot be altered while ELR is enabled"),
+        (THIS_BROKER, None, "Broker-level min.insync.replicas cannot be altered while ELR is enabled"),
+        (ALL_BROKERS, None, "Cluster-level min.insync.replicas cannot be removed while ELR is enabled"),
+    ):
+        code, message = altered(client, BROKER, of, name, value)
+        assert (code, words in message) == (E.INVALID_CONFIG, True), message
+    assert altered(client, BROKER, ALL_BROKERS, name, given)[0] == E.NONE
+
+
+def test_a_new_topic_has_min_insync_replicas_of_all_brokers(client: RawClient, unique: Callable[[str], str]) -> None:
+    request = CreateTopicsRequest([CreatableTopic(unique("topic"), 1, 1)], validate_only=True)
+    (answer,) = client.call(request, 7).topics
+    [found] = [it for it in answer.configs or () if it.name == "min.insync.replicas"]
+    assert found.config_source == DYNAMIC_DEFAULT_BROKER_CONFIG

@@ -73,3 +73,29 @@ def test_what_is_under_replicated_is_found_and_a_broker_is_forgotten(java: JavaH
         eventually(lambda: len(java.succeed(tools.TOPICS, *at, *lagging).lines) == 3, "node 3 is missed")
         assert "Broker 3 is no longer registered." in java.succeed(tools.CLUSTER, "unregister", *at, "--id", "3").out
         assert java.run(tools.CLUSTER, "unregister", *at, "--id", "3").code == 1
+
+
+def test_who_may_lead_although_it_is_not_in_sync_is_shown(java: JavaHost) -> None:
+    with three_nodes() as cluster:
+        admin = AdminClient({"bootstrap.servers": cluster.bootstrap_servers})
+        for name, replicas in ((TOPIC, [1, 3]), ("u", [3])):
+            made = NewTopic(name, 1, replica_assignment=[replicas], config={"min.insync.replicas": "2"})
+            admin.create_topics([made])[name].result(30)
+        features = java.succeed(tools.FEATURES, "--bootstrap-server", cluster.bootstrap_servers, "describe").out
+        [feature] = [it for it in features.splitlines() if "eligible.leader.replicas.version" in it]
+        assert feature.split() == [
+            *("Feature:", "eligible.leader.replicas.version", "SupportedMinVersion:", "0", "SupportedMaxVersion:", "1"),
+            *("FinalizedVersionLevel:", "1", "Epoch:", feature.split()[-1]),
+        ]
+        cluster.kill(3)
+        at = ("--bootstrap-server", cluster.bootstrap_servers)
+
+        def shown(topic: str) -> list[str]:
+            line = java.succeed(tools.TOPICS, *at, "--describe", "--topic", topic).lines[1]
+            return [field.strip() for field in line.split("\t")[-5:]]
+
+        for topic, expected in (
+            (TOPIC, ["Leader: 1", "Replicas: 1,3", "Isr: 1", "Elr: 3", "LastKnownElr:"]),
+            ("u", ["Leader: none", "Replicas: 3", "Isr:", "Elr: 3", "LastKnownElr: 3"]),
+        ):
+            eventually(lambda: shown(topic) == expected, f"node 3 is eligible in {topic}")  # noqa: B023

@@ -212,6 +212,20 @@ def test_a_disk_that_was_replaced_is_not_begun_anew_if_nobody_else_has_what_it_h
         assert read(cluster, "t", 1) == [b"a"]
 
 
+def test_a_cluster_whose_brokers_were_all_killed_serves_again() -> None:
+    values = [b"%d" % number for number in range(100)]
+    with Cluster(3, settings={"min.insync.replicas": "2"}) as cluster:
+        create(cluster, "t", 3, 3)
+        assert delivered(cluster, "t", values) == values
+        for node_id in (2, 1, 3):
+            cluster.kill(node_id)
+        for node_id in (1, 2, 3):
+            cluster.restart(node_id)
+        eventually(lambda: in_sync(cluster, "t") == [1, 2, 3], "all are in sync again")
+        assert delivered(cluster, "t", [b"more"]) == [b"more"]
+        assert read(cluster, "t", 101) == [*values, b"more"]
+
+
 def test_a_write_that_too_few_replicas_have_is_refused() -> None:
     with Cluster(2, settings={"min.insync.replicas": "2"}) as cluster:
         create(cluster, "t", 1, 2)

@@ -50,6 +50,24 @@ def test_the_clean_shutdown_mark_holds_the_broker_epoch() -> None:
     assert checkpoints.encode_clean_shutdown(17) == b'{"version":0,"brokerEpoch":17}'
 
 
+@pytest.mark.parametrize(
+    ("data", "epoch"),
+    [
+        (b'{"version":0,"brokerEpoch":17}', 17),
+        (b'{"version": 0, "brokerEpoch": -1}', -1),
+        (b'{"version":1,"brokerEpoch":17}', -1),
+        (b'{"version":0}', -1),
+        (b'{"version":0,"brokerEpoch":"17"}', -1),
+        (b"[]", -1),
+        (b"", -1),
+        (b"\0\0\0", -1),
+        (b"\xff", -1),
+    ],
+)
+def test_the_epoch_of_a_clean_stop_is_unknown_if_its_file_is_not_as_kafka_writes_it(data: bytes, epoch: int) -> None:
+    assert checkpoints.decode_clean_shutdown(data) == epoch
+
+
 @given(
     st.dictionaries(
         st.tuples(st.from_regex(r"[a-zA-Z0-9._-]+", fullmatch=True), st.integers(0, 2**31 - 1)),

@@ -15,6 +15,7 @@ from kwire_protocol.messages.metadata import MetadataRequest, MetadataRequestTop
 from kwire_protocol.messages.produce import PartitionProduceData, ProduceRequest, TopicProduceData
 from kwire_protocol.records import Record, build_batch
 from kwire_storage import names
+from kwire_storage.checkpoints import encode_clean_shutdown
 from kwire_storage.disk.faulty_disk import FaultyDisk
 from kwire_storage.errors import StorageError
 
@@ -335,3 +336,27 @@ def test_clients_of_one_folder_go_on_while_those_of_the_other_are_told(monkeypat
         assert produce(client, 1) == (STORAGE, -1)
         assert fetch(client, 1, 0) == (STORAGE, -1)
         assert fetch(client, 0, 0) == (0, 2)
+
+
+def test_a_broker_knows_the_epoch_of_its_last_stop_if_that_was_clean_in_every_folder() -> None:
+    disks = new_disks()
+    broker = open_broker(disks)
+    assert broker.log_dirs.stopped_epoch == -1
+    epoch = broker.metadata.image.brokers[1].broker_epoch
+    assert epoch >= 0
+    broker.close()
+    again = open_broker(disks)
+    assert again.log_dirs.stopped_epoch == epoch
+    assert open_broker(killed(disks)).log_dirs.stopped_epoch == -1
+    again.close()
+    path = list(disks)[-1]
+    disks[path].write_bytes(names.CLEAN_SHUTDOWN, encode_clean_shutdown(epoch + 1))
+    assert open_broker(disks).log_dirs.stopped_epoch == -1, "they say different things"
+
+
+def test_the_epoch_of_a_stop_is_unknown_while_a_folder_is_away() -> None:
+    disks = new_disks()
+    open_broker(disks).close()
+    path = list(disks)[-1]
+    disks[path] = FaultyDisk()
+    assert open_broker(disks).log_dirs.stopped_epoch == -1
