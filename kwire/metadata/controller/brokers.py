@@ -7,7 +7,7 @@
 A fenced broker does not lead, and is in no ISR; without eligible leader replicas, it may be the last member of one.
 Kafka's `ReplicationControlManager`, whose decisions the controller makes. Here any broker may make them, because each
 is made on the state that it changes: a broker registers itself, and the controller fences those that have died.
-`elections.py` has the states of partitions and replicas that follow.
+`states.py` has the states of partitions and replicas that follow.
 """
 
 from __future__ import annotations

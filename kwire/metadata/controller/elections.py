@@ -7,23 +7,6 @@ wait for `unclean.leader.election.enable`, which allows any replica. As in Kafka
 
 Without eligible leader replicas, the last member of an ISR stays in it when it fails: it is the only one that may lead
 again.
-
-The states of a partition and of a replica, as ZooKeeper's controllers had names for them:
-
-| partition | what the metadata say | it becomes so by |
-|---|---|---|
-| NonExistent | nothing | RemoveTopicRecord |
-| New | a PartitionRecord, until its leader has applied it | CreateTopics, CreatePartitions, a topic made by itself |
-| Online | a leader that is in service | an election: `elect` |
-| Offline | NO_LEADER | its last member of ISR and ELR that may lead has ended, shuts down, or has an unclean start |
-
-| replica | what the metadata say | it becomes so by |
-|---|---|---|
-| NonExistent | in no `replicas` | a reassignment that is complete or cancelled, RemoveTopicRecord |
-| New | in `adding_replicas`, not in the ISR | AlterPartitionReassignments (those of a new topic are in sync at once) |
-| Online, in sync | in `isr`, of a broker in service | its leader's proposal (`isr_changes.py`), or its election |
-| Online, behind | in service, not in `isr` | its leader's proposal; an unclean election of another one |
-| Offline | of a broker that is fenced; in no `isr`, perhaps in the ELR | fencing, registration, controlled shutdown |
 """
 
 from __future__ import annotations

@@ -6,8 +6,9 @@ import re
 
 from hypothesis import settings
 from hypothesis import strategies as st
-from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
+from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 from kwire_protocol.internal.metadata_brokers import RegisterBrokerRecord
+from kwire_protocol.internal.metadata_configs import FeatureLevelRecord
 from kwire_protocol.internal.metadata_topics import PartitionRecord, RemoveTopicRecord, TopicRecord
 
 from devtools.places import REPOSITORY
@@ -23,6 +24,7 @@ from kwire.metadata.controller.states import (
     partition_state,
     replica_state,
 )
+from kwire.metadata.features import ELR_VERSION
 from kwire.metadata.image import NO_LEADER, Changes, PartitionRegistration
 from kwire.tests.metadata.test_broker_lives import TOPIC_ID, Cluster
 from kwire.tests.metadata.test_reassignments import reassign
@@ -52,6 +54,10 @@ class Transitions(RuleBasedStateMachine):
 
     def _is_known(self, node_id: int) -> bool:
         return node_id in self.cluster.image.brokers
+
+    @initialize(has_elr=st.booleans())
+    def begin(self, has_elr: bool) -> None:
+        self.cluster.take([FeatureLevelRecord(ELR_VERSION, int(has_elr))])
 
     # Lives
 
@@ -144,7 +150,7 @@ class Transitions(RuleBasedStateMachine):
                 continue
             assert set(known.isr) <= set(known.replicas)
             in_service = {it for it in known.isr if self._is_known(it) and not self.cluster.image.brokers[it].fenced}
-            assert len(known.isr) == 1 or set(known.isr) == in_service, "only the last one stays when it has ended"
+            assert known.leader == NO_LEADER or set(known.isr) == in_service, "who ends leaves the ISR, if others lead"
             if known.leader != NO_LEADER:
                 assert known.leader in known.isr
                 assert not self.cluster.image.brokers[known.leader].fenced
