@@ -105,6 +105,7 @@ class ServerConfig:
     replica_fetch_wait_max_ms: int
     replica_high_watermark_checkpoint_interval_ms: int
     replica_lag_time_max_ms: int
+    replica_selector_class: str | None
     replica_socket_timeout_ms: int
 
     log_flush_offset_checkpoint_interval_ms: int
@@ -209,6 +210,7 @@ class ServerConfig:
             replica_fetch_wait_max_ms=read.int("replica.fetch.wait.max.ms"),
             replica_high_watermark_checkpoint_interval_ms=read.int("replica.high.watermark.checkpoint.interval.ms"),
             replica_lag_time_max_ms=read.int("replica.lag.time.max.ms"),
+            replica_selector_class=read.optional_text("replica.selector.class"),
             replica_socket_timeout_ms=read.int("replica.socket.timeout.ms"),
             log_flush_offset_checkpoint_interval_ms=read.int("log.flush.offset.checkpoint.interval.ms"),
             log_cleaner_backoff_ms=read.int("log.cleaner.backoff.ms"),

@@ -80,6 +80,17 @@ class OneOf:
 
 
 @attrs.frozen
+class OptionalChoice:
+    """No value, or one of `choices`."""
+
+    choices: tuple[str, ...]
+
+    def check(self, name: str, value: Value) -> None:
+        if value is not None and value not in self.choices:
+            raise invalid(name, value, f"kwire has only: {', '.join(self.choices)}")
+
+
+@attrs.frozen
 class ListOf:
     """A list without empty elements, whose elements are in `choices` if there are any."""
 

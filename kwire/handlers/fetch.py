@@ -20,7 +20,7 @@ on its connection.
 
 from __future__ import annotations
 
-from collections.abc import Coroutine
+from collections.abc import Callable, Coroutine
 from typing import TYPE_CHECKING
 
 from kwire_protocol.errors import ErrorCode
@@ -40,6 +40,9 @@ if TYPE_CHECKING:
     from kwire.context import Context
     from kwire.replicas.partition import Partition
     from kwire.replicas.reading import Find
+
+FIRST_VERSION_OF_ANY_REPLICA = 11
+"""Earlier consumers do not expect that a follower answers."""
 
 
 def handle(
@@ -61,15 +64,30 @@ def handle(
     )
     if replica_id == CONSUMER:
         find = finder(broker, context, Operation.READ)
+        limits.any_replica = context.api_version >= FIRST_VERSION_OF_ANY_REPLICA
+        if request.rack_id:
+            limits.is_near = _nearness(broker, context, request.rack_id)
     else:
         find = _finder_of_replica(broker, context)
         limits.follower = FollowersFetch(broker.clock.monotonic_ms())
         if request.replica_state is not None:
             limits.follower.broker_epoch = request.replica_state.replica_epoch
     result = read_partitions(find, fetch.partitions, limits)
-    if result.size < request.min_bytes and request.max_wait_ms > 0 and fetch.partitions and not result.has_errors:
+    if result.size < request.min_bytes and request.max_wait_ms > 0 and fetch.partitions and not result.is_urgent:
         return _wait_for_data(broker, request, context, find, fetch, limits, result)
     return _answer(broker, context, fetch, limits, result)
+
+
+def _nearness(broker: Broker, context: Context, rack: str) -> Callable[[int], bool] | None:
+    """Says of brokers whether a consumer in that rack should read from them. None if this one is as good as any."""
+    if broker.config.replica_selector_class is None or broker.config.broker_rack == rack:
+        return None
+
+    def is_near(node_id: int) -> bool:
+        it = broker.metadata.image.brokers.get(node_id)
+        return it is not None and it.rack == rack and not it.fenced and context.listener_name in it.endpoints
+
+    return is_near
 
 
 def _answer(
@@ -100,6 +118,7 @@ def _begin(broker: Broker, request: FetchRequest) -> FetchContext:
             partition.partition_max_bytes,
             partition.current_leader_epoch,
             partition.last_fetched_epoch,
+            partition.log_start_offset,
         )
         for topic in request.topics
         for partition in topic.partitions
@@ -123,7 +142,7 @@ async def _wait_for_data(
 ) -> FetchResponse:
     deadline_ms = broker.clock.monotonic_ms() + request.max_wait_ms
     woken = True
-    while woken and result.size < request.min_bytes and not result.has_errors:
+    while woken and result.size < request.min_bytes and not result.is_urgent:
         parked = ParkedFetch((deadline_ms - broker.clock.monotonic_ms()) / 1000)
         partitions = [partition for _, partition in result.found]
         for partition in partitions:

@@ -46,20 +46,22 @@ class CachedPartition:
     max_bytes: int
     current_leader_epoch: int = -1
     last_fetched_epoch: int = -1
+    log_start_offset: int = -1
+    """Of a follower's replica."""
     told_high_watermark: int = -1
     told_log_start_offset: int = -1
 
-    def is_news(self, *, has_records: bool, high_watermark: int, log_start_offset: int, has_error: bool) -> bool:
+    def is_news(self, *, has_records: bool, high_watermark: int, log_start_offset: int, is_urgent: bool) -> bool:
         """Returns whether an incremental response must include this partition, and remembers what it says."""
         news = (
             has_records
-            or has_error
+            or is_urgent
             or high_watermark != self.told_high_watermark
             or log_start_offset != self.told_log_start_offset
         )
-        # Errors are not remembered, so an error is repeated until it is gone.
-        self.told_high_watermark = -1 if has_error else high_watermark
-        self.told_log_start_offset = -1 if has_error else log_start_offset
+        # An error, or what else is urgent, is not remembered, so it is repeated until it is gone.
+        self.told_high_watermark = -1 if is_urgent else high_watermark
+        self.told_log_start_offset = -1 if is_urgent else log_start_offset
         return news
 
 
@@ -173,6 +175,7 @@ class FetchSessions:
                 known.max_bytes = partition.max_bytes
                 known.current_leader_epoch = partition.current_leader_epoch
                 known.last_fetched_epoch = partition.last_fetched_epoch
+                known.log_start_offset = partition.log_start_offset
         for key in forgotten:
             partitions.pop(key, None)
         session.epoch = 1 if session.epoch == MAX_EPOCH else session.epoch + 1

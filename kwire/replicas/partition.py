@@ -168,6 +168,15 @@ class Partition:
             check_epoch(current_leader_epoch, role.leader_id, role.leader_epoch)
         return role
 
+    def readable(self, current_leader_epoch: int = NO_EPOCH) -> Leader | Follower:
+        """This node's role, Leader or Follower: consumers read from both (KIP-392). Raises KafkaError as `leader`."""
+        role = self.role
+        if type(role) is Absent:
+            raise role.refusal()
+        if current_leader_epoch != NO_EPOCH and current_leader_epoch != role.leader_epoch:
+            check_epoch(current_leader_epoch, role.leader_id, role.leader_epoch)
+        return role
+
     # Appending
 
     def append(self, batch: memoryview, header: BatchHeader, *, acks: int, now_ms: int) -> AppendResult:
@@ -420,13 +429,22 @@ class Partition:
         except OSError as error:
             self.storage_error(error)
 
-    def note_fetch(self, replica_id: int, offset: int, *, now_ms: int = 0, broker_epoch: int = NO_EPOCH) -> None:
-        """Notes that a follower has fetched from `offset` on: it has everything below.
+    def note_fetch(
+        self, replica_id: int, offset: int, *, start_offset: int = 0, now_ms: int = 0, broker_epoch: int = NO_EPOCH
+    ) -> None:
+        """Notes that a follower has fetched from `offset` on: it has everything below, from `start_offset` on.
 
         Raises KafkaError(NOT_LEADER_OR_FOLLOWER) for a fetch from before the follower's restart (KIP-903).
         """
         role = self.leader()
-        role.fetched(replica_id, offset, leader_end=self.log.log_end_offset, now_ms=now_ms, broker_epoch=broker_epoch)
+        role.fetched(
+            replica_id,
+            offset,
+            start_offset=start_offset,
+            leader_end=self.log.log_end_offset,
+            now_ms=now_ms,
+            broker_epoch=broker_epoch,
+        )
         if replica_id not in role.isr:
             self.isr_driver.fetched(self, role, replica_id, now_ms)
         self._advance_high_watermark()
@@ -521,6 +539,7 @@ class Partition:
         finally:
             self.high_watermark = min(max(self.high_watermark, log.log_start_offset), log.log_end_offset)
             self.flush_gate.forget_from(log.log_end_offset)
+            self._wake()
 
     def close(self) -> None:
         """The partition is gone from this node: everything that waits for it gets an error now."""

@@ -22,9 +22,10 @@ from kwire_protocol.messages.fetch import (
     PartitionData,
 )
 
+from kwire.replicas.closest import closest_follower
 from kwire.replicas.fetch_sessions import CachedPartition, FetchContext, TopicKey
 from kwire.replicas.partition import CONSUMER, Partition
-from kwire.replicas.roles import NO_EPOCH, NotLeaderError
+from kwire.replicas.roles import NO_EPOCH, Leader, NotLeaderError
 
 if TYPE_CHECKING:
     from kwire.replicas.table import TopicRef
@@ -33,6 +34,7 @@ if TYPE_CHECKING:
 
 _UNKNOWN = frozenset({ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, ErrorCode.UNKNOWN_TOPIC_ID})
 NO_RECORDS = b""
+NO_PREFERRED_REPLICA = -1
 FIRST_VERSION_WITH_IDS = 13
 LEADERS_TOLD_SINCE = 16
 """The field exists from v12 on. Consumers use it since KIP-951 (v16), and Kafka fills it in only for them."""
@@ -50,7 +52,8 @@ class FollowersFetch:
 class FetchLimits:
     """How much one request may read, and which records; sizes in bytes.
 
-    `bound` gives the offset below which it reads a partition (`kwire.replicas.partition.read_bound`).
+    `bound` gives the offset below which it reads a partition (`kwire.replicas.partition.read_bound`). With
+    `any_replica` followers serve it too; `is_near` says which brokers are in the reader's rack, if the leader is not.
     """
 
     version: int
@@ -59,6 +62,8 @@ class FetchLimits:
     bound: Callable[[Partition], int]
     replica_id: int = CONSUMER
     follower: FollowersFetch | None = None
+    any_replica: bool = False
+    is_near: Callable[[int], bool] | None = None
 
 
 @attrs.define(eq=False)
@@ -68,7 +73,8 @@ class FetchResult:
     answers: list[tuple[CachedPartition, PartitionData]]
     found: list[tuple[CachedPartition, Partition]]
     size: int = 0
-    has_errors: bool = False
+    is_urgent: bool = False
+    """Whether the reader must learn something at once: an error, a divergence, a better replica."""
     leader_moved: bool = False
 
 
@@ -86,7 +92,7 @@ def read_partitions(find: Find, wanted: list[CachedPartition], limits: FetchLimi
             answer, size = _read(partition, followed, limits, left, first=result.size == 0)
         except (KafkaError, OSError) as failure:
             error = _refusal(partition, failure)
-            result.has_errors = True
+            result.is_urgent = True
             answer = PartitionData(followed.index, error.code, -1, records=NO_RECORDS)
             if error.code not in _UNKNOWN:
                 # As in Kafka: null for a partition that could not be read, empty for one that does not exist.
@@ -97,8 +103,7 @@ def read_partitions(find: Find, wanted: list[CachedPartition], limits: FetchLimi
         else:
             result.size += size
             left -= size
-            # A reader whose log has diverged from ours must learn that at once, as it learns of an error.
-            result.has_errors = result.has_errors or answer.diverging_epoch is not None
+            result.is_urgent = result.is_urgent or _is_urgent(answer)
         result.answers.append((followed, answer))
     return result
 
@@ -114,9 +119,12 @@ def _read(
     partition: Partition, followed: CachedPartition, limits: FetchLimits, left: int, *, first: bool
 ) -> tuple[PartitionData, int]:
     """The answer for one partition, and the size of its records in bytes."""
-    leader = partition.leader(followed.current_leader_epoch)
-    if limits.replica_id != CONSUMER and not leader.follows(limits.replica_id):
-        raise NotLeaderError(ErrorCode.NOT_LEADER_OR_FOLLOWER, leader.leader_id, leader.leader_epoch)
+    if limits.any_replica:
+        role = partition.readable(followed.current_leader_epoch)
+    else:
+        role = leader = partition.leader(followed.current_leader_epoch)
+        if limits.replica_id != CONSUMER and not leader.follows(limits.replica_id):
+            raise NotLeaderError(ErrorCode.NOT_LEADER_OR_FOLLOWER, leader.leader_id, leader.leader_epoch)
     answer = PartitionData(
         followed.index,
         0,
@@ -127,6 +135,12 @@ def _read(
         records=NO_RECORDS,
     )
     offset = followed.fetch_offset
+    if limits.is_near is not None and type(role) is Leader:
+        preferred = closest_follower(role, offset, limits.is_near)
+        if preferred is not None:
+            answer.preferred_read_replica = preferred
+            answer.aborted_transactions = None
+            return answer, 0
     if followed.last_fetched_epoch != NO_EPOCH:
         answer.diverging_epoch = _divergence(partition, followed)
         if answer.diverging_epoch is not None:
@@ -135,7 +149,13 @@ def _read(
     if limits.replica_id != CONSUMER:
         partition.check_offset(offset)
         follower = limits.follower or FollowersFetch()
-        partition.note_fetch(limits.replica_id, offset, now_ms=follower.now_ms, broker_epoch=follower.broker_epoch)
+        partition.note_fetch(
+            limits.replica_id,
+            offset,
+            start_offset=followed.log_start_offset,
+            now_ms=follower.now_ms,
+            broker_epoch=follower.broker_epoch,
+        )
         answer.high_watermark, answer.last_stable_offset = partition.high_watermark, partition.last_stable_offset
     if offset == bound:
         return answer, 0  # a reader that has caught up: most of them, most of the time
@@ -153,6 +173,14 @@ def _read(
                 for aborted in partition.aborted_transactions(offset, piece)
             ]
     return answer, piece.size
+
+
+def _is_urgent(answer: PartitionData) -> bool:
+    return (
+        answer.error_code != 0
+        or answer.diverging_epoch is not None
+        or answer.preferred_read_replica != NO_PREFERRED_REPLICA
+    )
 
 
 def _divergence(partition: Partition, followed: CachedPartition) -> EpochEndOffset | None:
@@ -177,7 +205,7 @@ def to_response(fetch: FetchContext, result: FetchResult) -> FetchResponse:
                 has_records=has_records,
                 high_watermark=answer.high_watermark,
                 log_start_offset=answer.log_start_offset,
-                has_error=answer.error_code != 0 or answer.diverging_epoch is not None,
+                is_urgent=_is_urgent(answer),
             )
             if fetch.incremental:
                 if not news:

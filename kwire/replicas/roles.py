@@ -1,9 +1,9 @@
 """This node's role for a partition: leader, follower, or neither. Pure; `partition.py` acts on it.
 
 The role follows from the metadata log (PartitionRecord); `role_of` reads it. Only a leader accepts appends and serves
-clients. Its high watermark is the minimum over the in-sync replicas: a follower that fetches from an offset has
-everything below it. With a single replica, it is the end of the leader's own log. As in Kafka's `Partition` and
-`Replica`.
+clients, except that a consumer may read from a follower, too (KIP-392). Its high watermark is the minimum over the
+in-sync replicas: a follower that fetches from an offset has everything below it. With a single replica, it is the end
+of the leader's own log. As in Kafka's `Partition` and `Replica`.
 """
 
 from __future__ import annotations
@@ -42,6 +42,7 @@ class FollowerState:
     """What a leader knows of a follower, by its fetches in this leader epoch; times in ms (Kafka's ReplicaState)."""
 
     log_end_offset: int = _NOTHING_FETCHED
+    log_start_offset: int = _NOTHING_FETCHED
     last_caught_up_ms: int | None = None
     """When it last had everything that the leader had; None until that is known, or its time begins to count."""
     broker_epoch: int = NO_EPOCH
@@ -49,8 +50,9 @@ class FollowerState:
     _last_fetch_ms: int = 0
     _end_at_last_fetch: int = _NOTHING_FETCHED
 
-    def fetched(self, offset: int, leader_end: int, now_ms: int) -> None:
-        """It has everything below `offset`. One that has what there was at its previous fetch was caught up then."""
+    def fetched(self, offset: int, start_offset: int, leader_end: int, now_ms: int) -> None:
+        """It has everything from `start_offset` to `offset`. One that has what there was at its previous fetch was
+        caught up then."""
         caught_up_ms = None
         if offset >= leader_end:
             caught_up_ms = now_ms
@@ -59,6 +61,7 @@ class FollowerState:
         if caught_up_ms is not None:
             self.last_caught_up_ms = max(caught_up_ms, self.last_caught_up_ms or 0)
         self.log_end_offset = offset
+        self.log_start_offset = start_offset
         self._end_at_last_fetch = max(leader_end, self._end_at_last_fetch)
         self._last_fetch_ms = now_ms
 
@@ -116,13 +119,15 @@ class Leader:
         """Whether that node is a follower of this one."""
         return replica_id in self.followers
 
-    def fetched(self, replica_id: int, offset: int, *, leader_end: int, now_ms: int, broker_epoch: int) -> None:
-        """The follower has everything below `offset`. Its fetches from an earlier life count no more."""
+    def fetched(
+        self, replica_id: int, offset: int, *, start_offset: int, leader_end: int, now_ms: int, broker_epoch: int
+    ) -> None:
+        """The follower has everything from `start_offset` to `offset`. Fetches from an earlier life do not count."""
         follower = self.followers[replica_id]
         if broker_epoch < follower.broker_epoch:
             raise NotLeaderError(ErrorCode.NOT_LEADER_OR_FOLLOWER, self.leader_id, self.leader_epoch)
         follower.broker_epoch = broker_epoch
-        follower.fetched(offset, leader_end, now_ms)
+        follower.fetched(offset, start_offset, leader_end, now_ms)
 
     def may_join(self, replica_id: int, high_watermark: int) -> bool:
         """Whether a follower outside the ISR has everything that it needs: all that is committed, and a part, or the

@@ -6,7 +6,10 @@ from typing import Final
 
 from kwire.config.definition import table
 from kwire.config.tables.rows import BOOLEAN, CLUSTER_WIDE, INT, LIST, LONG, MAX_INT, MAX_LONG, STRING, row
-from kwire.config.validators import ListOf, OneOf, Range
+from kwire.config.validators import ListOf, OneOf, OptionalChoice, Range
+
+RACK_AWARE_SELECTOR: Final = "org.apache.kafka.common.replica.RackAwareReplicaSelector"
+"""Kafka's own class, and the only one that can be had without a JVM."""
 
 SERVER_CONFIGS: Final = table(
     row(
@@ -234,6 +237,14 @@ SERVER_CONFIGS: Final = table(
         30000,
         None,
         "A follower that has not had all records for this time is not in sync any more.",
+    ),
+    row(
+        "replica.selector.class",
+        STRING,
+        None,
+        OptionalChoice((RACK_AWARE_SELECTOR,)),
+        "With this class a consumer that tells its rack (client.rack) reads from a replica in that rack (broker.rack). "
+        "Not set: from the leader.",
     ),
     row(
         "replica.socket.timeout.ms",

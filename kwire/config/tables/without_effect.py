@@ -215,7 +215,6 @@ CONFIGS_WITHOUT_EFFECT: Final = table(
     row_without_effect("remote.log.storage.manager.class.path", STRING, None),
     row_without_effect("remote.log.storage.manager.impl.prefix", STRING, "rsm.config.", NonEmptyText()),
     row_without_effect("remote.log.storage.system.enable", BOOLEAN, False),
-    row_without_effect("replica.selector.class", STRING, None),
     row_without_effect("replica.socket.receive.buffer.bytes", INT, 65536),
     row_without_effect("replication.quota.window.num", INT, 11, Range(1)),
     row_without_effect("replication.quota.window.size.seconds", INT, 1, Range(1)),

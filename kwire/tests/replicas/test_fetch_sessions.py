@@ -103,13 +103,13 @@ def test_a_session_does_not_mix_topic_names_and_ids() -> None:
 def test_only_news_is_told_and_an_error_is_told_again() -> None:
     partition = follow(0)
 
-    def is_news(*, high_watermark: int = 5, has_error: bool = False) -> bool:
+    def is_news(*, high_watermark: int = 5, is_urgent: bool = False) -> bool:
         return partition.is_news(
-            has_records=False, high_watermark=high_watermark, log_start_offset=0, has_error=has_error
+            has_records=False, high_watermark=high_watermark, log_start_offset=0, is_urgent=is_urgent
         )
 
     assert is_news()
     assert not is_news()
     assert is_news(high_watermark=6)
-    assert is_news(high_watermark=6, has_error=True)
+    assert is_news(high_watermark=6, is_urgent=True)
     assert is_news(high_watermark=6)

@@ -68,11 +68,14 @@ def test_produce_tells_the_leader_where_its_version_has_room(broker: Broker, ver
 @pytest.mark.parametrize("version", range(4, 19))
 def test_fetch_tells_the_leader_where_its_version_has_room(broker: Broker, version: int) -> None:
     topic_id = broker.metadata.image.topics["t"].topic_id
-    named = FetchTopic("" if version >= 13 else "t", topic_id if version >= 13 else bytes(16), [FetchPartition(0)])
+    is_served = version >= 11  # by followers, too, if it does not come with an earlier leader epoch
+    wanted = FetchPartition(0, EPOCH - 1 if is_served else -1)
+    named = FetchTopic("" if version >= 13 else "t", topic_id if version >= 13 else bytes(16), [wanted])
     request = FetchRequest(max_wait_ms=1000, min_bytes=1, topics=[named])
     answer: FetchResponse = answered(fetch.handle(broker, request, context(version)), version)
     partition = answer.responses[0].partitions[0]
-    assert partition.error_code == ErrorCode.NOT_LEADER_OR_FOLLOWER
+    refusal = ErrorCode.FENCED_LEADER_EPOCH if is_served else ErrorCode.NOT_LEADER_OR_FOLLOWER
+    assert partition.error_code == refusal
     assert partition.aborted_transactions is None
     told = partition.current_leader
     assert (told and (told.leader_id, told.leader_epoch)) == ((OTHER_NODE, EPOCH) if version >= 16 else None)
