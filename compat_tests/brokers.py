@@ -110,6 +110,9 @@ class Cluster(Protocol):
     def kill(self, node_id: int) -> None:
         """Ends a node with SIGKILL, or as that would."""
 
+    def restart(self, node_id: int) -> None:
+        """Starts a node again, which is stopped first if it runs."""
+
 
 class KwireServe:
     """A `kwire serve` process. `exit_code` is that of the last one that was stopped or killed."""
@@ -315,17 +318,24 @@ def broker_of_two_folders() -> Iterator[tuple[RestartableBroker, list[Path]]]:
 
 
 @contextmanager
-def three_nodes() -> Iterator[Cluster]:
-    """A cluster for one test. That of kwire is in this process, because that is the cheapest."""
+def three_nodes(
+    settings: Mapping[str, str] | None = None, node_settings: Mapping[int, Mapping[str, str]] | None = None
+) -> Iterator[Cluster]:
+    """A cluster for one test. That of kwire is in this process, because that is the cheapest.
+
+    node_settings: those of one node, by its id.
+    """
     if IS_KAFKA:
         from devtools.apache_kafka_cluster import ApacheKafkaCluster
 
-        with ApacheKafkaCluster(settings=_ONLY_FOR_KAFKA) as kafkas:
+        with ApacheKafkaCluster(
+            settings={**_ONLY_FOR_KAFKA, **(settings or {})}, node_settings=node_settings
+        ) as kafkas:
             yield kafkas
     else:
         from kwire.testing import Cluster as InProcess
 
-        with InProcess(3) as kwires:
+        with InProcess(3, settings or {}, node_settings or {}) as kwires:
             yield kwires
 
 

@@ -39,6 +39,7 @@ REASSIGN = "org.apache.kafka.tools.reassign.ReassignPartitionsCommand"
 LOG_DIRS = "org.apache.kafka.tools.LogDirsCommand"
 FEATURES = "org.apache.kafka.tools.FeatureCommand"
 DUMP_LOG = "org.apache.kafka.tools.DumpLogSegments"
+VERIFY_REPLICAS = "org.apache.kafka.tools.ReplicaVerificationTool"
 
 
 @attrs.frozen
@@ -91,5 +92,19 @@ def java_host() -> Iterator[JavaHost]:
         assert process.stdout is not None
         try:
             yield JavaHost(process.stdin, process.stdout)
+        finally:
+            process.kill()
+
+
+@contextmanager
+def said_by(main_class: str, *arguments: str) -> Iterator[IO[str]]:
+    """The standard output of a program that runs on its own, until the end of the block."""
+    environment = java_environment() | {"CLASSPATH": classpath(JARS)}
+    log = f"-Dlog4j2.configurationFile={LOGGING}"
+    command = [str(java()), *OPTIONS, log, main_class, *arguments]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True, env=environment) as process:
+        assert process.stdout is not None
+        try:
+            yield process.stdout
         finally:
             process.kill()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from pathlib import Path
 
 from confluent_kafka import Producer
@@ -99,3 +100,13 @@ def test_who_may_lead_although_it_is_not_in_sync_is_shown(java: JavaHost) -> Non
             ("u", ["Leader: none", "Replicas: 3", "Isr:", "Elr: 3", "LastKnownElr: 3"]),
         ):
             eventually(lambda: shown(topic) == expected, f"node 3 is eligible in {topic}")  # noqa: B023
+
+
+def test_replicas_are_verified_to_have_the_same_records() -> None:
+    with three_nodes() as cluster:
+        fill(cluster, [[1, 2, 3], [2, 3, 1], [3, 1, 2]])
+        about = ("--broker-list", cluster.bootstrap_servers, "--topics-include", TOPIC, "--time", "-2")
+        with tools.said_by(tools.VERIFY_REPLICAS, *about, "--report-interval-ms", "200") as output:
+            reports = [line for line, _ in zip(output, range(5), strict=False)]
+    assert reports[0].endswith("verification process is started\n")
+    assert re.search(rf"max lag is 0 for partition {TOPIC}-\d at offset \d+ among 3 partitions", reports[-1]), reports

@@ -21,7 +21,7 @@ _NODE_JVM = ("-Xms96m", "-Xmx512m", "-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1
 
 
 class ApacheKafkaCluster:
-    """Nodes with the ids 1, 2, 3, ... `settings` are for all of them.
+    """Nodes with the ids 1, 2, 3, ... `settings` are for all of them, `node_settings` for one, by its id.
 
     Everything lies in temporary folders, which go away with `close()`. `start` raises ApacheKafkaError.
     """
@@ -31,6 +31,7 @@ class ApacheKafkaCluster:
         size: int = 3,
         settings: Mapping[str, Setting] | None = None,
         *,
+        node_settings: Mapping[int, Mapping[str, Setting]] | None = None,
         version: str = VERSION,
         jvm_options: tuple[str, ...] = _NODE_JVM,
     ) -> None:
@@ -46,7 +47,7 @@ class ApacheKafkaCluster:
         }
         self.nodes: dict[int, ApacheKafka] = {}
         for node_id in range(1, size + 1):
-            own = {**common, "node.id": node_id}
+            own = {**common, **(node_settings or {}).get(node_id, {}), "node.id": node_id}
             self.nodes[node_id] = ApacheKafka(version, own, jvm_options=jvm_options, cluster_id=cluster_id)
 
     @property
@@ -68,6 +69,10 @@ class ApacheKafkaCluster:
     def kill(self, node_id: int) -> None:
         """Pulls the plug of a node (SIGKILL)."""
         self.nodes[node_id].kill()
+
+    def restart(self, node_id: int) -> None:
+        """Starts a node again, which is stopped first if it runs."""
+        self.nodes[node_id].restart()
 
     def close(self) -> None:
         """Kills all nodes, and removes everything they wrote."""

@@ -97,6 +97,7 @@ class Cluster:
     """Brokers with the ids 1, 2, 3, ... on free ports of 127.0.0.1, each in a thread, with their data in memory.
 
     settings: Kafka's broker settings, for all of them.
+    node_settings: those of one broker, by its id, such as its broker.rack.
 
     Internal topics have a replica on each of at most three brokers, and so have topics that do not say how many.
     `start` raises kwire.running.StartError or kwire.config.server.ConfigError if a broker cannot start.
@@ -104,6 +105,7 @@ class Cluster:
 
     size: int = 3
     settings: Mapping[str, str] = attrs.field(factory=dict)
+    node_settings: Mapping[int, Mapping[str, str]] = attrs.field(factory=dict)
     nodes: dict[int, ClusterNode] = attrs.field(factory=dict, init=False)
     """By node id."""
     _ended: ExitStack = attrs.field(factory=ExitStack, init=False)
@@ -128,7 +130,8 @@ class Cluster:
         }
         try:
             for node_id in range(1, self.size + 1):
-                node = self.nodes[node_id] = ClusterNode(settings={**settings, "node.id": str(node_id)})
+                own = {**settings, **self.node_settings.get(node_id, {}), "node.id": str(node_id)}
+                node = self.nodes[node_id] = ClusterNode(settings=own)
                 node.start()
             self._wait_until_in_service()
         except BaseException:
