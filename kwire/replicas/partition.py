@@ -3,7 +3,7 @@
 `log_start <= last_stable <= high_watermark <= log_end` holds after every change. The role decides what this node may do
 with the partition (`roles.py`): only a leader appends, and every append checks that. A fetch that waits for new data
 puts a `ParkedFetch` into `waiters`, and each change of the high watermark wakes it. A producer that waits for its batch
-calls `when_committed`.
+calls `when_committed`, and who deletes records calls `when_deleted`.
 
 Synchronous and independent of trio: appends go to the page cache (see ARCHITECTURE.md), so there is nothing to await.
 """
@@ -35,6 +35,8 @@ from kwire.waits import ParkedFetch, Slot
 
 ALL_IN_SYNC = -1
 """acks=-1 (all): a producer waits until every replica in sync has its batch."""
+_DELETED_BY_ALL = -2
+"""In the place of acks: DeleteRecords waits until no live replica has the records."""
 CONSUMER = -1
 READ_COMMITTED = 1
 
@@ -44,10 +46,10 @@ _LAST_STABLE_OFFSET = attrgetter("last_stable_offset")
 
 
 class Acknowledgement(Slot[KafkaError | None]):
-    """Set to None when a batch is acknowledged, or to the error if it cannot be.
+    """Set to None when the replicas have done what a request asks for, or to the error if they cannot.
 
-    With `waits_for_others` it is set when other replicas have the batch: a producer does not wait for that longer than
-    its request says, and gets REQUEST_TIMED_OUT.
+    With `waits_for_others` it is set when other replicas have the batch, or have deleted the records: a client does not
+    wait for that longer than its request says, and gets REQUEST_TIMED_OUT.
     """
 
     __slots__ = ("waits_for_others",)
@@ -57,13 +59,13 @@ class Acknowledgement(Slot[KafkaError | None]):
         self.waits_for_others = waits_for_others
 
     def wait_at_most(self, timeout_ms: int) -> None:
-        """How long the producer waits."""
+        """How long the client waits."""
         if self.waits_for_others:
             self.timeout_s = timeout_ms / 1000
 
     def give_up(self) -> None:
         if not self.is_set:
-            self.set(KafkaError(ErrorCode.REQUEST_TIMED_OUT, "not all replicas in sync have the batch yet"))
+            self.set(KafkaError(ErrorCode.REQUEST_TIMED_OUT, "other replicas have not followed yet"))
 
 
 def _ignore(_producer_id: int, _committed: bool) -> None: ...
@@ -78,9 +80,15 @@ class IsrDriver(Protocol):
     def fetched(self, partition: Partition, role: Leader, replica_id: int, now_ms: int) -> None:
         """A follower that is not in the ISR has fetched."""
 
+    def is_alive(self, node_id: int) -> bool:
+        """Whether that broker is in service, as far as this node knows."""
+
 
 class _NoFollowers:
     """Changes no ISR."""
+
+    def is_alive(self, node_id: int) -> bool:  # noqa: ARG002
+        return True
 
     def fetched(self, partition: Partition, role: Leader, replica_id: int, now_ms: int) -> None:
         pass
@@ -116,7 +124,7 @@ class Partition:
     flush_gate: FlushGate = attrs.field(init=False)
     is_internal: bool = attrs.field(init=False)
     _uncommitted: list[tuple[int, int, Acknowledgement]] = attrs.field(factory=list, init=False)
-    """The last offset and acks of appended batches, and the slots that wait for their acknowledgement."""
+    """The last offset and acks of appended batches, or of deleted records, and the slots that wait for the replicas."""
 
     def __attrs_post_init__(self) -> None:
         self.is_internal = is_internal(self.topic)
@@ -389,7 +397,7 @@ class Partition:
             raise self._unreadable(error) from error
 
     def delete_records_before(self, offset: int, *, now_ms: int) -> int:
-        """DeleteRecords: moves the log start up to `offset` (-1: the high watermark). Returns the low watermark.
+        """DeleteRecords: moves the log start up to `offset` (-1: the high watermark). Returns the offset.
 
         Raises KafkaError: OFFSET_OUT_OF_RANGE, KAFKA_STORAGE_ERROR, POLICY_VIOLATION (cleanup.policy lacks delete).
         """
@@ -404,7 +412,30 @@ class Partition:
                 self.log.advance_log_start(target, now_ms=now_ms)
             except OSError as error:
                 raise self.storage_error(error) from error
-        return self.log.log_start_offset
+            self._wake()
+        return target
+
+    @property
+    def low_watermark(self) -> int:
+        """The first offset that a live replica has (Kafka's `lowWatermarkIfLeader`)."""
+        low_watermark = self.log.log_start_offset
+        role = self.role
+        if type(role) is Leader:
+            for node_id, follower in role.followers.items():
+                if follower.log_start_offset < low_watermark and self.isr_driver.is_alive(node_id):
+                    low_watermark = follower.log_start_offset
+        return low_watermark
+
+    def when_deleted(self, offset: int) -> Acknowledgement | None:
+        """None if no live replica has records below `offset`; else a slot that is set later, or to an error.
+
+        The errors are NOT_LEADER_OR_FOLLOWER, KAFKA_STORAGE_ERROR, and REQUEST_TIMED_OUT, if a limit was set.
+        """
+        if self.low_watermark >= offset:
+            return None
+        slot = Acknowledgement(waits_for_others=True)
+        self._uncommitted.append((offset - 1, _DELETED_BY_ALL, slot))
+        return slot
 
     # Changes
 
@@ -517,6 +548,7 @@ class Partition:
                 log.advance_log_start(log_start_offset, now_ms=now_ms)
             except OSError as error:
                 raise self.storage_error(error) from error
+            self._wake()
 
     def truncate(self, offset: int, *, leader_epoch: int, now_ms: int) -> None:
         """Removes the records from `offset` on, which the leader does not have. Checkpoints must be lowered before."""
@@ -597,7 +629,6 @@ class Partition:
             self._acknowledge(role)
 
     def _acknowledge(self, role: Leader) -> None:
-        high_watermark, held_from = self.high_watermark, self.flush_gate.held_from
         is_lacking = role.lacks_replicas(self.rules.min_insync_replicas)
         waiting, self._uncommitted = self._uncommitted, []
         for it in waiting:
@@ -607,10 +638,16 @@ class Partition:
             if acks == ALL_IN_SYNC and is_lacking:
                 # Kafka lets it wait until its time is up. To know sooner helps everybody.
                 slot.set(KafkaError(ErrorCode.NOT_ENOUGH_REPLICAS_AFTER_APPEND))
-            elif last_offset >= (high_watermark if acks == ALL_IN_SYNC else held_from):
+            elif last_offset >= self._done_until(acks):
                 self._uncommitted.append(it)
             else:
                 slot.set(None)
+
+    def _done_until(self, acks: int) -> int:
+        """The first offset for which a request with these acks still waits."""
+        if acks == ALL_IN_SYNC:
+            return self.high_watermark
+        return self.low_watermark if acks == _DELETED_BY_ALL else self.flush_gate.held_from
 
     def _fail_held(self, error: KafkaError) -> None:
         held_from = self.flush_gate.held_from

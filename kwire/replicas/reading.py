@@ -103,7 +103,7 @@ def read_partitions(find: Find, wanted: list[CachedPartition], limits: FetchLimi
         else:
             result.size += size
             left -= size
-            result.is_urgent = result.is_urgent or _is_urgent(answer)
+            result.is_urgent = result.is_urgent or _is_urgent(answer) or _has_to_delete(followed, answer, limits)
         result.answers.append((followed, answer))
     return result
 
@@ -180,6 +180,15 @@ def _is_urgent(answer: PartitionData) -> bool:
         answer.error_code != 0
         or answer.diverging_epoch is not None
         or answer.preferred_read_replica != NO_PREFERRED_REPLICA
+    )
+
+
+def _has_to_delete(followed: CachedPartition, answer: PartitionData, limits: FetchLimits) -> bool:
+    """Whether a follower has records that the leader has deleted, and was not told so. DeleteRecords waits for it."""
+    return (
+        limits.follower is not None
+        and followed.log_start_offset < answer.log_start_offset
+        and followed.told_log_start_offset != answer.log_start_offset
     )
 
 

@@ -56,6 +56,10 @@ class InSyncReplicas:
         if role.proposed is None and role.may_join(replica_id, partition.high_watermark):
             self._propose(partition, role, (*role.isr, replica_id))
 
+    def is_alive(self, node_id: int) -> bool:
+        broker = self.metadata.image.brokers.get(node_id)
+        return broker is not None and not broker.fenced
+
     def look(self, partitions: Iterable[Partition], now_ms: int) -> None:
         """Every replica.lag.time.max.ms / 2: whoever has been behind for too long leaves."""
         self._is_looking = True

@@ -1,0 +1,151 @@
+"""DeleteRecords of a partition with followers: what the answer waits for."""
+
+from __future__ import annotations
+
+from collections.abc import Coroutine
+from typing import Any
+
+import pytest
+from kwire_protocol.errors import ErrorCode
+from kwire_protocol.messages.delete_records import (
+    DeleteRecordsPartition,
+    DeleteRecordsRequest,
+    DeleteRecordsResponse,
+    DeleteRecordsTopic,
+)
+from kwire_protocol.messages.fetch import FetchRequest, FetchResponse
+
+from kwire.context import Context
+from kwire.handlers import delete_records, fetch
+from kwire.replicas.partition import Acknowledgement
+from kwire.tests.replication.world import NODES, TOPIC, World, over_the_wire
+from kwire.waits import Slot
+
+TIMEOUT_MS = 30_000
+
+
+@pytest.fixture
+def world() -> World:
+    """All three replicas have ten records, and are in sync."""
+    world = World()
+    world.settle()
+    for number in range(10):
+        world.produce(leader_of(world), b"%d" % number)
+    world.settle()
+    assert set(world.registered.isr) == set(NODES)
+    return world
+
+
+def leader_of(world: World) -> int:
+    (leader,) = world.leaders
+    return leader
+
+
+def followers_of(world: World) -> list[int]:
+    return [it for it in NODES if it != leader_of(world)]
+
+
+def asked(world: World, offset: int) -> DeleteRecordsResponse | Coroutine[Slot[Any], None, DeleteRecordsResponse]:
+    request = DeleteRecordsRequest([DeleteRecordsTopic(TOPIC, [DeleteRecordsPartition(0, offset)])], TIMEOUT_MS)
+    context = Context("client", "127.0.0.1", 9092, api_version=2)
+    return delete_records.handle(world.brokers[leader_of(world)], request, context)
+
+
+class Asked:
+    """A request that waits for other replicas."""
+
+    def __init__(self, world: World, offset: int) -> None:
+        handling = asked(world, offset)
+        assert isinstance(handling, Coroutine), "it waits"
+        self.handling = handling
+        self.slot = handling.send(None)
+
+    def is_answered(self) -> bool:
+        return self.slot.is_set
+
+    def answer(self) -> tuple[int, int]:
+        """The error and the low watermark."""
+        with pytest.raises(StopIteration) as ended:
+            self.handling.send(None)
+        return found(ended.value.value)
+
+
+def found(response: DeleteRecordsResponse) -> tuple[int, int]:
+    result = response.topics[0].partitions[0]
+    return result.error_code, result.low_watermark
+
+
+def test_the_answer_waits_until_every_live_replica_has_deleted_the_records(world: World) -> None:
+    request = Asked(world, 4)
+    for follower in followers_of(world):
+        assert not request.is_answered()
+        world.fetch(follower)  # it hears of it,
+        world.fetch(follower)  # and says that it has followed
+    assert request.is_answered()
+    assert request.answer() == (0, 4)
+
+
+def test_what_all_replicas_have_deleted_already_is_answered_at_once(world: World) -> None:
+    Asked(world, 4)
+    world.settle()
+    response = asked(world, 4)
+    assert isinstance(response, DeleteRecordsResponse)
+    assert found(response) == (0, 4)
+    response = asked(world, 2)
+    assert isinstance(response, DeleteRecordsResponse)
+    assert found(response) == (0, 4)
+
+
+def test_the_answer_waits_no_longer_than_the_request_says(world: World) -> None:
+    first, second = followers_of(world)
+    request = Asked(world, 4)
+    world.fetch(first)
+    world.fetch(first)
+    assert request.slot.timeout_s == TIMEOUT_MS / 1000
+    assert isinstance(request.slot, Acknowledgement)
+    request.slot.give_up()
+    assert request.answer() == (ErrorCode.REQUEST_TIMED_OUT, 0), "the lowest of all log starts"
+    assert world.partition(leader_of(world)).log_start_offset == 4, "the records are gone all the same"
+    world.fetch(second)
+    world.fetch(second)
+
+
+def test_a_replica_that_is_not_alive_is_not_waited_for(world: World) -> None:
+    first, second = followers_of(world)
+    request = Asked(world, 4)
+    world.fetch(first)
+    world.fetch(first)
+    assert not request.is_answered()
+    world.kill(second)
+    world.hear(leader_of(world))
+    assert request.is_answered()
+    assert request.answer() == (0, 4)
+
+
+def test_a_leader_that_leads_no_longer_says_so(world: World) -> None:
+    leader, (first, _) = leader_of(world), followers_of(world)
+    request = Asked(world, 4)
+    world.elect(leader, first)
+    world.hear(leader)
+    assert request.answer() == (ErrorCode.NOT_LEADER_OR_FOLLOWER, -1)
+
+
+def test_a_follower_whose_fetch_waits_hears_at_once_that_there_are_records_to_delete(world: World) -> None:
+    leader, (first, _) = leader_of(world), followers_of(world)
+    fetcher = world.fetcher(first)
+    assert fetcher is not None
+    request = fetcher.next_request(world.clock.now_ms())
+    assert isinstance(request, FetchRequest)
+    request.max_wait_ms = 10_000
+    context = Context("node", "127.0.0.1", 9092, api_version=17)
+    waiting = fetch.handle(world.brokers[leader], over_the_wire(request, 17), context)
+    assert isinstance(waiting, Coroutine)
+    slot = waiting.send(None)
+    Asked(world, 4)
+    assert slot.is_set
+    with pytest.raises(StopIteration) as ended:
+        waiting.send(None)
+    response = ended.value.value
+    assert isinstance(response, FetchResponse)
+    fetcher.received(over_the_wire(response, 17), world.clock.now_ms())
+    assert world.partition(first).log_start_offset == 4
