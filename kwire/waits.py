@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Coroutine, Generator
-from typing import Any, Generic, TypeVar, cast
+from typing import Any, Generic, Protocol, TypeVar, cast
 
 from outcome import Outcome, acapture
 
@@ -103,6 +103,13 @@ def at_once(coroutine: Coroutine[Slot[Any], None, T]) -> T:
         return cast(T, done.value)
     coroutine.close()
     raise AssertionError("it waits")
+
+
+class Waiter(Protocol):
+    """Waits for a change of a partition."""
+
+    def wake(self) -> None:
+        """It has changed."""
 
 
 class ParkedFetch(Slot[bool]):

@@ -20,7 +20,7 @@ on its connection.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Coroutine
+from collections.abc import Callable, Coroutine, Hashable
 from typing import TYPE_CHECKING
 
 from kwire_protocol.errors import ErrorCode
@@ -29,9 +29,10 @@ from kwire_protocol.messages.fetch import FetchRequest, FetchResponse, NodeEndpo
 
 from kwire.handlers._shared.authorization import allows, finder
 from kwire.handlers._shared.leaders import node_endpoints
-from kwire.replicas.fetch_sessions import CachedPartition, FetchContext
+from kwire.replicas.fetch_sessions import FINAL_EPOCH, NO_SESSION, CachedPartition, FetchContext
 from kwire.replicas.partition import CONSUMER, READ_COMMITTED, read_bound
 from kwire.replicas.reading import FetchLimits, FetchResult, FollowersFetch, read_partitions, to_response
+from kwire.replicas.roles import NO_EPOCH
 from kwire.security.authorizer import Operation, ResourceType
 from kwire.waits import ParkedFetch, Slot
 
@@ -41,20 +42,17 @@ if TYPE_CHECKING:
     from kwire.replicas.partition import Partition
     from kwire.replicas.reading import Find
 
-FIRST_VERSION_OF_ANY_REPLICA = 11
-"""Earlier consumers do not expect that a follower answers."""
-
 
 def handle(
     broker: Broker, request: FetchRequest, context: Context
 ) -> FetchResponse | Coroutine[Slot[bool], None, FetchResponse]:
-    try:
-        fetch = _begin(broker, request)
-    except KafkaError as error:
-        return FetchResponse(error_code=error.code)
     replica_id = request.replica_id if request.replica_state is None else request.replica_state.replica_id
     if replica_id < CONSUMER:
         replica_id = CONSUMER
+    try:
+        fetch = _begin(broker, request, replica_id, context)
+    except KafkaError as error:
+        return FetchResponse(error_code=error.code)
     limits = FetchLimits(
         version=context.api_version,
         max_bytes=min(request.max_bytes, broker.config.fetch_max_bytes),
@@ -64,16 +62,21 @@ def handle(
     )
     if replica_id == CONSUMER:
         find = finder(broker, context, Operation.READ)
-        limits.any_replica = context.api_version >= FIRST_VERSION_OF_ANY_REPLICA
         if request.rack_id:
             limits.is_near = _nearness(broker, context, request.rack_id)
+        if fetch.session is not None:
+            limits.may_rest = broker.authorizer.allows_all
     else:
         find = _finder_of_replica(broker, context)
-        limits.follower = FollowersFetch(broker.clock.monotonic_ms())
+        now_ms = broker.clock.monotonic_ms()
+        limits.follower = FollowersFetch(now_ms)
+        if fetch.session is not None:
+            limits.may_rest = True
+            fetch.session.last_fetch.time_ms = now_ms
         if request.replica_state is not None:
             limits.follower.broker_epoch = request.replica_state.replica_epoch
     result = read_partitions(find, fetch.partitions, limits)
-    if result.size < request.min_bytes and request.max_wait_ms > 0 and fetch.partitions and not result.is_urgent:
+    if result.size < request.min_bytes and request.max_wait_ms > 0 and not fetch.is_empty and not result.is_urgent:
         return _wait_for_data(broker, request, context, find, fetch, limits, result)
     return _answer(broker, context, fetch, limits, result)
 
@@ -109,7 +112,7 @@ def _refused(_topic: object, _index: int) -> Partition:
     raise KafkaError(ErrorCode.TOPIC_AUTHORIZATION_FAILED)
 
 
-def _begin(broker: Broker, request: FetchRequest) -> FetchContext:
+def _begin(broker: Broker, request: FetchRequest, replica_id: int, context: Context) -> FetchContext:
     wanted = [
         CachedPartition(
             (topic.topic, topic.topic_id),
@@ -123,12 +126,29 @@ def _begin(broker: Broker, request: FetchRequest) -> FetchContext:
         for topic in request.topics
         for partition in topic.partitions
     ]
+    if request.session_id == NO_SESSION and request.session_epoch == FINAL_EPOCH:
+        return FetchContext(wanted, None, incremental=False)
     forgotten = [
         ((topic.topic, topic.topic_id), index) for topic in request.forgotten_topics_data for index in topic.partitions
     ]
     return broker.fetch_sessions.begin(
-        request.session_id, request.session_epoch, wanted, forgotten, now_ms=broker.clock.now_ms()
+        request.session_id,
+        request.session_epoch,
+        wanted,
+        forgotten,
+        now_ms=broker.clock.now_ms(),
+        reader=_reader(broker, request, replica_id, context),
     )
+
+
+def _reader(broker: Broker, request: FetchRequest, replica_id: int, context: Context) -> Hashable:
+    """What the answers to a session's requests depend on, beside its partitions."""
+    consumer = context.principal, request.isolation_level, request.rack_id
+    if replica_id == CONSUMER:
+        return context.api_version, consumer
+    is_allowed = allows(broker, context, Operation.CLUSTER_ACTION, ResourceType.CLUSTER)
+    broker_epoch = NO_EPOCH if request.replica_state is None else request.replica_state.replica_epoch
+    return context.api_version, replica_id, broker_epoch, is_allowed
 
 
 async def _wait_for_data(
@@ -141,19 +161,23 @@ async def _wait_for_data(
     result: FetchResult,
 ) -> FetchResponse:
     deadline_ms = broker.clock.monotonic_ms() + request.max_wait_ms
-    woken = True
+    session, woken = fetch.session, True
     while woken and result.size < request.min_bytes and not result.is_urgent:
         parked = ParkedFetch((deadline_ms - broker.clock.monotonic_ms()) / 1000)
-        partitions = [partition for _, partition in result.found]
+        partitions = [partition for followed, partition in result.found if not followed.rests]
         for partition in partitions:
             partition.waiters[parked] = None
+        if session is not None:
+            session.parked = parked  # for those that rest
         try:
             woken = await parked
         finally:
             for partition in partitions:
                 partition.waiters.pop(parked, None)
+            if session is not None and session.parked is parked:
+                session.parked = None
         if not woken and not result.size:
-            break  # Nothing has changed. An idle follower asks for thousands of partitions.
+            break  # nothing has changed
         if limits.follower is not None:
             limits.follower.now_ms = broker.clock.monotonic_ms()
         result = read_partitions(find, fetch.partitions, limits)

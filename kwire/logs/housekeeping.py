@@ -140,7 +140,7 @@ def _tend(partition: Partition, now_ms: int) -> int:
     if partition.closed:
         return 0
     try:
-        return partition.log.tend(now_ms, partition.high_watermark)
+        return partition.tend(now_ms)
     except OSError as error:
         log.error("retention of %s-%d: %s", partition.topic, partition.index, partition.storage_error(error))
     except CorruptLogError as error:

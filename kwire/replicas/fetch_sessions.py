@@ -10,6 +10,10 @@ partitions that have something new. This file is the server side:
     (id, -1)                                close `id`, answer like (0, -1)
     (id, n > 0)                             go on: the request holds what was added, changed, forgotten
 
+A session costs what changes, not what it names. A partition whose reader has everything, and was told so, *rests*: it
+is among the partition's waiters, and is not read again before the partition wakes it. `due` are the others. Each
+request of a follower also says of all that rest that the follower still has everything (`LastFetch`).
+
 The cache has a bounded number of slots (max.incremental.fetch.session.cache.slots). A full cache evicts a session that
 was unused for two minutes. If there is none, the new session gets no slot and the response has session id 0, which
 tells the client to send a full request again. After a restart every id is unknown: clients get
@@ -19,12 +23,16 @@ FETCH_SESSION_ID_NOT_FOUND and start over.
 from __future__ import annotations
 
 from collections import OrderedDict
-from collections.abc import Callable
+from collections.abc import Callable, Hashable, Iterable
+from typing import Protocol
 
 import attrs
 from kwire_protocol.errors import ErrorCode
 from kwire_protocol.kafka_error import KafkaError
 from kwire_protocol.wire import NULL_UUID, Uuid
+
+from kwire.replicas.roles import FollowerState, LastFetch
+from kwire.waits import ParkedFetch, Waiter
 
 FINAL_EPOCH = -1
 INITIAL_EPOCH = 0
@@ -36,9 +44,15 @@ TopicKey = tuple[str, Uuid]
 """The topic as the client names it: (name, NULL_UUID) before v13, ("", topic id) from then on."""
 
 
+class Waited(Protocol):
+    """What a partition of a session waits for: a `Partition`."""
+
+    waiters: dict[Waiter, None]
+
+
 @attrs.define(eq=False)
 class CachedPartition:
-    """What a client requested of one partition, and what it was last told about it."""
+    """What a client requested of one partition, and what it was last told about it. A `Waiter` while it rests."""
 
     topic: TopicKey
     index: int
@@ -50,6 +64,41 @@ class CachedPartition:
     """Of a follower's replica."""
     told_high_watermark: int = -1
     told_log_start_offset: int = -1
+    session: FetchSession | None = None
+    _rests_at: Waited | None = None
+    _follower: FollowerState | None = None
+    """What the leader knows of the reader, if that is a follower."""
+
+    @property
+    def rests(self) -> bool:
+        return self._rests_at is not None
+
+    def rest(self, partition: Waited, follower: FollowerState | None) -> None:
+        """The reader has everything that it may read, until the partition wakes it."""
+        session = self.session
+        if session is not None:  # or else it was forgotten while the fetch waited
+            self._rests_at = partition
+            partition.waiters[self] = None
+            if follower is not None:
+                self._follower = follower
+                follower.rest(session.last_fetch)
+
+    def stir(self) -> None:
+        """It has to be read again."""
+        if self._rests_at is not None:
+            self._rests_at.waiters.pop(self, None)
+            self._rests_at = None
+            if self._follower is not None and self.session is not None:
+                self._follower.stir(self.session.last_fetch)
+                self._follower = None
+
+    def wake(self) -> None:
+        self.stir()
+        session = self.session
+        assert session is not None
+        session.due[self] = None
+        if session.parked is not None:
+            session.parked.wake()
 
     def is_news(self, *, has_records: bool, high_watermark: int, log_start_offset: int, is_urgent: bool) -> bool:
         """Returns whether an incremental response must include this partition, and remembers what it says."""
@@ -70,30 +119,76 @@ PartitionKey = tuple[TopicKey, int]
 
 @attrs.define(eq=False)
 class FetchSession:
-    """The partitions of one consumer, in the order in which they are served."""
+    """The partitions of one reader. `reader` is what else the answers depend on: who it is, and what it may read."""
 
     session_id: int
     epoch: int
-    partitions: OrderedDict[PartitionKey, CachedPartition]
+    partitions: dict[PartitionKey, CachedPartition]
     last_used_ms: int
+    reader: Hashable
+    due: dict[CachedPartition, None] = attrs.field(factory=dict)
+    """To be read for the next answer, in the order in which they are served."""
+    parked: ParkedFetch | None = None
+    """The request of this session that waits."""
+    last_fetch: LastFetch = attrs.field(factory=LastFetch)
 
-    def serve_last(self, partition: CachedPartition) -> None:
-        """Moves partitions that got records to the back, so that a busy partition does not starve the others.
+    def add(self, partition: CachedPartition) -> None:
+        partition.session = self
+        self.partitions[partition.topic, partition.index] = partition
+        self.due[partition] = None
 
-        Another connection may have used the session and forgotten the partition while this fetch waited.
+    def forget(self, key: PartitionKey) -> None:
+        partition = self.partitions.pop(key, None)
+        if partition is not None:
+            self._let_go(partition)
+
+    def close(self) -> None:
+        """Nothing waits for its partitions any more."""
+        for partition in self.partitions.values():
+            self._let_go(partition)
+        if self.parked is not None:
+            self.parked.give_up()
+
+    def _let_go(self, partition: CachedPartition) -> None:
+        partition.stir()
+        partition.session = None
+        self.due.pop(partition, None)
+
+    def read_anew(self, partition: CachedPartition) -> None:
+        partition.stir()
+        self.due[partition] = None
+
+    def told(self, partition: CachedPartition, *, has_records: bool) -> None:
+        """The answer says all about this partition that there is to say, or has records.
+
+        Who got records is served last next time, so that a busy partition does not starve the others. Another
+        connection may have used the session and forgotten the partition while this fetch waited.
         """
-        key = partition.topic, partition.index
-        if key in self.partitions:
-            self.partitions.move_to_end(key)
+        if has_records:
+            if partition in self.due:
+                del self.due[partition]
+                self.due[partition] = None
+        elif partition.rests:
+            self.due.pop(partition, None)
 
 
 @attrs.define(eq=False)
 class FetchContext:
-    """One request's view: what to read, and the session, if any, that the response belongs to."""
+    """One request's view: what it names, and the session, if any, that the response belongs to."""
 
-    partitions: list[CachedPartition]
+    wanted: list[CachedPartition]
     session: FetchSession | None
     incremental: bool
+
+    @property
+    def partitions(self) -> Iterable[CachedPartition]:
+        """What is to be read now."""
+        return list(self.session.due) if self.session is not None else self.wanted
+
+    @property
+    def is_empty(self) -> bool:
+        """Whether it reads no partition at all, now or later."""
+        return not self.session.partitions if self.session is not None else not self.wanted
 
     @property
     def session_id(self) -> int:
@@ -119,33 +214,45 @@ class FetchSessions:
         forgotten: list[PartitionKey],
         *,
         now_ms: int,
+        reader: Hashable = None,
     ) -> FetchContext:
-        """Finds, opens or closes the session that a request names.
+        """Finds, opens or closes the session that a request names. If another `reader` goes on, all is read again.
 
         Raises KafkaError: FETCH_SESSION_ID_NOT_FOUND, INVALID_FETCH_SESSION_EPOCH, FETCH_SESSION_TOPIC_ID_ERROR.
         """
         if session_epoch in (INITIAL_EPOCH, FINAL_EPOCH):
             if session_id != NO_SESSION:
-                self._sessions.pop(session_id, None)
-            session = self._open(wanted, now_ms) if session_epoch == INITIAL_EPOCH else None
+                self._close(session_id)
+            session = self._open(wanted, now_ms, reader) if session_epoch == INITIAL_EPOCH else None
             return FetchContext(wanted, session, incremental=False)
         session = self._sessions.get(session_id)
         if session is None:
             raise KafkaError(ErrorCode.FETCH_SESSION_ID_NOT_FOUND)
         if session.epoch != session_epoch:
             raise KafkaError(ErrorCode.INVALID_FETCH_SESSION_EPOCH)
+        if session.parked is not None:
+            session.parked.give_up()  # it waits on another connection, and one request is answered at a time
+        if session.reader != reader:
+            session.reader = reader
+            for partition in session.partitions.values():
+                session.read_anew(partition)
         self._go_on(session, wanted, forgotten, now_ms)
-        return FetchContext(list(session.partitions.values()), session, incremental=True)
+        return FetchContext(wanted, session, incremental=True)
 
-    def _open(self, wanted: list[CachedPartition], now_ms: int) -> FetchSession | None:
+    def _close(self, session_id: int) -> None:
+        session = self._sessions.pop(session_id, None)
+        if session is not None:
+            session.close()
+
+    def _open(self, wanted: list[CachedPartition], now_ms: int, reader: Hashable) -> FetchSession | None:
         if not wanted or not self._make_room(now_ms):
             return None
         session_id = self.new_id()
         while session_id == NO_SESSION or session_id in self._sessions:
             session_id = self.new_id()
-        partitions = OrderedDict(((p.topic, p.index), p) for p in wanted)
-        session = FetchSession(session_id, 1, partitions, now_ms)
-        self._sessions[session_id] = session
+        session = self._sessions[session_id] = FetchSession(session_id, 1, {}, now_ms, reader)
+        for partition in wanted:
+            session.add(partition)
         return session
 
     def _make_room(self, now_ms: int) -> bool:
@@ -156,7 +263,7 @@ class FetchSessions:
         oldest = next(iter(self._sessions.values()))
         if now_ms - oldest.last_used_ms <= MIN_EVICTION_MS:
             return False
-        del self._sessions[oldest.session_id]
+        self._close(oldest.session_id)
         return True
 
     def _go_on(
@@ -169,15 +276,16 @@ class FetchSessions:
                 raise KafkaError(ErrorCode.FETCH_SESSION_TOPIC_ID_ERROR)
             known = partitions.get((partition.topic, partition.index))
             if known is None:
-                partitions[partition.topic, partition.index] = partition
+                session.add(partition)
             else:
+                session.read_anew(known)
                 known.fetch_offset = partition.fetch_offset
                 known.max_bytes = partition.max_bytes
                 known.current_leader_epoch = partition.current_leader_epoch
                 known.last_fetched_epoch = partition.last_fetched_epoch
                 known.log_start_offset = partition.log_start_offset
         for key in forgotten:
-            partitions.pop(key, None)
+            session.forget(key)
         session.epoch = 1 if session.epoch == MAX_EPOCH else session.epoch + 1
         session.last_used_ms = now_ms
         if partitions:

@@ -2,7 +2,7 @@
 
 `log_start <= last_stable <= high_watermark <= log_end` holds after every change. The role decides what this node may do
 with the partition (`roles.py`): only a leader appends, and every append checks that. A fetch that waits for new data
-puts a `ParkedFetch` into `waiters`, and each change of the high watermark wakes it. A producer that waits for its batch
+puts itself into `waiters`, and each change that concerns it wakes it. A producer that waits for its batch
 calls `when_committed`, and who deletes records calls `when_deleted`.
 
 Synchronous and independent of trio: appends go to the page cache (see ARCHITECTURE.md), so there is nothing to await.
@@ -31,7 +31,7 @@ from kwire.replicas.flush_gate import FlushDriver, FlushGate
 from kwire.replicas.roles import NO_EPOCH, Absent, Follower, Leader, Role, check_epoch
 from kwire.replicas.validation import TopicRules
 from kwire.topic_names import is_internal
-from kwire.waits import ParkedFetch, Slot
+from kwire.waits import Slot, Waiter
 
 ALL_IN_SYNC = -1
 """acks=-1 (all): a producer waits until every replica in sync has its batch."""
@@ -114,7 +114,9 @@ class Partition:
     """At the start, the value of the last checkpoint."""
     isr_driver: IsrDriver = attrs.field(factory=_NoFollowers)
     role: Role = attrs.field(factory=Absent, init=False)
-    waiters: dict[ParkedFetch, None] = attrs.field(factory=dict, init=False)
+    waiters: dict[Waiter, None] = attrs.field(factory=dict, init=False)
+    """They are woken by whatever changes what a reader would be told: an append, if there are followers; the high
+    watermark, the log start, the role."""
     is_cleaning: bool = attrs.field(default=False, init=False)
     """Whether the log is being compacted. Meanwhile it is not moved to another log dir."""
     on_marker: Callable[[int, bool], None] = attrs.field(default=_ignore, init=False)
@@ -436,6 +438,13 @@ class Partition:
         slot = Acknowledgement(waits_for_others=True)
         self._uncommitted.append((offset - 1, _DELETED_BY_ALL, slot))
         return slot
+
+    def tend(self, now_ms: int) -> int:
+        """Rolls the log, or deletes an old segment. Returns how many were deleted. Raises OSError, CorruptLogError."""
+        count = self.log.tend(now_ms, self.high_watermark)
+        if count:
+            self._wake()
+        return count
 
     # Changes
 

@@ -7,7 +7,7 @@ makes progress.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from typing import TYPE_CHECKING
 
 import attrs
@@ -35,6 +35,8 @@ if TYPE_CHECKING:
 _UNKNOWN = frozenset({ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, ErrorCode.UNKNOWN_TOPIC_ID})
 NO_RECORDS = b""
 NO_PREFERRED_REPLICA = -1
+FIRST_VERSION_OF_ANY_REPLICA = 11
+"""Earlier consumers do not expect that a follower answers."""
 FIRST_VERSION_WITH_IDS = 13
 LEADERS_TOLD_SINCE = 16
 """The field exists from v12 on. Consumers use it since KIP-951 (v16), and Kafka fills it in only for them."""
@@ -52,8 +54,8 @@ class FollowersFetch:
 class FetchLimits:
     """How much one request may read, and which records; sizes in bytes.
 
-    `bound` gives the offset below which it reads a partition (`kwire.replicas.partition.read_bound`). With
-    `any_replica` followers serve it too; `is_near` says which brokers are in the reader's rack, if the leader is not.
+    `bound` gives the offset below which it reads a partition (`kwire.replicas.partition.read_bound`).
+    `is_near` says which brokers are in the reader's rack, if this one is not.
     """
 
     version: int
@@ -62,8 +64,9 @@ class FetchLimits:
     bound: Callable[[Partition], int]
     replica_id: int = CONSUMER
     follower: FollowersFetch | None = None
-    any_replica: bool = False
     is_near: Callable[[int], bool] | None = None
+    may_rest: bool = False
+    """Whether the request belongs to a session, which reads what has changed only."""
 
 
 @attrs.define(eq=False)
@@ -78,10 +81,9 @@ class FetchResult:
     leader_moved: bool = False
 
 
-def read_partitions(find: Find, wanted: list[CachedPartition], limits: FetchLimits) -> FetchResult:
+def read_partitions(find: Find, wanted: Iterable[CachedPartition], limits: FetchLimits) -> FetchResult:
     """Reads every partition once, in order, until `limits.max_bytes` are used up. `find` as `PartitionTable.find`."""
     result = FetchResult([], [])
-    left = limits.max_bytes
     by_id = limits.version >= FIRST_VERSION_WITH_IDS
     for followed in wanted:
         partition: Partition | None = None
@@ -89,7 +91,7 @@ def read_partitions(find: Find, wanted: list[CachedPartition], limits: FetchLimi
         try:
             partition = find(topic_id if by_id else name, followed.index)
             result.found.append((followed, partition))
-            answer, size = _read(partition, followed, limits, left, first=result.size == 0)
+            answer = _read(partition, followed, limits, result)
         except (KafkaError, OSError) as failure:
             error = _refusal(partition, failure)
             result.is_urgent = True
@@ -100,10 +102,6 @@ def read_partitions(find: Find, wanted: list[CachedPartition], limits: FetchLimi
             if limits.version >= LEADERS_TOLD_SINCE and isinstance(error, NotLeaderError):
                 result.leader_moved = True
                 answer.current_leader = LeaderIdAndEpoch(error.leader_id, error.leader_epoch)
-        else:
-            result.size += size
-            left -= size
-            result.is_urgent = result.is_urgent or _is_urgent(answer) or _has_to_delete(followed, answer, limits)
         result.answers.append((followed, answer))
     return result
 
@@ -115,15 +113,14 @@ def _refusal(partition: Partition | None, failure: KafkaError | OSError) -> Kafk
     return partition.storage_error(failure)
 
 
-def _read(
-    partition: Partition, followed: CachedPartition, limits: FetchLimits, left: int, *, first: bool
-) -> tuple[PartitionData, int]:
-    """The answer for one partition, and the size of its records in bytes."""
-    if limits.any_replica:
+def _read(partition: Partition, followed: CachedPartition, limits: FetchLimits, result: FetchResult) -> PartitionData:
+    """The answer for one partition. Adds the size of its records to the result's, and notes what is urgent."""
+    replica_id = limits.replica_id
+    if replica_id == CONSUMER and limits.version >= FIRST_VERSION_OF_ANY_REPLICA:
         role = partition.readable(followed.current_leader_epoch)
     else:
         role = leader = partition.leader(followed.current_leader_epoch)
-        if limits.replica_id != CONSUMER and not leader.follows(limits.replica_id):
+        if replica_id != CONSUMER and not leader.follows(replica_id):
             raise NotLeaderError(ErrorCode.NOT_LEADER_OR_FOLLOWER, leader.leader_id, leader.leader_epoch)
     answer = PartitionData(
         followed.index,
@@ -138,58 +135,64 @@ def _read(
     if limits.is_near is not None and type(role) is Leader:
         preferred = closest_follower(role, offset, limits.is_near)
         if preferred is not None:
+            result.is_urgent = True
             answer.preferred_read_replica = preferred
             answer.aborted_transactions = None
-            return answer, 0
+            return answer
     if followed.last_fetched_epoch != NO_EPOCH:
         answer.diverging_epoch = _divergence(partition, followed)
         if answer.diverging_epoch is not None:
-            return answer, 0
+            # A reader whose log has diverged from ours must learn that at once, as it learns of an error.
+            result.is_urgent = True
+            return answer
     bound = limits.bound(partition)
-    if limits.replica_id != CONSUMER:
+    if replica_id != CONSUMER:
         partition.check_offset(offset)
-        follower = limits.follower or FollowersFetch()
-        partition.note_fetch(
-            limits.replica_id,
-            offset,
-            start_offset=followed.log_start_offset,
-            now_ms=follower.now_ms,
-            broker_epoch=follower.broker_epoch,
-        )
+        _note_follower(partition, followed, limits)
         answer.high_watermark, answer.last_stable_offset = partition.high_watermark, partition.last_stable_offset
-    if offset == bound:
-        return answer, 0  # a reader that has caught up: most of them, most of the time
+        if followed.log_start_offset < answer.log_start_offset != followed.told_log_start_offset:
+            result.is_urgent = True  # it has records that are deleted here, and DeleteRecords waits for it
+    if offset == bound:  # a reader that has caught up: most of them, most of the time
+        if limits.may_rest:
+            _rest(partition, followed, limits)
+        return answer
+    left, is_first = limits.max_bytes - result.size, not result.size
     max_bytes = min(followed.max_bytes, left)
-    if max_bytes <= 0 and not first:
+    if max_bytes <= 0 and not is_first:
         # No bytes are left: the answer still has the partition's offsets, and the fetch offset is still checked.
         partition.check_offset(offset)
-        return answer, 0
-    piece = partition.read(offset, max_bytes=max(max_bytes, 0), max_offset=bound, min_one_batch=first)
+        return answer
+    piece = partition.read(offset, max_bytes=max(max_bytes, 0), max_offset=bound, min_one_batch=is_first)
     if piece.size:
+        result.size += piece.size
         answer.records = piece
         if limits.committed:
             answer.aborted_transactions = [
                 AbortedTransaction(aborted.producer_id, aborted.first_offset)
                 for aborted in partition.aborted_transactions(offset, piece)
             ]
-    return answer, piece.size
+    return answer
 
 
-def _is_urgent(answer: PartitionData) -> bool:
-    return (
-        answer.error_code != 0
-        or answer.diverging_epoch is not None
-        or answer.preferred_read_replica != NO_PREFERRED_REPLICA
+def _note_follower(partition: Partition, followed: CachedPartition, limits: FetchLimits) -> None:
+    follower = limits.follower or FollowersFetch()
+    partition.note_fetch(
+        limits.replica_id,
+        followed.fetch_offset,
+        start_offset=followed.log_start_offset,
+        now_ms=follower.now_ms,
+        broker_epoch=follower.broker_epoch,
     )
 
 
-def _has_to_delete(followed: CachedPartition, answer: PartitionData, limits: FetchLimits) -> bool:
-    """Whether a follower has records that the leader has deleted, and was not told so. DeleteRecords waits for it."""
-    return (
-        limits.follower is not None
-        and followed.log_start_offset < answer.log_start_offset
-        and followed.told_log_start_offset != answer.log_start_offset
-    )
+def _rest(partition: Partition, followed: CachedPartition, limits: FetchLimits) -> None:
+    """The reader has everything, so its session need not read the partition again before that has changed."""
+    if limits.replica_id == CONSUMER:
+        followed.rest(partition, None)
+        return
+    leader = partition.leader()
+    if limits.replica_id in leader.isr:  # each fetch of another one may let it join
+        followed.rest(partition, leader.followers[limits.replica_id])
 
 
 def _divergence(partition: Partition, followed: CachedPartition) -> EpochEndOffset | None:
@@ -214,13 +217,13 @@ def to_response(fetch: FetchContext, result: FetchResult) -> FetchResponse:
                 has_records=has_records,
                 high_watermark=answer.high_watermark,
                 log_start_offset=answer.log_start_offset,
-                is_urgent=_is_urgent(answer),
+                is_urgent=answer.error_code != 0
+                or answer.diverging_epoch is not None
+                or answer.preferred_read_replica != NO_PREFERRED_REPLICA,
             )
-            if fetch.incremental:
-                if not news:
-                    continue
-                if has_records:
-                    session.serve_last(followed)
+            session.told(followed, has_records=has_records)
+            if fetch.incremental and not news:
+                continue
         if followed.topic != current:
             current = followed.topic
             topics.append(FetchableTopicResponse(current[0], current[1]))

@@ -38,28 +38,62 @@ def check_epoch(wanted: int, leader_id: int, leader_epoch: int) -> None:
 
 
 @attrs.define(eq=False)
+class LastFetch:
+    """When a follower has fetched last with a session, in ms. All partitions that rest in the session share it."""
+
+    time_ms: int = 0
+
+
+@attrs.define(eq=False)
 class FollowerState:
     """What a leader knows of a follower, by its fetches in this leader epoch; times in ms (Kafka's ReplicaState)."""
 
     log_end_offset: int = _NOTHING_FETCHED
     log_start_offset: int = _NOTHING_FETCHED
-    last_caught_up_ms: int | None = None
-    """When it last had everything that the leader had; None until that is known, or its time begins to count."""
     broker_epoch: int = NO_EPOCH
     """Of the broker's registration under which it fetches (KIP-903)."""
+    _last_caught_up_ms: int | None = None
     _last_fetch_ms: int = 0
     _end_at_last_fetch: int = _NOTHING_FETCHED
+    _resting: LastFetch | None = None
+
+    @property
+    def last_caught_up_ms(self) -> int | None:
+        """When it last had everything that the leader had; None until that is known, or its time begins to count."""
+        if self._resting is not None:
+            return max(self._resting.time_ms, self._last_caught_up_ms or 0)
+        return self._last_caught_up_ms
+
+    def begin_time(self, now_ms: int) -> None:
+        """Its time begins to count now, unless it does already."""
+        if self.last_caught_up_ms is None:
+            self._last_caught_up_ms = now_ms
+
+    def rest(self, session: LastFetch) -> None:
+        """It has everything. Until `stir`, each fetch of its session says so again, without naming the partition."""
+        self._resting = session
+
+    def stir(self, session: LastFetch | None) -> None:
+        """Something may have changed: later fetches of this session say nothing of the partition.
+
+        Nothing, if it rests in another session.
+        """
+        if session is not None and self._resting is session:
+            self._last_caught_up_ms = self.last_caught_up_ms
+            self._last_fetch_ms = max(session.time_ms, self._last_fetch_ms)
+            self._resting = None
 
     def fetched(self, offset: int, start_offset: int, leader_end: int, now_ms: int) -> None:
         """It has everything from `start_offset` to `offset`. One that has what there was at its previous fetch was
         caught up then."""
+        self.stir(self._resting)
         caught_up_ms = None
         if offset >= leader_end:
             caught_up_ms = now_ms
         elif offset >= self._end_at_last_fetch >= 0:
             caught_up_ms = self._last_fetch_ms
         if caught_up_ms is not None:
-            self.last_caught_up_ms = max(caught_up_ms, self.last_caught_up_ms or 0)
+            self._last_caught_up_ms = max(caught_up_ms, self._last_caught_up_ms or 0)
         self.log_end_offset = offset
         self.log_start_offset = start_offset
         self._end_at_last_fetch = max(leader_end, self._end_at_last_fetch)
@@ -69,7 +103,8 @@ class FollowerState:
         """Whether it has everything, or had so within that time."""
         if self.log_end_offset == leader_end:
             return True
-        return self.last_caught_up_ms is not None and now_ms - self.last_caught_up_ms <= max_lag_ms
+        caught_up_ms = self.last_caught_up_ms
+        return caught_up_ms is not None and now_ms - caught_up_ms <= max_lag_ms
 
 
 @final

@@ -77,9 +77,7 @@ class InSyncReplicas:
             return role.followers[replica_id].is_caught_up(end_offset, now_ms, max_lag_ms)
 
         for follower in role.followers.values():
-            if follower.last_caught_up_ms is None:
-                # It has not fetched yet in this leader epoch. Its time begins now.
-                follower.last_caught_up_ms = now_ms
+            follower.begin_time(now_ms)  # if it has not fetched yet in this leader epoch
         if role.joining:
             partition.set_joining(
                 frozenset(

@@ -9,7 +9,15 @@ from kwire_protocol.errors import ErrorCode
 from kwire_protocol.kafka_error import KafkaError
 from kwire_protocol.wire import NULL_UUID
 
-from kwire.replicas.fetch_sessions import FINAL_EPOCH, INITIAL_EPOCH, MIN_EVICTION_MS, CachedPartition, FetchSessions
+from kwire.replicas.fetch_sessions import (
+    FINAL_EPOCH,
+    INITIAL_EPOCH,
+    MIN_EVICTION_MS,
+    CachedPartition,
+    FetchContext,
+    FetchSessions,
+)
+from kwire.waits import ParkedFetch, Waiter
 
 
 def sessions(slots: int = 10) -> FetchSessions:
@@ -46,11 +54,12 @@ def test_a_partition_may_be_forgotten_by_another_request_while_one_waits() -> No
     cache = sessions()
     opened = cache.begin(0, INITIAL_EPOCH, [follow(0), follow(1)], [], now_ms=0)
     waiting = cache.begin(opened.session_id, 1, [], [], now_ms=0)
+    named = list(waiting.partitions)
     cache.begin(opened.session_id, 2, [], [(("t", NULL_UUID), 0)], now_ms=0)
     assert waiting.session is not None
-    for partition in waiting.partitions:
-        waiting.session.serve_last(partition)
-    assert [it.index for it in waiting.session.partitions.values()] == [1]
+    for partition in named:
+        waiting.session.told(partition, has_records=True)
+    assert [it.index for it in waiting.partitions] == [1]
 
 
 def test_a_session_that_follows_nothing_is_closed() -> None:
@@ -113,3 +122,114 @@ def test_only_news_is_told_and_an_error_is_told_again() -> None:
     assert is_news(high_watermark=6)
     assert is_news(high_watermark=6, is_urgent=True)
     assert is_news(high_watermark=6)
+
+
+# What rests
+
+
+class Waited:
+    """A partition as sessions see it."""
+
+    def __init__(self) -> None:
+        self.waiters: dict[Waiter, None] = {}
+
+    def change(self) -> None:
+        for waiter in tuple(self.waiters):
+            waiter.wake()
+
+
+def due(context: FetchContext) -> list[int]:
+    return [it.index for it in context.partitions]
+
+
+def answer(context: FetchContext, places: dict[int, Waited], *, with_records: frozenset[int] = frozenset()) -> None:
+    """The partitions in `places` have nothing more for their reader; those of `with_records` have."""
+    assert context.session is not None
+    for it in list(context.partitions):
+        if it.index in places:
+            it.rest(places[it.index], None)
+        context.session.told(it, has_records=it.index in with_records)
+
+
+def test_what_has_nothing_for_its_reader_is_read_again_only_when_it_has_changed() -> None:
+    cache, places = sessions(), {0: Waited(), 1: Waited()}
+    opened = cache.begin(0, INITIAL_EPOCH, [follow(0), follow(1), follow(2)], [], now_ms=0)
+    answer(opened, places)
+    going_on = cache.begin(opened.session_id, 1, [], [], now_ms=0)
+    assert due(going_on) == [2]
+    assert not going_on.is_empty
+    answer(going_on, places)
+    places[1].change()
+    assert due(cache.begin(opened.session_id, 2, [], [], now_ms=0)) == [2, 1]
+
+
+def test_what_changes_before_it_is_told_is_read_again() -> None:
+    cache, place = sessions(), Waited()
+    opened = cache.begin(0, INITIAL_EPOCH, [follow(0)], [], now_ms=0)
+    assert opened.session is not None
+    (partition,) = opened.partitions
+    partition.rest(place, None)
+    place.change()
+    opened.session.told(partition, has_records=False)
+    assert due(cache.begin(opened.session_id, 1, [], [], now_ms=0)) == [0]
+
+
+def test_a_change_of_what_rests_wakes_the_fetch_that_waits() -> None:
+    cache, place = sessions(), Waited()
+    opened = cache.begin(0, INITIAL_EPOCH, [follow(0)], [], now_ms=0)
+    answer(opened, {0: place})
+    waiting = cache.begin(opened.session_id, 1, [], [], now_ms=0)
+    assert waiting.session is not None
+    parked = waiting.session.parked = ParkedFetch()
+    place.change()
+    assert parked.is_set
+    assert parked.value
+    assert due(waiting) == [0]
+
+
+def test_a_request_that_names_what_rests_has_it_read_again() -> None:
+    cache, place = sessions(), Waited()
+    opened = cache.begin(0, INITIAL_EPOCH, [follow(0), follow(1)], [], now_ms=0)
+    answer(opened, {0: place, 1: Waited()})
+    assert due(cache.begin(opened.session_id, 1, [follow(0, offset=7)], [], now_ms=0)) == [0]
+    assert not place.waiters
+
+
+def test_busy_partitions_take_turns() -> None:
+    cache = sessions()
+    opened = cache.begin(0, INITIAL_EPOCH, [follow(0), follow(1), follow(2)], [], now_ms=0)
+    answer(opened, {}, with_records=frozenset({0}))
+    assert due(cache.begin(opened.session_id, 1, [follow(0, offset=7)], [], now_ms=0)) == [1, 2, 0]
+
+
+@pytest.mark.parametrize("how", ["forgotten", "closed", "evicted"])
+def test_nothing_waits_for_a_partition_any_more_that_no_session_has(how: str) -> None:
+    cache, place = sessions(slots=1), Waited()
+    opened = cache.begin(0, INITIAL_EPOCH, [follow(0), follow(1)], [], now_ms=0)
+    answer(opened, {0: place})
+    assert len(place.waiters) == 1
+    if how == "forgotten":
+        cache.begin(opened.session_id, 1, [], [(("t", NULL_UUID), 0)], now_ms=0)
+    elif how == "closed":
+        cache.begin(opened.session_id, FINAL_EPOCH, [], [], now_ms=0)
+    else:
+        cache.begin(0, INITIAL_EPOCH, [follow(0)], [], now_ms=MIN_EVICTION_MS + 1)
+    assert not place.waiters
+
+
+def test_another_reader_of_a_session_has_all_read_again() -> None:
+    cache = sessions()
+    opened = cache.begin(0, INITIAL_EPOCH, [follow(0)], [], now_ms=0, reader="read_committed")
+    answer(opened, {0: Waited()})
+    assert due(cache.begin(opened.session_id, 1, [], [], now_ms=0, reader="read_committed")) == []
+    assert due(cache.begin(opened.session_id, 2, [], [], now_ms=0, reader="read_uncommitted")) == [0]
+
+
+def test_a_request_of_a_session_ends_the_one_that_waits_on_another_connection() -> None:
+    cache = sessions()
+    opened = cache.begin(0, INITIAL_EPOCH, [follow(0)], [], now_ms=0)
+    assert opened.session is not None
+    parked = opened.session.parked = ParkedFetch()
+    cache.begin(opened.session_id, 1, [], [], now_ms=0)
+    assert parked.is_set
+    assert not parked.value

@@ -23,7 +23,7 @@ from kwire.context import Context
 from kwire.handlers import fetch
 from kwire.replicas.flush_gate import FlushGate
 from kwire.replicas.partition import ALL_IN_SYNC, Partition, read_bound
-from kwire.replicas.roles import Absent, Follower, Leader, NotLeaderError, role_of
+from kwire.replicas.roles import Absent, Follower, FollowerState, LastFetch, Leader, NotLeaderError, role_of
 from kwire.replicas.validation import TopicRules
 from kwire.tests.slots import value_of
 from kwire.waits import ParkedFetch, at_once
@@ -321,3 +321,42 @@ def test_a_follower_reads_to_the_end_of_the_log_and_moves_the_high_watermark_by_
     assert fetched(broker, SECOND, 4).error_code == ErrorCode.OFFSET_OUT_OF_RANGE
     assert partition.high_watermark == 3
     broker.close()
+
+
+@given(st.lists(st.tuples(st.sampled_from(["append", "fetch", "another session"]), st.integers(0, 1000)), max_size=30))
+def test_who_rests_in_a_session_was_caught_up_when_each_fetch_says_so(steps: list[tuple[str, int]]) -> None:
+    """As if each fetch named the partition, which is what Kafka looks at."""
+    named, resting = FollowerState(), FollowerState()
+    session, end, now_ms, is_due = LastFetch(), 0, 0, True
+    for step, delay_ms in steps:
+        now_ms += delay_ms
+        if step == "append":
+            end += 1
+            resting.stir(session)
+            is_due = True
+        else:
+            if step == "another session":
+                session, is_due = LastFetch(), True
+            session.time_ms = now_ms
+            # It has what there was at its fetch before: each answer brings all.
+            offset = named._end_at_last_fetch if named._end_at_last_fetch >= 0 else 0
+            named.fetched(offset, 0, end, now_ms)
+            if is_due:
+                resting.fetched(offset, 0, end, now_ms)
+                is_due = offset != end
+                if not is_due:
+                    resting.rest(session)
+        for max_lag_ms in (0, 500, 2000):
+            assert resting.is_caught_up(end, now_ms, max_lag_ms) == named.is_caught_up(end, now_ms, max_lag_ms)
+        assert resting.last_caught_up_ms == named.last_caught_up_ms
+
+
+def test_a_session_that_is_given_up_says_nothing_of_a_partition_that_rests_in_another_one() -> None:
+    follower, earlier, session = FollowerState(), LastFetch(5), LastFetch(10)
+    follower.fetched(3, 0, 3, 5)
+    follower.rest(earlier)
+    follower.fetched(3, 0, 3, 10)
+    follower.rest(session)
+    follower.stir(earlier)
+    session.time_ms = 20
+    assert follower.last_caught_up_ms == 20

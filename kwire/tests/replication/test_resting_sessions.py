@@ -1,0 +1,186 @@
+"""Sessions of followers and consumers that read only what has changed: what they still have to notice."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+from kwire_protocol.errors import ErrorCode
+from kwire_protocol.messages.fetch import FetchPartition, FetchRequest, FetchResponse, FetchTopic, PartitionData
+
+from kwire.context import Context
+from kwire.handlers import fetch
+from kwire.replicas.partition import Partition
+from kwire.replicas.roles import Follower, Leader
+from kwire.tests.replication.world import NODES, TOPIC, World
+
+LAG_MS = 30_000
+
+
+@pytest.fixture
+def world() -> World:
+    """All replicas have five records, and rest in their sessions."""
+    made = World()
+    made.settle()
+    for number in range(5):
+        made.produce(leader_of(made), b"%d" % number)
+    made.settle()
+    return made
+
+
+def leader_of(world: World) -> int:
+    (leader,) = world.leaders
+    return leader
+
+
+def led(world: World) -> Partition:
+    return world.partition(leader_of(world))
+
+
+def look(world: World) -> None:
+    broker = world.brokers[leader_of(world)]
+    broker.in_sync.look(broker.partitions, world.clock.now_ms())
+
+
+def followers_of(world: World) -> list[int]:
+    return [it for it in NODES if it != leader_of(world)]
+
+
+def test_a_quiet_follower_is_not_read_again_and_counts_as_alive(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
+    with monkeypatch.context() as patched:
+        patched.setattr(Partition, "note_fetch", None)
+        for _ in range(100):
+            world.clock.time_ms += 500
+            for follower in followers_of(world):
+                world.fetch(follower)
+    world.produce(leader_of(world), b"after a long time", acks=1)
+    look(world)
+    assert set(world.registered.isr) == set(NODES)
+    world.clock.time_ms += LAG_MS
+    look(world)
+    assert set(world.registered.isr) == set(NODES)
+    world.clock.time_ms += 1
+    look(world)
+    assert world.registered.isr == (leader_of(world),), "nobody has fetched since the record was appended"
+
+
+def test_a_follower_that_fetches_no_more_is_behind_from_its_last_fetch_on(world: World) -> None:
+    first, second = followers_of(world)
+    for _ in range(100):
+        world.clock.time_ms += 500
+        world.fetch(first)
+    world.produce(leader_of(world), b"after a long time", acks=1)
+    look(world)
+    assert set(world.registered.isr) == {leader_of(world), first}
+    world.fetch(second)
+
+
+def test_a_quiet_follower_that_left_the_isr_is_asked_at_each_fetch_whether_it_joins(world: World) -> None:
+    follower, leader = followers_of(world)[0], leader_of(world)
+    world.slow[leader].is_slow = True
+    world.clock.time_ms += 2 * LAG_MS
+    world.produce(leader, b"missed", acks=1)
+    look(world)
+    world.slow[leader].decide()
+    assert world.registered.isr == (leader,)
+    for _ in range(4):
+        world.fetch(follower)
+    assert set(world.registered.isr) == {leader, follower}
+
+
+class Session:
+    """Of a consumer, which reads from one node."""
+
+    def __init__(self, world: World, node_id: int, offset: int, *, isolation_level: int = 0) -> None:
+        self.world, self.node_id, self.isolation_level = world, node_id, isolation_level
+        topic_id = world.brokers[node_id].metadata.image.topics[TOPIC].topic_id
+        role = world.partition(node_id).role
+        wanted = FetchPartition(0, role.leader_epoch, offset, partition_max_bytes=1000)
+        self.session_id, self.epoch = 0, 0
+        self.session_id = self._ask([FetchTopic(topic_id=topic_id, partitions=[wanted])]).session_id
+
+    def _ask(self, topics: list[FetchTopic]) -> FetchResponse:
+        request = FetchRequest(
+            session_id=self.session_id,
+            session_epoch=self.epoch,
+            isolation_level=self.isolation_level,
+            max_wait_ms=0,
+            topics=topics,
+        )
+        context = Context("client", "127.0.0.1", 9092, api_version=13)
+        response = fetch.handle(self.world.brokers[self.node_id], request, context)
+        assert isinstance(response, FetchResponse)
+        self.epoch += 1
+        return response
+
+    def news(self) -> PartitionData | None:
+        """What the next answer says of the partition."""
+        told = self._ask([]).responses
+        return told[0].partitions[0] if told else None
+
+
+def deleted(world: World) -> None:
+    led(world).delete_records_before(3, now_ms=0)
+
+
+def appended(world: World) -> None:
+    world.produce(leader_of(world), b"more")
+    for follower in followers_of(world):
+        world.fetch(follower)
+        world.fetch(follower)
+
+
+@pytest.mark.parametrize(
+    ("change", "told"),
+    [
+        (appended, lambda it: bool(it.records) and it.high_watermark == 6),
+        (deleted, lambda it: it.log_start_offset == 3),
+        (
+            lambda world: led(world).take_role(Follower(2, 99)),
+            lambda it: it.error_code == ErrorCode.FENCED_LEADER_EPOCH,
+        ),
+        (lambda world: led(world).close(), lambda it: it.error_code == ErrorCode.NOT_LEADER_OR_FOLLOWER),
+        (lambda world: led(world).take_offline(), lambda it: it.error_code == ErrorCode.KAFKA_STORAGE_ERROR),
+    ],
+)
+def test_a_consumer_that_rests_is_told_what_changes(
+    world: World, change: Callable[[World], object], told: Callable[[PartitionData], bool]
+) -> None:
+    session = Session(world, leader_of(world), 5)
+    assert session.news() is None
+    change(world)
+    news = session.news()
+    assert news is not None
+    assert told(news)
+
+
+def test_retention_tells_who_rests_of_the_new_log_start(world: World) -> None:
+    session, partition = Session(world, leader_of(world), 5), led(world)
+    config: Any = partition.log.config
+    partition.log.roll(0)
+    partition.configure(partition.rules, type(config)(retention_bytes=0))
+    while partition.tend(world.clock.now_ms()):
+        pass
+    news = session.news()
+    assert news is not None
+    assert news.log_start_offset == partition.log_start_offset == 5
+
+
+def test_a_consumer_that_rests_at_a_follower_is_told_of_its_high_watermark_and_of_a_cut(world: World) -> None:
+    follower = followers_of(world)[0]
+    session = Session(world, follower, 5)
+    assert session.news() is None
+    appended(world)
+    world.fetch(follower)
+    news = session.news()
+    assert news is not None
+    assert news.records
+    resting = Session(world, follower, 6)
+    partition = world.partition(follower)
+    role = partition.role
+    assert not isinstance(role, Leader)
+    partition.truncate(4, leader_epoch=role.leader_epoch, now_ms=0)
+    news = resting.news()
+    assert news is not None
+    assert news.error_code == ErrorCode.OFFSET_OUT_OF_RANGE
