@@ -43,6 +43,8 @@ from kwire.tests.simulation.network import Network, SimStream
 
 REQUEST_TIMEOUT_S = 3.0
 PAUSE_S = 0.05
+SHARE_FROM_ANY_REPLICA = 0.3
+"""Of a reader's fetches (KIP-392)."""
 
 GROUP, TRANSACTION = 0, 1
 
@@ -69,6 +71,7 @@ class Cluster:
     topic_id: Uuid = bytes(16)
     brokers: dict[int, Address] = attrs.field(factory=dict)
     leaders: dict[int, int] = attrs.field(factory=dict)
+    epochs: dict[int, int] = attrs.field(factory=dict)
     _connections: dict[Address, AsyncBrokerConnection] = attrs.field(factory=dict)
 
     async def ask(self, address: Address, request: ApiMessage, **versions: int) -> Any:
@@ -101,6 +104,7 @@ class Cluster:
             self.brokers = {it.node_id: (it.host, it.port) for it in found.brokers}
             self.topic_id = topic.topic_id
             self.leaders = {it.partition_index: it.leader_id for it in topic.partitions}
+            self.epochs = {it.partition_index: it.leader_epoch for it in topic.partitions}
 
     async def ask_leader(self, index: int, request: ApiMessage, **versions: int) -> Any:
         """Raises Again."""
@@ -343,9 +347,19 @@ _NOT_NOW = frozenset(
 )
 
 
+@attrs.define
+class Session:
+    """Of a reader with a node (KIP-227). `told` are the offset and leader epoch of each partition in it."""
+
+    session_id: int = 0
+    epoch: int = 0
+    told: dict[int, tuple[int, int]] = attrs.field(factory=dict)
+
+
 @attrs.define(eq=False)
 class Reader:
-    """Reads every partition from its beginning, and asks for its end. `records` is all that it has read."""
+    """Reads every partition from its beginning, mostly from the leader and now and then from another replica, and asks
+    for its end. `records` is all that it has read."""
 
     cluster: Cluster
     ledger: Ledger
@@ -356,6 +370,7 @@ class Reader:
     records: dict[PartitionId, list[Record]] = attrs.field(factory=dict)
     positions: dict[int, int] = attrs.field(factory=dict)
     _known_losses: int = 0
+    _sessions: dict[int, Session] = attrs.field(factory=dict)
 
     async def run(self) -> None:
         while not self.stops():
@@ -381,28 +396,50 @@ class Reader:
         if len(self.ledger.losses) > self._known_losses:
             raise Again("something is lost")
 
-    async def read(self, index: int) -> int:
-        """Returns the high watermark. Raises Again."""
+    async def read(self, index: int) -> None:
+        """Raises Again."""
         self.forget_lost()
-        position = self.positions.get(index, 0)
-        wanted = FetchTopic(
-            topic_id=self.cluster.topic_id,
-            partitions=[FetchPartition(index, fetch_offset=position, partition_max_bytes=20_000)],
+        leader = self.cluster.leaders.get(index, -1)
+        node_id = leader
+        if self.cluster.brokers and self.cluster.random.random() < SHARE_FROM_ANY_REPLICA:
+            node_id = self.cluster.random.choice(sorted(self.cluster.brokers))
+        address = self.cluster.brokers.get(node_id)
+        if address is None:
+            await self.cluster.look()
+            raise Again("no leader is known")
+        session = self._sessions.pop(node_id, None) or Session()  # it is there again when it was answered well
+        asked = {**session.told, index: (0, 0)}
+        asked = {it: (self.positions.get(it, 0), self.cluster.epochs.get(it, -1)) for it in asked}
+        wanted = [
+            FetchPartition(it, epoch, offset, partition_max_bytes=20_000)
+            for it, (offset, epoch) in asked.items()
+            if session.told.get(it) != (offset, epoch)
+        ]
+        request = FetchRequest(
+            max_wait_ms=20,
+            min_bytes=1,
+            isolation_level=self.isolation_level,
+            session_id=session.session_id,
+            session_epoch=session.epoch,
+            topics=[FetchTopic(topic_id=self.cluster.topic_id, partitions=wanted)] if wanted else [],
         )
-        request = FetchRequest(max_wait_ms=20, min_bytes=1, isolation_level=self.isolation_level, topics=[wanted])
-        answer = await self.cluster.ask_leader(index, request, at_least=13)
+        answer = await self.cluster.ask(address, request, at_least=13)
         self._check_not_lost()
-        if answer.error_code or not answer.responses:
+        if answer.error_code:
             raise Again(str(answer.error_code))
-        found = answer.responses[0].partitions[0]
-        key = self.cluster.topic, index
-        if found.error_code == ErrorCode.OFFSET_OUT_OF_RANGE:
-            raise BrokenPromise(f"{key}: a reader at {position} is out of range")
-        if found.error_code:
-            raise Again(str(found.error_code))
-        aborted = {(it.producer_id, it.first_offset) for it in found.aborted_transactions or ()}
-        self._take(key, bytes(found.records or b""), position, aborted)
-        return int(found.high_watermark)
+        for found in (it for topic in answer.responses for it in topic.partitions):
+            position, _ = asked[found.partition_index]
+            key = self.cluster.topic, found.partition_index
+            # In the same leader epoch, it is still the leader.
+            is_from_leader = self.cluster.leaders.get(found.partition_index) == node_id
+            if found.error_code == ErrorCode.OFFSET_OUT_OF_RANGE and is_from_leader:
+                raise BrokenPromise(f"{key}: a reader at {position} is out of range")
+            if found.error_code:
+                raise Again(str(found.error_code))
+            aborted = {(it.producer_id, it.first_offset) for it in found.aborted_transactions or ()}
+            self._take(key, bytes(found.records or b""), position, aborted)
+        if answer.session_id:
+            self._sessions[node_id] = Session(answer.session_id, session.epoch + 1, asked)
 
     def _take(self, key: PartitionId, data: bytes, position: int, aborted: set[tuple[int, int]]) -> None:
         skipped: set[int] = set()
