@@ -25,8 +25,8 @@ class History:
     ends: dict[PartitionId, int] = attrs.field(factory=dict)
     _leaders: dict[tuple[PartitionId, int], int] = attrs.field(factory=dict)
     """Of each leader epoch."""
-    _lacking: dict[PartitionId, tuple[int, int]] = attrs.field(factory=dict)
-    """Where the leader had too few replicas in sync at the last look: its epoch and high watermark."""
+    _lacking: dict[PartitionId, tuple[int, int, int]] = attrs.field(factory=dict)
+    """Where the leader had too few replicas in sync at the last look: its epoch, the partition's, its high watermark."""
     _losses: dict[PartitionId, Loss] = attrs.field(factory=dict)
     """The last one of each partition."""
     _seen: dict[tuple[Process, PartitionId], tuple[Partition, int]] = attrs.field(factory=dict)
@@ -87,8 +87,9 @@ class History:
     def _check_isr(self, key: PartitionId, role: Leader, high_watermark: int) -> None:
         before = self._lacking.pop(key, None)
         if len(role.isr) < MIN_INSYNC_REPLICAS:
-            self._lacking[key] = role.leader_epoch, high_watermark
-            if before is not None and before[0] == role.leader_epoch and before[1] < high_watermark:
+            # With another partition epoch there was another ISR in between.
+            self._lacking[key] = role.leader_epoch, role.partition_epoch, high_watermark
+            if before is not None and before[:2] == self._lacking[key][:2] and before[2] < high_watermark:
                 raise BrokenPromise(f"{key} committed up to {high_watermark} with {role.isr} in sync")
 
     def _compare(self, node_id: int, key: PartitionId, partition: Partition, start: int, end: int) -> None:
