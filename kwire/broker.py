@@ -309,20 +309,16 @@ class Broker:
 
     def take_high_watermarks(self) -> list[tuple[LogDir, Checkpoints]]:
         """As `take_checkpoints`, but the high watermarks only, which are written more often."""
-        return [
-            (folder, {name: offsets for name, offsets in files.items() if name == names.HIGH_WATERMARK_CHECKPOINT})
-            for folder, files in self.take_checkpoints()
-            if names.HIGH_WATERMARK_CHECKPOINT in files
-        ]
+        return self.log_dirs.take_high_watermarks(self._replicated_high_watermarks())
 
     def take_checkpoints(self) -> list[tuple[LogDir, Checkpoints]]:
-        """The checkpoint files that are out of date, by folder; for `LogDir.write`.
+        """The checkpoint files that are out of date, by folder; for `LogDir.write`."""
+        return self.log_dirs.take_checkpoints(self._replicated_high_watermarks())
 
-        The high watermark of a partition without other replicas is recovered from its log, so it is not worth an fsync
-        while the broker runs.
-        """
-        replicated = {(it.topic, it.index): it.high_watermark for it in self.partitions if not it.role.is_alone}
-        return self.log_dirs.take_checkpoints(replicated)
+    def _replicated_high_watermarks(self) -> dict[tuple[str, int], int]:
+        """The high watermark of a partition without other replicas is recovered from its log, so it is not worth an
+        fsync while the broker runs."""
+        return {(it.topic, it.index): it.high_watermark for it in self.partitions if not it.role.is_alone}
 
     def take_offline(self, folder: LogDir, error: OSError) -> None:
         """Handles a failed disk: the partitions of its log dir return KAFKA_STORAGE_ERROR until a restart.

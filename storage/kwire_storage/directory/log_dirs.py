@@ -153,6 +153,11 @@ class LogDirs:
         taken = [(folder, folder.take_checkpoints(_of(folder, high_watermarks))) for folder in self]
         return [(folder, checkpoints) for folder, checkpoints in taken if checkpoints]
 
+    def take_high_watermarks(self, high_watermarks: Mapping[TopicPartition, int]) -> list[tuple[LogDir, Checkpoints]]:
+        """As `take_checkpoints`, but these only, which are written more often."""
+        taken = [(folder, folder.take_high_watermarks(_of(folder, high_watermarks))) for folder in self]
+        return [(folder, checkpoints) for folder, checkpoints in taken if checkpoints]
+
     def close(
         self,
         high_watermarks: Mapping[TopicPartition, int] | None = None,

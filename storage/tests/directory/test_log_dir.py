@@ -111,6 +111,20 @@ def test_a_checkpoint_is_written_when_it_says_something_else() -> None:
     folder.close()
 
 
+def test_high_watermarks_are_taken_without_the_other_checkpoints() -> None:
+    folder = open_folder(MemoryDisk())
+    log = folder.create_log("orders", 0, TOPIC_ID, CONFIG, now_ms=0)
+    append(log, 2)
+    log.advance_log_start(1)
+    assert list(folder.take_checkpoints()) == ["log-start-offset-checkpoint"]
+    taken = folder.take_high_watermarks({("orders", 0): 2})
+    assert taken == {"replication-offset-checkpoint": {("orders", 0): 2}}
+    folder.write(taken)
+    assert folder.take_high_watermarks({("orders", 0): 2}) == {}
+    assert list(folder.take_checkpoints()) == ["log-start-offset-checkpoint"]
+    folder.close()
+
+
 def test_a_recovery_point_is_written_when_it_enters_a_segment_or_goes_back() -> None:
     folder = open_folder(MemoryDisk())
     log = folder.create_log("orders", 0, TOPIC_ID, CONFIG, now_ms=0)
