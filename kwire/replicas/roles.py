@@ -164,6 +164,10 @@ class Leader:
         follower.broker_epoch = broker_epoch
         follower.fetched(offset, start_offset, leader_end, now_ms)
 
+    def all_have(self, end_offset: int) -> bool:
+        """Whether every follower has everything below the offset, in the ISR or not."""
+        return all(follower.log_end_offset == end_offset for follower in self.followers.values())
+
     def may_join(self, replica_id: int, high_watermark: int) -> bool:
         """Whether a follower outside the ISR has everything that it needs: all that is committed, and a part, or the
         beginning, of this leader epoch (Kafka's `isFollowerInSync`)."""

@@ -65,7 +65,9 @@ class InSyncReplicas:
         self._is_looking = True
         for partition in partitions:
             role = partition.role
-            if type(role) is Leader and not role.is_alone:
+            if type(role) is not Leader or role.is_alone:
+                continue
+            if role.joining or not role.all_have(partition.log_end_offset):  # or else nobody is behind
                 self._look_at(partition, role, now_ms)
         self._is_looking = False
         self._begin_to_decide()

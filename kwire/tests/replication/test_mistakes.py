@@ -8,10 +8,16 @@ import pytest
 from hypothesis import HealthCheck, Phase, seed, settings
 from hypothesis.stateful import run_state_machine_as_test
 
+from kwire.tests.replication.test_deleting_records import (
+    test_the_answer_waits_until_every_live_replica_has_deleted_the_records as the_answer_waits,
+)
 from kwire.tests.replication.test_in_sync import (
     test_a_newcomer_holds_back_the_high_watermark_before_its_change_is_recorded as a_newcomer_holds_back,
 )
 from kwire.tests.replication.test_replication_machine import ReplicationMachine
+from kwire.tests.replication.test_resting_sessions import (
+    test_a_follower_that_fetches_no_more_is_behind_from_its_last_fetch_on as only_who_fetches_is_in_sync,
+)
 from kwire.tests.replication.world import World
 from kwire.tests.simulation.mistakes import (
     FETCHER,
@@ -54,6 +60,7 @@ MISTAKES = {
     "a follower does not tell the epoch of its last record": instead(
         "kwire.replication.followers:FollowedPartition.latest_epoch", always(-1)
     ),
+    "what rests in a session is not woken": instead("kwire.replicas.fetch_sessions:CachedPartition.wake", always(None)),
     "nobody joins": without(f"{IN_SYNC}.fetched", f"{IN_SYNC}._propose"),
     "a high watermark goes back with the leader's": instead(f"{PARTITION}.follow_leader", back_with_the_leaders),
 }
@@ -102,3 +109,36 @@ def test_a_follower_that_begins_by_a_cut_to_its_high_watermark_is_noticed() -> N
         world.fetcher(behind)
     with pytest.raises(AssertionError, match="lost b'acknowledged'"):
         world.check()
+
+
+def rested() -> World:
+    world = World()
+    world.settle()
+    world.produce(world.registered.leader, b"known to all")
+    world.settle()
+    return world
+
+
+def test_a_session_that_forgets_that_a_quiet_follower_is_alive_is_noticed() -> None:
+    with at_large(instead("kwire.replicas.roles:FollowerState.rest", always(None))):
+        world = rested()
+        with pytest.raises(AssertionError):
+            only_who_fetches_is_in_sync(world)
+
+
+def test_a_quiet_follower_that_counts_as_alive_for_ever_is_noticed() -> None:
+    world = rested()
+    with (
+        at_large(instead("kwire.replicas.roles:FollowerState.is_caught_up", always(True))),
+        pytest.raises(AssertionError),
+    ):
+        only_who_fetches_is_in_sync(world)
+
+
+def test_deleting_records_without_waiting_for_the_followers_is_noticed() -> None:
+    world = rested()
+    with (
+        at_large(instead(f"{PARTITION}.when_deleted", always(None))),
+        pytest.raises(AssertionError, match="it waits"),
+    ):
+        the_answer_waits(world)

@@ -8,6 +8,7 @@ from typing import Any
 from kwire_protocol.errors import ErrorCode
 
 from kwire.metadata.controller.elections import Elected
+from kwire.replicas.roles import Follower
 from storage.tests.power_cuts.mutants import Change, Function, always, instead, without
 
 PARTITION = "kwire.replicas.partition:Partition"
@@ -126,6 +127,14 @@ def whatever_is_there(_read_bound: Function) -> Function:
     return lambda _replica_id, _isolation_level: lambda partition: partition.log_end_offset
 
 
+def whatever_a_follower_has(read_bound: Function) -> Function:
+    def mistaken(replica_id: int, isolation_level: int) -> Function:
+        bound = read_bound(replica_id, isolation_level)
+        return lambda partition: partition.log_end_offset if type(partition.role) is Follower else bound(partition)
+
+    return mistaken
+
+
 def committed_or_not(read_bound: Function) -> Function:
     return lambda replica_id, _isolation_level: read_bound(replica_id, 0)
 
@@ -183,6 +192,10 @@ MISTAKES: dict[str, Change] = {
         "kwire.metadata.controller.isr_changes:_refusal", always(ErrorCode.NONE)
     ),
     "a reader gets what is not committed": instead("kwire.replicas.partition:read_bound", whatever_is_there),
+    "a follower serves readers what is not committed": instead(
+        "kwire.replicas.partition:read_bound", whatever_a_follower_has
+    ),
+    "what rests in a session is not woken": instead("kwire.replicas.fetch_sessions:CachedPartition.wake", always(None)),
     "a reader of committed records gets open transactions": instead(
         "kwire.replicas.partition:read_bound", committed_or_not
     ),
