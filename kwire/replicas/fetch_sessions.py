@@ -133,8 +133,11 @@ class FetchSession:
     last_fetch: LastFetch = attrs.field(factory=LastFetch)
 
     def add(self, partition: CachedPartition) -> None:
+        """A partition that is named twice counts once, as it is named last."""
+        key = partition.topic, partition.index
+        self.forget(key)
         partition.session = self
-        self.partitions[partition.topic, partition.index] = partition
+        self.partitions[key] = partition
         self.due[partition] = None
 
     def forget(self, key: PartitionKey) -> None:

@@ -195,6 +195,11 @@ def test_a_request_that_names_what_rests_has_it_read_again() -> None:
     assert not place.waiters
 
 
+def test_a_partition_that_is_named_twice_counts_once() -> None:
+    opened = sessions().begin(0, INITIAL_EPOCH, [follow(0, 3), follow(1), follow(0, 5)], [], now_ms=0)
+    assert [(it.index, it.fetch_offset) for it in opened.partitions] == [(1, 0), (0, 5)]
+
+
 def test_busy_partitions_take_turns() -> None:
     cache = sessions()
     opened = cache.begin(0, INITIAL_EPOCH, [follow(0), follow(1), follow(2)], [], now_ms=0)
