@@ -18,6 +18,7 @@ from kwire_protocol.messages.update_features import FeatureUpdateKey, UpdateFeat
 
 from kwire.metadata.controller import brokers
 from kwire.metadata.controller.config_changes import ConfigChange, Operation, alter_configs
+from kwire.metadata.controller.eligible_replicas import eligible
 from kwire.metadata.controller.feature_updates import update_features
 from kwire.metadata.controller.isr_changes import IsrProposal, change_isrs
 from kwire.metadata.controller.leader_elections import elect_leaders
@@ -235,6 +236,11 @@ def test_who_is_no_replica_any_more_is_not_eligible() -> None:
     assert reassign(it, [1]) == ErrorCode.NONE
     assert it.now() == (1, (1,), (), ())
     assert it.partitions[0].replicas == (1,)
+
+
+def test_only_replicas_are_eligible() -> None:
+    known = PartitionRegistration(leader=1, leader_epoch=0, replicas=(1, 2, 3), isr=(1, 2, 3), partition_epoch=0)
+    assert eligible(known, replicas=(3, 1), isr=(), unclean=()) == (3, 1)
 
 
 def test_a_reassignment_can_be_cancelled_if_an_old_replica_is_eligible() -> None:
