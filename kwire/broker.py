@@ -40,6 +40,7 @@ from kwire.metadata.service import MetadataService
 from kwire.replicas.fetch_sessions import FetchSessions
 from kwire.replicas.flusher import Flusher
 from kwire.replicas.partition import Partition
+from kwire.replicas.quotas import ReplicationQuota
 from kwire.replicas.table import PartitionTable
 from kwire.replication.in_sync import InSyncReplicas
 from kwire.security.authorizer import AllowAll, Authorizer
@@ -85,6 +86,8 @@ class Broker:
     groups: GroupService
     transactions: TransactionService
     fetch_sessions: FetchSessions
+    leader_quota: ReplicationQuota
+    follower_quota: ReplicationQuota
     rooms: Mapping[str, DiskRoom]
     """By the path of the log dir."""
     authorizer: Authorizer
@@ -255,6 +258,8 @@ class Broker:
                 config.max_incremental_fetch_session_cache_slots,
                 lambda: int.from_bytes(clock.uuid()[:4], "big") & 0x7FFFFFFF,
             ),
+            leader_quota=_replication_quota(config, lambda: metadata.config.leader_replication_throttled_rate),
+            follower_quota=_replication_quota(config, lambda: metadata.config.follower_replication_throttled_rate),
             authorizer=AllowAll(),
             member=member,
             rooms={folder.path: DiskRoom(folder.path, folder.reserve) for folder in log_dirs},
@@ -423,6 +428,12 @@ class Broker:
         for topic in changes.topics_deleted:
             self.groups.forget_topic(topic.name, topic.topic_id)
             self.transactions.forget_topic(topic.name)
+
+
+def _replication_quota(config: ServerConfig, limit: Callable[[], int]) -> ReplicationQuota:
+    return ReplicationQuota(
+        limit, config.replication_quota_window_num, config.replication_quota_window_size_seconds * 1000
+    )
 
 
 def _check_metadata_folder(config: ServerConfig, disks: Mapping[str, Disk]) -> None:

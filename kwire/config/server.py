@@ -85,12 +85,16 @@ class ServerConfig:
     socket_send_buffer_bytes: int
 
     unstable_api_versions_enable: bool
+    alter_log_dirs_replication_quota_window_num: int
+    alter_log_dirs_replication_quota_window_size_seconds: int
     auto_create_topics_enable: bool
     auto_leader_rebalance_enable: bool
     default_replication_factor: int
     delete_topic_enable: bool
     fetch_max_bytes: int
+    follower_replication_throttled_rate: int
     leader_imbalance_check_interval_seconds: int
+    leader_replication_throttled_rate: int
     max_incremental_fetch_session_cache_slots: int
     max_request_partition_size_limit: int
     num_partitions: int
@@ -107,6 +111,8 @@ class ServerConfig:
     replica_lag_time_max_ms: int
     replica_selector_class: str | None
     replica_socket_timeout_ms: int
+    replication_quota_window_num: int
+    replication_quota_window_size_seconds: int
 
     log_flush_offset_checkpoint_interval_ms: int
     log_cleaner_backoff_ms: int
@@ -190,12 +196,18 @@ class ServerConfig:
             socket_request_max_bytes=read.int("socket.request.max.bytes"),
             socket_send_buffer_bytes=read.int("socket.send.buffer.bytes"),
             unstable_api_versions_enable=read.flag("unstable.api.versions.enable"),
+            alter_log_dirs_replication_quota_window_num=read.int("alter.log.dirs.replication.quota.window.num"),
+            alter_log_dirs_replication_quota_window_size_seconds=read.int(
+                "alter.log.dirs.replication.quota.window.size.seconds"
+            ),
             auto_create_topics_enable=read.flag("auto.create.topics.enable"),
             auto_leader_rebalance_enable=read.flag("auto.leader.rebalance.enable"),
             default_replication_factor=read.int("default.replication.factor"),
             delete_topic_enable=read.flag("delete.topic.enable"),
             fetch_max_bytes=read.int("fetch.max.bytes"),
+            follower_replication_throttled_rate=read.int("follower.replication.throttled.rate"),
             leader_imbalance_check_interval_seconds=read.int("leader.imbalance.check.interval.seconds"),
+            leader_replication_throttled_rate=read.int("leader.replication.throttled.rate"),
             max_incremental_fetch_session_cache_slots=read.int("max.incremental.fetch.session.cache.slots"),
             max_request_partition_size_limit=read.int("max.request.partition.size.limit"),
             num_partitions=read.int("num.partitions"),
@@ -212,6 +224,8 @@ class ServerConfig:
             replica_lag_time_max_ms=read.int("replica.lag.time.max.ms"),
             replica_selector_class=read.optional_text("replica.selector.class"),
             replica_socket_timeout_ms=read.int("replica.socket.timeout.ms"),
+            replication_quota_window_num=read.int("replication.quota.window.num"),
+            replication_quota_window_size_seconds=read.int("replication.quota.window.size.seconds"),
             log_flush_offset_checkpoint_interval_ms=read.int("log.flush.offset.checkpoint.interval.ms"),
             log_cleaner_backoff_ms=read.int("log.cleaner.backoff.ms"),
             log_cleaner_dedupe_buffer_size=read.int("log.cleaner.dedupe.buffer.size"),

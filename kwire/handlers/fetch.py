@@ -69,7 +69,7 @@ def handle(
     else:
         find = _finder_of_replica(broker, context)
         now_ms = broker.clock.monotonic_ms()
-        limits.follower = FollowersFetch(now_ms)
+        limits.follower = FollowersFetch(now_ms, quota=broker.leader_quota)
         if fetch.session is not None:
             limits.may_rest = True
             fetch.session.last_fetch.time_ms = now_ms
@@ -97,7 +97,9 @@ def _answer(
     broker: Broker, context: Context, fetch: FetchContext, limits: FetchLimits, result: FetchResult
 ) -> FetchResponse:
     response = to_response(fetch, result)
-    if result.leader_moved and limits.replica_id == CONSUMER:  # replicas know the brokers' own addresses
+    if limits.follower is not None:
+        limits.follower.sent()
+    elif result.leader_moved:  # followers know the brokers' own addresses
         response.node_endpoints = node_endpoints(broker, context, NodeEndpoint)
     return response
 
@@ -179,6 +181,6 @@ async def _wait_for_data(
         if not woken and not result.size:
             break  # nothing has changed
         if limits.follower is not None:
-            limits.follower.now_ms = broker.clock.monotonic_ms()
+            limits.follower.read_again(broker.clock.monotonic_ms())
         result = read_partitions(find, fetch.partitions, limits)
     return _answer(broker, context, fetch, limits, result)

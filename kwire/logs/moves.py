@@ -1,8 +1,8 @@
 """Carries out AlterReplicaLogDirs: copies logs to other folders while they are served, and swaps them in.
 
 One move at a time, in pieces. Choosing a piece and the swap run in the event loop, copying in a worker thread. After
-each piece the copier pauses for as long as the piece took, or longer if replica.alter.log.dirs.io.max.bytes.per.second
-requires it, so that producers and consumers keep their share of the disk.
+each piece the copier pauses for as long as the piece took, so that producers and consumers keep their share of the
+disk, and for as long as replica.alter.log.dirs.io.max.bytes.per.second is exceeded.
 
 A move that a stop or a crash interrupted starts over at the next start, which finds the copy's folder. A move that was
 already decided is completed then (`kwire_storage.directory.moving`).
@@ -11,7 +11,6 @@ already decided is completed then (`kwire_storage.directory.moving`).
 from __future__ import annotations
 
 import logging
-import math
 from collections.abc import Callable
 from functools import partial
 
@@ -29,6 +28,7 @@ from kwire.clock import Clock
 from kwire.metadata.image import TopicImage
 from kwire.metadata.service import MetadataService
 from kwire.replicas.partition import Partition
+from kwire.replicas.quotas import ReplicationQuota
 from kwire.replicas.roles import NotLeaderError
 from kwire.replicas.table import PartitionTable
 from kwire.turns import in_this_task
@@ -60,6 +60,12 @@ class LogMoves:
         self._dropped: list[LogMove] = []
         """Given up, with the copy still to be removed: a thread may be busy with it."""
         self._wake = trio.Event()
+        config = metadata.config
+        self._quota = ReplicationQuota(
+            lambda: metadata.config.replica_alter_log_dirs_io_max_bytes_per_second,
+            config.alter_log_dirs_replication_quota_window_num,
+            config.alter_log_dirs_replication_quota_window_size_seconds * 1000,
+        )
 
     # -- at the start
 
@@ -253,30 +259,20 @@ class LogMoves:
     async def _copy(self, move: LogMove, final_bytes: int) -> bool:
         """Returns True when at most `final_bytes` are left, so that it can be swapped, or when the move has ended."""
         while self._is_under_way(move):
-            piece = move.next_piece(min(PIECE_BYTES, self._rate))
+            piece = move.next_piece(min(PIECE_BYTES, self._quota.limit()))
             if piece is None:
                 break
             began = trio.current_time()
             await workers.run(Worker.MOVE, partial(move.append, piece, now_ms=self._clock.now_ms()))
-            await self._rest(move, trio.current_time() - began, piece.batches.size)
+            self._quota.record(piece.batches.size, self._clock.monotonic_ms())
+            await trio.sleep(trio.current_time() - began)
+            while self._is_under_way(move) and self._quota.is_exceeded(now_ms := self._clock.monotonic_ms()):
+                await trio.sleep(min((self._quota.free_at_ms() - now_ms) / 1000, LONGEST_REST_S))
         if not self._is_under_way(move):
             return True
         await workers.run(Worker.MOVE, move.prepare)
         left = move.next_piece(final_bytes + 1) if self._is_under_way(move) else None
         return left is None or left.batches.size <= final_bytes
-
-    async def _rest(self, move: LogMove, took_s: float, size: int) -> None:
-        began = trio.current_time()
-        while self._is_under_way(move):
-            allowed_s = size / self._rate if self._rate else math.inf
-            left_s = began + max(took_s, allowed_s) - trio.current_time()
-            if left_s <= 0:
-                return
-            await trio.sleep(min(left_s, LONGEST_REST_S))
-
-    @property
-    def _rate(self) -> int:
-        return self._metadata.config.replica_alter_log_dirs_io_max_bytes_per_second
 
     def _is_under_way(self, move: LogMove) -> bool:
         return self._moves.get(move.key) is move

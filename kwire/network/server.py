@@ -175,6 +175,7 @@ class Server:
             broker.metadata,
             broker.partitions,
             broker.in_sync,
+            broker.follower_quota,
             around,
             lambda key: broker.moves.forget_partition(key, "its log was cut"),
         )

@@ -166,6 +166,11 @@ class Partition:
         """Whether the replica is gone from this node, with its topic or its log dir."""
         return type(self.role) is Absent
 
+    @property
+    def is_leader_throttled(self) -> bool:
+        """Whether leader.replication.throttled.replicas names this node's replica, which leads."""
+        return self.rules.throttled_leaders.has(self.index, self.role.leader_id)
+
     def leader(self, current_leader_epoch: int = NO_EPOCH) -> Leader:
         """This node's role, which has to be Leader. `current_leader_epoch` is the client's, or -1 (KIP-320).
 

@@ -25,6 +25,7 @@ from kwire_protocol.messages.fetch import (
 from kwire.replicas.closest import closest_follower
 from kwire.replicas.fetch_sessions import CachedPartition, FetchContext, TopicKey
 from kwire.replicas.partition import CONSUMER, Partition
+from kwire.replicas.quotas import ReplicationQuota, no_quota
 from kwire.replicas.roles import NO_EPOCH, Leader, NotLeaderError
 
 if TYPE_CHECKING:
@@ -44,10 +45,33 @@ LEADERS_TOLD_SINCE = 16
 
 @attrs.define(eq=False)
 class FollowersFetch:
-    """When a follower fetches (monotonic), and in which broker epoch (KIP-903, since v15)."""
+    """When a follower fetches (monotonic), and in which broker epoch (KIP-903, since v15).
+
+    `quota` is for the partitions whose leaders are throttled (KIP-73).
+    """
 
     now_ms: int = 0
     broker_epoch: int = NO_EPOCH
+    quota: ReplicationQuota = attrs.field(factory=no_quota)
+    _throttled_bytes: int = 0
+    """Found so far for this answer."""
+
+    def read_again(self, now_ms: int) -> None:
+        """What was found is not sent; the partitions are read again."""
+        self.now_ms, self._throttled_bytes = now_ms, 0
+
+    def has_to_wait(self, partition: Partition, leader: Leader, replica_id: int) -> bool:
+        """Whether it gets no records of the partition now. A follower that is in sync never has to wait."""
+        return replica_id not in leader.isr and partition.is_leader_throttled and self.quota.is_exceeded(self.now_ms)
+
+    def found(self, partition: Partition, size: int) -> None:
+        if partition.is_leader_throttled:
+            self._throttled_bytes += size
+
+    def sent(self) -> None:
+        """Counts what the answer has, also for followers that are in sync."""
+        if self._throttled_bytes:
+            self.quota.record(self._throttled_bytes, self.now_ms)
 
 
 @attrs.define(eq=False)
@@ -152,6 +176,8 @@ def _read(partition: Partition, followed: CachedPartition, limits: FetchLimits, 
         answer.high_watermark, answer.last_stable_offset = partition.high_watermark, partition.last_stable_offset
         if followed.log_start_offset < answer.log_start_offset != followed.told_log_start_offset:
             result.is_urgent = True  # it has records that are deleted here, and DeleteRecords waits for it
+        if limits.follower is not None and limits.follower.has_to_wait(partition, leader, replica_id):
+            return answer
     if offset == bound:  # a reader that has caught up: most of them, most of the time
         if limits.may_rest:
             _rest(partition, followed, limits)
@@ -165,6 +191,8 @@ def _read(partition: Partition, followed: CachedPartition, limits: FetchLimits, 
     piece = partition.read(offset, max_bytes=max(max_bytes, 0), max_offset=bound, min_one_batch=is_first)
     if piece.size:
         result.size += piece.size
+        if limits.follower is not None:
+            limits.follower.found(partition, piece.size)
         answer.records = piece
         if limits.committed:
             answer.aborted_transactions = [

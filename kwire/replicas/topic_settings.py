@@ -1,4 +1,4 @@
-"""Turns a topic's configuration, by Kafka's names, into two objects: the log's settings and the append's checks."""
+"""Turns a topic's configuration, by Kafka's names, into two objects: the log's settings, and what is checked."""
 
 from __future__ import annotations
 
@@ -11,6 +11,7 @@ from kwire_storage.config import LogConfig
 
 from kwire.config.definition import Value
 from kwire.config.server import ServerConfig
+from kwire.replicas.quotas import ThrottledReplicas
 from kwire.replicas.validation import COMPRESSION_OF_PRODUCER, TopicRules
 
 _CODECS: Final = {
@@ -32,8 +33,12 @@ def _timestamp_type(values: Mapping[str, Value]) -> int:
     return LOG_APPEND_TIME if values["message.timestamp.type"] == "LogAppendTime" else CREATE_TIME
 
 
+def _throttled(values: Mapping[str, Value], name: str) -> ThrottledReplicas:
+    return ThrottledReplicas.parse(cast("tuple[str, ...]", values[name]))
+
+
 def topic_rules(values: Mapping[str, Value]) -> TopicRules:
-    """What an append checks."""
+    """What appends and fetches check."""
     policy = cast("tuple[str, ...]", values["cleanup.policy"])
     codec = cast(str, values["compression.type"])
     return TopicRules(
@@ -46,6 +51,8 @@ def topic_rules(values: Mapping[str, Value]) -> TopicRules:
         timestamp_before_max_ms=_number(values, "message.timestamp.before.max.ms"),
         timestamp_after_max_ms=_number(values, "message.timestamp.after.max.ms"),
         min_insync_replicas=_number(values, "min.insync.replicas"),
+        throttled_leaders=_throttled(values, "leader.replication.throttled.replicas"),
+        throttled_followers=_throttled(values, "follower.replication.throttled.replicas"),
     )
 
 

@@ -25,6 +25,8 @@ from kwire_protocol.records import (
 )
 from kwire_protocol.wire import Buffer
 
+from kwire.replicas.quotas import NO_REPLICAS, ThrottledReplicas
+
 ZSTD_FIRST_PRODUCE_VERSION = 7
 COMPRESSION_OF_PRODUCER = -1
 """compression.type=producer: batches stay in the codec they came in."""
@@ -37,7 +39,7 @@ NEVER_TOO_OLD = 2**63 - 1
 
 @attrs.frozen
 class TopicRules:
-    """The topic configurations that an append checks; sizes in bytes, times in ms."""
+    """The topic configurations that appends and fetches check; sizes in bytes, times in ms."""
 
     max_message_bytes: int = 1_048_588
     compacted: bool = False
@@ -49,6 +51,8 @@ class TopicRules:
     timestamp_before_max_ms: int = NEVER_TOO_OLD
     timestamp_after_max_ms: int = 3_600_000
     min_insync_replicas: int = 1
+    throttled_leaders: ThrottledReplicas = NO_REPLICAS
+    throttled_followers: ThrottledReplicas = NO_REPLICAS
     asks_little: bool = attrs.field(init=False)
     """A batch that is not ahead of its time may be appended as it came: true of the default configuration."""
 

@@ -15,6 +15,8 @@ last record, so that the leader can tell where the two logs part (KIP-595):
 An answer counts only if it was asked for in the leader epoch that is followed now. The leader is not trusted: an answer
 that contradicts itself or the log makes the partition wait, with one line in the log.
 
+A throttled replica that is not in sync is left out of requests while more than the quota has been fetched (KIP-73).
+
 Requests belong to an incremental session (KIP-227): after the first one they name what has changed. As in Kafka's
 AbstractFetcherThread and FetchSessionHandler.
 """
@@ -47,6 +49,8 @@ from kwire_protocol.messages.list_offsets import (
 from kwire_protocol.record_batch import check_batch
 from kwire_protocol.records import InvalidBatch, iter_headers
 from kwire_protocol.wire import NULL_UUID, Uuid
+
+from kwire.replicas.quotas import ReplicationQuota, no_quota
 
 log = logging.getLogger(__name__)
 
@@ -88,6 +92,11 @@ class FollowedLog(Protocol):
     @property
     def is_held(self) -> bool:
         """Whether the end of the log waits for a flush. To fetch would claim that it is durable."""
+        ...
+
+    @property
+    def is_throttled(self) -> bool:
+        """Whether follower.replication.throttled.replicas names this replica."""
         ...
 
     @property
@@ -134,6 +143,9 @@ class _Followed:
     directory_id: Uuid
     is_told: bool = False
     told_offset: int = -1
+    has_all: bool = True
+    """Whether it had all that was committed when the leader answered last. Until the first answer it may have: after an
+    election, producers wait for those in sync."""
     complaint: str = ""
     """The error that was logged last, until it is over."""
     pause_ms: int = FIRST_PAUSE_MS
@@ -156,6 +168,8 @@ class Fetcher:
     replica_id: int
     broker_epoch: int
     settings: FetchSettings
+    quota: ReplicationQuota = attrs.field(factory=no_quota)
+    """Shared by all fetchers of this node."""
     _followed: dict[PartitionKey, _Followed] = attrs.field(factory=dict)
     """In the order in which a full request names them."""
     _changed: dict[PartitionKey, None] = attrs.field(factory=dict)
@@ -166,6 +180,8 @@ class Fetcher:
     """Until when a partition is not fetched, in ms."""
     _held: dict[PartitionKey, None] = attrs.field(factory=dict)
     """Partitions that wait for a flush."""
+    _throttled: dict[PartitionKey, None] = attrs.field(factory=dict)
+    """Partitions that wait until the quota is exceeded no more."""
     _lost: dict[PartitionKey, int] = attrs.field(factory=dict)
     """Partitions that are not in the leader's range, by the timestamp that ListOffsets is asked for next."""
     _asked: FetchRequest | ListOffsetsRequest | None = None
@@ -224,11 +240,15 @@ class Fetcher:
             return math.inf
         if self._lost or self._has_ready:
             return self._quiet_until_ms
-        return max(self._quiet_until_ms, min(self._waiting.values())) if self._waiting else math.inf
+        waits_until_ms = min(self._waiting.values(), default=math.inf)
+        if self._throttled:
+            waits_until_ms = min(waits_until_ms, self.quota.free_at_ms())
+        return max(self._quiet_until_ms, waits_until_ms)
 
     @property
     def _has_ready(self) -> bool:
-        return len(self._waiting) + len(self._held) + len(self._lost) < len(self._followed)
+        left_out = len(self._waiting) + len(self._held) + len(self._throttled) + len(self._lost)
+        return left_out < len(self._followed)
 
     def next_request(self, now_ms: int) -> FetchRequest | ListOffsetsRequest | None:
         """The next request, unless one is under way or there is nothing to ask now."""
@@ -238,11 +258,28 @@ class Fetcher:
             for key in [key for key, until_ms in self._waiting.items() if until_ms <= now_ms]:
                 del self._waiting[key]
                 self._mark_changed(self._followed[key])
+        self._throttle(now_ms)
         if self._lost:
             self._asked = self._offsets_request()
         elif self._has_ready:
             self._asked = self._fetch_request()
         return self._asked
+
+    def _throttle(self, now_ms: int) -> None:
+        """Leaves out the throttled partitions, or takes them in again. One that is in sync stays so (Kafka's
+        `shouldFollowerThrottle`)."""
+        if not self.quota.is_exceeded(now_ms):
+            throttled, self._throttled = self._throttled, {}
+            for key in throttled:
+                self._mark_changed(self._followed[key])
+            return
+        for key, followed in self._followed.items():
+            if not followed.has_all and followed.log.is_throttled and not self._is_left_out(key):
+                self._leave_out(followed)
+                self._throttled[key] = None
+
+    def _is_left_out(self, key: PartitionKey) -> bool:
+        return key in self._waiting or key in self._held or key in self._throttled or key in self._lost
 
     def _fetch_request(self) -> FetchRequest:
         request = FetchRequest(
@@ -254,7 +291,7 @@ class Fetcher:
             session_epoch=self._session_epoch,
         )
         if self._session_epoch == _INITIAL_EPOCH:
-            keys = [key for key in self._followed if key not in self._waiting and key not in self._held]
+            keys = [key for key in self._followed if not self._is_left_out(key)]
         else:
             keys = list(self._changed)
             for topic_id, index in self._forgotten:
@@ -358,7 +395,7 @@ class Fetcher:
             if data.diverging_epoch is not None:
                 self._cut(followed, data.diverging_epoch)
             else:
-                self._append(followed, data)
+                self._append(followed, data, now_ms)
         except (KafkaError, InvalidBatch, _Garbage) as error:
             if isinstance(error, KafkaError) and error.code in _WHILE_LEADERS_CHANGE:
                 self._wait_for_metadata(followed, now_ms)
@@ -368,10 +405,12 @@ class Fetcher:
             followed.complaint = ""
             followed.pause_ms = FIRST_PAUSE_MS
 
-    def _append(self, followed: _Followed, data: PartitionData) -> None:
+    def _append(self, followed: _Followed, data: PartitionData, now_ms: int) -> None:
         partition_log, epoch = followed.log, followed.leader_epoch
         records = data.records
         if isinstance(records, (bytes, bytearray, memoryview)) and len(records):
+            if partition_log.is_throttled:
+                self.quota.record(len(records), now_ms)
             checked = self._checked(followed, memoryview(records))
             partition_log.append_fetched(checked, leader_epoch=epoch)
             if partition_log.is_held:
@@ -387,6 +426,7 @@ class Fetcher:
             high_watermark=data.high_watermark,
             log_start_offset=data.log_start_offset,
         )
+        followed.has_all = data.high_watermark <= partition_log.log_end_offset
         if partition_log.log_start_offset != start_before and followed.key not in self._held:
             self._mark_changed(followed)
 
@@ -505,6 +545,7 @@ class Fetcher:
         self._changed.pop(key, None)
         self._waiting.pop(key, None)
         self._held.pop(key, None)
+        self._throttled.pop(key, None)
         self._lost.pop(key, None)
         if followed.is_told:
             followed.is_told = False

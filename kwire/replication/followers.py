@@ -23,6 +23,7 @@ from kwire.config.server import ServerConfig
 from kwire.metadata.image import Changes, TopicImage
 from kwire.metadata.service import MetadataService
 from kwire.replicas.partition import Partition
+from kwire.replicas.quotas import ReplicationQuota
 from kwire.replicas.roles import NO_LEADER, Follower
 from kwire.replicas.table import PartitionTable
 from kwire.replication.connection import LeaderConnection, Surroundings
@@ -77,6 +78,10 @@ class FollowedPartition:
         return self.partition.is_held
 
     @property
+    def is_throttled(self) -> bool:
+        return self.partition.rules.throttled_followers.has(self.partition.index, self.table.node_id)
+
+    @property
     def latest_epoch(self) -> int:
         return self.partition.log.leader_epochs.latest
 
@@ -124,6 +129,7 @@ class ReplicaFollowers:
     metadata: MetadataService
     partitions: PartitionTable
     in_sync: InSyncReplicas
+    quota: ReplicationQuota
     around: Surroundings
     on_cut: Callable[[tuple[str, int]], None]
     _connections: dict[ConnectionKey, LeaderConnection] = attrs.field(factory=dict)
@@ -156,7 +162,7 @@ class ReplicaFollowers:
                 self._leave((topic.topic_id, index))
         if changes.configs:
             self._take_settings()
-        if changes.brokers:
+        if changes.brokers or changes.configs:  # addresses, throttles
             for connection in self._connections.values():
                 connection.poke()
         for topic in changes.topics_created:
@@ -218,7 +224,7 @@ class ReplicaFollowers:
         if found is None:
             config = self.metadata.config
             registered = self.metadata.image.brokers[config.node_id]
-            fetcher = Fetcher(wanted[0], config.node_id, registered.broker_epoch, fetch_settings(config))
+            fetcher = Fetcher(wanted[0], config.node_id, registered.broker_epoch, fetch_settings(config), self.quota)
             found = self._connections[wanted] = LeaderConnection(fetcher, self.around)
         return found
 

@@ -20,6 +20,20 @@ SERVER_CONFIGS: Final = table(
         "The addresses that clients use. If not set, each client is told the address that it dialled.",
     ),
     row(
+        "alter.log.dirs.replication.quota.window.num",
+        INT,
+        11,
+        Range(1),
+        "The number of samples over which the rate of copying between log dirs is measured.",
+    ),
+    row(
+        "alter.log.dirs.replication.quota.window.size.seconds",
+        INT,
+        1,
+        Range(1),
+        "The length of each of these samples.",
+    ),
+    row(
         "auto.create.topics.enable",
         BOOLEAN,
         True,
@@ -59,6 +73,16 @@ SERVER_CONFIGS: Final = table(
         "The maximum size of a fetch response.",
     ),
     row(
+        "follower.replication.throttled.rate",
+        LONG,
+        MAX_LONG,
+        Range(0),
+        "The maximum rate, in bytes per second, at which this broker fetches throttled replicas.",
+        CLUSTER_WIDE,
+        # As in Kafka, which describes it only if it is set.
+        internal=True,
+    ),
+    row(
         "inter.broker.listener.name",
         STRING,
         None,
@@ -71,6 +95,16 @@ SERVER_CONFIGS: Final = table(
         300,
         Range(1),
         "How often the controller looks for partitions that others than their preferred leaders lead.",
+    ),
+    row(
+        "leader.replication.throttled.rate",
+        LONG,
+        MAX_LONG,
+        Range(0),
+        "The maximum rate, in bytes per second, at which this broker sends throttled replicas.",
+        CLUSTER_WIDE,
+        # As in Kafka, which describes it only if it is set.
+        internal=True,
     ),
     row(
         "listener.security.protocol.map",
@@ -252,6 +286,20 @@ SERVER_CONFIGS: Final = table(
         30000,
         None,
         "How long a follower waits for its leader's answer. It has to be longer than replica.fetch.wait.max.ms.",
+    ),
+    row(
+        "replication.quota.window.num",
+        INT,
+        11,
+        Range(1),
+        "The number of samples over which the rates of throttled replicas are measured.",
+    ),
+    row(
+        "replication.quota.window.size.seconds",
+        INT,
+        1,
+        Range(1),
+        "The length of each of these samples.",
     ),
     row(
         "security.inter.broker.protocol",

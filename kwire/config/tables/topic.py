@@ -121,9 +121,9 @@ TOPIC_CONFIGS: Final = table(
         "follower.replication.throttled.replicas",
         _LIST,
         (),
-        "Followers whose replication is throttled: partition:broker pairs, or *.",
+        "Followers that fetch no faster than follower.replication.throttled.rate until they are in sync: "
+        "partition:broker pairs, or *.",
         ThrottledReplicas(),
-        has_effect=False,
     ),
     _topic(
         "index.interval.bytes",
@@ -145,9 +145,9 @@ TOPIC_CONFIGS: Final = table(
         "leader.replication.throttled.replicas",
         _LIST,
         (),
-        "Leaders whose replication is throttled: partition:broker pairs, or *.",
+        "Leaders whose followers fetch no faster than leader.replication.throttled.rate until they are in sync: "
+        "partition:broker pairs, or *.",
         ThrottledReplicas(),
-        has_effect=False,
     ),
     _topic(
         "local.retention.bytes",

@@ -29,8 +29,6 @@ from kwire.config.validators import ListOf, NonEmptyText, OneOf, Range
 
 CONFIGS_WITHOUT_EFFECT: Final = table(
     row_without_effect("alter.config.policy.class.name", CLASS, None),
-    row_without_effect("alter.log.dirs.replication.quota.window.num", INT, 11, Range(1)),
-    row_without_effect("alter.log.dirs.replication.quota.window.size.seconds", INT, 1, Range(1)),
     row_without_effect("authorizer.class.name", STRING, ""),
     row_without_effect("background.threads", INT, 10, Range(1), CLUSTER_WIDE),
     row_without_effect("broker.heartbeat.interval.ms", INT, 2000),
@@ -66,7 +64,6 @@ CONFIGS_WITHOUT_EFFECT: Final = table(
     row_without_effect("early.start.listeners", LIST, None, ListOf()),
     row_without_effect("fetch.purgatory.purge.interval.requests", INT, 1000),
     row_without_effect("follower.fetch.last.tiered.offset.enable", BOOLEAN, False, None, CLUSTER_WIDE),
-    row_without_effect("follower.replication.throttled.rate", LONG, MAX_LONG, Range(0), CLUSTER_WIDE, internal=True),
     row_without_effect("group.consumer.assignment.interval.ms", INT, 1000, Range(0), CLUSTER_WIDE),
     row_without_effect("group.consumer.assignors", LIST, ("uniform", "range"), ListOf()),
     row_without_effect("group.consumer.heartbeat.interval.ms", INT, 5000, Range(1)),
@@ -143,7 +140,6 @@ CONFIGS_WITHOUT_EFFECT: Final = table(
     row_without_effect("internal.metadata.max.batch.size.in.bytes", INT, 8_388_608, None, internal=True),
     row_without_effect("kafka.metrics.polling.interval.secs", INT, 10, Range(1)),
     row_without_effect("kafka.metrics.reporters", LIST, (), ListOf()),
-    row_without_effect("leader.replication.throttled.rate", LONG, MAX_LONG, Range(0), CLUSTER_WIDE, internal=True),
     row_without_effect("log.cleaner.io.buffer.load.factor", DOUBLE, 0.9, None, CLUSTER_WIDE),
     row_without_effect("log.cleaner.io.buffer.size", INT, 524_288, Range(0), CLUSTER_WIDE),
     row_without_effect("log.cleaner.threads", INT, 1, Range(1), CLUSTER_WIDE),
@@ -216,8 +212,6 @@ CONFIGS_WITHOUT_EFFECT: Final = table(
     row_without_effect("remote.log.storage.manager.impl.prefix", STRING, "rsm.config.", NonEmptyText()),
     row_without_effect("remote.log.storage.system.enable", BOOLEAN, False),
     row_without_effect("replica.socket.receive.buffer.bytes", INT, 65536),
-    row_without_effect("replication.quota.window.num", INT, 11, Range(1)),
-    row_without_effect("replication.quota.window.size.seconds", INT, 1, Range(1)),
     row_without_effect("request.timeout.ms", INT, 30000),
     row_without_effect("sasl.client.callback.handler.class", CLASS, None),
     row_without_effect("sasl.enabled.mechanisms", LIST, ("GSSAPI",), ListOf(), PER_BROKER),

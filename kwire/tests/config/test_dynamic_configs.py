@@ -25,6 +25,14 @@ from kwire_protocol.messages.alter_replica_log_dirs import (
 from kwire_protocol.messages.api_versions import ApiVersionsRequest
 from kwire_protocol.messages.create_topics import CreatableTopic, CreateTopicsRequest
 from kwire_protocol.messages.describe_producers import DescribeProducersRequest, TopicRequest
+from kwire_protocol.messages.fetch import (
+    FetchableTopicResponse,
+    FetchPartition,
+    FetchRequest,
+    FetchResponse,
+    FetchTopic,
+    PartitionData,
+)
 from kwire_protocol.messages.incremental_alter_configs import (
     AlterableConfig,
     AlterConfigsResource,
@@ -36,6 +44,7 @@ from kwire_protocol.messages.produce import (
     ProduceRequest,
     TopicProduceData,
 )
+from kwire_protocol.record_batch import assign
 from kwire_protocol.records import Record, build_batch, iter_records
 from kwire_storage.disk.faulty_disk import FaultyDisk
 from trio.testing import wait_all_tasks_blocked
@@ -51,9 +60,11 @@ from kwire.logs.housekeeping import apply_retention, remove_deleted
 from kwire.metadata.image import ConfigResourceType
 from kwire.network.processor import Timer
 from kwire.replicas.partition import Partition
+from kwire.replicas.quotas import no_quota
 from kwire.replicas.roles import Follower, role_of
 from kwire.replication.connection import Surroundings
-from kwire.replication.followers import ReplicaFollowers
+from kwire.replication.fetching import Fetcher, FetchSettings
+from kwire.replication.followers import FollowedPartition, ReplicaFollowers
 from kwire.tests.groups.broker_in_trio import TrioClock
 from kwire.tests.server_in_trio import ServerInTrio, TrioClient, with_server
 
@@ -344,6 +355,48 @@ async def is_cleaned_within_a_minute(scene: Scene) -> bool:
 
 COMPACTED: Final = {"cleanup.policy": "compact", "min.cleanable.dirty.ratio": "0.0"}
 
+
+async def answers_with_records_to_a_lagging_follower(scene: Scene) -> int:
+    """Of three, at the same moment."""
+    await scene.append(b"v")
+    partition = scene.partition
+    epoch = partition.role.leader_epoch
+    partition.take_role(role_of(1, leader_id=1, leader_epoch=epoch, replicas=[1, 2], isr=[1]))
+    request = FetchRequest(replica_id=2, topics=[FetchTopic("t", partitions=[FetchPartition(0)])])
+    answers = [(await scene.client.call(request, 11)).responses[0].partitions[0] for _ in range(3)]
+    return sum(len(it.records) > 0 for it in answers)
+
+
+async def a_lagging_follower_at_a_low_rate(scene: Scene) -> int:
+    await scene.set(BROKER, "1", "leader.replication.throttled.rate", "1")
+    return await answers_with_records_to_a_lagging_follower(scene)
+
+
+async def fetches_of_a_lagging_follower(scene: Scene) -> int:
+    """Of three, at the same moment."""
+    broker, partition = scene.broker, scene.partition
+    epoch, key = partition.role.leader_epoch, (partition.topic_id, 0)
+    partition.take_role(Follower(2, epoch))
+    fetcher = Fetcher(2, 1, 1, FetchSettings(), broker.follower_quota)
+    fetcher.follow(key, "t", epoch, FollowedPartition(partition, broker.partitions, lambda _: None))
+    for count in range(3):
+        if fetcher.next_request(broker.clock.monotonic_ms()) is None:
+            return count
+        batch = bytearray(build_batch([Record(value=b"v")]))
+        assign(batch, 0, partition.log_end_offset, epoch)
+        data = PartitionData(0, 0, 1_000_000, records=memoryview(batch))
+        fetcher.received(
+            FetchResponse(responses=[FetchableTopicResponse(topic_id=key[0], partitions=[data])]),
+            broker.clock.monotonic_ms(),
+        )
+    return 3
+
+
+async def fetches_at_a_low_rate(scene: Scene) -> int:
+    await scene.set(BROKER, "1", "follower.replication.throttled.rate", "1")
+    return await fetches_of_a_lagging_follower(scene)
+
+
 TOPIC_ROWS: Final[dict[str, Row]] = {
     "cleanup.policy": Row(
         "delete", "compact", code_of_a_batch_without_key, changes(ErrorCode.NONE, ErrorCode.INVALID_RECORD)
@@ -356,6 +409,8 @@ TOPIC_ROWS: Final[dict[str, Row]] = {
     "file.delete.delay.ms": Row("1000000", "0", keeps_the_file_of_a_deleted_segment, changes(True, False)),
     "flush.messages": Row(FOREVER, "1", is_flushed_in_time, changes(False, True)),
     "flush.ms": Row(FOREVER, "30000", is_flushed_in_time, changes(False, True)),
+    "follower.replication.throttled.replicas": Row("0:2,1:1", "0:1", fetches_at_a_low_rate, changes(3, 1)),
+    "leader.replication.throttled.replicas": Row("0:2,1:1", "*", a_lagging_follower_at_a_low_rate, changes(3, 1)),
     "index.interval.bytes": Row("1000000", "100", index_entries_of_ten_batches, int.__lt__),
     "internal.segment.bytes": Row("1000000", "1000", rolls_within_ten_small_batches, changes(False, True)),
     "max.compaction.lag.ms": Row(
@@ -501,7 +556,7 @@ async def connections_to_a_leader(scene: Scene) -> int:
     around = Surroundings(
         scene.server.server.processor, Timer, lambda _: None, lambda: 0, lambda _: None, lambda: 1000, "test"
     )
-    followers = ReplicaFollowers(broker.metadata, broker.partitions, broker.in_sync, around, lambda _: None)
+    followers = ReplicaFollowers(broker.metadata, broker.partitions, broker.in_sync, no_quota(), around, lambda _: None)
     partitions = [broker.partitions.find(topic, index) for index in range(6)]
     for partition in partitions:
         partition.take_role(Follower(2, 1))
@@ -510,6 +565,16 @@ async def connections_to_a_leader(scene: Scene) -> int:
 
 
 BROKER_ROWS: Final[dict[str, Row]] = {
+    "follower.replication.throttled.rate": Row(
+        FOREVER, "1", fetches_of_a_lagging_follower, int.__gt__, {"follower.replication.throttled.replicas": "*"}
+    ),
+    "leader.replication.throttled.rate": Row(
+        FOREVER,
+        "1",
+        answers_with_records_to_a_lagging_follower,
+        int.__gt__,
+        {"leader.replication.throttled.replicas": "*"},
+    ),
     "log.cleaner.backoff.ms": Row("1000000000000", "1000", is_cleaned, changes(False, True), COMPACTED),
     "log.cleaner.dedupe.buffer.size": Row("134217728", "1048577", cleanings_of_many_keys, int.__lt__, COMPACTED),
     "log.cleaner.io.max.bytes.per.second": Row(
@@ -521,7 +586,7 @@ BROKER_ROWS: Final[dict[str, Row]] = {
     "num.recovery.threads.per.data.dir": Row("2", "3", threads_of_a_recovery, changes(4, 6)),
     "producer.id.expiration.ms": Row("86400000", "1000", an_idle_producer_is_remembered, changes(True, False)),
     "replica.alter.log.dirs.io.max.bytes.per.second": Row(
-        FOREVER, "1", seconds_of_a_move, lambda before, after: before < 10 < 900 < after
+        FOREVER, "1", seconds_of_a_move, lambda before, after: before < 5 < 10 < after
     ),
     "transaction.partition.verification.enable": Row(
         "true", "false", a_batch_without_a_transaction_is_taken, changes(False, True)

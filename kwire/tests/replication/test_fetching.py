@@ -43,6 +43,7 @@ class ListedLog:
     log_start_offset: int = 0
     is_held: bool = False
     is_gone: bool = False
+    is_throttled: bool = False
     high_watermark: int = 0
     failure: KafkaError | None = None
     _end: int = 0

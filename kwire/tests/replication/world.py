@@ -217,7 +217,9 @@ class World:
         if found is None or found.leader_id != role.leader_id:
             member = self.brokers[node_id].member
             assert member is not None
-            found = self.fetchers[node_id] = Fetcher(role.leader_id, node_id, member.broker_epoch, SETTINGS)
+            found = self.fetchers[node_id] = Fetcher(
+                role.leader_id, node_id, member.broker_epoch, SETTINGS, self.brokers[node_id].follower_quota
+            )
         if found.epoch_of(key) != role.leader_epoch:
             table = self.brokers[node_id].partitions
             found.follow(key, TOPIC, role.leader_epoch, FollowedPartition(partition, table, lambda _key: None))
