@@ -41,6 +41,7 @@ MOVE_EPILOG = """\b
 Examples:
   kwire cluster move orders-0 --to 2,3,1            broker 2 is to lead
   kwire cluster move orders-0 --to 2,3,1 --yes --watch
+  kwire cluster move orders-0 --to 2,3,1 --watch --throttle 10000000
   kwire cluster move orders-0 --cancel
 """
 
@@ -146,6 +147,13 @@ def reassignments(bootstrap: str, timeout_s: float, as_json: bool, watch: bool) 
 )
 @click.option("--cancel", is_flag=True, help="Cancel its reassignment: the new replicas are dropped.")
 @click.option("--watch", is_flag=True, help="Show progress until the reassignment has ended.")
+@click.option(
+    "--throttle",
+    "bytes_per_second",
+    metavar="BYTES",
+    type=click.IntRange(1, 2**63 - 1),
+    help="With --watch: copy at most so many bytes per second. The limit is removed when the reassignment has ended.",
+)
 @_YES
 def move(
     partition: TopicPartition,
@@ -154,12 +162,17 @@ def move(
     replicas: tuple[int, ...] | None,
     cancel: bool,
     watch: bool,
+    bytes_per_second: int | None,
     yes: bool,
 ) -> None:
     """Move a partition to the brokers of --to, while it is read and written.
 
     The new replicas are copied from the leader. When all are in sync, the others are dropped. More or fewer brokers
     than before change the partition's replication factor.
+
+    --throttle limits the brokers that send and those that copy, as kafka-reassign-partitions does
+    (leader.replication.throttled.rate, ...). Replicas in sync are not limited. If the command is interrupted, the
+    limit stays until the same command is repeated, or the reassignment is cancelled.
 
     With --watch the exit code is 1 if the reassignment was cancelled.
     """
@@ -169,10 +182,20 @@ def move(
         raise click.UsageError("say where it is to go by --to, or --cancel its reassignment")
     if cancel and watch:
         raise click.UsageError("a cancelled reassignment ends at once: leave --watch out")
+    if bytes_per_second is not None and not watch:
+        raise click.UsageError("--throttle needs --watch: the limit is removed when the reassignment has ended")
     if replicas is None:
         moves.cancel(bootstrap, timeout_s, partition, ask=not yes)
     else:
-        moves.move(bootstrap, timeout_s, partition, replicas, ask=not yes, watch=watch)
+        moves.move(
+            bootstrap,
+            timeout_s,
+            partition,
+            replicas,
+            ask=not yes,
+            watch=watch,
+            bytes_per_second=bytes_per_second,
+        )
 
 
 @cluster.command(epilog=ELECT_EPILOG, short_help="Elect preferred leaders, or leaders out of sync.")

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 
 import click
 
@@ -16,10 +17,12 @@ from kwire.admin.reassignments import (
     measure,
     reassign,
 )
+from kwire.admin.throttles import end_limit, limit_copying
 from kwire.cli.cluster.showing import nodes_text, reassignment_row
 from kwire.cli.cluster.watching import watch_until_ended
 from kwire.cli.columns import Row, printable, show, size_text
 from kwire.client.cluster import Cluster, TopicPartition
+from kwire.client.errors import Refused
 
 _COLUMNS = {
     "name": "PARTITION",
@@ -53,9 +56,16 @@ def watch_reassignments(bootstrap: str, timeout_s: float) -> None:
 
 
 def move(
-    bootstrap: str, timeout_s: float, at: TopicPartition, replicas: Sequence[int], *, ask: bool, watch: bool
+    bootstrap: str,
+    timeout_s: float,
+    at: TopicPartition,
+    replicas: Sequence[int],
+    *,
+    ask: bool,
+    watch: bool,
+    bytes_per_second: int | None = None,
 ) -> None:
-    """With `watch`, exits with 1 if the reassignment was not completed."""
+    """With `watch`, exits with 1 if the reassignment was not completed. `bytes_per_second` limits it until then."""
     with Cluster(bootstrap, timeout_s=timeout_s) as cluster:
         partition = look_up_partition(cluster, at)
         replaced = next(iter(list_reassignments(cluster, at)), None)
@@ -65,16 +75,52 @@ def move(
             click.echo(printable(f"{at} is being moved to {nodes_text(target)} already"))
         elif replaced is None and partition.replicas == target:
             click.echo(printable(f"{at} is on {nodes_text(target)} already"))
+            if bytes_per_second is not None:
+                _end_limit(cluster, at)
             return
         else:
             begun = _planned(partition, target)
             if ask:
                 lines = _consequences(cluster, partition, replaced, begun)
                 click.confirm("\n".join(map(printable, lines)) + "\nmove it?", abort=True)
-            reassign(cluster, at, target)
-            click.echo(printable(f"moving {at} to {nodes_text(target)}"))
-        if watch:
-            _exit_unless_complete(watch_until_ended(cluster, begun))
+        with _limited(cluster, begun, bytes_per_second):
+            if begun is not replaced:
+                _begin(cluster, at, target, is_limited=bytes_per_second is not None)
+                click.echo(printable(f"moving {at} to {nodes_text(target)}"))
+            outcomes = watch_until_ended(cluster, begun) if watch else ()
+        _exit_unless_complete(outcomes)
+
+
+@contextmanager
+def _limited(cluster: Cluster, begun: Reassignment, bytes_per_second: int | None) -> Iterator[None]:
+    """If this is interrupted, the limit stays: what is still copied is not to take all there is."""
+    if bytes_per_second is None:
+        yield
+        return
+    limit_copying(cluster, begun, bytes_per_second)
+    click.echo(printable(f"limiting {begun.at} to {size_text(bytes_per_second)} per second"))
+    try:
+        yield
+    except Refused:
+        raise
+    except BaseException:
+        click.echo(printable(f"the limit on {begun.at} stays. To remove it, repeat the command, or --cancel"), err=True)
+        raise
+    _end_limit(cluster, begun.at)
+
+
+def _begin(cluster: Cluster, at: TopicPartition, target: Sequence[int], *, is_limited: bool) -> None:
+    try:
+        reassign(cluster, at, target)
+    except Refused:
+        if is_limited:
+            _end_limit(cluster, at)
+        raise
+
+
+def _end_limit(cluster: Cluster, at: TopicPartition) -> None:
+    if end_limit(cluster, at):
+        click.echo(printable(f"removed the limit on {at}"))
 
 
 def cancel(bootstrap: str, timeout_s: float, at: TopicPartition, *, ask: bool) -> None:
@@ -87,6 +133,7 @@ def cancel(bootstrap: str, timeout_s: float, at: TopicPartition, *, ask: bool) -
                 click.confirm(f"{printable(told)}.\ncancel its reassignment?", abort=True)
         cancel_reassignment(cluster, at)
         click.echo(printable(f"cancelled the reassignment of {at}"))
+        _end_limit(cluster, at)
 
 
 def _planned(partition: PartitionState, target: tuple[int, ...]) -> Reassignment:

@@ -44,6 +44,11 @@ from kwire_protocol.messages.elect_leaders import (
     PartitionResult,
     ReplicaElectionResult,
 )
+from kwire_protocol.messages.incremental_alter_configs import (
+    AlterConfigsResourceResponse,
+    IncrementalAlterConfigsRequest,
+    IncrementalAlterConfigsResponse,
+)
 from kwire_protocol.messages.list_partition_reassignments import (
     ListPartitionReassignmentsRequest,
     ListPartitionReassignmentsResponse,
@@ -90,6 +95,8 @@ class ClusterBrokers:
     refuses: dict[type, int] = attrs.field(factory=dict)
     copies_per_look: int | None = None
     """Bytes that each new replica copies whenever log dirs are described; None if nothing is ever completed."""
+    configs: dict[tuple[int, str], dict[str, str]] = attrs.field(factory=dict)
+    """What was set, by type and name of the resource."""
     network: FakeBrokers = attrs.field(init=False)
 
     def __attrs_post_init__(self) -> None:
@@ -100,6 +107,7 @@ class ClusterBrokers:
             DescribeLogDirsRequest: self._log_dirs,
             DescribeQuorumRequest: self._quorum,
             ElectLeadersRequest: self._elect,
+            IncrementalAlterConfigsRequest: self._configure,
             ListPartitionReassignmentsRequest: self._list,
             MetadataRequest: self._metadata,
             UnregisterBrokerRequest: self._unregister,
@@ -186,10 +194,36 @@ class ClusterBrokers:
         code = self.refuses.get(DescribeConfigsRequest, 0)
         results = []
         for it in request.resources:
-            assert it.configuration_keys == ["min.insync.replicas"]
-            configs = [] if code else [DescribeConfigsResourceResult("min.insync.replicas", self.min_isr)]
+            if it.configuration_keys is None:
+                known = self.configs.get((it.resource_type, it.resource_name), {})
+                configs = [DescribeConfigsResourceResult(name, value, config_source=1) for name, value in known.items()]
+            else:
+                assert it.configuration_keys == ["min.insync.replicas"]
+                configs = [] if code else [DescribeConfigsResourceResult("min.insync.replicas", self.min_isr)]
             results.append(DescribeConfigsResult(code, None, it.resource_type, it.resource_name, configs))
         return DescribeConfigsResponse(results=results)
+
+    def _configure(self, node_id: int, request: IncrementalAlterConfigsRequest) -> IncrementalAlterConfigsResponse:
+        (resource,) = request.resources
+        assert node_id == (self.controller_id if resource.resource_type == 2 else int(resource.resource_name))
+        code = self.refuses.get(IncrementalAlterConfigsRequest, 0)
+        known = self.configs.setdefault((resource.resource_type, resource.resource_name), {})
+        for it in resource.configs if not code else ():
+            elements = known[it.name].split(",") if it.name in known else []
+            match it.config_operation:
+                case 0:
+                    elements = (it.value or "").split(",")
+                case 1:
+                    elements = []
+                case 2:
+                    elements += [new for new in (it.value or "").split(",") if new not in elements]
+                case 3:
+                    elements = [old for old in elements if old not in (it.value or "").split(",")]
+            known.pop(it.name, None)
+            if elements:
+                known[it.name] = ",".join(elements)
+        answer = AlterConfigsResourceResponse(code, None, resource.resource_type, resource.resource_name)
+        return IncrementalAlterConfigsResponse(responses=[answer])
 
     def _list(self, node_id: int, request: ListPartitionReassignmentsRequest) -> ListPartitionReassignmentsResponse:
         assert node_id == self.controller_id

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Sequence
+from copy import deepcopy
 from types import SimpleNamespace
 from typing import Any
 
@@ -15,8 +16,10 @@ from kwire_protocol.errors import ErrorCode
 from kwire_protocol.messages.alter_partition_reassignments import AlterPartitionReassignmentsRequest
 from kwire_protocol.messages.describe_cluster import DescribeClusterRequest
 from kwire_protocol.messages.describe_configs import DescribeConfigsRequest
+from kwire_protocol.messages.describe_log_dirs import DescribeLogDirsRequest, DescribeLogDirsResponse
 from kwire_protocol.messages.describe_quorum import DescribeQuorumRequest
 from kwire_protocol.messages.elect_leaders import ElectLeadersRequest
+from kwire_protocol.messages.incremental_alter_configs import IncrementalAlterConfigsRequest
 from kwire_protocol.messages.list_partition_reassignments import ListPartitionReassignmentsRequest
 from kwire_protocol.messages.unregister_broker import UnregisterBrokerRequest
 
@@ -411,6 +414,94 @@ def test_a_move_is_watched_until_it_is_complete(client: Client) -> None:
     ]
 
 
+def limits(client: Client) -> dict[str, dict[str, str]]:
+    return {name: known for (_, name), known in client.brokers.configs.items() if known}
+
+
+def test_a_move_is_limited_until_it_is_complete(client: Client) -> None:
+    client.brokers.copies_per_look = 100
+    client.brokers.has("t-0", [1, 2]).sizes = {1: 100}
+    client.brokers.configs[2, "t"] = {"leader.replication.throttled.replicas": "7:1"}
+    seen = {}
+
+    def log_dirs(node_id: int, request: DescribeLogDirsRequest) -> DescribeLogDirsResponse:
+        seen.update(deepcopy(limits(client)))
+        return client.brokers._log_dirs(node_id, request)
+
+    client.brokers.network.answers[DescribeLogDirsRequest] = log_dirs
+    result = client("move", "t-0", "--to", "2,3", "--yes", "--watch", "--throttle", "2048")
+    assert result.exit_code == 0, result.output
+    assert result.stdout.splitlines() == [
+        "limiting t-0 to 2.0 KiB per second",
+        "moving t-0 to 2,3",
+        "t-0 -> 2,3: 0% of 100 B copied",
+        "t-0 -> 2,3: 100% of 100 B copied",
+        "t-0 -> 2,3: complete",
+        "removed the limit on t-0",
+    ]
+    assert seen == {
+        "t": {
+            "leader.replication.throttled.replicas": "7:1,0:2,0:1",
+            "follower.replication.throttled.replicas": "0:3",
+        },
+        "1": {"leader.replication.throttled.rate": "2048"},
+        "2": {"leader.replication.throttled.rate": "2048"},
+        "3": {"follower.replication.throttled.rate": "2048"},
+    }
+    assert limits(client) == {"t": {"leader.replication.throttled.replicas": "7:1"}}
+
+
+def test_an_interrupted_watch_leaves_the_limit_and_says_how_to_remove_it(
+    client: Client, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def interrupted(_cluster: Cluster, _only: object) -> None:
+        raise KeyboardInterrupt
+
+    client.brokers.has("t-0", [1]).sizes = {1: 100}
+    with monkeypatch.context() as patched:
+        patched.setattr(moves, "watch_until_ended", interrupted)
+        result = client("move", "t-0", "--to", "2", "--yes", "--watch", "--throttle", "1")
+    assert result.exit_code == 1
+    assert "the limit on t-0 stays. To remove it, repeat the command, or --cancel\n" in result.stderr
+    assert limits(client).keys() == {"t", "1", "2"}
+    told = client("move", "t-0", "--cancel", "--yes").stdout
+    assert told == "cancelled the reassignment of t-0\nremoved the limit on t-0\n"
+    assert limits(client) == {}
+
+
+def test_a_repeated_command_removes_the_limit_of_what_is_complete(client: Client) -> None:
+    client.brokers.has("t-0", [2])
+    client.brokers.configs[2, "t"] = {"follower.replication.throttled.replicas": "0:2"}
+    result = client("move", "t-0", "--to", "2", "--watch", "--throttle", "1")
+    assert (result.exit_code, result.stdout) == (0, "t-0 is on 2 already\nremoved the limit on t-0\n")
+    assert limits(client) == {}
+
+
+def test_a_rate_that_other_reassignments_may_need_stays(client: Client) -> None:
+    client.brokers.copies_per_look = 100
+    client.brokers.has("t-0", [1]).sizes = {1: 100}
+    client.brokers.moves("other-0", [1], [2])
+    assert client("move", "t-0", "--to", "2", "--yes", "--watch", "--throttle", "1").exit_code == 0
+    assert limits(client).keys() == {"1", "2"}
+
+
+def test_a_move_that_is_refused_leaves_no_limit(client: Client) -> None:
+    client.brokers.has("t-0", [1])
+    client.brokers.refuses[AlterPartitionReassignmentsRequest] = E.INVALID_REPLICA_ASSIGNMENT
+    result = client("move", "t-0", "--to", "2", "--yes", "--watch", "--throttle", "1")
+    assert result.exit_code == 1
+    assert result.stderr == "Error: t-0 cannot be moved: INVALID_REPLICA_ASSIGNMENT (the broker's own words)\n"
+    assert limits(client) == {}
+
+
+def test_a_limit_that_is_refused_begins_no_move(client: Client) -> None:
+    client.brokers.has("t-0", [1])
+    client.brokers.refuses[IncrementalAlterConfigsRequest] = E.CLUSTER_AUTHORIZATION_FAILED
+    result = client("move", "t-0", "--to", "2", "--yes", "--watch", "--throttle", "1")
+    assert result.stderr == "Error: the limit of broker 1 cannot be changed: CLUSTER_AUTHORIZATION_FAILED\n"
+    assert client.brokers.requests(AlterPartitionReassignmentsRequest) == []
+
+
 def test_a_move_is_cancelled(client: Client) -> None:
     client.brokers.moves("t-0", [1, 2], [2, 3])
     kept = client("move", "t-0", "--cancel", stdin="n\n")
@@ -538,6 +629,8 @@ def test_a_broker_in_service_is_not_forgotten(client: Client) -> None:
         (("move", "t-0"), "by --to, or --cancel"),
         (("move", "t-0", "--to", "1", "--cancel"), "by --to, or --cancel"),
         (("move", "t-0", "--cancel", "--watch"), "leave --watch out"),
+        (("move", "t-0", "--to", "1", "--throttle", "1"), "--throttle needs --watch"),
+        (("move", "t-0", "--to", "1", "--watch", "--throttle", "0"), "0 is not in the range"),
         (("move", "t", "--to", "1"), "'t' is not TOPIC-PARTITION, such as orders-0"),
         (("move", "t-x", "--to", "1"), "is not TOPIC-PARTITION"),
         (("move", "t-9999999999", "--to", "1"), "is not TOPIC-PARTITION"),
