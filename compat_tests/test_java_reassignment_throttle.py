@@ -47,7 +47,9 @@ def test_a_throttled_reassignment_goes_on_when_the_limit_is_raised_and_leaves_no
         fill(cluster)
         at = ("--bootstrap-server", cluster.bootstrap_servers)
         path = tmp_path / "plan.json"
-        path.write_text(json.dumps({"version": 1, "partitions": [{"topic": TOPIC, "partition": 0, "replicas": [3, 2]}]}))
+        path.write_text(
+            json.dumps({"version": 1, "partitions": [{"topic": TOPIC, "partition": 0, "replicas": [3, 2]}]})
+        )
         plan = ("--reassignment-json-file", path)
         started = java.succeed(tools.REASSIGN, *at, *plan, "--execute", "--throttle", LITTLE)
         assert "The inter-broker throttle limit was set to 1000 B/s" in started.out

@@ -250,7 +250,11 @@ class Log:
         return AppendResult(base_offset, base_offset + header[6], append_time)
 
     def append_as_is(self, buf: Buffer, *, now_ms: int = 0) -> AppendResult:
-        """Appends checked batches that already have their offsets and epochs, from the log end or above."""
+        """Appends checked batches that already have their offsets and epochs, from the log end or above.
+
+        What goes into one segment is one write, as far as it is known without asking for each batch whether it rolls.
+        Raises StorageError, after which a part of them may be appended: whole batches, up to some offset.
+        """
         if not self._is_active:
             self.activate(now_ms)
         view = memoryview(buf)
@@ -260,13 +264,74 @@ class Log:
             if header.base_offset < end_offset:
                 raise ValueError(f"batch at offset {header.base_offset} where the log goes on at {end_offset}")
             end_offset = header.next_offset
-        for position, header in headers:
-            batch = view[position : position + header.size_in_bytes]
-            self._write(batch, header, header.base_offset, header.max_timestamp, now_ms)
-            self.leader_epochs.assign(header.partition_leader_epoch, header.base_offset)
+        done = 0
+        while done < len(headers):
+            run = self._fitting(headers, done)
+            if run > 1:
+                self._write_run(view, headers[done : done + run])
+            else:
+                run = 1
+                position, header = headers[done]
+                batch = view[position : position + header.size_in_bytes]
+                # It may be from a time when the topic had a larger segment.bytes.
+                self._write(batch, header, header.base_offset, header.max_timestamp, now_ms, takes_any_size=True)
+                self.leader_epochs.assign(header.partition_leader_epoch, header.base_offset)
+            done += run
         return AppendResult(headers[0][1].base_offset, end_offset - 1, -1)
 
-    def _write(self, batch: Buffer, header: BatchHeader, base_offset: int, timestamp: int, now_ms: int) -> None:
+    def _fitting(self, headers: Sequence[tuple[int, BatchHeader]], first: int) -> int:
+        """How many batches from `first` on need not ask `RollPolicy.must_roll`: each adds one index entry at most.
+
+        Markers do not count. They are decoded, and may be malformed.
+        """
+        segment = self.segments.active
+        size, count = segment.file.size, 0
+        for _, header in headers[first : first + segment.index_room]:
+            size += header[1] + 12
+            if (
+                not 0 <= header[8] <= segment.fits_until_ms
+                or size > self._config.segment_bytes
+                or header.last_offset > segment.fits_until_offset
+                or header.is_control
+            ):
+                break
+            count += 1
+        return count
+
+    def _write_run(self, view: memoryview, run: Sequence[tuple[int, BatchHeader]]) -> None:
+        """As `_write` for each of them, which `_fitting` has counted."""
+        # After a cut they are loaded here, as in `_write`.
+        producers = self.producers if any(header[9] >= 0 for _, header in run) else None
+        if self.durability.failed is not None:
+            raise StorageError.of(self.durability.failed, self.path)
+        segments = self.segments
+        segment = segments.active
+        first, (last, last_header) = run[0][0], run[-1]
+        base_position = segment.file.size - first
+        try:
+            segment.file.append(view[first : last + last_header.size_in_bytes])
+        except OSError as error:
+            self.reserve.note(error)
+            raise StorageError.of(error, segment.path + names.LOG) from error
+        for position, header in run:
+            base_offset, timestamp = header.base_offset, header[8]
+            segment.note(base_offset, header.last_offset, base_position + position, header[1] + 12, timestamp)
+            segments.end_offset = header.next_offset
+            if producers is not None and header[9] >= 0:
+                apply_batch(producers, segment, header, base_offset, timestamp, None)
+            if header.partition_leader_epoch != self.leader_epochs.latest:
+                self.leader_epochs.assign(header.partition_leader_epoch, base_offset)
+
+    def _write(
+        self,
+        batch: Buffer,
+        header: BatchHeader,
+        base_offset: int,
+        timestamp: int,
+        now_ms: int,
+        *,
+        takes_any_size: bool = False,
+    ) -> None:
         # A marker is decoded first, so that a malformed one does not get into the log.
         marker = decode_marker(memoryview(batch), 0, header) if header.is_control and header[9] >= 0 else None
         # After a cut they are loaded here, from a log that does not have this batch yet: it is applied below, once.
@@ -285,7 +350,7 @@ class Log:
             and position + size <= segment_bytes
             and last_offset <= segment.fits_until_offset
         ):
-            if size > segment_bytes:
+            if size > segment_bytes and not takes_any_size:
                 raise KafkaError(ErrorCode.RECORD_LIST_TOO_LARGE, f"{size} bytes do not fit into a segment")
             if self.roll_policy.must_roll(segment, last_offset, size, timestamp, now_ms):
                 self.roll(now_ms)
