@@ -91,6 +91,7 @@ ALLOWED = (
     _may("kwire/network/transport.py", "network surroundings", "receives, sends and sendfiles on its socket"),
     _may("kwire/network/outbox.py", "network", "sizes a socket's send buffer; says that more follows"),
     _may("kwire/replication/connection.py", "network", "fetches from a leader over its socket"),
+    _may("kwire/testing/cutting_off.py", "network", "breaks connections between brokers"),
     _may("kwire/cluster/local/file_systems.py", "disk", "reads the system's list of mounts"),
     _may("kwire/cluster/local/news.py", "disk network surroundings", "a datagram socket for each node, by its path"),
     _may("kwire/cluster/zookeeper/session.py", "network threads", "checks certificates; kazoo calls in its threads"),

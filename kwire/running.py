@@ -33,10 +33,14 @@ from kwire.config.definition import ConfigError
 from kwire.config.server import ServerConfig
 from kwire.network.processor import Processor
 from kwire.network.server import BoundListener, Server, bind, listen
+from kwire.replication.connection import Connect, connect_plain_text
 from kwire.turns import in_this_task
 from kwire.workers import Worker
 
 log = logging.getLogger(__name__)
+
+Join = Callable[[ServerConfig, Clock, Beside], Membership | None]
+"""As `kwire.cluster.joining.join`."""
 
 SYNC_THREADS = 32
 """Threads that fsync during a stop. The disk combines concurrent fsyncs, so more threads make the stop faster."""
@@ -66,13 +70,14 @@ def open_broker(
     disks: Disk | Mapping[str, Disk],
     clock: Clock,
     listeners: Sequence[BoundListener] = (),
+    join: Join = join,
 ) -> Broker:
     """Joins the cluster, if there is one, and opens the data on `disks`; see `Broker.open`.
 
     The `listeners` are closed if that fails. Raises StartError.
     """
     try:
-        return _open(config, disks, clock, listeners)
+        return _open(config, disks, clock, listeners, join)
     except BaseException:
         for listener in listeners:
             listener.sock.close()
@@ -80,7 +85,11 @@ def open_broker(
 
 
 def _open(
-    config: ServerConfig, disks: Disk | Mapping[str, Disk], clock: Clock, listeners: Sequence[BoundListener]
+    config: ServerConfig,
+    disks: Disk | Mapping[str, Disk],
+    clock: Clock,
+    listeners: Sequence[BoundListener],
+    join: Join,
 ) -> Broker:
     folder = config.metadata_log_dir
     beside = Beside()
@@ -89,7 +98,7 @@ def _open(
     bound = attrs.evolve(
         config, listeners=tuple(attrs.evolve(it, port=ports.get(it.name, it.port)) for it in config.listeners)
     )
-    membership = _join(bound, clock, beside)
+    membership = _join(bound, clock, beside, join)
     if membership is not None:
         config = bound
     try:
@@ -107,7 +116,7 @@ def _open(
         raise StartError(f"cannot open the log dir {folder}: {error}") from error
 
 
-def _join(config: ServerConfig, clock: Clock, beside: Beside) -> Membership | None:
+def _join(config: ServerConfig, clock: Clock, beside: Beside, join: Join) -> Membership | None:
     try:
         return join(config, clock, beside)
     except (NodeIdTakenError, ConfigError) as error:
@@ -175,9 +184,10 @@ def serve(
     *,
     beside: Body,
     close: Callable[[Broker], None] | None = None,
+    connect: Connect = connect_plain_text,
 ) -> None:
     """Serves until `beside` cancels the scope that it is passed, then closes the broker, or calls `close` for that.
-    `beside` is a task that starts when clients can connect.
+    `beside` is a task that starts when clients can connect. `connect` connects to a leader that is followed.
 
     Raises StartError, and BrokerEnded if the broker stopped by itself.
     """
@@ -190,7 +200,7 @@ def serve(
             def on_ready() -> None:
                 nursery.start_soon(beside, nursery.cancel_scope)
 
-            await Server(broker, listeners, processor).serve(on_ready=on_ready)
+            await Server(broker, listeners, processor, connect=connect).serve(on_ready=on_ready)
 
     try:
         listen_all(broker.config, listeners)

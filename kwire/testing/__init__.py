@@ -9,8 +9,8 @@ It is the broker that `kwire serve` runs, on a real socket and in its own thread
 port, keeps its data in memory unless you pass a folder, and leaves nothing behind. Several can run at the same time.
 With pytest, the fixture `kwire_broker` starts one for each test (see `kwire.pytest_plugin`).
 
-`Cluster` is several of them that are one cluster, and may be killed, paused and restarted. Its fixture is
-`kwire_cluster`.
+`Cluster` is several of them that are one cluster, and may be killed, paused, restarted, and cut off from the others.
+Its fixture is `kwire_cluster`.
 """
 
 from kwire.testing.broker import Broker

@@ -17,8 +17,9 @@ from kwire_storage.disk.memory_disk import MemoryDisk
 from kwire import broker as broker_module
 from kwire import descriptors
 from kwire.clock import SystemClock
-from kwire.config.server import load_config
-from kwire.running import bind_all, close_broker, hand_over, open_broker, serve
+from kwire.config.server import ServerConfig, load_config
+from kwire.network.server import BoundListener
+from kwire.running import Body, bind_all, hand_over, open_broker, serve
 
 START_TIMEOUT_S = 30.0
 STOP_TIMEOUT_S = 30.0
@@ -115,8 +116,11 @@ class Broker:
             self._temporary.cleanup()
             self._temporary = None
 
-    def _close(self, broker: broker_module.Broker) -> None:
-        close_broker(broker)
+    def _open(self, config: ServerConfig, disk: Disk, listeners: list[BoundListener]) -> broker_module.Broker:
+        return open_broker(config, disk, SystemClock(), listeners)
+
+    def _serve(self, broker: broker_module.Broker, listeners: list[BoundListener], beside: Body) -> None:
+        serve(broker, listeners, beside=beside)
 
     def _run(self, disk: Disk, started: _Started) -> None:
         try:
@@ -129,7 +133,7 @@ class Broker:
             if isinstance(disk, RealDisk):
                 disk.open_files = descriptors.open_files(config)
             listeners = bind_all(config)
-            broker = open_broker(config, disk, SystemClock(), listeners)
+            broker = self._open(config, disk, listeners)
 
             async def tell(scope: trio.CancelScope) -> None:
                 running = started.running = _Running(listeners[0].port, trio.lowlevel.current_trio_token(), scope)
@@ -138,7 +142,7 @@ class Broker:
                 await hand_over(broker)
                 scope.cancel()
 
-            serve(broker, listeners, beside=tell, close=self._close)
+            self._serve(broker, listeners, tell)
         except BaseException as error:
             if started.running is None:
                 started.error = error

@@ -23,15 +23,22 @@ from kwire_protocol.messages.list_partition_reassignments import (
     ListPartitionReassignmentsTopics,
 )
 from kwire_protocol.messages.metadata import MetadataRequest, MetadataRequestTopic, MetadataResponse
+from kwire_protocol.wire import uuid_to_text
 from kwire_storage.disk.files import Disk
 from kwire_storage.disk.memory_disk import MemoryDisk
 
+from kwire.beside import Beside
 from kwire.broker import Broker as RunningBroker
 from kwire.client.connection import BrokerConnection
 from kwire.client.errors import refused
 from kwire.client.transport import parse_addresses
-from kwire.client.waiting import SystemClock
-from kwire.testing.broker import Broker
+from kwire.client.waiting import SystemClock as WaitingClock
+from kwire.clock import Clock, SystemClock
+from kwire.config.server import ServerConfig
+from kwire.network.server import BoundListener
+from kwire.running import Body, close_broker, open_broker, serve
+from kwire.testing.broker import STOP_TIMEOUT_S, Broker
+from kwire.testing.cutting_off import DeafNode, Network
 
 NO_LEADER: Final = -1
 PAUSE_S: Final = 0.005
@@ -43,6 +50,9 @@ class ClusterNode(Broker):
     """One broker of a `Cluster`. What it has on its disk, in memory, is there again when it starts again."""
 
     disk: MemoryDisk = attrs.field(factory=MemoryDisk)
+    network: Network | None = None
+    """To the other brokers. None: nothing comes in between."""
+    _membership: DeafNode | None = attrs.field(default=None, init=False)
     _is_killed: bool = attrs.field(default=False, init=False)
     _goes_on: threading.Event | None = attrs.field(default=None, init=False)
 
@@ -82,14 +92,61 @@ class ClusterNode(Broker):
         self.go_on()
         super().stop()
 
+    def cut_off(self) -> None:
+        """Returns when it is so."""
+        if self._membership is not None:
+            self._do(self._membership.cut_off)
+
+    def reconnect(self) -> None:
+        if self._membership is not None:
+            self._do(self._membership.reconnect)
+
+    def _do(self, call: Callable[[], None]) -> None:
+        """In the loop's thread, and waits for it."""
+        done = threading.Event()
+        assert self._running is not None
+
+        def run() -> None:
+            try:
+                call()
+            finally:
+                done.set()
+
+        self._running.call(run)
+        done.wait(STOP_TIMEOUT_S)
+
     def _open_disk(self) -> Disk:
         return self.disk
 
-    def _close(self, broker: RunningBroker) -> None:
-        if self._is_killed:
-            broker.abandon()
-        else:
-            super()._close(broker)
+    def _open(self, config: ServerConfig, disk: Disk, listeners: list[BoundListener]) -> RunningBroker:
+        broker = open_broker(config, disk, SystemClock(), listeners, self._join_cluster)
+        if self.network is not None:
+            for peers in broker.transactions.peers:
+                peers.connect = partial(self.network.connect_to_peer, config.node_id)
+        return broker
+
+    def _join_cluster(self, config: ServerConfig, clock: Clock, beside: Beside) -> DeafNode:
+        assert config.kwire_cluster_dir is not None
+        self._membership = DeafNode.join(
+            config.kwire_cluster_dir,
+            config.node_id,
+            clock.now_ms,
+            beside,
+            new_cluster_id=config.cluster_id or uuid_to_text(clock.uuid()),
+        )
+        return self._membership
+
+    def _serve(self, broker: RunningBroker, listeners: list[BoundListener], beside: Body) -> None:
+        def close(broker: RunningBroker) -> None:
+            self._membership = None
+            if self._is_killed:
+                broker.abandon()
+            else:
+                close_broker(broker)
+
+        network = self.network or Network(lambda _: None)
+        connect = partial(network.connect_to_leader, broker.config.node_id)
+        serve(broker, listeners, beside=beside, close=close, connect=connect)
 
 
 @attrs.define(eq=False)
@@ -109,6 +166,13 @@ class Cluster:
     nodes: dict[int, ClusterNode] = attrs.field(factory=dict, init=False)
     """By node id."""
     _ended: ExitStack = attrs.field(factory=ExitStack, init=False)
+    _network: Network = attrs.field(init=False)
+
+    def __attrs_post_init__(self) -> None:
+        self._network = Network(self._node_at)
+
+    def _node_at(self, address: tuple[str, int]) -> int | None:
+        return next((node_id for node_id, it in self.nodes.items() if (it.host, it.port) == address), None)
 
     @property
     def bootstrap_servers(self) -> str:
@@ -131,7 +195,7 @@ class Cluster:
         try:
             for node_id in range(1, self.size + 1):
                 own = {**settings, **self.node_settings.get(node_id, {}), "node.id": str(node_id)}
-                node = self.nodes[node_id] = ClusterNode(settings=own)
+                node = self.nodes[node_id] = ClusterNode(settings=own, network=self._network)
                 node.start()
             self._wait_until_in_service()
         except BaseException:
@@ -158,6 +222,7 @@ class Cluster:
     def kill(self, node_id: int) -> None:
         """Ends a broker as SIGKILL would."""
         self.nodes[node_id].kill()
+        self._network.reconnect(node_id)
 
     def pause(self, node_id: int) -> None:
         """Stops a broker as SIGSTOP would: it is alive, and answers nobody until `go_on`."""
@@ -167,9 +232,31 @@ class Cluster:
         """A paused broker goes on."""
         self.nodes[node_id].go_on()
 
+    def cut_off(self, node_id: int) -> None:
+        """Separates a broker from the others, until `reconnect`. Clients reach all of them.
+
+        The others find that it has ended, and lead what it led. It does not hear of that: it goes on answering from
+        what it knows, and believes that it leads. It cannot change topics and configurations, and nobody copies what
+        it appends. When it is reconnected, it follows the new leaders, and drops what only it has. A client that asks
+        only this broker for metadata does not hear of the new leaders either.
+
+        `kill` and `restart` reconnect it, too.
+        """
+        if not self._network.is_cut_off(node_id):
+            self._network.cut_off(node_id)
+            self.nodes[node_id].cut_off()
+
+    def reconnect(self, node_id: int) -> None:
+        """A broker that was cut off is part of the cluster again. Returns when all brokers know it."""
+        if self._network.is_cut_off(node_id):
+            self._network.reconnect(node_id)
+            self.nodes[node_id].reconnect()
+            self._wait_until_in_service()
+
     def restart(self, node_id: int) -> None:
         """Starts a broker again, with the data that it had. One that runs is stopped first, in good order."""
         node = self.nodes[node_id]
+        self.reconnect(node_id)
         if node.is_running:
             node.stop()
         node.start()
@@ -203,13 +290,17 @@ class Cluster:
             _wait_until(lambda: not connection.call(under_way).topics, f"{topic}-{partition} was not moved", timeout_s)
 
     def _connection(self) -> BrokerConnection:
-        """To a broker that runs, and is not paused."""
-        node = next(it for it in self.nodes.values() if it.answers)
+        """To a broker that runs, and is neither paused nor cut off."""
+        node = next(it for number, it in self.nodes.items() if it.answers and not self._network.is_cut_off(number))
         return BrokerConnection(parse_addresses(node.address)[0])
 
     def _wait_until_in_service(self) -> None:
-        """Until every broker that answers knows that all of them are in service."""
-        answering = {node_id: node for node_id, node in self.nodes.items() if node.answers}
+        """Until every broker that answers, and is not cut off, knows that all of these are in service."""
+        answering = {
+            node_id: node
+            for node_id, node in self.nodes.items()
+            if node.answers and not self._network.is_cut_off(node_id)
+        }
         for node in answering.values():
             with BrokerConnection(parse_addresses(node.address)[0]) as connection:
                 _wait_until(partial(_serve, connection, answering.keys()), "not all brokers are in service")
@@ -221,7 +312,7 @@ def _serve(connection: BrokerConnection, node_ids: Set[int]) -> bool:
 
 
 def _wait_until(what: Callable[[], bool], otherwise: str, timeout_s: float = 30.0) -> None:
-    clock = SystemClock()
+    clock = WaitingClock()
     deadline = clock.monotonic() + timeout_s
     while not what():
         if clock.monotonic() > deadline:

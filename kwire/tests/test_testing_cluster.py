@@ -7,12 +7,17 @@ import threading
 import pytest
 from confluent_kafka import Consumer, Message, Producer, TopicPartition
 from confluent_kafka.admin import AdminClient, NewTopic
+from kwire_protocol.errors import ErrorCode
+from kwire_protocol.messages.create_topics import CreatableTopic, CreateTopicsRequest
 from kwire_protocol.messages.list_offsets import (
     ListOffsetsPartition,
     ListOffsetsRequest,
     ListOffsetsResponse,
     ListOffsetsTopic,
 )
+from kwire_protocol.messages.metadata import MetadataRequest, MetadataRequestTopic, MetadataResponse
+from kwire_protocol.messages.produce import PartitionProduceData, ProduceRequest, ProduceResponse, TopicProduceData
+from kwire_protocol.records import Record, build_batch
 from kwire_storage.disk.memory_disk import MemoryDisk
 
 from compat_tests.waiting import eventually
@@ -106,7 +111,13 @@ def test_the_fixture_starts_a_cluster_with_the_settings_of_the_marker(pytester: 
 
 
 def delivered(
-    cluster: Cluster, topic: str, values: list[bytes], *, partition: int = 0, timeout_ms: int = 15_000
+    cluster: Cluster,
+    topic: str,
+    values: list[bytes],
+    *,
+    partition: int = 0,
+    timeout_ms: int = 15_000,
+    bootstrap: str | None = None,
 ) -> list[bytes]:
     """Those that all replicas in sync have acknowledged."""
     found: list[bytes] = []
@@ -117,7 +128,7 @@ def delivered(
             assert value is not None
             found.append(value)
 
-    settings = {"bootstrap.servers": cluster.bootstrap_servers, "acks": "all", "enable.idempotence": True}
+    settings = {"bootstrap.servers": bootstrap or cluster.bootstrap_servers, "acks": "all", "enable.idempotence": True}
     producer = Producer({**settings, "message.timeout.ms": timeout_ms})
     for value in values:
         producer.produce(topic, value, partition=partition, on_delivery=note)
@@ -237,3 +248,100 @@ def test_a_write_that_too_few_replicas_have_is_refused() -> None:
         producer.produce("t", b"b", on_delivery=lambda error, _: errors.append(error))
         producer.flush(30)
         assert "NOT_ENOUGH_REPLICAS" in str(errors)
+
+
+# Cut off
+
+
+def leader_by(cluster: Cluster, node_id: int, topic: str) -> int:
+    """The leader, as that broker knows it."""
+    with ClientConnection(parse_addresses(cluster.nodes[node_id].address)[0]) as connection:
+        answer: MetadataResponse = connection.call(MetadataRequest([MetadataRequestTopic(name=topic)]))
+    return answer.topics[0].partitions[0].leader_id
+
+
+def code_of_a_write(cluster: Cluster, node_id: int, topic: str, *, acks: int, timeout_ms: int = 500) -> ErrorCode:
+    batch = memoryview(bytearray(build_batch([Record(value=b"from the old leader")])))
+    data = TopicProduceData(topic, partition_data=[PartitionProduceData(0, batch)])
+    with ClientConnection(parse_addresses(cluster.nodes[node_id].address)[0]) as connection:
+        answer: ProduceResponse = connection.call(ProduceRequest(None, acks, timeout_ms, [data]), at_most=9)
+    return ErrorCode(answer.responses[0].partition_responses[0].error_code)
+
+
+def test_a_leader_that_is_cut_off_acknowledges_nothing_that_is_lost() -> None:
+    values = [b"%d" % number for number in range(300)]
+    with Cluster(3, settings={"min.insync.replicas": "2", "replica.lag.time.max.ms": "2000"}) as cluster:
+        create(cluster, "t", 1, 3)
+        leader = cluster.leader_of("t", 0)
+        assert delivered(cluster, "t", values[:100]) == values[:100]
+
+        cluster.cut_off(leader)
+        eventually(lambda: cluster.leader_of("t", 0) not in (-1, leader), "another one leads")
+        assert leader_by(cluster, leader, "t") == leader, "it does not know"
+        assert code_of_a_write(cluster, leader, "t", acks=1) == ErrorCode.NONE
+        assert code_of_a_write(cluster, leader, "t", acks=-1) in (
+            ErrorCode.REQUEST_TIMED_OUT,
+            ErrorCode.NOT_ENOUGH_REPLICAS_AFTER_APPEND,
+        )
+        others = [node.address for node_id, node in cluster.nodes.items() if node_id != leader]
+        assert delivered(cluster, "t", values[100:200], bootstrap=",".join(others)) == values[100:200]
+
+        cluster.reconnect(leader)
+        eventually(lambda: in_sync(cluster, "t") == [1, 2, 3], "it follows")
+        assert leader_by(cluster, leader, "t") != leader
+        assert delivered(cluster, "t", values[200:]) == values[200:]
+        assert read(cluster, "t", 300) == values
+        with ClientConnection(parse_addresses(cluster.nodes[leader].address)[0]) as connection:
+            asked = ListOffsetsRequest(topics=[ListOffsetsTopic("t", [ListOffsetsPartition(0, timestamp=-1)])])
+            answer: ListOffsetsResponse = connection.call(asked)
+        assert answer.topics[0].partitions[0].error_code == ErrorCode.NOT_LEADER_OR_FOLLOWER
+
+
+def test_a_producer_goes_on_while_a_broker_is_cut_off_and_comes_back() -> None:
+    with Cluster(3, settings={"min.insync.replicas": "2"}) as cluster:
+        create(cluster, "t", 1, 3)
+        acknowledged: list[bytes] = []
+
+        def note(error: object, message: Message) -> None:
+            assert error is None, error
+            value = message.value()
+            assert value is not None
+            acknowledged.append(value)
+
+        # A leader that is cut off answers when the request's time is up. Who leads instead, only the others can tell.
+        patience = {
+            "request.timeout.ms": 500,
+            "topic.metadata.refresh.interval.ms": 200,
+            "enable.sparse.connections": False,
+        }
+        producer = Producer(
+            {"bootstrap.servers": cluster.bootstrap_servers, "acks": "all", "enable.idempotence": True, **patience}
+        )
+        sent = 0
+        for node_id in (1, 2, 3):
+            for is_cut_off in (True, False):
+                (cluster.cut_off if is_cut_off else cluster.reconnect)(node_id)
+                for _ in range(50):
+                    producer.produce("t", b"%d" % sent, on_delivery=note)
+                    sent += 1
+                assert producer.flush(30) == 0
+            eventually(lambda: in_sync(cluster, "t") == [1, 2, 3], "all are in sync again")
+        del producer
+        assert read(cluster, "t", sent) == acknowledged == [b"%d" % number for number in range(sent)]
+
+
+def test_a_broker_that_is_cut_off_changes_nothing_and_may_end_so() -> None:
+    with Cluster(3) as cluster:
+        cluster.cut_off(2)
+        cluster.cut_off(2)
+        with ClientConnection(parse_addresses(cluster.nodes[2].address)[0]) as connection:
+            (refused,) = connection.call(CreateTopicsRequest([CreatableTopic("t", 1, 1)])).topics
+        assert refused.error_code == ErrorCode.KAFKA_STORAGE_ERROR
+        assert "the test has cut off this broker from its cluster" in refused.error_message
+        create(cluster, "u", 1, 2)
+        cluster.kill(2)
+        cluster.restart(2)
+        assert leader_by(cluster, 2, "u") == cluster.leader_of("u", 0)
+        cluster.cut_off(3)
+        cluster.restart(3)
+        cluster.cut_off(1)

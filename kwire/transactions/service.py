@@ -81,12 +81,11 @@ class TransactionService:
         self._patience_ms = config.add_partitions_to_txn_retry_backoff_max_ms
         self._remote_markers = RemoteMarkers(self._coordinates)
         # Connections of their own: the answers to markers wait for replicas.
-        self._marker_sender = Sender(
-            peers_of(metadata, "markers"), self._remote_markers.next_request, self._markers_answered
-        )
-        self._remote_coordinators = RemoteCoordinators(
-            peers_of(metadata, "transactions"), config, clock, self._coordinator_elsewhere
-        )
+        self.peers = peers_of(metadata, "markers"), peers_of(metadata, "transactions")
+        """The connections to other brokers."""
+        for_markers, for_coordinators = self.peers
+        self._marker_sender = Sender(for_markers, self._remote_markers.next_request, self._markers_answered)
+        self._remote_coordinators = RemoteCoordinators(for_coordinators, config, clock, self._coordinator_elsewhere)
 
         def make_shard(index: int) -> TransactionShard:
             return TransactionShard(

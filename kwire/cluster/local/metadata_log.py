@@ -13,7 +13,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from functools import partial
-from typing import Final, TypeVar
+from typing import Final, Self, TypeVar
 
 import attrs
 from kwire_storage import names
@@ -68,9 +68,7 @@ class SharedMetadataLog:
     """The end after that operation."""
 
     @classmethod
-    def open(
-        cls, disk: Disk, node_id: int, now_ms: Callable[[], int], beside: Beside | None = None
-    ) -> SharedMetadataLog:
+    def open(cls, disk: Disk, node_id: int, now_ms: Callable[[], int], beside: Beside | None = None) -> Self:
         """Raises StorageError, CorruptLogError."""
         log = cls(disk, node_id, now_ms, beside or Beside())
         log._end_offset = log._end()

@@ -6,7 +6,7 @@ import logging
 from collections.abc import Callable, Collection
 from contextlib import suppress
 from functools import partial
-from typing import TYPE_CHECKING, Final, Self
+from typing import TYPE_CHECKING, ClassVar, Final, Self
 
 import attrs
 import trio
@@ -41,6 +41,9 @@ class LocalNode:
 
     The controller is the node that holds the lock `controller.lock`; the file `controller` has its id.
     """
+
+    log_type: ClassVar[type[SharedMetadataLog]] = SharedMetadataLog
+    """A test may make nodes of another kind."""
 
     node_id: int
     cluster_id: str
@@ -81,7 +84,7 @@ class LocalNode:
             # The socket first: what is appended after the log was opened is heard of.
             news = News(f"{folder}/{FOLDER}", node_id)
             try:
-                shared = SharedMetadataLog.open(disk, node_id, now_ms, beside)
+                shared = cls.log_type.open(disk, node_id, now_ms, beside)
             except BaseException:
                 news.close()
                 raise

@@ -1,0 +1,151 @@
+"""A broker that is cut off from the others of its cluster, while clients still reach it.
+
+Between it and the others the network is down: connections break, and new ones fail. As a member of the cluster it is as
+a node whose session with ZooKeeper is gone: the others find that it has ended, and it hears nothing of them, may not
+change the metadata, and knows no controller. What it knew, it goes on believing.
+"""
+
+from __future__ import annotations
+
+import errno
+import socket
+import threading
+from collections.abc import Awaitable, Callable
+from contextlib import suppress
+from typing import ClassVar, TypeVar
+from weakref import WeakKeyDictionary
+
+import attrs
+import trio
+from kwire_storage.disk.files import DiskLock
+from kwire_storage.errors import StorageError
+
+from kwire import workers
+from kwire.client import async_connection
+from kwire.cluster.local.lives import live
+from kwire.cluster.local.metadata_log import SharedMetadataLog
+from kwire.cluster.local.node import LocalNode
+from kwire.cluster.membership import NO_CONTROLLER
+from kwire.replication import connection
+from kwire.waits import drive
+
+T = TypeVar("T")
+S = TypeVar("S", socket.socket, trio.abc.Stream)
+Address = tuple[str, int]
+
+
+@attrs.define(eq=False)
+class Network:
+    """The connections between the brokers of a cluster. For any thread. `node_at`: who listens there."""
+
+    node_at: Callable[[Address], int | None]
+    _cut_off: set[int] = attrs.field(factory=set)
+    _open: WeakKeyDictionary[socket.socket | trio.abc.Stream, tuple[int, int | None]] = attrs.field(
+        factory=WeakKeyDictionary
+    )
+    """The nodes at both ends of each connection."""
+    _lock: threading.Lock = attrs.field(factory=threading.Lock)
+
+    def cut_off(self, node_id: int) -> None:
+        """No one reaches the node any more, and it reaches no one."""
+        with self._lock:
+            self._cut_off.add(node_id)
+            broken = [it for it, ends in self._open.items() if node_id in ends]
+        for it in broken:
+            with suppress(OSError):  # it is closed
+                _socket_of(it).shutdown(socket.SHUT_RDWR)
+
+    def reconnect(self, node_id: int) -> None:
+        with self._lock:
+            self._cut_off.discard(node_id)
+
+    def is_cut_off(self, node_id: int) -> bool:
+        return node_id in self._cut_off
+
+    async def connect_to_leader(self, node_id: int, address: Address) -> socket.socket:
+        """A `kwire.replication.connection.Connect` of that node."""
+        return await self._connected(node_id, address, connection.connect_plain_text(address))
+
+    async def connect_to_peer(self, node_id: int, address: Address) -> trio.abc.Stream:
+        """A `kwire.client.async_connection.AsyncConnect` of that node."""
+        return await self._connected(node_id, address, async_connection.connect_plain_text(address))
+
+    async def _connected(self, node_id: int, address: Address, connecting: Awaitable[S]) -> S:
+        made = await connecting
+        ends = node_id, self.node_at(address)
+        with self._lock:
+            if self._cut_off.isdisjoint(ends):
+                self._open[made] = ends
+                return made
+        _socket_of(made).close()
+        raise OSError(errno.EHOSTUNREACH, "the test has cut off one of the brokers")
+
+
+def _socket_of(it: socket.socket | trio.abc.Stream) -> socket.socket | trio.socket.SocketType:
+    if isinstance(it, socket.socket):
+        return it
+    assert isinstance(it, trio.SocketStream)
+    return it.socket
+
+
+@attrs.define(eq=False)
+class DeafLog(SharedMetadataLog):
+    """While the node is cut off, it can neither read nor append, and has no news."""
+
+    is_cut_off: bool = False
+
+    async def look(self) -> None:
+        if not self.is_cut_off:
+            await super().look()
+
+    async def _in_worker(self, work: Callable[[], T]) -> T:
+        if self.is_cut_off:
+            raise StorageError(errno.EHOSTUNREACH, "the test has cut off this broker from its cluster")
+        return await super()._in_worker(work)
+
+
+@attrs.define(eq=False)
+class DeafNode(LocalNode):
+    """Its methods belong to the loop's thread, as those of any `Membership`."""
+
+    log_type: ClassVar = DeafLog
+    _waits_to_control: bool = True
+
+    @property
+    def is_cut_off(self) -> bool:
+        assert isinstance(self.log, DeafLog)
+        return self.log.is_cut_off
+
+    @property
+    def controller_id(self) -> int:
+        return NO_CONTROLLER if self.is_cut_off else super().controller_id
+
+    def cut_off(self) -> None:
+        """The others find that the node has ended, and one of them is the controller."""
+        assert isinstance(self.log, DeafLog)
+        self.log.is_cut_off = True
+        if self._controller is not None:
+            self._controller.release()
+            self._controller = None
+            self._waits_to_control = False
+        self._life.release()
+        self._on_change()
+
+    def reconnect(self) -> None:
+        """The node lives again, and hears what has happened."""
+        assert isinstance(self.log, DeafLog)
+        self._life = live(self._disk, self.node_id)
+        self.log.is_cut_off = False
+        if not self._waits_to_control:
+            self._waits_to_control = True
+            workers.start_waiting(f"controller of node {self.node_id}", self._wait_to_control)
+        drive(self.log.look())
+        self._read_controller()
+        self._on_change()
+
+    def _controls(self, lock: DiskLock) -> None:
+        if self.is_cut_off:
+            self._waits_to_control = False
+            lock.release()
+        else:
+            super()._controls(lock)
