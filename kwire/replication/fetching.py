@@ -9,7 +9,8 @@ last record, so that the leader can tell where the two logs part (KIP-595):
 
     records             appended as they came, after a check of every batch
     diverging epoch     the log is cut to the end of the last epoch that both have, and no further
-    OFFSET_OUT_OF_RANGE the leader is asked where its log ends and begins; the log is cut, or begins anew there
+    OFFSET_OUT_OF_RANGE the leader is asked where its log ends and begins; the log is cut, or begins anew there.
+                        If it is in that range, and of a later epoch than the leader's, its epoch is cut
     any other error     the partition waits for replica.fetch.backoff.ms, or for the metadata
 
 An answer counts only if it was asked for in the leader epoch that is followed now. The leader is not trusted: an answer
@@ -526,12 +527,30 @@ class Fetcher:
         elif offset > end_offset:
             log.info("%s: goes on at offset %d, where the leader's log begins", followed.name, offset)
             partition_log.start_afresh(offset, leader_epoch=epoch)
+        elif partition_log.latest_epoch > epoch:
+            self._drop_unknown_epoch(followed)
         else:
             # The offset is in the leader's range by now.
             self._wait(followed, "", now_ms)
             return
         del self._lost[followed.key]
         self._mark_changed(followed)
+
+    def _drop_unknown_epoch(self, followed: _Followed) -> None:
+        """The log's last record is of a later leader epoch than the one that is followed, so no leader has it."""
+        partition_log = followed.log
+        before, unknown = partition_log.log_end_offset, partition_log.latest_epoch
+        _, begins_at = partition_log.end_offset_for_epoch(unknown - 1)
+        offset = max(begins_at, partition_log.log_start_offset)
+        log.warning(
+            "%s: cut from offset %d to %d: leader %d does not know leader epoch %d",
+            followed.name,
+            before,
+            offset,
+            self.leader_id,
+            unknown,
+        )
+        partition_log.truncate(offset, leader_epoch=followed.leader_epoch)
 
     # What is fetched
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import partial
 
 import pytest
 from kwire_protocol.errors import ErrorCode
@@ -92,8 +93,7 @@ def test_a_copy_ends_in_the_isr_and_is_throttled_no_more(side: str) -> None:
     for number in range(100):
         produced = world.produce(1, b"value %4d of about fifty bytes .................." % number)
         assert produced is not None
-        for _ in range(3):
-            follow(world, STEP_MS)
+        follow(world, 3 * STEP_MS, partial(getattr, produced, "is_acknowledged"))
         assert produced.is_acknowledged
     assert size(world, 3) - began > 2 * RATE, "in less than twice that time"
     world.check()
