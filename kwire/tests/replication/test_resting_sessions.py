@@ -89,6 +89,25 @@ def test_a_quiet_follower_that_left_the_isr_is_asked_at_each_fetch_whether_it_jo
     assert set(world.registered.isr) == {leader, follower}
 
 
+def test_a_caught_up_follower_outside_the_isr_is_looked_at_at_each_fetch(world: World) -> None:
+    follower, partition = followers_of(world)[0], led(world)
+    asked: list[int] = []
+
+    class Counting:
+        def fetched(self, _partition: Partition, _role: Leader, replica_id: int, _now_ms: int) -> None:
+            asked.append(replica_id)
+
+        def is_alive(self, _node_id: int) -> bool:
+            return True
+
+    partition.isr_driver = Counting()
+    role = partition.leader()
+    partition.take_role(Leader(role.leader_id, role.leader_epoch, role.replicas, (role.leader_id,)))
+    for _ in range(3):
+        world.fetch(follower)
+    assert asked == [follower] * 3
+
+
 class Session:
     """Of a consumer, which reads from one node."""
 
