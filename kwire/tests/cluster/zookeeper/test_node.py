@@ -33,7 +33,8 @@ from kwire.cluster.zookeeper.session import Session
 from kwire.config.zookeeper import ZooKeeperConfig
 from kwire.metadata.log import AppendConflict
 from kwire.tests.cluster.certificates import PASSWORD, Certificates
-from kwire.tests.cluster.zookeeper.nodes import SESSION_TIMEOUT_MS, Proxy, join, zookeeper_config
+from kwire.tests.cluster.zookeeper.nodes import SESSION_TIMEOUT_MS, join, zookeeper_config
+from kwire.tests.proxy import Proxy
 from kwire.tests.slots import at_once
 
 Join = Callable[..., ZooKeeperNode]
