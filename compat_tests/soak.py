@@ -11,16 +11,17 @@ from __future__ import annotations
 import random
 import sys
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager, contextmanager
 from functools import partial
-from typing import Protocol, TypeAlias
+from typing import Any, Protocol, TypeAlias
 
 import click
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn, TimeRemainingColumn
 from rich.table import Table
 
-from .brokers import KIND, RestartableBroker, restartable_broker
+from .brokers import KIND, restartable_broker
 from .java_host import java_host
 from .sigkill import laps
 
@@ -39,7 +40,7 @@ class Loop(Protocol):
     """Kills `broker` so many times. AssertionError tells what is wrong, and the seed."""
 
     def __call__(
-        self, broker: RestartableBroker, *, kills: int, seed: int, name: str, on_kill: Callable[[Account], None]
+        self, broker: Any, /, *, kills: int, seed: int, name: str, on_kill: Callable[[Account], None]
     ) -> Account: ...
 
 
@@ -58,25 +59,43 @@ def seed_option() -> Option:
     )
 
 
-def soak(loop: Loop, kills: int, seed: int | None) -> None:
-    """With a progress bar, and a table in the end. Ends the process with 1 at the first thing that is wrong."""
-    seed = random.randrange(1 << 32) if seed is None else seed
-    console = Console(stderr=True)
-    console.print(f"{kills} kills of {KIND}, seed {seed}")
+@contextmanager
+def progress_bar(console: Console, total: int) -> Iterator[Callable[[Account], None]]:
+    """It gets what a run has come to so far, and shows that."""
     columns = (BarColumn(), MofNCompleteColumn(), TimeElapsedColumn(), TimeRemainingColumn())
     with Progress(*columns, TextColumn("{task.description}"), console=console) as progress:
-        task = progress.add_task("", total=kills)
+        task = progress.add_task("", total=total)
 
-        def on_kill(account: Account) -> None:
+        def show(account: Account) -> None:
             progress.update(task, completed=account.kills.total(), description=account.progress)
 
-        with restartable_broker() as broker:
-            try:
-                account = loop(broker, kills=kills, seed=seed, name="soak", on_kill=on_kill)
-            except AssertionError as problem:
-                progress.stop()
-                console.print(str(problem), style="red", markup=False)
-                sys.exit(1)
+        yield show
+
+
+def soak(
+    loop: Loop,
+    kills: int,
+    seed: int | None,
+    *,
+    what: str = KIND,
+    opened: Callable[[], AbstractContextManager[Any]] = restartable_broker,
+) -> None:
+    """With a progress bar, and a table in the end. Ends the process with 1 at the first thing that is wrong.
+
+    `opened` gives what `loop` kills, and `what` is its name.
+    """
+    seed = random.randrange(1 << 32) if seed is None else seed
+    console = Console(stderr=True)
+    console.print(f"{kills} kills of {what}, seed {seed}")
+    failure = ""
+    with progress_bar(console, kills) as on_kill, opened() as broker:
+        try:
+            account = loop(broker, kills=kills, seed=seed, name="soak", on_kill=on_kill)
+        except AssertionError as problem:
+            failure = str(problem)
+    if failure:
+        console.print(failure, style="red", markup=False)
+        sys.exit(1)
     table = Table("killed", "times")
     for way, times in sorted(account.kills.items()):
         table.add_row(way, f"{times:,}")

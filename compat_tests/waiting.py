@@ -13,7 +13,7 @@ PATIENCE_S = 30.0
 PAUSE_S = 0.02
 
 
-def eventually(probe: Callable[[], T], what: str, *, within_s: float = PATIENCE_S) -> T:
+def eventually(probe: Callable[[], T], what: str, *, within_s: float = PATIENCE_S, pause_s: float = PAUSE_S) -> T:
     """The first truthy answer of `probe`. Fails, with the last answer, when there is none within `within_s`."""
     deadline = time.monotonic() + within_s
     while True:
@@ -22,7 +22,7 @@ def eventually(probe: Callable[[], T], what: str, *, within_s: float = PATIENCE_
             return answer
         if time.monotonic() > deadline:
             raise AssertionError(f"not within {within_s} s: {what} (the last answer was {answer!r})")
-        time.sleep(PAUSE_S)
+        time.sleep(pause_s)
 
 
 class Deadline:

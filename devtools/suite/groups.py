@@ -62,7 +62,7 @@ GROUPS = (
         ),
     ),
     Group(
-        "killed", Unit.MODULE, 60, ("compat_tests/test_sigkill", "compat_tests/test_bank", "compat_tests/test_streams")
+        "killed", Unit.MODULE, 85, ("compat_tests/test_sigkill", "compat_tests/test_bank", "compat_tests/test_streams")
     ),
     Group("Java clients", Unit.GROUP, 30, ("compat_tests/test_java", "compat_tests/test_dump_log_segments")),
     Group("clients", Unit.MODULE, 110, ("compat_tests/",)),
@@ -72,7 +72,7 @@ GROUPS = (
     Group(
         "clusters",
         Unit.MODULE,
-        120,
+        140,
         (
             "kwire/tests/cluster/",
             "kwire/tests/replication/",

@@ -20,7 +20,7 @@ _ADDRESS = re.compile(r"listening on (\S+?),? ")
 class BrokerProcess:
     """Runs in `folder`: data in `folder`/data unless it is told where, log at the end of `folder`/log.
 
-    `descriptors`: the most it may have open.
+    `port` is None if the settings have `listeners`. `descriptors`: the most it may have open.
     """
 
     def __init__(
@@ -29,21 +29,14 @@ class BrokerProcess:
         settings: Sequence[str] = (),
         *,
         data_dir: Path | None = None,
-        port: int = 0,
+        port: int | None = 0,
         descriptors: int | None = None,
     ) -> None:
         self.data_dir = data_dir or folder / "data"
         self._log = folder / "log"
-        command = [
-            sys.executable,
-            "-m",
-            "kwire",
-            "serve",
-            "--listen",
-            f"127.0.0.1:{port}",
-            "--data-dir",
-            str(self.data_dir),
-        ]
+        command = [sys.executable, "-m", "kwire", "serve", "--data-dir", str(self.data_dir)]
+        if port is not None:
+            command += ["--listen", f"127.0.0.1:{port}"]
         for setting in settings:
             command += ["--set", setting]
         if descriptors is not None:
@@ -101,8 +94,7 @@ class BrokerProcess:
 
     def bugs(self) -> list[str]:
         """The different tracebacks in the log."""
-        found = re.findall(r"^Traceback .*?\n(?=\d{4}-|\Z)", self.log(), re.DOTALL | re.MULTILINE)
-        return list({traceback.rpartition("\n  File")[2]: traceback for traceback in found}.values())
+        return bugs_in(self.log())
 
     def resident_bytes(self) -> int:
         return self._status("VmRSS")
@@ -122,3 +114,9 @@ class BrokerProcess:
             if line.startswith(name + ":"):
                 return int(line.split()[1]) * 1024
         raise AssertionError(name)
+
+
+def bugs_in(log: str) -> list[str]:
+    """The different tracebacks in a broker's log."""
+    found = re.findall(r"^Traceback .*?\n(?=\d{4}-|\Z)", log, re.DOTALL | re.MULTILINE)
+    return list({traceback.rpartition("\n  File")[2]: traceback for traceback in found}.values())
