@@ -5,7 +5,7 @@
 PYTHONS = $(or $(PYTHON),python3.13 python3.12 python3.11 python3)
 BIN = .venv/bin
 COMPAT2 = .cache/kafka-python-2
-SOAKS = soak-tests soak-everything-at-once soak-mistakes soak-kills soak-bank soak-streams soak-jobs soak-partitions soak-kafka-python
+SOAKS = soak-tests soak-everything-at-once soak-mistakes soak-kills soak-bank soak-cluster soak-cluster-bank soak-streams soak-jobs soak-partitions soak-kafka-python
 ARGS ?=
 
 # uv uses the system's certificates and the interpreter of .venv. It ignores pip's settings, so pass it pip's index.
@@ -55,6 +55,13 @@ soak-kills:
 
 soak-bank: # a bank's transactions, 300 kills
 	@$(BIN)/python -m compat_tests.bank $(ARGS)
+
+soak-cluster: # 500 faults of clusters of three nodes
+	@$(BIN)/python -m kwire.tests.cluster.faults
+
+soak-cluster-bank: # the bank over three nodes, 70 kills in each form
+	@$(BIN)/python -m compat_tests.bank --cluster local --kills 70
+	@$(BIN)/python -m compat_tests.bank --cluster zookeeper --kills 70
 
 soak-streams: # 20 kills
 	@$(BIN)/python -m compat_tests.streams

@@ -13,7 +13,7 @@ from pathlib import Path
 import click
 import pytest
 
-from .bank import bank
+from .bank import bank, cluster
 from .bank.books import Books, Half, Order
 from .brokers import restartable_broker
 
@@ -29,6 +29,18 @@ def test_the_sum_of_all_accounts_never_changes(tmp_path: Path) -> None:
     click.echo(account)
     assert account.kills.total() == KILLS
     assert account.orders > 20 * KILLS
+
+
+@pytest.mark.timeout(300)
+def test_the_sum_of_all_accounts_never_changes_over_three_nodes(tmp_path: Path) -> None:
+    """Each way in which a node, or a node and a teller, come to harm is taken once."""
+    seed = int(os.environ.get("KWIRE_BANK_SEED", random.randrange(1 << 32)))
+    click.echo(f"KWIRE_BANK_SEED={seed}")
+    with cluster.three_nodes(tmp_path, "local", seed) as nodes:
+        kills = len(cluster.ways(nodes))
+        account = cluster.run(nodes, folder=tmp_path, kills=kills, seed=seed, name="bank")
+    click.echo(account)
+    assert account.kills.total() == kills
 
 
 ORDERS = [Order(0, 1, 2, 50), Order(1, 2, 3, 60), Order(2, 5, 4, 70)]

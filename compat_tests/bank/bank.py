@@ -8,13 +8,13 @@ from __future__ import annotations
 import random
 import time
 from collections import Counter
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
+from typing import Protocol
 
 import attrs
 
 from .. import topics
-from ..brokers import RestartableBroker
 from ..confluent import Acknowledgements, producing
 from ..sigkill.laps import START_TAKES_S
 from ..sigkill.load import RECONNECT
@@ -28,6 +28,8 @@ from .tellers import Tellers
 KILLS_IN_LAP = 10
 TELLERS, PLACES = 3, 6
 PARTITIONS, ACCOUNTS_IN_PARTITION = 6, 4
+ORDERS_AT_ONCE = 100, 400
+"""How many are written before a kill: so many at least, and fewer than so many."""
 FLUSHED = {"flush.messages": "1"}
 """Of the accounts, every other lap, from the second on: markers take their time, and kills come between them."""
 TIMEOUT_MS = 3_000
@@ -36,6 +38,26 @@ ENDS_WITHIN_S = TIMEOUT_MS / 1000 + 5.0
 GOES_ON_WITHIN_S = 60.0
 """What tellers may take to go on after a kill: an heir may be needed, a Java process start, librdkafka give up."""
 _PAUSES_FOR_S = 0.1
+
+
+class Underneath(Protocol):
+    """What the bank stands on: a broker, or a cluster of which one node at a time is meant."""
+
+    @property
+    def bootstrap(self) -> str:
+        """For clients; several addresses are separated by commas."""
+
+    @property
+    def log_file(self) -> Path: ...
+
+    def kill(self) -> None:
+        """Ends it with SIGKILL."""
+
+    def begin_start(self) -> None:
+        """As `start`, without waiting until it serves."""
+
+    def start(self) -> None:
+        """After `kill`. Returns when it serves."""
 
 
 @attrs.define
@@ -67,12 +89,15 @@ class Account:
 
 
 def run(
-    broker: RestartableBroker,
+    broker: Underneath,
     *,
     folder: Path,
     kills: int,
     seed: int,
     name: str,
+    ways: Mapping[str, Callable[[Lap], None]] | None = None,
+    ends_within_s: float = ENDS_WITHIN_S,
+    orders_at_once: tuple[int, int] = ORDERS_AT_ONCE,
     on_kill: Callable[[Account], None] = lambda account: None,
 ) -> Account:
     """Kills so many times. AssertionError tells what is wrong with the money, and the seed."""
@@ -81,6 +106,7 @@ def run(
     for number, kills_in_lap in enumerate(laps):
         lap = Lap(broker, folder, f"{name}-{number}", random.Random(f"{seed} {number}"), account, on_kill)
         lap.config = FLUSHED if number % 2 else {}
+        lap.ways, lap.ends_within_s, lap.orders_at_once = ways or WAYS, ends_within_s, orders_at_once
         try:
             lap.run(kills_in_lap)
         except AssertionError as problem:
@@ -93,12 +119,15 @@ def run(
 
 @attrs.define(eq=False)
 class Lap:
-    broker: RestartableBroker
+    broker: Underneath
     folder: Path
     name: str
     random: random.Random
     account: Account
     on_kill: Callable[[Account], None]
+    ways: Mapping[str, Callable[[Lap], None]] = attrs.field(factory=lambda: WAYS)
+    ends_within_s: float = ENDS_WITHIN_S
+    orders_at_once: tuple[int, int] = ORDERS_AT_ONCE
     config: dict[str, str] = attrs.field(factory=dict)
     way: str = "nobody was killed yet"
     books: Books = attrs.field(factory=lambda: Books(PLACES))
@@ -140,7 +169,7 @@ class Lap:
                 for way in self._plan(kills):
                     self._go_on(by_all=self.random.random() < 0.5)
                     self.way = way
-                    WAYS[way](self)
+                    self.ways[way](self)
                     self.account.kills[way] += 1
                     self.account.orders = before + self.books.done
                     self.on_kill(self.account)
@@ -165,17 +194,18 @@ class Lap:
         """Every way about equally often, in an order of its own."""
         ways: list[str] = []
         while len(ways) < kills:
-            ways += self.random.sample(tuple(WAYS), len(WAYS))
+            ways += self.random.sample(tuple(self.ways), len(self.ways))
         return iter(ways[:kills])
 
     # -- work
 
     def _go_on(self, *, by_all: bool) -> None:
         """Writes orders, and waits until some more are booked or, `by_all`, some by each teller."""
-        self._write_orders(self.random.randrange(100, 400))
+        count = self.random.randrange(*self.orders_at_once)
+        self._write_orders(count)
         self.tellers.wake()
         before, done = self.books.booked.copy(), self.books.done
-        more = self.random.randrange(1, 40)
+        more = self.random.randrange(1, min(count, 40))
 
         def went_on() -> bool:
             booked = self.books.booked
@@ -212,7 +242,7 @@ class Lap:
             if tended:
                 self.tellers.tend()
             self._auditor.read()
-            self.books.check_waits(time.monotonic(), ENDS_WITHIN_S)
+            self.books.check_waits(time.monotonic(), self.ends_within_s)
             self.tellers.check_zombies(GOES_ON_WITHIN_S)
             assert not self.books.complaints
             return so()
@@ -222,40 +252,40 @@ class Lap:
     # -- ways to kill; the moment is what is tried
 
     def a_teller(self) -> None:
-        self._pause()
+        self.pause()
         self.tellers.kill()
 
     def a_teller_that_is_not_dead(self) -> None:
-        self._pause()
+        self.pause()
         self.tellers.freeze()
 
     def the_broker(self) -> None:
-        self._pause()
+        self.pause()
         self.broker.kill()
-        self._start()
+        self.start()
 
     def the_broker_twice(self) -> None:
         """Once more while it recovers."""
-        self._pause()
+        self.pause()
         self.broker.kill()
         self.broker.begin_start()
         time.sleep(self.random.random() * START_TAKES_S)
         self.broker.kill()
-        self._start()
+        self.start()
 
     def both(self) -> None:
-        self._pause()
+        self.pause()
         kills = [self.tellers.kill, self.broker.kill]
         for kill in self.random.sample(kills, 2):
             kill()
-        self._start()
+        self.start()
 
-    def _start(self) -> None:
+    def start(self) -> None:
         self.broker.start()
         self.books.begin_waits_anew(time.monotonic())
 
-    def _pause(self) -> None:
-        time.sleep(self.random.random() * _PAUSES_FOR_S)
+    def pause(self, longest_s: float = _PAUSES_FOR_S) -> None:
+        time.sleep(self.random.random() * longest_s)
 
     # -- the end
 
@@ -301,7 +331,7 @@ class Lap:
                 and None not in self._offsets()
             )
 
-        self._until(rests, "all transactions are over", tended=False, within_s=ENDS_WITHIN_S)
+        self._until(rests, "all transactions are over", tended=False, within_s=self.ends_within_s)
 
     def _offsets(self) -> list[int | None]:
         bootstrap, group = self.broker.bootstrap, self.name

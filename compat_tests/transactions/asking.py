@@ -1,9 +1,12 @@
 """What the broker says of transactions by itself, asked without any client's help.
 
 Apache Kafka leads nothing and coordinates nobody for some moments after a start, so that is not taken for an answer.
+`bootstrap` may be several addresses with commas between them: then each node is asked, until one knows.
 """
 
 from __future__ import annotations
+
+from collections.abc import Iterator
 
 from kwire_protocol.errors import ErrorCode
 from kwire_protocol.messages.list_offsets import (
@@ -43,10 +46,13 @@ def end_offset(bootstrap: str, spot: Spot, *, committed: bool) -> int:
     wanted = ListOffsetsTopic(spot[0], [ListOffsetsPartition(spot[1], timestamp=LATEST)])
 
     def answer() -> ListOffsetsPartitionResponse | None:
-        with RawClient(bootstrap) as client:
+        for client in _each(bootstrap):
             (topic,) = client.call(ListOffsetsRequest(-1, level, [wanted]), _LIST_VERSION).topics
-        (partition,) = topic.partitions
-        return None if partition.error_code in _NOT_YET else partition
+            (partition,) = topic.partitions
+            if partition.error_code not in _NOT_YET:
+                assert isinstance(partition, ListOffsetsPartitionResponse)
+                return partition
+        return None
 
     found = eventually(answer, f"{spot} has a leader")
     assert found is not None
@@ -68,9 +74,12 @@ def group_offset(bootstrap: str, group: str, spot: Spot, *, stable: bool = True)
     wanted = OffsetFetchRequestGroup(group, topics=[topic])
 
     def answer() -> OffsetFetchResponseGroup | None:
-        with RawClient(bootstrap) as client:
+        for client in _each(bootstrap):
             (found,) = client.call(OffsetFetchRequest(groups=[wanted], require_stable=stable), _FETCH_VERSION).groups
-        return None if found.error_code in _NOT_YET else found
+            if found.error_code not in _NOT_YET:
+                assert isinstance(found, OffsetFetchResponseGroup)
+                return found
+        return None
 
     found = eventually(answer, f"{group} has a coordinator")
     assert found is not None
@@ -84,6 +93,15 @@ def group_offset(bootstrap: str, group: str, spot: Spot, *, stable: bool = True)
 
 def open_transactions(bootstrap: str) -> dict[str, str]:
     """By transactional id the state of each that has not ended; empty while the coordinator starts."""
-    with RawClient(bootstrap) as client:
+    found: dict[str, str] = {}
+    for client in _each(bootstrap):
         answer = client.call(ListTransactionsRequest(_OPEN), _LIST_TRANSACTIONS_VERSION)
-    return {it.transactional_id: it.transaction_state for it in answer.transaction_states}
+        found |= {it.transactional_id: it.transaction_state for it in answer.transaction_states}
+    return found
+
+
+def _each(bootstrap: str) -> Iterator[RawClient]:
+    """A connection to each node."""
+    for address in bootstrap.split(","):
+        with RawClient(address) as client:
+            yield client
