@@ -20,7 +20,8 @@ _ADDRESS = re.compile(r"listening on (\S+?),? ")
 class BrokerProcess:
     """Runs in `folder`: data in `folder`/data unless it is told where, log at the end of `folder`/log.
 
-    `port` is None if the settings have `listeners`. `descriptors`: the most it may have open.
+    `port` is None if the settings have `listeners`. `descriptors`: the most it may have open. `kwire`: the module that
+    is run, and what it is given before `serve`.
     """
 
     def __init__(
@@ -31,10 +32,11 @@ class BrokerProcess:
         data_dir: Path | None = None,
         port: int | None = 0,
         descriptors: int | None = None,
+        kwire: Sequence[str] = ("kwire",),
     ) -> None:
         self.data_dir = data_dir or folder / "data"
         self._log = folder / "log"
-        command = [sys.executable, "-m", "kwire", "serve", "--data-dir", str(self.data_dir)]
+        command = [sys.executable, "-m", *kwire, "serve", "--data-dir", str(self.data_dir)]
         if port is not None:
             command += ["--listen", f"127.0.0.1:{port}"]
         for setting in settings:
@@ -67,6 +69,10 @@ class BrokerProcess:
     @property
     def is_running(self) -> bool:
         return self._process.poll() is None
+
+    def send(self, number: signal.Signals) -> None:
+        """Nothing happens if it has ended."""
+        self._process.send_signal(number)
 
     def stop(self, timeout_s: float = STOP_TIMEOUT_S) -> int:
         """SIGTERM; the exit status."""

@@ -10,10 +10,10 @@ import click
 import pytest
 
 from compat_tests.java_host import JavaHost, java_host
-from kwire.tests.cluster.faults.kinds import EVERYWHERE, ZOOKEEPER, Suffer
+from kwire.tests.cluster.faults.kinds import EVERYWHERE, MORE, ZOOKEEPER, Suffer
 from kwire.tests.cluster.faults.proof import run
 
-SMALL: Final = {"local": EVERYWHERE, "zookeeper": {"SIGKILL": EVERYWHERE["SIGKILL"], **ZOOKEEPER}}
+SMALL: Final = {"local": EVERYWHERE, "zookeeper": {"SIGKILL": MORE["SIGKILL"], **ZOOKEEPER}}
 """Twenty in all: each kind once."""
 
 
@@ -33,3 +33,19 @@ def test_nothing_acknowledged_is_lost_or_repeated_whatever_befalls_the_nodes(
     )
     click.echo(account)  # which pytest shows when the test fails
     assert set(account.kills) == set(kinds)
+
+
+@pytest.mark.soak
+@pytest.mark.parametrize(
+    "mistake",
+    [
+        "a leader acknowledges before anything is committed",
+        "a leader commits one record too many",
+        "a coordinator answers before its records are committed",
+        "a follower does not cut",
+    ],
+)
+def test_a_mistake_is_found(tmp_path: Path, java: JavaHost, mistake: str) -> None:
+    kinds = {name: EVERYWHERE[name] for name in ("cut off and killed", "SIGSTOP")}
+    with pytest.raises(AssertionError, match="local, seed 3"):
+        run("local", folder=tmp_path, java=java, count=20, seed=3, kinds=kinds, mistake=mistake)

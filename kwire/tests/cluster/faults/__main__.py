@@ -18,6 +18,7 @@ from compat_tests.java_host import java_host
 from compat_tests.soak import progress_bar, seed_option
 from kwire.tests.cluster.faults.kinds import ALL
 from kwire.tests.cluster.faults.proof import Account, run
+from kwire.tests.simulation.mistakes import MISTAKES
 
 
 @click.command()
@@ -30,9 +31,16 @@ from kwire.tests.cluster.faults.proof import Account, run
 @click.option(
     "--keep", type=click.Path(path_type=Path), help="Folder for the nodes' folders, which must be new or empty."
 )
+@click.option("--mistake", type=click.Choice(sorted(MISTAKES)), help="That all nodes make, to see that it is found.")
 @seed_option()
 def main(
-    faults: int, form: str | None, kinds: tuple[str, ...], longest_s: float, keep: Path | None, seed: int | None
+    faults: int,
+    form: str | None,
+    kinds: tuple[str, ...],
+    longest_s: float,
+    keep: Path | None,
+    mistake: str | None,
+    seed: int | None,
 ) -> None:
     """Kills, stops, cuts off, replaces, adds and removes nodes of a cluster, and proves that it keeps its promises.
 
@@ -58,6 +66,7 @@ def main(
                         seed=seed,
                         kinds=chosen,
                         longest_s=longest_s,
+                        mistake=mistake,
                         on_fault=on_fault,
                     )
                 except AssertionError as problem:

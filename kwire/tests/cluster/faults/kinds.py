@@ -151,7 +151,18 @@ def _of_clients(cluster: ClusterOfProcesses, node_id: int) -> Proxy:
     return cluster.nodes[node_id].clients
 
 
-def _killed_while_cut_off(cluster: ClusterOfProcesses, fault: Fault) -> None:
+def _cut_off_and_killed(cluster: ClusterOfProcesses, fault: Fault) -> None:
+    """What it got after its followers had lost it is gone, and so must not have been acknowledged."""
+    proxy = _of_brokers(cluster, fault.node_id)
+    proxy.stall()
+    time.sleep(fault.lasts_s / 2)
+    cluster.kill(fault.node_id)
+    proxy.heal()
+    time.sleep(fault.lasts_s / 2)
+    cluster.start(fault.node_id)
+
+
+def _another_killed_while_cut_off(cluster: ClusterOfProcesses, fault: Fault) -> None:
     """One node cannot be reached by the others, and one of these dies meanwhile."""
     proxy = _of_brokers(cluster, fault.node_id)
     proxy.cut()
@@ -190,12 +201,23 @@ def _zookeeper_killed_and_a_node(cluster: ClusterOfProcesses, fault: Fault) -> N
 
 
 def _zookeeper_stood_still(cluster: ClusterOfProcesses, fault: Fault) -> None:
-    """For longer than the sessions, all of which it expires when it goes on."""
-    server, before = _zookeeper(cluster).server, len(cluster.ended_by_themselves)
+    """For longer than the sessions. When it goes on, it expires those that are not faster."""
+    server, ended = _zookeeper(cluster).server, len(cluster.ended_by_themselves)
+    connected = {node_id: _connections(cluster, node_id) for node_id in cluster.nodes}
     server.pause()
     time.sleep(LONGER_THAN_A_SESSION_S)
     server.resume()
-    cluster.until(lambda: len(cluster.ended_by_themselves) >= before + len(cluster.nodes), "all nodes have ended")
+
+    def knows_its_fate(node_id: int) -> bool:
+        has_ended = node_id in cluster.ended_by_themselves[ended:]
+        return has_ended or _connections(cluster, node_id) > connected[node_id]
+
+    cluster.until(lambda: all(map(knows_its_fate, connected)), "each node is connected again, or has ended")
+
+
+def _connections(cluster: ClusterOfProcesses, node_id: int) -> int:
+    """How often a node has said that it has one to ZooKeeper again."""
+    return cluster.nodes[node_id].running.log().count("is connected to ZooKeeper again")
 
 
 def _session_expired(cluster: ClusterOfProcesses, fault: Fault) -> None:
@@ -217,7 +239,7 @@ def _cut_off_from_zookeeper(cluster: ClusterOfProcesses, fault: Fault) -> None:
 
 
 EVERYWHERE: Final[Mapping[str, Suffer]] = {
-    "SIGKILL": _killed,
+    "cut off and killed": _cut_off_and_killed,
     "SIGTERM": _stopped,
     "SIGSTOP": _paused,
     ROLLING: _restarted_one_after_the_other,
@@ -233,7 +255,11 @@ EVERYWHERE: Final[Mapping[str, Suffer]] = {
     "clients stalled": _disturbed(_of_clients, Proxy.stall),
     "clients get no answers": _disturbed(_of_clients, lambda it: it.stall(requests=False)),
 }
-MORE: Final[Mapping[str, Suffer]] = {"two SIGKILLs": _two_killed, "SIGKILL while cut off": _killed_while_cut_off}
+MORE: Final[Mapping[str, Suffer]] = {
+    "SIGKILL": _killed,
+    "two SIGKILLs": _two_killed,
+    "another one killed while cut off": _another_killed_while_cut_off,
+}
 ZOOKEEPER: Final[Mapping[str, Suffer]] = {
     "ZooKeeper killed": _zookeeper_killed,
     "ZooKeeper stood still": _zookeeper_stood_still,

@@ -35,7 +35,9 @@ from compat_tests.waiting import eventually
 from devtools.jars import classpath, compile_java
 from devtools.java import java, java_environment
 from kwire.client.cluster import Cluster
-from kwire.client.groups import fetch_offsets
+from kwire.client.cluster import TopicPartition as ClusterPartition
+from kwire.client.errors import ClientError
+from kwire.client.groups import commit_offsets, fetch_offsets
 from kwire.tests.cluster.faults.ledgers import Acknowledged, Decided, Found, Group, Spot
 
 CONFLUENT: Final = "confluent"
@@ -46,11 +48,14 @@ TOPICS: Final = (CONFLUENT, CONFLUENT_TRANSACTIONS, JAVA, JAVA_TRANSACTIONS)
 PARTITIONS: Final = 4
 REPLICAS: Final = 3
 GROUP: Final = "readers"
+BOOKMARKS: Final = "bookmarks"
+"""Groups without members, each of which commits once: nothing covers up a commit that was acknowledged and is lost."""
 ENDS_WITHIN_S: Final = 180.0
 CALL_TIMEOUT_S: Final = 60.0
 """Of a call to librdkafka's transactional producer: one that has timed out is made again."""
 _ABORTS_ONE_IN: Final = 4
 _COMMIT_EVERY_S: Final = 1.0
+_BOOKMARKED: Final = ClusterPartition(CONFLUENT, 0)
 _SOURCE: Final = Path(__file__).parent / "Clients.java"
 
 
@@ -75,6 +80,9 @@ class Load:
     acknowledged: dict[str, Acknowledged] = attrs.field(init=False)
     decided: dict[str, Decided] = attrs.field(init=False)
     group: Group = attrs.field(factory=Group)
+    bookmarks: dict[str, int] = attrs.field(factory=dict)
+    """The offset that a group has committed."""
+    _seen_bookmarks: set[str] = attrs.field(factory=set)
     _stop_writing: threading.Event = attrs.field(factory=threading.Event)
     _stop_reading: threading.Event = attrs.field(factory=threading.Event)
     _writers: list[threading.Thread] = attrs.field(factory=list)
@@ -99,7 +107,8 @@ class Load:
         with ExitStack() as started:
             started.enter_context(_thread(self._read))
             started.callback(self._stop_reading.set)
-            self._writers = [started.enter_context(_thread(it)) for it in (self._write, self._write_transactions)]
+            works = (self._write, self._write_transactions, self._write_bookmarks)
+            self._writers = [started.enter_context(_thread(it)) for it in works]
             started.callback(self._stop_writing.set)
             started.enter_context(self._java)
             self._ended = started.pop_all()
@@ -108,11 +117,12 @@ class Load:
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        self._ended.close()
+        self._ended.__exit__(kind, error, trace)
 
     def counts(self) -> dict[str, int]:
         """What each client has achieved: it grows."""
-        return {**{topic: it.count for topic, it in self.ledgers.items()}, GROUP: self.group.count}
+        written = {topic: it.count for topic, it in self.ledgers.items()}
+        return {**written, GROUP: self.group.count, BOOKMARKS: len(self.bookmarks)}
 
     def errors(self) -> list[str]:
         """What has reached clients so far, although they retry."""
@@ -135,11 +145,19 @@ class Load:
             assert not thread.is_alive(), "a producer does not come to an end"
 
     def check_commits(self) -> None:
-        """What was acknowledged to the group is there."""
-        acknowledged = self.group.acknowledged_commits()
+        """What was acknowledged to groups is there. Bookmarks are looked up once."""
+        acknowledged, bookmarks = self.group.acknowledged_commits(), dict(self.bookmarks)
         # Not by librdkafka, which may ask forever once a coordinator has moved, with a core's whole time.
         with Cluster(self.bootstrap_servers, timeout_s=60) as cluster:
             found = fetch_offsets(cluster, GROUP, require_stable=True)
+            for group, offset in bookmarks.items():
+                if group not in self._seen_bookmarks:
+                    at = fetch_offsets(cluster, group).get(_BOOKMARKED)
+                    assert at is not None, f"the commit of {group} was acknowledged, and there is none"
+                    assert at.offset == offset, (
+                        f"the commit of {offset} for {group} was acknowledged, and there is {at}"
+                    )
+                    self._seen_bookmarks.add(group)
         lost = list(Group.lost_commits(acknowledged, {(at.topic, at.partition): it.offset for at, it in found.items()}))
         assert not lost, lost
 
@@ -201,6 +219,15 @@ class Load:
         else:
             _until_it_is_no_passing_error(partial(producer.commit_transaction, CALL_TIMEOUT_S))
             ledger.commit(value, time.monotonic() - began_s)
+
+    def _write_bookmarks(self) -> None:
+        with Cluster(self.bootstrap_servers, timeout_s=60) as cluster:
+            number = 0
+            while not self._stop_writing.wait(2 * self.pause_s):
+                group, number = f"{BOOKMARKS}-{number}", number + 1
+                with suppress(ClientError):  # not acknowledged, for whatever reason
+                    commit_offsets(cluster, group, {_BOOKMARKED: number})
+                    self.bookmarks[group] = number
 
     def _read(self) -> None:
         """As a member of the group, until all is read and committed, or it is told to stop."""

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import hashlib
-import os
 import shutil
 import signal
 import subprocess
@@ -23,6 +22,7 @@ from kwire.admin.reassignments import list_reassignments, reassign
 from kwire.client.cluster import Cluster, TopicPartition
 from kwire.client.errors import ClientError
 from kwire.tests.broker_process import BrokerProcess, bugs_in
+from kwire.tests.cluster.faults import mistaken
 from kwire.tests.cluster.faults.forms import Form
 from kwire.tests.proxy import Proxy
 from kwire.tests.raw_client import ConnectionClosed, RawClient
@@ -86,9 +86,11 @@ class Node:
 class ClusterOfProcesses:
     """Three nodes at first. Whoever waits here is the nodes' supervisor meanwhile (`tend`), as systemd is elsewhere."""
 
-    def __init__(self, folder: Path, form: Form) -> None:
+    def __init__(self, folder: Path, form: Form, *, mistake: str | None = None) -> None:
+        """`mistake`: one that all nodes are to make, of those that the simulation has."""
         self._folder = folder
         self.form = form
+        self._kwire = ["kwire"] if mistake is None else [mistaken.__name__, mistake]
         self.nodes: dict[int, Node] = {}
         self.ended_by_themselves: list[int] = []
         """The ids of nodes that did so and were started again."""
@@ -132,7 +134,7 @@ class ClusterOfProcesses:
         node = self.nodes[node_id]
         node.process = None
         settings = [*node.settings(), *self.form.settings(node_id), *SETTINGS]
-        node.process = BrokerProcess(node.folder, settings, port=None)
+        node.process = BrokerProcess(node.folder, settings, port=None, kwire=self._kwire)
 
     def kill(self, node_id: int) -> None:
         node = self.nodes[node_id]
@@ -147,10 +149,10 @@ class ClusterOfProcesses:
         assert status == 0 or self.form.may_have_ended(process.log()), f"node {node_id} ended with {status}"
 
     def pause(self, node_id: int) -> None:
-        os.kill(self.nodes[node_id].running.pid, signal.SIGSTOP)
+        self.nodes[node_id].running.send(signal.SIGSTOP)
 
     def resume(self, node_id: int) -> None:
-        os.kill(self.nodes[node_id].running.pid, signal.SIGCONT)
+        self.nodes[node_id].running.send(signal.SIGCONT)
 
     def empty(self, node_id: int) -> None:
         """A new disk for a node that is down."""
@@ -194,22 +196,29 @@ class ClusterOfProcesses:
 
     def wait_until_whole(self) -> None:
         """Until each node knows all of them to be in service, and each replica in sync."""
-        self.until(self._is_whole, "all nodes are in service, and all replicas in sync")
+        lacks: list[str] = []
 
-    def _is_whole(self) -> bool:
-        return all(self._is_whole_by(it) for it in self.nodes.values())
+        def is_whole() -> bool:
+            lacks[:] = [lack for it in self.nodes.values() if (lack := self._lack_of(it)) is not None][:1]
+            return not lacks
 
-    def _is_whole_by(self, node: Node) -> bool:
+        try:
+            self.until(is_whole, "all nodes are in service, and all replicas in sync")
+        except AssertionError as problem:
+            raise AssertionError(f"{problem}: {lacks}") from None
+
+    def _lack_of(self, node: Node) -> str | None:
+        """What is not whole yet, by this node."""
         found = self.metadata(node.node_id)
-        return (
-            found is not None
-            and {it.node_id for it in found.brokers} == self.nodes.keys()
-            and all(
-                it.leader_id in self.nodes and set(it.isr_nodes) == set(it.replica_nodes)
-                for topic in found.topics
-                for it in topic.partitions
-            )
-        )
+        if found is None:
+            return f"node {node.node_id} does not answer"
+        if (in_service := {it.node_id for it in found.brokers}) != self.nodes.keys():
+            return f"by node {node.node_id}, {in_service} are in service"
+        for topic in found.topics:
+            for it in topic.partitions:
+                if it.leader_id not in self.nodes or set(it.isr_nodes) != set(it.replica_nodes):
+                    return f"by node {node.node_id}, {topic.name} has {it}"
+        return None
 
     def metadata(self, node_id: int) -> MetadataResponse | None:
         """What a node says; None while it does not answer."""

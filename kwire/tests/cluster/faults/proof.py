@@ -14,6 +14,7 @@ from compat_tests.dumps import assert_kafka_is_content
 from compat_tests.everything_at_once.judging import check_logs
 from compat_tests.java_host import JavaHost
 from kwire.client.cluster import TopicPartition
+from kwire.client.errors import ClientError
 from kwire.tests.cluster.faults.forms import Form, form_of
 from kwire.tests.cluster.faults.kinds import ALL, ROLLING, Fault, Suffer, faults
 from kwire.tests.cluster.faults.load import GROUP, TOPICS, Load, by_spot, read_all
@@ -73,21 +74,23 @@ def run(
     kinds: Mapping[str, Suffer] | None = None,
     longest_s: float = 5.0,
     pause_s: float = 0.05,
+    mistake: str | None = None,
     on_fault: Callable[[Account], None] = lambda account: None,
 ) -> Account:
     """So many faults in all: a pause or cut lasts up to `longest_s`, and a producer waits for `pause_s` between writes.
 
-    AssertionError tells what is wrong, and the seed; the nodes' folders stay.
+    AssertionError tells what is wrong, and the seed; the nodes' folders stay. `mistake` is one of the simulation's, for
+    all nodes to make, and then something should be wrong.
     """
     account, kinds = Account(form), kinds or ALL[form]
     for lap, first in enumerate(range(0, count, FAULTS_IN_LAP)):
         here = folder / str(lap)
         here.mkdir()
         plan = list(faults(seed + lap, min(FAULTS_IN_LAP, count - first), kinds, longest_s=longest_s))
-        it = Lap(form_of(form, here), here, java, plan, kinds, account, on_fault, pause_s)
+        it = Lap(form_of(form, here), here, java, plan, kinds, account, on_fault, pause_s, mistake)
         try:
             it.run()
-        except AssertionError as problem:
+        except (AssertionError, ClientError) as problem:
             raise AssertionError(
                 f"{form}, seed {seed}, lap {lap}, fault {account.kills.total() + 1} ({it.fault}): {problem}\n"
                 f"The folders of the nodes are in {here}"
@@ -105,12 +108,13 @@ class Lap:
     account: Account
     on_fault: Callable[[Account], None]
     pause_s: float
+    mistake: str | None
     fault: Fault | None = None
     """The one that is suffered; None before the first and after the last."""
 
     def run(self) -> None:
         account, before = self.account, attrs.evolve(self.account)
-        with ClusterOfProcesses(self.folder, self.form) as cluster:
+        with ClusterOfProcesses(self.folder, self.form, mistake=self.mistake) as cluster:
             with Load(cluster.bootstrap_servers, pause_s=self.pause_s) as load:
                 self._until_clients_go_on(cluster, load)
                 for fault in self.plan:
