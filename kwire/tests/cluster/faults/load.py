@@ -147,7 +147,7 @@ class Load:
     def check_commits(self) -> None:
         """What was acknowledged to groups is there. Bookmarks are looked up once."""
         acknowledged, bookmarks = self.group.acknowledged_commits(), dict(self.bookmarks)
-        # Not by librdkafka, which may ask forever once a coordinator has moved, with a core's whole time.
+        # Not by librdkafka 2.16: asked again once a coordinator has moved, its admin client spins, or crashes.
         with Cluster(self.bootstrap_servers, timeout_s=60) as cluster:
             found = fetch_offsets(cluster, GROUP, require_stable=True)
             for group, offset in bookmarks.items():
