@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Final
@@ -10,7 +11,7 @@ import click
 import pytest
 
 from compat_tests.java_host import JavaHost, java_host
-from kwire.tests.cluster.faults.kinds import EVERYWHERE, MORE, ZOOKEEPER, Suffer
+from kwire.tests.cluster.faults.kinds import ALL, EVERYWHERE, GROWN, MORE, SHRUNK, ZOOKEEPER, Suffer, faults
 from kwire.tests.cluster.faults.proof import run
 
 SMALL: Final = {"local": EVERYWHERE, "zookeeper": {"SIGKILL": MORE["SIGKILL"], **ZOOKEEPER}}
@@ -21,6 +22,15 @@ SMALL: Final = {"local": EVERYWHERE, "zookeeper": {"SIGKILL": MORE["SIGKILL"], *
 def java() -> Iterator[JavaHost]:
     with java_host() as host:
         yield host
+
+
+@pytest.mark.parametrize("form", ALL)
+def test_each_kind_of_fault_happens_equally_often_and_what_grows_shrinks(form: str) -> None:
+    kinds = ALL[form]
+    planned = [it.kind for it in faults(1, 3 * len(kinds), kinds, longest_s=1.0)]
+    assert Counter(planned) == dict.fromkeys(kinds, 3)
+    assert [it for it in planned if it in (GROWN, SHRUNK)] == [GROWN, SHRUNK] * 3
+    assert planned != [it.kind for it in faults(2, len(planned), kinds, longest_s=1.0)]
 
 
 @pytest.mark.parametrize("form", SMALL)
