@@ -149,6 +149,7 @@ public final class Clients {
             producer.send(new ProducerRecord<>(topic, partition, null, Long.toString(number)));
         }
         if (number % abortsOneIn == abortsOneIn - 1) {
+            producer.flush(); // otherwise there would be nothing to abort
             retried(producer::abortTransaction);
             say("aborted " + number);
         } else {

@@ -214,6 +214,8 @@ class Load:
         for index in range(PARTITIONS):
             producer.produce(CONFLUENT_TRANSACTIONS, value, partition=index)
         if not commits:
+            # Otherwise there is nothing to abort, or librdkafka still waits for its AddPartitionsToTxn, and fails.
+            producer.flush(CALL_TIMEOUT_S)
             _until_it_is_no_passing_error(partial(producer.abort_transaction, CALL_TIMEOUT_S))
             ledger.aborted.add(value)
         else:
