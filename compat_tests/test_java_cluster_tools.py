@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import re
+from functools import partial
 from pathlib import Path
 
 from confluent_kafka import Producer
@@ -91,15 +92,15 @@ def test_who_may_lead_although_it_is_not_in_sync_is_shown(java: JavaHost) -> Non
         cluster.kill(3)
         at = ("--bootstrap-server", cluster.bootstrap_servers)
 
-        def shown(topic: str) -> list[str]:
+        def is_shown(topic: str, expected: list[str]) -> bool:
             line = java.succeed(tools.TOPICS, *at, "--describe", "--topic", topic).lines[1]
-            return [field.strip() for field in line.split("\t")[-5:]]
+            return [field.strip() for field in line.split("\t")[-5:]] == expected
 
         for topic, expected in (
             (TOPIC, ["Leader: 1", "Replicas: 1,3", "Isr: 1", "Elr: 3", "LastKnownElr:"]),
             ("u", ["Leader: none", "Replicas: 3", "Isr:", "Elr: 3", "LastKnownElr: 3"]),
         ):
-            eventually(lambda: shown(topic) == expected, f"node 3 is eligible in {topic}")  # noqa: B023
+            eventually(partial(is_shown, topic, expected), f"node 3 is eligible in {topic}")
 
 
 def test_replicas_are_verified_to_have_the_same_records() -> None:
