@@ -27,7 +27,7 @@ def bounds_of(name: str, *, full: bool) -> Bounds:
     """A compaction changes many names: there are more states than time."""
     if STORAGE_TRACES[name][1].compacts:
         return Bounds(states=12, states_again=2, lives=400) if full else Bounds(states=3, states_again=1, lives=400)
-    return Bounds() if full else Bounds(states=8, states_again=1, lives=400)
+    return Bounds() if full else Bounds(states=4, states_again=1, lives=400)
 
 
 def storage_trace(name: str) -> StorageTrace:
