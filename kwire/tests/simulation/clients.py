@@ -534,6 +534,7 @@ class Member:
     async def _commit_next(self, index: int, generation: int) -> None:
         key = f"{self.group}", index
         losses = len(self.ledger.losses)
+        before = self.ledger.commits.get(key)
         wanted = OffsetFetchRequestGroup(
             self.group, topics=[OffsetFetchRequestTopics(topic_id=self.cluster.topic_id, partition_indexes=[index])]
         )
@@ -546,7 +547,8 @@ class Member:
         if found.error_code or found.topics[0].partitions[0].error_code:
             raise Again("offsets cannot be fetched")
         offset = found.topics[0].partitions[0].committed_offset
-        self.ledger.fetched_commit(key, offset)
+        self.ledger.fetched_commit(key, offset, before)
+        before = self.ledger.commits.get(key)
         topic = OffsetCommitRequestTopic(
             topic_id=self.cluster.topic_id, partitions=[OffsetCommitRequestPartition(index, offset + 1)]
         )
@@ -556,4 +558,4 @@ class Member:
             raise Again(str(committed.topics[0].partitions[0].error_code))
         if len(self.ledger.losses) > losses:
             raise Again("something is lost")
-        self.ledger.committed(key, generation, offset + 1)
+        self.ledger.committed(key, generation, offset + 1, before)

@@ -62,17 +62,17 @@ class Ledger:
         elif known[0] != value and not self._is_forgiven(key, offset, sent_at):
             raise BrokenPromise(f"{key}: offset {offset} was acknowledged for {known[0]!r} and for {value!r}")
 
-    def committed(self, key: PartitionId, generation: int, offset: int) -> None:
-        """The group's coordinator has accepted it."""
-        before = self.commits.get(key)
+    def committed(self, key: PartitionId, generation: int, offset: int, before: tuple[int, int] | None) -> None:
+        """The group's coordinator has accepted it. `before` is what `commits` said when the request was sent: what was
+        accepted meanwhile may have come first, and its answer later."""
         if before is not None and generation < before[0]:
             raise BrokenPromise(f"{key}: generation {generation} committed after generation {before[0]}")
         if before is not None and offset < before[1]:
             raise BrokenPromise(f"{key}: offset {offset} was committed after {before[1]}")
-        self.commits[key] = generation, offset
+        self.commits[key] = max(self.commits.get(key, (-1, -1)), (generation, offset))
 
-    def fetched_commit(self, key: PartitionId, offset: int) -> None:
-        before = self.commits.get(key)
+    def fetched_commit(self, key: PartitionId, offset: int, before: tuple[int, int] | None) -> None:
+        """The coordinator says that it was committed. `before` as above."""
         if before is not None and offset < before[1]:
             raise BrokenPromise(f"{key}: the committed offset is {offset}, and {before[1]} was committed")
 
