@@ -3,7 +3,7 @@
 The broker's ceiling shows only when the client is not the bottleneck, so this one does hardly anything:
 
 * All requests lie on one tape, in a ring, with their correlation ids on them. A connection is a position on the tape;
-  to send any number of requests is to send one slice.
+  to send any number of requests is to send one slice. The nodes of a cluster have a tape each.
 * Of an answer it compares the correlation id (answers come in the order of the requests), has one check look at it,
   and is done. The clock is read once for all that arrived together.
 * Of a large answer only the head is looked at; the kernel throws the rest away unread (MSG_TRUNC).
@@ -73,12 +73,14 @@ class Tape:
 class _Lane:
     """One connection."""
 
-    __slots__ = ("asked", "cursor", "expected", "goal", "head", "sent_ns", "skip", "socket", "writing")
+    __slots__ = ("asked", "check", "cursor", "expected", "goal", "head", "sent_ns", "skip", "socket", "tape", "writing")
 
-    def __init__(self, sock: socket.socket, first: int, cursor: int) -> None:
+    def __init__(self, sock: socket.socket, tape: Tape, check: Check, first: int) -> None:
         self.socket = sock
+        self.tape = tape
+        self.check = check
         self.asked = self.expected = first  # numbers of the next request and, modulo the tape, of the next answer
-        self.cursor = self.goal = cursor  # positions: sent so far, to be sent
+        self.cursor = self.goal = tape.position(first)  # positions: sent so far, to be sent
         self.sent_ns: deque[int] = deque()  # of the requests in flight
         self.head = b""  # of an answer that is not complete
         self.skip = 0  # bytes of a large answer that are still to come
@@ -99,15 +101,10 @@ class Replayer:
     """Plays a tape over connections, each of which begins at another place of it. `close` leaves the sockets open."""
 
     def __init__(self, sockets: Sequence[socket.socket], requests: Sequence[bytes], check: Check, depth: int) -> None:
-        self._tape = Tape(requests)
-        self._check = check
         self._depth = depth
         self._epoll = select.epoll()
         self._lanes: dict[int, _Lane] = {}
-        for index, sock in enumerate(sockets):
-            first = index * len(requests) // len(sockets)
-            self._lanes[sock.fileno()] = _Lane(sock, first, self._tape.position(first))
-            self._epoll.register(sock, select.EPOLLIN)
+        self.add(sockets, requests, check)
         self._buffer = bytearray(_BUFFER_BYTES)
         self._view = memoryview(self._buffer)
         self._waste = bytearray(1 << 22)  # never written to: it only says how much to throw away
@@ -115,6 +112,13 @@ class Replayer:
         self._in_flight = 0
         self._answers = self._bytes_in = self._bytes_out = 0
         self._latencies_ns = array("q")
+
+    def add(self, sockets: Sequence[socket.socket], requests: Sequence[bytes], check: Check) -> None:
+        """Plays another tape as well, over connections of its own: each node of a cluster has requests of its own."""
+        tape = Tape(requests)
+        for index, sock in enumerate(sockets):
+            self._lanes[sock.fileno()] = _Lane(sock, tape, check, index * len(requests) // len(sockets))
+            self._epoll.register(sock, select.EPOLLIN)
 
     def close(self) -> None:
         self._epoll.close()
@@ -194,11 +198,11 @@ class Replayer:
             self._in_flight += count
             lane.sent_ns.extend([now_ns] * count)
             lane.asked += count
-            lane.goal = self._tape.position(lane.asked)
+            lane.goal = lane.tape.position(lane.asked)
             self._flush(lane)
 
     def _flush(self, lane: _Lane) -> None:
-        tape = self._tape.bytes
+        tape = lane.tape.bytes
         length = len(tape)
         while lane.cursor < lane.goal:
             at = lane.cursor % length
@@ -249,8 +253,8 @@ class Replayer:
                 break
             if correlation_id != lane.expected:
                 raise BadAnswer(f"an answer with correlation id {correlation_id}, not {lane.expected}")
-            lane.expected = (correlation_id + 1) % self._tape.length
-            self._check(buffer, at + 4, size)
+            lane.expected = (correlation_id + 1) % lane.tape.length
+            lane.check(buffer, at + 4, size)
             if here < size:
                 lane.skip = size - here
                 at = end

@@ -110,6 +110,20 @@ def test_each_connection_begins_elsewhere_on_the_tape() -> None:
     assert sum(len(peer.asked) for peer in served) == len(seen.sizes) == 6
 
 
+def test_each_node_of_a_cluster_gets_its_own_requests() -> None:
+    one, other = Seen(), Seen()
+    with peers(1, answer_of(20)) as (ours, (first,)), peers(1, answer_of(30)) as (theirs, (second,)):
+        replayer = Replayer(ours, REQUESTS, one, depth=1)
+        replayer.add(theirs, REQUESTS[:2], other)
+        replayer.send(12)
+        replayer.close()
+    assert set(one.sizes) == {20}
+    assert set(other.sizes) == {30}
+    assert first.asked == [number % 3 for number in range(len(one.sizes))]
+    assert second.asked == [number % 2 for number in range(len(other.sizes))]
+    assert len(one.sizes) + len(other.sizes) == 12
+
+
 def test_an_answer_to_another_request_is_refused() -> None:
     with (
         peers(1, lambda number: answer_of(20)(number + 1)) as (sockets, _),
