@@ -18,6 +18,7 @@ import attrs
 
 from benchmarks.answers import Check, check_produce
 from benchmarks.brokers import Lab, RunningBroker, Spec
+from benchmarks.clusters import Nodes, RunningCluster
 from benchmarks.connection import Connection
 from benchmarks.machine import Meter, Usage, drop_from_cache
 from benchmarks.options import Options
@@ -37,23 +38,33 @@ class Bench:
     broker: RunningBroker
     options: Options
     keep: ExitStack
+    nodes: RunningCluster | None = None
     figures: Figures = attrs.field(factory=dict)
 
     @property
+    def cluster(self) -> RunningCluster:
+        """Of a scenario that has several nodes; `broker` is the first of them, as it was started first."""
+        assert self.nodes is not None, "the scenario has one broker"
+        return self.nodes
+
+    @property
     def meter(self) -> Meter:
-        return self.broker.meter
+        """Of the broker, or of all nodes that run."""
+        return self.broker.meter if self.nodes is None else self.nodes.meter
 
     @property
     def bootstrap(self) -> str:
         return self.broker.bootstrap
 
     def create(self, topics: Mapping[str, int], configs: Mapping[str, str] | None = None) -> None:
+        """Topics with so many partitions each, and a replica of each on every node."""
+        replicas = 1 if self.nodes is None else len(self.nodes.seats)
         with Connection(self.broker.port) as connection:
-            connection.create(topics, configs)
+            connection.create(topics, configs, replicas=replicas)
 
     def drop_cached(self) -> None:
         """Off the clock, after much was written: the next to write shall not pay for what is still to be stored."""
-        drop_from_cache(self.broker.data)
+        drop_from_cache(self.broker.data if self.nodes is None else self.nodes.root)
 
     def connect(self, count: int) -> list[socket.socket]:
         """Connections that stay until the broker goes."""
@@ -97,18 +108,25 @@ class Scenario:
     limit: str | None  # the bare limit whose share it can be given
     alone: bool  # each round has a broker just started, and no other is up
     needs_java: bool  # for its client
+    nodes: Nodes | None  # the cluster that it is for; a single broker otherwise
 
 
 SCENARIOS: dict[str, Scenario] = {}
 
 
 def scenario(
-    name: str, about: str, *, limit: str | None = None, alone: bool = False, needs_java: bool = False
+    name: str,
+    about: str,
+    *,
+    limit: str | None = None,
+    alone: bool = False,
+    needs_java: bool = False,
+    nodes: Nodes | None = None,
 ) -> Callable[[Callable[[Bench], Round]], Callable[[Bench], Round]]:
     """Registers what it decorates."""
 
     def register(prepare: Callable[[Bench], Round]) -> Callable[[Bench], Round]:
-        SCENARIOS[name] = Scenario(name, about, prepare, limit, alone, needs_java)
+        SCENARIOS[name] = Scenario(name, about, prepare, limit, alone, needs_java, nodes)
         return prepare
 
     return register

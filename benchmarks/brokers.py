@@ -1,7 +1,8 @@
 """The brokers that are measured: how they are named, started, watched and stopped.
 
 Each runs in a session of its own on the broker's cores, with a folder of its own that goes away with it. It counts as
-started when it has acknowledged a record: that is when a user can begin, whatever the broker printed before.
+started when it has acknowledged a record: that is when a user can begin, whatever the broker printed before. Several
+that are one cluster are in clusters.py.
 """
 
 from __future__ import annotations
@@ -14,7 +15,7 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 
@@ -30,18 +31,19 @@ START_TIMEOUT_S = 180.0
 STOP_TIMEOUT_S = 180.0
 
 _KWIRE = [sys.executable, "-m", "kwire", "serve", "--listen", LOOPBACK + ":{port}", "--data-dir", "{data}"]
-# One node with one replica of everything. The delay before a group's first rebalance is 3 s by default: it would be all
-# that a joining group shows, so here it is kwire's default.
+# The delay before a group's first rebalance is 3 s by default: it would be all that a joining group shows, so here it
+# is kwire's default.
 _KAFKA_PROPERTIES = {
     "process.roles": "broker,controller",
-    "node.id": "1",
     "controller.listener.names": "CONTROLLER",
+    "group.initial.rebalance.delay.ms": "0",
+}
+_ONE_REPLICA = {
     "offsets.topic.replication.factor": "1",
     "transaction.state.log.replication.factor": "1",
     "transaction.state.log.min.isr": "1",
     "share.coordinator.state.topic.replication.factor": "1",
     "share.coordinator.state.topic.min.isr": "1",
-    "group.initial.rebalance.delay.ms": "0",
 }
 
 
@@ -82,15 +84,32 @@ class Spec:
         return {name: value for name, _, value in pairs}
 
 
+@attrs.frozen
+class Seat:
+    """Where a broker listens, and what makes it a node of a cluster. It keeps both when it starts again."""
+
+    port: int = attrs.field(factory=free_port)
+    controller_port: int = attrs.field(factory=free_port)  # for Apache Kafka
+    node_id: int = 1
+    settings: Mapping[str, str] = attrs.field(factory=dict)
+
+    @property
+    def voter(self) -> str:
+        """As controller.quorum.voters has it."""
+        return f"{self.node_id}@{LOOPBACK}:{self.controller_port}"
+
+
 @attrs.define(eq=False)
 class RunningBroker:
     port: int
     root: Path
     process: subprocess.Popen[bytes]
     meter: Meter
-    startup_s: float = 0.0  # from just before its process was made to the first acknowledged record
+    launched_s: float  # by time.monotonic(), just before its process was made
+    startup_s: float = 0.0  # from then to the first acknowledged record
     startup_cpu_s: float = 0.0
     stop_s: float = 0.0
+    _is_ending: bool = attrs.field(default=False, init=False)
 
     @property
     def bootstrap(self) -> str:
@@ -117,12 +136,18 @@ class RunningBroker:
         os.killpg(self.pid, signal.SIGKILL)
         self.process.wait()
 
+    def begin_stop(self) -> None:
+        """SIGTERM, without waiting; only once, since a second one may mean haste."""
+        if self.running and not self._is_ending:
+            self._is_ending = True
+            self.process.send_signal(signal.SIGTERM)
+
     def stop(self) -> None:
         """SIGTERM; for one that does not heed it, SIGKILL."""
         if not self.running:
             return
         began = time.monotonic()
-        self.process.send_signal(signal.SIGTERM)
+        self.begin_stop()
         try:
             self.process.wait(STOP_TIMEOUT_S)
         except subprocess.TimeoutExpired:
@@ -136,7 +161,7 @@ class Lab:
 
     broker_cores: Cores
     data_root: Path | None = None
-    _formatted: dict[str, tempfile.TemporaryDirectory[str]] = attrs.field(factory=dict, init=False)
+    _formatted: dict[tuple[str, int], tempfile.TemporaryDirectory[str]] = attrs.field(factory=dict, init=False)
 
     @contextmanager
     def broker(self, spec: Spec) -> Iterator[RunningBroker]:
@@ -153,23 +178,14 @@ class Lab:
 
     def start(self, spec: Spec, root: Path) -> RunningBroker:
         """Starts a broker on the data below `root`, new or not, and waits for its first acknowledged record."""
-        port, probe = free_port(), value_batch(1, 16)
-        command, environment = self._command(spec, root, port)
-        with (root / "broker.log").open("ab") as log, pinned(self.broker_cores):
-            began = time.monotonic()
-            process = subprocess.Popen(
-                command,
-                stdin=subprocess.DEVNULL,
-                stdout=log,
-                stderr=log,
-                cwd=root,
-                env=environment,
-                start_new_session=True,
-            )
-        broker = RunningBroker(port, root, process, Meter(process.pid, self.broker_cores))
+        seat, probe = Seat(), value_batch(1, 16)
+        if spec.kind == "kafka":
+            seat = attrs.evolve(seat, settings=_ONE_REPLICA | {"controller.quorum.voters": seat.voter})
+        broker = self.launch(spec, root, seat)
+        began = broker.launched_s
         try:
             deadline_s = began + START_TIMEOUT_S
-            wait_for_first_ack(port, "bench-ready", probe, deadline_s=deadline_s, alive=lambda: broker.running)
+            wait_for_first_ack(seat.port, "bench-ready", probe, deadline_s=deadline_s, alive=lambda: broker.running)
         except BaseException as error:
             broker.stop()
             if isinstance(error, TimeoutError):
@@ -179,37 +195,57 @@ class Lab:
         broker.startup_cpu_s = cpu_s(broker.pid)
         return broker
 
+    def launch(self, spec: Spec, root: Path, seat: Seat) -> RunningBroker:
+        """Starts a broker on the data below `root`, and does not wait for it."""
+        command, environment = self._command(spec, root, seat)
+        with (root / "broker.log").open("ab") as log, pinned(self.broker_cores):
+            launched_s = time.monotonic()
+            process = subprocess.Popen(
+                command,
+                stdin=subprocess.DEVNULL,
+                stdout=log,
+                stderr=log,
+                cwd=root,
+                env=environment,
+                start_new_session=True,
+            )
+        return RunningBroker(seat.port, root, process, Meter([process.pid], self.broker_cores), launched_s)
+
     def close(self) -> None:
         for folder in self._formatted.values():
             folder.cleanup()
 
-    def _command(self, spec: Spec, root: Path, port: int) -> tuple[list[str], dict[str, str]]:
+    def _command(self, spec: Spec, root: Path, seat: Seat) -> tuple[list[str], dict[str, str]]:
         if spec.kind == "kafka":
-            return self._kafka_command(spec, root, port), kafka_java.environment()
+            return self._kafka_command(spec, root, seat), kafka_java.environment()
         (root / "data").mkdir(exist_ok=True)
         command = _KWIRE if spec.kind == "kwire" else shlex.split(spec.command)
+        command = [part.format(data=root / "data", port=seat.port) for part in command]
         if spec.kind == "kwire":
-            command = [*command, *(part for item in spec.settings.items() for part in ("--set", "=".join(item)))]
-        return [part.format(data=root / "data", port=port) for part in command], dict(os.environ)
+            settings = {**seat.settings, **spec.settings}
+            command += [part for item in settings.items() for part in ("--set", "=".join(item))]
+        return command, dict(os.environ)
 
-    def _kafka_command(self, spec: Spec, root: Path, port: int) -> list[str]:
-        controller = f"{LOOPBACK}:{free_port()}"
+    def _kafka_command(self, spec: Spec, root: Path, seat: Seat) -> list[str]:
+        listeners = f"PLAINTEXT://{LOOPBACK}:{seat.port},CONTROLLER://{LOOPBACK}:{seat.controller_port}"
         properties = {
             **_KAFKA_PROPERTIES,
-            "listeners": f"PLAINTEXT://{LOOPBACK}:{port},CONTROLLER://{controller}",
-            "controller.quorum.voters": f"1@{controller}",
+            "node.id": str(seat.node_id),
+            "listeners": listeners,
             "log.dirs": str(root / "data"),
+            **seat.settings,
             **spec.settings,
         }
         path = root / "server.properties"
         kafka_java.write_properties(path, properties)
         if not (root / "data").exists():
             # A step of its own in another process, which is not part of a start: done once, then copied.
-            if spec.command not in self._formatted:
+            made_for = spec.command, seat.node_id
+            if made_for not in self._formatted:
                 kafka_java.format_storage(path)
                 keep = tempfile.TemporaryDirectory(prefix="kwire-bench-formatted-", dir=self.data_root)
                 shutil.copytree(root / "data", Path(keep.name, "data"))
-                self._formatted[spec.command] = keep
+                self._formatted[made_for] = keep
             else:
-                shutil.copytree(Path(self._formatted[spec.command].name, "data"), root / "data")
+                shutil.copytree(Path(self._formatted[made_for].name, "data"), root / "data")
         return kafka_java.broker_command(path, root / "kafka.log")

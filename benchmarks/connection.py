@@ -87,9 +87,9 @@ class Connection:
             if topic.error_code:
                 raise BadAnswer(f"DeleteTopics {topic.name}: {topic.error_code} {topic.error_message}")
 
-    def create(self, topics: Mapping[str, int], configs: Mapping[str, str] | None = None) -> None:
+    def create(self, topics: Mapping[str, int], configs: Mapping[str, str] | None = None, *, replicas: int = 1) -> None:
         """Creates topics with so many partitions each, and waits until all of them are served."""
-        wanted = [NewTopic(name, partitions, 1, configs or {}) for name, partitions in topics.items()]
+        wanted = [NewTopic(name, partitions, replicas, configs or {}) for name, partitions in topics.items()]
         try:
             with Cluster(f"{LOOPBACK}:{self._port}", timeout_s=CREATE_TIMEOUT_S) as cluster:
                 create_topics(cluster, wanted)

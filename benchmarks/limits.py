@@ -59,7 +59,7 @@ def measure(limit: str, lab: Lab, *, run_s: float) -> Figures:
             sockets = _connect(server, port, connections)
             replayer = Replayer(sockets, requests, check_nothing, depth)
             try:
-                played = replayer.measure(Meter(server.pid, lab.broker_cores), lead_s=min(LEAD_S, run_s), run_s=run_s)
+                played = replayer.measure(Meter([server.pid], lab.broker_cores), lead_s=min(LEAD_S, run_s), run_s=run_s)
             finally:
                 replayer.close()
         finally:

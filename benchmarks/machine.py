@@ -12,7 +12,7 @@ from __future__ import annotations
 import os
 import resource
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import NamedTuple
@@ -43,13 +43,13 @@ class Usage:
 
 @attrs.frozen
 class Meter:
-    """Holds the broker's CPU time against the clock."""
+    """Holds the broker's CPU time against the clock; that of all its nodes, if it is a cluster."""
 
-    pid: int
+    pids: Sequence[int]
     cores: Cores
 
     def read(self) -> Reading:
-        return Reading(time.monotonic(), cpu_s(self.pid), idle_s(self.cores))
+        return Reading(time.monotonic(), cpu_s(*self.pids), idle_s(self.cores))
 
     def since(self, start: Reading) -> Usage:
         return self.between(start, self.read())
@@ -61,35 +61,35 @@ class Meter:
         return Usage(seconds, broker_s, max(others_s, 0.0))
 
 
-def process_tree(pid: int) -> list[int]:
-    """A process and all that live below it."""
-    members = [pid]
+def process_tree(*pids: int) -> list[int]:
+    """Processes and all that live below them."""
+    members = [*pids]
     for member in members:  # grows while we walk
         for thread in _entries(f"/proc/{member}/task"):
             members.extend(map(int, _text(f"/proc/{member}/task/{thread}/children").split()))
     return members
 
 
-def cpu_s(pid: int) -> float:
-    """User and system time of a process tree; of children that have ended too."""
+def cpu_s(*pids: int) -> float:
+    """User and system time of process trees; of children that have ended too."""
     ticks = 0
-    for member in process_tree(pid):
+    for member in process_tree(*pids):
         # The name, in parentheses, may hold blanks. Behind it: state, ... utime, stime, cutime, cstime.
         ticks += sum(map(int, _text(f"/proc/{member}/stat").rpartition(")")[2].split()[11:15]))
     return ticks * _TICK_S
 
 
-def resident_mib(pid: int, *, peak: bool = False) -> float:
-    """Resident memory of a process tree, now or at its highest."""
+def resident_mib(*pids: int, peak: bool = False) -> float:
+    """Resident memory of process trees, now or at its highest."""
     wanted = "VmHWM:" if peak else "VmRSS:"
-    lines = (line for member in process_tree(pid) for line in _text(f"/proc/{member}/status").splitlines())
+    lines = (line for member in process_tree(*pids) for line in _text(f"/proc/{member}/status").splitlines())
     return sum(int(line.split()[1]) for line in lines if line.startswith(wanted)) / 1024
 
 
-def wake_ups(pid: int) -> dict[str, int]:
-    """How often each thread of a process tree has gone to sleep, which is how often it was woken."""
+def wake_ups(*pids: int) -> dict[str, int]:
+    """How often each thread of process trees has gone to sleep, which is how often it was woken."""
     counts = {}
-    for member in process_tree(pid):
+    for member in process_tree(*pids):
         for thread in _entries(f"/proc/{member}/task"):
             for line in _text(f"/proc/{member}/task/{thread}/status").splitlines():
                 if line.startswith("voluntary_ctxt_switches:"):

@@ -19,6 +19,7 @@ import attrs
 from benchmarks import limits, machine
 from benchmarks.bench import Bench, Figures, Round, Scenario
 from benchmarks.brokers import Lab, Spec
+from benchmarks.clusters import running_cluster
 from benchmarks.options import Options
 from benchmarks.results import Entry, Results
 
@@ -54,10 +55,16 @@ class Runner:
                             self._measure(scenario, spec, players.get(spec.name), figures)
 
     def _prepare(self, scenario: Scenario, spec: Spec, running: ExitStack, figures: Figures) -> Player:
-        broker = running.enter_context(self.lab.broker(spec))
-        figures |= {"startup_s": broker.startup_s, "startup_cpu_s": broker.startup_cpu_s}
+        cluster = None
+        if scenario.nodes is None:
+            broker = running.enter_context(self.lab.broker(spec))
+            figures |= {"startup_s": broker.startup_s, "startup_cpu_s": broker.startup_cpu_s}
+        else:
+            cluster = running.enter_context(running_cluster(self.lab, spec, scenario.nodes))
+            broker = cluster.nodes[1]
+            figures |= {"nodes_startup_s": cluster.startup_s, "nodes_startup_cpu_s": cluster.startup_cpu_s}
         keep = running.enter_context(ExitStack())
-        bench = Bench(self.lab, spec, broker, self.options, keep)
+        bench = Bench(self.lab, spec, broker, self.options, keep, cluster)
         measure = scenario.prepare(bench)
         figures |= bench.figures
         return bench, measure
@@ -66,7 +73,9 @@ class Runner:
         with ExitStack() as once:
             bench, measure = player or self._prepare(scenario, spec, once, figures)
             figures |= measure()
-            if bench.broker.running:
+            if bench.nodes is not None and bench.nodes.running:
+                figures["nodes_peak_mib"] = machine.resident_mib(*bench.meter.pids, peak=True)
+            elif bench.nodes is None and bench.broker.running:
                 figures["peak_mib"] = machine.resident_mib(bench.broker.pid, peak=True)
                 figures["resident_mib"] = machine.resident_mib(bench.broker.pid)
 

@@ -15,9 +15,9 @@ RESTART_PARTITIONS = 500
 def idle(bench: Bench, seconds: float, *, settle_s: float) -> Figures:
     """CPU and wake-ups of a broker that nobody asks anything."""
     time.sleep(settle_s)
-    start, before = bench.meter.read(), machine.wake_ups(bench.broker.pid)
+    start, before = bench.meter.read(), machine.wake_ups(*bench.meter.pids)
     time.sleep(seconds)
-    usage, after = bench.meter.since(start), machine.wake_ups(bench.broker.pid)
+    usage, after = bench.meter.since(start), machine.wake_ups(*bench.meter.pids)
     woken = sum(count - before.get(thread, 0) for thread, count in after.items())
     return {
         "idle_core": usage.cpu_s / usage.seconds,
