@@ -87,6 +87,7 @@ class LeaderConnection:
     fetcher: Fetcher
     around: Surroundings
     _timer: Any = attrs.field(init=False)
+    _end_of_pause: Any = attrs.field(init=False)
     _sock: socket.socket | None = None
     _conversation: Conversation | None = None
     _unsent: memoryview | None = None
@@ -100,14 +101,17 @@ class LeaderConnection:
 
     def __attrs_post_init__(self) -> None:
         self._timer = self.around.new_timer(self._time_is_up)
+        self._end_of_pause = self.around.new_timer(self.poke)
 
     def poke(self) -> None:
         """Sends a request if there is one, and connects first if needed."""
         if self._is_closed or self._is_connecting:
             return
         if self.fetcher.is_asking:
+            self.fetcher.end_pauses(self.around.now_ms())
             if self.fetcher.has_news:
                 self._hurry()
+            self._watch_pauses()
             return
         if self._sock is None:
             if self.fetcher.next_deadline_ms() <= self.around.now_ms():
@@ -122,6 +126,7 @@ class LeaderConnection:
         """Ends the connection for good."""
         self._is_closed = True
         self._timer.forget()
+        self._end_of_pause.forget()
         self._drop()
 
     # Connecting
@@ -227,6 +232,7 @@ class LeaderConnection:
             self._lose(f"it does not serve {error}")
             return
         self._start_timer(self.around.timeout_ms())
+        self._watch_pauses()
         self._send_new()
 
     def _send_new(self) -> None:
@@ -273,6 +279,16 @@ class LeaderConnection:
             self._timer.stop()
         else:
             self._start_timer(max(deadline_ms - self.around.now_ms(), 0))
+
+    def _watch_pauses(self) -> None:
+        """While a request is under way: a partition that waits for the leader to hear of an election does not wait for
+        the answer as well, because producers wait for the partition."""
+        ends_ms = self.fetcher.next_pause_ends_ms()
+        if ends_ms == math.inf:
+            self._end_of_pause.stop()
+        else:
+            delay_ms = max(ends_ms - self.around.now_ms(), 0)
+            self.around.sockets.start_timer(self._end_of_pause, self.around.sockets.now + delay_ms / 1000)
 
     def _start_timer(self, delay_ms: float) -> None:
         self.around.sockets.start_timer(self._timer, self.around.sockets.now + delay_ms / 1000)

@@ -241,10 +241,21 @@ class Fetcher:
             return math.inf
         if self._lost or self._has_ready:
             return self._quiet_until_ms
-        waits_until_ms = min(self._waiting.values(), default=math.inf)
+        waits_until_ms = self.next_pause_ends_ms()
         if self._throttled:
             waits_until_ms = min(waits_until_ms, self.quota.free_at_ms())
         return max(self._quiet_until_ms, waits_until_ms)
+
+    def next_pause_ends_ms(self) -> float:
+        """When the next partition that waits may be fetched again; infinity if none waits."""
+        return min(self._waiting.values(), default=math.inf)
+
+    def end_pauses(self, now_ms: int) -> None:
+        """The next request names the partitions that have waited long enough."""
+        if self._waiting:
+            for key in [key for key, until_ms in self._waiting.items() if until_ms <= now_ms]:
+                del self._waiting[key]
+                self._mark_changed(self._followed[key])
 
     @property
     def _has_ready(self) -> bool:
@@ -255,10 +266,7 @@ class Fetcher:
         """The next request, unless one is under way or there is nothing to ask now."""
         if self._asked is not None or now_ms < self._quiet_until_ms:
             return None
-        if self._waiting:
-            for key in [key for key, until_ms in self._waiting.items() if until_ms <= now_ms]:
-                del self._waiting[key]
-                self._mark_changed(self._followed[key])
+        self.end_pauses(now_ms)
         self._throttle(now_ms)
         if self._lost:
             self._asked = self._offsets_request()

@@ -12,17 +12,18 @@ from typing import Any, cast
 import attrs
 import pytest
 import trio
+from kwire_protocol.errors import ErrorCode
 from kwire_protocol.headers import RequestHeader, read_request_header, response_head
 from kwire_protocol.messages import APIS
 from kwire_protocol.messages.api_versions import ApiVersion, ApiVersionsRequest, ApiVersionsResponse
-from kwire_protocol.messages.fetch import FetchRequest, FetchResponse
+from kwire_protocol.messages.fetch import FetchRequest, FetchResponse, PartitionData
 from kwire_protocol.messages.list_offsets import ListOffsetsRequest, ListOffsetsResponse
 from kwire_protocol.wire import ApiMessage, Reader, Writer
 from trio.testing import MockClock
 
 from kwire.network.processor import Timer
 from kwire.replication.connection import READ, REPLY_OVERHEAD_BYTES, WRITE, Address, LeaderConnection, Surroundings
-from kwire.replication.fetching import Fetcher, FetchSettings
+from kwire.replication.fetching import FIRST_PAUSE_MS, Fetcher, FetchSettings
 from kwire.tests.replication.test_fetching import EPOCH, KEY, ListedLog, batch, records, response
 
 BACKOFF_MS = 1000
@@ -355,6 +356,22 @@ def test_a_connection_that_is_made_after_its_end_is_closed(monkeypatch: pytest.M
     assert sock.is_closed
     assert not leader.loop.watched
     assert not sock.sent
+
+
+def test_a_partition_that_waits_for_an_election_does_not_wait_for_the_others_as_well() -> None:
+    leader = Leader()
+    elected = (KEY[0], 1)
+    leader.fetcher.follow(elected, "t", EPOCH, ListedLog())
+    header, _ = leader.begin()
+    not_yet = PartitionData(1, int(ErrorCode.NOT_LEADER_OR_FOLLOWER))
+    leader.send(reply(header, response(PartitionData(0), not_yet)))
+    header, asked = leader.fetch()  # the leader may take half a second to answer this one
+    assert [it.partitions for it in asked.forgotten_topics_data] == [[1]]
+    leader.loop.sleep(FIRST_PAUSE_MS / 1000)
+    hurrying, _ = leader.request()
+    leader.send(reply(header, response()) + reply(hurrying, ListOffsetsResponse()))
+    _, asked = leader.fetch()
+    assert [it.partition for it in asked.topics[0].partitions] == [1]
 
 
 def test_what_is_followed_next_ends_the_leaders_wait_once() -> None:
