@@ -9,7 +9,8 @@ that Metadata named. When that refuses it, or its connection fails, the client a
 the nodes in turn, and sends the write again as soon as the answer is there. After a second failure in a row it pauses
 for 2 ms before it asks; so its own pauses hardly count. The wait of a write runs from when it was first sent to its
 acknowledgement. Connections are a few to each node, because Apache Kafka handles one request of a connection at a time.
-As clients do, it begins a connection with ApiVersions, and asks only nodes that have answered that for Metadata.
+As clients do, it begins a connection with ApiVersions, and asks only nodes that have answered that for Metadata; and
+another node after 50 ms, since one that is about to end may not answer any more.
 """
 
 from __future__ import annotations
@@ -33,6 +34,7 @@ from benchmarks.connection import LOOPBACK
 from benchmarks.requests import api_versions, decode, encode, produce, value_batch
 
 PAUSE_S = 0.002
+ASK_ANOTHER_S = 0.05
 CONNECTIONS = 4  # to each node
 LAST_WITHIN_S = 60.0
 """How long those under way at the end are waited for."""
@@ -162,7 +164,9 @@ class SteadyWrites:
                     partition = self._idle.popleft()
                     self._send(_Write(partition, self._frames[partition], now_s))
             while self._timers and self._timers[0][0] <= now_s:
-                self._ask(heapq.heappop(self._timers)[1])
+                _, topic = heapq.heappop(self._timers)
+                if topic in self._asking:
+                    self._ask(topic)
             wait_s = min([due_s, *(it[0] for it in self._timers[:1])]) - time.monotonic()
             for key, _ in self._selector.select(max(min(wait_s, 0.05), 0.0)):
                 self._receive(key.data)
@@ -187,6 +191,7 @@ class SteadyWrites:
             self._turn += 1
             node_id = list(self._ports)[self._turn % len(self._ports)]
             if any(link.is_up for link in self._connected(node_id)) and self._put(node_id, frame, topic):
+                heapq.heappush(self._timers, (time.monotonic() + ASK_ANOTHER_S, topic))
                 return
         heapq.heappush(self._timers, (time.monotonic() + PAUSE_S, topic))
 
@@ -268,6 +273,8 @@ class SteadyWrites:
             raise BadAnswer(f"Produce to {what.partition}: {part.error_code} {part.error_message}")
 
     def _take_metadata(self, topic: str, answer: bytes) -> None:
+        if topic not in self._asking:
+            return  # another node was first
         (described,) = decode(answer, _METADATA).topics
         for part in described.partitions:
             self._leaders[topic, part.partition_index] = part.leader_id

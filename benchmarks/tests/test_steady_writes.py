@@ -183,6 +183,16 @@ def write_until_refused(fake: Fake, writes: SteadyWrites) -> None:
         eventually(lambda: fake.refused > 0, "a write is refused")
 
 
+def test_another_node_is_asked_when_one_has_stopped_to_answer() -> None:
+    with fakes(leader=1) as fake, writing(fake) as writes:
+        until_acknowledged(writes, by=1)
+        fake.is_silent = {2}
+        fake.leader = -1
+        eventually(lambda: fake.unanswered > 0 and fake.described > 5, "both are asked for Metadata")
+        fake.leader = 1
+        until_acknowledged(writes, by=1)
+
+
 def test_an_error_that_does_not_pass_ends_the_load() -> None:
     with fakes(leader=1) as fake:
         fake.error = ErrorCode.INVALID_TOPIC_EXCEPTION
