@@ -239,6 +239,8 @@ def cluster_restart(bench: Bench) -> Round:
     each = bench.options.scaled(RESTART_PARTITIONS // RESTART_TOPICS)
     topics = [f"t{number}" for number in range(RESTART_TOPICS)]
     bench.create(dict.fromkeys(topics, each))
+    bench.create({"t": len(cluster.seats)})
+    _warm(bench, value_batch(1, 100), connections=1, depth=4, share=0.5)
     rounds = iter(range(1 << 30))
 
     def measure() -> Figures:
