@@ -23,7 +23,7 @@ from kwire.cluster.membership import Membership
 from kwire.cluster.offline_partitions import OfflinePartitions
 from kwire.metadata.controller.brokers import begin_shutdown, fence, give_up_replicas, unfence
 from kwire.metadata.controller.deciding import ClusterState, Records
-from kwire.metadata.controller.leader_elections import balance_leaders
+from kwire.metadata.controller.partitions.leader_elections import balance_leaders
 from kwire.metadata.image import BrokerRegistration, Changes
 from kwire.metadata.service import MetadataService
 from kwire.waits import at_once, drive

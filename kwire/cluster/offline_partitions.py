@@ -9,7 +9,7 @@ from typing import Final, Self
 import attrs
 from kwire_protocol.wire import Uuid
 
-from kwire.metadata.controller.states import PartitionState, partition_state
+from kwire.metadata.controller.partitions.states import PartitionState, partition_state
 from kwire.metadata.image import Changes, MetadataImage
 
 log = logging.getLogger(__name__)

@@ -2,7 +2,7 @@
 
 * v2: flexible
 
-The rules are in `kwire.metadata.controller.config_changes`.
+The rules are in `kwire.metadata.controller.configs.config_changes`.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from kwire_protocol.messages.alter_configs import (
 )
 
 from kwire.handlers._shared.config_changes import alter
-from kwire.metadata.controller.config_changes import ConfigChange, Operation
+from kwire.metadata.controller.configs.config_changes import ConfigChange, Operation
 
 if TYPE_CHECKING:
     from kwire.broker import Broker

@@ -4,7 +4,7 @@
 * v3: new_isr_with_epochs (KIP-903)
 
 A leader asks for another ISR. Brokers of this cluster do not ask, because each can decide by itself. The rules are in
-`kwire.metadata.controller.isr_requests`.
+`kwire.metadata.controller.partitions.isr_requests`.
 """
 
 from __future__ import annotations

@@ -2,7 +2,7 @@
 
 * v1: allow_replication_factor_change (KIP-860)
 
-The rules are in `kwire.metadata.controller.reassignments`.
+The rules are in `kwire.metadata.controller.partitions.reassignments`.
 """
 
 from __future__ import annotations

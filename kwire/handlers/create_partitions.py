@@ -3,7 +3,7 @@
 * v2: flexible
 * v3: THROTTLING_QUOTA_EXCEEDED may be returned (KIP-599); kwire has no such quota
 
-The rules are in `kwire.metadata.controller.partition_creation`.
+The rules are in `kwire.metadata.controller.topics.partition_creation`.
 """
 
 from __future__ import annotations

@@ -5,7 +5,7 @@
 * v6: THROTTLING_QUOTA_EXCEEDED may be returned (KIP-599); kwire has no such quota
 * v7: topic ids (KIP-516)
 
-The rules are in `kwire.metadata.controller.topic_creation`. The topics exist when the response is sent.
+The rules are in `kwire.metadata.controller.topics.topic_creation`. The topics exist when the response is sent.
 """
 
 from __future__ import annotations

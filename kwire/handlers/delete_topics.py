@@ -5,7 +5,7 @@
 * v5: error_message (KIP-599)
 * v6: topics may be named by id (KIP-516)
 
-The rules are in `kwire.metadata.controller.topic_deletion`.
+The rules are in `kwire.metadata.controller.topics.topic_deletion`.
 """
 
 from __future__ import annotations

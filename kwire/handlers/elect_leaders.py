@@ -3,7 +3,7 @@
 * v1: election_type, a top-level error_code (KIP-460: unclean elections)
 * v2: flexible
 
-The rules are in `kwire.metadata.controller.leader_elections`.
+The rules are in `kwire.metadata.controller.partitions.leader_elections`.
 """
 
 from __future__ import annotations

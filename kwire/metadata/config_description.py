@@ -34,7 +34,7 @@ from kwire.config.resolution import Origin
 from kwire.config.tables.broker import broker_config, broker_configs, listener_config
 from kwire.config.tables.resource import CLIENT_METRICS_CONFIGS, GROUP_CONFIGS
 from kwire.config.tables.topic import TOPIC_CONFIGS
-from kwire.metadata.controller.config_checks import check_own_broker, which_one
+from kwire.metadata.controller.configs.config_checks import check_own_broker, which_one
 from kwire.metadata.controller.deciding import ClusterState
 from kwire.metadata.image import ConfigResourceType
 from kwire.topic_names import check_topic_name

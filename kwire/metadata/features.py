@@ -15,7 +15,7 @@ TRANSACTION_VERSION: Final = "transaction.version"
 """1: flexible records in `__transaction_state`; 2: KIP-890, a producer epoch of its own for each transaction."""
 
 ELR_VERSION: Final = "eligible.leader.replicas.version"
-"""1: KIP-966, see `controller/eligible_replicas.py`."""
+"""1: KIP-966, see `controller/partitions/eligible_replicas.py`."""
 
 SUPPORTED_FEATURES: Final[Mapping[str, tuple[int, int]]] = {
     METADATA_VERSION: (7, 30),

@@ -34,9 +34,9 @@ from kwire.config.server import ServerConfig, warnings_about
 from kwire.metadata.answers import AnswerCache
 from kwire.metadata.bootstrap import bootstrap_records, registration_record, registration_records
 from kwire.metadata.controller.deciding import ClusterState, Records
-from kwire.metadata.controller.internal_topics import plan_topic
-from kwire.metadata.controller.new_topics import check_new_name, clamped_replication_factor, topic_records
-from kwire.metadata.controller.placement import assign_directories, place
+from kwire.metadata.controller.partitions.placement import assign_directories, place
+from kwire.metadata.controller.topics.internal_topics import plan_topic
+from kwire.metadata.controller.topics.new_topics import check_new_name, clamped_replication_factor, topic_records
 from kwire.metadata.features import SUPPORTED_FEATURES, TRANSACTION_VERSION
 from kwire.metadata.image import Changes, ConfigResourceType, MetadataImage, TopicImage
 from kwire.metadata.log import AppendConflict, LogTruncated, MetadataLog
@@ -58,8 +58,8 @@ if TYPE_CHECKING:
     from kwire_protocol.messages.elect_leaders import ElectLeadersRequest, ElectLeadersResponse
     from kwire_protocol.messages.update_features import UpdateFeaturesRequest, UpdateFeaturesResponse
 
-    from kwire.metadata.controller.config_changes import ConfigChange
-    from kwire.metadata.controller.config_changes import Outcome as ConfigOutcome
+    from kwire.metadata.controller.configs.config_changes import ConfigChange
+    from kwire.metadata.controller.configs.config_changes import Outcome as ConfigOutcome
 
 log = logging.getLogger(__name__)
 
@@ -275,7 +275,7 @@ class MetadataService:
     # -- changing; all raise KafkaError(KAFKA_STORAGE_ERROR) when the log cannot be written, and nothing changed then
 
     async def create_topics(self, request: CreateTopicsRequest) -> CreateTopicsResponse:
-        from kwire.metadata.controller.topic_creation import create_topics
+        from kwire.metadata.controller.topics.topic_creation import create_topics
 
         return await self.change(lambda state: create_topics(state, request), needs_room=True)
 
@@ -299,18 +299,18 @@ class MetadataService:
         await self.change(decide, needs_room=True)
 
     async def delete_topics(self, request: DeleteTopicsRequest, *, version: int) -> DeleteTopicsResponse:
-        from kwire.metadata.controller.topic_deletion import delete_topics
+        from kwire.metadata.controller.topics.topic_deletion import delete_topics
 
         enabled = self.config.delete_topic_enable
         return await self.change(lambda state: delete_topics(state, request, version=version, enabled=enabled))
 
     async def create_partitions(self, request: CreatePartitionsRequest) -> CreatePartitionsResponse:
-        from kwire.metadata.controller.partition_creation import create_partitions
+        from kwire.metadata.controller.topics.partition_creation import create_partitions
 
         return await self.change(lambda state: create_partitions(state, request), needs_room=True)
 
     async def alter_configs(self, changes: Sequence[ConfigChange], *, validate_only: bool) -> list[ConfigOutcome]:
-        from kwire.metadata.controller.config_changes import alter_configs
+        from kwire.metadata.controller.configs.config_changes import alter_configs
 
         return await self.change(lambda state: alter_configs(state, changes, validate_only=validate_only))
 
@@ -323,19 +323,19 @@ class MetadataService:
     async def reassign_partitions(
         self, request: AlterPartitionReassignmentsRequest
     ) -> AlterPartitionReassignmentsResponse:
-        from kwire.metadata.controller.reassignments import reassign_partitions
+        from kwire.metadata.controller.partitions.reassignments import reassign_partitions
 
         return await self.change(lambda state: reassign_partitions(state, request))
 
     async def elect_leaders(self, request: ElectLeadersRequest) -> ElectLeadersResponse:
         """Raises KafkaError(INVALID_REQUEST) as well: there is no such type of election."""
-        from kwire.metadata.controller.leader_elections import elect_leaders
+        from kwire.metadata.controller.partitions.leader_elections import elect_leaders
 
         return await self.change(lambda state: elect_leaders(state, request))
 
     async def alter_partition(self, request: AlterPartitionRequest) -> AlterPartitionResponse:
         """Raises KafkaError(STALE_BROKER_EPOCH) as well."""
-        from kwire.metadata.controller.isr_requests import alter_partition
+        from kwire.metadata.controller.partitions.isr_requests import alter_partition
 
         return await self.change(lambda state: alter_partition(state, request))
 
@@ -368,7 +368,7 @@ class MetadataService:
     async def begin_epochs_behind(self, latest: Mapping[tuple[Uuid, int], int]) -> None:
         """Gives partitions, by topic id and index, the leader epoch after the latest of their logs."""
         if latest:
-            from kwire.metadata.controller.leader_epochs import epochs_behind
+            from kwire.metadata.controller.partitions.leader_epochs import epochs_behind
 
             await self.change(lambda state: (epochs_behind(state.image, latest), None))
 

@@ -3,10 +3,10 @@
     joins     a follower outside the ISR has fetched all that is committed, in this leader epoch
     leaves    a member has not had everything for replica.lag.time.max.ms; looked for twice in that time
 
-A change is proposed (`metadata/controller/isr_changes.py`), one at a time for each partition, and several partitions
-share a decision. From the proposal until its outcome is known, the high watermark counts everyone who may be in the
-ISR (KIP-497): a newcomer holds it back at once, and who leaves holds it back until that is in the log. If the proposal
-is refused, the partition is looked at again. As in Kafka's `Partition` and `AlterPartitionManager`.
+A change is proposed (`metadata/controller/partitions/isr_changes.py`), one at a time for each partition, and several
+partitions share a decision. From the proposal until its outcome is known, the high watermark counts everyone who may be
+in the ISR (KIP-497): a newcomer holds it back at once, and who leaves holds it back until that is in the log. If the
+proposal is refused, the partition is looked at again. As in Kafka's `Partition` and `AlterPartitionManager`.
 
 This module reads no clock: times are monotonic and in ms.
 """
@@ -21,7 +21,7 @@ from kwire_protocol.errors import ErrorCode
 from kwire_protocol.kafka_error import KafkaError
 
 from kwire.metadata.controller.deciding import ClusterState, Records
-from kwire.metadata.controller.isr_changes import IsrProposal, change_isrs, is_eligible
+from kwire.metadata.controller.partitions.isr_changes import IsrProposal, change_isrs, is_eligible
 from kwire.metadata.service import MetadataService
 from kwire.replicas.partition import Partition
 from kwire.replicas.roles import Leader

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 from kwire_protocol.kafka_error import KafkaError
 
 from kwire.handlers._shared.authorization import check_configs
-from kwire.metadata.controller.config_changes import ConfigChange, Outcome
+from kwire.metadata.controller.configs.config_changes import ConfigChange, Outcome
 from kwire.security.authorizer import Operation
 
 if TYPE_CHECKING:

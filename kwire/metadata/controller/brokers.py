@@ -7,7 +7,7 @@
 A fenced broker does not lead, and is in no ISR; without eligible leader replicas, it may be the last member of one.
 Kafka's `ReplicationControlManager`, whose decisions the controller makes. Here any broker may make them, because each
 is made on the state that it changes: a broker registers itself, and the controller fences those that have died.
-`states.py` has the states of partitions and replicas that follow.
+`partitions/states.py` has the states of partitions and replicas that follow.
 """
 
 from __future__ import annotations
@@ -25,8 +25,8 @@ from kwire_protocol.internal.metadata_topics import PartitionChangeRecord
 from kwire_protocol.kafka_error import KafkaError
 
 from kwire.metadata.controller.deciding import ClusterState, Records
-from kwire.metadata.controller.elections import Election, MayLead
-from kwire.metadata.controller.partition_changes import partition_change
+from kwire.metadata.controller.partitions.elections import Election, MayLead
+from kwire.metadata.controller.partitions.partition_changes import partition_change
 from kwire.metadata.image import NO_LEADER, BrokerRegistration, MetadataImage, PartitionRegistration, TopicImage
 
 if TYPE_CHECKING:

@@ -24,7 +24,7 @@ from kwire_protocol.messages.update_features import (
 )
 
 from kwire.metadata.controller.deciding import ClusterState, Records
-from kwire.metadata.controller.eligible_replicas import turn_off, turn_on
+from kwire.metadata.controller.partitions.eligible_replicas import turn_off, turn_on
 from kwire.metadata.features import ELR_VERSION, METADATA_VERSION, SUPPORTED_FEATURES
 
 _OFF = (0, 0)

@@ -23,7 +23,7 @@ from kwire.clock import SystemClock
 from kwire.config.server import load_config
 from kwire.logs import housekeeping
 from kwire.logs.cleaner import LogCleaner
-from kwire.metadata.controller.config_changes import ConfigChange, Operation, Outcome
+from kwire.metadata.controller.configs.config_changes import ConfigChange, Operation, Outcome
 from kwire.metadata.image import ConfigResourceType
 from kwire.replicas.partition import Partition
 from kwire.waits import at_once

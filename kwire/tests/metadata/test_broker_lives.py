@@ -15,7 +15,7 @@ from kwire_protocol.internal.metadata_topics import PartitionRecord, TopicRecord
 from kwire.config.resolution import ConfigResolver
 from kwire.metadata.controller import brokers
 from kwire.metadata.controller.deciding import ClusterState, Records
-from kwire.metadata.controller.elections import Elected, Election, elect
+from kwire.metadata.controller.partitions.elections import Elected, Election, elect
 from kwire.metadata.image import NO_LEADER, ConfigResourceType, MetadataImage, PartitionRegistration
 
 NODES = (1, 2, 3)

@@ -17,11 +17,11 @@ from kwire_protocol.messages.elect_leaders import ElectLeadersRequest, TopicPart
 from kwire_protocol.messages.update_features import FeatureUpdateKey, UpdateFeaturesRequest
 
 from kwire.metadata.controller import brokers
-from kwire.metadata.controller.config_changes import ConfigChange, Operation, alter_configs
-from kwire.metadata.controller.eligible_replicas import eligible
+from kwire.metadata.controller.configs.config_changes import ConfigChange, Operation, alter_configs
 from kwire.metadata.controller.feature_updates import update_features
-from kwire.metadata.controller.isr_changes import IsrProposal, change_isrs
-from kwire.metadata.controller.leader_elections import elect_leaders
+from kwire.metadata.controller.partitions.eligible_replicas import eligible
+from kwire.metadata.controller.partitions.isr_changes import IsrProposal, change_isrs
+from kwire.metadata.controller.partitions.leader_elections import elect_leaders
 from kwire.metadata.features import ELR_VERSION
 from kwire.metadata.image import NO_LEADER, ConfigResourceType, LeaderRecoveryState, PartitionRegistration
 from kwire.metadata.snapshots import image_records

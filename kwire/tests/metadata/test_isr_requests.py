@@ -19,7 +19,7 @@ from kwire_protocol.messages.alter_partition import (
 from kwire_protocol.wire import Reader, Writer
 
 from kwire.handlers import alter_partition
-from kwire.metadata.controller import isr_requests
+from kwire.metadata.controller.partitions import isr_requests
 from kwire.metadata.image import LeaderRecoveryState
 from kwire.tests.metadata.distant_log import answered
 from kwire.tests.metadata.harness import FakeBroker, context, service

@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from kwire_protocol.internal.metadata_brokers import RegisterBrokerRecord
 
-from kwire.metadata.controller.placement import place
+from kwire.metadata.controller.partitions.placement import place
 from kwire.metadata.image import MetadataImage
 
 RACKS = st.lists(st.sampled_from([None, "a", "b", "c"]), min_size=1, max_size=8)

@@ -17,9 +17,9 @@ from kwire_protocol.messages.alter_partition_reassignments import (
 from kwire_protocol.messages.elect_leaders import ElectLeadersRequest, TopicPartitions
 
 from kwire.metadata.controller.brokers import brokers_that_may_lead, unregister
-from kwire.metadata.controller.leader_elections import balance_leaders, elect_leaders
-from kwire.metadata.controller.partition_changes import partition_change
-from kwire.metadata.controller.reassignments import reassign_partitions
+from kwire.metadata.controller.partitions.leader_elections import balance_leaders, elect_leaders
+from kwire.metadata.controller.partitions.partition_changes import partition_change
+from kwire.metadata.controller.partitions.reassignments import reassign_partitions
 from kwire.metadata.image import NO_LEADER, PartitionRegistration
 from kwire.tests.metadata.test_broker_lives import NODES, Cluster
 

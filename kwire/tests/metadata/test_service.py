@@ -14,7 +14,7 @@ from kwire_protocol.messages.delete_topics import DeleteTopicsRequest
 from kwire_storage.disk.faulty_disk import FaultyDisk
 from kwire_storage.disk.memory_disk import MemoryDisk
 
-from kwire.metadata.controller.config_changes import ConfigChange, Operation
+from kwire.metadata.controller.configs.config_changes import ConfigChange, Operation
 from kwire.metadata.image import Changes, ConfigResourceType, MetadataImage
 from kwire.metadata.service import MetadataService
 from kwire.tests.metadata.harness import DIRECTORY_ID, open_service, record

@@ -13,10 +13,10 @@ from kwire_protocol.internal.metadata_topics import PartitionRecord, RemoveTopic
 
 from devtools.places import REPOSITORY
 from kwire.metadata.controller import brokers
-from kwire.metadata.controller.isr_changes import IsrProposal, change_isrs
-from kwire.metadata.controller.leader_elections import balance_leaders
-from kwire.metadata.controller.placement import partition_record
-from kwire.metadata.controller.states import (
+from kwire.metadata.controller.partitions.isr_changes import IsrProposal, change_isrs
+from kwire.metadata.controller.partitions.leader_elections import balance_leaders
+from kwire.metadata.controller.partitions.placement import partition_record
+from kwire.metadata.controller.partitions.states import (
     PARTITION_TRANSITIONS,
     REPLICA_TRANSITIONS,
     PartitionState,

@@ -14,7 +14,7 @@ from kwire_storage import names
 from kwire_storage.disk.faulty_disk import FaultyDisk
 from kwire_storage.disk.medium import EVERYTHING, NOTHING_UNSYNCED, Fate
 
-from kwire.metadata.controller.config_changes import ConfigChange, Operation
+from kwire.metadata.controller.configs.config_changes import ConfigChange, Operation
 from kwire.metadata.image import ConfigResourceType
 from kwire.replicas.roles import Follower
 from kwire.tests.replication.world import TOPIC, World

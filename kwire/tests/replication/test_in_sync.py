@@ -8,8 +8,8 @@ from kwire_protocol.errors import ErrorCode
 from kwire_protocol.internal.metadata_brokers import FenceBrokerRecord
 
 from kwire.metadata.controller.brokers import fence
-from kwire.metadata.controller.config_changes import ConfigChange, Operation
-from kwire.metadata.controller.isr_changes import IsrProposal, change_isrs
+from kwire.metadata.controller.configs.config_changes import ConfigChange, Operation
+from kwire.metadata.controller.partitions.isr_changes import IsrProposal, change_isrs
 from kwire.metadata.image import ConfigResourceType
 from kwire.replicas.partition import Partition
 from kwire.tests.replication.world import NODES, SETTINGS, TOPIC, World

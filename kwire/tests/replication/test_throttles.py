@@ -8,7 +8,7 @@ from functools import partial
 import pytest
 from kwire_protocol.errors import ErrorCode
 
-from kwire.metadata.controller.config_changes import ConfigChange, Operation
+from kwire.metadata.controller.configs.config_changes import ConfigChange, Operation
 from kwire.metadata.image import ConfigResourceType
 from kwire.replicas.roles import Leader
 from kwire.tests.replication.world import TOPIC, World

@@ -7,7 +7,7 @@ from typing import Any
 
 from kwire_protocol.errors import ErrorCode
 
-from kwire.metadata.controller.elections import Elected
+from kwire.metadata.controller.partitions.elections import Elected
 from kwire.replicas.roles import Follower
 from storage.tests.power_cuts.mutants import Change, Function, always, instead, without
 
@@ -171,16 +171,18 @@ MISTAKES: dict[str, Change] = {
     ),
     "nobody joins": without(f"{IN_SYNC}.fetched", f"{IN_SYNC}._propose"),
     "a change of the ISR is never settled": without(f"{IN_SYNC}._decide_on", f"{PARTITION}.settle_isr"),
-    "anyone who lives is elected": instead("kwire.metadata.controller.elections:elect", anyone_who_lives),
+    "anyone who lives is elected": instead("kwire.metadata.controller.partitions.elections:elect", anyone_who_lives),
     "an eligible replica stays one after an unclean stop": instead(
-        "kwire.metadata.controller.eligible_replicas:eligible", who_has_lost_records_too
+        "kwire.metadata.controller.partitions.eligible_replicas:eligible", who_has_lost_records_too
     ),
     "the last leader leads although one with everything may come": instead(
-        "kwire.metadata.controller.elections:elect", the_last_leader_at_once
+        "kwire.metadata.controller.partitions.elections:elect", the_last_leader_at_once
     ),
-    "the last leader does not lead again": instead("kwire.metadata.controller.elections:elect", no_last_leader),
+    "the last leader does not lead again": instead(
+        "kwire.metadata.controller.partitions.elections:elect", no_last_leader
+    ),
     "eligible replicas stay ones when more is committed": instead(
-        "kwire.metadata.controller.partition_changes:_lacks_replicas", always(True)
+        "kwire.metadata.controller.partitions.partition_changes:_lacks_replicas", always(True)
     ),
     "an unclean stop passes for a clean one": instead(
         "kwire.metadata.controller.brokers:register", always_in_good_order
@@ -189,7 +191,7 @@ MISTAKES: dict[str, Change] = {
     "a controller fences nobody": instead(f"{MEMBER}._due_as_controller", always([])),
     "a node that starts again stays fenced": instead("kwire.metadata.controller.brokers:unfence", always([])),
     "a proposal of an earlier epoch is accepted": instead(
-        "kwire.metadata.controller.isr_changes:_refusal", always(ErrorCode.NONE)
+        "kwire.metadata.controller.partitions.isr_changes:_refusal", always(ErrorCode.NONE)
     ),
     "a reader gets what is not committed": instead("kwire.replicas.partition:read_bound", whatever_is_there),
     "a follower serves readers what is not committed": instead(

@@ -18,7 +18,7 @@ from kwire_protocol.messages.create_topics import (
 
 from kwire.config.definition import to_text
 from kwire.config.tables.topic import TOPIC_CONFIGS
-from kwire.metadata.controller.config_checks import check_topic_configs, no_value_for
+from kwire.metadata.controller.configs.config_checks import check_topic_configs, no_value_for
 from kwire.metadata.controller.deciding import (
     MAX_PARTITIONS_PER_REQUEST,
     ClusterState,
@@ -27,8 +27,8 @@ from kwire.metadata.controller.deciding import (
     repeated,
     too_many,
 )
-from kwire.metadata.controller.new_topics import check_new_name, clamped_replication_factor, topic_records
-from kwire.metadata.controller.placement import check_assignment, place
+from kwire.metadata.controller.partitions.placement import check_assignment, place
+from kwire.metadata.controller.topics.new_topics import check_new_name, clamped_replication_factor, topic_records
 
 DEFAULT = -1
 

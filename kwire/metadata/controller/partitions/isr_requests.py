@@ -17,7 +17,7 @@ from kwire_protocol.messages.alter_partition import (
 from kwire_protocol.wire import Uuid
 
 from kwire.metadata.controller.deciding import ClusterState, Records, check_batch_size
-from kwire.metadata.controller.isr_changes import IsrProposal, change_isrs
+from kwire.metadata.controller.partitions.isr_changes import IsrProposal, change_isrs
 from kwire.metadata.image import LeaderRecoveryState, MetadataImage, changed_partition
 
 ANY_EPOCH: Final = -1

@@ -19,7 +19,7 @@ from kwire.config.definition import ConfigDefinition, ConfigType, to_text, told
 from kwire.config.tables.broker import broker_config
 from kwire.config.tables.resource import CLIENT_METRICS_CONFIGS, GROUP_CONFIGS
 from kwire.config.tables.topic import TOPIC_CONFIGS
-from kwire.metadata.controller.config_checks import (
+from kwire.metadata.controller.configs.config_checks import (
     check_broker_configs,
     check_client_metrics_configs,
     check_group_configs,
@@ -30,7 +30,7 @@ from kwire.metadata.controller.config_checks import (
     which_one,
 )
 from kwire.metadata.controller.deciding import MIN_ISR, ClusterState, Records, repeated
-from kwire.metadata.controller.eligible_replicas import check_min_isr, cleared_by
+from kwire.metadata.controller.partitions.eligible_replicas import check_min_isr, cleared_by
 from kwire.metadata.image import ConfigResourceType
 from kwire.topic_names import check_topic_name, no_such_topic
 

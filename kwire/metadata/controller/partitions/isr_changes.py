@@ -16,7 +16,7 @@ from kwire_protocol.wire import Uuid
 
 from kwire.metadata.controller.brokers import brokers_that_may_lead
 from kwire.metadata.controller.deciding import ClusterState, Records
-from kwire.metadata.controller.partition_changes import partition_change
+from kwire.metadata.controller.partitions.partition_changes import partition_change
 from kwire.metadata.image import BrokerRegistration, LeaderRecoveryState, MetadataImage
 
 

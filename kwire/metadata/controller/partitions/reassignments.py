@@ -20,9 +20,9 @@ from kwire_protocol.messages.alter_partition_reassignments import (
 
 from kwire.metadata.controller.brokers import brokers_that_may_lead
 from kwire.metadata.controller.deciding import ClusterState, Records, check_batch_size
-from kwire.metadata.controller.elections import Election
-from kwire.metadata.controller.partition_changes import Replicas, partition_change
-from kwire.metadata.controller.placement import check_assignment
+from kwire.metadata.controller.partitions.elections import Election
+from kwire.metadata.controller.partitions.partition_changes import Replicas, partition_change
+from kwire.metadata.controller.partitions.placement import check_assignment
 from kwire.metadata.image import PartitionRegistration, TopicImage
 from kwire.topic_names import no_such_topic
 

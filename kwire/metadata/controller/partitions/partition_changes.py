@@ -14,8 +14,8 @@ from kwire_protocol.internal.metadata_topics import PartitionChangeRecord
 from kwire_protocol.wire import NULL_UUID, Uuid
 
 from kwire.metadata.controller.deciding import ClusterState
-from kwire.metadata.controller.elections import Election, MayLead, elect
-from kwire.metadata.controller.eligible_replicas import eligible
+from kwire.metadata.controller.partitions.elections import Election, MayLead, elect
+from kwire.metadata.controller.partitions.eligible_replicas import eligible
 from kwire.metadata.image import (
     NO_LEADER,
     NO_LEADER_CHANGE,

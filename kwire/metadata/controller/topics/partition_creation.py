@@ -14,7 +14,7 @@ from kwire_protocol.messages.create_partitions import (
 )
 
 from kwire.metadata.controller.deciding import MAX_PARTITIONS_PER_REQUEST, ClusterState, Records, repeated, too_many
-from kwire.metadata.controller.placement import check_assignment, partition_record, place
+from kwire.metadata.controller.partitions.placement import check_assignment, partition_record, place
 from kwire.topic_names import no_such_topic
 
 

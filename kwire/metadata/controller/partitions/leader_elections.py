@@ -19,8 +19,8 @@ from kwire_protocol.messages.elect_leaders import (
 
 from kwire.metadata.controller.brokers import brokers_that_may_lead
 from kwire.metadata.controller.deciding import ClusterState, Records
-from kwire.metadata.controller.elections import Election
-from kwire.metadata.controller.partition_changes import partition_change
+from kwire.metadata.controller.partitions.elections import Election
+from kwire.metadata.controller.partitions.partition_changes import partition_change
 from kwire.metadata.image import NO_LEADER, TopicImage
 from kwire.topic_names import no_such_topic
 

@@ -1,0 +1,1 @@
+"""Decisions about configurations of topics, brokers and groups."""
