@@ -15,7 +15,6 @@ another node after 50 ms, since one that is about to end may not answer any more
 
 from __future__ import annotations
 
-import heapq
 import selectors
 import socket
 import threading
@@ -101,8 +100,7 @@ class SteadyWrites:
         self._links: dict[int, list[_Link]] = {node_id: [] for node_id in ports}
         self._selector = selectors.DefaultSelector()
         self._failed: dict[str, list[_Write]] = {}  # by topic: they wait for its Metadata
-        self._asking: set[str] = set()  # topics whose Metadata are on their way
-        self._timers: list[tuple[float, str]] = []  # when Metadata of which topic are asked for
+        self._asks_at: dict[str, float] = {}  # topics whose Metadata are wanted, and when the next node is asked
         self._turn = 0
         self._is_over = threading.Event()
         self._problem: BaseException | None = None
@@ -163,11 +161,9 @@ class SteadyWrites:
                 if self._idle:
                     partition = self._idle.popleft()
                     self._send(_Write(partition, self._frames[partition], now_s))
-            while self._timers and self._timers[0][0] <= now_s:
-                _, topic = heapq.heappop(self._timers)
-                if topic in self._asking:
-                    self._ask(topic)
-            wait_s = min([due_s, *(it[0] for it in self._timers[:1])]) - time.monotonic()
+            for topic in [topic for topic, at_s in self._asks_at.items() if at_s <= now_s]:
+                self._ask(topic)
+            wait_s = min(due_s, *self._asks_at.values(), due_s) - time.monotonic()
             for key, _ in self._selector.select(max(min(wait_s, 0.05), 0.0)):
                 self._receive(key.data)
 
@@ -179,10 +175,8 @@ class SteadyWrites:
     def _fail(self, write: _Write) -> None:
         topic = write.partition[0]
         self._failed.setdefault(topic, []).append(write)
-        if topic not in self._asking:
-            self._asking.add(topic)
-            pause_s = PAUSE_S if write.attempts > 1 else 0.0
-            heapq.heappush(self._timers, (time.monotonic() + pause_s, topic))
+        if topic not in self._asks_at:
+            self._asks_at[topic] = time.monotonic() + (PAUSE_S if write.attempts > 1 else 0.0)
 
     def _ask(self, topic: str) -> None:
         """Asks for a topic's Metadata: the node whose turn it is."""
@@ -191,9 +185,9 @@ class SteadyWrites:
             self._turn += 1
             node_id = list(self._ports)[self._turn % len(self._ports)]
             if any(link.is_up for link in self._connected(node_id)) and self._put(node_id, frame, topic):
-                heapq.heappush(self._timers, (time.monotonic() + ASK_ANOTHER_S, topic))
+                self._asks_at[topic] = time.monotonic() + ASK_ANOTHER_S
                 return
-        heapq.heappush(self._timers, (time.monotonic() + PAUSE_S, topic))
+        self._asks_at[topic] = time.monotonic() + PAUSE_S
 
     def _put(self, node_id: int, frame: bytes, what: _Write | str) -> bool:
         """Sends it to a node, over the connection with the least under way; False if it cannot be reached."""
@@ -254,8 +248,8 @@ class SteadyWrites:
         for what in asked:
             if isinstance(what, _Write):
                 self._fail(what)
-            elif what is not None:
-                heapq.heappush(self._timers, (time.monotonic() + PAUSE_S, what))
+            elif what in self._asks_at:
+                self._asks_at[what] = time.monotonic() + PAUSE_S
 
     def _take(self, what: _Write | str, answer: bytes, node_id: int) -> None:
         now_s = time.monotonic()
@@ -273,12 +267,12 @@ class SteadyWrites:
             raise BadAnswer(f"Produce to {what.partition}: {part.error_code} {part.error_message}")
 
     def _take_metadata(self, topic: str, answer: bytes) -> None:
-        if topic not in self._asking:
+        if topic not in self._asks_at:
             return  # another node was first
         (described,) = decode(answer, _METADATA).topics
         for part in described.partitions:
             self._leaders[topic, part.partition_index] = part.leader_id
-        self._asking.discard(topic)
+        del self._asks_at[topic]
         for write in self._failed.pop(topic, []):
             self._send(write)
 
