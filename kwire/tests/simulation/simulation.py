@@ -160,6 +160,7 @@ class Simulation:
             assert node.start()
         nursery.start_soon(self._look_all_the_time)
         await self._with_clients(chance, network, keeper, nursery)
+        await self._write_everywhere(network, chance, "client-after", "the last fault")
         await self._end(network, chance)
         await self._lose_a_node(network, chance)
         self.report.virtual_s = trio.current_time()
@@ -290,14 +291,18 @@ class Simulation:
             return
         self._stays_dead = True
         chance.choice(self.nodes).kill()
-        cluster = self._cluster(network, "client-last", chance)
+        await self._write_everywhere(network, chance, "client-last", "the death of a node")
+
+    async def _write_everywhere(self, network: Network, chance: random.Random, name: str, after: str) -> None:
+        """Every partition takes writes."""
+        cluster = self._cluster(network, name, chance)
         producer = Producer(cluster, self.ledger, PARTITIONS, self.nodes[0].clock.now_ms, lambda: True)
         with trio.move_on_after(GOES_ON_WITHIN_S) as scope:
             await producer.run()
             for index in range(PARTITIONS):
                 await producer.send(index)
         if scope.cancelled_caught:
-            raise BrokenPromise(f"{GOES_ON_WITHIN_S:g} s after the death of a node, a write is not acknowledged")
+            raise BrokenPromise(f"{GOES_ON_WITHIN_S:g} s after {after}, a write is not acknowledged")
         await cluster.close()
 
     async def _settle(self) -> None:
