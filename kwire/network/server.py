@@ -120,30 +120,36 @@ class Server:
     async def serve(self, *, on_ready: Callable[[], None] = lambda: None) -> None:
         """Serves until it is cancelled, then closes the listeners and the connections."""
         self.broker.metadata.watch(self._follow)
-        try:
-            async with trio.open_nursery() as nursery:
-                self.broker.metadata.beside.loop = Loop(self.processor.call_soon, nursery.start_soon)
-                nursery.start_soon(housekeeping.run, self.broker)
-                nursery.start_soon(self.broker.flusher.run)
-                nursery.start_soon(self.broker.groups.runtime.run)
-                nursery.start_soon(self.broker.transactions.runtime.run)
-                nursery.start_soon(LogCleaner(self.broker).run)
-                nursery.start_soon(self.broker.moves.run)
+        # What runs beside the requests has a nursery of its own, which is open until the last connection is closed: a
+        # request may come when all other tasks have ended.
+        async with trio.open_nursery() as beside:
+            self.broker.metadata.beside.loop = Loop(self.processor.call_soon, beside.start_soon)
+            try:
+                async with trio.open_nursery() as nursery:
+                    self._start_tasks(nursery)
+                    on_ready()
+            finally:
+                self.broker.metadata.beside.loop = None
                 for listener in self.listeners:
-                    nursery.start_soon(self._accept, listener)
-                nursery.start_soon(self._reap_idle)
-                if self.broker.member is not None:
-                    nursery.start_soon(self._run_member, self.broker.member)
-                    nursery.start_soon(self._balance_leaders, self.broker.member)
-                    nursery.start_soon(self._followers(nursery).run)
-                on_ready()
-        finally:
-            self.broker.metadata.beside.loop = None
-            for listener in self.listeners:
-                listener.sock.close()
-            for connection in list(self.connections):
-                connection.close()
-            self._logs.tell_left_out()
+                    listener.sock.close()
+                for connection in list(self.connections):
+                    connection.close()
+                self._logs.tell_left_out()
+
+    def _start_tasks(self, nursery: trio.Nursery) -> None:
+        nursery.start_soon(housekeeping.run, self.broker)
+        nursery.start_soon(self.broker.flusher.run)
+        nursery.start_soon(self.broker.groups.runtime.run)
+        nursery.start_soon(self.broker.transactions.runtime.run)
+        nursery.start_soon(LogCleaner(self.broker).run)
+        nursery.start_soon(self.broker.moves.run)
+        for listener in self.listeners:
+            nursery.start_soon(self._accept, listener)
+        nursery.start_soon(self._reap_idle)
+        if self.broker.member is not None:
+            nursery.start_soon(self._run_member, self.broker.member)
+            nursery.start_soon(self._balance_leaders, self.broker.member)
+            nursery.start_soon(self._followers(nursery).run)
 
     async def _run_member(self, member: ClusterMember) -> None:
         member.serve()
