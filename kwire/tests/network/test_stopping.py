@@ -1,0 +1,46 @@
+"""A server that stops, and requests that come while it does."""
+
+from __future__ import annotations
+
+import attrs
+import trio
+from kwire_protocol.messages.metadata import MetadataRequest
+from outcome import Outcome
+
+from kwire.beside import Beside
+from kwire.tests.server_in_trio import ServerInTrio, with_server
+from kwire.waits import Slot
+from kwire.workers import Worker
+
+
+@attrs.define(eq=False)
+class AsksAtTheEnd(trio.abc.Instrument):
+    """Asks for work beside the loop when the last task of a nursery has ended, as a request might."""
+
+    beside: Beside
+    refused: list[RuntimeError] = attrs.field(factory=list)
+    asked: list[Slot[Outcome[None]]] = attrs.field(factory=list)
+
+    def task_exited(self, task: trio.lowlevel.Task) -> None:
+        nursery = task.parent_nursery
+        if self.beside.loop is not None and nursery is not None and not nursery.child_tasks:
+            try:
+                self.asked.append(self.beside.in_worker(Worker.FLUSH, lambda: None))
+            except RuntimeError as error:
+                self.refused.append(error)
+
+
+def test_work_beside_the_loop_is_done_until_the_last_connection_is_closed() -> None:
+    asking: list[AsksAtTheEnd] = []
+
+    async def scenario(it: ServerInTrio) -> None:
+        client = await it.connect()
+        await client.call(MetadataRequest([]), 9)
+        asking.append(AsksAtTheEnd(it.server.broker.metadata.beside))
+        trio.lowlevel.add_instrument(asking[0])
+
+    with_server(scenario)
+    (instrument,) = asking
+    assert instrument.asked or instrument.refused
+    assert all(it.is_set for it in instrument.asked)
+    assert instrument.refused == []
