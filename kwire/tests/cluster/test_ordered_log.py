@@ -47,8 +47,6 @@ def _call(callback: Callable[[], object]) -> None:
 class NoTime(Calendar):
     """News do not travel by themselves."""
 
-    now = 0.0
-
     def after(self, seconds: float, callback: Callable[[], object]) -> None:
         pass
 

@@ -1,4 +1,4 @@
-"""Virtual time: callbacks at their times, in one task of a trio loop whose clock jumps to whatever is due next."""
+"""Virtual time: the clock of a trio loop, which stands still while anything runs, and then jumps to what is due next."""
 
 from __future__ import annotations
 
@@ -13,51 +13,62 @@ from typing import Any, cast
 import attrs
 import trio
 import trio._core._run as trio_loop
-from trio.testing import MockClock
 
 CALLS_PER_TURN = 50
-"""After so many callbacks trio's tasks have a turn."""
+"""After so many callbacks trio's tasks have a turn, even if more are due now."""
 
 
 @attrs.define(eq=False)
-class Calendar:
-    """Times are in seconds. `run` is a task that ends when it is cancelled."""
+class Calendar(trio.abc.Clock):
+    """Callbacks at their times, in seconds. trio asks it for the time, and how long to sleep when no task can run.
 
+    The callbacks are called then, outside of any task. One that raises ends `run`, a task, with what it raised.
+    """
+
+    now: float = 0.0
     _due: list[tuple[float, int, Callable[[], object]]] = attrs.field(factory=list)
     _numbers: Iterator[int] = attrs.field(factory=count)
-    _wake: trio.Event = attrs.field(factory=trio.Event)
-    _sleeps_until: float = -math.inf
-
-    @property
-    def now(self) -> float:
-        return trio.current_time()
+    _has_failed: trio.Event = attrs.field(factory=trio.Event)
+    _failure: BaseException | None = None
 
     def at(self, time: float, callback: Callable[[], object]) -> None:
         heapq.heappush(self._due, (time, next(self._numbers), callback))
-        if time < self._sleeps_until:
-            self._wake.set()
 
     def after(self, seconds: float, callback: Callable[[], object]) -> None:
-        self.at(trio.current_time() + seconds, callback)
+        self.at(self.now + seconds, callback)
 
     def soon(self, callback: Callable[[], object]) -> None:
         """When the callbacks that are due already have been called."""
-        self.at(trio.current_time(), callback)
+        self.at(self.now, callback)
 
     async def run(self) -> None:
-        while True:
+        await self._has_failed.wait()
+        assert self._failure is not None
+        raise self._failure
+
+    # What trio asks
+
+    def start_clock(self) -> None:
+        pass
+
+    def current_time(self) -> float:
+        return self.now
+
+    def deadline_to_sleep_time(self, deadline: float) -> float:
+        """No task can run before the deadline, so time goes on to what is due next: never a sleep, from here."""
+        next_s = min(self._due[0][0], deadline) if self._due else deadline
+        if next_s == math.inf:
+            return math.inf
+        self.now = max(self.now, next_s)
+        try:
             for _ in range(CALLS_PER_TURN):
-                if not self._due or self._due[0][0] > trio.current_time():
+                if not self._due or self._due[0][0] > self.now:
                     break
                 heapq.heappop(self._due)[2]()
-            else:
-                await trio.lowlevel.checkpoint()
-                continue
-            self._sleeps_until = self._due[0][0] if self._due else math.inf
-            self._wake = trio.Event()
-            with trio.CancelScope(deadline=self._sleeps_until):
-                await self._wake.wait()
-            self._sleeps_until = -math.inf
+        except BaseException as error:
+            self._failure = error
+            self._has_failed.set()
+        return 0
 
 
 @contextmanager
@@ -74,7 +85,8 @@ def _seeded(seed: int) -> Iterator[None]:
         module._r.setstate(state)
 
 
-def run_virtually(seed: int, main: Callable[[random.Random], Awaitable[None]]) -> None:
+def run_virtually(seed: int, main: Callable[[random.Random, Calendar], Awaitable[None]]) -> None:
     """Runs `main` on a clock that stands still while anything runs. The same seed gives the same run."""
+    calendar = Calendar()
     with _seeded(seed):
-        trio.run(main, random.Random(seed), clock=MockClock(autojump_threshold=0))
+        trio.run(main, random.Random(seed), calendar, clock=calendar)

@@ -139,9 +139,8 @@ class Simulation:
         self.history.lose(loss)
         self.ledger.lose(loss)
 
-    async def run(self, chance: random.Random) -> None:
+    async def run(self, chance: random.Random, calendar: Calendar) -> None:
         async with trio.open_nursery() as nursery:
-            calendar = Calendar()
             network = Network(calendar, random.Random(chance.random()), self.report.note)
             keeper = Keeper(calendar, network, "MkU3OEVBNTcwNTJENDM2Qk", on_append=self._eligibility.appended)
             nursery.start_soon(calendar.run)
