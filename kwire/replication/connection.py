@@ -109,7 +109,7 @@ class LeaderConnection:
             return
         if self.fetcher.is_asking:
             self.fetcher.end_pauses(self.around.now_ms())
-            if self.fetcher.has_news:
+            if self.fetcher.should_hurry:
                 self._hurry()
             self._watch_pauses()
             return

@@ -20,6 +20,9 @@ A throttled replica that is not in sync is left out of requests while more than 
 
 Requests belong to an incremental session (KIP-227): after the first one they name what has changed. As in Kafka's
 AbstractFetcherThread and FetchSessionHandler.
+
+Partitions join the session a few at a time. The first records of a partition cost a follower most: it opens the log's
+files. After a restart, those of its partitions that are in sync already would wait while it opens all the others.
 """
 
 from __future__ import annotations
@@ -70,6 +73,9 @@ LARGEST_OFFSET: Final = 2**63 - 1
 FIRST_PAUSE_MS: Final = 5
 """Of two nodes one hears first of an election. Soon the other one has heard as well, so a partition is fetched again
 after this time, after twice the time, and so on up to replica.fetch.backoff.ms."""
+
+MOST_NEWCOMERS: Final = 50
+"""Partitions that join the session with one request."""
 
 PartitionKey = tuple[Uuid, int]
 """Topic id and partition index."""
@@ -174,7 +180,7 @@ class Fetcher:
     _followed: dict[PartitionKey, _Followed] = attrs.field(factory=dict)
     """In the order in which a full request names them."""
     _changed: dict[PartitionKey, None] = attrs.field(factory=dict)
-    """What the session does not have yet as it is."""
+    """What the session does not have yet as it is; all that are not told and not left out are here."""
     _forgotten: dict[PartitionKey, None] = attrs.field(factory=dict)
     """What the session has, and is not to be fetched."""
     _waiting: dict[PartitionKey, int] = attrs.field(factory=dict)
@@ -231,9 +237,10 @@ class Fetcher:
         return self._asked is not None
 
     @property
-    def has_news(self) -> bool:
-        """Whether the next request names a partition that the one under way does not have as it is."""
-        return bool(self._changed) or bool(self._forgotten)
+    def should_hurry(self) -> bool:
+        """Whether the leader may wait for data now, although the next request has something new to tell it."""
+        asked = self._asked
+        return isinstance(asked, FetchRequest) and asked.max_wait_ms > 0 and bool(self._changed or self._forgotten)
 
     def next_deadline_ms(self) -> float:
         """When `next_request` may have a request, if nothing else happens; infinity if never."""
@@ -307,13 +314,19 @@ class Fetcher:
                 if not request.forgotten_topics_data or request.forgotten_topics_data[-1].topic_id != topic_id:
                     request.forgotten_topics_data.append(ForgottenTopic(topic_id=topic_id))
                 request.forgotten_topics_data[-1].partitions.append(index)
+        newcomers = 0
         for key in keys:
             followed = self._followed[key]
+            if not followed.is_told:
+                newcomers += 1
+                if newcomers > MOST_NEWCOMERS:
+                    request.max_wait_ms = 0
+                    continue
             if not request.topics or request.topics[-1].topic_id != key[0]:
                 request.topics.append(FetchTopic(topic_id=key[0]))
             request.topics[-1].partitions.append(self._fetch_partition(followed))
             followed.is_told = True
-        self._changed.clear()
+            self._changed.pop(key, None)
         self._forgotten.clear()
         return request
 
@@ -361,8 +374,10 @@ class Fetcher:
         """The next request names all partitions, and closes that session."""
         self._session_id, self._session_epoch = closed_id, _INITIAL_EPOCH
         self._forgotten.clear()
-        for followed in self._followed.values():
+        for key, followed in self._followed.items():
             followed.is_told = False
+            if not self._is_left_out(key):
+                self._changed[key] = None
 
     def _take_fetch(self, response: FetchResponse, now_ms: int) -> None:
         error = response.error_code

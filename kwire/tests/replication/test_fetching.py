@@ -27,7 +27,7 @@ from kwire_protocol.messages.list_offsets import (
 from kwire_protocol.record_batch import assign
 from kwire_protocol.records import Record, build_batch, iter_headers
 
-from kwire.replication.fetching import EARLIEST, LATEST, Fetcher, FetchSettings
+from kwire.replication.fetching import EARLIEST, LATEST, MOST_NEWCOMERS, Fetcher, FetchSettings
 
 TOPIC_ID = b"topic-id-of-16-b"
 KEY = TOPIC_ID, 0
@@ -134,6 +134,29 @@ def test_a_partition_that_got_records_is_named_last_in_the_next_full_request() -
     fetch_of(fetcher)
     fetcher.received(response(records(batch(0)), session_id=0), 0)
     assert [it.partition for it in fetch_of(fetcher).topics[0].partitions] == [1, 0]
+
+
+@pytest.mark.parametrize("session_id", [0, 9])
+def test_partitions_join_the_session_a_few_at_a_time_and_the_leader_does_not_wait_meanwhile(session_id: int) -> None:
+    fetcher = following(ListedLog())
+    count = 2 * MOST_NEWCOMERS + 1
+    for index in range(1, count):
+        fetcher.follow((TOPIC_ID, index), "t", EPOCH, ListedLog())
+    named, waits = [], []
+    for round_number in range(3):
+        request = fetch_of(fetcher)
+        named.append({it.partition for it in request.topics[0].partitions})
+        waits.append(request.max_wait_ms)
+        assert not fetcher.should_hurry
+        fetcher.received(response(records(batch(round_number)), session_id=session_id), 0)
+    news = [now - before for now, before in zip(named, [set[int](), *named], strict=False)]
+    assert [len(it - {0}) for it in news] == [MOST_NEWCOMERS - 1, MOST_NEWCOMERS, 1]
+    assert all(0 in it for it in named), "one that has joined is fetched in each round"
+    assert waits == [0, 0, SETTINGS.max_wait_ms]
+    fetch_of(fetcher)
+    assert not fetcher.should_hurry
+    fetcher.follow((TOPIC_ID, count), "t", EPOCH, ListedLog())
+    assert fetcher.should_hurry
 
 
 @pytest.mark.parametrize(

@@ -1,4 +1,4 @@
-"""Virtual time: the clock of a trio loop, which stands still while anything runs, and then jumps to what is due next."""
+"""Virtual time: the clock of a trio loop, which stands still while anything runs, and then jumps to what is next."""
 
 from __future__ import annotations
 
