@@ -41,7 +41,7 @@ from kwire.tests.simulation.history import BrokenPromise, History
 from kwire.tests.simulation.ledger import ABORTED, COMMITTED, UNKNOWN, Ledger
 from kwire.tests.simulation.network import Network, SimStream
 
-REQUEST_TIMEOUT_S = 3.0
+REQUEST_TIMEOUT_S = 1.0
 PAUSE_S = 0.05
 SHARE_FROM_ANY_REPLICA = 0.3
 """Of a reader's fetches (KIP-392)."""
@@ -502,7 +502,7 @@ class Member:
 
     async def _take_part(self) -> None:
         protocols = [JoinGroupRequestProtocol("p", b"")]
-        request = JoinGroupRequest(self.group, 1500, 1500, self.member_id, None, "consumer", protocols)
+        request = JoinGroupRequest(self.group, 500, 500, self.member_id, None, "consumer", protocols)
         joined = await self.cluster.ask_coordinator(GROUP, self.group, request)
         if joined.error_code in (ErrorCode.MEMBER_ID_REQUIRED, ErrorCode.UNKNOWN_MEMBER_ID):
             self.member_id = joined.member_id if joined.error_code == ErrorCode.MEMBER_ID_REQUIRED else ""

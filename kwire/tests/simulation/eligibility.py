@@ -46,8 +46,10 @@ class Loss:
 @attrs.define(eq=False)
 class Eligibility:
     ended: Callable[[int], End]
-    log_end: Callable[[int, PartitionId], int]
+    log_end: Callable[[int, PartitionId], int | None]
     """Of a node that runs."""
+    committed: Callable[[PartitionId], int]
+    """The highest of all high watermarks, so far."""
     now: Callable[[], float]
     on_loss: Callable[[Loss], None]
     broken: str | None = None
@@ -68,6 +70,19 @@ class Eligibility:
             for index, it in enumerate(topic.partitions):
                 self._check((topic.name, index), it)
 
+    def look(self) -> None:
+        """Who is in sync has what is committed, at any time: it may be elected at any time."""
+        for topic in self._image.topics.values():
+            for index, it in enumerate(topic.partitions):
+                self._check_in_sync((topic.name, index), it)
+
+    def _check_in_sync(self, key: PartitionId, it: PartitionRegistration) -> None:
+        end = self.committed(key)
+        for node_id in it.isr:
+            own_end = self.log_end(node_id, key)
+            if own_end is not None and own_end < end:
+                self._break(f"{it.isr} are in sync in {key}; node {node_id} has {own_end} of {end} committed")
+
     def _apply(self, record: MetadataRecord) -> None:
         before = self._registered(record)
         self._image.apply(record, offset=self._image.offset + 1)
@@ -81,6 +96,7 @@ class Eligibility:
             elif registration.leader_epoch != before[1].leader_epoch:
                 self._elected(key, registration)
             self._commit(key, registration)
+            self._check_in_sync(key, registration)
 
     def _registered(self, record: MetadataRecord) -> tuple[PartitionId, PartitionRegistration] | None:
         if isinstance(record, (PartitionRecord, PartitionChangeRecord)):
@@ -106,7 +122,7 @@ class Eligibility:
             self._break(f"node {it.leader} leads {key}, but {sorted(have)} have what was committed")
         self.unclean_elections += 1
         if it.leader in self._forgetful[key]:
-            loss = Loss(key, self.log_end(it.leader, key), self.now(), it.leader_epoch)
+            loss = Loss(key, self.log_end(it.leader, key) or 0, self.now(), it.leader_epoch)
             self.losses.append(loss)
             self.on_loss(loss)
 

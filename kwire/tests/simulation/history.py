@@ -43,8 +43,8 @@ class History:
             if seen[1] == key:
                 self._seen[seen] = partition, min(seen_to, offset)
 
-    def _has_lost(self, key: PartitionId, partition: Partition) -> bool:
-        """Whether this replica has gone on without what is lost."""
+    def has_lost(self, key: PartitionId, partition: Partition) -> bool:
+        """Whether this replica has gone on without what is lost, if anything is."""
         loss, role = self._losses.get(key), partition.role
         if loss is None:
             return True
@@ -60,7 +60,7 @@ class History:
 
     def _look_at(self, process: Process, partition: Partition) -> None:
         node_id, key, role = process.node.node_id, (partition.topic, partition.index), partition.role
-        if not self._has_lost(key, partition):
+        if not self.has_lost(key, partition):
             return
         if type(role) is Leader:
             known = self._leaders.setdefault((key, role.leader_epoch), node_id)

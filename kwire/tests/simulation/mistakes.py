@@ -164,7 +164,6 @@ MISTAKES: dict[str, Change] = {
     "a follower keeps one record that diverges": instead(f"{FETCHER}._cut", one_record_less),
     "a follower believes that all it has is committed": instead(f"{PARTITION}.follow_leader", ahead_of_the_leaders),
     "a high watermark goes back with the leader's": instead(f"{PARTITION}.follow_leader", back_with_the_leaders),
-    "a follower appends what an earlier leader sent": instead(f"{PARTITION}._check_follows", of_any_epoch),
     "a follower does not follow a new leader": without(
         "kwire.replication.followers:ReplicaFollowers._follow",
         "kwire.replication.followers:ReplicaFollowers._look_at_topic",

@@ -42,6 +42,8 @@ SHARE_WITH_A_LOSS = 0.25
 """Of the runs, which end with the death of a node; that takes a third of a run."""
 SETTLED_WITHIN_S = 60.0
 """After the faults, as long as requests of 30 s may be under way that nobody answers any more."""
+FETCHED_AT_ONCE_BYTES = (10_485_760, 10_485_760, 500)
+"""replica.fetch.response.max.bytes in a run: where it is small, a follower that is behind takes a while to catch up."""
 
 SETTINGS = (
     f"min.insync.replicas={MIN_INSYNC_REPLICAS}",
@@ -107,6 +109,11 @@ def simulate(seed: int, *, faults_s: float, node_count: int = 3, report: Report 
     return report
 
 
+def _partition(process: Process, key: PartitionId) -> Partition | None:
+    place = process.broker.partitions.by_name.get(key[0], [])[key[1] : key[1] + 1]
+    return place[0] if place and isinstance(place[0], Partition) else None
+
+
 @attrs.define(eq=False)
 class Simulation:
     report: Report
@@ -125,13 +132,24 @@ class Simulation:
 
     def __attrs_post_init__(self) -> None:
         self._eligibility = Eligibility(
-            lambda node_id: self.nodes[node_id - 1].ended, self._log_end, trio.current_time, self._lose
+            lambda node_id: self.nodes[node_id - 1].ended,
+            self._log_end,
+            self._committed,
+            trio.current_time,
+            self._lose,
         )
 
-    def _log_end(self, node_id: int, key: PartitionId) -> int:
+    def _log_end(self, node_id: int, key: PartitionId) -> int | None:
         process = self.nodes[node_id - 1].process
-        place = None if process is None else process.broker.partitions.by_name.get(key[0], [])[key[1] : key[1] + 1]
-        return place[0].log_end_offset if place and isinstance(place[0], Partition) else 0
+        if process is None:
+            return None
+        partition = _partition(process, key)
+        return 0 if partition is None else partition.log_end_offset
+
+    def _committed(self, key: PartitionId) -> int:
+        here = (_partition(it, key) for it in self._processes)
+        ends = (it.high_watermark for it in here if it is not None and self.history.has_lost(key, it))
+        return max(self.history.ends.get(key, 0), *ends, 0)
 
     def _lose(self, loss: Loss) -> None:
         self.report.note(f"lost {loss}")
@@ -152,9 +170,10 @@ class Simulation:
                 nursery.cancel_scope.cancel()
 
     async def _run(self, chance: random.Random, network: Network, keeper: Keeper, nursery: trio.Nursery) -> None:
+        settings = (*SETTINGS, f"replica.fetch.response.max.bytes={chance.choice(FETCHED_AT_ONCE_BYTES)}")
         for node_id in range(1, self.node_count + 1):
             own = random.Random(chance.random())
-            node = Node(node_id, keeper.calendar, network, keeper, own, SETTINGS, nursery, self.report.note)
+            node = Node(node_id, keeper.calendar, network, keeper, own, settings, nursery, self.report.note)
             self.nodes.append(node)
             assert node.start()
         nursery.start_soon(self._look_all_the_time)
@@ -169,7 +188,10 @@ class Simulation:
         self, chance: random.Random, network: Network, keeper: Keeper, nursery: trio.Nursery
     ) -> None:
         now_ms = self.nodes[0].clock.now_ms
-        await self._create_topic(network, chance)
+        with trio.move_on_after(GOES_ON_WITHIN_S) as scope:
+            await self._create_topic(network, chance)
+        if scope.cancelled_caught:
+            raise BrokenPromise(f"{GOES_ON_WITHIN_S:g} s after the nodes' start, there is no topic")
         self._faults_end_at = trio.current_time() + self.faults_s
 
         def cluster(name: str) -> Cluster:
@@ -246,6 +268,7 @@ class Simulation:
     async def _look_all_the_time(self) -> None:
         while True:
             self.history.look(self._processes)
+            self._eligibility.look()
             if self._eligibility.broken is not None:
                 raise BrokenPromise(self._eligibility.broken)
             await trio.sleep(LOOK_S)
