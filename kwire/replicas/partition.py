@@ -302,9 +302,10 @@ class Partition:
     def describe_producers(self, *, now_ms: int) -> list[ProducerEntry]:
         """Every producer with state here, with the first offset of its open transaction (DescribeProducers).
 
+        Every replica answers, from what it has: kafka-transactions find-hanging asks the broker that it is told to.
         Raises KafkaError: NOT_LEADER_OR_FOLLOWER, KAFKA_STORAGE_ERROR.
         """
-        self.leader()
+        self.readable()
         producers = self._producers
         producers.expire_if_due(now_ms)
         return list(producers.entries.values())

@@ -12,7 +12,7 @@ from kwire_storage.compaction.planning import cleanable_end
 from kwire_storage.config import LogConfig
 from kwire_storage.names import RESERVE
 
-from kwire.replicas.roles import role_of
+from kwire.replicas.roles import Absent, Follower, role_of
 from kwire.replicas.validation import TopicRules
 from kwire.tests.transaction_scene import NOW_MS, SMALL, Scene, a_batch, offsets_in, refusal
 from storage.tests.compaction.compacting import compact
@@ -228,7 +228,6 @@ def test_a_marker_needs_the_leader_and_replicas_in_sync() -> None:
     assert refusal(lambda: scene.end(1, commit=True)) == ErrorCode.NOT_ENOUGH_REPLICAS
     partition.take_role(role_of(1, leader_id=2, leader_epoch=2, replicas=[1, 2], isr=[1, 2]))
     assert refusal(lambda: scene.end(1, commit=True)) == ErrorCode.NOT_LEADER_OR_FOLLOWER
-    assert refusal(lambda: partition.describe_producers(now_ms=0)) == ErrorCode.NOT_LEADER_OR_FOLLOWER
     assert partition.log_end_offset == 1
 
 
@@ -269,6 +268,16 @@ def test_every_producer_is_described_with_the_beginning_of_its_open_transaction(
         2: (4, 7, 1000, -1, 2),
         3: (0, 0, 900, -1, None),
     }
+
+
+def test_a_follower_describes_its_producers_and_a_broker_without_the_replica_does_not() -> None:
+    scene = Scene()
+    scene.send(1, 0)
+    scene.partition.take_role(Follower(2, 1))
+    [described] = scene.partition.describe_producers(now_ms=NOW_MS)
+    assert (described.producer_id, described.txn_first_offset) == (1, 0)
+    scene.partition.take_role(Absent(2, 2))
+    assert refusal(lambda: scene.partition.describe_producers(now_ms=NOW_MS)) == ErrorCode.NOT_LEADER_OR_FOLLOWER
 
 
 def test_producers_that_are_idle_for_too_long_are_not_described_but_for_open_transactions() -> None:
