@@ -29,7 +29,8 @@ def in_a_loop(test: Callable[P, Coroutine[Any, Any, None]]) -> Callable[P, None]
 
 @asynccontextmanager
 async def producing(bootstrap: str, **config: Any) -> AsyncIterator[AIOKafkaProducer]:
-    producer = AIOKafkaProducer(bootstrap_servers=bootstrap, **config)
+    """A producer whose acknowledged records can be read: the client's own default is acks=1."""
+    producer = AIOKafkaProducer(**{"bootstrap_servers": bootstrap, "acks": "all", **config})
     try:
         await producer.start()
         yield producer

@@ -30,13 +30,15 @@ import attrs
 
 from devtools.ports import free_port
 
-from . import groups
+from . import groups, nodes
 from .waiting import eventually
 
 KIND = os.environ.get("KWIRE_COMPAT", "kwire")
 KINDS = ("kwire", "serve", "kafka", "cluster", "kafka-cluster")
 IS_KAFKA = KIND.startswith("kafka")
 IS_CLUSTER = KIND.endswith("cluster")
+NODES = (1, 2, 3) if IS_CLUSTER else (1,)
+"""Their ids. Tests connect to the first."""
 
 _ONLY_FOR_CLUSTERS = {"default.replication.factor": "3", "min.insync.replicas": "2"}
 SETTINGS = {
@@ -78,6 +80,10 @@ class RestartableBroker(Broker, Protocol):
     @property
     def log_file(self) -> Path:
         """What it says. Apache Kafka begins it anew at each start."""
+
+    @property
+    def metadata_dir(self) -> Path:
+        """The folder with the metadata log: its log dir, or what the nodes of kwire's cluster share."""
 
     def restart(self) -> None:
         """Stops it, and starts it."""
@@ -137,6 +143,7 @@ class KwireServe:
         self.exit_code: int | None = None
         self.data_dir = root / "data"
         self.data_dirs = [self.data_dir, *more_folders]
+        self.metadata_dir = Path(self._own_settings.get("kwire.cluster.dir", self.data_dir))
         self.log_file = root / "kwire.log"
         self._port = port or free_port()
         self._process: subprocess.Popen[bytes] | None = None
@@ -172,6 +179,8 @@ class KwireServe:
             return f"listening on {self.bootstrap}".encode() in said
 
         eventually(listening, "kwire serve says that it is listening")
+        if "node.id" in self._own_settings:
+            nodes.wait_until_in_service(self.bootstrap, int(self._own_settings["node.id"]))
 
     def begin_stop(self) -> None:
         assert self._process is not None
@@ -237,8 +246,13 @@ class _Kafka:
     def data_dir(self) -> Path:
         return self._kafka.data_dir
 
+    @property
+    def metadata_dir(self) -> Path:
+        return self._kafka.data_dir
+
     def restart(self) -> None:
-        self._kafka.restart()
+        self.stop()
+        self.start()
 
     def stop(self) -> None:
         self._kafka.stop()
@@ -248,6 +262,8 @@ class _Kafka:
 
     def start(self) -> None:
         self._kafka.start()
+        if IS_CLUSTER:
+            nodes.wait_until_in_service(self.bootstrap, nodes.NODE)
 
     def begin_stop(self) -> None:
         self._kafka.begin_stop()
@@ -347,16 +363,16 @@ def _served(settings: dict[str, str], *, folders: int = 1, coordinates: bool = T
         ended.callback(shutil.rmtree, root)
         more = [root / f"data-{number}" for number in range(2, folders + 1)]
         if IS_CLUSTER:
-            nodes = [_node(root, number, settings, *(more if number == 1 else [])) for number in (1, 2, 3)]
+            started = [_node(root, number, settings, *(more if number == 1 else [])) for number in NODES]
         else:
-            nodes = [KwireServe(root, settings, *more)]
-        for node in nodes:
+            started = [KwireServe(root, settings, *more)]
+        for node in started:
             ended.callback(node.kill)
             node.start()
         if IS_CLUSTER and coordinates:
-            groups.wait_until_served(nodes[0].bootstrap)
-        yield nodes[0]
-        for node in nodes:
+            groups.wait_until_served(started[0].bootstrap)
+        yield started[0]
+        for node in started:
             node.stop()
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import functools
 import logging
+from collections.abc import Sequence
 
 from confluent_kafka import TopicPartition
 from confluent_kafka.admin import (
@@ -16,6 +17,9 @@ from confluent_kafka.admin import (
     ResourceType,
 )
 
+from kwire.tests.raw_client import RawClient
+
+from . import configs, nodes
 from .waiting import eventually
 
 _REQUEST_TIMEOUT_S = 20.0
@@ -34,41 +38,48 @@ def new_admin(bootstrap: str) -> AdminClient:
     return AdminClient({"bootstrap.servers": bootstrap, "reconnect.backoff.max.ms": 500}, logger=quiet)
 
 
-def create(bootstrap: str, name: str, *, partitions: int = 1, config: dict[str, str] | None = None) -> None:
-    """Creates a topic, and returns when the broker leads all its partitions (Apache Kafka answers before that)."""
-    client = admin(bootstrap)
-    new = NewTopic(name, num_partitions=partitions, replication_factor=-1, config=config or {})
-    client.create_topics([new], request_timeout=_REQUEST_TIMEOUT_S)[name].result()
-    eventually(lambda: _led(client, name) == partitions, f"{name} has {partitions} partitions")
+def create(
+    bootstrap: str,
+    name: str,
+    *,
+    partitions: int = 1,
+    config: dict[str, str] | None = None,
+    replicas: Sequence[int] | None = None,
+) -> None:
+    """Creates a topic, and returns when all brokers know who leads its partitions (Apache Kafka answers before that).
+
+    replicas: of each partition, by broker; the first of them leads.
+    """
+    where = {"replication_factor": -1} if replicas is None else {"replica_assignment": [list(replicas)] * partitions}
+    new = NewTopic(name, num_partitions=partitions, config=config or {}, **where)
+    admin(bootstrap).create_topics([new], request_timeout=_REQUEST_TIMEOUT_S)[name].result()
+    nodes.wait_until_led(bootstrap, name, partitions)
 
 
 def delete(bootstrap: str, name: str) -> None:
-    """Deletes a topic, and returns when the broker no longer knows it."""
-    client = admin(bootstrap)
-    client.delete_topics([name], request_timeout=_REQUEST_TIMEOUT_S)[name].result()
-    eventually(lambda: name not in names(bootstrap), f"{name} is gone")
+    """Deletes a topic, and returns when no broker knows it any more."""
+    admin(bootstrap).delete_topics([name], request_timeout=_REQUEST_TIMEOUT_S)[name].result()
+    nodes.wait_until_gone(bootstrap, name)
 
 
 def grow(bootstrap: str, name: str, partitions: int) -> None:
     """Gives a topic more partitions, `partitions` in all."""
-    client = admin(bootstrap)
-    client.create_partitions([NewPartitions(name, partitions)], request_timeout=_REQUEST_TIMEOUT_S)[name].result()
-    eventually(lambda: _led(client, name) == partitions, f"{name} has {partitions} partitions")
+    grown = NewPartitions(name, partitions)
+    admin(bootstrap).create_partitions([grown], request_timeout=_REQUEST_TIMEOUT_S)[name].result()
+    nodes.wait_until_led(bootstrap, name, partitions)
 
 
 def configure(bootstrap: str, name: str, config: dict[str, str]) -> None:
-    """Sets configs of a topic, and returns when the broker tells the new values."""
-    client = admin(bootstrap)
+    """Sets configs of a topic, and returns when all brokers tell the new values."""
     entries = [ConfigEntry(key, value, incremental_operation=AlterConfigOpType.SET) for key, value in config.items()]
     wanted = ConfigResource(ResourceType.TOPIC, name, incremental_configs=entries)
-    client.incremental_alter_configs([wanted], request_timeout=_REQUEST_TIMEOUT_S)[wanted].result()
+    admin(bootstrap).incremental_alter_configs([wanted], request_timeout=_REQUEST_TIMEOUT_S)[wanted].result()
 
-    def told() -> bool:
-        asked = ConfigResource(ResourceType.TOPIC, name)
-        found = client.describe_configs([asked], request_timeout=_REQUEST_TIMEOUT_S)[asked].result()
+    def told(client: RawClient) -> bool:
+        found = configs.described(client, configs.TOPIC, name)
         return all(found[key].value == value for key, value in config.items())
 
-    eventually(told, f"{name} has {config}")
+    eventually(lambda: all(map(told, nodes.each(bootstrap))), f"{name} has {config}")
 
 
 def delete_records(bootstrap: str, name: str, before: int) -> None:
@@ -79,9 +90,4 @@ def delete_records(bootstrap: str, name: str, before: int) -> None:
 
 def names(bootstrap: str) -> set[str]:
     """The topics that there are."""
-    return set(admin(bootstrap).list_topics(timeout=_REQUEST_TIMEOUT_S).topics)
-
-
-def _led(client: AdminClient, name: str) -> int:
-    found = client.list_topics(timeout=_REQUEST_TIMEOUT_S).topics.get(name)
-    return sum(partition.leader >= 0 for partition in found.partitions.values()) if found else 0
+    return nodes.topic_names(bootstrap)

@@ -1,12 +1,10 @@
 """What the broker says of transactions by itself, asked without any client's help.
 
 Apache Kafka leads nothing and coordinates nobody for some moments after a start, so that is not taken for an answer.
-`bootstrap` may be several addresses with commas between them: then each node is asked, until one knows.
+Each broker of the cluster is asked, until one knows; `bootstrap` are the addresses of some, with commas between them.
 """
 
 from __future__ import annotations
-
-from collections.abc import Iterator
 
 from kwire_protocol.errors import ErrorCode
 from kwire_protocol.messages.list_offsets import (
@@ -23,8 +21,7 @@ from kwire_protocol.messages.offset_fetch import (
     OffsetFetchResponseGroup,
 )
 
-from kwire.tests.raw_client import RawClient
-
+from ..nodes import each
 from ..waiting import eventually
 from .client import Spot
 
@@ -46,7 +43,7 @@ def end_offset(bootstrap: str, spot: Spot, *, committed: bool) -> int:
     wanted = ListOffsetsTopic(spot[0], [ListOffsetsPartition(spot[1], timestamp=LATEST)])
 
     def answer() -> ListOffsetsPartitionResponse | None:
-        for client in _each(bootstrap):
+        for client in each(bootstrap):
             (topic,) = client.call(ListOffsetsRequest(-1, level, [wanted]), _LIST_VERSION).topics
             (partition,) = topic.partitions
             if partition.error_code not in _NOT_YET:
@@ -74,7 +71,7 @@ def group_offset(bootstrap: str, group: str, spot: Spot, *, stable: bool = True)
     wanted = OffsetFetchRequestGroup(group, topics=[topic])
 
     def answer() -> OffsetFetchResponseGroup | None:
-        for client in _each(bootstrap):
+        for client in each(bootstrap):
             (found,) = client.call(OffsetFetchRequest(groups=[wanted], require_stable=stable), _FETCH_VERSION).groups
             if found.error_code not in _NOT_YET:
                 assert isinstance(found, OffsetFetchResponseGroup)
@@ -94,14 +91,7 @@ def group_offset(bootstrap: str, group: str, spot: Spot, *, stable: bool = True)
 def open_transactions(bootstrap: str) -> dict[str, str]:
     """By transactional id the state of each that has not ended; empty while the coordinator starts."""
     found: dict[str, str] = {}
-    for client in _each(bootstrap):
+    for client in each(bootstrap):
         answer = client.call(ListTransactionsRequest(_OPEN), _LIST_TRANSACTIONS_VERSION)
         found |= {it.transactional_id: it.transaction_state for it in answer.transaction_states}
     return found
-
-
-def _each(bootstrap: str) -> Iterator[RawClient]:
-    """A connection to each node."""
-    for address in bootstrap.split(","):
-        with RawClient(address) as client:
-            yield client

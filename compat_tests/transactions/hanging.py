@@ -20,6 +20,7 @@ from kwire_protocol.records import Record, build_batch
 
 from kwire.tests.raw_client import RawClient
 
+from ..nodes import each
 from ..waiting import eventually
 from .client import Spot
 
@@ -45,13 +46,12 @@ def leave_hanging(bootstrap: str, spot: Spot) -> None:
         "nobody's", -1, 10_000, [TopicProduceData(topic, partition_data=[PartitionProduceData(index, batch)])]
     )
 
-    def written() -> bool:  # the switch takes its time to arrive
-        with RawClient(bootstrap) as client:
-            answer = client.call(request, _ADDS_NOTHING)
+    def is_written(client: RawClient) -> bool:
+        answer = client.call(request, _ADDS_NOTHING)
         return bool(answer.responses[0].partition_responses[0].error_code == ErrorCode.NONE)
 
-    with _unverified(bootstrap):
-        eventually(written, "the record is in")
+    with _unverified(bootstrap):  # the switch takes its time to arrive
+        eventually(lambda: any(map(is_written, each(bootstrap))), "the record is in")
 
 
 @contextmanager
