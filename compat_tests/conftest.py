@@ -13,7 +13,7 @@ from pathlib import Path
 
 import pytest
 
-from . import brokers, java_host, topics
+from . import brokers, java_host, nodes, topics
 
 # Warnings are errors here; these are about the clients' own code, which is not ours to change.
 _WARNINGS_OF_IMPORTING_CLIENTS = (
@@ -23,6 +23,9 @@ _WARNINGS_OF_IMPORTING_CLIENTS = (
 # kafka-python 3.0 forgets some of the sockets with which it tried to reach a stopped broker.
 _WARNING_OF_FORGOTTEN_SOCKETS = "ignore:unclosed <socket.socket:ResourceWarning"
 
+# A client finds the broker that leads and coordinates what it is about; a test with raw requests does not look for it.
+_ONE_NODE = "asks_one_node"
+
 _numbers = itertools.count(1)
 
 
@@ -31,6 +34,9 @@ def pytest_report_header() -> str:
 
 
 def pytest_configure(config: pytest.Config) -> None:
+    config.addinivalue_line(
+        "markers", f"{_ONE_NODE}: node 1 leads the test's topics, and coordinates its group and transactional id"
+    )
     for warning in _WARNINGS_OF_IMPORTING_CLIENTS:
         config.addinivalue_line("filterwarnings", f"ignore:{warning}")
     if brokers.KIND not in brokers.KINDS:
@@ -83,12 +89,15 @@ def unique(request: pytest.FixtureRequest) -> Callable[[str], str]:
 
 
 @pytest.fixture
-def new_topic(broker: brokers.Broker, unique: Callable[[str], str]) -> Callable[..., str]:
+def new_topic(
+    request: pytest.FixtureRequest, broker: brokers.Broker, unique: Callable[[str], str]
+) -> Callable[..., str]:
     """Creates a topic on the shared broker: `new_topic(partitions=3, config={"cleanup.policy": "compact"})`."""
+    replicas = brokers.NODES if _asks_one_node(request) else None
 
     def create(*, partitions: int = 1, config: dict[str, str] | None = None) -> str:
         name = unique("topic")
-        topics.create(broker.bootstrap, name, partitions=partitions, config=config)
+        topics.create(broker.bootstrap, name, partitions=partitions, config=config, replicas=replicas)
         return name
 
     return create
@@ -101,6 +110,23 @@ def topic(new_topic: Callable[..., str]) -> str:
 
 
 @pytest.fixture
-def group(unique: Callable[[str], str]) -> str:
+def group(request: pytest.FixtureRequest, unique: Callable[[str], str]) -> str:
     """The name of a group that nobody has used."""
-    return unique("group")
+    return _coordinated(request, nodes.GROUP, lambda: unique("group"))
+
+
+@pytest.fixture
+def transactional_id(request: pytest.FixtureRequest, unique: Callable[[str], str]) -> str:
+    """One that nobody has used."""
+    return _coordinated(request, nodes.TRANSACTION, lambda: unique("id"))
+
+
+def _asks_one_node(request: pytest.FixtureRequest) -> bool:
+    return request.node.get_closest_marker(_ONE_NODE) is not None
+
+
+def _coordinated(request: pytest.FixtureRequest, kind: int, new_name: Callable[[], str]) -> str:
+    if not _asks_one_node(request):
+        return new_name()
+    broker: brokers.Broker = request.getfixturevalue("broker")
+    return nodes.name_coordinated_here(broker.bootstrap, kind, new_name)

@@ -36,28 +36,23 @@ from kwire.tests.raw_client import RawClient
 
 from . import confluent, topics
 from .brokers import Broker
+from .nodes import NODE
 from .waiting import eventually
 
 E = ErrorCode
 LATEST = -1
 NO_SUCH_TOPIC = "there-is-no-such-topic"
 NO_SUCH_ID: Uuid = b"n" * 16
-LEADER = 1
 NOBODY = 99
-"""The broker's id, and one that no broker has."""
+"""An id that no broker has."""
+
+pytestmark = pytest.mark.asks_one_node
 
 
 @pytest.fixture
 def client(broker: Broker) -> Iterator[RawClient]:
     with RawClient(broker.bootstrap) as connected:
         yield connected
-
-
-@pytest.fixture
-def coordinated_group(client: RawClient, group: str) -> str:
-    """The first look for a coordinator creates `__consumer_offsets`."""
-    eventually(lambda: not client.call(FindCoordinatorRequest(key=group), 3).error_code, f"a coordinator of {group}")
-    return group
 
 
 @pytest.fixture
@@ -306,7 +301,7 @@ def test_aborted_transactions_are_null_for_a_partition_that_cannot_be_read(
     assert told("") == (E.UNKNOWN_TOPIC_OR_PARTITION, [])
 
 
-@pytest.mark.parametrize("replica_id", [LEADER, NOBODY])
+@pytest.mark.parametrize("replica_id", [NODE, NOBODY])
 @pytest.mark.parametrize("version", range(4, 19))
 def test_a_replica_that_is_no_follower_is_told_the_leader_from_v16_on(
     client: RawClient, topic: str, version: int, replica_id: int
@@ -322,11 +317,11 @@ def test_a_replica_that_is_no_follower_is_told_the_leader_from_v16_on(
 
 
 @pytest.mark.parametrize("version", range(2, 10))
-def test_a_refused_join_names_no_protocol(client: RawClient, coordinated_group: str, version: int) -> None:
+def test_a_refused_join_names_no_protocol(client: RawClient, group: str, version: int) -> None:
     def refused(protocols: list[str], *, member_id: str = "", session_timeout_ms: int = 10_000) -> int:
         answer = client.call(
             JoinGroupRequest(
-                group_id=coordinated_group,
+                group_id=group,
                 session_timeout_ms=session_timeout_ms,
                 rebalance_timeout_ms=10_000,
                 member_id=member_id,
@@ -349,10 +344,10 @@ def test_a_refused_join_names_no_protocol(client: RawClient, coordinated_group: 
 @pytest.mark.parametrize("group_is_named", [False, True])
 @pytest.mark.parametrize("name", [None, "", NO_SUCH_TOPIC])
 def test_offsets_are_deleted_of_a_group_that_exists(
-    client: RawClient, coordinated_group: str, group_is_named: bool, name: str | None
+    client: RawClient, group: str, group_is_named: bool, name: str | None
 ) -> None:
     wanted = [] if name is None else [OffsetDeleteRequestTopic(name, [OffsetDeleteRequestPartition(0)])]
-    answer = client.call(OffsetDeleteRequest(coordinated_group if group_is_named else "", wanted), 0)
+    answer = client.call(OffsetDeleteRequest(group if group_is_named else "", wanted), 0)
     assert (answer.error_code, answer.topics) == (E.GROUP_ID_NOT_FOUND if group_is_named else E.INVALID_GROUP_ID, [])
 
 

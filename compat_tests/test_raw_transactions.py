@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import itertools
 from collections.abc import Callable, Iterator
 
 import pytest
@@ -21,7 +20,7 @@ LAST_USABLE_EPOCH = 32_766
 ADDING_PRODUCE = 12
 OFFSETS = ("__consumer_offsets", 0)
 
-_numbers = itertools.count(1)
+pytestmark = pytest.mark.asks_one_node
 
 
 @pytest.fixture
@@ -31,8 +30,8 @@ def client(broker: Broker) -> Iterator[RawClient]:
 
 
 @pytest.fixture
-def producer(client: RawClient) -> RawProducer:
-    return RawProducer.initialized(client, f"by-hand-{next(_numbers)}")
+def producer(client: RawClient, transactional_id: str) -> RawProducer:
+    return RawProducer.initialized(client, transactional_id)
 
 
 # AddPartitionsToTxn
@@ -152,7 +151,7 @@ def test_a_sequence_that_an_aborted_transaction_has_used_is_a_repetition_in_the_
         producer.add(spot)
         assert producer.produce(spot, sequence=0) == E.NONE
         assert producer.end(committed=committed, version=CLASSIC_END) == E.NONE
-        eventually(lambda: is_stable(broker.bootstrap, spot), "the marker is there")
+        assert producer.described().transaction_state == ("CompleteCommit" if committed else "CompleteAbort")
     assert end_offset(broker.bootstrap, spot, committed=False) == 3, "one record and two markers"
 
 

@@ -22,6 +22,8 @@ from . import java_host as tools
 from .brokers import Broker
 from .java_host import JavaHost
 
+pytestmark = pytest.mark.asks_one_node
+
 
 @pytest.fixture
 def client(broker: Broker) -> Iterator[RawClient]:
