@@ -26,6 +26,17 @@ _WARNING_OF_FORGOTTEN_SOCKETS = "ignore:unclosed <socket.socket:ResourceWarning"
 # A client finds the broker that leads and coordinates what it is about; a test with raw requests does not look for it.
 _ONE_NODE = "asks_one_node"
 
+# The tests that are left out where there are three brokers, and why.
+_NOT_ON_A_CLUSTER = {
+    "test_kills_under_load_lose_repeat_and_reorder_nothing": (
+        "kills the only broker, and asks it by raw requests; for clusters there is kwire/tests/cluster/faults"
+    ),
+    "test_a_producer_whose_epochs_are_used_up_goes_on_with_a_new_id": (
+        "sends 32,766 requests one after the other, and each waits for replicas: minutes, for what is not about nodes"
+    ),
+}
+_left_out = pytest.StashKey[list[str]]()
+
 _numbers = itertools.count(1)
 
 
@@ -43,10 +54,24 @@ def pytest_configure(config: pytest.Config) -> None:
         raise pytest.UsageError(f"KWIRE_COMPAT is {brokers.KIND!r}; it must be one of {', '.join(brokers.KINDS)}")
 
 
-def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    if brokers.IS_CLUSTER:
+        _leave_out(config, items)
     for item in items:
         if item.path.parent == Path(__file__).parent:  # only here: other tests must hear of their own sockets
             item.add_marker(pytest.mark.filterwarnings(_WARNING_OF_FORGOTTEN_SOCKETS))
+
+
+def _leave_out(config: pytest.Config, items: list[pytest.Item]) -> None:
+    gone = [item for item in items if item.name in _NOT_ON_A_CLUSTER]
+    config.stash[_left_out] = [item.name for item in gone]
+    config.hook.pytest_deselected(items=gone)
+    items[:] = [item for item in items if item not in gone]
+
+
+def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter, config: pytest.Config) -> None:
+    for name in config.stash.get(_left_out, []):
+        terminalreporter.line(f"LEFT OUT on a cluster: {name}: {_NOT_ON_A_CLUSTER[name]}")
 
 
 @pytest.fixture(scope="module", autouse=True)
