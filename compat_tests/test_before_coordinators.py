@@ -50,12 +50,11 @@ from kwire_protocol.wire import ApiMessage
 
 from kwire.tests.raw_client import RawClient
 
-from . import brokers, topics
+from . import brokers, nodes, topics
 from .waiting import eventually
 
 E = ErrorCode
 TOPIC = "t"
-GROUP, TRANSACTION = 0, 1
 
 
 @pytest.fixture(scope="module")
@@ -181,12 +180,13 @@ def test_nobody_coordinates_and_no_topic_is_created(
 
 
 def test_a_search_for_the_coordinator_creates_the_topic() -> None:
-    with brokers.fresh_broker() as fresh, RawClient(fresh.bootstrap) as client:
+    with brokers.fresh_broker() as fresh:
 
         def answers(request: ApiMessage, version: int) -> bool:
-            return not errors_in(client.call(request, version))
+            """Whether some broker does without an error: one that coordinates."""
+            return any(not errors_in(client.call(request, version)) for client in nodes.each(fresh.bootstrap))
 
-        for key_type, topic in ((GROUP, "__consumer_offsets"), (TRANSACTION, "__transaction_state")):
+        for key_type, topic in ((nodes.GROUP, "__consumer_offsets"), (nodes.TRANSACTION, "__transaction_state")):
             search = FindCoordinatorRequest(coordinator_keys=["g"], key_type=key_type)
             assert topic not in topics.names(fresh.bootstrap)
             eventually(functools.partial(answers, search, 4), "a coordinator")

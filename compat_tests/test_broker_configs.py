@@ -16,6 +16,7 @@ from kwire.tests.raw_client import RawClient
 from . import brokers, topics
 from .brokers import RestartableBroker
 from .configs import ALL_BROKERS, BROKER, altered, change
+from .nodes import NODE
 from .waiting import eventually
 
 CHECK_INTERVAL_MS = 100
@@ -52,7 +53,7 @@ def test_an_expiration_of_producers_that_is_changed_acts_at_once_and_after_a_res
     checking_broker: RestartableBroker,
 ) -> None:
     topic = "expiring"
-    topics.create(checking_broker.bootstrap, topic)
+    topics.create(checking_broker.bootstrap, topic, replicas=[NODE])
     with RawClient(checking_broker.bootstrap) as client:
         send(client, topic, 71)
         assert producers(client, topic) == {71}

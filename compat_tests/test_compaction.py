@@ -14,11 +14,12 @@ from confluent_kafka import Consumer, KafkaError, KafkaException, TopicPartition
 from confluent_kafka.admin import AlterConfigOpType, ConfigEntry, ConfigResource, ResourceType
 
 from . import topics
-from .brokers import Broker, RestartableBroker
+from .brokers import NODES, Broker, RestartableBroker
 from .brokers import restartable_broker as new_broker
 from .confluent import CALL_TIMEOUT_S, Acknowledgements, consuming, producing, reading, send_all, take
 from .dumps import assert_kafka_is_content, dump
 from .java_host import JavaHost
+from .nodes import NODE
 from .waiting import Deadline, eventually
 
 SEGMENT_MS = 1_000
@@ -34,14 +35,14 @@ Row = tuple[int, str, str | None]
 
 @contextmanager
 def frequent_cleanings(bootstrap: str) -> Iterator[None]:
-    """The broker looks for dirt ten times a second; by default four times a minute."""
+    """Brokers look for dirt ten times a second; by default four times a minute."""
 
     def alter(operation: AlterConfigOpType, value: str | None) -> None:
-        client = topics.admin(bootstrap)
-        node_id = next(iter(client.list_topics(timeout=CALL_TIMEOUT_S).brokers))
         entry = ConfigEntry("log.cleaner.backoff.ms", value, incremental_operation=operation)
-        broker = ConfigResource(ResourceType.BROKER, str(node_id), incremental_configs=[entry])
-        client.incremental_alter_configs([broker])[broker].result(CALL_TIMEOUT_S)
+        client = topics.new_admin(bootstrap)  # one that has met a restart may still forget that broker, and its request
+        for node_id in NODES:
+            broker = ConfigResource(ResourceType.BROKER, str(node_id), incremental_configs=[entry])
+            client.incremental_alter_configs([broker])[broker].result(CALL_TIMEOUT_S)
 
     alter(AlterConfigOpType.SET, "100")
     yield
@@ -204,7 +205,7 @@ def test_what_was_compacted_is_the_same_after_a_restart_and_a_kill(
 ) -> None:
     broker = restartable_broker
     table = Table(broker.bootstrap, "compacted-over-restarts")
-    topics.create(broker.bootstrap, table.topic, config=CONFIG)
+    topics.create(broker.bootstrap, table.topic, config=CONFIG, replicas=[NODE])  # each broker cleans its own
     with frequent_cleanings(broker.bootstrap):
         for number in range(6):
             table.write(("a", str(number)), (f"c{number}", "1"), ("x", "." * 1000))
@@ -259,7 +260,7 @@ def write_until(table: Table, folder: Path, stage: str, latest: dict[str, tuple[
 
 def test_files_are_right_after_a_kill_at_any_stage_of_a_cleaning(java: JavaHost) -> None:
     with new_broker() as broker:
-        topics.create(broker.bootstrap, "killed", config=CONFIG)
+        topics.create(broker.bootstrap, "killed", config=CONFIG, replicas=[NODE])
         table = Table(broker.bootstrap, "killed")
         latest: dict[str, tuple[int, str | None]] = {}
         with frequent_cleanings(broker.bootstrap):

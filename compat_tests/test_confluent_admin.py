@@ -33,8 +33,9 @@ from confluent_kafka.admin import (
 )
 
 from . import topics
-from .brokers import Broker
+from .brokers import NODES, Broker
 from .confluent import CALL_TIMEOUT_S, consuming, error_of, fill, group_of, producing, read_all, values_of
+from .nodes import NODE
 from .values import numbered
 from .waiting import Deadline, eventually
 
@@ -127,12 +128,11 @@ def test_a_described_topic_has_an_id_and_partitions_with_leaders(
     description = admin.describe_topics(TopicCollection([topic]), **TIMEOUT)[topic].result()
     assert not description.is_internal
     assert str(description.topic_id)
-    node = description.partitions[0].leader
     for number, partition in enumerate(description.partitions):
         assert partition.id == number
-        assert partition.leader.id == node.id
-        assert [replica.id for replica in partition.replicas] == [node.id]
-        assert [replica.id for replica in partition.isr] == [node.id]
+        assert partition.leader.id == partition.replicas[0].id
+        assert sorted(replica.id for replica in partition.replicas) == list(NODES)
+        assert sorted(replica.id for replica in partition.isr) == list(NODES)
 
 
 def test_a_topic_made_again_has_another_id(broker: Broker, admin: AdminClient, topic: str) -> None:
@@ -225,25 +225,29 @@ def test_only_validating_alters_nothing(admin: AdminClient, topic: str) -> None:
 
 
 def test_a_broker_config_set_while_it_runs_holds_for_topics(admin: AdminClient, topic: str) -> None:
-    node = str(admin.describe_cluster(**TIMEOUT).result().controller.id)
+    name = "log.flush.interval.messages"
 
-    def source_and_value() -> tuple[int, str]:
-        entry = config_of(admin, ResourceType.BROKER, node)["log.flush.interval.messages"]
-        return entry.source, entry.value
+    def alter_all(what: str, value: str | None) -> None:
+        for node in NODES:
+            assert alter(admin, ResourceType.BROKER, str(node), (what, name, value)) == 0
+
+    def sources_and_values() -> list[tuple[int, str]]:
+        entries = [config_of(admin, ResourceType.BROKER, str(node))[name] for node in NODES]
+        return [(entry.source, entry.value) for entry in entries]
 
     def of_the_topic() -> str:
         value: str = config_of(admin, ResourceType.TOPIC, topic)["flush.messages"].value
         return value
 
-    before = source_and_value()
-    assert alter(admin, ResourceType.BROKER, node, ("set", "log.flush.interval.messages", "12345")) == 0
+    before = sources_and_values()
+    alter_all("set", "12345")
     try:
-        expected = (ConfigSource.DYNAMIC_BROKER_CONFIG.value, "12345")
-        eventually(lambda: source_and_value() == expected, "the broker's new value")
+        expected = [(ConfigSource.DYNAMIC_BROKER_CONFIG.value, "12345")] * len(NODES)
+        eventually(lambda: sources_and_values() == expected, "the brokers' new value")
         eventually(lambda: of_the_topic() == "12345", "the topic's new default")
     finally:
-        assert alter(admin, ResourceType.BROKER, node, ("delete", "log.flush.interval.messages", None)) == 0
-    eventually(lambda: source_and_value() == before, "the old value")
+        alter_all("delete", None)
+    eventually(lambda: sources_and_values() == before, "the old value")
 
 
 def test_a_broker_config_that_needs_a_restart_is_refused(admin: AdminClient) -> None:
@@ -252,11 +256,12 @@ def test_a_broker_config_that_needs_a_restart_is_refused(admin: AdminClient) -> 
     assert code == KafkaError.INVALID_REQUEST
 
 
-def test_the_cluster_has_one_broker_where_the_client_dialled(broker: Broker, admin: AdminClient) -> None:
+def test_the_cluster_has_the_broker_that_the_client_dialled(broker: Broker, admin: AdminClient) -> None:
     cluster = admin.describe_cluster(**TIMEOUT).result()
-    (node,) = cluster.nodes
-    assert f"{node.host}:{node.port}" == broker.bootstrap
-    assert cluster.controller.id == node.id
+    addresses = {node.id: f"{node.host}:{node.port}" for node in cluster.nodes}
+    assert sorted(addresses) == list(NODES)
+    assert addresses[NODE] == broker.bootstrap
+    assert cluster.controller.id in NODES
     assert cluster.cluster_id
 
 

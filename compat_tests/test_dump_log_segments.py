@@ -27,12 +27,17 @@ class Disk:
     """The log dir of a broker that was stopped after it had been given something of everything."""
 
     data_dir: Path
+    metadata_dir: Path
     how: str
 
     def files(self, folder: str, ending: str) -> list[Path]:
-        found = sorted((self.data_dir / folder).glob(f"*{ending}"))
-        assert found, f"no *{ending} in {folder}"
-        return found
+        return _files(self.data_dir / folder, ending)
+
+
+def _files(folder: Path, ending: str) -> list[Path]:
+    found = sorted(folder.glob(f"*{ending}"))
+    assert found, f"no *{ending} in {folder}"
+    return found
 
 
 def transact(bootstrap: str) -> None:
@@ -79,7 +84,7 @@ def disk(request: pytest.FixtureRequest, restartable_broker: RestartableBroker) 
         broker.stop()
     else:
         broker.kill()
-    yield Disk(broker.data_dir, how)
+    yield Disk(broker.data_dir, broker.metadata_dir, how)
     broker.start()
 
 
@@ -138,7 +143,7 @@ def test_groups_are_read_with_the_decoder_of_offsets(disk: Disk, java: JavaHost)
 
 
 def test_the_metadata_log_is_read_with_its_decoder(disk: Disk, java: JavaHost) -> None:
-    logs = disk.files("__cluster_metadata-0", ".log")
+    logs = _files(disk.metadata_dir / "__cluster_metadata-0", ".log")
     said = dump(java, logs, "--deep-iteration", "--cluster-metadata-decoder")
     assert re.search(r'"type":"TOPIC_RECORD","version":\d+,"data":\{"name":"dumped-none"', said)
     assert re.search(

@@ -12,6 +12,7 @@ from confluent_kafka import TopicPartition
 
 from devtools.apache_kafka import run_tool
 
+from . import brokers, nodes
 from . import java_host as tools
 from .brokers import Broker
 from .confluent import consuming, fill, offsets_of, read_all, take, values_of
@@ -28,19 +29,24 @@ def at(broker: Broker) -> tuple[str, str]:
 
 
 def test_topics_are_created_described_altered_listed_and_deleted(
-    java: JavaHost, at: tuple[str, str], unique: Callable[[str], str]
+    broker: Broker, java: JavaHost, at: tuple[str, str], unique: Callable[[str], str]
 ) -> None:
     topic = unique("topic")
     config = ("--config", "retention.ms=1000000")
     created = java.succeed(tools.TOPICS, *at, "--create", "--topic", topic, "--partitions", "2", *config)
     assert f"Created topic {topic}." in created.out
+    nodes.wait_until_led(broker.bootstrap, topic, 2)
     described = java.succeed(tools.TOPICS, *at, "--describe", "--topic", topic).lines
-    assert re.search(r"PartitionCount: 2\s+ReplicationFactor: 1\s+Configs: .*retention.ms=1000000", described[0])
-    assert re.search(r"Partition: 1\s+Leader: \d+\s+Replicas: \d+\s+Isr: \d+", described[2])
+    replicas = len(brokers.NODES)
+    told = rf"PartitionCount: 2\s+ReplicationFactor: {replicas}\s+Configs: .*retention.ms=1000000"
+    assert re.search(told, described[0])
+    assert re.search(r"Partition: 1\s+Leader: \d+\s+Replicas: \d+(,\d+)*\s+Isr: \d+", described[2])
     java.succeed(tools.TOPICS, *at, "--alter", "--topic", topic, "--partitions", "3")
+    nodes.wait_until_led(broker.bootstrap, topic, 3)
     assert "PartitionCount: 3" in java.succeed(tools.TOPICS, *at, "--describe", "--topic", topic).out
     assert topic in java.succeed(tools.TOPICS, *at, "--list").lines
     java.succeed(tools.TOPICS, *at, "--delete", "--topic", topic)
+    nodes.wait_until_gone(broker.bootstrap, topic)
     gone = java.run(tools.TOPICS, *at, "--describe", "--topic", topic)
     assert gone.code == 1
     assert re.search(rf"topic command : .*'{topic}'", gone.out + gone.err)
@@ -51,9 +57,10 @@ def test_a_topic_that_cannot_be_created_is_an_error(java: JavaHost, at: tuple[st
     assert twice.code == 1
     assert re.search(rf"topic command : .*'{topic}'", twice.out + twice.err)
     java.succeed(tools.TOPICS, *at, "--create", "--topic", topic, "--if-not-exists")
-    unclear = java.run(tools.TOPICS, *at, "--create", "--topic", "r", "--replication-factor", "3")
+    too_many = str(len(brokers.NODES) + 1)
+    unclear = java.run(tools.TOPICS, *at, "--create", "--topic", "r", "--replication-factor", too_many)
     assert unclear.code == 1
-    assert re.search(r"topic command : .*replication factor .*\b3\b", unclear.out + unclear.err)
+    assert re.search(rf"topic command : .*replication factor .*\b{too_many}\b", unclear.out + unclear.err)
     assert "r" not in java.succeed(tools.TOPICS, *at, "--list").lines
 
 

@@ -20,12 +20,13 @@ from kafka.admin import (
     ResourceType,
 )
 
-from .brokers import Broker
+from .brokers import NODES, Broker
 from .kafka_python import administering, consuming, fill, read_all, reading, take, values_of
+from .nodes import NODE
 from .values import numbered
 from .waiting import eventually
 
-DYNAMIC_TOPIC_CONFIG, STATIC_BROKER_CONFIG, DEFAULT_CONFIG = 1, 4, 5
+DYNAMIC_TOPIC_CONFIG, DYNAMIC_DEFAULT_BROKER_CONFIG, STATIC_BROKER_CONFIG, DEFAULT_CONFIG = 1, 3, 4, 5
 _SOURCES = {
     "DYNAMIC_TOPIC_CONFIG": 1,
     "DYNAMIC_DEFAULT_BROKER_CONFIG": 3,
@@ -115,7 +116,7 @@ def test_a_topic_with_replicas_named_by_hand(broker: Broker, unique: Callable[[s
         ("x" * 250, 1, 1, {}, errors.InvalidTopicError),
         ("no-partitions", 0, 1, {}, errors.InvalidPartitionsError),
         ("no-replicas", 1, 0, {}, errors.InvalidReplicationFactorError),
-        ("too-many-replicas", 1, 2, {}, errors.InvalidReplicationFactorError),
+        ("too-many-replicas", 1, len(NODES) + 1, {}, errors.InvalidReplicationFactorError),
         ("unknown-config", 1, 1, {"no.such.config": "1"}, errors.InvalidConfigurationError),
         ("bad-value", 1, 1, {"retention.ms": "soon"}, errors.InvalidConfigurationError),
         ("bad-choice", 1, 1, {"cleanup.policy": "burn"}, errors.InvalidConfigurationError),
@@ -195,8 +196,7 @@ def test_an_altered_config_is_told_and_obeyed(broker: Broker, topic: str) -> Non
 
 def test_the_configs_of_the_broker_tell_what_it_was_started_with(broker: Broker) -> None:
     with administering(broker.bootstrap) as admin:
-        node = admin.describe_cluster()["brokers"][0]
-        resource = ConfigResource(ConfigResourceType.BROKER, str(node.get("broker_id", node.get("node_id"))), None)
+        resource = ConfigResource(ConfigResourceType.BROKER, str(NODE), None)
         if hasattr(admin, "list_consumer_groups"):
             (response,) = admin.describe_configs([resource])
             entries = {entry[0]: (entry[1], entry[3]) for entry in response.resources[0][4]}
@@ -204,17 +204,20 @@ def test_the_configs_of_the_broker_tell_what_it_was_started_with(broker: Broker)
             ((_, answer),) = admin.describe_configs([resource], config_filter="all")["broker"].items()
             entries = {name: (it["value"], _SOURCES[it["config_source"]]) for name, it in answer.items()}
     for name, value in broker.settings.items():
-        assert entries[name] == (value, STATIC_BROKER_CONFIG)
+        # The cluster keeps one value of min.insync.replicas, which it took from the first broker (KIP-966).
+        source = DYNAMIC_DEFAULT_BROKER_CONFIG if name == "min.insync.replicas" else STATIC_BROKER_CONFIG
+        assert entries[name] == (value, source)
     assert entries["num.partitions"] == ("1", DEFAULT_CONFIG)
 
 
-def test_the_cluster_has_one_broker_where_the_client_dialled(broker: Broker) -> None:
+def test_the_cluster_has_the_broker_that_the_client_dialled(broker: Broker) -> None:
     with administering(broker.bootstrap) as admin:
         cluster = admin.describe_cluster()
-    (node,) = cluster["brokers"]
-    assert f"{node['host']}:{node['port']}" == broker.bootstrap
+    addresses = {it.get("broker_id", it.get("node_id")): f"{it['host']}:{it['port']}" for it in cluster["brokers"]}
+    assert sorted(addresses) == list(NODES)
+    assert addresses[NODE] == broker.bootstrap
     assert cluster["cluster_id"]
-    assert cluster["controller_id"] == node.get("broker_id", node.get("node_id"))
+    assert cluster["controller_id"] in NODES
 
 
 def test_a_group_is_listed_with_its_offsets_and_deleted(broker: Broker, topic: str, group: str) -> None:

@@ -17,10 +17,9 @@ from .brokers import RestartableBroker
 from .dumps import assert_kafka_is_content
 from .java_host import JavaHost
 from .kafka_python import administering, fill, producing, read_all, send_all, values_of
+from .nodes import NODE
 from .values import numbered
 from .waiting import eventually
-
-NODE = 1
 
 
 @pytest.fixture(scope="module")
@@ -44,8 +43,8 @@ def two(folders: tuple[RestartableBroker, list[Path]], unique: Callable[[str], s
 
 
 def where(admin: Any, topic: str) -> dict[int, list[tuple[str, bool]]]:
-    """The folders that have each partition, and whether as a copy on its way."""
-    [described] = admin.describe_log_dirs()
+    """The broker's folders that have each partition, and whether as a copy on its way."""
+    [described] = admin.describe_log_dirs(brokers=[NODE])
     found: dict[int, list[tuple[str, bool]]] = {}
     for folder in described["log_dirs"]:
         assert folder["error_code"] == 0
@@ -74,7 +73,7 @@ def test_each_folder_is_described_with_its_room(folders: tuple[RestartableBroker
     broker, paths = folders
     fill(broker.bootstrap, two, numbered(10))
     with administering(broker.bootstrap) as admin:
-        [described] = admin.describe_log_dirs({two: [0]})
+        [described] = admin.describe_log_dirs({two: [0]}, brokers=[NODE])
     assert sorted(folder["log_dir"] for folder in described["log_dirs"]) == sorted(map(str, paths))
     for folder in described["log_dirs"]:
         assert 0 < folder["usable_bytes"] <= folder["total_bytes"]
@@ -87,7 +86,7 @@ def test_kafkas_tool_describes_the_folders(
 ) -> None:
     broker, paths = folders
     at = ("--bootstrap-server", broker.bootstrap)
-    said = java.succeed(tools.LOG_DIRS, *at, "--describe", "--topic-list", two).lines
+    said = java.succeed(tools.LOG_DIRS, *at, "--describe", "--broker-list", str(NODE), "--topic-list", two).lines
     [described] = next(json.loads(line) for line in said if line.startswith("{"))["brokers"]
     assert described["broker"] == NODE
     assert sorted(folder["logDir"] for folder in described["logDirs"]) == sorted(map(str, paths))

@@ -6,6 +6,7 @@ import java.util.ArrayList;
 import java.util.HashMap;
 import java.util.List;
 import java.util.Map;
+import java.util.Optional;
 import java.util.Properties;
 import java.util.concurrent.ExecutionException;
 import java.util.concurrent.Future;
@@ -45,9 +46,18 @@ abstract class Scenarios {
     }
 
     void create(String topic, int partitions) throws Exception {
+        create(new NewTopic(topic, Optional.of(partitions), Optional.empty()), partitions);
+    }
+
+    /** A topic of one partition, which the broker 1 leads. */
+    void createAtBroker1(String topic) throws Exception {
+        create(new NewTopic(topic, Map.of(0, List.of(1))), 1);
+    }
+
+    private void create(NewTopic topic, int partitions) throws Exception {
         try (Admin admin = admin()) {
-            admin.createTopics(List.of(new NewTopic(topic, partitions, (short) 1))).all().get();
-            awaitPartitions(admin, topic, partitions);
+            admin.createTopics(List.of(topic)).all().get();
+            awaitPartitions(admin, topic.name(), partitions);
         }
     }
 
