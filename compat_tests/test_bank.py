@@ -15,7 +15,7 @@ import pytest
 
 from .bank import bank, cluster
 from .bank.books import Books, Half, Order
-from .brokers import KIND, restartable_broker
+from .brokers import IS_CLUSTER, KIND, restartable_broker
 
 KILLS = int(os.environ.get("KWIRE_BANK_KILLS", len(bank.WAYS)))
 
@@ -24,8 +24,9 @@ KILLS = int(os.environ.get("KWIRE_BANK_KILLS", len(bank.WAYS)))
 def test_the_sum_of_all_accounts_never_changes(tmp_path: Path) -> None:
     seed = int(os.environ.get("KWIRE_BANK_SEED", random.randrange(1 << 32)))
     click.echo(f"KWIRE_BANK_SEED={seed}")  # which pytest shows when the test fails, in whatever way
+    limits = {"ends_within_s": cluster.ENDS_WITHIN_S, "orders_at_once": cluster.ORDERS_AT_ONCE} if IS_CLUSTER else {}
     with restartable_broker() as broker:
-        account = bank.run(broker, folder=tmp_path, kills=KILLS, seed=seed, name="bank")
+        account = bank.run(broker, folder=tmp_path, kills=KILLS, seed=seed, name="bank", **limits)
     click.echo(account)
     assert account.kills.total() == KILLS
     assert account.orders > 20 * KILLS
