@@ -17,6 +17,8 @@ from .values import numbered
 
 CODECS = ["none", "gzip", "snappy", "lz4", "zstd"]
 BEGAN_MS = 1_700_000_000_000
+KEPT_FOR_MS = "9876543210123"
+"""Longer than it is since then. A broker that is not restarted looks for old records meanwhile."""
 TIMEOUT = {"request_timeout": CALL_TIMEOUT_S}
 
 
@@ -51,7 +53,7 @@ def world(request: pytest.FixtureRequest, restartable_broker: RestartableBroker)
 
 def _prepare(world: World) -> None:
     bootstrap, name = world.bootstrap, world.name
-    topics.create(bootstrap, name("records"), partitions=2, config={"retention.ms": "987654321"})
+    topics.create(bootstrap, name("records"), partitions=2, config={"retention.ms": KEPT_FOR_MS})
     for codec in CODECS:
         with producing(bootstrap, **{"compression.type": codec}) as producer:
             for number, value in enumerate(numbered(100, size=100)):
@@ -141,7 +143,7 @@ def test_a_topic_keeps_its_id_partitions_and_configs(world: World) -> None:
     assert len(admin.list_topics(timeout=CALL_TIMEOUT_S).topics[world.name("grown")].partitions) == 3
     resource = ConfigResource(ResourceType.TOPIC, world.name("records"))
     entry: Any = admin.describe_configs([resource], **TIMEOUT)[resource].result()["retention.ms"]
-    assert (entry.value, entry.source) == ("987654321", ConfigSource.DYNAMIC_TOPIC_CONFIG.value)
+    assert (entry.value, entry.source) == (KEPT_FOR_MS, ConfigSource.DYNAMIC_TOPIC_CONFIG.value)
 
 
 def test_a_deleted_topic_stays_away(world: World) -> None:
