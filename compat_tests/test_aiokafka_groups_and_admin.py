@@ -14,13 +14,12 @@ from aiokafka.coordinator.assignors.range import RangePartitionAssignor
 from aiokafka.coordinator.assignors.roundrobin import RoundRobinPartitionAssignor
 from aiokafka.coordinator.assignors.sticky.sticky_assignor import StickyPartitionAssignor
 
-from . import topics
+from . import nodes, topics
 from .aio import administering, consuming, eventually, fill, in_a_loop, reading, take, values_of
 from .brokers import NODES, Broker
 from .members import member_process, shared_out
 from .nodes import NODE
 from .values import numbered
-from .waiting import PAUSE_S, Deadline
 
 ASSIGNORS = {
     "range": RangePartitionAssignor,
@@ -157,19 +156,15 @@ async def test_topics_are_created_described_grown_and_deleted(broker: Broker, un
     topic = unique("topic")
     async with administering(broker.bootstrap) as admin:
         await admin.create_topics([NewTopic(topic, 2, 1)])
+        nodes.wait_until_led(broker.bootstrap, topic, 2)
         assert topic in await admin.list_topics()
         await admin.create_partitions({topic: NewPartitions(3)})
-
-        async def count() -> int:
-            (found,) = await admin.describe_topics([topic])
-            return len(found["partitions"])
-
-        deadline = Deadline()
-        while await count() != 3 and deadline.not_over("3 partitions"):
-            await asyncio.sleep(PAUSE_S)
+        nodes.wait_until_led(broker.bootstrap, topic, 3)
+        (found,) = await admin.describe_topics([topic])
+        assert len(found["partitions"]) == 3
         await admin.delete_topics([topic])
-        while topic in await admin.list_topics() and deadline.not_over("the topic is gone"):
-            await asyncio.sleep(PAUSE_S)
+        nodes.wait_until_gone(broker.bootstrap, topic)
+        assert topic not in await admin.list_topics()
 
 
 @in_a_loop

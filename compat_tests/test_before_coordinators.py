@@ -55,12 +55,14 @@ from .waiting import eventually
 
 E = ErrorCode
 TOPIC = "t"
+PARTITIONS = int(brokers.SETTINGS["offsets.topic.num.partitions"])
+"""Of both internal topics."""
 
 
 @pytest.fixture(scope="module")
 def bootstrap() -> Iterator[str]:
     with brokers.fresh_broker() as fresh:
-        topics.create(fresh.bootstrap, TOPIC)
+        topics.create(fresh.bootstrap, TOPIC, replicas=brokers.NODES)
         yield fresh.bootstrap
 
 
@@ -190,6 +192,6 @@ def test_a_search_for_the_coordinator_creates_the_topic() -> None:
             search = FindCoordinatorRequest(coordinator_keys=["g"], key_type=key_type)
             assert topic not in topics.names(fresh.bootstrap)
             eventually(functools.partial(answers, search, 4), "a coordinator")
-            assert topic in topics.names(fresh.bootstrap)
+            nodes.wait_until_led(fresh.bootstrap, topic, PARTITIONS)
         eventually(lambda: answers(fetch("g"), 8), "committed offsets")
         eventually(lambda: answers(InitProducerIdRequest("g", 10_000), 5), "a producer id")

@@ -32,7 +32,7 @@ from confluent_kafka.admin import (
     ResourceType,
 )
 
-from . import topics
+from . import nodes, topics
 from .brokers import NODES, Broker
 from .confluent import CALL_TIMEOUT_S, consuming, error_of, fill, group_of, producing, read_all, values_of
 from .nodes import NODE
@@ -81,7 +81,7 @@ def alter(
 
 
 def test_several_topics_in_one_request_succeed_and_fail_each_for_itself(
-    admin: AdminClient, unique: Callable[[str], str], topic: str
+    broker: Broker, admin: AdminClient, unique: Callable[[str], str], topic: str
 ) -> None:
     good, other = unique("good"), unique("other")
     codes = create(
@@ -97,13 +97,13 @@ def test_several_topics_in_one_request_succeed_and_fail_each_for_itself(
         "not/valid": KafkaError.TOPIC_EXCEPTION,
         other: KafkaError.INVALID_CONFIG,
     }
-    eventually(lambda: good in admin.list_topics(timeout=CALL_TIMEOUT_S).topics, "the good topic")
+    nodes.wait_until_led(broker.bootstrap, good, 2)
 
 
-def test_counts_may_be_left_to_the_broker(admin: AdminClient, unique: Callable[[str], str]) -> None:
+def test_counts_may_be_left_to_the_broker(broker: Broker, admin: AdminClient, unique: Callable[[str], str]) -> None:
     name = unique("defaults")
     assert create(admin, NewTopic(name)) == {name: 0}
-    eventually(lambda: name in admin.list_topics(timeout=CALL_TIMEOUT_S).topics, "the topic")
+    nodes.wait_until_led(broker.bootstrap, name, 1)
     assert len(admin.list_topics(timeout=CALL_TIMEOUT_S).topics[name].partitions) == 1
 
 

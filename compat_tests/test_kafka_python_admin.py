@@ -20,6 +20,7 @@ from kafka.admin import (
     ResourceType,
 )
 
+from . import nodes
 from .brokers import NODES, Broker
 from .kafka_python import administering, consuming, fill, read_all, reading, take, values_of
 from .nodes import NODE
@@ -36,15 +37,8 @@ _SOURCES = {
 
 
 def described(admin: Any, topic: str) -> Any:
-    """The description of a topic, once the broker leads all its partitions."""
-
-    def once() -> Any:
-        (found,) = admin.describe_topics([topic])
-        partitions = found["partitions"]
-        leaders = [partition.get("leader_id", partition.get("leader")) for partition in partitions]
-        return found if partitions and min(leaders) >= 0 else None
-
-    return eventually(once, f"{topic} is led")
+    (found,) = admin.describe_topics([topic])
+    return found
 
 
 def configs_of(admin: Any, topic: str, *names: str) -> dict[str, tuple[str, int]]:
@@ -86,6 +80,7 @@ def test_a_created_topic_has_the_partitions_and_configs_asked_for(broker: Broker
     with administering(broker.bootstrap) as admin:
         wanted = {"retention.ms": "3600000", "cleanup.policy": "compact,delete"}
         admin.create_topics([NewTopic(topic, 3, 1, topic_configs=wanted)])
+        nodes.wait_until_led(broker.bootstrap, topic, 3)
         assert len(described(admin, topic)["partitions"]) == 3
         assert topic in admin.list_topics()
         found = configs_of(admin, topic)
@@ -101,6 +96,7 @@ def test_a_topic_with_replicas_named_by_hand(broker: Broker, unique: Callable[[s
         node = admin.describe_cluster()["brokers"][0]
         node_id = node.get("broker_id", node.get("node_id"))
         admin.create_topics([NewTopic(topic, -1, -1, replica_assignments={0: [node_id], 1: [node_id]})])
+        nodes.wait_until_led(broker.bootstrap, topic, 2)
         partitions = described(admin, topic)["partitions"]
     assert [partition.get("replica_nodes", partition.get("replicas")) for partition in partitions] == [[node_id]] * 2
 
@@ -137,7 +133,7 @@ def test_the_longest_name_is_taken(broker: Broker, unique: Callable[[str], str])
     topic = unique("topic").ljust(249, "x")
     with administering(broker.bootstrap) as admin:
         admin.create_topics([NewTopic(topic, 1, 1)])
-        described(admin, topic)
+    nodes.wait_until_led(broker.bootstrap, topic, 1)
     fill(broker.bootstrap, topic, [b"value"])
     assert values_of(read_all(broker.bootstrap, topic, 1)) == [b"value"]
 
@@ -159,7 +155,8 @@ def test_only_validating_creates_nothing(broker: Broker, unique: Callable[[str],
 def test_a_deleted_topic_is_gone(broker: Broker, topic: str) -> None:
     with administering(broker.bootstrap) as admin:
         admin.delete_topics([topic])
-        eventually(lambda: topic not in admin.list_topics(), "the topic is gone")
+        nodes.wait_until_gone(broker.bootstrap, topic)
+        assert topic not in admin.list_topics()
         with pytest.raises(errors.UnknownTopicOrPartitionError):
             admin.delete_topics([topic])
 
@@ -168,7 +165,8 @@ def test_a_topic_grows_and_keeps_what_it_has(broker: Broker, topic: str) -> None
     fill(broker.bootstrap, topic, numbered(3))
     with administering(broker.bootstrap) as admin:
         admin.create_partitions({topic: NewPartitions(4)})
-        eventually(lambda: len(described(admin, topic)["partitions"]) == 4, "4 partitions")
+        nodes.wait_until_led(broker.bootstrap, topic, 4)
+        assert len(described(admin, topic)["partitions"]) == 4
     fill(broker.bootstrap, topic, [b"in the last"], partition=3)
     assert values_of(read_all(broker.bootstrap, topic, 3)) == numbered(3)
     assert values_of(read_all(broker.bootstrap, topic, 1, partitions=[1, 2, 3])) == [b"in the last"]

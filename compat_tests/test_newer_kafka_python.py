@@ -14,6 +14,7 @@ from kafka import IsolationLevel, OffsetAndMetadata, OffsetSpec, TopicPartition,
 from kafka.admin import ConfigResource, ConfigResourceType, MemberToRemove, UpdateFeatureType
 from kafka.coordinator.assignors.cooperative_sticky import CooperativeStickyAssignor
 
+from . import nodes
 from .brokers import NODES, Broker
 from .kafka_python import administering, consuming, fill, producing, send_all
 from .test_kafka_python_groups import partitions_of, settle
@@ -55,14 +56,15 @@ def test_configs_are_reset_one_by_one(admin: Any, new_topic: Callable[..., str])
     eventually(lambda: config_of(admin, topic) == {"flush.messages": "5"}, "only the other one")
 
 
-def test_topics_are_described_and_deleted_by_id(admin: Any, topic: str) -> None:
+def test_topics_are_described_and_deleted_by_id(broker: Broker, admin: Any, topic: str) -> None:
     (by_name,) = admin.describe_topics([topic])
     topic_id = by_name["topic_id"]
     topic_id = topic_id if isinstance(topic_id, uuid.UUID) else uuid.UUID(str(topic_id))
     (by_id,) = admin.describe_topics([topic_id])
     assert by_id["name"] == topic
     admin.delete_topics([topic_id])
-    eventually(lambda: topic not in admin.list_topics(), "the topic is gone")
+    nodes.wait_until_gone(broker.bootstrap, topic)
+    assert topic not in admin.list_topics()
     with pytest.raises(errors.UnknownTopicIdError):
         admin.delete_topics([topic_id])
 
