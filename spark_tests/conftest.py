@@ -52,7 +52,7 @@ def restartable_broker() -> Iterator[brokers.RestartableBroker]:
 
 @pytest.fixture(scope="package")
 def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkSession]:
-    with spark_session(tmp_path_factory.mktemp("spark")) as session:
+    with spark_session(tmp_path_factory.mktemp("spark"), quick_files=True) as session:
         yield session
 
 

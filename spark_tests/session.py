@@ -6,6 +6,8 @@ Spark lives in a Java process that pyspark starts and talks to through a socket.
   fails.
 * It reaches itself by the loopback address, whatever the machine thinks its name is, and everything it writes is in one
   folder.
+* With `quick_files` it makes files by itself (LocalFiles.java). Hadoop starts a chmod or two readlinks for each file of
+  a micro-batch, and these took an eighth of all CPU time.
 * It ends when this process lets go of its standard input. `stop()` does so and waits: a process left to the garbage
   collector is a ResourceWarning, and outlives the brokers of the tests for a while. So are the sockets that pyspark
   leaves behind, hence the collection at a moment when nobody else is blamed for them.
@@ -22,14 +24,16 @@ from contextlib import contextmanager
 from pathlib import Path
 from unittest import mock
 
+import pyspark
 from pyspark.sql import SparkSession
 
-from devtools.jars import jars
+from devtools.jars import compile_java, jars
 from devtools.java import java_environment
 from kwire.pipeline.session import EXTENSIONS, stop_session
 
 # Each query is new code that runs for a second: compiling it thoroughly costs half of all CPU time and saves little.
-QUICK = ["-XX:TieredStopAtLevel=1", "-XX:+UseSerialGC"]
+# Without that compiler Java keeps only 48 MB of code, which hundreds of queries fill: it would then sweep all the time.
+QUICK = ["-XX:TieredStopAtLevel=1", "-XX:+UseSerialGC", "-XX:ReservedCodeCacheSize=240m"]
 
 # Errors only, and these are seen where a test fails: pytest keeps what the process prints.
 _LOG4J = """\
@@ -45,7 +49,9 @@ appender.console.layout.pattern = %d{HH:mm:ss.SSS} %p %c{1}: %m%n%ex{20}
 
 
 @contextmanager
-def spark_session(folder: Path, java_options: Sequence[str] = QUICK) -> Iterator[SparkSession]:
+def spark_session(
+    folder: Path, java_options: Sequence[str] = QUICK, *, quick_files: bool = False
+) -> Iterator[SparkSession]:
     """A session that keeps its files in `folder`."""
     log4j = folder / "log4j2.properties"
     log4j.write_text(_LOG4J)
@@ -68,6 +74,8 @@ def spark_session(folder: Path, java_options: Sequence[str] = QUICK) -> Iterator
         "spark.sql.streaming.forceDeleteTempCheckpointLocation": "true",
         "spark.sql.streaming.stopTimeout": "30s",
     }
+    if quick_files:
+        settings |= _quick_files()
     environment = {**java_environment(), "PYSPARK_PYTHON": sys.executable, "SPARK_LOCAL_IP": "127.0.0.1"}
     with mock.patch.dict(os.environ, environment):
         builder = SparkSession.builder.master("local[2]").appName("spark_tests")
@@ -76,6 +84,15 @@ def spark_session(folder: Path, java_options: Sequence[str] = QUICK) -> Iterator
             yield session
         finally:
             stop(session)
+
+
+def _quick_files() -> dict[str, str]:
+    hadoop = os.pathsep.join(map(str, sorted(Path(pyspark.__file__).parent.glob("jars/hadoop-client-api-*.jar"))))
+    return {
+        "spark.driver.extraClassPath": str(compile_java(Path(__file__).with_name("LocalFiles.java"), hadoop)),
+        "spark.hadoop.fs.file.impl": "LocalFiles",
+        "spark.hadoop.fs.AbstractFileSystem.file.impl": "LocalFiles$Context",
+    }
 
 
 def stop(session: SparkSession) -> None:
