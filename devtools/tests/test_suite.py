@@ -35,7 +35,7 @@ def test_a_file_is_in_the_group_that_names_it_most_exactly() -> None:
 
 def test_one_process_has_all_of_a_spark_session() -> None:
     of_sessions = [file for file in FILES if file.startswith("spark_tests/") and not file.endswith("/test_kills.py")]
-    assert {unit_of(f"{file}::test") for file in of_sessions} == {"Spark", "tables", "tables looked after", "copies"}
+    assert {unit_of(f"{file}::test") for file in of_sessions} == {"Spark", "tables"}
     assert unit_of("storage/tests/log/test_index.py::a") == unit_of("storage/tests/log/test_index.py::b[1]")
     cuts = "storage/tests/power_cuts/test_power_cuts.py"
     assert unit_of(f"{cuts}::test[a]") != unit_of(f"{cuts}::test[b]")
