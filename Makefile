@@ -7,6 +7,8 @@ BIN = .venv/bin
 COMPAT2 = .cache/kafka-python-2
 SOAKS = soak-tests soak-everything-at-once soak-mistakes soak-kills soak-bank soak-cluster soak-cluster-bank soak-streams soak-jobs soak-partitions soak-kafka-python
 ARGS ?=
+# A test process compiles 900 modules before its first test unless the last run has left them compiled.
+CACHED = PYTHONDONTWRITEBYTECODE=
 
 # uv uses the system's certificates and the interpreter of .venv. It ignores pip's settings, so pass it pip's index.
 UV = index="$${UV_DEFAULT_INDEX:-$${PIP_INDEX_URL:-$$($(BIN)/python -m pip config get global.index-url 2>/dev/null)}}"; \
@@ -25,7 +27,7 @@ serve: .venv/runtime.stamp ## Run the broker on 127.0.0.1:9092 with its data in 
 	@exec $(BIN)/kwire serve --listen 127.0.0.1:9092 --data-dir data $(ARGS)
 
 test: .venv/dev.stamp .cache/jars.stamp ## Run the tests, including Spark and Java: minutes
-	$(BIN)/python -m pytest -n auto --budgets --durations=20 $(ARGS)
+	$(CACHED) $(BIN)/python -m pytest -n auto --budgets --durations=20 $(ARGS)
 
 compat-kafka: .venv/dev.stamp .cache/jars.stamp $(COMPAT2).stamp ## Run the compat tests against Apache Kafka instead of kwire
 	KWIRE_COMPAT=kafka $(BIN)/python -m pytest -m "" compat_tests $(ARGS)
@@ -42,7 +44,7 @@ soak: $(SOAKS) ## Run the long tests, including 1,000 kills: hours; ARGS="--kill
 $(SOAKS): .venv/dev.stamp .cache/jars.stamp $(COMPAT2).stamp
 
 soak-tests:
-	$(BIN)/python -m pytest -n auto --durations=20 -m soak -o timeout=1800
+	$(CACHED) $(BIN)/python -m pytest -n auto --durations=20 -m soak -o timeout=1800
 
 soak-everything-at-once:
 	@$(BIN)/python -m compat_tests.everything_at_once --minutes 60 --seeds 20

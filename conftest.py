@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import gc
 import sys
 from collections import Counter
+from collections.abc import Generator
 from typing import Any
 
 import pytest
@@ -17,6 +19,20 @@ settings.load_profile("kwire")
 
 _power_cuts: Counter[str] = Counter()
 """States that other processes of this run looked at."""
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_collection() -> Generator[None, object, object]:
+    """The garbage collector leaves the tests and their modules alone, as they live to the end.
+
+    It took a quarter of the time to collect 13,000 tests, and an eighth of the time of tests in memory.
+    """
+    gc.disable()
+    try:
+        return (yield)
+    finally:
+        gc.freeze()
+        gc.enable()
 
 
 def pytest_sessionfinish(session: pytest.Session) -> None:

@@ -17,9 +17,12 @@ from kwire.waits import at_once
 
 @pytest.fixture(autouse=True)
 def thawed() -> Iterator[None]:
+    gc.unfreeze()  # the tests themselves (conftest.py), of which some would end and be missed in the count
     yield
     gc.enable()
     gc.unfreeze()
+    gc.collect()
+    gc.freeze()
 
 
 def test_what_lasts_is_not_scanned_while_it_is_made_nor_later() -> None:
