@@ -25,9 +25,10 @@ def _trace(config: LogConfig = CONFIG) -> Callable[[Callable[[StorageTrace], Non
 
 def bounds_of(name: str, *, full: bool) -> Bounds:
     """A compaction changes many names: there are more states than time."""
-    if STORAGE_TRACES[name][1].compacts:
-        return Bounds(states=12, states_again=2, lives=400) if full else Bounds(states=3, states_again=1, lives=400)
-    return Bounds() if full else Bounds(states=4, states_again=1, lives=400)
+    compacts = STORAGE_TRACES[name][1].compacts
+    if full:
+        return Bounds(states=12, states_again=2, lives=400) if compacts else Bounds()
+    return Bounds(states=3 if compacts else 4, states_again=1, lives=400, every_again=3)
 
 
 def storage_trace(name: str) -> StorageTrace:

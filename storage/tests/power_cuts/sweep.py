@@ -48,13 +48,15 @@ class Trace(Protocol):
 class Bounds:
     """`states`: power cuts tried at each moment; in next lives `states_again`.
 
-    `lives`: of so many states on average one is lived on from. `every`: of so many moments one is looked at.
+    `lives`: of so many states on average one is lived on from. `every`: of so many moments one is looked at; in next
+    lives `every_again`, and each of these lives begins with another of its moments.
     """
 
     states: int = 40
     states_again: int = 3
     lives: int = 150
     every: int = 1
+    every_again: int = 1
 
 
 @attrs.define(eq=False)
@@ -113,7 +115,8 @@ def _live_on(trace: Trace, state: State, bounds: Bounds, tally: Tally) -> None:
         journal = journal_of(following, state.medium)
     except Exception as error:
         raise _broken(state, error) from error
-    for later in states(state.name, state.medium, journal, bounds.states_again):
+    first = Random(state.name).randrange(bounds.every_again)
+    for later in states(state.name, state.medium, journal, bounds.states_again, every=bounds.every_again, first=first):
         examine(following, later)
         tally.add(f"{trace.name}, a life later")
 
@@ -125,13 +128,18 @@ def journal_of(trace: Trace, medium: Medium) -> list[Entry]:
     return disk.journal
 
 
-def states(name: str, medium: Medium, journal: list[Entry], bound: int, *, every: int = 1) -> Iterator[State]:
-    """What may be left after each change, and in the middle of each append; `name` is what chance is drawn from."""
+def states(
+    name: str, medium: Medium, journal: list[Entry], bound: int, *, every: int = 1, first: int = 0
+) -> Iterator[State]:
+    """What may be left after each change, and in the middle of each append; `name` is what chance is drawn from.
+
+    Of `every` so many moments only one, beginning with the `first`.
+    """
     medium = medium.copy()
     for position in range(len(journal) + 1):
         if position:
             medium.apply(journal[position - 1].change)
-        if position % every:
+        if position % every != first:
             continue
         where = f"{name}/{position}"
         last = [f"after change {position}: {journal[position - 1].what}" if position else "before the first change"]
