@@ -5,7 +5,7 @@
 PYTHONS = $(or $(PYTHON),python3.13 python3.12 python3.11 python3)
 BIN = .venv/bin
 COMPAT2 = .cache/kafka-python-2
-SOAKS = soak-tests soak-everything-at-once soak-mistakes soak-kills soak-bank soak-cluster soak-cluster-bank soak-streams soak-jobs soak-partitions soak-kafka-python
+SOAKS = soak-tests soak-examples soak-everything-at-once soak-mistakes soak-kills soak-bank soak-cluster soak-cluster-bank soak-streams soak-jobs soak-partitions soak-kafka-python
 ARGS ?=
 # A test process compiles 900 modules before its first test unless the last run has left them compiled.
 CACHED = PYTHONDONTWRITEBYTECODE=
@@ -45,6 +45,10 @@ $(SOAKS): .venv/dev.stamp .cache/jars.stamp $(COMPAT2).stamp
 
 soak-tests:
 	$(CACHED) $(BIN)/python -m pytest -n auto --durations=20 -m soak -o timeout=1800
+
+soak-examples: # twenty times the examples of make test
+	KWIRE_EXAMPLES_TIMES=20 $(CACHED) $(BIN)/python -m pytest -n auto -o timeout=1800 \
+		$$(grep -rlE --include='test_*.py' 'examples\([0-9]+\)' protocol storage kwire)
 
 soak-everything-at-once:
 	@$(BIN)/python -m compat_tests.everything_at_once --minutes 60 --seeds 20

@@ -2,12 +2,26 @@
 
 @small_and_full
 def test_it_holds(*, full: bool) -> None: ...
+
+A search by hypothesis says how many examples `make test` tries. `make soak-examples` tries twenty times as many.
+
+@settings(max_examples=examples(50))
 """
 
 from __future__ import annotations
 
+import os
+
 import pytest
+
+TIMES = "KWIRE_EXAMPLES_TIMES"
+"""The environment's name for how many times the examples of `make test` are tried."""
 
 small_and_full = pytest.mark.parametrize(
     "full", [pytest.param(False, id="small"), pytest.param(True, id="full", marks=pytest.mark.soak)]
 )
+
+
+def examples(in_make_test: int) -> int:
+    """How many examples this run tries."""
+    return in_make_test * int(os.environ.get(TIMES, "1"))

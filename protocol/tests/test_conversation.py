@@ -7,7 +7,7 @@ from itertools import cycle
 from typing import Any
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 from kwire_protocol.conversation import (
     Conversation,
@@ -28,6 +28,8 @@ from kwire_protocol.messages.list_groups import ListGroupsRequest, ListGroupsRes
 from kwire_protocol.messages.list_offsets import ListOffsetsRequest
 from kwire_protocol.messages.produce import PartitionProduceData, ProduceRequest, TopicProduceData
 from kwire_protocol.wire import ApiMessage, Message, ProtocolError, Reader, UnsupportedField, Writer
+
+from devtools.suite.tiers import examples
 
 FETCH, HEARTBEAT, API_VERSIONS, INIT_PRODUCER_ID = 1, 12, 18, 22
 NEWEST_API_VERSIONS = 5
@@ -110,6 +112,7 @@ REQUESTS: list[tuple[ApiMessage, int, Message]] = [
 ]
 
 
+@settings(max_examples=examples(40))
 @given(
     st.lists(st.sampled_from(range(len(REQUESTS))), max_size=12),
     st.lists(st.integers(1, 200) | st.integers(1, 200_000), min_size=1, max_size=30),

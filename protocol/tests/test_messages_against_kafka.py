@@ -18,11 +18,12 @@ from kwire_protocol.headers import (
 from kwire_protocol.messages import APIS
 from kwire_protocol.wire import Reader, Writer
 
+from devtools.suite.tiers import examples
 from protocol.tests.message_catalogue import CASES, ENTRIES, IDS, Entry
 from protocol.tests.message_values import least, most, values
 from protocol.tests.messages_judge import Judge, running_judge
 
-EXAMPLES_PER_VERSION = 3
+EXAMPLES_PER_VERSION = examples(2)
 OF_VOTERS = {52, 53, 54, 70, 80, 81, 82, 94}
 """Vote, BeginQuorumEpoch, EndQuorumEpoch, ControllerRegistration, three of RaftVoter, UnregisterController."""
 

@@ -13,10 +13,11 @@ from hypothesis import HealthCheck, Phase, given, settings
 from hypothesis import strategies as st
 from kwire_protocol.wire import ProtocolError, Reader, UnsupportedField, UnsupportedVersion, Writer
 
+from devtools.suite.tiers import examples
 from protocol.tests.message_catalogue import CASES, ENTRIES, IDS, Entry
 from protocol.tests.message_values import filled, least, most, values
 
-EXAMPLES_PER_VERSION = 3
+EXAMPLES_PER_VERSION = examples(2)
 HUGE = (b"\xff\xff\xff\xff\x0f", b"\x7f\xff\xff\xff\xff", b"\xff\xff\xff\xff\xff", b"\x80\x80\x80\x80\x00")
 
 every_case = pytest.mark.parametrize(("entry", "version"), CASES, ids=IDS)

@@ -14,6 +14,7 @@ from hypothesis import strategies as st
 from hypothesis.stateful import Bundle, RuleBasedStateMachine, initialize, invariant, multiple, rule
 from kwire_protocol.errors import ErrorCode
 
+from devtools.suite.tiers import examples
 from kwire.tests.asking import clients
 from kwire.tests.asking.asked_broker import Place
 from kwire.tests.asking.clients import CLASSIC, NOBODY, TIMEOUT_MS, TV2, Batch, Identity
@@ -393,4 +394,4 @@ class ExactlyOnceMachine(RuleBasedStateMachine):
 
 
 TestExactlyOnce = ExactlyOnceMachine.TestCase
-TestExactlyOnce.settings = settings(max_examples=60, stateful_step_count=40, deadline=None)
+TestExactlyOnce.settings = settings(max_examples=examples(30), stateful_step_count=40, deadline=None)

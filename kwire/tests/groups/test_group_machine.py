@@ -10,6 +10,7 @@ from hypothesis.stateful import Bundle, RuleBasedStateMachine, consumes, initial
 from kwire_protocol.errors import ErrorCode
 from kwire_protocol.messages.offset_fetch import OffsetFetchRequestGroup, OffsetFetchRequestTopics
 
+from devtools.suite.tiers import examples
 from kwire.groups.classic.group import ClassicGroup, GroupState
 from kwire.groups.config import GroupConfig
 from kwire.groups.shard import GroupShard
@@ -358,4 +359,4 @@ class GroupMachine(RuleBasedStateMachine):
 
 
 TestGroupMachine = GroupMachine.TestCase
-TestGroupMachine.settings = settings(max_examples=100, stateful_step_count=40, deadline=None)
+TestGroupMachine.settings = settings(max_examples=examples(50), stateful_step_count=40, deadline=None)

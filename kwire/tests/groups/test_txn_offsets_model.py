@@ -14,6 +14,7 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule
 from kwire_protocol.errors import ErrorCode
 
+from devtools.suite.tiers import examples
 from kwire.coordinators.internal_topic import EndedTransaction, LoggedRecord
 from kwire.groups.offsets.records import read_offset
 from kwire.groups.shard import GroupShard
@@ -211,4 +212,4 @@ def test_the_model_compacts_what_it_is_to_compact() -> None:
 
 
 TestOffsetsMachine = OffsetsMachine.TestCase
-TestOffsetsMachine.settings = settings(max_examples=100, stateful_step_count=30, deadline=None)
+TestOffsetsMachine.settings = settings(max_examples=examples(50), stateful_step_count=30, deadline=None)

@@ -12,6 +12,7 @@ from kwire_protocol.internal.metadata_configs import FeatureLevelRecord
 from kwire_protocol.internal.metadata_topics import PartitionRecord, RemoveTopicRecord, TopicRecord
 
 from devtools.places import REPOSITORY
+from devtools.suite.tiers import examples
 from kwire.metadata.controller import brokers
 from kwire.metadata.controller.partitions.isr_changes import IsrProposal, change_isrs
 from kwire.metadata.controller.partitions.leader_elections import balance_leaders
@@ -161,7 +162,7 @@ class Transitions(RuleBasedStateMachine):
 
 
 TestTransitions = Transitions.TestCase
-TestTransitions.settings = settings(max_examples=60, stateful_step_count=40)
+TestTransitions.settings = settings(max_examples=examples(30), stateful_step_count=40)
 
 
 def test_a_topic_is_new_until_its_logs_are_open() -> None:

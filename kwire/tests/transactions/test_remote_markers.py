@@ -18,6 +18,7 @@ from kwire_protocol.messages.write_txn_markers import (
     WriteTxnMarkersResponse,
 )
 
+from devtools.suite.tiers import examples
 from kwire.transactions.effects import WriteMarkers
 from kwire.transactions.remote_markers import MAX_PARTITIONS, MarkersRequest, RemoteMarkers, Written
 from kwire.transactions.transaction import TopicPartition
@@ -328,4 +329,4 @@ class Coordinator(RuleBasedStateMachine):
 
 
 TestCoordinator = Coordinator.TestCase
-TestCoordinator.settings = settings(max_examples=60, stateful_step_count=40, deadline=None)
+TestCoordinator.settings = settings(max_examples=examples(30), stateful_step_count=40, deadline=None)

@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 from hypothesis.stateful import Bundle, RuleBasedStateMachine, initialize, invariant, multiple, rule
 from kwire_protocol.errors import ErrorCode
 
+from devtools.suite.tiers import examples
 from kwire.tests.transactions.shard_driver import ShardDriver
 from kwire.transactions.config import TransactionConfig
 
@@ -247,4 +248,4 @@ class TransactionMachine(RuleBasedStateMachine):
 
 
 TestTransactionMachine = TransactionMachine.TestCase
-TestTransactionMachine.settings = settings(max_examples=150, stateful_step_count=40, deadline=None)
+TestTransactionMachine.settings = settings(max_examples=examples(75), stateful_step_count=40, deadline=None)

@@ -22,6 +22,7 @@ from kwire_storage.compaction.offset_map import BYTES_OF_AN_ENTRY
 from kwire_storage.disk.faulty_disk import FaultyDisk
 from kwire_storage.log.log import Log
 
+from devtools.suite.tiers import examples
 from storage.tests.compaction.compacting import COMPACTED, exchange, put, table
 from storage.tests.logs import end_transaction, open_log, read_all
 
@@ -211,7 +212,7 @@ def check(history: History) -> None:
             assert log.producers.entries[producer_id].last_sequence == sequence - 1
 
 
-@settings(deadline=None, max_examples=120)
+@settings(deadline=None, max_examples=examples(60))
 @given(st.integers(0, 2**32), st.integers(1, 30))
 def test_a_reader_is_never_told_otherwise(seed: int, room: int) -> None:
     history = History(seed)
@@ -235,7 +236,7 @@ def test_a_reader_is_never_told_otherwise(seed: int, room: int) -> None:
     check(history)
 
 
-@settings(deadline=None, max_examples=60)
+@settings(deadline=None, max_examples=examples(30))
 @given(st.integers(0, 2**32), st.integers(0, 10**6), st.sampled_from(("crash", "kill")))
 def test_nor_when_the_power_goes_in_the_middle_of_a_cleaning(seed: int, moment: int, way: str) -> None:
     history = History(seed)
@@ -254,7 +255,7 @@ def test_nor_when_the_power_goes_in_the_middle_of_a_cleaning(seed: int, moment: 
         check(history)
 
 
-@settings(deadline=None, max_examples=60)
+@settings(deadline=None, max_examples=examples(30))
 @given(st.integers(0, 2**32), st.integers(0, 10**6), st.sampled_from(("crash", "kill")))
 def test_nor_when_records_are_deleted_before_the_power_goes(seed: int, moment: int, way: str) -> None:
     history = History(seed)

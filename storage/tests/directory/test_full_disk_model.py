@@ -15,6 +15,7 @@ from kwire_storage.directory.log_dir import LogDir
 from kwire_storage.errors import StorageError, is_full
 from kwire_storage.log.log import Log
 
+from devtools.suite.tiers import examples
 from storage.tests.logs import append, open_logs, read_all
 from storage.tests.small_disk import SmallDisk
 
@@ -166,5 +167,5 @@ class FullDisk(RuleBasedStateMachine):
         self.each_log_holds_what_was_acknowledged()
 
 
-FullDisk.TestCase.settings = settings(max_examples=80, stateful_step_count=50, deadline=None)
+FullDisk.TestCase.settings = settings(max_examples=examples(40), stateful_step_count=50, deadline=None)
 test_full_disk = FullDisk.TestCase

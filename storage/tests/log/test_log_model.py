@@ -22,6 +22,7 @@ from kwire_storage.disk.medium import kept_part
 from kwire_storage.disk.open_files import OpenFiles
 from kwire_storage.log.log import Log, LogConfig
 
+from devtools.suite.tiers import examples
 from storage.tests.logs import append_bytes
 
 CONFIG = LogConfig(segment_bytes=900, index_interval_bytes=150, segment_ms=50_000, retention_ms=-1)
@@ -242,13 +243,13 @@ class FewFilesMachine(LogMachine):
 
 TestLogInMemory = LogMachine.TestCase
 TestLogInMemory.settings = settings(
-    max_examples=150, stateful_step_count=40, deadline=None, suppress_health_check=list(HealthCheck)
+    max_examples=examples(75), stateful_step_count=40, deadline=None, suppress_health_check=list(HealthCheck)
 )
 TestLogOnFewFiles = FewFilesMachine.TestCase
 TestLogOnFewFiles.settings = settings(
-    max_examples=50, stateful_step_count=40, deadline=None, suppress_health_check=list(HealthCheck)
+    max_examples=examples(25), stateful_step_count=40, deadline=None, suppress_health_check=list(HealthCheck)
 )
 TestLogOnDisk = RealDiskMachine.TestCase
 TestLogOnDisk.settings = settings(
-    max_examples=30, stateful_step_count=30, deadline=None, suppress_health_check=list(HealthCheck)
+    max_examples=examples(15), stateful_step_count=30, deadline=None, suppress_health_check=list(HealthCheck)
 )
