@@ -37,11 +37,11 @@ class Group:
 # In the order in which they begin: what takes long first.
 GROUPS = (
     # Two Spark sessions. Each takes 30 CPU seconds until its queries are quick; a single one would end after the rest.
-    Group("tables", Unit.GROUP, 440, ("spark_tests/pipeline/",)),
+    Group("tables", Unit.GROUP, 300, ("spark_tests/pipeline/",)),
     Group(
         "Spark",
         Unit.GROUP,
-        270,
+        200,
         ("spark_tests/", "spark_tests/pipeline/test_mirror", "spark_tests/pipeline/test_replay"),
     ),
     Group("everything at once", Unit.MODULE, 100, ("compat_tests/everything_at_once/", "compat_tests/test_everything")),
@@ -77,7 +77,7 @@ GROUPS = (
             "kwire/tests/cli/test_serve_nodes",
         ),
     ),
-    Group("power cuts", Unit.TEST, 120, ("kwire/tests/power_cuts/", "storage/tests/power_cuts/")),
+    Group("power cuts", Unit.TEST, 90, ("kwire/tests/power_cuts/", "storage/tests/power_cuts/")),
     Group("fuzz", Unit.TEST, 20, ("kwire/tests/network/test_fuzz", "kwire/tests/network/test_hostile_peers")),
     Group("server", Unit.MODULE, 90, ("kwire/",)),
     Group("log", Unit.MODULE, 70, ("storage/",)),
