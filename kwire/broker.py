@@ -372,6 +372,7 @@ class Broker:
         `run_all` may run the fsyncs concurrently; see `LogDir.close`.
         """
         self.moves.close()
+        self.metadata.stop_following()
         try:
             self.log_dirs.close(self._high_watermarks(), broker_epoch=self._broker_epoch, run_all=run_all)
         finally:

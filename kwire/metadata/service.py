@@ -424,6 +424,14 @@ class MetadataService:
         finally:
             self._is_working = False
 
+    def stop_following(self) -> None:
+        """The partitions of this node are about to close: what is decided from now on does not concern them.
+
+        A role that ends here could still make a coordinator append to its log, behind the mark of a clean stop.
+        """
+        self.follow = _no_partitions
+        self._watchers.clear()
+
     async def _follow_others(self) -> None:
         try:
             await self._catch_up()

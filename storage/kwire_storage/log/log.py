@@ -96,6 +96,7 @@ class Log:
         self._make_folder = parts.make_folder
         self._is_active = parts.recovery is not None
         """Whether the active segment is ready for appends. Then leader epochs and producers are loaded too."""
+        self._is_closed = False
         self._quiet_until_ms = self._quiet_as_of = -1
         """Until this time `tend` has nothing to do, if the log still ends at this offset."""
         self._config = config
@@ -372,8 +373,11 @@ class Log:
 
         Creates its file if needed, and reads the headers that its indexes do not cover. If the segment is corrupt, or
         ends before the log does, the log goes on in a new segment, and the old one is left as it is. Raises
-        StorageError, CorruptLogError.
+        StorageError, CorruptLogError; ValueError after `close`, because the next opening would trust what was written
+        then.
         """
+        if self._is_closed:
+            raise ValueError(f"append to the closed log {self.path}")
         if self.durability.failed is not None:
             raise StorageError.of(self.durability.failed, self.path)
         segment = self.active
@@ -705,6 +709,7 @@ class Log:
             self.run_flush(self.begin_close())
         for segment in self.segments:
             segment.release()
+        self._is_active, self._is_closed = False, True
 
     def give_up_folder(self) -> None:
         """Called before the folder is handed over, renamed or removed. Slices that are being sent stay readable.

@@ -251,3 +251,16 @@ def test_an_offset_in_a_hole_leads_to_the_next_batch_even_in_the_next_segment() 
         assert log.read(offset, max_bytes=1000, max_offset=50).base_offset == base
     assert log.read(35, max_bytes=1000, max_offset=38).size == 0
     assert append_bytes(log, build_batch(records(1))).base_offset == 50
+
+
+def test_a_closed_log_takes_no_appends_and_is_at_its_next_opening_what_it_was() -> None:
+    disk = MemoryDisk()
+    log = open_log(disk)
+    append(log, 3)
+    log.close()
+    with pytest.raises(ValueError, match="append to the closed log"):
+        append(log, 1)
+    reopened = open_log(disk)
+    assert reopened.log_end_offset == 3
+    append(reopened, 1)
+    assert reopened.log_end_offset == 4
