@@ -43,6 +43,14 @@ def test_a_log_with_anything_else_is_a_complaint(found: dict[int, bytes], compla
     assert any(complaint in it for it in acknowledged().complaints([found, WROTE[1]]))
 
 
+def test_a_record_whose_offset_the_producer_does_not_know_has_to_be_there() -> None:
+    ledger = acknowledged()
+    ledger.acknowledge(1, None, b"3", 0.1)
+    assert list(ledger.complaints([WROTE[0], {0: b"1", 1: b"3"}])) == []
+    [complaint] = ledger.complaints(WROTE)
+    assert complaint == "partition 1 has lost 1 acknowledged records, such as b'3'"
+
+
 def test_an_error_that_reached_a_producer_is_a_complaint() -> None:
     ledger = acknowledged()
     ledger.errors.append("timed out")

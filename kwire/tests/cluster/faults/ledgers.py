@@ -23,26 +23,35 @@ class Acknowledged:
     partitions: int
     values: list[dict[int, bytes]] = attrs.field(init=False)
     """Of each partition, by offset."""
+    values_somewhere: list[set[bytes]] = attrs.field(init=False)
+    """Of each partition: acknowledged, but the producer could not say where. Its retry found the record there."""
     errors: list[str] = attrs.field(factory=list)
     longest_wait_s: float = 0.0
     count: int = 0
 
     def __attrs_post_init__(self) -> None:
         self.values = [{} for _ in range(self.partitions)]
+        self.values_somewhere = [set() for _ in range(self.partitions)]
 
-    def acknowledge(self, partition: int, offset: int, value: bytes, waited_s: float) -> None:
-        if offset in self.values[partition]:
+    def acknowledge(self, partition: int, offset: int | None, value: bytes, waited_s: float) -> None:
+        if offset is None:
+            self.values_somewhere[partition].add(value)
+        elif offset in self.values[partition]:
             self.errors.append(f"offset {offset} of partition {partition} was acknowledged twice")
-        self.values[partition][offset] = value
+        else:
+            self.values[partition][offset] = value
         self.longest_wait_s = max(self.longest_wait_s, waited_s)
         self.count += 1
 
     def complaints(self, found: Found) -> Iterator[str]:
         yield from (f"the producer was told {it}" for it in self.errors)
         for partition, (acknowledged, values) in enumerate(zip(self.values, found, strict=True)):
+            somewhere = self.values_somewhere[partition]
+            if missing := somewhere - {*values.values()}:
+                yield f"partition {partition} has lost {len(missing)} acknowledged records, such as {min(missing)!r}"
             if lost := acknowledged.keys() - values.keys():
                 yield f"partition {partition} has lost {len(lost)} acknowledged records, such as offset {min(lost)}"
-            if extra := values.keys() - acknowledged.keys():
+            if extra := {it for it in values.keys() - acknowledged.keys() if values[it] not in somewhere}:
                 yield f"partition {partition} has {len(extra)} records that nobody was told of, such as {min(extra)}"
             if changed := {it for it in acknowledged.keys() & values.keys() if acknowledged[it] != values[it]}:
                 yield f"partition {partition} has another record than was acknowledged at {min(changed)}"

@@ -171,7 +171,7 @@ class Load:
                 ledger.errors.append(str(error))
             else:
                 waited_s, value = message.latency() or 0.0, message.value() or b""
-                ledger.acknowledge(message.partition() or 0, message.offset() or 0, value, waited_s)
+                ledger.acknowledge(message.partition() or 0, message.offset(), value, waited_s)
 
         producer = Producer(_config(self.bootstrap_servers, enable_idempotence=True, linger_ms=2), logger=quiet)
         while not self._stop_writing.wait(self.pause_s):
@@ -351,7 +351,8 @@ class JavaClients:
         acknowledged, decided, group = load.acknowledged[JAVA], load.decided[JAVA_TRANSACTIONS], load.group
         match what, text.split(" "):
             case "acknowledged", [partition, offset, number, waited_ms]:
-                acknowledged.acknowledge(int(partition), int(offset), number.encode(), int(waited_ms) / 1000)
+                known = None if offset == "-1" else int(offset)
+                acknowledged.acknowledge(int(partition), known, number.encode(), int(waited_ms) / 1000)
             case "refused", _:
                 acknowledged.errors.append(text)
             case "committed", [number, waited_ms]:
