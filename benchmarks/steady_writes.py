@@ -8,9 +8,10 @@ A write is one record of 100 bytes with acks=all, to the next partition that has
 that Metadata named. When that refuses it, or its connection fails, the client asks a node for that topic's Metadata,
 the nodes in turn, and sends the write again as soon as the answer is there. After a second failure in a row it pauses
 for 2 ms before it asks; so its own pauses hardly count. The wait of a write runs from when it was first sent to its
-acknowledgement. Connections are a few to each node, because Apache Kafka handles one request of a connection at a time.
-As clients do, it begins a connection with ApiVersions, and asks only nodes that have answered that for Metadata; and
-another node after 50 ms, since one that is about to end may not answer any more.
+acknowledgement. A broker handles one request of a connection at a time, so a write also waits for those before it.
+There are many connections, so that this is seldom: a wait is that of a write, not of a queue. As clients do, it begins
+a connection with ApiVersions, and asks only nodes that have answered that for Metadata; and another node after 50 ms,
+since one that is about to end may not answer any more.
 """
 
 from __future__ import annotations
@@ -34,7 +35,7 @@ from benchmarks.requests import api_versions, decode, encode, produce, value_bat
 
 PAUSE_S = 0.002
 ASK_ANOTHER_S = 0.05
-CONNECTIONS = 4  # to each node
+CONNECTIONS = 16  # to each node
 LAST_WITHIN_S = 60.0
 """How long those under way at the end are waited for."""
 

@@ -22,7 +22,8 @@ Requests belong to an incremental session (KIP-227): after the first one they na
 AbstractFetcherThread and FetchSessionHandler.
 
 Partitions join the session a few at a time. The first records of a partition cost a follower most: it opens the log's
-files. After a restart, those of its partitions that are in sync already would wait while it opens all the others.
+files. After a restart, those of its partitions that are in sync already would wait while it opens all the others. So as
+many join with a request as the follower takes in a few milliseconds.
 """
 
 from __future__ import annotations
@@ -74,8 +75,10 @@ FIRST_PAUSE_MS: Final = 5
 """Of two nodes one hears first of an election. Soon the other one has heard as well, so a partition is fetched again
 after this time, after twice the time, and so on up to replica.fetch.backoff.ms."""
 
-MOST_NEWCOMERS: Final = 50
-"""Partitions that join the session with one request."""
+LEAST_NEWCOMERS, MOST_NEWCOMERS = 3, 640
+"""Partitions that join the session with one request: half as many after an answer that took long, twice as many after
+one that did not."""
+LONG_MS: Final = 4
 
 PartitionKey = tuple[Uuid, int]
 """Topic id and partition index."""
@@ -197,6 +200,10 @@ class Fetcher:
     _session_id: int = _NO_SESSION
     _session_epoch: int = _INITIAL_EPOCH
     _quiet_until_ms: int = 0
+    _newcomers: int = LEAST_NEWCOMERS
+    """How many partitions may join the session with the next request."""
+    _taken_at_ms: int | None = None
+    """When the last answer arrived, until there is a request after it."""
 
     def __len__(self) -> int:
         return len(self._followed)
@@ -273,6 +280,7 @@ class Fetcher:
         """The next request, unless one is under way or there is nothing to ask now."""
         if self._asked is not None or now_ms < self._quiet_until_ms:
             return None
+        self._pace(now_ms)
         self.end_pauses(now_ms)
         self._throttle(now_ms)
         if self._lost:
@@ -280,6 +288,13 @@ class Fetcher:
         elif self._has_ready:
             self._asked = self._fetch_request()
         return self._asked
+
+    def _pace(self, now_ms: int) -> None:
+        if self._taken_at_ms is not None:
+            took_long = now_ms - self._taken_at_ms >= LONG_MS
+            self._taken_at_ms = None
+            wanted = self._newcomers // 2 if took_long else self._newcomers * 2
+            self._newcomers = min(max(wanted, LEAST_NEWCOMERS), MOST_NEWCOMERS)
 
     def _throttle(self, now_ms: int) -> None:
         """Leaves out the throttled partitions, or takes them in again. One that is in sync stays so (Kafka's
@@ -319,7 +334,7 @@ class Fetcher:
             followed = self._followed[key]
             if not followed.is_told:
                 newcomers += 1
-                if newcomers > MOST_NEWCOMERS:
+                if newcomers > self._newcomers:
                     request.max_wait_ms = 0
                     continue
             if not request.topics or request.topics[-1].topic_id != key[0]:
@@ -357,7 +372,7 @@ class Fetcher:
 
     def received(self, response: FetchResponse | ListOffsetsResponse, now_ms: int) -> None:
         """Takes the response to the request that is under way."""
-        self._asked = None
+        self._asked, self._taken_at_ms = None, now_ms
         if isinstance(response, FetchResponse):
             self._take_fetch(response, now_ms)
         else:
@@ -365,7 +380,7 @@ class Fetcher:
 
     def disconnected(self, now_ms: int) -> None:
         """The connection is lost, or cannot be made: waits for the back-off, and begins with a full request."""
-        self._asked = None
+        self._asked = self._taken_at_ms = None
         self._asked_offsets = {}
         self._begin_session(_NO_SESSION)
         self._quiet_until_ms = now_ms + self.settings.backoff_ms

@@ -27,7 +27,7 @@ from kwire_protocol.messages.list_offsets import (
 from kwire_protocol.record_batch import assign
 from kwire_protocol.records import Record, build_batch, iter_headers
 
-from kwire.replication.fetching import EARLIEST, LATEST, MOST_NEWCOMERS, Fetcher, FetchSettings
+from kwire.replication.fetching import EARLIEST, LATEST, LEAST_NEWCOMERS, LONG_MS, Fetcher, FetchSettings
 
 TOPIC_ID = b"topic-id-of-16-b"
 KEY = TOPIC_ID, 0
@@ -137,25 +137,30 @@ def test_a_partition_that_got_records_is_named_last_in_the_next_full_request() -
 
 
 @pytest.mark.parametrize("session_id", [0, 9])
-def test_partitions_join_the_session_a_few_at_a_time_and_the_leader_does_not_wait_meanwhile(session_id: int) -> None:
+def test_as_many_partitions_join_the_session_as_are_taken_in_quickly(session_id: int) -> None:
     fetcher = following(ListedLog())
-    count = 2 * MOST_NEWCOMERS + 1
-    for index in range(1, count):
+    for index in range(1, 7 * LEAST_NEWCOMERS + 1):
         fetcher.follow((TOPIC_ID, index), "t", EPOCH, ListedLog())
-    named, waits = [], []
-    for round_number in range(3):
-        request = fetch_of(fetcher)
+    named: list[set[int]] = []
+    waits, now_ms = [], 0
+    for taking_ms in (0, LONG_MS, 0, 0):
+        request = fetch_of(fetcher, now_ms)
         named.append({it.partition for it in request.topics[0].partitions})
         waits.append(request.max_wait_ms)
         assert not fetcher.should_hurry
-        fetcher.received(response(records(batch(round_number)), session_id=session_id), 0)
-    news = [now - before for now, before in zip(named, [set[int](), *named], strict=False)]
-    assert [len(it - {0}) for it in news] == [MOST_NEWCOMERS - 1, MOST_NEWCOMERS, 1]
+        fetcher.received(response(records(batch(len(named) - 1)), session_id=session_id), now_ms)
+        now_ms += taking_ms
+    joined = [len(now - before) for now, before in zip(named, [set[int](), *named], strict=False)]
+    assert joined == [LEAST_NEWCOMERS, 2 * LEAST_NEWCOMERS, LEAST_NEWCOMERS, 2 * LEAST_NEWCOMERS]
     assert all(0 in it for it in named), "one that has joined is fetched in each round"
-    assert waits == [0, 0, SETTINGS.max_wait_ms]
-    fetch_of(fetcher)
+    assert waits == [0, 0, 0, 0], "the leader does not wait for data while others are to join"
+
+
+def test_the_leader_may_wait_when_all_have_joined_and_is_hurried_when_there_is_another_one() -> None:
+    fetcher = following(ListedLog())
+    assert fetch_of(fetcher).max_wait_ms == SETTINGS.max_wait_ms
     assert not fetcher.should_hurry
-    fetcher.follow((TOPIC_ID, count), "t", EPOCH, ListedLog())
+    fetcher.follow((TOPIC_ID, 1), "t", EPOCH, ListedLog())
     assert fetcher.should_hurry
 
 
