@@ -35,6 +35,13 @@ public final class ClientScenarios extends Scenarios {
         run(new ClientScenarios(), arguments);
     }
 
+    private void awaitEnd(long end) {
+        TopicPartition only = new TopicPartition(name, 0);
+        try (Consumer<byte[], byte[]> consumer = reader(0)) {
+            eventually(() -> consumer.endOffsets(List.of(only)).get(only) == end);
+        }
+    }
+
     void everyCodecAndAcknowledgement() throws Exception {
         create(name, 1);
         int sent = 0;
@@ -51,6 +58,7 @@ public final class ClientScenarios extends Scenarios {
                         producer.send(record);
                     }
                 }
+                awaitEnd(sent);  // with acks=0 they may still be on the way, and the next producer's would be first
             }
         }
         try (Consumer<byte[], byte[]> consumer = reader(0)) {
