@@ -396,6 +396,12 @@ class Reader:
         if len(self.ledger.losses) > self._known_losses:
             raise Again("something is lost")
 
+    def _may_be_lost(self, index: int, leader_epoch: int, is_from_leader: bool) -> bool:
+        """Whether a replica that answers may not have heard yet that the partition goes on without some records."""
+        key = self.cluster.topic, index
+        lost_in = [it.leader_epoch for it in self.ledger.losses if it.key == key]
+        return bool(lost_in) and not (is_from_leader and leader_epoch >= max(lost_in))
+
     async def read(self, index: int) -> None:
         """Raises Again."""
         self.forget_lost()
@@ -432,6 +438,8 @@ class Reader:
             key = self.cluster.topic, found.partition_index
             # In the same leader epoch, it is still the leader.
             is_from_leader = self.cluster.leaders.get(found.partition_index) == node_id
+            if self._may_be_lost(found.partition_index, asked[found.partition_index][1], is_from_leader):
+                continue
             if found.error_code == ErrorCode.OFFSET_OUT_OF_RANGE and is_from_leader:
                 raise BrokenPromise(f"{key}: a reader at {position} is out of range")
             if found.error_code:
@@ -463,12 +471,13 @@ class Reader:
     async def ask_end(self, index: int) -> int:
         """The end, as a reader is told. Raises Again."""
         self.forget_lost()
-        wanted = [ListOffsetsTopic(self.cluster.topic, [ListOffsetsPartition(index, timestamp=-1)])]
+        epoch = self.cluster.epochs.get(index, -1)
+        wanted = [ListOffsetsTopic(self.cluster.topic, [ListOffsetsPartition(index, epoch, timestamp=-1)])]
         request = ListOffsetsRequest(-1, self.isolation_level, wanted)
         answer = await self.cluster.ask_leader(index, request)
         self._check_not_lost()
         found = answer.topics[0].partitions[0]
-        if found.error_code:
+        if found.error_code or self._may_be_lost(index, epoch, is_from_leader=True):
             raise Again(str(found.error_code))
         self.ledger.told_latest((self.cluster.topic, index), self.isolation_level, found.offset)
         return int(found.offset)
