@@ -38,7 +38,8 @@ class Ledger:
         self.losses.append(loss)
         for (key, level), end in self.latest.items():
             if key == loss.key:
-                self.latest[key, level] = min(end, loss.offset)
+                # Without the markers that are lost, earlier transactions are open again.
+                self.latest[key, level] = 0 if level else min(end, loss.offset)
         if loss.key[0] == CONSUMER_OFFSETS:
             self.commits.clear()
 
