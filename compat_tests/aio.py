@@ -28,9 +28,9 @@ def in_a_loop(test: Callable[P, Coroutine[Any, Any, None]]) -> Callable[P, None]
 
 
 @asynccontextmanager
-async def producing(bootstrap: str, **config: Any) -> AsyncIterator[AIOKafkaProducer]:
+async def producing(bootstrap: str, *, acks: int | str = "all", **config: Any) -> AsyncIterator[AIOKafkaProducer]:
     """A producer whose acknowledged records can be read: the client's own default is acks=1."""
-    producer = AIOKafkaProducer(**{"bootstrap_servers": bootstrap, "acks": "all", **config})
+    producer = AIOKafkaProducer(bootstrap_servers=bootstrap, acks=acks, **config)
     try:
         await producer.start()
         yield producer

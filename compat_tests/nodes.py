@@ -7,6 +7,7 @@ later even there). Clients ask any broker, so a test waits until all of them kno
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
+from functools import partial
 
 from kwire_protocol.errors import ErrorCode
 from kwire_protocol.messages.find_coordinator import FindCoordinatorRequest
@@ -79,17 +80,16 @@ def wait_until_gone(bootstrap: str, topic: str) -> None:
 def name_coordinated_here(bootstrap: str, kind: int, new_name: Callable[[], str]) -> str:
     """The first of the names that `NODE` coordinates; `kind` is GROUP or TRANSACTION."""
     with RawClient(bootstrap) as client:
-
-        def coordinator(name: str) -> tuple[int] | None:
-            request = FindCoordinatorRequest(key_type=kind, coordinator_keys=[name])
-            (found,) = client.call(request, _FIND_COORDINATOR_VERSION).coordinators
-            return None if found.error_code else (found.node_id,)
-
         while True:
             name = new_name()
-            found = eventually(lambda: coordinator(name), f"{name} has a coordinator")  # noqa: B023 - used at once
-            if found == (NODE,):
+            if eventually(partial(_coordinator, client, kind, name), f"{name} has a coordinator") == NODE:
                 return name
+
+
+def _coordinator(client: RawClient, kind: int, name: str) -> int | None:
+    request = FindCoordinatorRequest(key_type=kind, coordinator_keys=[name])
+    (found,) = client.call(request, _FIND_COORDINATOR_VERSION).coordinators
+    return None if found.error_code else found.node_id
 
 
 def _any(bootstrap: str) -> RawClient:

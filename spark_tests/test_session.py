@@ -12,6 +12,7 @@ from pyspark.sql import SparkSession
 def _at_work(spark: SparkSession, configuration: Any, folder: Path) -> Iterator[tuple[str, str]]:
     """Makes, sets, renames over what is there; tells the name of Hadoop's class, then each file with its mode."""
     java: Any = spark._jvm
+    gateway: Any = spark.sparkContext._gateway
     hadoop = java.org.apache.hadoop.fs
 
     def at(name: str) -> Any:
@@ -23,7 +24,7 @@ def _at_work(spark: SparkSession, configuration: Any, folder: Path) -> Iterator[
         files.create(at(name)).close()
     for name, mode in (("closed", "400"), ("sticky", "1750")):
         files.setPermission(at(name), hadoop.permission.FsPermission(mode))
-    replacing = spark.sparkContext._gateway.new_array(hadoop.Options.Rename, 1)  # type: ignore[union-attr]
+    replacing = gateway.new_array(hadoop.Options.Rename, 1)
     replacing[0] = hadoop.Options.Rename.OVERWRITE
     hadoop.FileContext.getFileContext(configuration).rename(at("first"), at("second"), replacing)
     for path in sorted(folder.rglob("*")):

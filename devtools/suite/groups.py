@@ -36,7 +36,7 @@ class Group:
 
 # In the order in which they begin: what takes long first.
 GROUPS = (
-    # Two Spark sessions. Each takes 30 CPU seconds until its queries are quick; a single one would end after the rest.
+    # Two Spark sessions. Each takes 14 CPU seconds until its first job has run; a single one would end after the rest.
     Group("tables", Unit.GROUP, 300, ("spark_tests/pipeline/",)),
     Group(
         "Spark",

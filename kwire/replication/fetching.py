@@ -79,6 +79,7 @@ LEAST_NEWCOMERS, MOST_NEWCOMERS = 3, 640
 """Partitions that join the session with one request: half as many after an answer that took long, twice as many after
 one that did not."""
 LONG_MS: Final = 4
+"""From an answer's arrival until its records are appended."""
 
 PartitionKey = tuple[Uuid, int]
 """Topic id and partition index."""
@@ -203,7 +204,7 @@ class Fetcher:
     _newcomers: int = LEAST_NEWCOMERS
     """How many partitions may join the session with the next request."""
     _taken_at_ms: int | None = None
-    """When the last answer arrived, until there is a request after it."""
+    """When the last answer arrived, until `next_request` is called after it."""
 
     def __len__(self) -> int:
         return len(self._followed)
@@ -278,9 +279,9 @@ class Fetcher:
 
     def next_request(self, now_ms: int) -> FetchRequest | ListOffsetsRequest | None:
         """The next request, unless one is under way or there is nothing to ask now."""
+        self._pace(now_ms)
         if self._asked is not None or now_ms < self._quiet_until_ms:
             return None
-        self._pace(now_ms)
         self.end_pauses(now_ms)
         self._throttle(now_ms)
         if self._lost:
@@ -290,6 +291,7 @@ class Fetcher:
         return self._asked
 
     def _pace(self, now_ms: int) -> None:
+        """The first look for a request after an answer: how long did that take?"""
         if self._taken_at_ms is not None:
             took_long = now_ms - self._taken_at_ms >= LONG_MS
             self._taken_at_ms = None

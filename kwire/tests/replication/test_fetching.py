@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 import struct
+from itertools import pairwise
 
 import attrs
 import pytest
@@ -150,10 +151,20 @@ def test_as_many_partitions_join_the_session_as_are_taken_in_quickly(session_id:
         assert not fetcher.should_hurry
         fetcher.received(response(records(batch(len(named) - 1)), session_id=session_id), now_ms)
         now_ms += taking_ms
-    joined = [len(now - before) for now, before in zip(named, [set[int](), *named], strict=False)]
+    joined = [len(now - before) for before, now in pairwise([set[int](), *named])]
     assert joined == [LEAST_NEWCOMERS, 2 * LEAST_NEWCOMERS, LEAST_NEWCOMERS, 2 * LEAST_NEWCOMERS]
     assert all(0 in it for it in named), "one that has joined is fetched in each round"
     assert waits == [0, 0, 0, 0], "the leader does not wait for data while others are to join"
+
+
+def test_the_back_off_after_an_error_does_not_count_as_time_that_an_answer_took() -> None:
+    fetcher = following(ListedLog())
+    for index in range(1, 3 * LEAST_NEWCOMERS):
+        fetcher.follow((TOPIC_ID, index), "t", EPOCH, ListedLog())
+    fetch_of(fetcher)
+    fetcher.received(response(error=ErrorCode.UNKNOWN_SERVER_ERROR), 0)
+    assert fetcher.next_request(0) is None
+    assert len(fetch_of(fetcher, SETTINGS.backoff_ms).topics[0].partitions) == 2 * LEAST_NEWCOMERS
 
 
 def test_the_leader_may_wait_when_all_have_joined_and_is_hurried_when_there_is_another_one() -> None:
