@@ -226,7 +226,10 @@ class Cluster:
     # Coordinators
 
     def coordinator(self, kind: CoordinatorKind, key: str) -> int:
-        """The broker that coordinates a group or a transactional id. In a new cluster this may take a moment."""
+        """The broker that coordinates a group or a transactional id. Asks once.
+
+        Raises Refused, with COORDINATOR_NOT_AVAILABLE while nobody leads the partition of the internal topic.
+        """
         node_id = self._coordinators.get((kind, key))
         if node_id is None:
             # Version 4 is the first that asks for several.

@@ -59,8 +59,13 @@ def id_on(cluster: Cluster, node_id: int, what: str) -> str:
     return next(
         name
         for name in (f"{what}-{number}" for number in range(1000))
-        if cluster.coordinator(CoordinatorKind.TRANSACTION, name) == node_id
+        if coordinator_of(cluster, CoordinatorKind.TRANSACTION, name) == node_id
     )
+
+
+def coordinator_of(cluster: Cluster, kind: CoordinatorKind, key: str) -> int:
+    """The coordinator, once there is one: nodes are in service a moment before their partitions are led."""
+    return cluster.until_done(lambda: cluster.coordinator(kind, key))
 
 
 def contents(cluster: Cluster) -> dict[int, list[bytes | None]]:
@@ -142,7 +147,7 @@ def test_offsets_of_a_group_on_any_broker_are_handed_over_with_the_transaction(
     group = next(
         it
         for it in (f"group-{coordinator}-{number}" for number in range(1000))
-        if cluster.coordinator(CoordinatorKind.GROUP, it) == group_coordinator
+        if coordinator_of(cluster, CoordinatorKind.GROUP, it) == group_coordinator
     )
     producer = Producer(cluster, transactional_id=id_on(cluster, coordinator, f"hands-over-{group}"))
     producer.init()
@@ -193,6 +198,6 @@ def test_a_coordinator_that_comes_back_completes_what_it_had_decided(tmp_path: P
         nodes.start(2)
         eventually(lambda: nodes.in_service(2) == list(NODES), "all nodes are in service")
         with Cluster(bootstrap(nodes), timeout_s=30) as again:
-            eventually(lambda: again.coordinator(CoordinatorKind.TRANSACTION, name) == 2, "node 2 leads again")
+            assert coordinator_of(again, CoordinatorKind.TRANSACTION, name) == 2
             eventually(lambda: state_of(nodes, 2, name, loading=True) == "CompleteCommit", "all markers are written")
             assert contents(again) == {key: [b"v"] for key in range(len(PARTITIONS))}
