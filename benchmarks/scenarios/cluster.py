@@ -241,6 +241,10 @@ def cluster_restart(bench: Bench) -> Round:
     bench.create(dict.fromkeys(topics, each))
     bench.create({"t": len(cluster.seats)})
     _warm(bench, value_batch(1, 100), connections=1, depth=4, share=0.5)
+    # A partition's first record makes its files, which is no part of a restart.
+    with SteadyWrites(_ports(cluster), cluster.leaders(topics), per_s=2 * WRITES_PER_S) as writes:
+        while len(writes.acknowledged) < each * RESTART_TOPICS:
+            time.sleep(_LOOK_AGAIN_S)
     rounds = iter(range(1 << 30))
 
     def measure() -> Figures:
