@@ -11,6 +11,12 @@ from typing import Any, Protocol
 import attrs
 import trio
 from kwire_protocol.errors import ErrorCode
+from kwire_protocol.messages.alter_partition_reassignments import (
+    AlterPartitionReassignmentsRequest,
+    ReassignablePartition,
+    ReassignableTopic,
+)
+from kwire_protocol.messages.elect_leaders import ElectLeadersRequest, TopicPartitions
 from kwire_protocol.messages.end_txn import EndTxnRequest
 from kwire_protocol.messages.fetch import FetchPartition, FetchRequest, FetchTopic
 from kwire_protocol.messages.find_coordinator import FindCoordinatorRequest
@@ -568,3 +574,27 @@ class Member:
         if len(self.ledger.losses) > losses:
             raise Again("something is lost")
         self.ledger.committed(key, generation, offset + 1, before)
+
+
+@attrs.define(eq=False)
+class Operator:
+    """Gives partitions other preferred leaders, and has these elected, so that leaders change while all are well."""
+
+    cluster: Cluster
+    partitions: list[PartitionId]
+    """Those of internal topics may not exist yet."""
+    node_ids: list[int]
+    stops: Callable[[], bool]
+
+    async def run(self) -> None:
+        chance = self.cluster.random
+        while not self.stops():
+            topic, index = chance.choice(self.partitions)
+            moved = ReassignablePartition(index, chance.sample(self.node_ids, len(self.node_ids)))
+            with suppress(Again):
+                await self._ask(AlterPartitionReassignmentsRequest(1000, True, [ReassignableTopic(topic, [moved])]))
+                await self._ask(ElectLeadersRequest(0, [TopicPartitions(topic, [index])], 1000))
+            await trio.sleep(chance.expovariate(3))
+
+    async def _ask(self, request: ApiMessage) -> None:
+        await self.cluster.ask(self.cluster.random.choice(self.cluster.bootstrap), request)

@@ -23,6 +23,9 @@ PartitionId = tuple[str, int]
 MIN_INSYNC_REPLICAS = 2
 """Of all topics."""
 
+LOOKS_CLOSELY_S, CLOSE_LOOK_S = 0.1, 0.002
+"""After an ISR has grown: the leader has not heard of it yet, and commits all the time."""
+
 
 class End(Enum):
     """How a node's last process ended."""
@@ -51,6 +54,8 @@ class Eligibility:
     committed: Callable[[PartitionId], int]
     """The highest of all high watermarks, so far."""
     now: Callable[[], float]
+    after: Callable[[float, Callable[[], None]], None]
+    """Calls something that many seconds later."""
     on_loss: Callable[[Loss], None]
     broken: str | None = None
     """The first promise that was not kept."""
@@ -76,6 +81,11 @@ class Eligibility:
             for index, it in enumerate(topic.partitions):
                 self._check_in_sync((topic.name, index), it)
 
+    def _look_closely(self, key: PartitionId, until: float) -> None:
+        self._check_in_sync(key, self._image.topics[key[0]].partitions[key[1]])
+        if self.now() < until:
+            self.after(CLOSE_LOOK_S, lambda: self._look_closely(key, until))
+
     def _check_in_sync(self, key: PartitionId, it: PartitionRegistration) -> None:
         end = self.committed(key)
         for node_id in it.isr:
@@ -97,6 +107,8 @@ class Eligibility:
                 self._elected(key, registration)
             self._commit(key, registration)
             self._check_in_sync(key, registration)
+            if before is not None and not {*registration.isr} <= {*before[1].isr}:
+                self._look_closely(key, self.now() + LOOKS_CLOSELY_S)
 
     def _registered(self, record: MetadataRecord) -> tuple[PartitionId, PartitionRegistration] | None:
         if isinstance(record, (PartitionRecord, PartitionChangeRecord)):

@@ -13,7 +13,7 @@ import attrs
 import trio
 
 from kwire.tests.simulation.keeper import NAME, Keeper
-from kwire.tests.simulation.network import Network
+from kwire.tests.simulation.network import Host, Network
 from kwire.tests.simulation.node import Node
 
 FEWEST_KINDS = 3
@@ -47,6 +47,7 @@ class Faults:
             self._expire: 2,
             self._slow_disk: 1,
             self._slow_host: 1,
+            self._slow_keeper: 3,
             self._jump: 1,
             self._refuse: 1,
         }
@@ -131,10 +132,17 @@ class Faults:
         self._later(mend, 0.2, 2.0)
 
     def _slow_host(self, node: Node) -> None:
-        node.host.slowness = self.random.choice([20.0, 100.0])
+        self._slow_down(node.host)
+
+    def _slow_keeper(self, _node: Node) -> None:
+        """What nodes decide is long under way, and meets what others decide."""
+        self._slow_down(self.network.host(NAME))
+
+    def _slow_down(self, host: Host) -> None:
+        host.slowness = self.random.choice([20.0, 100.0])
 
         def mend() -> None:
-            node.host.slowness = 1.0
+            host.slowness = host.usual_slowness
 
         self._later(mend, 0.2, 2.0)
 

@@ -38,7 +38,9 @@ class Host:
     """None while no process listens."""
     has_power: bool = True
     sockets: dict[SimSocket, None] = attrs.field(factory=dict)
+    usual_slowness: float = 1.0
     slowness: float = 1.0
+    """How much longer it takes to reach it than the nearest hosts."""
 
 
 @attrs.define(eq=False)

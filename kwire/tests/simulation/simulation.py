@@ -5,7 +5,7 @@ from __future__ import annotations
 import random
 import zlib
 from collections import deque
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 
 import attrs
@@ -22,6 +22,7 @@ from kwire.tests.simulation.clients import (
     Cluster,
     HastyProducer,
     Member,
+    Operator,
     Producer,
     Reader,
     TransactionalProducer,
@@ -29,13 +30,21 @@ from kwire.tests.simulation.clients import (
 from kwire.tests.simulation.eligibility import MIN_INSYNC_REPLICAS, Eligibility, Loss, PartitionId
 from kwire.tests.simulation.faults import Faults
 from kwire.tests.simulation.history import BrokenPromise, History
+from kwire.tests.simulation.keeper import NAME as KEEPER
 from kwire.tests.simulation.keeper import Keeper
 from kwire.tests.simulation.ledger import Ledger
 from kwire.tests.simulation.network import Network
 from kwire.tests.simulation.node import Node, Process
+from kwire.topic_names import CONSUMER_OFFSETS, TRANSACTION_STATE
 
 TOPIC = "t"
 PARTITIONS = 3
+INTERNAL_PARTITIONS = 2
+"""Of each internal topic."""
+ALL_PARTITIONS: list[PartitionId] = [
+    *((TOPIC, index) for index in range(PARTITIONS)),
+    *((topic, index) for topic in (CONSUMER_OFFSETS, TRANSACTION_STATE) for index in range(INTERNAL_PARTITIONS)),
+]
 LOOK_S = 0.02
 GOES_ON_WITHIN_S = 10.0
 SHARE_WITH_A_LOSS = 0.25
@@ -44,17 +53,19 @@ SETTLED_WITHIN_S = 60.0
 """After the faults, as long as requests of 30 s may be under way that nobody answers any more."""
 FETCHED_AT_ONCE_BYTES = (10_485_760, 10_485_760, 500)
 """replica.fetch.response.max.bytes in a run: where it is small, a follower that is behind takes a while to catch up."""
+KEEPER_SLOWNESS = (1.0, 1.0, 20.0)
+"""In a run: where it is large, what nodes decide is long under way, and meets what others decide."""
 
 SETTINGS = (
     f"min.insync.replicas={MIN_INSYNC_REPLICAS}",
-    "offsets.topic.num.partitions=2",
+    f"offsets.topic.num.partitions={INTERNAL_PARTITIONS}",
     "offsets.topic.replication.factor=3",
-    "transaction.state.log.num.partitions=2",
+    f"transaction.state.log.num.partitions={INTERNAL_PARTITIONS}",
     "transaction.state.log.replication.factor=3",
     "transaction.state.log.min.isr=2",
-    "replica.lag.time.max.ms=600",
+    "replica.lag.time.max.ms=300",
     "replica.socket.timeout.ms=1000",
-    "replica.fetch.wait.max.ms=200",
+    "replica.fetch.wait.max.ms=100",
     "replica.fetch.backoff.ms=50",
     "replica.high.watermark.checkpoint.interval.ms=500",
     "log.flush.offset.checkpoint.interval.ms=700",
@@ -136,8 +147,12 @@ class Simulation:
             self._log_end,
             self._committed,
             trio.current_time,
+            self._after,
             self._lose,
         )
+
+    def _after(self, seconds: float, callback: Callable[[], None]) -> None:
+        self.nodes[0].calendar.after(seconds, callback)
 
     def _log_end(self, node_id: int, key: PartitionId) -> int | None:
         process = self.nodes[node_id - 1].process
@@ -170,6 +185,8 @@ class Simulation:
                 nursery.cancel_scope.cancel()
 
     async def _run(self, chance: random.Random, network: Network, keeper: Keeper, nursery: trio.Nursery) -> None:
+        away = network.host(KEEPER)
+        away.slowness = away.usual_slowness = chance.choice(KEEPER_SLOWNESS)
         settings = (*SETTINGS, f"replica.fetch.response.max.bytes={chance.choice(FETCHED_AT_ONCE_BYTES)}")
         for node_id in range(1, self.node_count + 1):
             own = random.Random(chance.random())
@@ -209,6 +226,7 @@ class Simulation:
             Reader(cluster("f"), self.ledger, self.history, PARTITIONS, stops, 1),
             Member(cluster("g"), self.ledger, "group", PARTITIONS, stops),
             Member(cluster("h"), self.ledger, "group", PARTITIONS, stops),
+            Operator(cluster("i"), ALL_PARTITIONS, [it.node_id for it in self.nodes], stops),
         ]
         faults = Faults(
             self.nodes,
