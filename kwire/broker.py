@@ -28,7 +28,7 @@ from kwire.coordinators.internal_topic import InternalTopic
 from kwire.groups.service import GroupService
 from kwire.logs.disk_room import DiskRoom
 from kwire.logs.moves import LogMoves
-from kwire.metadata.image import Changes, ConfigResourceType
+from kwire.metadata.image import Changes, ConfigResourceType, TopicImage
 from kwire.metadata.log import (
     METADATA_LOG_CONFIG,
     METADATA_TOPIC,
@@ -269,6 +269,7 @@ class Broker:
         for room in broker.rooms.values():
             room.watch()
         metadata.follow = broker._follow
+        partitions.on_role, partitions.on_deleted = broker._role_changed, broker._topic_deleted
         metadata.writes_snapshots = True
         for folder in log_dirs:
             folder.on_failed = broker.take_offline
@@ -422,13 +423,15 @@ class Broker:
         await self.partitions.apply(changes)
         if self.member is not None and len(self.log_dirs.dirs) > 1:
             self._report_log_dirs(changes)
-        for changed, index in changes.partitions_changed:
-            for runtime in (self.groups.runtime, self.transactions.runtime):
-                if changed.name == runtime.topic.name:
-                    runtime.follow_leader(index)
-        for topic in changes.topics_deleted:
-            self.groups.forget_topic(topic.name, topic.topic_id)
-            self.transactions.forget_topic(topic.name)
+
+    def _role_changed(self, topic: str, index: int) -> None:
+        for runtime in (self.groups.runtime, self.transactions.runtime):
+            if topic == runtime.topic.name:
+                runtime.follow_leader(index)
+
+    def _topic_deleted(self, topic: TopicImage) -> None:
+        self.groups.forget_topic(topic.name, topic.topic_id)
+        self.transactions.forget_topic(topic.name)
 
 
 def _replication_quota(config: ServerConfig, limit: Callable[[], int]) -> ReplicationQuota:

@@ -105,9 +105,16 @@ def _named(partitions: list[str]) -> str:
     return ", ".join(partitions[:MOST_NAMED]) + (", ..." if len(partitions) > MOST_NAMED else "")
 
 
+def _nobody(*_args: object) -> None: ...
+
+
 @attrs.define(eq=False)
 class PartitionTable:
-    """`topic_values(name)` is a topic's effective configuration by Kafka's names, `server_config()` the broker's."""
+    """`topic_values(name)` is a topic's effective configuration by Kafka's names, `server_config()` the broker's.
+
+    Whoever works with a partition while this node leads it must hear of a change before anything else runs, since
+    logs are deleted beside the loop: `on_role` and `on_deleted` are called in the same turn.
+    """
 
     node_id: int
     log_dirs: LogDirs
@@ -120,6 +127,10 @@ class PartitionTable:
     by_name: dict[str, list[Place]] = attrs.field(factory=dict)
     by_ref: dict[TopicRef, list[Place]] = attrs.field(factory=dict)
     """Each topic twice: under its name and under its id."""
+    on_role: Callable[[str, int], None] = _nobody
+    """Gets the topic and index of a partition for which this node has another role, or the same in another epoch."""
+    on_deleted: Callable[[TopicImage], None] = _nobody
+    """Gets a topic that is in the table no more."""
 
     def __iter__(self) -> Iterator[Partition]:
         """This node's replicas."""
@@ -306,14 +317,16 @@ class PartitionTable:
             place.take_role(role)
             if type(role) is Absent:
                 places[index] = role
-                self._delete_log(place)
-                await self._sync_given_up()
         elif type(role) is Absent or place.error is not ErrorCode.NOT_LEADER_OR_FOLLOWER:
             places[index] = Absent(role.leader_id, role.leader_epoch, place.error)
         else:
             values = self.topic_values(topic.name)
             rules, config = topic_rules(values), self._log_config(values)
             places[index] = self._place(topic, index, rules, config, self.clock.now_ms())
+        self.on_role(topic.name, index)
+        if type(place) is Partition and type(role) is Absent:
+            self._delete_log(place)
+            await self._sync_given_up()
 
     def _role(self, topic: TopicImage, index: int) -> Role:
         it = topic.partitions[index]
@@ -483,6 +496,7 @@ class PartitionTable:
         for topic in topics:
             del self.by_name[topic.name], self.by_ref[topic.name]
             deleted += self.by_ref.pop(topic.topic_id)
+            self.on_deleted(topic)
         for place in deleted:
             if type(place) is Partition:
                 place.close()
