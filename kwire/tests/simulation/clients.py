@@ -52,6 +52,9 @@ PAUSE_S = 0.05
 SHARE_FROM_ANY_REPLICA = 0.3
 """Of a reader's fetches (KIP-392)."""
 
+FACTORS = (2, 3, 3)
+"""Replicas of a partition, when it is moved."""
+
 GROUP, TRANSACTION = 0, 1
 
 
@@ -578,7 +581,7 @@ class Member:
 
 @attrs.define(eq=False)
 class Operator:
-    """Gives partitions other preferred leaders, and has these elected, so that leaders change while all are well."""
+    """Moves partitions, and has other replicas lead them, while all is well or not. In the end all nodes have all."""
 
     cluster: Cluster
     partitions: list[PartitionId]
@@ -590,11 +593,20 @@ class Operator:
         chance = self.cluster.random
         while not self.stops():
             topic, index = chance.choice(self.partitions)
-            moved = ReassignablePartition(index, chance.sample(self.node_ids, len(self.node_ids)))
+            replicas = chance.sample(self.node_ids, chance.choice(FACTORS))
             with suppress(Again):
-                await self._ask(AlterPartitionReassignmentsRequest(1000, True, [ReassignableTopic(topic, [moved])]))
+                await self._reassign(topic, index, replicas)
                 await self._ask(ElectLeadersRequest(0, [TopicPartitions(topic, [index])], 1000))
             await trio.sleep(chance.expovariate(3))
+        for topic, index in self.partitions:
+            await self.cluster.persist(partial(self._reassign, topic, index, self.node_ids))
 
-    async def _ask(self, request: ApiMessage) -> None:
-        await self.cluster.ask(self.cluster.random.choice(self.cluster.bootstrap), request)
+    async def _reassign(self, topic: str, index: int, replicas: list[int]) -> None:
+        moved = ReassignableTopic(topic, [ReassignablePartition(index, replicas)])
+        answer = await self._ask(AlterPartitionReassignmentsRequest(1000, True, [moved]))
+        error = answer.error_code or answer.responses[0].partitions[0].error_code
+        if error not in (ErrorCode.NONE, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION):
+            raise Again(str(error))
+
+    async def _ask(self, request: ApiMessage) -> Any:
+        return await self.cluster.ask(self.cluster.random.choice(self.cluster.bootstrap), request)

@@ -104,6 +104,9 @@ class Eligibility:
             if before is None:
                 self._have[key], self._forgetful[key] = set(), set()
             elif registration.leader_epoch != before[1].leader_epoch:
+                if before[1].removing_replicas and not registration.removing_replicas:
+                    # The leader's proposal has ended a reassignment, so a newcomer may lead from the same record on.
+                    self._have[key] |= {*registration.isr}
                 self._elected(key, registration)
             self._commit(key, registration)
             self._check_in_sync(key, registration)
@@ -143,7 +146,7 @@ class Eligibility:
         if len(it.isr) >= min(MIN_INSYNC_REPLICAS, len(it.replicas)):
             self._have[key] = {*it.isr}
         else:
-            self._have[key] |= {*it.isr}
+            self._have[key] = (self._have[key] | {*it.isr}) & {*it.replicas}  # an operator may remove who has it
         self._forgetful[key] -= {*it.isr}
 
     def _check(self, key: PartitionId, it: PartitionRegistration) -> None:

@@ -351,17 +351,19 @@ class Simulation:
             await trio.sleep(0.1)
 
     def _is_settled(self) -> bool:
-        """Every replica has every record, and knows it to be committed."""
+        """Every node has every record, and knows it to be committed."""
         first, *others = self._processes
         for partition in first.broker.partitions:
             for process in others:
-                other = process.broker.partitions.find(partition.topic, partition.index)
+                other = _partition(process, (partition.topic, partition.index))
+                if other is None:
+                    return False
                 ends = {bound for it in (partition, other) for bound in (it.log_end_offset, it.high_watermark)}
                 if not self.ledger.losses:  # A transaction that has lost its coordinator's records stays open.
                     ends |= {it.last_stable_offset for it in (partition, other)}
                 if len(ends) > 1:
                     return False
-        return True
+        return len({sum(1 for _ in it.broker.partitions) for it in self._processes}) == 1
 
     def _check_bytes(self) -> None:
         first, *others = self._processes
