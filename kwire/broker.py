@@ -41,6 +41,7 @@ from kwire.replicas.fetch_sessions import FetchSessions
 from kwire.replicas.flusher import Flusher
 from kwire.replicas.partition import Partition
 from kwire.replicas.quotas import ReplicationQuota
+from kwire.replicas.roles import Absent
 from kwire.replicas.table import PartitionTable
 from kwire.replication.in_sync import InSyncReplicas
 from kwire.security.authorizer import AllowAll, Authorizer
@@ -411,9 +412,6 @@ class Broker:
             log.error("the log dirs of %d replicas cannot be recorded: %s", len(misplaced), error.message)
 
     async def _follow(self, changes: Changes) -> None:
-        # A log's move is ended before the log is deleted, which takes several turns.
-        for topic in changes.topics_deleted:
-            self.moves.forget_topic(topic.name)
         # First, because a smaller ISR must not meet an earlier min.insync.replicas: more would be committed than what
         # eligible replicas have.
         if any(resource == ConfigResourceType.BROKER for resource, _ in changes.configs):
@@ -425,11 +423,14 @@ class Broker:
             self._report_log_dirs(changes)
 
     def _role_changed(self, topic: str, index: int) -> None:
+        if isinstance(self.partitions.by_name[topic][index], Absent):
+            self.moves.forget_partition((topic, index), "this broker has no replica of it any more")
         for runtime in (self.groups.runtime, self.transactions.runtime):
             if topic == runtime.topic.name:
                 runtime.follow_leader(index)
 
     def _topic_deleted(self, topic: TopicImage) -> None:
+        self.moves.forget_topic(topic.name)
         self.groups.forget_topic(topic.name, topic.topic_id)
         self.transactions.forget_topic(topic.name)
 

@@ -17,10 +17,8 @@ from trio.testing import MockClock
 from kwire.broker import Broker
 from kwire.logs.cleaner import LogCleaner
 from kwire.logs.housekeeping import remove_deleted
-from kwire.metadata.image import Changes
 from kwire.replicas.partition import Partition
 from kwire.replicas.roles import role_of
-from kwire.replicas.table import PartitionTable
 from kwire.tests.folder_scene import (
     EIO,
     Countdown,
@@ -439,14 +437,14 @@ def test_a_move_ends_before_the_log_of_its_deleted_topic_goes(broker: Broker, mo
     create(broker, "t")
     begin_move(broker, "/b")
     moving: list[object] = []
-    apply = PartitionTable.apply
+    close = Partition.close
 
-    async def noted(self: PartitionTable, changes: Changes) -> None:
-        # A deletion takes several turns of the loop, and in any of them the move might go on.
+    def noted(self: Partition) -> None:
+        # A deletion takes several turns of the loop from here on, and in any of them the move might go on.
         moving.extend(broker.moves.moves)
-        await apply(self, changes)
+        close(self)
 
-    monkeypatch.setattr(PartitionTable, "apply", noted)
+    monkeypatch.setattr(Partition, "close", noted)
     at_once(broker.metadata.delete_topics(DeleteTopicsRequest(topic_names=["t"]), version=5))
     assert moving == []
     assert not broker.partitions.by_name

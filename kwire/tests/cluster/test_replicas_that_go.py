@@ -1,4 +1,4 @@
-"""A partition of an internal topic leaves a node, or goes for good, while its log is removed beside the loop."""
+"""A replica leaves a node, or its topic is deleted: who works with it stops before its log is removed."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from outcome import Outcome, capture
 from kwire.beside import Beside
 from kwire.broker import Broker
 from kwire.coordinators.runtime import CoordinatorRuntime
-from kwire.tests.cluster.told_cluster import ToldCluster
+from kwire.tests.cluster.told_cluster import ToldCluster, create
 from kwire.tests.slots import at_once
 from kwire.topic_names import CONSUMER_OFFSETS, TRANSACTION_STATE
 from kwire.waits import Slot, drive
@@ -67,13 +67,36 @@ def test_there_is_no_coordinator_from_the_turn_on_in_which_its_replica_goes(topi
     if is_deleted:
         drive(other.metadata.delete_topics(DeleteTopicsRequest(topic_names=[topic]), version=5))
     else:
-        moved = ReassignableTopic(topic, [ReassignablePartition(0, [other_id])])
-        drive(other.metadata.reassign_partitions(AlterPartitionReassignmentsRequest(topics=[moved])))
+        drive(other.metadata.reassign_partitions(_leaves_to(other_id, topic)))
     assert held.held, "the log is about to be removed"
     assert runtime.shard_at(0) is None
     runtime.settle()
     held.go_on()
     assert runtime.in_service() == []
+
+
+@pytest.mark.parametrize("is_deleted", [False, True])
+def test_a_replica_is_not_moved_to_another_log_dir_any_more_when_it_leaves_the_node(is_deleted: bool) -> None:
+    cluster = ToldCluster()
+    broker = cluster.open(1, log_dirs=2)
+    cluster.open(2)
+    create(broker, "t", 1, 2)
+    source = broker.partitions.folder_of(broker.partitions.find("t", 0))
+    target = next(it for it in broker.log_dirs.dirs if it is not source)
+    broker.moves.request("t", 0, target.path)
+    assert target.futures
+    if is_deleted:
+        at_once(broker.metadata.delete_topics(DeleteTopicsRequest(topic_names=["t"]), version=5))
+    else:
+        at_once(broker.metadata.reassign_partitions(_leaves_to(2, "t")))
+    assert broker.moves.moves == []
+    broker.moves.close()
+    assert not target.futures
+    assert [it.failed for it in broker.log_dirs.dirs] == [None, None]
+
+
+def _leaves_to(node_id: int, topic: str) -> AlterPartitionReassignmentsRequest:
+    return AlterPartitionReassignmentsRequest(topics=[ReassignableTopic(topic, [ReassignablePartition(0, [node_id])])])
 
 
 def _runtime(broker: Broker, topic: str) -> CoordinatorRuntime[Any]:
