@@ -215,7 +215,10 @@ class SimMembership:
                 self.keeper.tell(self)
                 self.keeper.calendar.after(SESSION_TIMEOUT_S / 4, lambda: self.in_process(self._beat))
 
-        slot.when_set(answered)
+        if slot.is_set:  # the server has stopped, and the node is about to leave
+            answered()
+        else:
+            slot.when_set(answered)
 
     def leave(self) -> None:
         self._end()
