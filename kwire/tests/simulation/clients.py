@@ -52,6 +52,8 @@ PAUSE_S = 0.05
 SHARE_FROM_ANY_REPLICA = 0.3
 """Of a reader's fetches (KIP-392)."""
 
+SHARE_OF_UNKNOWN_EPOCHS = 0.05
+"""Of a reader's questions: it names a leader epoch that is not there yet (KIP-320)."""
 FACTORS = (2, 3, 3)
 """Replicas of a partition, when it is moved."""
 
@@ -387,6 +389,8 @@ class Reader:
             try:
                 await self.read(index)
                 await self.ask_end(index)
+                if self.cluster.random.random() < SHARE_OF_UNKNOWN_EPOCHS:
+                    await self._ask_end_in_an_unknown_epoch(index)
             except Again:
                 await self.cluster.rest()
             await trio.sleep(self.cluster.random.expovariate(20))
@@ -481,15 +485,23 @@ class Reader:
         """The end, as a reader is told. Raises Again."""
         self.forget_lost()
         epoch = self.cluster.epochs.get(index, -1)
-        wanted = [ListOffsetsTopic(self.cluster.topic, [ListOffsetsPartition(index, epoch, timestamp=-1)])]
-        request = ListOffsetsRequest(-1, self.isolation_level, wanted)
-        answer = await self.cluster.ask_leader(index, request)
+        found = await self._end_in_epoch(index, epoch)
         self._check_not_lost()
-        found = answer.topics[0].partitions[0]
         if found.error_code or self._may_be_lost(index, epoch, is_from_leader=True):
             raise Again(str(found.error_code))
         self.ledger.told_latest((self.cluster.topic, index), self.isolation_level, found.offset)
         return int(found.offset)
+
+    async def _ask_end_in_an_unknown_epoch(self, index: int) -> None:
+        epoch = self.cluster.epochs.get(index, -1) + 1000
+        found = await self._end_in_epoch(index, epoch)
+        if found.error_code == ErrorCode.NONE:
+            raise BrokenPromise(f"partition {index} has told its end in leader epoch {epoch}, which is unknown")
+
+    async def _end_in_epoch(self, index: int, epoch: int) -> Any:
+        wanted = [ListOffsetsTopic(self.cluster.topic, [ListOffsetsPartition(index, epoch, timestamp=-1)])]
+        answer = await self.cluster.ask_leader(index, ListOffsetsRequest(-1, self.isolation_level, wanted))
+        return answer.topics[0].partitions[0]
 
     async def read_all(self) -> dict[PartitionId, list[Record]]:
         """Everything up to the end."""
