@@ -28,6 +28,7 @@ SETTINGS = [
     "offsets.topic.num.partitions=4",
     "log.segment.bytes=1048576",
     "log.flush.offset.checkpoint.interval.ms=1000",
+    "log.segment.delete.delay.ms=100",  # how often files of deleted topics are removed, too: 30 s otherwise
 ]
 PATIENCE_S = 60.0
 OVER_A_PAGE = 10_000
