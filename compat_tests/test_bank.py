@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import os
 import random
+from collections import Counter
 from pathlib import Path
 
 import click
@@ -17,6 +18,8 @@ from .bank import bank, cluster
 from .bank.books import Books, Half, Order
 from .brokers import IS_CLUSTER, KIND, restartable_broker
 
+FEW = ("a teller that is not dead", "a node in good order", "a node that stands still", "a teller and a node")
+FEW_ORDERS = 20, 40
 KILLS = int(os.environ.get("KWIRE_BANK_KILLS", len(bank.WAYS)))
 
 
@@ -35,14 +38,15 @@ def test_the_sum_of_all_accounts_never_changes(tmp_path: Path) -> None:
 @pytest.mark.skipif(KIND != "kwire", reason="is about kwire alone, whatever KWIRE_COMPAT says")
 @pytest.mark.timeout(300)
 def test_the_sum_of_all_accounts_never_changes_over_three_nodes(tmp_path: Path) -> None:
-    """Each way in which a node, or a node and a teller, come to harm is taken once."""
+    """A teller, a node, and both come to harm once, in few of the ways that `make soak-cluster-bank` takes."""
     seed = int(os.environ.get("KWIRE_BANK_SEED", random.randrange(1 << 32)))
     click.echo(f"KWIRE_BANK_SEED={seed}")
     with cluster.three_nodes(tmp_path, "local", seed) as nodes:
-        kills = len(cluster.ways(nodes))
-        account = cluster.run(nodes, folder=tmp_path, kills=kills, seed=seed, name="bank")
+        account = cluster.run(
+            nodes, folder=tmp_path, kills=len(FEW), seed=seed, name="bank", only=FEW, orders_at_once=FEW_ORDERS
+        )
     click.echo(account)
-    assert account.kills.total() == kills
+    assert account.kills == Counter(FEW)
 
 
 ORDERS = [Order(0, 1, 2, 50), Order(1, 2, 3, 60), Order(2, 5, 4, 70)]

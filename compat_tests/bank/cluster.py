@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import random
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 
@@ -79,18 +79,26 @@ def three_nodes(folder: Path, form: str, seed: int) -> Iterator[Nodes]:
 
 
 def run(
-    nodes: Nodes, *, folder: Path, kills: int, seed: int, name: str, on_kill: OnKill = lambda account: None
+    nodes: Nodes,
+    *,
+    folder: Path,
+    kills: int,
+    seed: int,
+    name: str,
+    only: Collection[str] = (),
+    orders_at_once: tuple[int, int] = ORDERS_AT_ONCE,
+    on_kill: OnKill = lambda account: None,
 ) -> Account:
-    """As `bank.run`. In the end the nodes' logs must have no traceback."""
+    """As `bank.run`, in these ways `only`, or in all. In the end the nodes' logs must have no traceback."""
     account = bank.run(
         nodes,
         folder=folder,
         kills=kills,
         seed=seed,
         name=name,
-        ways=ways(nodes),
+        ways={name: way for name, way in ways(nodes).items() if not only or name in only},
         ends_within_s=ENDS_WITHIN_S,
-        orders_at_once=ORDERS_AT_ONCE,
+        orders_at_once=orders_at_once,
         on_kill=on_kill,
     )
     assert nodes.cluster.bugs() == []
