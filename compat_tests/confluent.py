@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Iterable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from typing import Any
 
 import confluent_kafka
@@ -14,6 +14,7 @@ from .waiting import Deadline
 
 FLUSH_TIMEOUT_S = 20.0
 CALL_TIMEOUT_S = 20.0
+_KNOWS_WITHIN_S = 5.0
 
 # librdkafka reports lost connections to standard error; tests that stop the broker expect them.
 quiet = logging.getLogger("compat_tests.librdkafka")
@@ -24,8 +25,18 @@ quiet.setLevel(logging.CRITICAL)
 def producing(bootstrap: str, **config: Any) -> Iterator[Producer]:
     settings = {"bootstrap.servers": bootstrap, "linger.ms": 5, "reconnect.backoff.max.ms": 500, **config}
     producer = Producer(settings, logger=quiet)
+    if config.get("enable.idempotence"):
+        # librdkafka looks for a broker to give it a producer id once, finds no connection yet, and looks half a second
+        # later. It has one when it was asked for something else before.
+        know_the_brokers(producer)
     yield producer
     producer.flush(FLUSH_TIMEOUT_S)
+
+
+def know_the_brokers(client: Consumer | Producer, topic: str | None = None) -> None:
+    """Has a client connect, and learn who leads the topic, if there is a broker. It need not wait later, then."""
+    with suppress(KafkaException):
+        client.list_topics(*(() if topic is None else (topic,)), timeout=_KNOWS_WITHIN_S)
 
 
 @contextmanager
@@ -55,8 +66,8 @@ def consuming(bootstrap: str, *topics: str, **config: Any) -> Iterator[Consumer]
 def reading(bootstrap: str, topic: str, *, partitions: Iterable[int] = (0,), **config: Any) -> Iterator[Consumer]:
     """A consumer that is assigned to partitions of a topic, from their start."""
     with consuming(bootstrap, **config) as consumer:
-        # Knowing the leader spares half a second, for which librdkafka waits until it asks again.
-        consumer.list_topics(topic, timeout=CALL_TIMEOUT_S)
+        # Otherwise librdkafka does not know the leader, and asks half a second later.
+        know_the_brokers(consumer, topic)
         consumer.assign([TopicPartition(topic, number, confluent_kafka.OFFSET_BEGINNING) for number in partitions])
         yield consumer
 

@@ -9,7 +9,7 @@ from contextlib import contextmanager
 import attrs
 from confluent_kafka import OFFSET_BEGINNING, Consumer, KafkaError, TopicPartition
 
-from ..confluent import consuming
+from ..confluent import consuming, know_the_brokers
 from ..sigkill.load import OF_A_BROKER_AWAY, RECONNECT
 from .books import Books, Half
 
@@ -48,5 +48,6 @@ def auditing(bootstrap: str, topic: str, partitions: int, books: Books) -> Itera
         **RECONNECT,
     }
     with consuming(bootstrap, **config) as consumer:
+        know_the_brokers(consumer, topic)
         consumer.assign([TopicPartition(topic, number, OFFSET_BEGINNING) for number in range(partitions)])
         yield Auditor(books, consumer, set(range(partitions)))
