@@ -13,13 +13,13 @@ from typing import IO
 import attrs
 
 from devtools.jars import classpath, compile_java
-from devtools.java import java, java_environment
+from devtools.java import SHORT_LIVED, java, java_environment
 from devtools.places import REPOSITORY
 
 _SOURCES = Path(__file__).parent / "java"
 LOGGING = REPOSITORY / "devtools" / "log4j2-tool.properties"
 JARS = "kafka-4.3.1"
-OPTIONS = ("-Xmx256m", "-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1", "-XX:-UsePerfData")
+OPTIONS = ("-Xmx256m", *SHORT_LIVED)
 
 CONSOLE_CONSUMER = "org.apache.kafka.tools.consumer.ConsoleConsumer"
 CONSOLE_PRODUCER = "org.apache.kafka.tools.ConsoleProducer"

@@ -30,7 +30,7 @@ from types import TracebackType
 from typing import Self
 
 from devtools.jars import classpath
-from devtools.java import java, java_environment
+from devtools.java import SHORT_LIVED, java, java_environment
 from devtools.places import CACHE, exclusive
 from devtools.ports import LOOPBACK, free_port
 
@@ -43,8 +43,8 @@ _UP = "Kafka Server started"
 _TAKEN = "Address already in use"
 _CLUSTER_ID = "a3dpcmUtY29tcGF0LXRlcw"
 # Quick to start rather than quick for ever; benchmarks pass their own.
-_BROKER_JVM = ("-Xms128m", "-Xmx768m", "-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1", "-XX:-UsePerfData")
-_TOOL_JVM = ("-Xmx256m", "-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1", "-XX:-UsePerfData")
+_BROKER_JVM = ("-Xms128m", "-Xmx768m", *SHORT_LIVED)
+_TOOL_JVM = ("-Xmx256m", *SHORT_LIVED)
 
 Setting = str | int | bool
 

@@ -15,9 +15,10 @@ from types import TracebackType
 from typing import Self
 
 from devtools.apache_kafka import VERSION, ApacheKafka, Setting, new_id
+from devtools.java import SHORT_LIVED
 
 # Three of them share the machine with the tests.
-_NODE_JVM = ("-Xms96m", "-Xmx512m", "-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1", "-XX:-UsePerfData")
+_NODE_JVM = ("-Xms96m", "-Xmx512m", *SHORT_LIVED)
 
 
 class ApacheKafkaCluster:

@@ -24,7 +24,7 @@ from types import TracebackType
 from typing import Final, Self
 
 from devtools.jars import classpath
-from devtools.java import java, java_environment
+from devtools.java import SHORT_LIVED, java, java_environment
 from devtools.ports import LOOPBACK, free_port
 
 VERSION: Final = "3.9.4"
@@ -33,9 +33,7 @@ TICK_MS: Final = 500
 """A session lasts at least one tick here, and ends up to one tick late."""
 _JVM: Final = (
     "-Xmx192m",
-    "-XX:+UseSerialGC",
-    "-XX:TieredStopAtLevel=1",
-    "-XX:-UsePerfData",
+    *SHORT_LIVED,
     "-Dzookeeper.forceSync=no",
     "-Dzookeeper.preAllocSize=1024",
     "-Dzookeeper.jmx.log4j.disable=true",

@@ -28,12 +28,12 @@ import pyspark
 from pyspark.sql import SparkSession
 
 from devtools.jars import compile_java, jars
-from devtools.java import java_environment
+from devtools.java import SHORT_LIVED, java_environment
 from kwire.pipeline.session import EXTENSIONS, stop_session
 
 # Each query is new code that runs for a second: compiling it thoroughly costs half of all CPU time and saves little.
 # Without that compiler Java keeps only 48 MB of code, which hundreds of queries fill: it would then sweep all the time.
-QUICK = ["-XX:TieredStopAtLevel=1", "-XX:+UseSerialGC", "-XX:ReservedCodeCacheSize=240m"]
+QUICK = [*SHORT_LIVED, "-XX:ReservedCodeCacheSize=240m"]
 
 # Errors only, and these are seen where a test fails: pytest keeps what the process prints.
 _LOG4J = """\

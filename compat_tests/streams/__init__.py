@@ -9,13 +9,13 @@ from contextlib import contextmanager
 from pathlib import Path
 
 from devtools.jars import classpath, compile_java
-from devtools.java import java, java_environment
+from devtools.java import SHORT_LIVED, java, java_environment
 from devtools.places import REPOSITORY
 
 _SOURCE = Path(__file__).parent / "WordCount.java"
 _LOGGING = REPOSITORY / "devtools" / "log4j2-tool.properties"
 _JARS = "kafka-streams-4.3.1"
-_OPTIONS = ("-Xmx256m", "-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1", "-XX:-UsePerfData")
+_OPTIONS = ("-Xmx256m", *SHORT_LIVED)
 
 
 class WordCount:

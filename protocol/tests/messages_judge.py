@@ -12,7 +12,7 @@ from typing import Any
 import attrs
 
 from devtools.jars import classpath, compile_java
-from devtools.java import java, java_environment
+from devtools.java import SHORT_LIVED, java, java_environment
 from protocol.tests.message_catalogue import Entry
 from protocol.tests.message_values import json_of
 
@@ -90,7 +90,7 @@ class Judge:
 def running_judge() -> Iterator[Judge]:
     jars = classpath("kafka-clients-4.4")
     classes = compile_java(Path(__file__).with_name("MessagesJudge.java"), jars)
-    command = [str(java()), "-Xmx256m", "-XX:TieredStopAtLevel=1", "-cp", f"{classes}:{jars}", "MessagesJudge"]
+    command = [str(java()), "-Xmx256m", *SHORT_LIVED, "-cp", f"{classes}:{jars}", "MessagesJudge"]
     with subprocess.Popen(
         command,
         stdin=subprocess.PIPE,

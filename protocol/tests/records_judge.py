@@ -10,7 +10,7 @@ from pathlib import Path
 from kwire_protocol.records import Record
 
 from devtools.jars import classpath, compile_java
-from devtools.java import java, java_environment
+from devtools.java import SHORT_LIVED, java, java_environment
 
 
 class Judge:
@@ -73,7 +73,7 @@ def _bytes(text: str) -> bytes | None:
 def running_judge() -> Iterator[Judge]:
     jars = classpath("kafka-clients-4.4")
     classes = compile_java(Path(__file__).with_name("RecordsJudge.java"), jars)
-    command = [str(java()), "-Xmx128m", "-XX:TieredStopAtLevel=1", "-cp", f"{classes}:{jars}", "RecordsJudge"]
+    command = [str(java()), "-Xmx128m", *SHORT_LIVED, "-cp", f"{classes}:{jars}", "RecordsJudge"]
     with subprocess.Popen(
         command,
         stdin=subprocess.PIPE,
