@@ -21,6 +21,7 @@ from kwire_protocol.records import (
     validate_records,
 )
 
+from devtools.suite.tiers import examples
 from protocol.tests.record_strategies import CODECS, RECORD_LISTS, RECORDS, numbered, patched, with_content, with_crc
 
 
@@ -130,7 +131,7 @@ def read_everything(batch: bytes | bytearray) -> None:
 
 
 @given(records=st.lists(RECORDS, min_size=1, max_size=4), codec=CODECS, data=st.data())
-@settings(max_examples=300)
+@settings(max_examples=examples(100))
 def test_a_spoilt_byte_under_a_right_crc_is_read_or_cleanly_refused(
     records: list[Record], codec: int, data: st.DataObject
 ) -> None:
@@ -163,7 +164,7 @@ def test_content_cut_at_every_length_is_invalid(codec: int) -> None:
 
 
 @given(content=st.binary(max_size=200), codec=st.integers(0, 7), count=st.integers(0, 2**31 - 1))
-@settings(max_examples=300)
+@settings(max_examples=examples(100))
 def test_any_bytes_in_place_of_records_are_read_or_cleanly_refused(content: bytes, codec: int, count: int) -> None:
     read_everything(with_content(build_batch([Record()]), content, codec=codec, count=count))
 

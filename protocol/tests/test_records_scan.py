@@ -28,6 +28,7 @@ from kwire_protocol.records import (
     scan_records,
 )
 
+from devtools.suite.tiers import examples
 from protocol.tests.record_strategies import CODECS, HEADERS, RECORD_LISTS, RECORDS, with_content
 
 # Sizes on both sides of where a varint gets another byte, and plain ones in between.
@@ -117,7 +118,7 @@ def test_they_agree_on_what_compaction_leaves(records: list[Record], holes: list
 
 
 @given(records=st.lists(RECORDS, min_size=1, max_size=6) | NEIGHBOURS, data=st.data())
-@settings(max_examples=400)
+@settings(max_examples=examples(150))
 def test_they_agree_on_spoilt_bytes(records: list[Record], data: st.DataObject) -> None:
     batch = build_batch(records)
     content = bytearray(batch[61:])

@@ -15,6 +15,7 @@ from kwire_protocol.messages.list_offsets import ListOffsetsPartition, ListOffse
 from kwire_protocol.messages.produce import PartitionProduceData, ProduceRequest, TopicProduceData
 from kwire_protocol.wire import ApiMessage, ProtocolError, Reader, Writer
 
+from devtools.suite.tiers import examples
 from kwire.apis import Api, UnsupportedRequest
 from kwire.context import Context
 from kwire.network.decoding import MAX_BYTES, MAX_SHAPE_BYTES, RequestDecoder, Shapes
@@ -214,7 +215,7 @@ def conversations(draw: st.DrawFn) -> list[tuple[int, bytes]]:
     return frames
 
 
-@settings(max_examples=400, deadline=None)
+@settings(max_examples=examples(100), deadline=None)
 @given(conversations())
 def test_whatever_came_before_a_frame_means_what_it_would_mean_as_the_first(frames: list[tuple[int, bytes]]) -> None:
     scene = Scene()

@@ -15,6 +15,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from kwire_protocol.messages import APIS as MESSAGES
 
+from devtools.suite.tiers import examples
 from kwire.apis import APIS
 from kwire.testing import Broker
 from kwire.tests.network.fuzz_requests import served_entries
@@ -79,7 +80,7 @@ def exchange(address: str, frame: bytes, entry: Entry, version: int, bugs: Bugs)
 
 
 @given(choice=entry_and_version().flatmap(message_of))
-@settings(max_examples=400, deadline=None, suppress_health_check=list(HealthCheck))
+@settings(max_examples=examples(150), deadline=None, suppress_health_check=list(HealthCheck))
 def test_every_message_that_can_be_is_answered_or_cut_off(
     address: str, bugs: Bugs, choice: tuple[Entry, int, Any]
 ) -> None:
@@ -88,7 +89,7 @@ def test_every_message_that_can_be_is_answered_or_cut_off(
 
 
 @given(choice=entry_and_version(), body=st.binary(max_size=200), client_id=st.none() | st.text(max_size=20))
-@settings(max_examples=300, deadline=None, suppress_health_check=list(HealthCheck))
+@settings(max_examples=examples(150), deadline=None, suppress_health_check=list(HealthCheck))
 def test_any_bytes_behind_a_right_header_are_answered_or_cut_off(
     address: str, bugs: Bugs, choice: tuple[Entry, int], body: bytes, client_id: str | None
 ) -> None:

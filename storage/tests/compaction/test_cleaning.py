@@ -14,6 +14,8 @@ from kwire_storage.compaction.offset_map import BYTES_OF_AN_ENTRY, OffsetMap
 from kwire_storage.compaction.writing import Plan, Source, Written
 from kwire_storage.producers.txn_index import AbortedTxn
 
+from devtools.suite.tiers import examples
+
 NOW_MS = 1000
 RETENTION_MS = 50
 LONG = b"long" * 30
@@ -117,7 +119,7 @@ def check(batches: list[Batch], start_offset: int, room: int, *, may_grow: bool)
 
 
 @given(logs(lawful=True), st.integers(0, 30), st.integers(1, 9), st.booleans())
-@settings(max_examples=300)
+@settings(max_examples=examples(100))
 def test_of_each_batch_stay_the_records_that_the_rules_name(
     batches: list[Batch], start_offset: int, room: int, may_grow: bool
 ) -> None:
@@ -125,7 +127,7 @@ def test_of_each_batch_stay_the_records_that_the_rules_name(
 
 
 @given(logs(lawful=False), st.integers(0, 30), st.integers(1, 9))
-@settings(max_examples=300)
+@settings(max_examples=examples(100))
 def test_offsets_that_do_not_rise_are_compared_key_by_key(batches: list[Batch], start_offset: int, room: int) -> None:
     check(batches, start_offset, room, may_grow=True)
 

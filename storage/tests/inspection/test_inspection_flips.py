@@ -21,6 +21,7 @@ from kwire_protocol.records import read_header
 from kwire_storage.disk.memory_disk import MemoryDisk
 from kwire_storage.inspection import Batch, walk
 
+from devtools.suite.tiers import examples
 from storage.tests.inspection.inspected import findings_of, make_folder, wrong
 from storage.tests.inspection.plantings import BASES, of, positions
 
@@ -59,7 +60,7 @@ def test_every_byte_of_the_headers_of_a_batch_in_each_segment(base: int) -> None
 
 
 @given(st.sampled_from(BASES), st.integers(0), st.integers(1, 255))
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=examples(50), deadline=None)
 def test_any_byte_of_a_large_log(base: int, at: int, mask: int) -> None:
     path = of(base, ".log")
     position = at % make_folder().size(path)
@@ -67,7 +68,7 @@ def test_any_byte_of_a_large_log(base: int, at: int, mask: int) -> None:
 
 
 @given(st.sampled_from(BASES), st.integers(0), st.integers(0, 300), st.randoms(use_true_random=False))
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=examples(50), deadline=None)
 def test_a_rotten_range_costs_the_batches_in_it_and_no_other(
     base: int, at: int, length: int, random_: random.Random
 ) -> None:
@@ -91,7 +92,7 @@ def test_a_rotten_range_costs_the_batches_in_it_and_no_other(
 
 
 @given(st.binary(max_size=3000))
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=examples(70), deadline=None)
 def test_any_bytes_at_all_are_walked_over(content: bytes) -> None:
     disk = MemoryDisk()
     disk.write_bytes("file", content)

@@ -21,6 +21,7 @@ from kwire_storage.disk.open_files import OpenFiles
 from kwire_storage.errors import CorruptLogError, OffsetOutOfRange
 from kwire_storage.log.log import Log
 
+from devtools.suite.tiers import examples
 from storage.tests.logs import append, end_transaction, open_log
 
 CONFIG = LogConfig(segment_bytes=3000, index_interval_bytes=300, retention_ms=-1)
@@ -206,7 +207,7 @@ def use(log: Log) -> None:
 
 
 damages = st.tuples(st.sampled_from(PATHS), st.integers(0, 3200), st.integers(1, 700), st.sampled_from(Kind))
-bounded = settings(max_examples=300, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+bounded = settings(max_examples=examples(75), deadline=None, suppress_health_check=[HealthCheck.too_slow])
 
 
 @bounded
