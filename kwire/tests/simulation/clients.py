@@ -607,18 +607,17 @@ class Operator:
             topic, index = chance.choice(self.partitions)
             replicas = chance.sample(self.node_ids, chance.choice(FACTORS))
             with suppress(Again):
-                await self._reassign(topic, index, replicas)
+                await self._reassign([(topic, index)], replicas)
                 await self._ask(ElectLeadersRequest(0, [TopicPartitions(topic, [index])], 1000))
             await trio.sleep(chance.expovariate(3))
-        for topic, index in self.partitions:
-            await self.cluster.persist(partial(self._reassign, topic, index, self.node_ids))
+        await self.cluster.persist(partial(self._reassign, self.partitions, self.node_ids))
 
-    async def _reassign(self, topic: str, index: int, replicas: list[int]) -> None:
-        moved = ReassignableTopic(topic, [ReassignablePartition(index, replicas)])
-        answer = await self._ask(AlterPartitionReassignmentsRequest(1000, True, [moved]))
-        error = answer.error_code or answer.responses[0].partitions[0].error_code
-        if error not in (ErrorCode.NONE, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION):
-            raise Again(str(error))
+    async def _reassign(self, partitions: list[PartitionId], replicas: list[int]) -> None:
+        moved = [ReassignableTopic(topic, [ReassignablePartition(index, replicas)]) for topic, index in partitions]
+        answer = await self._ask(AlterPartitionReassignmentsRequest(1000, True, moved))
+        errors = {answer.error_code, *(it.error_code for topic in answer.responses for it in topic.partitions)}
+        if errors - {ErrorCode.NONE, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION}:
+            raise Again(str(errors))
 
     async def _ask(self, request: ApiMessage) -> Any:
         return await self.cluster.ask(self.cluster.random.choice(self.cluster.bootstrap), request)
