@@ -34,7 +34,10 @@ def producing(bootstrap: str, **config: Any) -> Iterator[Producer]:
 
 
 def know_the_brokers(client: Consumer | Producer, topic: str | None = None) -> None:
-    """Has a client connect, and learn who leads the topic, if there is a broker. It need not wait later, then."""
+    """Makes a client connect and look up the topic's leaders, so that it need not wait later.
+
+    Goes on without if no broker answers: one may be down at this moment.
+    """
     with suppress(KafkaException):
         client.list_topics(*(() if topic is None else (topic,)), timeout=_KNOWS_WITHIN_S)
 
@@ -67,7 +70,7 @@ def reading(bootstrap: str, topic: str, *, partitions: Iterable[int] = (0,), **c
     """A consumer that is assigned to partitions of a topic, from their start."""
     with consuming(bootstrap, **config) as consumer:
         # Otherwise librdkafka does not know the leader, and asks half a second later.
-        know_the_brokers(consumer, topic)
+        consumer.list_topics(topic, timeout=CALL_TIMEOUT_S)
         consumer.assign([TopicPartition(topic, number, confluent_kafka.OFFSET_BEGINNING) for number in partitions])
         yield consumer
 

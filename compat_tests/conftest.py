@@ -142,7 +142,7 @@ def group(request: pytest.FixtureRequest, unique: Callable[[str], str]) -> str:
 
 @pytest.fixture
 def transactional_id(request: pytest.FixtureRequest, unique: Callable[[str], str]) -> str:
-    """A transactional id that nobody has used."""
+    """An unused transactional id."""
     return _coordinated(request, nodes.TRANSACTION, lambda: unique("id"))
 
 

@@ -38,7 +38,7 @@ def test_the_sum_of_all_accounts_never_changes(tmp_path: Path) -> None:
 @pytest.mark.skipif(KIND != "kwire", reason="is about kwire alone, whatever KWIRE_COMPAT says")
 @pytest.mark.timeout(300)
 def test_the_sum_of_all_accounts_never_changes_over_three_nodes(tmp_path: Path) -> None:
-    """A teller, a node, and both come to harm once, in few of the ways that `make soak-cluster-bank` takes."""
+    """A few of the ways in which `make soak-cluster-bank` harms tellers and nodes, each once."""
     seed = int(os.environ.get("KWIRE_BANK_SEED", random.randrange(1 << 32)))
     click.echo(f"KWIRE_BANK_SEED={seed}")
     with cluster.three_nodes(tmp_path, "local", seed) as nodes:

@@ -37,6 +37,7 @@ SAMPLE = 30  # of a dead node's partitions, where all are too many to write to w
 SESSION_S = 6.0
 IN_PROCESS_TIMES = 5
 FAILOVER_TIMEOUT_S = 60.0
+FIRST_WRITES_TIMEOUT_S = 60.0
 AFTERWARDS_S = 0.5
 
 _LOOK_AGAIN_S = 0.01
@@ -241,10 +242,7 @@ def cluster_restart(bench: Bench) -> Round:
     bench.create(dict.fromkeys(topics, each))
     bench.create({"t": len(cluster.seats)})
     _warm(bench, value_batch(1, 100), connections=1, depth=4, share=0.5)
-    # A partition's first record makes its files, which is no part of a restart.
-    with SteadyWrites(_ports(cluster), cluster.leaders(topics), per_s=2 * WRITES_PER_S) as writes:
-        while len(writes.acknowledged) < each * RESTART_TOPICS:
-            time.sleep(_LOOK_AGAIN_S)
+    _write_to_each(cluster, cluster.leaders(topics))
     rounds = iter(range(1 << 30))
 
     def measure() -> Figures:
@@ -273,6 +271,16 @@ def cluster_restart(bench: Bench) -> Round:
         }
 
     return measure
+
+
+def _write_to_each(cluster: RunningCluster, leaders: Mapping[Partition, int]) -> None:
+    """Writes to every partition. Its first record creates its files, which is no part of a restart."""
+    give_up_s = time.monotonic() + FIRST_WRITES_TIMEOUT_S
+    with SteadyWrites(_ports(cluster), leaders, per_s=2 * WRITES_PER_S) as writes:
+        while (written := len(writes.first_after(0.0, not_by=-1))) < len(leaders) and time.monotonic() < give_up_s:
+            time.sleep(_LOOK_AGAIN_S)
+    if written < len(leaders):
+        raise TimeoutError(f"{len(leaders) - written} of {len(leaders)} partitions took no write")
 
 
 def _longest_ms(writes: SteadyWrites, first_s: float, last_s: float) -> float:

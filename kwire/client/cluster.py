@@ -226,9 +226,9 @@ class Cluster:
     # Coordinators
 
     def coordinator(self, kind: CoordinatorKind, key: str) -> int:
-        """The broker that coordinates a group or a transactional id. Asks once.
+        """The broker that coordinates a group or a transactional id, from the cache if it is there.
 
-        Raises Refused, with COORDINATOR_NOT_AVAILABLE while nobody leads the partition of the internal topic.
+        Raises Refused: COORDINATOR_NOT_AVAILABLE if the partition of the internal topic has no leader at the moment.
         """
         node_id = self._coordinators.get((kind, key))
         if node_id is None:

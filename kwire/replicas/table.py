@@ -105,15 +105,15 @@ def _named(partitions: list[str]) -> str:
     return ", ".join(partitions[:MOST_NAMED]) + (", ..." if len(partitions) > MOST_NAMED else "")
 
 
-def _nobody(*_args: object) -> None: ...
+def _ignore(*_args: object) -> None: ...
 
 
 @attrs.define(eq=False)
 class PartitionTable:
     """`topic_values(name)` is a topic's effective configuration by Kafka's names, `server_config()` the broker's.
 
-    Whoever works with a partition while this node leads it must hear of a change before anything else runs, since
-    logs are deleted beside the loop: `on_role` and `on_deleted` are called in the same turn.
+    A log is deleted in a worker thread, and other work goes on meanwhile. So coordinators and moves hear of a change
+    before the loop's next turn: that is what `on_role` and `on_deleted` are for.
     """
 
     node_id: int
@@ -127,10 +127,10 @@ class PartitionTable:
     by_name: dict[str, list[Place]] = attrs.field(factory=dict)
     by_ref: dict[TopicRef, list[Place]] = attrs.field(factory=dict)
     """Each topic twice: under its name and under its id."""
-    on_role: Callable[[str, int], None] = _nobody
-    """Gets the topic and index of a partition for which this node has another role, or the same in another epoch."""
-    on_deleted: Callable[[TopicImage], None] = _nobody
-    """Gets a topic that is in the table no more."""
+    on_role: Callable[[str, int], None] = _ignore
+    """Called with a topic and a partition index after a change of metadata, when this node has its role for it."""
+    on_deleted: Callable[[TopicImage], None] = _ignore
+    """Called with a deleted topic when it is no longer in the table."""
 
     def __iter__(self) -> Iterator[Partition]:
         """This node's replicas."""

@@ -151,14 +151,14 @@ def test_at_least_once_needs_no_ledger(copying: Copying) -> None:
     assert copying.copied() == list(range(10))
 
 
-_BY_ONE_WHO_COMMITS = [pytest.param(step, marks=pytest.mark.soak) for step in ("decide", "sweep")]
+_OTHER_COMMIT_STEPS = [pytest.param(step, marks=pytest.mark.soak) for step in ("decide", "sweep")]
 
 
-@pytest.mark.parametrize("step", ["write", "commit 1", *_BY_ONE_WHO_COMMITS])
+@pytest.mark.parametrize("step", ["write", "commit 1", *_OTHER_COMMIT_STEPS])
 def test_a_batch_is_there_once_whatever_died_in_it(copying: Copying, dying: Tables, tmp_path: Path, step: str) -> None:
     """A task, or the process that commits, in the midst of the second batch; `delivery/` has a test for each step.
 
-    Of the steps of the one that commits, `make test` takes one here.
+    `make test` takes one step of the process that commits; `make soak` takes the others too.
     """
     copying = attrs.evolve(copying, tables=dying)
     order = tmp_path / "dies-at"

@@ -24,7 +24,7 @@ MIN_INSYNC_REPLICAS = 2
 """Of all topics."""
 
 LOOKS_CLOSELY_S, CLOSE_LOOK_S = 0.1, 0.002
-"""After an ISR has grown: the leader has not heard of it yet, and commits all the time."""
+"""How long, and how often, after an ISR has grown: its leader commits more before it hears of that."""
 
 
 class End(Enum):
@@ -109,9 +109,10 @@ class Eligibility:
                     self._have[key] |= {*registration.isr}
                 self._elected(key, registration)
             self._commit(key, registration)
-            self._check_in_sync(key, registration)
             if before is not None and not {*registration.isr} <= {*before[1].isr}:
                 self._look_closely(key, self.now() + LOOKS_CLOSELY_S)
+            else:
+                self._check_in_sync(key, registration)
 
     def _registered(self, record: MetadataRecord) -> tuple[PartitionId, PartitionRegistration] | None:
         if isinstance(record, (PartitionRecord, PartitionChangeRecord)):

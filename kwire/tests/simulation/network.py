@@ -39,8 +39,9 @@ class Host:
     has_power: bool = True
     sockets: dict[SimSocket, None] = attrs.field(factory=dict)
     usual_slowness: float = 1.0
+    """How much longer it takes to reach it than the nearest hosts, when nothing slows it down."""
     slowness: float = 1.0
-    """How much longer it takes to reach it than the nearest hosts."""
+    """The same at present."""
 
 
 @attrs.define(eq=False)

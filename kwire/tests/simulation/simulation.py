@@ -185,8 +185,8 @@ class Simulation:
                 nursery.cancel_scope.cancel()
 
     async def _run(self, chance: random.Random, network: Network, keeper: Keeper, nursery: trio.Nursery) -> None:
-        away = network.host(KEEPER)
-        away.slowness = away.usual_slowness = chance.choice(KEEPER_SLOWNESS)
+        host = network.host(KEEPER)
+        host.slowness = host.usual_slowness = chance.choice(KEEPER_SLOWNESS)
         settings = (*SETTINGS, f"replica.fetch.response.max.bytes={chance.choice(FETCHED_AT_ONCE_BYTES)}")
         for node_id in range(1, self.node_count + 1):
             own = random.Random(chance.random())
