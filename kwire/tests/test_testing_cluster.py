@@ -20,6 +20,7 @@ from kwire_protocol.messages.produce import PartitionProduceData, ProduceRequest
 from kwire_protocol.records import Record, build_batch
 from kwire_storage.disk.memory_disk import MemoryDisk
 
+from compat_tests.nodes import wait_until_led
 from compat_tests.waiting import eventually
 from kwire.client.connection import BrokerConnection as ClientConnection
 from kwire.client.errors import ClientError
@@ -38,6 +39,13 @@ pytest_plugins = ["pytester"]
 
 
 def create(cluster: Cluster, topic: str, partitions: int, factor: int = 1) -> None:
+    """Returns when every broker knows the topic: `leader_of` asks any of them."""
+    create_at_one(cluster, topic, partitions, factor)
+    wait_until_led(cluster.bootstrap_servers, topic, partitions)
+
+
+def create_at_one(cluster: Cluster, topic: str, partitions: int, factor: int = 1) -> None:
+    """Returns when the broker that was asked knows the topic. Others may be cut off."""
     admin = AdminClient({"bootstrap.servers": cluster.bootstrap_servers})
     admin.create_topics([NewTopic(topic, partitions, factor)])[topic].result(30)
 
@@ -71,6 +79,7 @@ def test_a_paused_broker_is_alive_and_answers_later() -> None:
         assert sorted([cluster.leader_of("t", 0), cluster.leader_of("t", 1)]) == [1, 2]
         cluster.go_on(1)
         cluster.restart(1)
+        wait_until_led(cluster.bootstrap_servers, "t", 2)
         assert sorted([cluster.leader_of("t", 0), cluster.leader_of("t", 1)]) == [1, 2]
 
 
@@ -338,9 +347,10 @@ def test_a_broker_that_is_cut_off_changes_nothing_and_may_end_so() -> None:
             (refused,) = connection.call(CreateTopicsRequest([CreatableTopic("t", 1, 1)])).topics
         assert refused.error_code == ErrorCode.KAFKA_STORAGE_ERROR
         assert "the test has cut off this broker from its cluster" in refused.error_message
-        create(cluster, "u", 1, 2)
+        create_at_one(cluster, "u", 1, 2)
         cluster.kill(2)
         cluster.restart(2)
+        wait_until_led(cluster.bootstrap_servers, "u", 1)
         assert leader_by(cluster, 2, "u") == cluster.leader_of("u", 0)
         cluster.cut_off(3)
         cluster.restart(3)
