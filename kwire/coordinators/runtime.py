@@ -14,6 +14,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Iterable
+from contextlib import nullcontext
 from functools import lru_cache, partial
 from typing import Generic, TypeVar
 
@@ -320,9 +321,12 @@ class CoordinatorRuntime(Generic[S]):
             await self._to_load.wait()
             self._to_load = trio.Event()
             for index in range(len(self._states)):
+                # Only what takes several slices is large. A broker that is elected for many small partitions, again
+                # and again, would otherwise keep all garbage that exists at each of these moments.
+                is_large = False
                 while self.is_loading(index):
-                    with lasting():
-                        self._advance(index, Slice(self.clock, SLICE_MS))
+                    with lasting() if is_large else nullcontext():
+                        is_large = not self._advance(index, Slice(self.clock, SLICE_MS))
                     await trio.lowlevel.checkpoint()
 
     def _marked(self, index: int, producer_id: int, committed: bool) -> None:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import gc
+import weakref
 from collections.abc import Awaitable, Callable
 from typing import Any
 
@@ -271,6 +273,34 @@ def test_a_slice_is_over_when_its_time_is() -> None:
     assert not any(piece.is_over() for _ in range(1_000))
     clock.time_ms += 1
     assert any(piece.is_over() for _ in range(32))
+
+
+@pytest.mark.parametrize("is_large", [False, True])
+def test_only_a_load_of_several_slices_keeps_the_garbage_that_exists_then(is_large: bool) -> None:
+    class Knot:
+        """Refers to itself, so that only the garbage collector removes it."""
+
+        def __init__(self) -> None:
+            self.itself = self
+
+    async def scenario(kwire: InTrio) -> None:
+        slow(kwire, 1_000 if is_large else 0)
+        knot = Knot()
+        seen = weakref.ref(knot)
+        del knot
+        gc.disable()
+        await finish(kwire)
+        gc.enable()
+        gc.collect()
+        assert (seen() is not None) == is_large
+
+    try:
+        while_loading(scenario)
+    finally:
+        gc.enable()
+        gc.unfreeze()
+        gc.collect()
+        gc.freeze()
 
 
 def test_a_log_that_goes_offline_while_it_is_loaded_has_no_coordinator() -> None:
