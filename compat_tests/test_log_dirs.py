@@ -129,6 +129,27 @@ def test_the_java_client_moves_a_partition(
     assert ended.lines[-1] == "passed"
 
 
+def test_kafkas_tool_for_reassignments_moves_a_partition(
+    folders: tuple[RestartableBroker, list[Path]], two: str, java: JavaHost, tmp_path: Path
+) -> None:
+    broker, paths = folders
+    fill(broker.bootstrap, two, numbered(100), partition=0)
+    with administering(broker.bootstrap) as admin:
+        [(first, _)] = where(admin, two)[0]
+    [other] = {str(path) for path in paths} - {first}
+    plan = tmp_path / "plan.json"
+    wanted = {"topic": two, "partition": 0, "replicas": [NODE], "log_dirs": [other]}
+    plan.write_text(json.dumps({"version": 1, "partitions": [wanted]}))
+    at = ("--bootstrap-server", broker.bootstrap, "--reassignment-json-file", plan)
+    said = java.succeed(tools.REASSIGN, *at, "--execute").out
+    assert f"Successfully started moving log directory to {other} for replica {two}-0 with broker {NODE}" in said
+    moved = f"Reassignment of replica {two}-0-{NODE} completed successfully."
+    eventually(lambda: moved in java.succeed(tools.REASSIGN, *at, "--verify").out, "the move is complete")
+    with administering(broker.bootstrap) as admin:
+        assert is_only_in(admin, two, other)
+    assert values_of(read_all(broker.bootstrap, two, 100)) == numbered(100)
+
+
 def test_files_are_right_after_moves_and_a_kill_in_the_midst_of_one(
     folders: tuple[RestartableBroker, list[Path]], two: str, java: JavaHost
 ) -> None:
