@@ -13,10 +13,10 @@ import click
 
 from benchmarks import bytecodes, machine, scenarios  # noqa: F401 - the latter registers them all
 from benchmarks.bench import SCENARIOS, Scenario
-from benchmarks.brokers import Lab, Spec
+from benchmarks.brokers.single import Lab, Spec
 from benchmarks.options import QUICK, STANDARD, Options
-from benchmarks.report import render
-from benchmarks.results import Results
+from benchmarks.results.report import render
+from benchmarks.results.stored import Results
 from benchmarks.runner import Runner
 from devtools.places import CACHE
 

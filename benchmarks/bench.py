@@ -2,8 +2,8 @@
 
 A scenario is a function that is given a `Bench`, a broker just started on an empty folder with all that is needed to
 put it to work. The function prepares topics, data and warm-up, and returns another, which measures one round and
-returns its figures (metrics.py knows them all). What the preparation showed it notes in `bench.figures`; what must be
-closed in the end it puts on `bench.keep`.
+returns its figures (`results/metrics.py` knows them all). What the preparation showed it notes in `bench.figures`; what
+must be closed in the end it puts on `bench.keep`.
 
 Between the rounds of one broker the others have their turn.
 """
@@ -16,14 +16,14 @@ from contextlib import ExitStack
 
 import attrs
 
-from benchmarks.answers import Check, check_produce
-from benchmarks.brokers import Lab, RunningBroker, Spec
-from benchmarks.clusters import Nodes, RunningCluster
-from benchmarks.connection import Connection
+from benchmarks.brokers.clusters import Nodes, RunningCluster
+from benchmarks.brokers.single import Lab, RunningBroker, Spec
+from benchmarks.load.answers import Check, check_produce
+from benchmarks.load.connection import Connection
+from benchmarks.load.replay import Played, Replayer, connect, percentiles_ms
+from benchmarks.load.requests import numbered, produce, value_batch
 from benchmarks.machine import Meter, Usage, drop_from_cache
 from benchmarks.options import Options
-from benchmarks.replay import Played, Replayer, connect, percentiles_ms
-from benchmarks.requests import numbered, produce, value_batch
 
 LEAD_S = 0.5  # of a load before it is measured
 

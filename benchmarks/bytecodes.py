@@ -21,11 +21,11 @@ from typing import Any
 import attrs
 
 import kwire.network.connection
-from benchmarks.answers import Tailing
-from benchmarks.connection import Connection
-from benchmarks.replay import connect
-from benchmarks.requests import fetch, list_offsets, produce, value_batch
-from benchmarks.transactions import Producers
+from benchmarks.load.answers import Tailing
+from benchmarks.load.connection import Connection
+from benchmarks.load.replay import connect
+from benchmarks.load.requests import fetch, list_offsets, produce, value_batch
+from benchmarks.load.transactions import Producers
 from kwire.testing import Broker
 from kwire.tests.raw_client import RawClient
 

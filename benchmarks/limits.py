@@ -19,13 +19,13 @@ import tempfile
 import time
 from pathlib import Path
 
-from benchmarks.answers import check_nothing
 from benchmarks.bare_server import ANSWER_BYTES
 from benchmarks.bench import LEAD_S, Figures, work
-from benchmarks.brokers import Lab
+from benchmarks.brokers.single import Lab
+from benchmarks.load.answers import check_nothing
+from benchmarks.load.replay import Replayer, connect
+from benchmarks.load.requests import fetch, numbered
 from benchmarks.machine import Meter, pinned
-from benchmarks.replay import Replayer, connect
-from benchmarks.requests import fetch, numbered
 from devtools.ports import free_port
 
 LIMITS = ("sink-large", "sink-small", "sendfile")

@@ -18,10 +18,10 @@ import attrs
 
 from benchmarks import limits, machine
 from benchmarks.bench import Bench, Figures, Round, Scenario
-from benchmarks.brokers import Lab, Spec
-from benchmarks.clusters import running_cluster
+from benchmarks.brokers.clusters import running_cluster
+from benchmarks.brokers.single import Lab, Spec
 from benchmarks.options import Options
-from benchmarks.results import Entry, Results
+from benchmarks.results.stored import Entry, Results
 
 Player = tuple[Bench, Round]
 

@@ -17,17 +17,17 @@ from contextlib import ExitStack, contextmanager
 from pathlib import Path
 
 from benchmarks import machine
-from benchmarks.answers import check_produce
 from benchmarks.bench import LEAD_S, Bench, Figures, Round, latencies, scenario, work
-from benchmarks.brokers import START_TIMEOUT_S, Lab, NotStarted, RunningBroker, Seat, Spec
-from benchmarks.clusters import Nodes, RunningCluster, brokers_known_to, leaders_of
-from benchmarks.connection import LOOPBACK, Connection
+from benchmarks.brokers.clusters import Nodes, RunningCluster, brokers_known_to, leaders_of
+from benchmarks.brokers.single import START_TIMEOUT_S, Lab, NotStarted, RunningBroker, Seat, Spec
+from benchmarks.load.answers import check_produce
+from benchmarks.load.connection import LOOPBACK, Connection
+from benchmarks.load.replay import Played, Replayer, connect
+from benchmarks.load.requests import numbered, produce, value_batch
+from benchmarks.load.steady_writes import Partition, SteadyWrites, partitions_of
 from benchmarks.machine import Meter, pinned
-from benchmarks.replay import Played, Replayer, connect
-from benchmarks.requests import numbered, produce, value_batch
 from benchmarks.scenarios.lifecycle import idle
 from benchmarks.scenarios.raw import BATCH_RECORDS, PARTITIONS, RECORD_BYTES, TAPE
-from benchmarks.steady_writes import Partition, SteadyWrites, partitions_of
 from devtools.ports import free_port
 
 RESTART_PARTITIONS, RESTART_TOPICS = 1000, 10

@@ -13,11 +13,11 @@ from collections.abc import Sequence
 from itertools import count
 from pathlib import Path
 
-from benchmarks.answers import BadAnswer, check_produce
 from benchmarks.bench import Bench, Figures, Round, latencies, scenario, work
-from benchmarks.connection import Connection
-from benchmarks.replay import Replayer, connect
-from benchmarks.requests import keyed_batch, numbered, produce
+from benchmarks.load.answers import BadAnswer, check_produce
+from benchmarks.load.connection import Connection
+from benchmarks.load.replay import Replayer, connect
+from benchmarks.load.requests import keyed_batch, numbered, produce
 from benchmarks.scenarios.raw import small_produce
 
 BATCH_BYTES = 16 << 10  # batch.size of Java's producer

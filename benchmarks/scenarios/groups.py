@@ -8,8 +8,8 @@ from itertools import count
 
 from confluent_kafka import Consumer
 
-from benchmarks.answers import BadAnswer
 from benchmarks.bench import Bench, Figures, Round, scenario
+from benchmarks.load.answers import BadAnswer
 
 MEMBERS, PARTITIONS = 10, 20
 GROUPS_IN_A_ROUND, GROUPS_TO_WARM = 7, 4

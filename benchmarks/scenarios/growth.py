@@ -15,11 +15,11 @@ from contextlib import ExitStack
 from itertools import count
 
 from benchmarks import machine
-from benchmarks.answers import check_api_versions, check_fetch, check_list_offsets, check_produce
 from benchmarks.bench import Bench, Figures, Round, scenario, work
-from benchmarks.members import Group, Settled, wait_for_coordinator
-from benchmarks.replay import Replayer, connect, percentiles_ms
-from benchmarks.requests import api_versions, fetch, list_offsets, numbered, produce, value_batch
+from benchmarks.load.answers import check_api_versions, check_fetch, check_list_offsets, check_produce
+from benchmarks.load.members import Group, Settled, wait_for_coordinator
+from benchmarks.load.replay import Replayer, connect, percentiles_ms
+from benchmarks.load.requests import api_versions, fetch, list_offsets, numbered, produce, value_batch
 from benchmarks.scenarios.lifecycle import idle
 from benchmarks.scenarios.raw import BATCH_RECORDS, BATCHES_PER_FETCH, RECORD_BYTES, TAPE
 

@@ -13,7 +13,7 @@ from itertools import pairwise
 import attrs
 
 from benchmarks.bench import Bench, Figures, Round, scenario, work
-from benchmarks.kafka_java import ToolFailed, run_load
+from benchmarks.brokers.kafka_java import ToolFailed, run_load
 from benchmarks.machine import Reading
 from benchmarks.scenarios.raw import PARTITIONS, check_fetches, fetches, fill
 

@@ -12,10 +12,10 @@ from kwire_protocol.messages.offset_commit import (
     OffsetCommitRequestTopic,
 )
 
-from benchmarks.answers import BadAnswer, check_produce
 from benchmarks.bench import Bench, Figures, Round, latencies, scenario
-from benchmarks.connection import Connection
-from benchmarks.replay import Replayer, percentiles_ms
+from benchmarks.load.answers import BadAnswer, check_produce
+from benchmarks.load.connection import Connection
+from benchmarks.load.replay import Replayer, percentiles_ms
 from benchmarks.scenarios.raw import small_produce
 
 GROUPS, OFFSETS = 10_000, 100

@@ -5,10 +5,10 @@ from __future__ import annotations
 import time
 
 from benchmarks import machine
-from benchmarks.answers import check_api_versions, check_produce
 from benchmarks.bench import Bench, Figures, Round, latencies, scenario, work
-from benchmarks.replay import Replayer
-from benchmarks.requests import api_versions, numbered, produce, value_batch
+from benchmarks.load.answers import check_api_versions, check_produce
+from benchmarks.load.replay import Replayer
+from benchmarks.load.requests import api_versions, numbered, produce, value_batch
 from benchmarks.scenarios.lifecycle import idle
 
 CONNECTIONS = 1000

@@ -20,10 +20,10 @@ from kwire_protocol.messages.incremental_alter_configs import (
 )
 from kwire_protocol.wire import ApiMessage
 
-from benchmarks.answers import BadAnswer, check_produce
 from benchmarks.bench import Bench, Figures, Round, scenario
-from benchmarks.connection import Connection
-from benchmarks.requests import decode, encode
+from benchmarks.load.answers import BadAnswer, check_produce
+from benchmarks.load.connection import Connection
+from benchmarks.load.requests import decode, encode
 from benchmarks.scenarios.raw import small_produce
 
 TOPICS, PARTITIONS = 200, 1000

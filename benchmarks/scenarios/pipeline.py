@@ -22,9 +22,9 @@ from typing import Final
 
 import attrs
 
-from benchmarks import logs
-from benchmarks.answers import BadAnswer
 from benchmarks.bench import Bench, Figures, Round, scenario
+from benchmarks.load.answers import BadAnswer
+from benchmarks.scenarios import logs
 from devtools.jars import jars
 from devtools.java import java_environment
 from kwire.pipeline.index.found import FoundRecord

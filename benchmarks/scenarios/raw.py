@@ -6,10 +6,10 @@ load of these scenarios costs a fraction of a broker.
 
 from __future__ import annotations
 
-from benchmarks.answers import Check, check_fetch, check_list_offsets, check_produce
 from benchmarks.bench import Bench, Figures, Round, latencies, scenario, work
-from benchmarks.replay import Replayer, connect
-from benchmarks.requests import fetch, list_offsets, numbered, produce, value_batch
+from benchmarks.load.answers import Check, check_fetch, check_list_offsets, check_produce
+from benchmarks.load.replay import Replayer, connect
+from benchmarks.load.requests import fetch, list_offsets, numbered, produce, value_batch
 
 PARTITIONS = 6
 RECORD_BYTES = 1024

@@ -22,11 +22,11 @@ from pathlib import Path
 
 from pyspark.sql import SparkSession
 
-from benchmarks import logs
-from benchmarks.answers import BadAnswer, check_produce
 from benchmarks.bench import Bench, Figures, Round, scenario, work
-from benchmarks.connection import Connection
-from benchmarks.requests import produce, value_batch
+from benchmarks.load.answers import BadAnswer, check_produce
+from benchmarks.load.connection import Connection
+from benchmarks.load.requests import produce, value_batch
+from benchmarks.scenarios import logs
 from kwire.pipeline.spark_source import register
 from spark_tests.session import QUICK, spark_session
 

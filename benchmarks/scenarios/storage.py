@@ -7,10 +7,10 @@ from __future__ import annotations
 
 import time
 
-from benchmarks.answers import BadAnswer, check_produce
 from benchmarks.bench import Bench, Figures, Round, latencies, scenario, work
-from benchmarks.replay import Replayer, connect
-from benchmarks.requests import numbered, produce, value_batch
+from benchmarks.load.answers import BadAnswer, check_produce
+from benchmarks.load.replay import Replayer, connect
+from benchmarks.load.requests import numbered, produce, value_batch
 from benchmarks.scenarios.lifecycle import idle
 from benchmarks.scenarios.raw import BATCH_RECORDS, PARTITIONS, RECORD_BYTES
 

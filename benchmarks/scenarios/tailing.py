@@ -13,11 +13,11 @@ import time
 
 from kwire_protocol.messages.list_offsets import ListOffsetsPartition, ListOffsetsRequest, ListOffsetsTopic
 
-from benchmarks.answers import BadAnswer, Tailing, check_produce
 from benchmarks.bench import Bench, Figures, Round, scenario, work
-from benchmarks.connection import Connection
+from benchmarks.load.answers import BadAnswer, Tailing, check_produce
+from benchmarks.load.connection import Connection
+from benchmarks.load.requests import LATEST, produce, value_batch
 from benchmarks.machine import Usage
-from benchmarks.requests import LATEST, produce, value_batch
 
 PER_S = 500
 WAIT_S = 10.0  # for the last records of a run

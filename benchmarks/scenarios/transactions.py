@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from benchmarks.bench import LEAD_S, Bench, Figures, Round, latencies, scenario, work
+from benchmarks.load.requests import value_batch
+from benchmarks.load.transactions import Producers
 from benchmarks.machine import Usage
-from benchmarks.requests import value_batch
 from benchmarks.scenarios.raw import PARTITIONS
-from benchmarks.transactions import Producers
 
 RECORDS, RECORD_BYTES = 100, 100
 

@@ -15,8 +15,8 @@ from kwire_protocol.messages.list_offsets import (
 from kwire_protocol.messages.produce import PartitionProduceResponse, ProduceResponse, TopicProduceResponse
 from kwire_protocol.wire import ApiMessage, Writer
 
-from benchmarks.answers import BadAnswer, Check, Tailing, check_fetch, check_list_offsets, check_produce
-from benchmarks.requests import VERSIONS, decode, encode, numbered, value_batch
+from benchmarks.load.answers import BadAnswer, Check, Tailing, check_fetch, check_list_offsets, check_produce
+from benchmarks.load.requests import VERSIONS, decode, encode, numbered, value_batch
 
 OFFSET_OUT_OF_RANGE = 1
 

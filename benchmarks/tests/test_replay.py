@@ -9,8 +9,8 @@ from contextlib import ExitStack, contextmanager
 
 import pytest
 
-from benchmarks.answers import BadAnswer
-from benchmarks.replay import HEAD_BYTES, WHOLE_BYTES, Replayer, Tape
+from benchmarks.load.answers import BadAnswer
+from benchmarks.load.replay import HEAD_BYTES, WHOLE_BYTES, Replayer, Tape
 
 REQUESTS = [
     (4 + len(rest)).to_bytes(4, "big") + number.to_bytes(4, "big") + rest

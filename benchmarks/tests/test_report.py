@@ -7,11 +7,11 @@ from pathlib import Path
 import attrs
 import pytest
 
-from benchmarks.brokers import Spec
+from benchmarks.brokers.single import Spec
 from benchmarks.machine import parse_cores
 from benchmarks.options import STANDARD
-from benchmarks.report import ratios, render
-from benchmarks.results import Entry, Results
+from benchmarks.results.report import ratios, render
+from benchmarks.results.stored import Entry, Results
 
 
 def found(**series: list[float]) -> Results:

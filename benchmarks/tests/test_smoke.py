@@ -9,12 +9,13 @@ from contextlib import ExitStack
 
 import pytest
 
-from benchmarks import limits, machine, metrics, scenarios  # noqa: F401 - the last registers them all
+from benchmarks import limits, machine, scenarios  # noqa: F401 - the last registers them all
 from benchmarks.bench import SCENARIOS
-from benchmarks.brokers import Lab, Spec
+from benchmarks.brokers.single import Lab, Spec
 from benchmarks.options import SMOKE
-from benchmarks.report import render
-from benchmarks.results import Results
+from benchmarks.results import metrics
+from benchmarks.results.report import render
+from benchmarks.results.stored import Results
 from benchmarks.runner import Runner
 
 LATENCY = {"p50_ms", "p99_ms"}

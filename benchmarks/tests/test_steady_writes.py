@@ -18,10 +18,10 @@ from kwire_protocol.messages.metadata import MetadataResponse, MetadataResponseP
 from kwire_protocol.messages.produce import PartitionProduceResponse, ProduceResponse, TopicProduceResponse
 from kwire_protocol.wire import ApiMessage, Writer
 
-from benchmarks.answers import BadAnswer
-from benchmarks.requests import VERSIONS
+from benchmarks.load.answers import BadAnswer
+from benchmarks.load.requests import VERSIONS
+from benchmarks.load.steady_writes import CONNECTIONS, SteadyWrites, partitions_of
 from benchmarks.scenarios.cluster import loads
-from benchmarks.steady_writes import CONNECTIONS, SteadyWrites, partitions_of
 from compat_tests.waiting import eventually
 
 PRODUCE, METADATA = 0, 3
@@ -166,6 +166,7 @@ def test_a_write_that_a_dead_node_did_not_answer_is_sent_again_and_its_whole_wai
 def test_a_node_that_does_not_answer_yet_is_not_asked_for_metadata() -> None:
     with fakes(leader=1) as fake, writing(fake) as writes:
         until_acknowledged(writes, by=1)
+        eventually(lambda: len(fake.connections[2]) == CONNECTIONS, "node 2 has all connections, and can close them")
         port = fake.ports[2]
         fake.kill(2)
         fake.is_silent = {2}

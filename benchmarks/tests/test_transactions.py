@@ -25,10 +25,10 @@ from kwire_protocol.messages.produce import (
 from kwire_protocol.records import check_batch, read_header
 from kwire_protocol.wire import ApiMessage, Reader, Writer
 
-from benchmarks.answers import BadAnswer
-from benchmarks.replay import connect
-from benchmarks.requests import value_batch
-from benchmarks.transactions import Producers
+from benchmarks.load.answers import BadAnswer
+from benchmarks.load.replay import connect
+from benchmarks.load.requests import value_batch
+from benchmarks.load.transactions import Producers
 
 NONE, CONCURRENT, FENCED = ErrorCode.NONE, ErrorCode.CONCURRENT_TRANSACTIONS, ErrorCode.PRODUCER_FENCED
 PRODUCER_ID = 7

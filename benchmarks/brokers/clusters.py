@@ -22,11 +22,11 @@ from kwire_protocol.messages.metadata import (
     MetadataResponseTopic,
 )
 
-from benchmarks.answers import BadAnswer, check_produce
-from benchmarks.brokers import START_TIMEOUT_S, Lab, NotStarted, RunningBroker, Seat, Spec
-from benchmarks.connection import Connection
+from benchmarks.brokers.single import START_TIMEOUT_S, Lab, NotStarted, RunningBroker, Seat, Spec
+from benchmarks.load.answers import BadAnswer, check_produce
+from benchmarks.load.connection import Connection
+from benchmarks.load.requests import produce, value_batch
 from benchmarks.machine import Meter, cpu_s
-from benchmarks.requests import produce, value_batch
 from devtools.zookeeper import ZooKeeper
 from kwire.tests.raw_client import ConnectionClosed
 

@@ -21,10 +21,10 @@ from pathlib import Path
 
 import attrs
 
-from benchmarks import kafka_java
-from benchmarks.connection import LOOPBACK, wait_for_first_ack
+from benchmarks.brokers import kafka_java
+from benchmarks.load.connection import LOOPBACK, wait_for_first_ack
+from benchmarks.load.requests import value_batch
 from benchmarks.machine import Cores, Meter, cpu_s, pinned
-from benchmarks.requests import value_batch
 from devtools.ports import free_port
 
 START_TIMEOUT_S = 180.0

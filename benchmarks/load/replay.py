@@ -23,8 +23,8 @@ from struct import Struct
 
 import attrs
 
-from benchmarks.answers import BadAnswer, Check
-from benchmarks.connection import LOOPBACK
+from benchmarks.load.answers import BadAnswer, Check
+from benchmarks.load.connection import LOOPBACK
 from benchmarks.machine import Meter, Usage
 
 WHOLE_BYTES = 1 << 16  # answers up to this size are looked at when they are complete

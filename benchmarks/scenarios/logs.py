@@ -12,10 +12,10 @@ from typing import Final
 
 from kwire_protocol.records import Record, build_batch
 
-from benchmarks.answers import check_produce
 from benchmarks.bench import Bench
-from benchmarks.connection import Connection
-from benchmarks.requests import produce
+from benchmarks.load.answers import check_produce
+from benchmarks.load.connection import Connection
+from benchmarks.load.requests import produce
 
 TOPIC: Final = "logs"
 PARTITIONS: Final = 6

@@ -9,9 +9,9 @@ from __future__ import annotations
 import statistics
 from collections.abc import Sequence
 
-from benchmarks import metrics
-from benchmarks.goals import GOALS, Goal
-from benchmarks.results import Results
+from benchmarks.results import metrics
+from benchmarks.results.goals import GOALS, Goal
+from benchmarks.results.stored import Results
 
 _COOLED_BY = 0.15  # a fall of cost from the first round to the last that says: not warm
 _LIMIT_COLUMNS = ("mib_per_s", "requests_per_s", "cpu_s_per_gib", "cpu_s_per_mrequest", "others_core")

@@ -23,7 +23,7 @@ from kwire_protocol.messages.produce import PartitionProduceResponse, ProduceRes
 from kwire_protocol.records import iter_headers
 from kwire_protocol.wire import ApiMessage, Writer
 
-from benchmarks.requests import VERSIONS, fetch
+from benchmarks.load.requests import VERSIONS, fetch
 
 Check = Callable[[bytearray, int, int], None]
 """Is told a buffer, where an answer begins in it (behind its size) and that size; raises BadAnswer."""

@@ -28,10 +28,10 @@ from kwire_protocol.messages.find_coordinator import FindCoordinatorRequest
 from kwire_protocol.messages.init_producer_id import InitProducerIdRequest
 from kwire_protocol.messages.produce import ProduceRequest
 
-from benchmarks.answers import BadAnswer
-from benchmarks.connection import Connection
+from benchmarks.load.answers import BadAnswer
+from benchmarks.load.connection import Connection
+from benchmarks.load.requests import decode, encode, produce
 from benchmarks.machine import Meter, Usage
-from benchmarks.requests import decode, encode, produce
 
 STALL_S = 60.0
 ASK_AGAIN_S = 0.02  # the Java client's pause where it knows this error; for a refused Produce it takes 0.1

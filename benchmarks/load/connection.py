@@ -21,8 +21,8 @@ from kwire_protocol.messages.incremental_alter_configs import (
 from kwire_protocol.messages.metadata import MetadataRequest, MetadataRequestTopic
 from kwire_protocol.wire import ApiMessage
 
-from benchmarks.answers import BadAnswer, check_produce
-from benchmarks.requests import VERSIONS, encode, produce
+from benchmarks.load.answers import BadAnswer, check_produce
+from benchmarks.load.requests import VERSIONS, encode, produce
 from kwire.client.cluster import Cluster
 from kwire.client.errors import ClientError
 from kwire.client.topics import NewTopic, create_topics

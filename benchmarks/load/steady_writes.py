@@ -29,9 +29,9 @@ import attrs
 from kwire_protocol.errors import ErrorCode
 from kwire_protocol.messages.metadata import MetadataRequest, MetadataRequestTopic
 
-from benchmarks.answers import BadAnswer
-from benchmarks.connection import LOOPBACK
-from benchmarks.requests import api_versions, decode, encode, produce, value_batch
+from benchmarks.load.answers import BadAnswer
+from benchmarks.load.connection import LOOPBACK
+from benchmarks.load.requests import api_versions, decode, encode, produce, value_batch
 
 PAUSE_S = 0.002
 ASK_ANOTHER_S = 0.05

@@ -28,9 +28,9 @@ from kwire_protocol.messages.leave_group import LeaveGroupRequest, MemberIdentit
 from kwire_protocol.messages.sync_group import SyncGroupRequest, SyncGroupRequestAssignment
 from kwire_protocol.wire import ApiMessage
 
-from benchmarks.answers import BadAnswer
-from benchmarks.connection import Connection
-from benchmarks.requests import CLIENT_ID, send
+from benchmarks.load.answers import BadAnswer
+from benchmarks.load.connection import Connection
+from benchmarks.load.requests import CLIENT_ID, send
 
 SETTLE_WITHIN_S = 120.0
 HEARTBEAT_EVERY_S = 0.5

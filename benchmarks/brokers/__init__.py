@@ -1,0 +1,1 @@
+"""The brokers that are measured: one, or several that are one cluster; kwire or Apache Kafka."""
