@@ -19,7 +19,7 @@ from kwire_protocol.messages.alter_partition_reassignments import (
 from kwire_protocol.messages.elect_leaders import ElectLeadersRequest, TopicPartitions
 from kwire_protocol.messages.end_txn import EndTxnRequest
 from kwire_protocol.messages.fetch import FetchPartition, FetchRequest, FetchTopic
-from kwire_protocol.messages.find_coordinator import FindCoordinatorRequest
+from kwire_protocol.messages.find_coordinator import Coordinator, FindCoordinatorRequest
 from kwire_protocol.messages.init_producer_id import InitProducerIdRequest
 from kwire_protocol.messages.join_group import JoinGroupRequest, JoinGroupRequestProtocol
 from kwire_protocol.messages.list_offsets import ListOffsetsPartition, ListOffsetsRequest, ListOffsetsTopic
@@ -125,14 +125,19 @@ class Cluster:
             raise Again("no leader is known")
         return await self.ask(address, request, **versions)
 
-    async def ask_coordinator(self, kind: int, key: str, request: ApiMessage, **versions: int) -> Any:
+    async def find_coordinator(self, kind: int, key: str) -> Coordinator:
         """Raises Again."""
-        where = await self.ask(
+        answer = await self.ask(
             self.random.choice(self.bootstrap), FindCoordinatorRequest(key_type=kind, coordinator_keys=[key])
         )
-        found = where.coordinators[0]
+        found: Coordinator = answer.coordinators[0]
         if found.error_code:
             raise Again(f"no coordinator: {found.error_code}")
+        return found
+
+    async def ask_coordinator(self, kind: int, key: str, request: ApiMessage, **versions: int) -> Any:
+        """Raises Again."""
+        found = await self.find_coordinator(kind, key)
         return await self.ask((found.host, found.port), request, **versions)
 
     async def persist(self, step: Callable[[], Any]) -> Any:
@@ -521,6 +526,9 @@ class Member:
     group: str
     partitions: int
     stops: Callable[[], bool]
+    coordinates: Callable[[int], bool]
+    """Whether that node is the group's coordinator, by the metadata log. One that has not heard yet that it is not any
+    more tells what was committed when it was, as Apache Kafka's does."""
     member_id: str = ""
 
     async def run(self) -> None:
@@ -568,22 +576,24 @@ class Member:
         wanted = OffsetFetchRequestGroup(
             self.group, topics=[OffsetFetchRequestTopics(topic_id=self.cluster.topic_id, partition_indexes=[index])]
         )
-        answer = await self.cluster.ask_coordinator(
-            GROUP, self.group, OffsetFetchRequest(groups=[wanted], require_stable=True), at_least=10
-        )
+        coordinator = await self.cluster.find_coordinator(GROUP, self.group)
+        request = OffsetFetchRequest(groups=[wanted], require_stable=True)
+        answer = await self.cluster.ask((coordinator.host, coordinator.port), request, at_least=10)
         if len(self.ledger.losses) > losses:
             raise Again("something is lost")
         found = answer.groups[0]
         if found.error_code or found.topics[0].partitions[0].error_code:
             raise Again("offsets cannot be fetched")
         offset = found.topics[0].partitions[0].committed_offset
+        if before is not None and offset < before[1] and not self.coordinates(coordinator.node_id):
+            raise Again("another node is the coordinator")
         self.ledger.fetched_commit(key, offset, before)
         before = self.ledger.commits.get(key)
         topic = OffsetCommitRequestTopic(
             topic_id=self.cluster.topic_id, partitions=[OffsetCommitRequestPartition(index, offset + 1)]
         )
-        request = OffsetCommitRequest(self.group, generation, self.member_id, topics=[topic])
-        committed = await self.cluster.ask_coordinator(GROUP, self.group, request, at_least=10)
+        commit = OffsetCommitRequest(self.group, generation, self.member_id, topics=[topic])
+        committed = await self.cluster.ask_coordinator(GROUP, self.group, commit, at_least=10)
         if committed.topics[0].partitions[0].error_code:
             raise Again(str(committed.topics[0].partitions[0].error_code))
         if len(self.ledger.losses) > losses:

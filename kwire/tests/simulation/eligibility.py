@@ -75,6 +75,11 @@ class Eligibility:
             for index, it in enumerate(topic.partitions):
                 self._check((topic.name, index), it)
 
+    def leads(self, key: PartitionId, node_id: int) -> bool:
+        """Whether that is its leader, be it that neither of them has heard of it yet."""
+        topic = self._image.topics.get(key[0])
+        return topic is not None and topic.partitions[key[1]].leader == node_id
+
     def look(self) -> None:
         """Who is in sync has what is committed, at any time: it may be elected at any time."""
         for topic in self._image.topics.values():

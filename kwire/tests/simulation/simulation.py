@@ -7,12 +7,14 @@ import zlib
 from collections import deque
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from functools import partial
 
 import attrs
 import trio
 from kwire_protocol.messages.create_topics import CreatableTopic, CreateTopicsRequest
 
 from kwire import workers
+from kwire.coordinators.runtime import java_hash
 from kwire.replicas.partition import Partition
 from kwire.tests.simulation import node as nodes_of
 from kwire.tests.simulation.calendar import Calendar, run_virtually
@@ -38,6 +40,7 @@ from kwire.tests.simulation.node import Node, Process
 from kwire.topic_names import CONSUMER_OFFSETS, TRANSACTION_STATE
 
 TOPIC = "t"
+GROUP = "group"
 PARTITIONS = 3
 INTERNAL_PARTITIONS = 2
 """Of each internal topic."""
@@ -51,6 +54,7 @@ SHARE_WITH_A_LOSS = 0.25
 """Of the runs, which end with the death of a node; that takes a third of a run."""
 SETTLED_WITHIN_S = 60.0
 """After the faults, as long as requests of 30 s may be under way that nobody answers any more."""
+GIVEN_AGAIN_AFTER_S = 20.0
 FETCHED_AT_ONCE_BYTES = (10_485_760, 10_485_760, 500)
 """replica.fetch.response.max.bytes in a run: where it is small, a follower that is behind takes a while to catch up."""
 KEEPER_SLOWNESS = (1.0, 1.0, 20.0)
@@ -217,6 +221,7 @@ class Simulation:
         def stops() -> bool:
             return self._is_over
 
+        coordinates = partial(self._eligibility.leads, (CONSUMER_OFFSETS, java_hash(GROUP) % INTERNAL_PARTITIONS))
         clients: list[Client] = [
             Producer(cluster("a"), self.ledger, PARTITIONS, now_ms, stops),
             Producer(cluster("b"), self.ledger, PARTITIONS, now_ms, stops),
@@ -224,8 +229,8 @@ class Simulation:
             TransactionalProducer(cluster("d"), self.ledger, PARTITIONS, now_ms, stops),
             Reader(cluster("e"), self.ledger, self.history, PARTITIONS, stops, 0),
             Reader(cluster("f"), self.ledger, self.history, PARTITIONS, stops, 1),
-            Member(cluster("g"), self.ledger, "group", PARTITIONS, stops),
-            Member(cluster("h"), self.ledger, "group", PARTITIONS, stops),
+            Member(cluster("g"), self.ledger, GROUP, PARTITIONS, stops, coordinates),
+            Member(cluster("h"), self.ledger, GROUP, PARTITIONS, stops, coordinates),
             Operator(cluster("i"), ALL_PARTITIONS, [it.node_id for it in self.nodes], stops),
         ]
         faults = Faults(
@@ -300,12 +305,13 @@ class Simulation:
         cluster = self._cluster(network, "client-end", chance)
         readers = [Reader(cluster, self.ledger, self.history, PARTITIONS, lambda: True, level) for level in (0, 1)]
         found = []
+        operator = Operator(cluster, ALL_PARTITIONS, [it.node_id for it in self.nodes], lambda: True)
         with trio.move_on_after(SETTLED_WITHIN_S) as scope:
-            await self._settle()
+            await self._settle(operator)
             await cluster.persist(cluster.look)
             found.append(await readers[0].read_all())
             found.append(await readers[1].read_all())
-            await self._settle()
+            await self._settle(operator)
         if scope.cancelled_caught:
             raise BrokenPromise(f"the replicas are not the same within {SETTLED_WITHIN_S:g} s")
         # Nothing else runs from here on.
@@ -345,10 +351,18 @@ class Simulation:
             raise BrokenPromise(f"{GOES_ON_WITHIN_S:g} s after {after}, a write is not acknowledged")
         await cluster.close()
 
-    async def _settle(self) -> None:
-        """Returns when all nodes are up and have the same, and no transaction is open."""
-        while len(self._processes) < len(self.nodes) or not self._is_settled():
-            await trio.sleep(0.1)
+    async def _settle(self, operator: Operator) -> None:
+        """Returns when all nodes are up and have the same, and no transaction is open.
+
+        A request of the operator may be carried out after it timed out, and after all nodes were given all partitions.
+        So they are given them once more.
+        """
+        while True:
+            with trio.move_on_after(GIVEN_AGAIN_AFTER_S):
+                while len(self._processes) < len(self.nodes) or not self._is_settled():
+                    await trio.sleep(0.1)
+                return
+            await operator.run()
 
     def _is_settled(self) -> bool:
         """Every node has every record, and knows it to be committed."""
