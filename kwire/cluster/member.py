@@ -39,13 +39,21 @@ Decide = Callable[[ClusterState], tuple[Records, list[int]]]
 def _ignore(_reason: str) -> None: ...
 
 
+def _leave_it() -> None: ...
+
+
 @attrs.define(eq=False)
 class ClusterMember:
-    """`on_replaced` is called, with a sentence, when the metadata say that this process is not the broker any more."""
+    """`on_replaced` is called, with a sentence, when the metadata say that this process is not the broker any more.
+
+    `on_failed` is called when something could not be recorded: `look` is to be called again in a while. Otherwise a
+    node that is alive would stay fenced, or one that has ended would stay in service, until something else happens.
+    """
 
     membership: Membership
     metadata: MetadataService
     on_replaced: Callable[[str], None] = _ignore
+    on_failed: Callable[[], None] = _leave_it
     _offline: OfflinePartitions = attrs.field(init=False)
     _broker_epoch: int = UNREGISTERED
     _is_serving: bool = False
@@ -130,8 +138,8 @@ class ClusterMember:
                     if fenced:
                         log.info("fenced nodes that have ended: %s", ", ".join(map(str, fenced)))
         except KafkaError as error:
-            # The next event tries again.
             log.error("the cluster's metadata cannot be changed: %s", error.message)
+            self.on_failed()
         finally:
             self._is_looking = False
 

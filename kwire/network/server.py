@@ -39,6 +39,7 @@ log = logging.getLogger(__name__)
 ACCEPTS_PER_TURN = 64
 """After this many new connections the existing ones have a turn."""
 
+RECORDED_LATER_S = 1.0
 RETRY_ACCEPT_S = 0.1
 """The wait before accepting is tried again when file descriptors have run out. Existing connections go on."""
 
@@ -148,6 +149,7 @@ class Server:
         nursery.start_soon(self._reap_idle)
         if self.broker.member is not None:
             nursery.start_soon(self._run_member, self.broker.member)
+            nursery.start_soon(record_later, self.broker.member)
             nursery.start_soon(self._balance_leaders, self.broker.member)
             nursery.start_soon(self._followers(nursery).run)
 
@@ -280,3 +282,13 @@ class Server:
             for connection in list(self.connections):
                 if now - connection.last_active >= max_idle_s:
                     connection.close_idle(now)
+
+
+async def record_later(member: ClusterMember) -> None:
+    """A task beside the server: what could not be recorded is tried again after `RECORDED_LATER_S`."""
+    while True:
+        failed = trio.Event()
+        member.on_failed = failed.set
+        member.look()
+        await failed.wait()
+        await trio.sleep(RECORDED_LATER_S)

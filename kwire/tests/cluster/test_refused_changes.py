@@ -1,0 +1,87 @@
+"""What a node cannot record, because the metadata log takes nothing for a while, is recorded later."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any, cast
+
+import attrs
+import pytest
+import trio
+import trio.testing
+from kwire_protocol.errors import ErrorCode
+from kwire_protocol.kafka_error import KafkaError
+
+from kwire.broker import Broker
+from kwire.metadata.service import MetadataService
+from kwire.network.server import RECORDED_LATER_S, record_later
+from kwire.tests.cluster.told_cluster import ToldCluster
+
+
+@attrs.define
+class Refusing:
+    """The metadata of a node whose log refuses that many changes."""
+
+    metadata: MetadataService
+    refusals: int
+
+    async def change(self, decide: Callable[..., Any]) -> Any:
+        if self.refusals:
+            self.refusals -= 1
+            raise KafkaError(ErrorCode.KAFKA_STORAGE_ERROR, "refused")
+        return await self.metadata.change(decide)
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self.metadata, name)
+
+
+def refuse(broker: Broker, refusals: int) -> None:
+    assert broker.member is not None
+    broker.member.metadata = cast(MetadataService, Refusing(broker.metadata, refusals))
+
+
+def in_service(broker: Broker) -> list[int]:
+    return [it.broker_id for it in broker.metadata.image.live_brokers()]
+
+
+def while_it_tries_again(broker: Broker, scenario: Callable[[], Any]) -> None:
+    async def main() -> None:
+        assert broker.member is not None
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(record_later, broker.member)
+            await trio.testing.wait_all_tasks_blocked()
+            await scenario()
+            nursery.cancel_scope.cancel()
+
+    trio.run(main, clock=trio.testing.MockClock(autojump_threshold=0))
+
+
+@pytest.mark.parametrize("refusals", [1, 3])
+def test_a_node_comes_into_service_although_its_first_attempts_were_refused(refusals: int) -> None:
+    cluster = ToldCluster()
+    one, two = cluster.open(1), cluster.open(2, serves=False)
+    refuse(two, refusals)
+
+    async def scenario() -> None:
+        assert two.member is not None
+        two.member.serve()
+        await trio.sleep((refusals - 0.5) * RECORDED_LATER_S)
+        assert in_service(one) == [1]
+        await trio.sleep(RECORDED_LATER_S)
+        assert in_service(one) == in_service(two) == [1, 2]
+
+    while_it_tries_again(two, scenario)
+
+
+def test_a_node_that_has_ended_is_fenced_although_the_first_attempt_was_refused() -> None:
+    cluster = ToldCluster()
+    one, _ = cluster.open(1), cluster.open(2)
+    refuse(one, 1)
+
+    async def scenario() -> None:
+        cluster.kill(2)
+        assert in_service(one) == [1, 2]
+        await trio.sleep(1.5 * RECORDED_LATER_S)
+        assert in_service(one) == [1]
+
+    while_it_tries_again(one, scenario)
