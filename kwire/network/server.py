@@ -289,6 +289,6 @@ async def record_later(member: ClusterMember) -> None:
     while True:
         failed = trio.Event()
         member.on_failed = failed.set
-        member.look()
+        member.look()  # before the first wait, too: nobody heard of what has failed by now
         await failed.wait()
         await trio.sleep(RECORDED_LATER_S)
