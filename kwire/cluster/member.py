@@ -46,8 +46,9 @@ def _leave_it() -> None: ...
 class ClusterMember:
     """`on_replaced` is called, with a sentence, when the metadata say that this process is not the broker any more.
 
-    `on_failed` is called when something could not be recorded: `look` is to be called again in a while. Otherwise a
-    node that is alive would stay fenced, or one that has ended would stay in service, until something else happens.
+    `on_failed` is called when something could not be recorded: `look` is to be called again in a while. Otherwise,
+    until something else happens, a node that is alive would stay fenced, one that has ended would stay in service, and
+    the replicas of a failed log dir would stay in sync.
     """
 
     membership: Membership
@@ -56,6 +57,8 @@ class ClusterMember:
     on_failed: Callable[[], None] = _leave_it
     _offline: OfflinePartitions = attrs.field(init=False)
     _broker_epoch: int = UNREGISTERED
+    _given_up: list[tuple[Uuid, int]] = attrs.field(factory=list)
+    """Replicas of failed log dirs, by topic id and index: not recorded yet."""
     _is_serving: bool = False
     _is_looking: bool = False
     _is_to_look: bool = False
@@ -87,14 +90,8 @@ class ClusterMember:
 
     def give_up_replicas(self, replicas: Sequence[tuple[Uuid, int]]) -> None:
         """A log dir with these replicas, given by topic id and index, has failed: others lead them."""
-        drive(self._give_up_replicas(replicas))
-
-    async def _give_up_replicas(self, replicas: Sequence[tuple[Uuid, int]]) -> None:
-        node_id, epoch = self.metadata.node_id, self._broker_epoch
-        try:
-            await self.metadata.change(lambda state: (give_up_replicas(state, node_id, epoch, replicas), None))
-        except KafkaError as error:
-            log.error("the other brokers cannot be told of a failed log dir: %s", error.message)
+        self._given_up += replicas
+        self.look()
 
     def balance_leaders(self) -> None:
         """Gives partitions back to their preferred leaders, if this node is the controller."""
@@ -133,6 +130,7 @@ class ClusterMember:
         try:
             while self._is_to_look:
                 self._is_to_look = False
+                await self._record_given_up()
                 for decide in self._due():
                     fenced = await self.metadata.change(decide)
                     if fenced:
@@ -142,6 +140,13 @@ class ClusterMember:
             self.on_failed()
         finally:
             self._is_looking = False
+
+    async def _record_given_up(self) -> None:
+        given_up = tuple(self._given_up)
+        if given_up and self._is_serving:
+            node_id, epoch = self.metadata.node_id, self._broker_epoch
+            await self.metadata.change(lambda state: (give_up_replicas(state, node_id, epoch, given_up), None))
+            del self._given_up[: len(given_up)]
 
     def _due(self) -> list[Decide]:
         if not self._is_serving:

@@ -15,7 +15,8 @@ from kwire_protocol.kafka_error import KafkaError
 from kwire.broker import Broker
 from kwire.metadata.service import MetadataService
 from kwire.network.server import RECORDED_LATER_S, record_later
-from kwire.tests.cluster.told_cluster import ToldCluster
+from kwire.tests.cluster.told_cluster import ToldCluster, create
+from kwire.tests.folder_scene import EIO
 
 
 @attrs.define
@@ -85,3 +86,25 @@ def test_a_node_that_has_ended_is_fenced_although_the_first_attempt_was_refused(
         assert in_service(one) == [1]
 
     while_it_tries_again(one, scenario)
+
+
+def replicas_in_sync(of: Broker) -> list[list[int]]:
+    return [sorted(it.isr) for it in of.metadata.image.topics["t"].partitions]
+
+
+@pytest.mark.parametrize("refusals", [0, 1, 3])
+def test_a_failed_log_dir_is_given_up_although_the_first_attempts_were_refused(refusals: int) -> None:
+    cluster = ToldCluster()
+    one, two = cluster.open(1), cluster.open(2, log_dirs=2)
+    create(one, "t", 2, replication_factor=2)
+    refuse(two, refusals)
+
+    async def scenario() -> None:
+        two.take_offline(two.log_dirs.dirs[0], EIO)
+        await trio.sleep(max(refusals - 0.5, 0) * RECORDED_LATER_S)
+        if refusals:
+            assert replicas_in_sync(one) == [[1, 2], [1, 2]]
+        await trio.sleep(RECORDED_LATER_S)
+        assert sorted(replicas_in_sync(one)) == [[1], [1, 2]]
+
+    while_it_tries_again(two, scenario)
