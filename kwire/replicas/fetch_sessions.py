@@ -113,6 +113,14 @@ class CachedPartition:
         self.told_log_start_offset = -1 if is_urgent else log_start_offset
         return news
 
+    def named_again(self, leader_epoch: int, fetch_offset: int) -> None:
+        """A request names it with these. If the reader has not taken what it was told, it is told again.
+
+        A follower drops an answer if its log was cut, or if it heard of another leader epoch, while it was under way.
+        """
+        if leader_epoch != self.current_leader_epoch or fetch_offset <= self.fetch_offset:
+            self.told_high_watermark = self.told_log_start_offset = -1
+
 
 PartitionKey = tuple[TopicKey, int]
 
@@ -282,6 +290,7 @@ class FetchSessions:
                 session.add(partition)
             else:
                 session.read_anew(known)
+                known.named_again(partition.current_leader_epoch, partition.fetch_offset)
                 known.fetch_offset = partition.fetch_offset
                 known.max_bytes = partition.max_bytes
                 known.current_leader_epoch = partition.current_leader_epoch

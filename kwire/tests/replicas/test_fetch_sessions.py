@@ -124,6 +124,27 @@ def test_only_news_is_told_and_an_error_is_told_again() -> None:
     assert is_news(high_watermark=6)
 
 
+@pytest.mark.parametrize(
+    ("offset", "epoch", "is_told_again"),
+    [(8, 4, False), (7, 4, True), (6, 4, True), (8, 5, True)],
+    ids=["records were taken", "nothing was taken", "records were cut", "of another leader epoch"],
+)
+def test_a_reader_that_names_a_partition_again_is_told_again_what_it_has_not_taken(
+    offset: int, epoch: int, is_told_again: bool
+) -> None:
+    cache = sessions()
+    partition = CachedPartition(("t", NULL_UUID), 0, 7, 1000, current_leader_epoch=4)
+    opened = cache.begin(0, INITIAL_EPOCH, [partition], [], now_ms=0)
+
+    def is_news() -> bool:
+        return partition.is_news(has_records=False, high_watermark=8, log_start_offset=0, is_urgent=False)
+
+    assert is_news()
+    again = CachedPartition(("t", NULL_UUID), 0, offset, 1000, current_leader_epoch=epoch)
+    cache.begin(opened.session_id, 1, [again], [], now_ms=0)
+    assert is_news() == is_told_again
+
+
 # What rests
 
 

@@ -7,13 +7,16 @@ from typing import Any
 
 import pytest
 from kwire_protocol.errors import ErrorCode
+from kwire_protocol.internal.metadata_topics import PartitionChangeRecord
 from kwire_protocol.messages.fetch import FetchPartition, FetchRequest, FetchResponse, FetchTopic, PartitionData
 
 from kwire.context import Context
 from kwire.handlers import fetch
+from kwire.metadata.controller.deciding import ClusterState, Records
 from kwire.replicas.partition import Partition
 from kwire.replicas.roles import Follower, Leader
 from kwire.tests.replication.world import NODES, TOPIC, World
+from kwire.waits import at_once
 
 LAG_MS = 30_000
 
@@ -106,6 +109,29 @@ def test_a_caught_up_follower_outside_the_isr_is_looked_at_at_each_fetch(world: 
     for _ in range(3):
         world.fetch(follower)
     assert asked == [follower] * 3
+
+
+def test_a_follower_learns_the_high_watermark_although_an_answer_came_in_another_leader_epoch(world: World) -> None:
+    first, second = followers_of(world)
+    leader = leader_of(world)
+    world.produce(leader, b"committed while leaders change")
+    for follower in (first, second, first):
+        world.fetch(follower)
+    fetcher = world.fetcher(second)
+    assert fetcher is not None
+    answer = world.answer(fetcher)
+    assert answer is not None
+    assert led(world).high_watermark == 6
+
+    def same_leader_again(state: ClusterState) -> tuple[Records, None]:
+        return [PartitionChangeRecord(0, state.image.topics[TOPIC].topic_id, leader=leader)], None
+
+    at_once(world.brokers[leader].metadata.change(same_leader_again))
+    assert world.fetcher(second) is fetcher, "it follows the same leader, in another epoch"
+    fetcher.received(answer, world.clock.now_ms())
+    assert world.partition(second).high_watermark == 5, "the answer is of the earlier epoch"
+    world.settle()
+    assert world.partition(second).high_watermark == 6
 
 
 class Session:
