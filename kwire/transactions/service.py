@@ -255,7 +255,8 @@ class TransactionService:
             if not decided.is_set:
                 decided.when_set(lambda: self._decided(index, effect.transactional_id, decided.value))
             return []
-        written = [partition for partition in effect.partitions if self._write_marker(index, effect, partition)]
+        # In the same order each time: the simulation has to be repeatable.
+        written = [partition for partition in sorted(effect.partitions) if self._write_marker(index, effect, partition)]
         return shard.markers_written(
             effect.transactional_id, effect.producer_id, effect.producer_epoch, written, now=self.runtime.now()
         )

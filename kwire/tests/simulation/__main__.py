@@ -25,9 +25,10 @@ def main() -> None:
             sys.stdout.write("\n".join([*report.last, f"seed {seed} after these faults: {report.faults}", ""]))
             raise
         sys.stdout.write(
-            f"seed {seed}: {report.events} events in {report.virtual_s:.1f} s, {report.acknowledged} records "
-            f"acknowledged, {report.transactions} transactions, {report.commits} commits; "
-            f"{report.unclean_elections} unclean elections, {report.losses} losses; {report.faults}\n"
+            f"seed {seed}: run {report.fingerprint:08x}, {report.events} events in {report.virtual_s:.1f} s, "
+            f"{report.acknowledged} records acknowledged, {report.transactions} transactions, "
+            f"{report.commits} commits; {report.unclean_elections} unclean elections, {report.losses} losses; "
+            f"{report.faults}\n"
         )
 
 
