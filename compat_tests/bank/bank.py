@@ -14,6 +14,8 @@ from typing import Protocol
 
 import attrs
 
+from kwire.tests.raw_client import ConnectionClosed
+
 from .. import topics
 from ..confluent import Acknowledgements, producing
 from ..sigkill.laps import START_TAKES_S
@@ -60,6 +62,9 @@ class Underneath(Protocol):
         """After `kill`. Returns when it serves."""
 
 
+def _let_it_be() -> None: ...
+
+
 @attrs.define
 class Account:
     """What a run has come to."""
@@ -72,6 +77,8 @@ class Account:
     left_open: int = 0
     longest_wait_s: float = 0.0
     longest_rest_s: float = 0.0
+    ended_by_themselves: int = 0
+    """Nodes of a cluster that had to be started again without having been killed."""
 
     @property
     def progress(self) -> str:
@@ -84,7 +91,7 @@ class Account:
             f"all accounts as it was; {self.left} tellers left with an error, {self.fenced} of them since they had an "
             f"heir, and {self.stuck} were stuck in their client; a half waited {self.longest_wait_s:.1f} s at most for "
             f"the other; the last tellers left {self.left_open} transactions open, which were over "
-            f"{self.longest_rest_s:.1f} s later"
+            f"{self.longest_rest_s:.1f} s later; {self.ended_by_themselves} nodes ended by themselves"
         )
 
 
@@ -96,17 +103,22 @@ def run(
     seed: int,
     name: str,
     ways: Mapping[str, Callable[[Lap], None]] | None = None,
+    tend: Callable[[], None] = _let_it_be,
     ends_within_s: float = ENDS_WITHIN_S,
     orders_at_once: tuple[int, int] = ORDERS_AT_ONCE,
     on_kill: Callable[[Account], None] = lambda account: None,
 ) -> Account:
-    """Kills so many times. AssertionError tells what is wrong with the money, and the seed."""
+    """Kills so many times. AssertionError tells what is wrong with the money, and the seed.
+
+    `tend` is called again and again while the bank waits, to start what has ended by itself.
+    """
     account = Account()
     laps = [min(KILLS_IN_LAP, kills - first) for first in range(0, kills, KILLS_IN_LAP)]
     for number, kills_in_lap in enumerate(laps):
         lap = Lap(broker, folder, f"{name}-{number}", random.Random(f"{seed} {number}"), account, on_kill)
         lap.config = FLUSHED if number % 2 else {}
         lap.ways, lap.ends_within_s, lap.orders_at_once = ways or WAYS, ends_within_s, orders_at_once
+        lap.tend = tend
         try:
             lap.run(kills_in_lap)
         except AssertionError as problem:
@@ -126,6 +138,7 @@ class Lap:
     account: Account
     on_kill: Callable[[Account], None]
     ways: Mapping[str, Callable[[Lap], None]] = attrs.field(factory=lambda: WAYS)
+    tend: Callable[[], None] = _let_it_be
     ends_within_s: float = ENDS_WITHIN_S
     orders_at_once: tuple[int, int] = ORDERS_AT_ONCE
     config: dict[str, str] = attrs.field(factory=dict)
@@ -239,6 +252,7 @@ class Lap:
         """Waits, and meanwhile reads what is booked and, if `tended`, sees to it that there are tellers."""
 
         def probe() -> bool:
+            self.tend()
             if tended:
                 self.tellers.tend()
             self._auditor.read()
@@ -368,7 +382,7 @@ class Lap:
                 f"the tellers are at {self._offsets()}; booked are {sorted(self.books.booked.items())} of "
                 f"{len(self.books.orders)} orders",
             ]
-        except (AssertionError, OSError) as problem:
+        except (AssertionError, OSError, ConnectionClosed) as problem:
             lines = [f"the broker does not tell: {problem!r}"]
         log = self.broker.log_file.read_text(errors="replace")
         return "\n".join(["", *lines, "The tellers said:", said[-2000:], "The broker said:", log[-4000:]])

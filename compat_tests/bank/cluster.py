@@ -97,10 +97,12 @@ def run(
         seed=seed,
         name=name,
         ways={name: way for name, way in ways(nodes).items() if not only or name in only},
+        tend=nodes.cluster.tend,
         ends_within_s=ENDS_WITHIN_S,
         orders_at_once=orders_at_once,
         on_kill=on_kill,
     )
+    account.ended_by_themselves = len(nodes.cluster.ended_by_themselves)
     assert nodes.cluster.bugs() == []
     return account
 
