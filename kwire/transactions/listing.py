@@ -7,11 +7,12 @@ from operator import itemgetter
 
 import attrs
 from kwire_protocol.errors import ErrorCode
+from kwire_protocol.kafka_error import KafkaError, quoted
 from kwire_protocol.messages.describe_transactions import TopicData
 from kwire_protocol.messages.describe_transactions import TransactionState as DescribedTransaction
 from kwire_protocol.messages.list_transactions import ListTransactionsRequest
 
-from kwire.transactions.id_pattern import IdPattern
+from kwire.patterns import InvalidPattern, Pattern
 from kwire.transactions.transaction import Transaction, TransactionState
 
 STATE_NAMES = frozenset(state.value for state in TransactionState)
@@ -26,7 +27,7 @@ class TransactionFilter:
     producer_ids: frozenset[int] = frozenset()
     duration_ms: int = -1
     """Transactions that began more than so long ago. An id that never had one counts as well, as in Kafka."""
-    pattern: IdPattern | None = None
+    pattern: Pattern | None = None
 
     @classmethod
     def of(cls, request: ListTransactionsRequest) -> TransactionFilter:
@@ -35,7 +36,7 @@ class TransactionFilter:
             frozenset(request.state_filters),
             frozenset(request.producer_id_filters),
             request.duration_filter,
-            IdPattern(request.transactional_id_pattern) if request.transactional_id_pattern else None,
+            _pattern(request.transactional_id_pattern) if request.transactional_id_pattern else None,
         )
 
     @property
@@ -49,6 +50,15 @@ class TransactionFilter:
             and (self.duration_ms < 0 or now_ms - transaction.start_ms > self.duration_ms)
             and (self.pattern is None or self.pattern.matches(transaction.transactional_id))
         )
+
+
+def _pattern(text: str) -> Pattern:
+    try:
+        return Pattern(text)
+    except InvalidPattern as error:
+        raise KafkaError(
+            ErrorCode.INVALID_REGULAR_EXPRESSION, f"{quoted(text)} is no pattern for transactional ids: {error}"
+        ) from error
 
 
 def described(transactional_id: str, transaction: Transaction | None) -> DescribedTransaction:
