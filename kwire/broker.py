@@ -25,7 +25,9 @@ from kwire.cluster.membership import Membership
 from kwire.config.server import ServerConfig
 from kwire.context import Context
 from kwire.coordinators.internal_topic import InternalTopic
+from kwire.groups.metadata_topics import MetadataTopics
 from kwire.groups.service import GroupService
+from kwire.groups.settings import GroupSettings
 from kwire.logs.disk_room import DiskRoom
 from kwire.logs.moves import LogMoves
 from kwire.metadata.image import Changes, ConfigResourceType, TopicImage
@@ -243,7 +245,7 @@ class Broker:
             InternalTopic(name, partitions, clock, metadata.create_topic_by_itself)
             for name in (CONSUMER_OFFSETS, TRANSACTION_STATE)
         )
-        groups = GroupService(config, offsets, clock)
+        groups = GroupService(config, offsets, clock, MetadataTopics(metadata), GroupSettings(metadata))
         transactions = TransactionService(config, transaction_state, partitions, metadata, clock)
         broker = cls(
             clock=clock,

@@ -122,6 +122,20 @@ class ServerConfig:
     log_retention_check_interval_ms: int
     log_segment_delete_delay_ms: int
 
+    group_consumer_assignment_interval_ms: int
+    group_consumer_assignors: tuple[str, ...]
+    group_consumer_heartbeat_interval_ms: int
+    group_consumer_max_assignment_interval_ms: int
+    group_consumer_max_heartbeat_interval_ms: int
+    group_consumer_max_session_timeout_ms: int
+    group_consumer_max_size: int
+    group_consumer_migration_policy: str
+    group_consumer_min_assignment_interval_ms: int
+    group_consumer_min_heartbeat_interval_ms: int
+    group_consumer_min_session_timeout_ms: int
+    group_consumer_regex_refresh_interval_ms: int
+    group_consumer_session_timeout_ms: int
+    group_coordinator_rebalance_protocols: tuple[str, ...]
     group_initial_rebalance_delay_ms: int
     group_max_session_timeout_ms: int
     group_max_size: int
@@ -233,6 +247,20 @@ class ServerConfig:
             log_cleaner_io_max_bytes_per_second=read.float("log.cleaner.io.max.bytes.per.second"),
             log_retention_check_interval_ms=read.int("log.retention.check.interval.ms"),
             log_segment_delete_delay_ms=read.int("log.segment.delete.delay.ms"),
+            group_consumer_assignment_interval_ms=read.int("group.consumer.assignment.interval.ms"),
+            group_consumer_assignors=read.names("group.consumer.assignors"),
+            group_consumer_heartbeat_interval_ms=read.int("group.consumer.heartbeat.interval.ms"),
+            group_consumer_max_assignment_interval_ms=read.int("group.consumer.max.assignment.interval.ms"),
+            group_consumer_max_heartbeat_interval_ms=read.int("group.consumer.max.heartbeat.interval.ms"),
+            group_consumer_max_session_timeout_ms=read.int("group.consumer.max.session.timeout.ms"),
+            group_consumer_max_size=read.int("group.consumer.max.size"),
+            group_consumer_migration_policy=read.text("group.consumer.migration.policy"),
+            group_consumer_min_assignment_interval_ms=read.int("group.consumer.min.assignment.interval.ms"),
+            group_consumer_min_heartbeat_interval_ms=read.int("group.consumer.min.heartbeat.interval.ms"),
+            group_consumer_min_session_timeout_ms=read.int("group.consumer.min.session.timeout.ms"),
+            group_consumer_regex_refresh_interval_ms=read.int("group.consumer.regex.refresh.interval.ms"),
+            group_consumer_session_timeout_ms=read.int("group.consumer.session.timeout.ms"),
+            group_coordinator_rebalance_protocols=read.names("group.coordinator.rebalance.protocols"),
             group_initial_rebalance_delay_ms=read.int("group.initial.rebalance.delay.ms"),
             group_max_session_timeout_ms=read.int("group.max.session.timeout.ms"),
             group_max_size=read.int("group.max.size"),

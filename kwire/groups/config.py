@@ -2,9 +2,42 @@
 
 from __future__ import annotations
 
+from enum import Enum
+
 import attrs
 
 MINUTE_MS = 60_000
+
+
+class MigrationPolicy(Enum):
+    """group.consumer.migration.policy: which way a group with members may change its kind (KIP-848)."""
+
+    DISABLED = "disabled"
+    UPGRADE = "upgrade"
+    DOWNGRADE = "downgrade"
+    BIDIRECTIONAL = "bidirectional"
+
+    @property
+    def allows_upgrade(self) -> bool:
+        """From classic to consumer."""
+        return self in (MigrationPolicy.UPGRADE, MigrationPolicy.BIDIRECTIONAL)
+
+    @property
+    def allows_downgrade(self) -> bool:
+        return self in (MigrationPolicy.DOWNGRADE, MigrationPolicy.BIDIRECTIONAL)
+
+
+@attrs.frozen
+class ConsumerGroupSettings:
+    """What one consumer group may set for itself (consumer.* of its configuration); else the broker's group.consumer.*.
+
+    The defaults are Kafka 4's, except the assignment interval: here the second member does not wait for its share.
+    """
+
+    session_timeout_ms: int = 45_000
+    heartbeat_interval_ms: int = 5_000
+    assignment_interval_ms: int = 0
+    """How long a target assignment stands at least, before it is computed again (KIP-1263)."""
 
 
 @attrs.frozen
@@ -19,6 +52,14 @@ class GroupConfig:
     """group.initial.rebalance.delay.ms: how long an empty group waits for company before its first generation."""
     max_size: int = 2**31 - 1
     """group.max.size: members beyond it are GROUP_MAX_SIZE_REACHED."""
+    consumer_max_size: int = 2**31 - 1
+    """group.consumer.max.size: the same for consumer groups."""
+    consumer_assignors: tuple[str, ...] = ("uniform", "range")
+    """group.consumer.assignors, the default first."""
+    consumer_migration_policy: MigrationPolicy = MigrationPolicy.BIDIRECTIONAL
+    """group.consumer.migration.policy."""
+    consumer_regex_refresh_interval_ms: int = 10 * MINUTE_MS
+    """group.consumer.regex.refresh.interval.ms: how often subscribed regular expressions are matched again."""
     new_member_join_timeout_ms: int = 5 * MINUTE_MS
     """How long a member that never had an answer may stay parked in JoinGroup (a constant in Kafka)."""
     offset_metadata_max_length: int = 4_096

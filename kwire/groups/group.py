@@ -9,12 +9,14 @@ Committing offsets for an unknown group id also creates a classic group.
 
 from __future__ import annotations
 
-from collections.abc import Collection
+from collections.abc import Callable, Collection
 from enum import Enum
-from typing import Protocol
+from typing import Protocol, TypeAlias
 
 import attrs
+from kwire_protocol.errors import ErrorCode
 from kwire_protocol.messages.list_groups import ListedGroup
+from kwire_protocol.wire import Uuid
 
 from kwire.coordinators.effects import KeyedRecord, Step
 
@@ -23,15 +25,50 @@ class GroupType(Enum):
     """The values are the names in ListGroups."""
 
     CLASSIC = "classic"
+    CONSUMER = "consumer"
+
+
+CheckPartition: TypeAlias = Callable[[Uuid, int], ErrorCode]
+"""Whether an offset may be committed for a partition of a topic: NONE, or the error."""
+
+
+def accept_all(_topic_id: Uuid, _partition: int) -> ErrorCode:
+    """A `CheckPartition` without objections."""
+    return ErrorCode.NONE
+
+
+def sees_all(_topic: str) -> bool:
+    return True
 
 
 @attrs.frozen
 class MemberContext:
-    """The client, as the connection knows it. `client_host` has a leading slash, as in Kafka."""
+    """The client, as the connection knows it. `client_host` has a leading slash, as in Kafka.
+
+    `sees_topic` tells whether the client is authorized to describe a topic.
+    """
 
     client_id: str
     client_host: str
     api_version: int
+    sees_topic: Callable[[str], bool] = sees_all
+
+
+@attrs.frozen
+class Committer:
+    """Who commits offsets, and in which version of OffsetCommit or TxnOffsetCommit.
+
+    Without a member it has an empty member id and a generation of -1.
+    """
+
+    member_id: str
+    group_instance_id: str | None
+    generation_or_epoch: int
+    api_version: int
+
+    @property
+    def names_a_member(self) -> bool:
+        return self.generation_or_epoch >= 0 or bool(self.member_id) or self.group_instance_id is not None
 
 
 class Group(Protocol):
@@ -48,13 +85,14 @@ class Group(Protocol):
 
     def listed(self) -> ListedGroup: ...
 
-    def check_commit(self, member_id: str, group_instance_id: str | None, generation_or_epoch: int) -> None:
-        """Raises KafkaError if this member may not commit offsets now."""
+    def check_commit(self, committer: Committer) -> CheckPartition:
+        """Raises KafkaError if this member may not commit offsets now; else returns a check of each partition."""
 
-    def check_transactional_commit(
-        self, member_id: str, group_instance_id: str | None, generation_or_epoch: int
-    ) -> None:
-        """Raises KafkaError if this member may not commit offsets in a transaction now."""
+    def check_transactional_commit(self, committer: Committer) -> CheckPartition:
+        """Like `check_commit`, for offsets in a transaction."""
+
+    def check_fetch(self, member_id: str | None, member_epoch: int) -> None:
+        """Raises KafkaError if this member may not read the group's offsets now."""
 
     def check_offset_delete(self) -> None:
         """Raises KafkaError if offsets may not be deleted."""

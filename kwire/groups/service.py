@@ -5,10 +5,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Coroutine, Sequence
+from typing import Any
 
 from kwire_protocol.errors import ErrorCode
 from kwire_protocol.kafka_error import KafkaError
+from kwire_protocol.messages.consumer_group_describe import DescribedGroup as DescribedConsumerGroup
+from kwire_protocol.messages.consumer_group_heartbeat import (
+    ConsumerGroupHeartbeatRequest,
+    ConsumerGroupHeartbeatResponse,
+)
 from kwire_protocol.messages.delete_groups import DeletableGroupResult
 from kwire_protocol.messages.describe_groups import DescribedGroup
 from kwire_protocol.messages.heartbeat import HeartbeatRequest, HeartbeatResponse
@@ -20,16 +26,18 @@ from kwire_protocol.messages.offset_delete import OffsetDeleteRequest, OffsetDel
 from kwire_protocol.messages.offset_fetch import OffsetFetchRequestGroup, OffsetFetchResponseGroup
 from kwire_protocol.messages.sync_group import SyncGroupRequest, SyncGroupResponse
 from kwire_protocol.messages.txn_offset_commit import TxnOffsetCommitRequest, TxnOffsetCommitResponse
-from kwire_protocol.wire import NULL_UUID, Uuid
+from kwire_protocol.wire import NULL_UUID, Uuid, uuid_to_text
 
 from kwire.clock import Clock
 from kwire.config.server import ServerConfig
 from kwire.context import Context
 from kwire.coordinators.internal_topic import InternalTopic
 from kwire.coordinators.runtime import CoordinatorRuntime
-from kwire.groups.config import GroupConfig
+from kwire.groups.config import GroupConfig, MigrationPolicy
 from kwire.groups.group import MemberContext
+from kwire.groups.settings import GroupSettings
 from kwire.groups.shard import GroupShard
+from kwire.groups.topics import Topics
 from kwire.waits import Slot
 
 
@@ -39,6 +47,10 @@ def group_config(config: ServerConfig) -> GroupConfig:
         max_session_timeout_ms=config.group_max_session_timeout_ms,
         initial_rebalance_delay_ms=config.group_initial_rebalance_delay_ms,
         max_size=config.group_max_size,
+        consumer_max_size=config.group_consumer_max_size,
+        consumer_assignors=config.group_consumer_assignors,
+        consumer_migration_policy=MigrationPolicy(config.group_consumer_migration_policy.lower()),
+        consumer_regex_refresh_interval_ms=config.group_consumer_regex_refresh_interval_ms,
         offset_metadata_max_length=config.offset_metadata_max_bytes,
         offsets_retention_ms=config.offsets_retention_ms,
         offsets_retention_check_interval_ms=config.offsets_retention_check_interval_ms,
@@ -52,17 +64,33 @@ class GroupService:
     reply are as durable as the topic's flush.messages requires.
     """
 
-    def __init__(self, config: ServerConfig, topic: InternalTopic, clock: Clock) -> None:
+    def __init__(
+        self, config: ServerConfig, topic: InternalTopic, clock: Clock, topics: Topics, settings: GroupSettings
+    ) -> None:
         shard_config = group_config(config)
-        self.runtime = CoordinatorRuntime(topic, clock, "groups", lambda _: GroupShard(shard_config))
+        self.runtime = CoordinatorRuntime(
+            topic, clock, "groups", lambda _: GroupShard(shard_config, topics, settings.of_consumer_group)
+        )
         self._clock = clock
 
     # Requests
 
-    async def join(self, request: JoinGroupRequest, context: Context) -> JoinGroupResponse:
+    def consumer_heartbeat(
+        self, request: ConsumerGroupHeartbeatRequest, member: MemberContext
+    ) -> ConsumerGroupHeartbeatResponse | Coroutine[Slot[Any], None, ConsumerGroupHeartbeatResponse]:
+        """Most heartbeats change nothing, and are answered without a wait."""
+        index, shard = self._find_named(request.group_id)
+        slot: Slot[ConsumerGroupHeartbeatResponse] = Slot()
+        member_id = request.member_id or uuid_to_text(self._clock.uuid())
+        effects = shard.consumer_heartbeat(request, member, slot, member_id=member_id, now=self.runtime.now())
+        self.runtime.perform(index, effects)
+        if len(effects) == 1 and slot.is_set:
+            return slot.value
+        return self.runtime.durable(index, slot)
+
+    async def join(self, request: JoinGroupRequest, member: MemberContext) -> JoinGroupResponse:
         index, shard = self._find_named(request.group_id)
         slot: Slot[JoinGroupResponse] = Slot()
-        member = MemberContext(context.client_id or "", f"/{context.client_host}", context.api_version)
         self.runtime.perform(
             index,
             shard.join(request, member, slot, member_uuid=_uuid_text(self._clock.uuid()), now=self.runtime.now()),
@@ -143,6 +171,10 @@ class GroupService:
     def describe(self, group_id: str, *, api_version: int) -> DescribedGroup:
         _, shard = self.runtime.find(group_id)
         return shard.describe([group_id], api_version=api_version)[0]
+
+    def describe_consumer(self, group_id: str) -> DescribedConsumerGroup:
+        _, shard = self.runtime.find(group_id)
+        return shard.describe_consumer(group_id)
 
     def list_groups(self, *, states: Sequence[str], types: Sequence[str]) -> list[ListedGroup]:
         return [group for shard in self.runtime.all_shards() for group in shard.list_groups(states=states, types=types)]

@@ -15,11 +15,13 @@ groups (which members are parked in JoinGroup, which have synced) is lost with t
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from itertools import islice
 
 from kwire_protocol.errors import ErrorCode
 from kwire_protocol.kafka_error import KafkaError
+from kwire_protocol.messages.consumer_group_describe import DescribedGroup as DescribedConsumerGroup
+from kwire_protocol.messages.consumer_group_heartbeat import ConsumerGroupHeartbeatRequest
 from kwire_protocol.messages.delete_groups import DeletableGroupResult
 from kwire_protocol.messages.describe_groups import DescribedGroup
 from kwire_protocol.messages.heartbeat import HeartbeatRequest, HeartbeatResponse
@@ -35,15 +37,20 @@ from kwire_protocol.records import NO_PRODUCER_ID
 from kwire_protocol.wire import Uuid
 
 from kwire.coordinators.deadlines import Deadline, Deadlines
-from kwire.coordinators.effects import Effect, KeyedRecord, Now, Step, Token
+from kwire.coordinators.effects import Effect, KeyedRecord, Now, Step, Token, response_error
+from kwire.groups.classic.joining import Join
 from kwire.groups.classic.kind import ClassicKind
-from kwire.groups.config import GroupConfig
+from kwire.groups.config import ConsumerGroupSettings, GroupConfig
+from kwire.groups.consumer.kind import ConsumerKind
+from kwire.groups.draft import Draft
 from kwire.groups.group import Group, GroupKind, MemberContext
+from kwire.groups.migration import Migration
 from kwire.groups.offsets.committing import Committing
 from kwire.groups.offsets.records import RECORD_TYPES as OFFSET_RECORD_TYPES
 from kwire.groups.offsets.records import read_offset
 from kwire.groups.offsets.store import Offsets
 from kwire.groups.records import read_head
+from kwire.groups.topics import Topics
 
 log = logging.getLogger(__name__)
 
@@ -51,13 +58,17 @@ MAX_RECORDS_PER_CLEANUP_BATCH = 1_000
 
 
 class GroupShard:
-    def __init__(self, config: GroupConfig) -> None:
+    """`settings` returns the settings of a consumer group by its id."""
+
+    def __init__(self, config: GroupConfig, topics: Topics, settings: Callable[[str], ConsumerGroupSettings]) -> None:
         self.config = config
         self.groups: dict[str, Group] = {}
         self._timers = Deadlines()
         self._cleanup = Deadline(self._clean_up)
         self._classic = ClassicKind(config, self.groups, self._timers)
-        kinds: tuple[GroupKind, ...] = (self._classic,)
+        self._migration = Migration(config, self.groups, topics, self._classic)
+        self._consumer = ConsumerKind(config, self.groups, self._timers, topics, settings, self._migration)
+        kinds: tuple[GroupKind, ...] = (self._classic, self._consumer)
         self._kinds = {kind.type: kind for kind in kinds}
         self._kind_of_records = {record_type: kind for kind in kinds for record_type in kind.record_types}
         self._offsets = Offsets(config, self.groups, self._classic.make_simple_group)
@@ -109,28 +120,63 @@ class GroupShard:
         self._timers.cancel(self._cleanup)
         return step.effects
 
-    # Members of classic groups
+    # Members of consumer groups
+
+    def consumer_heartbeat(
+        self, request: ConsumerGroupHeartbeatRequest, context: MemberContext, token: Token, *, member_id: str, now: Now
+    ) -> list[Effect]:
+        """`member_id` is the request's, or a new one for a member of version 0 that joins."""
+        step = Step(now)
+        self._consumer.heartbeat(step, request, context, token, member_id=member_id)
+        return step.effects
+
+    # Members that use the classic protocol, of classic groups or of consumer groups
 
     def join(
         self, request: JoinGroupRequest, context: MemberContext, token: Token, *, member_uuid: str, now: Now
     ) -> list[Effect]:
         """`member_uuid` is a fresh UUID as text; a new member id ends with it."""
         step = Step(now)
-        self._classic.join(step, request, context, token, member_uuid=member_uuid)
+        join = Join.of(request, context, token, member_uuid)
+        group = self._consumer.find(request.group_id)
+        if group is None:
+            self._classic.join(step, join)
+        elif not join.has_valid_session_timeout(self.config):
+            join.refuse(step, ErrorCode.INVALID_SESSION_TIMEOUT, request.member_id)
+        elif group.is_empty and request.member_id:
+            join.refuse(step, ErrorCode.UNKNOWN_MEMBER_ID, request.member_id)
+        elif group.is_empty:
+            draft = Draft()
+            self._migration.make_room_for_classic(draft, group.group_id)
+            draft.then(lambda later: self._classic.join(later, join))
+            draft.append(step, lambda later, error: join.refuse(later, response_error(error), request.member_id))
+        else:
+            self._consumer.join_classic(step, group, join)
         return step.effects
 
     def sync(self, request: SyncGroupRequest, token: Token, *, now: Now) -> list[Effect]:
         step = Step(now)
-        self._classic.sync(step, request, token)
+        group = self._consumer.find(request.group_id)
+        if group is None:
+            self._classic.sync(step, request, token)
+        else:
+            self._consumer.sync_classic(step, group, request, token)
         return step.effects
 
     def heartbeat(self, request: HeartbeatRequest, *, now: Now) -> HeartbeatResponse:
-        return self._classic.heartbeat(request, now=now)
+        group = self._consumer.find(request.group_id)
+        if group is None:
+            return self._classic.heartbeat(request, now=now)
+        return self._consumer.heartbeat_classic(Step(now), group, request)
 
     def leave(self, request: LeaveGroupRequest, token: Token, *, now: Now) -> list[Effect]:
         """`request.members` names the members that leave, in every version."""
         step = Step(now)
-        self._classic.leave(step, request, token)
+        group = self._consumer.find(request.group_id)
+        if group is None:
+            self._classic.leave(step, request, token)
+        else:
+            self._consumer.leave_classic(step, group, request, token)
         return step.effects
 
     # Offsets
@@ -173,6 +219,10 @@ class GroupShard:
     def describe(self, group_ids: Iterable[str], *, api_version: int) -> list[DescribedGroup]:
         """DescribeGroups, an API for classic groups only."""
         return self._classic.describe(group_ids, api_version=api_version)
+
+    def describe_consumer(self, group_id: str) -> DescribedConsumerGroup:
+        """ConsumerGroupDescribe."""
+        return self._consumer.describe(group_id)
 
     def list_groups(self, *, states: Sequence[str] = (), types: Sequence[str] = ()) -> list[ListedGroup]:
         """All groups, or those in one of the states and of one of the types, ignoring case."""

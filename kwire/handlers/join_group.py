@@ -20,6 +20,7 @@ from kwire_protocol.kafka_error import KafkaError
 from kwire_protocol.messages.join_group import JoinGroupRequest, JoinGroupResponse
 
 from kwire.handlers._shared.authorization import check
+from kwire.handlers._shared.members import member_context
 from kwire.security.authorizer import Operation, ResourceType
 
 if TYPE_CHECKING:
@@ -32,7 +33,7 @@ FIRST_VERSION_WITH_NULL_PROTOCOL = 7
 async def handle(broker: Broker, request: JoinGroupRequest, context: Context) -> JoinGroupResponse:
     try:
         check(broker, context, Operation.READ, ResourceType.GROUP, request.group_id)
-        response = await broker.groups.join(request, context)
+        response = await broker.groups.join(request, member_context(broker, context))
     except KafkaError as error:
         response = JoinGroupResponse(error_code=error.code, member_id=request.member_id)
     if not response.protocol_name:

@@ -223,10 +223,14 @@ class MetadataService:
     def supported_features(self) -> Mapping[str, tuple[int, int]]:
         return SUPPORTED_FEATURES
 
+    def feature_level(self, name: str) -> int:
+        """The cluster's level of a feature; 0 if it is off."""
+        return self.image.features.get(name, 0)
+
     @property
     def transaction_version(self) -> int:
         """The level of the feature transaction.version: 2 means KIP-890, 0 and 1 the protocol before it."""
-        return self.image.features.get(TRANSACTION_VERSION, 0)
+        return self.feature_level(TRANSACTION_VERSION)
 
     def watch(self, watcher: Watcher) -> None:
         """Calls `watcher` with each set of changes, right after the image has applied them."""

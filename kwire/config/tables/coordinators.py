@@ -5,8 +5,8 @@ from __future__ import annotations
 from typing import Final
 
 from kwire.config.definition import table
-from kwire.config.tables.rows import BOOLEAN, CLUSTER_WIDE, INT, LONG, MAX_INT, SHORT, row
-from kwire.config.validators import Range
+from kwire.config.tables.rows import BOOLEAN, CLUSTER_WIDE, INT, LIST, LONG, MAX_INT, SHORT, STRING, row
+from kwire.config.validators import ListOf, OneOf, Range
 
 COORDINATOR_CONFIGS: Final = table(
     row(
@@ -22,6 +22,100 @@ COORDINATOR_CONFIGS: Final = table(
         20,
         Range(1),
         "How long to pause before a coordinator on another broker is asked again whether it has ended.",
+    ),
+    row(
+        "group.consumer.assignment.interval.ms",
+        INT,
+        0,
+        Range(0),
+        "How long an assignment of a consumer group stands at least, before it is computed again.",
+        CLUSTER_WIDE,
+    ),
+    row(
+        "group.consumer.assignors",
+        LIST,
+        ("uniform", "range"),
+        ListOf(("uniform", "range")),
+        "The assignors that members of consumer groups may choose. The first one is the default.",
+    ),
+    row(
+        "group.consumer.heartbeat.interval.ms",
+        INT,
+        5000,
+        Range(1),
+        "How often members of consumer groups send heartbeats.",
+    ),
+    row(
+        "group.consumer.max.assignment.interval.ms",
+        INT,
+        15000,
+        Range(0),
+        "The maximum of a group's own consumer.assignment.interval.ms.",
+    ),
+    row(
+        "group.consumer.max.heartbeat.interval.ms",
+        INT,
+        15000,
+        Range(1),
+        "The maximum of a group's own consumer.heartbeat.interval.ms.",
+    ),
+    row(
+        "group.consumer.max.session.timeout.ms",
+        INT,
+        60000,
+        Range(1),
+        "The maximum of a group's own consumer.session.timeout.ms.",
+    ),
+    row("group.consumer.max.size", INT, MAX_INT, Range(1), "The maximum number of members of a consumer group."),
+    row(
+        "group.consumer.migration.policy",
+        STRING,
+        "bidirectional",
+        OneOf(("DISABLED", "DOWNGRADE", "UPGRADE", "BIDIRECTIONAL"), any_case=True),
+        "Whether groups with members may change from classic to consumer groups (upgrade), back (downgrade), or both.",
+    ),
+    row(
+        "group.consumer.min.assignment.interval.ms",
+        INT,
+        0,
+        Range(0),
+        "The minimum of a group's own consumer.assignment.interval.ms.",
+    ),
+    row(
+        "group.consumer.min.heartbeat.interval.ms",
+        INT,
+        5000,
+        Range(1),
+        "The minimum of a group's own consumer.heartbeat.interval.ms.",
+    ),
+    row(
+        "group.consumer.min.session.timeout.ms",
+        INT,
+        45000,
+        Range(1),
+        "The minimum of a group's own consumer.session.timeout.ms.",
+    ),
+    row(
+        "group.consumer.regex.refresh.interval.ms",
+        INT,
+        600_000,
+        Range(10000),
+        "How often subscribed regular expressions are matched again if no topic was created or deleted.",
+        internal=True,
+    ),
+    row(
+        "group.consumer.session.timeout.ms",
+        INT,
+        45000,
+        Range(1),
+        "How long a member of a consumer group may be silent before it is removed.",
+    ),
+    row(
+        "group.coordinator.rebalance.protocols",
+        LIST,
+        ("classic", "consumer", "streams"),
+        ListOf(("consumer", "classic", "share", "streams")),
+        "The kinds of groups that the broker serves. It always serves classic groups.",
     ),
     row(
         "group.initial.rebalance.delay.ms",

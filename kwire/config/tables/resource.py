@@ -1,4 +1,6 @@
-"""Configurations of groups and client metrics: stored and described as in Kafka, but without effect."""
+"""Configurations of groups and client metrics. Those of share groups, streams groups and client metrics are stored and
+described as in Kafka, but have no effect.
+"""
 
 from __future__ import annotations
 
@@ -25,7 +27,7 @@ def _group(
         validator,
         documentation,
         broker_synonyms=tuple((synonym, 1) for synonym in synonyms),
-        has_effect=False,
+        has_effect=name.startswith("consumer."),
     )
 
 
@@ -34,7 +36,7 @@ def _int(name: str, default: int, low: int, documentation: str) -> ConfigDefinit
 
 
 GROUP_CONFIGS: Final = table(
-    _int("consumer.assignment.interval.ms", 1000, 0, "The minimum time between two assignments of a consumer group."),
+    _int("consumer.assignment.interval.ms", 0, 0, "The minimum time between two assignments of a consumer group."),
     _int("consumer.heartbeat.interval.ms", 5000, 1, "The heartbeat interval of members of a KIP-848 consumer group."),
     _int("consumer.session.timeout.ms", 45000, 1, "The session timeout of members of a KIP-848 consumer group."),
     _int("share.assignment.interval.ms", 1000, 0, "The minimum time between two assignments of a share group."),

@@ -28,7 +28,7 @@ from kwire_protocol.messages.list_groups import ListedGroup
 from kwire.coordinators.deadlines import Deadline
 from kwire.coordinators.effects import Token
 from kwire.groups.classic.subscription import CONSUMER_PROTOCOL_TYPE, subscribed_topics
-from kwire.groups.group import GroupType
+from kwire.groups.group import CheckPartition, Committer, GroupType, accept_all
 
 Protocols = dict[str, bytes]
 """Protocol name -> the member's metadata for it, in the member's order of preference."""
@@ -291,7 +291,7 @@ class ClassicGroup:
             return commit_timestamp_ms
         return None
 
-    def check_commit(self, member_id: str, group_instance_id: str | None, generation: int) -> None:
+    def check_commit(self, committer: Committer) -> CheckPartition:
         """Raises KafkaError if this member may not commit offsets now.
 
         A generation of -1 without a member is a consumer without group management, or an administrator: it may commit
@@ -299,19 +299,18 @@ class ClassicGroup:
         """
         if self.state is GroupState.DEAD:
             raise KafkaError(ErrorCode.COORDINATOR_NOT_AVAILABLE)
-        if generation < 0 and self.state is GroupState.EMPTY:
-            return
-        if generation >= 0 or member_id or group_instance_id is not None:
-            self.check_member(member_id, group_instance_id)
-            if generation != self.generation:
-                raise KafkaError(ErrorCode.ILLEGAL_GENERATION)
+        if committer.generation_or_epoch < 0 and self.state is GroupState.EMPTY:
+            return accept_all
+        if committer.names_a_member:
+            self._check_generation(committer)
         elif self.state is not GroupState.EMPTY:
             raise KafkaError(ErrorCode.UNKNOWN_MEMBER_ID)
         if self.state is GroupState.COMPLETING_REBALANCE:
             # The member knows the new generation but not yet its assignment: it must take that first.
             raise KafkaError(ErrorCode.REBALANCE_IN_PROGRESS)
+        return accept_all
 
-    def check_transactional_commit(self, member_id: str, group_instance_id: str | None, generation: int) -> None:
+    def check_transactional_commit(self, committer: Committer) -> CheckPartition:
         """Raises KafkaError if offsets may not be committed in a transaction now.
 
         Unlike OffsetCommit, it is accepted without a member, since clients up to v2 do not name theirs, and also during
@@ -319,12 +318,19 @@ class ClassicGroup:
         """
         if self.state is GroupState.DEAD:
             raise KafkaError(ErrorCode.COORDINATOR_NOT_AVAILABLE)
-        if generation < 0 and self.state is GroupState.EMPTY:
-            return
-        if generation >= 0 or member_id or group_instance_id is not None:
-            self.check_member(member_id, group_instance_id)
-            if generation != self.generation:
-                raise KafkaError(ErrorCode.ILLEGAL_GENERATION)
+        if committer.generation_or_epoch < 0 and self.state is GroupState.EMPTY:
+            return accept_all
+        if committer.names_a_member:
+            self._check_generation(committer)
+        return accept_all
+
+    def _check_generation(self, committer: Committer) -> None:
+        self.check_member(committer.member_id, committer.group_instance_id)
+        if committer.generation_or_epoch != self.generation:
+            raise KafkaError(ErrorCode.ILLEGAL_GENERATION)
+
+    def check_fetch(self, member_id: str | None, member_epoch: int) -> None:
+        """Classic groups have no member epochs: anyone may read their offsets."""
 
     def check_offset_delete(self) -> None:
         """Raises KafkaError if offsets may not be deleted. Other protocols than the consumer's keep all offsets."""

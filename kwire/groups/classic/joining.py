@@ -56,6 +56,9 @@ class Join:
             return self.request.session_timeout_ms
         return self.request.rebalance_timeout_ms
 
+    def has_valid_session_timeout(self, config: GroupConfig) -> bool:
+        return config.min_session_timeout_ms <= self.request.session_timeout_ms <= config.max_session_timeout_ms
+
     @property
     def reason(self) -> str:
         return self.request.reason or "not provided"
@@ -71,9 +74,9 @@ class Joining:
     rebalancing: Rebalancing
 
     def join(self, step: Step, join: Join) -> None:
-        request, config = join.request, self.config
+        request = join.request
         group = self.groups.find(request.group_id)
-        if not config.min_session_timeout_ms <= request.session_timeout_ms <= config.max_session_timeout_ms:
+        if not join.has_valid_session_timeout(self.config):
             join.refuse(step, ErrorCode.INVALID_SESSION_TIMEOUT, request.member_id)
         elif group is not None:
             self._enter(step, group, join)

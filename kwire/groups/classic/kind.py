@@ -9,7 +9,7 @@ from kwire_protocol.errors import ErrorCode
 from kwire_protocol.kafka_error import quoted
 from kwire_protocol.messages.describe_groups import DescribedGroup, DescribedGroupMember
 from kwire_protocol.messages.heartbeat import HeartbeatRequest, HeartbeatResponse
-from kwire_protocol.messages.join_group import JoinGroupRequest, JoinGroupResponse
+from kwire_protocol.messages.join_group import JoinGroupResponse
 from kwire_protocol.messages.leave_group import LeaveGroupRequest
 from kwire_protocol.messages.sync_group import SyncGroupRequest, SyncGroupResponse
 
@@ -22,7 +22,7 @@ from kwire.groups.classic.membership import Membership
 from kwire.groups.classic.rebalance import Rebalancing
 from kwire.groups.classic.records import RECORD_TYPE, GroupChange, load_group, read_group
 from kwire.groups.config import GroupConfig
-from kwire.groups.group import Group, GroupType, MemberContext
+from kwire.groups.group import Group, GroupType
 
 FIRST_VERSION_DESCRIBING_MISSING_AS_ERROR = 6
 
@@ -70,22 +70,33 @@ class ClassicKind:
 
     def unload(self, step: Step) -> None:
         for group in self._groups:
-            for member in group.members.values():
-                self._rebalancing.answer_join(
-                    step,
-                    group,
-                    member,
-                    JoinGroupResponse(error_code=ErrorCode.NOT_COORDINATOR, member_id=member.member_id),
-                )
-                self._rebalancing.answer_sync(step, member, SyncGroupResponse(error_code=ErrorCode.NOT_COORDINATOR))
+            self._answer_all(step, group, ErrorCode.NOT_COORDINATOR)
             self._rebalancing.retire(group)
+
+    def _answer_all(self, step: Step, group: ClassicGroup, error: ErrorCode) -> None:
+        for member in group.members.values():
+            refused = JoinGroupResponse(error_code=error, member_id=member.member_id)
+            self._rebalancing.answer_join(step, group, member, refused)
+            self._rebalancing.answer_sync(step, member, SyncGroupResponse(error_code=error))
+
+    # Groups that change their kind
+
+    def give_up(self, step: Step, group: ClassicGroup) -> None:
+        """A group of another kind has taken the group's place: parked requests are told to come again."""
+        self._answer_all(step, group, ErrorCode.REBALANCE_IN_PROGRESS)
+        self._rebalancing.retire(group)
+
+    def take_up(self, step: Step, group: ClassicGroup, reason: str | None) -> None:
+        """The group has taken the place of one of another kind. With a reason, its members have to rejoin."""
+        for member in group.members.values():
+            self._rebalancing.start_session(step, group, member)
+        if reason is not None:
+            self._rebalancing.prepare(step, group, reason)
 
     # Members
 
-    def join(
-        self, step: Step, request: JoinGroupRequest, context: MemberContext, token: Token, *, member_uuid: str
-    ) -> None:
-        self._joining.join(step, Join.of(request, context, token, member_uuid))
+    def join(self, step: Step, join: Join) -> None:
+        self._joining.join(step, join)
 
     def sync(self, step: Step, request: SyncGroupRequest, token: Token) -> None:
         self._membership.sync(step, request, token)

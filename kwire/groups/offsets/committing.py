@@ -27,7 +27,7 @@ from kwire_protocol.wire import Uuid
 
 from kwire.coordinators.effects import ProducerIdAndEpoch, Step, Token
 from kwire.groups.config import GroupConfig
-from kwire.groups.group import Group
+from kwire.groups.group import CheckPartition, Committer, Group, accept_all
 from kwire.groups.offsets.records import NO_EXPIRY, CommittedOffset, OffsetChange
 from kwire.groups.offsets.store import Offsets
 
@@ -48,7 +48,7 @@ class Committing:
 
     def commit(self, step: Step, request: OffsetCommitRequest, api_version: int, token: Token) -> None:
         try:
-            self._check_commit(step, request, api_version)
+            check = self._check_commit(step, request, api_version)
         except KafkaError as refused:
             step.reply(token, commit_error(request, refused.code))
             return
@@ -62,7 +62,7 @@ class Committing:
                 topic_id=topic.topic_id,
                 partitions=[
                     OffsetCommitResponsePartition(index, error)
-                    for index, error in self._take(request.group_id, topic, step.now.wall_ms, expire_ms, changes)
+                    for index, error in self._take(request.group_id, topic, step.now.wall_ms, expire_ms, check, changes)
                 ],
             )
             for topic in request.topics
@@ -74,7 +74,7 @@ class Committing:
 
     def commit_transactional(self, step: Step, request: TxnOffsetCommitRequest, api_version: int, token: Token) -> None:
         try:
-            self._check_transactional_commit(request, api_version)
+            check = self._check_transactional_commit(request, api_version)
         except KafkaError as refused:
             step.reply(token, txn_commit_error(request, refused.code))
             return
@@ -85,7 +85,7 @@ class Committing:
                 topic_id=topic.topic_id,
                 partitions=[
                     TxnOffsetCommitResponsePartition(index, error)
-                    for index, error in self._take(request.group_id, topic, step.now.wall_ms, NO_EXPIRY, changes)
+                    for index, error in self._take(request.group_id, topic, step.now.wall_ms, NO_EXPIRY, check, changes)
                 ],
             )
             for topic in request.topics
@@ -101,41 +101,48 @@ class Committing:
         topic: OffsetCommitRequestTopic | TxnOffsetCommitRequestTopic,
         now_ms: int,
         expire_ms: int,
+        check: CheckPartition,
         changes: list[OffsetChange],
     ) -> Iterator[tuple[int, ErrorCode]]:
         """Returns each partition of the topic with its error. Partitions without an error are added to `changes`."""
         for partition in topic.partitions:
             if _java_length(partition.committed_metadata) > self.config.offset_metadata_max_length:
                 yield partition.partition_index, ErrorCode.OFFSET_METADATA_TOO_LARGE
+            elif error := check(topic.topic_id, partition.partition_index):
+                yield partition.partition_index, error
             else:
                 offset = _committed(partition, topic.topic_id, now_ms, expire_ms)
                 changes.append(OffsetChange(group_id, topic.name, partition.partition_index, offset))
                 yield partition.partition_index, ErrorCode.NONE
 
-    def _check_commit(self, step: Step, request: OffsetCommitRequest, api_version: int) -> None:
+    def _check_commit(self, step: Step, request: OffsetCommitRequest, api_version: int) -> CheckPartition:
         generation = request.generation_id_or_member_epoch
         group = self.groups.get(request.group_id)
         if group is None:
             if generation < 0:
-                return  # a simple group comes into being with its first offset
+                return accept_all  # a simple group comes into being with its first offset
             if api_version >= FIRST_VERSION_TOLD_OF_MISSING_GROUP:
                 raise KafkaError(ErrorCode.GROUP_ID_NOT_FOUND)
             raise KafkaError(ErrorCode.ILLEGAL_GENERATION)
-        group.check_commit(request.member_id, request.group_instance_id, generation)
+        check = group.check_commit(Committer(request.member_id, request.group_instance_id, generation, api_version))
         self.committed_by(step, group, request.member_id)
+        return check
 
-    def _check_transactional_commit(self, request: TxnOffsetCommitRequest, api_version: int) -> None:
+    def _check_transactional_commit(self, request: TxnOffsetCommitRequest, api_version: int) -> CheckPartition:
         """It does not count as a heartbeat: only OffsetCommit extends the session."""
         group = self.groups.get(request.group_id)
         generation = request.generation_id_or_member_epoch
         if group is not None:
-            group.check_transactional_commit(request.member_id, request.group_instance_id, generation)
-        elif generation >= 0:
+            return group.check_transactional_commit(
+                Committer(request.member_id, request.group_instance_id, generation, api_version)
+            )
+        if generation >= 0:
             raise KafkaError(
                 ErrorCode.GROUP_ID_NOT_FOUND
                 if api_version >= FIRST_TXN_VERSION_TOLD_OF_MISSING_GROUP
                 else ErrorCode.ILLEGAL_GENERATION
             )
+        return accept_all
 
 
 def commit_error(request: OffsetCommitRequest, error: ErrorCode) -> OffsetCommitResponse:

@@ -91,9 +91,13 @@ class Offsets:
         """The requested offsets; -1 without an error if there is no such offset, topic or group.
 
         `topics` of None requests all. A topic id other than the committed one means another topic with that name. With
-        `require_stable` a partition with a pending offset is UNSTABLE_OFFSET_COMMIT instead.
+        `require_stable` a partition with a pending offset is UNSTABLE_OFFSET_COMMIT instead. Raises KafkaError if the
+        member that asks may not.
         """
         group_id = request.group_id
+        group = self.groups.get(group_id)
+        if group is not None:
+            group.check_fetch(request.member_id, request.member_epoch)
         stored = self.store.by_group.get(group_id, {})
         if require_stable and not self.pending.has_group(group_id):
             require_stable = False

@@ -23,6 +23,11 @@ from kwire_protocol.messages.alter_replica_log_dirs import (
     AlterReplicaLogDirTopic,
 )
 from kwire_protocol.messages.api_versions import ApiVersionsRequest
+from kwire_protocol.messages.consumer_group_describe import ConsumerGroupDescribeRequest
+from kwire_protocol.messages.consumer_group_heartbeat import (
+    ConsumerGroupHeartbeatRequest,
+    ConsumerGroupHeartbeatResponse,
+)
 from kwire_protocol.messages.create_topics import CreatableTopic, CreateTopicsRequest
 from kwire_protocol.messages.describe_producers import DescribeProducersRequest, TopicRequest
 from kwire_protocol.messages.fetch import (
@@ -33,6 +38,7 @@ from kwire_protocol.messages.fetch import (
     FetchTopic,
     PartitionData,
 )
+from kwire_protocol.messages.find_coordinator import FindCoordinatorRequest
 from kwire_protocol.messages.incremental_alter_configs import (
     AlterableConfig,
     AlterConfigsResource,
@@ -46,6 +52,7 @@ from kwire_protocol.messages.produce import (
 )
 from kwire_protocol.record_batch import assign
 from kwire_protocol.records import Record, build_batch, iter_records
+from kwire_protocol.wire import uuid_to_text
 from kwire_storage.disk.faulty_disk import FaultyDisk
 from trio.testing import wait_all_tasks_blocked
 
@@ -69,7 +76,7 @@ from kwire.tests.groups.broker_in_trio import TrioClock
 from kwire.tests.server_in_trio import ServerInTrio, TrioClient, with_server
 
 SET, DELETE = 0, 1
-TOPIC, BROKER = ConfigResourceType.TOPIC, ConfigResourceType.BROKER
+TOPIC, BROKER, GROUP = ConfigResourceType.TOPIC, ConfigResourceType.BROKER, ConfigResourceType.GROUP
 FOLDERS = ("/a", "/b")
 FOREVER: Final = str(2**63 - 1)
 CLEANER_BACKOFF_MS = 1000
@@ -79,6 +86,7 @@ SETTINGS = (
     "log.retention.check.interval.ms=1000000000000",
     "log.flush.offset.checkpoint.interval.ms=2000000000",
     "transaction.state.log.num.partitions=1",
+    "offsets.topic.num.partitions=1",
     "connections.max.idle.ms=-1",
 )
 
@@ -564,9 +572,50 @@ async def connections_to_a_leader(scene: Scene) -> int:
     return len(followers._connections)
 
 
+async def join_consumer_group(scene: Scene, *, leave: bool = False) -> ConsumerGroupHeartbeatResponse:
+    """A member that nobody has seen before joins the group "g"."""
+    await scene.client.call(FindCoordinatorRequest("g"), 1)
+    member_id = uuid_to_text(scene.broker.clock.uuid())
+    request = ConsumerGroupHeartbeatRequest(
+        "g", member_id, 0, rebalance_timeout_ms=60_000, subscribed_topic_names=["t"], topic_partitions=[]
+    )
+    answer: ConsumerGroupHeartbeatResponse = await scene.client.call(request, 1)
+    assert answer.error_code == ErrorCode.NONE, answer.error_message
+    if leave:
+        await scene.client.call(ConsumerGroupHeartbeatRequest("g", member_id, -1), 1)
+    return answer
+
+
+async def heartbeat_interval_ms(scene: Scene) -> int:
+    return (await join_consumer_group(scene, leave=True)).heartbeat_interval_ms
+
+
+async def silence_until_a_member_is_removed_ms(scene: Scene) -> int:
+    await join_consumer_group(scene)
+    (described,) = (await scene.client.call(ConsumerGroupDescribeRequest(["g"]), 1)).groups
+    silent_ms = 0
+    while described.members:
+        await trio.sleep(1)
+        silent_ms += 1000
+        (described,) = (await scene.client.call(ConsumerGroupDescribeRequest(["g"]), 1)).groups
+    return silent_ms
+
+
+async def a_second_member_begins_an_assignment(scene: Scene) -> bool:
+    await trio.sleep(20)
+    await join_consumer_group(scene)
+    await join_consumer_group(scene)
+    (described,) = (await scene.client.call(ConsumerGroupDescribeRequest(["g"]), 1)).groups
+    begins: bool = described.assignment_epoch == described.group_epoch
+    return begins
+
+
 BROKER_ROWS: Final[dict[str, Row]] = {
     "follower.replication.throttled.rate": Row(
         FOREVER, "1", fetches_of_a_lagging_follower, int.__gt__, {"follower.replication.throttled.replicas": "*"}
+    ),
+    "group.consumer.assignment.interval.ms": Row(
+        "0", "10000", a_second_member_begins_an_assignment, changes(True, False)
     ),
     "leader.replication.throttled.rate": Row(
         FOREVER,
@@ -593,6 +642,17 @@ BROKER_ROWS: Final[dict[str, Row]] = {
     ),
 }
 
+GROUP_ROWS: Final[dict[str, Row]] = {
+    "consumer.assignment.interval.ms": Row("0", "10000", a_second_member_begins_an_assignment, changes(True, False)),
+    "consumer.heartbeat.interval.ms": Row("5000", "6000", heartbeat_interval_ms, changes(5000, 6000)),
+    "consumer.session.timeout.ms": Row(
+        "45000",
+        "60000",
+        silence_until_a_member_is_removed_ms,
+        lambda before, after: before <= 47_000 and 59_000 < after <= 62_000,
+    ),
+}
+
 DEFAULTS_OF_TOPICS: Final = {
     TOPIC_CONFIGS[name].broker_synonyms[0][0]: row
     for name, row in TOPIC_ROWS.items()
@@ -605,6 +665,7 @@ PLACES: Final = [
         (TOPIC, "t", "topic", TOPIC_ROWS),
         (BROKER, "", "all-brokers", DEFAULTS_OF_TOPICS | BROKER_ROWS),
         (BROKER, "1", "this-broker", DEFAULTS_OF_TOPICS | BROKER_ROWS),
+        (GROUP, "g", "group", GROUP_ROWS),
     )
     for config, row in rows.items()
     if (name, config) != ("1", "min.insync.replicas")  # With eligible leader replicas, all brokers have the same.
@@ -618,11 +679,11 @@ def test_every_configuration_that_may_change_has_a_row() -> None:
         for name, definition in broker_configs().items()
         if definition.scope is not Scope.READ_ONLY and has_effect(definition)
     }
-    of_others = {
-        name for table in (GROUP_CONFIGS, CLIENT_METRICS_CONFIGS) for name, it in table.items() if it.has_effect
-    }
+    of_groups = {name for name, definition in GROUP_CONFIGS.items() if definition.has_effect}
+    of_others = {name for name, definition in CLIENT_METRICS_CONFIGS.items() if definition.has_effect}
     assert TOPIC_ROWS.keys() == of_topics
     assert DEFAULTS_OF_TOPICS.keys() | BROKER_ROWS.keys() == of_brokers
+    assert GROUP_ROWS.keys() == of_groups
     assert of_others == set(), "these need rows, and resources to set them for"
 
 

@@ -43,10 +43,11 @@ from kwire.coordinators.internal_topic import EndedTransaction, LoggedRecord
 from kwire.groups.classic.group import ClassicGroup
 from kwire.groups.classic.groups import ClassicGroups
 from kwire.groups.classic.records import RECORD_TYPE, read_group
-from kwire.groups.config import GroupConfig
+from kwire.groups.config import ConsumerGroupSettings, GroupConfig
 from kwire.groups.group import MemberContext
 from kwire.groups.records import read_head
 from kwire.groups.shard import GroupShard
+from kwire.tests.groups.topics import FakeTopics
 
 GROUP = "readers"
 LATEST_JOIN_VERSION = 9
@@ -64,9 +65,12 @@ def subscription(*topics: str) -> bytes:
 
 
 class ShardDriver:
-    def __init__(self, config: GroupConfig | None = None) -> None:
+    def __init__(self, config: GroupConfig | None = None, topics: FakeTopics | None = None) -> None:
         self.config = config or GroupConfig()
-        self.shard = GroupShard(self.config)
+        self.topics = topics or FakeTopics()
+        self.settings = ConsumerGroupSettings()
+        """Of all consumer groups."""
+        self.shard = self.new_shard()
         self.now_ms = 0
         """Of the monotonic clock."""
         self.wall_ahead_ms = 0
@@ -79,6 +83,19 @@ class ShardDriver:
         self.tokens: set[object] = set()
         self._uuids = 0
         self.run(self.shard.loaded(now=self.now))
+
+    def new_shard(self) -> GroupShard:
+        return GroupShard(self.config, self.topics, lambda _: self.settings)
+
+    def replayed(self, log: Iterable[LoggedRecord | EndedTransaction] | None = None) -> GroupShard:
+        """Another shard, from the driver's log or another one."""
+        shard = self.new_shard()
+        for logged in self.log if log is None else log:
+            if isinstance(logged, EndedTransaction):
+                shard.end_transaction(logged.producer_id, committed=logged.committed)
+            else:
+                shard.apply(logged.key, logged.value, logged.producer_id)
+        return shard
 
     @property
     def now(self) -> Now:
@@ -123,7 +140,7 @@ class ShardDriver:
 
     def restart(self) -> None:
         """A new shard from the log; whoever was parked is forgotten, as when the process died."""
-        self.shard = replayed(self.log, self.config)
+        self.shard = self.replayed()
         self.tokens &= set(self.replies)
         self.unrecorded.clear()
         self.run(self.shard.loaded(now=self.now))
@@ -361,13 +378,3 @@ class ShardDriver:
 
 def classic_groups(shard: GroupShard) -> dict[str, ClassicGroup]:
     return {group.group_id: group for group in ClassicGroups(shard.groups)}
-
-
-def replayed(log: Iterable[LoggedRecord | EndedTransaction], config: GroupConfig) -> GroupShard:
-    shard = GroupShard(config)
-    for logged in log:
-        if isinstance(logged, EndedTransaction):
-            shard.end_transaction(logged.producer_id, committed=logged.committed)
-        else:
-            shard.apply(logged.key, logged.value, logged.producer_id)
-    return shard

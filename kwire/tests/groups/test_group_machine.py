@@ -14,7 +14,7 @@ from devtools.suite.tiers import examples
 from kwire.groups.classic.group import ClassicGroup, GroupState
 from kwire.groups.config import GroupConfig
 from kwire.groups.shard import GroupShard
-from kwire.tests.groups.shard_driver import ShardDriver, classic_groups, replayed, subscription
+from kwire.tests.groups.shard_driver import ShardDriver, classic_groups, subscription
 
 GROUPS = ("g", "h")
 INSTANCES = (None, None, "one", "two")
@@ -350,7 +350,7 @@ class GroupMachine(RuleBasedStateMachine):
         if not hasattr(self, "driver"):
             return
         shard = self.driver.shard
-        again = replayed(self.driver.log, self.driver.config)
+        again = self.driver.replayed()
         assert offsets(again) == offsets(shard)
         assert unstable(again) == unstable(shard)
         assert {group for group, _ in unstable(shard)} <= set(shard.groups), "what is pending keeps its group"

@@ -13,7 +13,7 @@ from kwire_protocol.messages.list_groups import ListedGroup
 
 from kwire.coordinators.effects import KeyedRecord, Step
 from kwire.groups.classic.group import ClassicGroup
-from kwire.groups.group import Group, GroupKind, GroupType
+from kwire.groups.group import CheckPartition, Committer, Group, GroupKind, GroupType, accept_all
 from kwire.tests.groups.shard_driver import ShardDriver
 
 MINUTE_MS = 60_000
@@ -39,11 +39,15 @@ class Crew:
     def listed(self) -> ListedGroup:
         return ListedGroup(self.group_id, "", "Idle" if self.is_empty else "Sailing", self.type.value)
 
-    def check_commit(self, member_id: str, group_instance_id: str | None, generation_or_epoch: int) -> None:
-        if member_id != MEMBER:
+    def check_commit(self, committer: Committer) -> CheckPartition:
+        if committer.member_id != MEMBER:
             raise KafkaError(ErrorCode.STALE_MEMBER_EPOCH)
+        return accept_all
 
     check_transactional_commit = check_commit
+
+    def check_fetch(self, member_id: str | None, member_epoch: int) -> None:
+        pass
 
     def check_offset_delete(self) -> None:
         pass

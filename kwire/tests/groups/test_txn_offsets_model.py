@@ -18,7 +18,7 @@ from devtools.suite.tiers import examples
 from kwire.coordinators.internal_topic import EndedTransaction, LoggedRecord
 from kwire.groups.offsets.records import read_offset
 from kwire.groups.shard import GroupShard
-from kwire.tests.groups.shard_driver import ShardDriver, replayed
+from kwire.tests.groups.shard_driver import ShardDriver
 
 GROUPS = ("g", "h")
 PLACES = tuple((group, "t", 0) for group in GROUPS)
@@ -173,7 +173,7 @@ class OffsetsMachine(RuleBasedStateMachine):
         left = compacted(self.driver.log)
         for log in (self.driver.log, left) if left != self.driver.log else (left,):
             for order in ([*idle, *ends] for ends in permutations(busy)):
-                shard, model = replayed(log, self.driver.config), self.model.copy()
+                shard, model = self.driver.replayed(log), self.model.copy()
                 assert seen(shard) == model.seen()
                 for producer_id in order:
                     shard.end_transaction(producer_id, committed=True)

@@ -1,0 +1,125 @@
+"""From a change to what each member gets: a new group epoch, a new target assignment, and a step towards it.
+
+The target is computed by an assignor of `kwire.groups.assignors`: the one that most members ask for, else the first of
+group.consumer.assignors. It is computed at most once per assignment interval (KIP-1263); the next heartbeat of any
+member after that computes it.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections import Counter
+from collections.abc import Callable
+from functools import partial
+
+import attrs
+from kwire_protocol.wire import Uuid
+
+from kwire.coordinators.effects import Now
+from kwire.groups.assignors import ASSIGNORS
+from kwire.groups.assignors.assignor import Assignment, Assignor, GroupSpec, MemberSpec, TopicSpec
+from kwire.groups.config import ConsumerGroupSettings, GroupConfig
+from kwire.groups.consumer.changes import (
+    AssignmentEpoch,
+    AssignmentEpochChange,
+    CurrentChange,
+    EpochChange,
+    GroupEpoch,
+    TargetChange,
+)
+from kwire.groups.consumer.group import ConsumerGroup
+from kwire.groups.consumer.member import CurrentAssignment, Owned
+from kwire.groups.consumer.reconciliation import Reconciliation
+from kwire.groups.draft import Draft
+from kwire.groups.topics import Topics, metadata_hash
+
+log = logging.getLogger(__name__)
+
+NOTHING_ASSIGNED: Assignment = {}
+
+
+@attrs.define(eq=False)
+class Assigning:
+    config: GroupConfig
+    topics: Topics
+    settings: Callable[[str], ConsumerGroupSettings]
+
+    def begin_epoch(self, draft: Draft, group: ConsumerGroup, *, subscriptions_changed: bool) -> None:
+        """A new group epoch if the subscriptions or the topics have changed; else the next assignment is as before."""
+        if not subscriptions_changed and group.topics_version == self.topics.version:
+            return
+        new_hash = metadata_hash(self.topics, group.subscribed_topics())
+        if subscriptions_changed or new_hash != group.metadata_hash:
+            draft.change(group, EpochChange(group.group_id, GroupEpoch(group.epoch + 1, new_hash)))
+            log.info("group %a: epoch %d", group.group_id, group.epoch)
+        draft.did(None, partial(setattr, group, "topics_version", -1))
+        group.topics_version = self.topics.version
+
+    def assign(self, draft: Draft, group: ConsumerGroup, now: Now) -> None:
+        """Computes the target assignment for the group epoch, if it is due."""
+        if group.epoch <= group.assignment_epoch or not self._may_assign(group, now):
+            return
+        assignor = self.assignor_of(group)
+        targets = assignor.assign(self._spec(group))
+        for member_id in group.members:
+            target = targets.get(member_id, NOTHING_ASSIGNED)
+            before = group.targets.get(member_id)
+            if target is not before and target != before:
+                draft.change(group, TargetChange(group.group_id, member_id, target))
+        draft.change(group, AssignmentEpochChange(group.group_id, AssignmentEpoch(group.epoch, now.wall_ms)))
+        log.info("group %a: assigned epoch %d (%s)", group.group_id, group.epoch, assignor.name)
+
+    def _may_assign(self, group: ConsumerGroup, now: Now) -> bool:
+        """Not while the last target is younger than the interval. One from the future is from a clock that was set."""
+        age_ms = now.wall_ms - group.assignment_timestamp_ms
+        return not 0 <= age_ms < self.settings(group.group_id).assignment_interval_ms
+
+    def assignor_of(self, group: ConsumerGroup) -> Assignor:
+        asked = Counter(it.server_assignor for it in group.members.values() if it.server_assignor is not None)
+        names = self.config.consumer_assignors
+        return ASSIGNORS[max(names, key=lambda name: asked[name])]
+
+    def _spec(self, group: ConsumerGroup) -> GroupSpec:
+        topics: dict[Uuid, TopicSpec] = {}
+        subscriptions: dict[frozenset[str], frozenset[Uuid]] = {}
+
+        def ids_of(names: frozenset[str]) -> frozenset[Uuid]:
+            ids = subscriptions.get(names)
+            if ids is None:
+                found = [topic for name in names if (topic := self.topics.find(name)) is not None]
+                topics.update((topic.topic_id, topic.spec) for topic in found)
+                ids = subscriptions[names] = frozenset(topic.topic_id for topic in found)
+            return ids
+
+        members = {
+            member_id: MemberSpec(
+                topics=ids_of(group.subscription_of(member)),
+                assigned=group.targets.get(member_id, NOTHING_ASSIGNED),
+                rack_id=member.rack_id,
+                instance_id=member.instance_id,
+            )
+            for member_id, member in group.members.items()
+        }
+        return GroupSpec(members, topics)
+
+    def reconcile(
+        self, draft: Draft, group: ConsumerGroup, member_id: str, owned: Owned | None, *, subscription_changed: bool
+    ) -> CurrentAssignment:
+        """Moves the member a step towards its target and returns what it has then.
+
+        Raises KafkaError(FENCED_MEMBER_EPOCH).
+        """
+        current = group.assignment_of(member_id)
+        if current.is_reconciled_to(group.assignment_epoch) and not subscription_changed:
+            return current
+        subscription = group.subscription_of(group.members[member_id])
+        after = Reconciliation(
+            target_epoch=group.assignment_epoch,
+            target=group.targets.get(member_id, NOTHING_ASSIGNED),
+            owned=owned,
+            is_free=lambda topic_id, partition: group.is_free(topic_id, partition, member_id),
+            subscribes=lambda topic_id: self.topics.name_of(topic_id) in subscription,
+        ).next(current, subscription_changed=subscription_changed)
+        if after is not current:
+            draft.change(group, CurrentChange(group.group_id, member_id, after))
+        return after

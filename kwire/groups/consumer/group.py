@@ -1,0 +1,353 @@
+"""The state of one consumer group: what its records say, and what follows from them.
+
+    group epoch        grows whenever a new assignment is needed: members came, left or changed their subscriptions, or
+                       the topics changed
+    assignment epoch   the group epoch for which the target assignment was computed
+    member epoch       the assignment epoch that the member has moved to
+
+    Empty        no members
+    Assigning    the target is older than the group epoch
+    Reconciling  some members have not reached the target
+    Stable       all have
+
+`apply` is the only way to change what the records say, at the replay as later. It returns the change that undoes it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from enum import Enum
+from typing import ClassVar, TypeVar
+
+import attrs
+from kwire_protocol.errors import ErrorCode
+from kwire_protocol.kafka_error import KafkaError, quoted
+from kwire_protocol.messages.list_groups import ListedGroup
+from kwire_protocol.wire import Uuid
+
+from kwire.coordinators.deadlines import Deadline
+from kwire.groups.assignors.assignor import Assignment
+from kwire.groups.classic.subscription import CONSUMER_PROTOCOL_TYPE
+from kwire.groups.consumer.changes import (
+    AssignmentEpoch,
+    AssignmentEpochChange,
+    Change,
+    CurrentChange,
+    EpochChange,
+    GroupEpoch,
+    MemberChange,
+    RegexChange,
+    ResolvedRegex,
+    TargetChange,
+)
+from kwire.groups.consumer.member import NEW_MEMBER, CurrentAssignment, MemberMetadata, Partitions
+from kwire.groups.group import CheckPartition, Committer, GroupType, accept_all
+
+FIRST_COMMIT_VERSION_WITH_MEMBER_EPOCH = 9
+
+V = TypeVar("V")
+
+
+class GroupState(Enum):
+    """The values are the names in ListGroups and ConsumerGroupDescribe."""
+
+    EMPTY = "Empty"
+    ASSIGNING = "Assigning"
+    RECONCILING = "Reconciling"
+    STABLE = "Stable"
+
+
+@attrs.define(eq=False)
+class MemberTimers:
+    """The deadlines of one member, which are not in the log: whoever loads the group starts them anew.
+
+    `join` and `sync` are of members that use the classic protocol.
+    """
+
+    session: Deadline
+    rebalance: Deadline
+    join: Deadline
+    sync: Deadline
+
+    def __iter__(self) -> Iterator[Deadline]:
+        return iter((self.session, self.rebalance, self.join, self.sync))
+
+
+@attrs.define(eq=False)
+class ConsumerGroup:
+    """A `kwire.groups.group.Group`."""
+
+    type: ClassVar = GroupType.CONSUMER
+
+    group_id: str
+    epoch: int = 0
+    metadata_hash: int = 0
+    """Of the subscribed topics as of this epoch (`topics.py`)."""
+    assignment_epoch: int = 0
+    assignment_timestamp_ms: int = 0
+    """When the target was computed; 0 if that is unknown."""
+    members: dict[str, MemberMetadata] = attrs.field(factory=dict)
+    current: dict[str, CurrentAssignment] = attrs.field(factory=dict)
+    targets: dict[str, Assignment] = attrs.field(factory=dict)
+    regexes: dict[str, ResolvedRegex] = attrs.field(factory=dict)
+    """The regular expressions that members subscribe to, once they have been matched with the topics."""
+
+    static_members: dict[str, str] = attrs.field(factory=dict)
+    """Instance id -> member id."""
+    owners: dict[Uuid, dict[int, str]] = attrs.field(factory=dict)
+    """Topic id -> partition -> the member that has it, or has not yet given it up."""
+    topic_subscribers: dict[str, int] = attrs.field(factory=dict)
+    """Topic -> how many members name it in their subscription."""
+    regex_subscribers: dict[str, int] = attrs.field(factory=dict)
+    classic_protocols: dict[str, int] = attrs.field(factory=dict)
+    """Assignor -> how many members of the classic protocol support it."""
+    classic_members: int = 0
+
+    timers: dict[str, MemberTimers] = attrs.field(factory=dict)
+    topics_version: int = -1
+    """The version of the topics for which the group was checked last. -1: they must be looked at."""
+    regexes_version: int = -1
+    regexes_refreshed_at_ms: int | None = None
+    """Monotonic."""
+
+    # What it is
+
+    @property
+    def is_empty(self) -> bool:
+        return not self.members
+
+    @property
+    def state(self) -> GroupState:
+        if not self.members:
+            return GroupState.EMPTY
+        if self.epoch > self.assignment_epoch:
+            return GroupState.ASSIGNING
+        if all(self.assignment_of(member_id).is_reconciled_to(self.assignment_epoch) for member_id in self.members):
+            return GroupState.STABLE
+        return GroupState.RECONCILING
+
+    def listed(self) -> ListedGroup:
+        return ListedGroup(
+            group_id=self.group_id,
+            protocol_type=CONSUMER_PROTOCOL_TYPE,
+            group_state=self.state.value,
+            group_type=self.type.value,
+        )
+
+    def assignment_of(self, member_id: str) -> CurrentAssignment:
+        return self.current.get(member_id, NEW_MEMBER)
+
+    def member(self, member_id: str) -> MemberMetadata:
+        """Raises KafkaError(UNKNOWN_MEMBER_ID)."""
+        member = self.members.get(member_id)
+        if member is None:
+            raise KafkaError(
+                ErrorCode.UNKNOWN_MEMBER_ID,
+                f"Member {quoted(member_id)} is not a member of group {quoted(self.group_id)}.",
+            )
+        return member
+
+    def static_member(self, member_id: str, instance_id: str) -> MemberMetadata:
+        """The member with that instance id. Raises KafkaError(UNKNOWN_MEMBER_ID or FENCED_INSTANCE_ID)."""
+        current_id = self.static_members.get(instance_id)
+        if current_id is None:
+            raise KafkaError(ErrorCode.UNKNOWN_MEMBER_ID, f"Instance id {quoted(instance_id)} is unknown.")
+        if current_id != member_id:
+            raise KafkaError(
+                ErrorCode.FENCED_INSTANCE_ID,
+                f"Static member {quoted(member_id)} with instance id {quoted(instance_id)} "
+                f"was fenced by member {quoted(current_id)}.",
+            )
+        return self.members[current_id]
+
+    def subscribed_topics(self) -> set[str]:
+        """The names of all topics that a member subscribes to, by name or by a regular expression."""
+        return set(self.topic_subscribers).union(*(it.topics for it in self.regexes.values()))
+
+    def subscription_of(self, member: MemberMetadata) -> frozenset[str]:
+        """The member's topics. As in Kafka, an expression that has not been matched yet stands for none."""
+        regex = self.regexes.get(member.subscribed_topic_regex)
+        if regex is None:
+            return member.subscribed_topic_names
+        return member.subscribed_topic_names | regex.topics if member.subscribed_topic_names else regex.topics
+
+    def is_free(self, topic_id: Uuid, partition: int, member_id: str) -> bool:
+        """Whether nobody but this member has the partition."""
+        return self.owners.get(topic_id, {}).get(partition, member_id) == member_id
+
+    def waits_for_others(self, member_id: str) -> bool:
+        """Whether another member still has a partition of this member's target."""
+        return any(
+            not self.is_free(topic_id, partition, member_id)
+            for topic_id, partitions in self.targets.get(member_id, {}).items()
+            for partition in partitions
+        )
+
+    def all_classic_without(self, leaving: Iterable[str]) -> bool:
+        """Whether only members of the classic protocol are left, without those who leave, one of whom is not."""
+        gone = [self.members[member_id] for member_id in leaving]
+        others = len(self.members) - len(gone)
+        classic_gone = sum(member.classic is not None for member in gone)
+        return classic_gone < len(gone) and self.classic_members - classic_gone == others
+
+    def supports_classic(self, protocol_type: str, protocols: Iterable[str]) -> bool:
+        """Whether a member of the classic protocol can join with these assignors: all others of them must share one."""
+        return protocol_type == CONSUMER_PROTOCOL_TYPE and any(
+            self.classic_protocols.get(name, 0) == self.classic_members for name in protocols
+        )
+
+    def removals(self) -> list[Change]:
+        """What removes the group and everything in it, in an order that a replay can follow."""
+        group_id = self.group_id
+        removals: list[Change] = [CurrentChange(group_id, member_id, None) for member_id in self.current]
+        removals += [TargetChange(group_id, member_id, None) for member_id in self.targets]
+        removals.append(AssignmentEpochChange(group_id, None))
+        removals += [MemberChange(group_id, member_id, None) for member_id in self.members]
+        removals += [RegexChange(group_id, regex, None) for regex in self.regexes]
+        removals.append(EpochChange(group_id, None))
+        return removals
+
+    # Offsets and deletion
+
+    def reads(self, topic: str) -> bool:
+        return topic in self.topic_subscribers or any(topic in regex.topics for regex in self.regexes.values())
+
+    def offset_unused_since_ms(self, commit_timestamp_ms: int) -> int | None:
+        return commit_timestamp_ms
+
+    def check_commit(self, committer: Committer) -> CheckPartition:
+        """With an earlier epoch a member may commit what it already had then (KIP-1251)."""
+        if committer.generation_or_epoch < 0 and not self.members:
+            return accept_all
+        member = self.member(committer.member_id)
+        if member.classic is None and committer.api_version < FIRST_COMMIT_VERSION_WITH_MEMBER_EPOCH:
+            raise KafkaError(
+                ErrorCode.UNSUPPORTED_VERSION,
+                "OffsetCommit version 9 or above must be used by members using the consumer group protocol",
+            )
+        return self._check_epoch(member, committer.generation_or_epoch)
+
+    def check_transactional_commit(self, committer: Committer) -> CheckPartition:
+        """Unlike OffsetCommit, it is accepted without a member: clients up to v2 do not name theirs."""
+        if not committer.names_a_member or (committer.generation_or_epoch < 0 and not self.members):
+            return accept_all
+        return self._check_epoch(self.member(committer.member_id), committer.generation_or_epoch)
+
+    def _check_epoch(self, member: MemberMetadata, epoch: int) -> CheckPartition:
+        current = self.assignment_of(member.member_id)
+        stale = ErrorCode.STALE_MEMBER_EPOCH if member.classic is None else ErrorCode.ILLEGAL_GENERATION
+        if epoch == current.epoch:
+            return accept_all
+        if epoch > current.epoch:
+            raise KafkaError(stale)
+
+        def check(topic_id: Uuid, partition: int) -> ErrorCode:
+            assigned_in = current.assignment_epoch(topic_id, partition)
+            return stale if assigned_in is None or epoch < assigned_in else ErrorCode.NONE
+
+        return check
+
+    def check_fetch(self, member_id: str | None, member_epoch: int) -> None:
+        if member_id is None and member_epoch < 0:
+            return
+        member = self.member(member_id or "")
+        if member_epoch != self.assignment_of(member.member_id).epoch:
+            raise KafkaError(ErrorCode.STALE_MEMBER_EPOCH if member.classic is None else ErrorCode.ILLEGAL_GENERATION)
+
+    def check_offset_delete(self) -> None:
+        """Only of topics that it does not read."""
+
+    def check_delete(self) -> None:
+        if self.members:
+            raise KafkaError(ErrorCode.NON_EMPTY_GROUP)
+
+    # Changes
+
+    def apply(self, change: Change) -> Change:
+        """Makes the change and returns the one that undoes it."""
+        match change:
+            case EpochChange():
+                before = GroupEpoch(self.epoch, self.metadata_hash)
+                after = change.value or GroupEpoch(0, 0)
+                self.epoch, self.metadata_hash = after.epoch, after.metadata_hash
+                return EpochChange(self.group_id, before)
+            case AssignmentEpochChange():
+                was = AssignmentEpoch(self.assignment_epoch, self.assignment_timestamp_ms)
+                now = change.value or AssignmentEpoch(0, 0)
+                self.assignment_epoch, self.assignment_timestamp_ms = now.epoch, now.timestamp_ms
+                return AssignmentEpochChange(self.group_id, was)
+            case MemberChange():
+                return MemberChange(self.group_id, change.member_id, self._set_member(change.member_id, change.value))
+            case CurrentChange():
+                return CurrentChange(self.group_id, change.member_id, self._set_current(change.member_id, change.value))
+            case TargetChange():
+                return TargetChange(self.group_id, change.member_id, _put(self.targets, change.member_id, change.value))
+            case RegexChange():
+                return RegexChange(self.group_id, change.regex, _put(self.regexes, change.regex, change.value))
+
+    def _set_member(self, member_id: str, member: MemberMetadata | None) -> MemberMetadata | None:
+        before = self.members.get(member_id)
+        if before is not None:
+            self._count(before, -1)
+            if before.instance_id is not None and self.static_members.get(before.instance_id) == member_id:
+                del self.static_members[before.instance_id]
+        _put(self.members, member_id, member)
+        if member is not None:
+            self._count(member, 1)
+            if member.instance_id is not None:
+                self.static_members[member.instance_id] = member_id
+        return before
+
+    def _count(self, member: MemberMetadata, by: int) -> None:
+        for topic in member.subscribed_topic_names:
+            _add(self.topic_subscribers, topic, by)
+        if member.subscribed_topic_regex:
+            _add(self.regex_subscribers, member.subscribed_topic_regex, by)
+        if member.classic is not None:
+            self.classic_members += by
+            for protocol in member.classic.protocols:
+                _add(self.classic_protocols, protocol, by)
+
+    def _set_current(self, member_id: str, current: CurrentAssignment | None) -> CurrentAssignment | None:
+        before = self.current.get(member_id)
+        if before is not None:
+            self._release(member_id, before.assigned)
+            self._release(member_id, before.pending_revocation)
+        _put(self.current, member_id, current)
+        if current is not None:
+            self._take(member_id, current.assigned)
+            self._take(member_id, current.pending_revocation)
+        return before
+
+    def _take(self, member_id: str, partitions: Partitions) -> None:
+        for topic_id, of_topic in partitions.items():
+            owners = self.owners.setdefault(topic_id, {})
+            for partition in of_topic:
+                owners[partition] = member_id
+
+    def _release(self, member_id: str, partitions: Partitions) -> None:
+        """Leaves a partition to another member that has it, which only happens in a log that was not written here."""
+        for topic_id, of_topic in partitions.items():
+            owners = self.owners.get(topic_id, {})
+            for partition in of_topic:
+                if owners.get(partition) == member_id:
+                    del owners[partition]
+            if not owners:
+                self.owners.pop(topic_id, None)
+
+
+def _put(values: dict[str, V], key: str, value: V | None) -> V | None:
+    before = values.get(key)
+    if value is None:
+        values.pop(key, None)
+    else:
+        values[key] = value
+    return before
+
+
+def _add(counts: dict[str, int], key: str, by: int) -> None:
+    count = counts.get(key, 0) + by
+    if count:
+        counts[key] = count
+    else:
+        del counts[key]

@@ -1,0 +1,285 @@
+"""ConsumerGroupHeartbeat: how members join, stay, change their subscription, and leave.
+
+One request does all of it. The member says what has changed since its last one, and which partitions it has when that
+has changed. The response has its epoch, and its assignment when that has changed. Kafka's
+`GroupMetadataManager.consumerGroupHeartbeat`.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable
+from functools import partial
+
+import attrs
+from kwire_protocol.errors import ErrorCode
+from kwire_protocol.kafka_error import KafkaError, quoted
+from kwire_protocol.messages.consumer_group_heartbeat import (
+    Assignment,
+    ConsumerGroupHeartbeatRequest,
+    ConsumerGroupHeartbeatResponse,
+    ConsumerGroupHeartbeatResponseTopicPartitions,
+)
+
+from kwire.coordinators.effects import Step, Token, response_error
+from kwire.groups.config import ConsumerGroupSettings, GroupConfig
+from kwire.groups.consumer.assigning import Assigning
+from kwire.groups.consumer.changes import CurrentChange, MemberChange, TargetChange
+from kwire.groups.consumer.group import ConsumerGroup
+from kwire.groups.consumer.groups import ConsumerGroups
+from kwire.groups.consumer.member import (
+    JOINING_EPOCH,
+    NOTHING,
+    STATIC_LEAVING_EPOCH,
+    CurrentAssignment,
+    MemberMetadata,
+    Owned,
+    owned_partitions,
+    owns_only,
+)
+from kwire.groups.consumer.membership import Membership
+from kwire.groups.consumer.regexes import Regexes
+from kwire.groups.draft import Draft
+from kwire.groups.group import MemberContext
+from kwire.groups.migration import Migration
+
+log = logging.getLogger(__name__)
+
+UNCHANGED_MS = -1
+"""The rebalance timeout in a request that does not change it."""
+
+
+@attrs.define(eq=False)
+class Heartbeats:
+    config: GroupConfig
+    groups: ConsumerGroups
+    settings: Callable[[str], ConsumerGroupSettings]
+    assigning: Assigning
+    regexes: Regexes
+    membership: Membership
+    migration: Migration
+
+    def heartbeat(
+        self,
+        step: Step,
+        request: ConsumerGroupHeartbeatRequest,
+        context: MemberContext,
+        token: Token,
+        *,
+        member_id: str,
+    ) -> None:
+        """`member_id` is the request's, or a new one for a member of version 0 that joins."""
+        draft = Draft()
+        try:
+            if request.member_epoch < JOINING_EPOCH:
+                response = self._leave(draft, request)
+            else:
+                response = self._stay(step, draft, request, context, member_id)
+        except KafkaError as refused:
+            draft.undo()
+            step.reply(token, ConsumerGroupHeartbeatResponse(error_code=refused.code, error_message=refused.message))
+            return
+        draft.then(lambda later: later.reply(token, response))
+        draft.append(
+            step,
+            lambda later, error: later.reply(token, ConsumerGroupHeartbeatResponse(error_code=response_error(error))),
+        )
+
+    def _stay(
+        self,
+        step: Step,
+        draft: Draft,
+        request: ConsumerGroupHeartbeatRequest,
+        context: MemberContext,
+        member_id: str,
+    ) -> ConsumerGroupHeartbeatResponse:
+        joins = request.member_epoch == JOINING_EPOCH
+        group = self._group(draft, request.group_id, joins=joins)
+        self.check_room(group, member_id)
+        owned: Owned | None = None
+        if request.topic_partitions is not None:
+            owned = owned_partitions((it.topic_id, it.partitions) for it in request.topic_partitions)
+        before = self._enter(draft, group, request, member_id, owned)
+        had = group.assignment_of(member_id)
+        after = _updated(before or MemberMetadata(member_id), request, context)
+        subscription_changed = self.subscribe(step, draft, group, before, after, context)
+        self.assigning.assign(draft, group, step.now)
+        has = self.assigning.reconcile(draft, group, member_id, owned, subscription_changed=subscription_changed)
+        if has is not had:
+            draft.then(partial(self.membership.follow_revocation, group=group, member_id=member_id, current=has))
+        self.membership.start_session(step, group, member_id)
+        response = ConsumerGroupHeartbeatResponse(
+            member_id=member_id,
+            member_epoch=has.epoch,
+            heartbeat_interval_ms=self.settings(group.group_id).heartbeat_interval_ms,
+        )
+        if joins or _is_full(request) or has.assigned != had.assigned:
+            response.assignment = _assignment(has)
+        return response
+
+    def _group(self, draft: Draft, group_id: str, *, joins: bool) -> ConsumerGroup:
+        """The group; a member that joins creates it, or converts a classic group."""
+        return self.migration.consumer_group(draft, group_id) if joins else self.groups.get(group_id)
+
+    def check_room(self, group: ConsumerGroup, member_id: str) -> None:
+        """Raises KafkaError(GROUP_MAX_SIZE_REACHED) if the group is full and this is not one of its members."""
+        if len(group.members) >= self.config.consumer_max_size and member_id not in group.members:
+            raise KafkaError(
+                ErrorCode.GROUP_MAX_SIZE_REACHED,
+                f"The consumer group has reached its maximum capacity of {self.config.consumer_max_size} members.",
+            )
+
+    # Who it is
+
+    def _enter(
+        self,
+        draft: Draft,
+        group: ConsumerGroup,
+        request: ConsumerGroupHeartbeatRequest,
+        member_id: str,
+        owned: Owned | None,
+    ) -> MemberMetadata | None:
+        """The member as the group knows it; None if it is new. Raises KafkaError if it may not go on."""
+        joins, instance_id = request.member_epoch == JOINING_EPOCH, request.instance_id
+        if joins:
+            return self.enter_joining(draft, group, member_id, instance_id, classic=False)
+        member = group.member(member_id) if instance_id is None else group.static_member(member_id, instance_id)
+        _check_epoch(group.assignment_of(member_id), request.member_epoch, owned)
+        return member
+
+    def enter_joining(
+        self, draft: Draft, group: ConsumerGroup, member_id: str, instance_id: str | None, *, classic: bool
+    ) -> MemberMetadata | None:
+        """The member that joins, if the group knows it. A static member takes the place of its former self.
+
+        If both use the consumer protocol, the former one must have left: UNRELEASED_INSTANCE_ID.
+        """
+        protocol = "classic" if classic else "consumer"
+        former_id = None if instance_id is None else group.static_members.get(instance_id)
+        if former_id is None or former_id == member_id:
+            log.info("group %a: member %a joins with the %s protocol", group.group_id, member_id, protocol)
+            return group.members.get(member_id)
+        former = group.members[former_id]
+        has = group.assignment_of(former_id)
+        if not classic and former.classic is None and has.epoch != STATIC_LEAVING_EPOCH:
+            raise KafkaError(
+                ErrorCode.UNRELEASED_INSTANCE_ID,
+                f"Static member {quoted(member_id)} with instance id {quoted(instance_id)} "
+                f"cannot join the group because the instance id is owned by {quoted(former_id)} member.",
+            )
+        log.info(
+            "group %a: static member %a is back as %a with the %s protocol",
+            group.group_id,
+            instance_id,
+            member_id,
+            protocol,
+        )
+        member = attrs.evolve(former, member_id=member_id)
+        target = group.targets.get(former_id, {})
+        self.membership.take_out(draft, group, former_id)
+        draft.change(group, MemberChange(group.group_id, member_id, member))
+        draft.change(group, TargetChange(group.group_id, member_id, target))
+        new_life = attrs.evolve(has, epoch=JOINING_EPOCH, previous_epoch=JOINING_EPOCH)
+        draft.change(group, CurrentChange(group.group_id, member_id, new_life))
+        draft.then(lambda _: self.membership.forget(group, former_id))
+        return member
+
+    # What it asks for
+
+    def subscribe(
+        self,
+        step: Step,
+        draft: Draft,
+        group: ConsumerGroup,
+        before: MemberMetadata | None,
+        after: MemberMetadata,
+        context: MemberContext,
+    ) -> bool:
+        """Takes over what the member asks for now; a change begins an epoch. Returns whether its topics changed.
+
+        Raises KafkaError(INVALID_REGULAR_EXPRESSION).
+        """
+        if after != before:
+            draft.change(group, MemberChange(group.group_id, after.member_id, after))
+        # A new group must leave epoch 0, even if its first member subscribes to nothing.
+        is_new_epoch = before is None or group.epoch == 0
+        names_changed = before is None or before.subscribed_topic_names != after.subscribed_topic_names
+        regex_changed = before is None or before.subscribed_topic_regex != after.subscribed_topic_regex
+        matches_changed = self.regexes.refresh(step, draft, group, after.subscribed_topic_regex, context)
+        self.assigning.begin_epoch(
+            draft,
+            group,
+            subscriptions_changed=is_new_epoch or names_changed or regex_changed or matches_changed,
+        )
+        return before is not None and (names_changed or regex_changed)
+
+    # Leaving
+
+    def _leave(self, draft: Draft, request: ConsumerGroupHeartbeatRequest) -> ConsumerGroupHeartbeatResponse:
+        group = self.groups.get(request.group_id)
+        member_id, instance_id = request.member_id, request.instance_id
+        if instance_id is None:
+            group.member(member_id)
+        else:
+            group.static_member(member_id, instance_id)
+        if request.member_epoch == STATIC_LEAVING_EPOCH and instance_id is not None:
+            log.info("group %a: static member %a left, and may come back", group.group_id, member_id)
+            has = attrs.evolve(group.assignment_of(member_id), epoch=STATIC_LEAVING_EPOCH, pending_revocation=NOTHING)
+            draft.change(group, CurrentChange(group.group_id, member_id, has))
+        else:
+            log.info("group %a: member %a left", group.group_id, member_id)
+            self.membership.remove(draft, group, [member_id])
+        return ConsumerGroupHeartbeatResponse(member_id=member_id, member_epoch=request.member_epoch)
+
+
+def _updated(before: MemberMetadata, request: ConsumerGroupHeartbeatRequest, context: MemberContext) -> MemberMetadata:
+    """What the member asks for with this request: a field that is absent stays as it was."""
+    names, timeout_ms = request.subscribed_topic_names, request.rebalance_timeout_ms
+    return MemberMetadata(
+        member_id=before.member_id,
+        instance_id=before.instance_id if request.instance_id is None else request.instance_id,
+        rack_id=before.rack_id if request.rack_id is None else request.rack_id,
+        client_id=context.client_id,
+        client_host=context.client_host,
+        subscribed_topic_names=before.subscribed_topic_names if names is None else frozenset(names),
+        subscribed_topic_regex=(
+            before.subscribed_topic_regex if request.subscribed_topic_regex is None else request.subscribed_topic_regex
+        ),
+        rebalance_timeout_ms=before.rebalance_timeout_ms if timeout_ms == UNCHANGED_MS else timeout_ms,
+        server_assignor=before.server_assignor if request.server_assignor is None else request.server_assignor,
+    )
+
+
+def _check_epoch(has: CurrentAssignment, epoch: int, owned: Owned | None) -> None:
+    """Raises KafkaError(FENCED_MEMBER_EPOCH) unless the member is in its epoch.
+
+    It may be in the previous one, because its last response was lost, as long as it owns nothing that it should not.
+    """
+    if epoch == has.epoch:
+        return
+    if epoch == has.previous_epoch < has.epoch and owned is not None and owns_only(owned, has.assigned):
+        return
+    size = "greater" if epoch > has.epoch else "smaller"
+    raise KafkaError(
+        ErrorCode.FENCED_MEMBER_EPOCH,
+        f"The consumer group member has a {size} member epoch ({epoch}) than the one known by the group coordinator "
+        f"({has.epoch}). The member must abandon all its partitions and rejoin.",
+    )
+
+
+def _is_full(request: ConsumerGroupHeartbeatRequest) -> bool:
+    """Whether the request has everything, as after an error: then the member may not know its assignment either."""
+    return (
+        request.rebalance_timeout_ms != UNCHANGED_MS
+        and (request.subscribed_topic_names is not None or request.subscribed_topic_regex is not None)
+        and request.topic_partitions is not None
+    )
+
+
+def _assignment(has: CurrentAssignment) -> Assignment:
+    return Assignment(
+        [
+            ConsumerGroupHeartbeatResponseTopicPartitions(topic_id, list(partitions))
+            for topic_id, partitions in has.assigned.items()
+        ]
+    )

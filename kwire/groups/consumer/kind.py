@@ -1,0 +1,175 @@
+"""The consumer kind of group (KIP-848): its records, its APIs, and its members' deadlines in a shard."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Iterable
+from typing import Final
+
+from kwire_protocol.kafka_error import KafkaError
+from kwire_protocol.messages.consumer_group_describe import Assignment as DescribedAssignment
+from kwire_protocol.messages.consumer_group_describe import DescribedGroup, TopicPartitions
+from kwire_protocol.messages.consumer_group_describe import Member as DescribedMember
+from kwire_protocol.messages.consumer_group_heartbeat import ConsumerGroupHeartbeatRequest
+from kwire_protocol.messages.heartbeat import HeartbeatRequest, HeartbeatResponse
+from kwire_protocol.messages.leave_group import LeaveGroupRequest
+from kwire_protocol.messages.sync_group import SyncGroupRequest
+from kwire_protocol.wire import Uuid
+
+from kwire.coordinators.deadlines import Deadlines
+from kwire.coordinators.effects import KeyedRecord, Step, Token
+from kwire.groups.classic.joining import Join
+from kwire.groups.config import ConsumerGroupSettings, GroupConfig
+from kwire.groups.consumer.assigning import NOTHING_ASSIGNED, Assigning
+from kwire.groups.consumer.changes import RECORD_TYPES, EpochChange, TopicsRemoval, read_change
+from kwire.groups.consumer.classic_members import ClassicMembers
+from kwire.groups.consumer.group import ConsumerGroup
+from kwire.groups.consumer.groups import ConsumerGroups
+from kwire.groups.consumer.heartbeats import Heartbeats
+from kwire.groups.consumer.member import MemberMetadata
+from kwire.groups.consumer.membership import Membership
+from kwire.groups.consumer.regexes import Regexes
+from kwire.groups.group import Group, GroupType, MemberContext
+from kwire.groups.migration import Migration
+from kwire.groups.topics import Topics
+
+CLASSIC_MEMBER: Final = 0
+CONSUMER_MEMBER: Final = 1
+"""Member types of ConsumerGroupDescribe v1."""
+
+
+class ConsumerKind:
+    """A `GroupKind`. `groups` are all groups of the shard."""
+
+    type: Final = GroupType.CONSUMER
+    record_types: Final = RECORD_TYPES
+
+    def __init__(
+        self,
+        config: GroupConfig,
+        groups: dict[str, Group],
+        timers: Deadlines,
+        topics: Topics,
+        settings: Callable[[str], ConsumerGroupSettings],
+        migration: Migration,
+    ) -> None:
+        self._groups = ConsumerGroups(groups)
+        self._topics = topics
+        self._assigning = Assigning(config, topics, settings)
+        self._membership = Membership(self._groups, timers, settings, self._assigning, migration)
+        self._heartbeats = Heartbeats(
+            config,
+            self._groups,
+            settings,
+            self._assigning,
+            Regexes(config, topics),
+            self._membership,
+            migration,
+        )
+        self._classic_members = ClassicMembers(self._heartbeats, self._assigning, self._membership, migration)
+
+    def find(self, group_id: str) -> ConsumerGroup | None:
+        return self._groups.find(group_id)
+
+    # Records
+
+    def apply(self, key: bytes, value: bytes | None) -> None:
+        change = read_change(key, value)
+        if change is None:
+            return
+        group = self._groups.find(change.group_id)
+        if group is None:
+            if change.value is None:
+                return
+            group = self._groups.by_id[change.group_id] = ConsumerGroup(change.group_id)
+        group.apply(change)
+        if isinstance(change, EpochChange) and change.value is None:
+            del self._groups.by_id[change.group_id]
+            self._membership.stop_all(group)
+
+    def tombstones(self, group_id: str) -> list[KeyedRecord]:
+        group = self._groups.get(group_id)
+        return [TopicsRemoval(group_id).record(), *(removal.record() for removal in group.removals())]
+
+    # Start and end
+
+    def loaded(self, step: Step) -> None:
+        for group in self._groups:
+            self._membership.start_all(step, group)
+
+    def unload(self, _: Step) -> None:
+        """Nothing waits for an answer."""
+        for group in self._groups:
+            self._membership.stop_all(group)
+
+    # Members
+
+    def heartbeat(
+        self,
+        step: Step,
+        request: ConsumerGroupHeartbeatRequest,
+        context: MemberContext,
+        token: Token,
+        *,
+        member_id: str,
+    ) -> None:
+        self._heartbeats.heartbeat(step, request, context, token, member_id=member_id)
+
+    def committed_by(self, step: Step, group_id: str, member_id: str) -> None:
+        """Unlike in a classic group, a commit does not count as a heartbeat."""
+
+    # Members that use the classic protocol
+
+    def join_classic(self, step: Step, group: ConsumerGroup, join: Join) -> None:
+        self._classic_members.join(step, group, join)
+
+    def sync_classic(self, step: Step, group: ConsumerGroup, request: SyncGroupRequest, token: Token) -> None:
+        self._classic_members.sync(step, group, request, token)
+
+    def heartbeat_classic(self, step: Step, group: ConsumerGroup, request: HeartbeatRequest) -> HeartbeatResponse:
+        return self._classic_members.heartbeat(step, group, request)
+
+    def leave_classic(self, step: Step, group: ConsumerGroup, request: LeaveGroupRequest, token: Token) -> None:
+        self._classic_members.leave(step, group, request, token)
+
+    # Administration
+
+    def describe(self, group_id: str) -> DescribedGroup:
+        """ConsumerGroupDescribe."""
+        try:
+            group = self._groups.get(group_id)
+        except KafkaError as error:
+            return DescribedGroup(error_code=error.code, error_message=error.message, group_id=group_id)
+        return DescribedGroup(
+            group_id=group_id,
+            group_state=group.state.value,
+            group_epoch=group.epoch,
+            assignment_epoch=group.assignment_epoch,
+            assignor_name=self._assigning.assignor_of(group).name,
+            members=[self._describe_member(group, member) for member in group.members.values()],
+        )
+
+    def _describe_member(self, group: ConsumerGroup, member: MemberMetadata) -> DescribedMember:
+        current = group.assignment_of(member.member_id)
+        return DescribedMember(
+            member_id=member.member_id,
+            instance_id=member.instance_id,
+            rack_id=member.rack_id,
+            member_epoch=current.epoch,
+            client_id=member.client_id,
+            client_host=member.client_host,
+            subscribed_topic_names=sorted(member.subscribed_topic_names),
+            subscribed_topic_regex=member.subscribed_topic_regex or None,
+            assignment=self._described((topic_id, [*parts]) for topic_id, parts in current.assigned.items()),
+            target_assignment=self._described(group.targets.get(member.member_id, NOTHING_ASSIGNED).items()),
+            member_type=CONSUMER_MEMBER if member.classic is None else CLASSIC_MEMBER,
+        )
+
+    def _described(self, partitions: Iterable[tuple[Uuid, Collection[int]]]) -> DescribedAssignment:
+        """Topics that are gone have no name to describe them by."""
+        return DescribedAssignment(
+            [
+                TopicPartitions(topic_id, name, sorted(of_topic))
+                for topic_id, of_topic in partitions
+                if (name := self._topics.name_of(topic_id)) is not None
+            ]
+        )

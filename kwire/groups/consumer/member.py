@@ -1,0 +1,122 @@
+"""What a member of a consumer group is, as values: what it asked for, and what it has.
+
+Both are frozen, and each is one record of `__consumer_offsets` (`records.py`). A change of a member replaces one of
+them, so the value before can be put back.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from enum import IntEnum
+from typing import Final
+
+import attrs
+from kwire_protocol.wire import Uuid
+
+Partitions = Mapping[Uuid, Mapping[int, int]]
+"""Topic id -> partition -> the member epoch in which the member got it (KIP-1251). No empty topics."""
+
+Owned = Mapping[Uuid, frozenset[int]]
+"""Topic id -> partitions, as a member reports them."""
+
+NOTHING: Final[Partitions] = {}
+_NOTHING_OF_TOPIC: Final[Mapping[int, int]] = {}
+
+JOINING_EPOCH: Final = 0
+LEAVING_EPOCH: Final = -1
+"""The member leaves the group."""
+STATIC_LEAVING_EPOCH: Final = -2
+"""The static member leaves, and expects to be back before its session ends."""
+
+
+class MemberState(IntEnum):
+    """Where a member is between two assignments. The numbers are those of the records (Kafka's `MemberState`)."""
+
+    STABLE = 0
+    UNREVOKED_PARTITIONS = 1
+    """It has not given up all partitions that it has to."""
+    UNRELEASED_PARTITIONS = 2
+    """It waits for partitions that other members have not given up."""
+    UNKNOWN = 127
+    """A later version wrote a state that this one does not know."""
+
+    @classmethod
+    def of(cls, number: int) -> MemberState:
+        return cls(number) if number in cls.__members__.values() else cls.UNKNOWN
+
+
+@attrs.frozen
+class ClassicProtocol:
+    """A member that uses the classic protocol's requests. `protocols` are its assignors, preferred first.
+
+    Each has the metadata that the member sent in JoinGroup: a subscription of the consumer protocol.
+    """
+
+    session_timeout_ms: int
+    protocols: Mapping[str, bytes]
+
+
+@attrs.frozen
+class MemberMetadata:
+    """What the member asked for. `subscribed_topic_regex` is empty without one, `rebalance_timeout_ms` -1 if unknown.
+
+    `classic` is None for members that send ConsumerGroupHeartbeat.
+    """
+
+    member_id: str
+    instance_id: str | None = None
+    rack_id: str | None = None
+    client_id: str = ""
+    client_host: str = ""
+    subscribed_topic_names: frozenset[str] = frozenset()
+    subscribed_topic_regex: str = ""
+    rebalance_timeout_ms: int = -1
+    server_assignor: str | None = None
+    classic: ClassicProtocol | None = None
+
+
+@attrs.frozen
+class CurrentAssignment:
+    """What the member has. `assigned` are the partitions that it may use, or is about to be told of.
+
+    It still uses those in `pending_revocation`, or has not yet said that it stopped.
+    """
+
+    epoch: int = JOINING_EPOCH
+    previous_epoch: int = -1
+    state: MemberState = MemberState.STABLE
+    assigned: Partitions = NOTHING
+    pending_revocation: Partitions = NOTHING
+
+    def is_reconciled_to(self, epoch: int) -> bool:
+        return self.state is MemberState.STABLE and self.epoch == epoch
+
+    def moved_to(
+        self, epoch: int, state: MemberState, assigned: Partitions, pending_revocation: Partitions = NOTHING
+    ) -> CurrentAssignment:
+        """The next one. Its previous epoch is this one's, so that a member whose response was lost is recognized."""
+        return CurrentAssignment(epoch, self.epoch, state, assigned, pending_revocation)
+
+    def assignment_epoch(self, topic_id: Uuid, partition: int) -> int | None:
+        """The epoch in which the member got a partition that it has or is to give up; None for other partitions."""
+        epoch = self.assigned.get(topic_id, _NOTHING_OF_TOPIC).get(partition)
+        return self.pending_revocation.get(topic_id, _NOTHING_OF_TOPIC).get(partition) if epoch is None else epoch
+
+
+NEW_MEMBER: Final = CurrentAssignment()
+
+
+def owned_partitions(reported: Iterable[tuple[Uuid, Iterable[int]]]) -> Owned:
+    """The partitions that a member says it has; a topic may be named more than once."""
+    owned: dict[Uuid, frozenset[int]] = {}
+    for topic_id, partitions in reported:
+        owned[topic_id] = owned.get(topic_id, frozenset()) | frozenset(partitions)
+    return owned
+
+
+def owns_any(owned: Owned, partitions: Partitions) -> bool:
+    return any(not owned.get(topic_id, frozenset()).isdisjoint(of_topic) for topic_id, of_topic in partitions.items())
+
+
+def owns_only(owned: Owned, partitions: Partitions) -> bool:
+    return all(of_topic <= partitions.get(topic_id, _NOTHING_OF_TOPIC).keys() for topic_id, of_topic in owned.items())

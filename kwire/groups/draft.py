@@ -1,0 +1,83 @@
+"""Changes that are made in memory first, and undone if they cannot be recorded.
+
+A heartbeat changes a member, then the group's epoch, the target assignment and the member's own: each depends on the
+ones before. So a change applies at once, and the draft keeps its record and how to undo it. All records go into one
+append, and if that fails the group is again what it was. Nothing else may look at the group in between, which holds
+because an append is done before anything else enters the shard (see `effects.py`).
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable
+from functools import partial
+from typing import Protocol, Self, TypeVar
+
+import attrs
+from kwire_protocol.errors import ErrorCode
+
+from kwire.coordinators.effects import KeyedRecord, Step
+
+log = logging.getLogger(__name__)
+
+
+class Change(Protocol):
+    """The new value of one key of the log. Applied to its group, it returns the change back."""
+
+    def record(self) -> KeyedRecord: ...
+
+
+C = TypeVar("C", bound=Change)
+
+
+class Changeable(Protocol[C]):
+    """A group that `apply` changes; it returns the change that undoes it."""
+
+    def apply(self, change: C, /) -> C: ...
+
+
+@attrs.define(eq=False)
+class Draft:
+    """Use it once: make changes, then `append` or `undo`."""
+
+    records: list[KeyedRecord] = attrs.field(factory=list)
+    _undo: list[Callable[[], object]] = attrs.field(factory=list)
+    _then: list[Callable[[Step], None]] = attrs.field(factory=list)
+
+    def change(self, group: Changeable[C], change: C) -> Self:
+        self.did(change.record(), partial(group.apply, group.apply(change)))
+        return self
+
+    def did(self, record: KeyedRecord | None, undo: Callable[[], object]) -> None:
+        """Something was changed that `undo` changes back; `record` is None if the log does not have it."""
+        if record is not None:
+            self.records.append(record)
+        self._undo.append(undo)
+
+    def then(self, action: Callable[[Step], None]) -> None:
+        """`action` is called once the records are appended."""
+        self._then.append(action)
+
+    def undo(self) -> None:
+        while self._undo:
+            self._undo.pop()()
+
+    def append(self, step: Step, failed: Callable[[Step, ErrorCode], None] | None = None) -> None:
+        """Appends the records; if that fails, undoes all changes and calls `failed`. Without records, nothing fails."""
+        if not self.records:
+            self._done(step)
+            return
+
+        def appended(later: Step, error: ErrorCode) -> None:
+            if error is ErrorCode.NONE:
+                self._done(later)
+                return
+            self.undo()
+            if failed is not None:
+                failed(later, error)
+
+        step.append(self.records, appended)
+
+    def _done(self, step: Step) -> None:
+        for action in self._then:
+            action(step)

@@ -1,0 +1,29 @@
+"""Which kinds of groups the broker serves: group.coordinator.rebalance.protocols, and the levels of features."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final
+
+from kwire_protocol.errors import ErrorCode
+from kwire_protocol.kafka_error import KafkaError
+
+from kwire.metadata.features import GROUP_VERSION
+
+if TYPE_CHECKING:
+    from kwire.broker import Broker
+
+CONSUMER: Final = "consumer"
+
+_FEATURES: Final = {CONSUMER: GROUP_VERSION}
+
+
+def check_protocol(broker: Broker, protocol: str) -> None:
+    """Raises KafkaError(UNSUPPORTED_VERSION) if the broker's configuration or the cluster has it turned off."""
+    if protocol not in broker.config.group_coordinator_rebalance_protocols:
+        raise KafkaError(
+            ErrorCode.UNSUPPORTED_VERSION,
+            f"The {protocol} protocol is not in group.coordinator.rebalance.protocols of this broker.",
+        )
+    feature = _FEATURES[protocol]
+    if not broker.metadata.feature_level(feature):
+        raise KafkaError(ErrorCode.UNSUPPORTED_VERSION, f"The level of the feature {feature} of this cluster is 0.")

@@ -1,0 +1,27 @@
+"""The client of a request as a member of a group."""
+
+from __future__ import annotations
+
+from functools import partial
+from typing import TYPE_CHECKING
+
+from kwire.groups.group import MemberContext, sees_all
+from kwire.handlers._shared.authorization import allows
+from kwire.security.authorizer import Operation, ResourceType
+
+if TYPE_CHECKING:
+    from kwire.broker import Broker
+    from kwire.context import Context
+
+
+def member_context(broker: Broker, context: Context) -> MemberContext:
+    return MemberContext(
+        client_id=context.client_id or "",
+        client_host=f"/{context.client_host}",
+        api_version=context.api_version,
+        sees_topic=(
+            sees_all
+            if broker.authorizer.allows_all
+            else partial(allows, broker, context, Operation.DESCRIBE, ResourceType.TOPIC)
+        ),
+    )
