@@ -71,6 +71,8 @@ class Assigning:
 
     def _may_assign(self, group: ConsumerGroup, now: Now) -> bool:
         """Not while the last target is younger than the interval. One from the future is from a clock that was set."""
+        if not group.assignment_timestamp_ms:
+            return True
         age_ms = now.wall_ms - group.assignment_timestamp_ms
         return not 0 <= age_ms < self.settings(group.group_id).assignment_interval_ms
 

@@ -107,7 +107,10 @@ class Heartbeats:
         has = self.assigning.reconcile(draft, group, member_id, owned, subscription_changed=subscription_changed)
         if has is not had:
             draft.then(partial(self.membership.follow_revocation, group=group, member_id=member_id, current=has))
-        self.membership.start_session(step, group, member_id)
+        if member_id in group.timers:
+            self.membership.start_session(step, group, member_id)
+        else:
+            draft.then(partial(self.membership.start_session, group=group, member_id=member_id))
         response = ConsumerGroupHeartbeatResponse(
             member_id=member_id,
             member_epoch=has.epoch,

@@ -97,7 +97,9 @@ class Membership:
         if timers is None:
 
             def over(why: str) -> Deadline:
-                return Deadline(partial(self._over, group, member_id, why))
+                timer = Deadline()
+                timer.on_expiry = partial(self._over, group, member_id, timer, why)
+                return timer
 
             timers = group.timers[member_id] = MemberTimers(
                 session=over("its session ended"),
@@ -109,20 +111,20 @@ class Membership:
 
     def _revocation_over(self, group: ConsumerGroup, member_id: str, epoch: int, step: Step) -> None:
         if group.assignment_of(member_id).epoch == epoch:
-            self._over(group, member_id, f"it did not give up partitions in epoch {epoch} in time", step)
+            timer = self._timers_of(group, member_id).rebalance
+            self._over(group, member_id, timer, f"it did not give up partitions in epoch {epoch} in time", step)
 
-    def _over(self, group: ConsumerGroup, member_id: str, why: str, step: Step) -> None:
+    def _over(self, group: ConsumerGroup, member_id: str, timer: Deadline, why: str, step: Step) -> None:
         """A deadline has passed: removes the member, and tries again if that cannot be recorded."""
         if self.groups.find(group.group_id) is not group or member_id not in group.members:
             return
-        log.info("group %a: member %a is removed: %s", group.group_id, member_id, why)
 
-        def failed(later: Step, error: ErrorCode) -> None:
-            log.warning("group %a: could not record that %a is removed: %s", group.group_id, member_id, error.name)
-            self.timers.schedule(self._timers_of(group, member_id).session, later.now.monotonic_ms + RETRY_MS)
+        def failed(later: Step, _: ErrorCode) -> None:
+            self.timers.schedule(timer, later.now.monotonic_ms + RETRY_MS)
 
         draft = Draft()
         self.remove(draft, group, [member_id])
+        draft.then(lambda _: log.info("group %a: member %a is removed: %s", group.group_id, member_id, why))
         draft.append(step, failed)
 
     # Removal

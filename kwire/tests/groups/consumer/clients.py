@@ -1,0 +1,152 @@
+"""Clients of consumer groups for tests of the machine: they do what KIP-848 asks of them, and no more.
+
+A `Client` sends what changed since its last answer, and everything when it joins or does not know what arrived. It
+takes over its assignment in two steps, as real ones do: first it gives up what it lost and says so, then it takes what
+is new. A test may lose its answers, let it fall silent, or let it linger before it gives something up.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+import attrs
+from kwire_protocol.errors import ErrorCode
+from kwire_protocol.messages.consumer_group_heartbeat import (
+    ConsumerGroupHeartbeatRequest,
+    ConsumerGroupHeartbeatRequestTopicPartitions,
+    ConsumerGroupHeartbeatResponse,
+)
+from kwire_protocol.wire import Uuid
+
+from kwire.groups.group import MemberContext
+from kwire.tests.groups.shard_driver import GROUP, ShardDriver
+
+Place = tuple[Uuid, int]
+"""A partition: the topic's id and the partition's number."""
+
+JOINING, LEAVING, STATIC_LEAVING = 0, -1, -2
+REBALANCE_TIMEOUT_MS = 30_000
+
+FENCED = frozenset({ErrorCode.FENCED_MEMBER_EPOCH, ErrorCode.UNKNOWN_MEMBER_ID, ErrorCode.GROUP_ID_NOT_FOUND})
+
+
+def heartbeat(
+    driver: ShardDriver, request: ConsumerGroupHeartbeatRequest, *, client_id: str = "app", version: int = 1
+) -> ConsumerGroupHeartbeatResponse:
+    """The answer to any heartbeat."""
+    token = driver.token()
+    context = MemberContext(client_id, "/127.0.0.1", version)
+    driver.run(driver.shard.consumer_heartbeat(request, context, token, member_id=request.member_id, now=driver.now))
+    response = driver.replies[token]
+    assert isinstance(response, ConsumerGroupHeartbeatResponse)
+    return response
+
+
+def reported(places: Iterable[Place]) -> list[ConsumerGroupHeartbeatRequestTopicPartitions]:
+    topics: dict[Uuid, list[int]] = {}
+    for topic_id, partition in sorted(places):
+        topics.setdefault(topic_id, []).append(partition)
+    return [
+        ConsumerGroupHeartbeatRequestTopicPartitions(topic_id, partitions) for topic_id, partitions in topics.items()
+    ]
+
+
+@attrs.define(eq=False)
+class Client:
+    """One client of a group. `owned` are the partitions that it uses."""
+
+    driver: ShardDriver
+    member_id: str
+    topics: frozenset[str] = frozenset({"t"})
+    regex: str | None = None
+    instance_id: str | None = None
+    assignor: str | None = None
+    rack_id: str | None = None
+    group: str = GROUP
+    epoch: int = JOINING
+    owned: set[Place] = attrs.field(factory=set)
+    assigned: set[Place] | None = None
+    """What it is to have; None if it has taken all of that over."""
+    is_in: bool = False
+    """It was answered, and neither left nor was thrown out since."""
+    _owned_is_told: bool = False
+    _subscription_is_told: bool = False
+    is_unsure: bool = True
+    """The last answer did not arrive, so the next request has everything."""
+
+    def subscribe(self, topics: Iterable[str], regex: str | None = None) -> None:
+        self.topics, self.regex = frozenset(topics), regex
+        self._subscription_is_told = False
+
+    def request(self) -> ConsumerGroupHeartbeatRequest:
+        """What it sends next."""
+        request = ConsumerGroupHeartbeatRequest(self.group, self.member_id, self.epoch, instance_id=self.instance_id)
+        everything = self.is_unsure or self.epoch == JOINING
+        if everything:
+            request.rebalance_timeout_ms = REBALANCE_TIMEOUT_MS
+            request.server_assignor, request.rack_id = self.assignor, self.rack_id
+        if everything or not self._subscription_is_told:
+            request.subscribed_topic_names = sorted(self.topics)
+            request.subscribed_topic_regex = self.regex or ""
+        if everything or not self._owned_is_told:
+            request.topic_partitions = reported(self.owned)
+        return request
+
+    def heartbeat(self, *, is_lost: bool = False) -> ErrorCode:
+        """Sends a heartbeat and takes in the answer, unless that is lost."""
+        response = heartbeat(self.driver, self.request())
+        if is_lost:
+            self.is_unsure = True
+            return ErrorCode.NONE
+        return self.take_in(response)
+
+    def take_in(self, response: ConsumerGroupHeartbeatResponse) -> ErrorCode:
+        error = ErrorCode(response.error_code)
+        if error is ErrorCode.NONE:
+            assert response.member_id == self.member_id
+            self.epoch, self.is_in, self.is_unsure = response.member_epoch, True, False
+            self._owned_is_told = self._subscription_is_told = True
+            if response.assignment is not None:
+                self.assigned = {
+                    (topic.topic_id, partition)
+                    for topic in response.assignment.topic_partitions
+                    for partition in topic.partitions
+                }
+        elif error in FENCED:
+            self.be_out()
+        else:
+            self.is_unsure = True
+        return error
+
+    def be_out(self) -> None:
+        """It is no member any more: it gives everything up, and joins with its next heartbeat."""
+        self.epoch, self.assigned, self.is_in, self.is_unsure = JOINING, None, False, True
+        self.owned.clear()
+
+    def give_up(self) -> bool:
+        """Gives up what it lost, or takes what is new. Returns whether it did something."""
+        if self.assigned is None:
+            return False
+        kept = self.owned & self.assigned
+        if kept != self.owned:
+            self.owned = kept
+        else:
+            self.owned, self.assigned = self.assigned, None
+        self._owned_is_told = False
+        return True
+
+    def leave(self, epoch: int = LEAVING) -> ErrorCode:
+        request = ConsumerGroupHeartbeatRequest(self.group, self.member_id, epoch, instance_id=self.instance_id)
+        response = heartbeat(self.driver, request)
+        self.be_out()
+        return ErrorCode(response.error_code)
+
+
+def settle(clients: Iterable[Client], *, rounds: int = 12) -> None:
+    """Everybody does what they are asked for, until nothing changes any more."""
+    clients = list(clients)
+    for _ in range(rounds):
+        for client in clients:
+            client.heartbeat()
+            while client.give_up():
+                client.heartbeat()

@@ -1,0 +1,348 @@
+"""Random clients against the machine of consumer groups: whatever they do and whatever fails, its promises hold.
+
+The test knows what every client uses, and holds the group to that: a partition has one owner at a time, epochs never go
+back, nobody keeps what was revoked, and once everybody does what they are asked for, every partition has an owner among
+those who subscribe to it. A replay of the log is the same group.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from hypothesis import settings
+from hypothesis import strategies as st
+from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
+from kwire_protocol.errors import ErrorCode
+
+from devtools.suite.tiers import examples
+from kwire.coordinators.internal_topic import LoggedRecord
+from kwire.groups.config import ConsumerGroupSettings, GroupConfig
+from kwire.groups.consumer.group import ConsumerGroup, GroupState
+from kwire.groups.consumer.member import MemberState
+from kwire.groups.shard import GroupShard
+from kwire.tests.groups.consumer.clients import (
+    LEAVING,
+    REBALANCE_TIMEOUT_MS,
+    STATIC_LEAVING,
+    Client,
+    Place,
+    heartbeat,
+    settle,
+)
+from kwire.tests.groups.shard_driver import GROUP, ShardDriver
+from kwire.tests.groups.topics import FakeTopics
+
+NAMES = ("a", "b", "c", "d", "e")
+INSTANCES = {"d": "first", "e": "second"}
+"""The static members among them."""
+TOPICS = ("t", "t2", "u")
+SUBSCRIPTIONS: tuple[tuple[frozenset[str], str | None], ...] = (
+    (frozenset({"t"}), None),
+    (frozenset({"t", "u"}), None),
+    (frozenset({"u"}), None),
+    (frozenset(), None),
+    (frozenset(), "t.*"),
+    (frozenset({"u"}), "t.*"),
+    (frozenset({"u"}), "x"),
+)
+SESSION_MS = 45_000
+
+names = st.sampled_from(NAMES)
+
+
+def stored(group: ConsumerGroup) -> dict[str, Any]:
+    """What the log has of a group, and what follows from it."""
+    return {
+        name: getattr(group, name)
+        for name in (
+            "epoch",
+            "metadata_hash",
+            "assignment_epoch",
+            "assignment_timestamp_ms",
+            "members",
+            "current",
+            "targets",
+            "regexes",
+            "static_members",
+            "owners",
+            "topic_subscribers",
+            "regex_subscribers",
+            "classic_protocols",
+            "classic_members",
+            "state",
+        )
+    }
+
+
+def consumer_groups(shard: GroupShard) -> dict[str, dict[str, Any]]:
+    return {name: stored(group) for name, group in shard.groups.items() if isinstance(group, ConsumerGroup)}
+
+
+def compacted(log: list[Any]) -> list[Any]:
+    """The last record of each key, where it stood."""
+    last = {record.key: number for number, record in enumerate(log) if isinstance(record, LoggedRecord)}
+    return [record for number, record in enumerate(log) if last.get(record.key) == number]
+
+
+class GroupLives(RuleBasedStateMachine):
+    @initialize(
+        interval_ms=st.sampled_from([0, 0, 1_000]),
+        max_size=st.sampled_from([3, 100]),
+        subscriptions=st.lists(st.sampled_from(SUBSCRIPTIONS), min_size=len(NAMES), max_size=len(NAMES)),
+    )
+    def start(self, interval_ms: int, max_size: int, subscriptions: list[tuple[frozenset[str], str | None]]) -> None:
+        self.topics = FakeTopics(t=3, u=2)
+        self.driver = ShardDriver(GroupConfig(consumer_max_size=max_size), self.topics)
+        self.driver.settings = ConsumerGroupSettings(SESSION_MS, 5_000, interval_ms)
+        self.driver.restart()
+        self.clients = {
+            name: Client(self.driver, name, *subscription, instance_id=INSTANCES.get(name))
+            for name, subscription in zip(NAMES, subscriptions, strict=True)
+        }
+        self.lives = dict.fromkeys(INSTANCES, 0)
+        self.epochs: dict[str, tuple[int, int, dict[str, int]]] = {}
+
+    @property
+    def group(self) -> ConsumerGroup | None:
+        group = self.driver.shard.groups.get(GROUP)
+        return group if isinstance(group, ConsumerGroup) else None
+
+    def members(self) -> list[Client]:
+        """Those who are members, as far as both sides know."""
+        group = self.group
+        return [it for it in self.clients.values() if it.is_in and group is not None and it.member_id in group.members]
+
+    # What clients do
+
+    @rule(name=names, is_lost=st.booleans())
+    def a_client_heartbeats(self, name: str, is_lost: bool) -> None:
+        client = self.clients[name]
+        error = client.heartbeat(is_lost=is_lost)
+        group = self.group
+        if error is ErrorCode.NONE and not is_lost:
+            assert group is not None
+            for topic_id in group.current[client.member_id].assigned:
+                topic = self.topics.name_of(topic_id)
+                assert topic is None or topic in self._subscribed(client), "it has what it does not subscribe to"
+
+    @rule(name=names)
+    def a_client_sends_what_is_no_expression(self, name: str) -> None:
+        client, group = self.clients[name], self.group
+        before = None if group is None else stored(group)
+        request = client.request()
+        request.subscribed_topic_regex = "("
+        response = heartbeat(self.driver, request)
+        assert response.error_code != ErrorCode.NONE
+        assert (self.group is None) if before is None or group is None else (stored(group) == before)
+
+    @precondition(lambda self: self.driver.append_error is ErrorCode.NONE)
+    @rule()
+    def everybody_is_heard_from_for_a_minute(self) -> None:
+        members = self.members()
+        for _ in range(3):
+            for client in members:
+                client.heartbeat()
+                while client.give_up():
+                    client.heartbeat()
+            self.driver.advance(20_000)
+        assert set(members) <= set(self.members()), "who is heard from stays"
+
+    @rule()
+    def everybody_heartbeats(self) -> None:
+        for client in self.members():
+            client.heartbeat()
+
+    @rule(name=names)
+    def a_client_gives_up_or_takes(self, name: str) -> None:
+        self.clients[name].give_up()
+
+    @rule(name=names, subscription=st.sampled_from(SUBSCRIPTIONS))
+    def a_client_subscribes(self, name: str, subscription: tuple[frozenset[str], str | None]) -> None:
+        self.clients[name].subscribe(*subscription)
+
+    @rule(name=names, assignor=st.sampled_from([None, "range", "uniform"]))
+    def a_client_wants_an_assignor(self, name: str, assignor: str | None) -> None:
+        self.clients[name].assignor = assignor
+        self.clients[name].is_unsure = True
+
+    @rule(name=names)
+    def a_client_leaves(self, name: str) -> None:
+        self.clients[name].leave(LEAVING)
+
+    @rule(name=st.sampled_from(sorted(INSTANCES)), comes_back_anew=st.booleans())
+    def a_static_client_restarts(self, name: str, comes_back_anew: bool) -> None:
+        client = self.clients[name]
+        client.leave(STATIC_LEAVING)
+        if comes_back_anew:
+            self.lives[name] += 1
+            client.member_id = f"{name}{self.lives[name]}"
+
+    @rule(name=names)
+    def a_client_is_killed_and_comes_back_under_another_id(self, name: str) -> None:
+        client = self.clients[name]
+        client.be_out()
+        if client.instance_id is None:
+            client.member_id += "'"
+
+    @rule(name=names, other=names, behind=st.sampled_from([0, 0, 1, 2, -1]))
+    def a_client_commits(self, name: str, other: str, behind: int) -> None:
+        """In its own epoch for any partition, in an earlier one for those that it already had then."""
+        client, owner = self.clients[name], self.clients[other]
+        epoch = client.epoch - behind
+        if client.epoch <= 0 or not owner.owned or epoch < 0:
+            return
+        topic_id, partition = min(owner.owned)
+        topic = self.topics.name_of(topic_id)
+        if topic is None:
+            return
+        (error,) = self.driver.commit(
+            {(topic, partition): 1}, member_id=client.member_id, generation=epoch, topic_id=topic_id
+        )
+        group = self.group
+        if client not in self.members() or self.driver.append_error:
+            assert error is not ErrorCode.NONE
+            return
+        assert group is not None
+        has = group.current[client.member_id]
+        had_since = has.assignment_epoch(topic_id, partition)
+        is_fine = epoch == has.epoch or (epoch < has.epoch and had_since is not None and had_since <= epoch)
+        assert (error is ErrorCode.NONE) == is_fine
+        if name == other and not behind and client.assigned is None:
+            assert is_fine, "what a client uses it may commit"
+
+    # What happens around them
+
+    @rule(topic=st.sampled_from(TOPICS), partitions=st.integers(1, 4))
+    def a_topic_comes_or_grows(self, topic: str, partitions: int) -> None:
+        known = self.topics.find(topic)
+        if known is None or known.spec.partition_count < partitions:
+            self.topics.create(topic, partitions)
+
+    @rule(topic=st.sampled_from(TOPICS))
+    def a_topic_goes(self, topic: str) -> None:
+        if self.topics.find(topic) is not None:
+            self.topics.delete(topic)
+
+    @rule(by_ms=st.sampled_from([1, 999, 5_000, REBALANCE_TIMEOUT_MS, SESSION_MS]))
+    def time_passes(self, by_ms: int) -> None:
+        self.driver.advance(by_ms)
+
+    @rule(error=st.sampled_from([ErrorCode.NONE, ErrorCode.NONE, ErrorCode.KAFKA_STORAGE_ERROR]))
+    def appends_fail_or_succeed_again(self, error: ErrorCode) -> None:
+        self.driver.append_error = error
+
+    @rule()
+    def the_coordinator_changes(self) -> None:
+        self.driver.restart()
+
+    @rule()
+    def the_log_is_compacted(self) -> None:
+        self.driver.log = compacted(self.driver.log)
+
+    # What holds at the end
+
+    @precondition(lambda self: self.driver.append_error is ErrorCode.NONE)
+    @rule()
+    def everybody_settles(self) -> None:
+        """With time enough for every interval, and no session that ends."""
+        clients = [client for client in self.clients.values() if self._may_join(client)]
+        for _ in range(3):
+            self.driver.advance(1_000)
+            settle(clients, rounds=4)
+        group = self.group
+        members = self.members()
+        if group is None or not members:
+            return
+        absent = [it for it in group.members if it not in {client.member_id for client in members}]
+        if absent:
+            return  # their sessions have to end first
+        assert group.state is GroupState.STABLE, "reconciliation ends"
+        subscribers: dict[Place, set[str]] = {}
+        for client in members:
+            for name in self._subscribed(client):
+                topic = self.topics.find(name)
+                for partition in range(0 if topic is None else topic.spec.partition_count):
+                    assert topic is not None
+                    subscribers.setdefault((topic.topic_id, partition), set()).add(client.member_id)
+        owners = {place: client.member_id for client in members for place in client.owned}
+        assert owners.keys() == subscribers.keys(), "every partition has an owner, and no other is owned"
+        for place, owner in owners.items():
+            assert owner in subscribers[place], "who owns a partition subscribes to it"
+        for client in members:
+            has = {(topic, it) for topic, of_topic in group.targets[client.member_id].items() for it in of_topic}
+            assert client.owned == has, "everybody has their target, and no more"
+
+    def _may_join(self, client: Client) -> bool:
+        group = self.group
+        return client.is_in or group is None or len(group.members) < self.driver.config.consumer_max_size
+
+    def _subscribed(self, client: Client) -> set[str]:
+        names = set(client.topics)
+        if client.regex == "t.*":
+            names |= {name for name in self.topics.names() if name.startswith("t")}
+        return names
+
+    def teardown(self) -> None:
+        if hasattr(self, "driver"):
+            self.driver.append_error = ErrorCode.NONE
+            self.everybody_settles()
+
+    # What always holds
+
+    @invariant()
+    def a_partition_has_one_owner_at_a_time(self) -> None:
+        group = self.group
+        if group is None:
+            return
+        used: dict[Place, str] = {}
+        for client in self.members():
+            for place in client.owned:
+                assert used.setdefault(place, client.member_id) == client.member_id, "two use a partition"
+                assert not group.is_free(*place, "nobody"), "a partition in use is free"
+        had: dict[Place, str] = {}
+        for member_id, has in group.current.items():
+            for partitions in (has.assigned, has.pending_revocation):
+                for topic_id, of_topic in partitions.items():
+                    for partition in of_topic:
+                        assert had.setdefault((topic_id, partition), member_id) == member_id
+
+    @invariant()
+    def epochs_never_go_back(self) -> None:
+        group = self.group
+        if group is None:
+            self.epochs.pop(GROUP, None)
+            return
+        members = {member_id: has.epoch for member_id, has in group.current.items() if has.epoch > 0}
+        epoch, assignment_epoch, before = self.epochs.get(GROUP, (0, 0, {}))
+        assert group.epoch >= epoch
+        assert group.assignment_epoch >= assignment_epoch
+        assert group.epoch >= group.assignment_epoch
+        for member_id, member_epoch in members.items():
+            assert member_epoch >= before.get(member_id, 0)
+            assert member_epoch <= group.assignment_epoch
+        self.epochs[GROUP] = (group.epoch, group.assignment_epoch, members)
+
+    @invariant()
+    def every_member_can_fall_silent(self) -> None:
+        """And one that has to give something up has a time for that."""
+        group = self.group
+        for member_id in () if group is None else group.members:
+            assert group is not None
+            timers = group.timers[member_id]
+            assert timers.session.deadline_ms is not None
+            revokes = group.assignment_of(member_id).state is MemberState.UNREVOKED_PARTITIONS
+            assert (timers.rebalance.deadline_ms is not None) == revokes
+        if group is not None:
+            assert group.timers.keys() == group.members.keys()
+
+    @invariant()
+    def a_replay_is_the_same_group(self) -> None:
+        if not hasattr(self, "driver"):
+            return
+        live = consumer_groups(self.driver.shard)
+        assert consumer_groups(self.driver.replayed()) == live
+        assert consumer_groups(self.driver.replayed(compacted(self.driver.log))) == live
+
+
+TestGroupLives = GroupLives.TestCase
+TestGroupLives.settings = settings(max_examples=examples(60), stateful_step_count=40, deadline=None)
