@@ -22,8 +22,9 @@ circle are one number: a step of load outweighs all partitions that could change
 Kafka's `UniformHeterogeneousAssignmentBuilder` levels within each topic alone. A partition does not pass through a
 third member there, and loads that rise by one from topic to topic stay as they are.
 
-The search for circles looks at no more than STEPS steps, about a second. A group whose thousand members have
-a thousand different subscriptions gets no further than that: level within each audience, which is Kafka's balance.
+The search ends after STEPS steps, which is some tenths of a second: the coordinator answers nobody in the meantime.
+Groups of a thousand members whose subscriptions all differ may come to that. They get a valid assignment, level within
+each audience, and the next one may find what this one did not.
 """
 
 from __future__ import annotations

@@ -89,13 +89,10 @@ def in_another_order(group: GroupSpec) -> GroupSpec:
 def check_all(assignor: Assignor, group: GroupSpec) -> dict[str, Assignment]:
     """What any assignor owes."""
     parts = assignor.assign(group)
-    assert parts.keys() == group.members.keys()
-    assert owners(parts).keys() == subscribed_partitions(group), "each partition has one owner, and no others do"
+    check_owners(group, parts)
     for member_id, part in parts.items():
-        member = group.members[member_id]
-        assert part.keys() <= member.topics, "a member has what it does not subscribe to"
-        assert all(part.values()), "a set is empty"
-        assert part is member.assigned or part != member.assigned, "an unchanged part is another object"
+        assigned = group.members[member_id].assigned
+        assert part is assigned or part != assigned, "an unchanged part is another object"
     assert parts == assignor.assign(in_another_order(group)), "the order of the question matters"
     again = with_parts(group, parts)
     for member_id, part in assignor.assign(again).items():
@@ -103,13 +100,25 @@ def check_all(assignor: Assignor, group: GroupSpec) -> dict[str, Assignment]:
     return parts
 
 
-def check_uniform(assignor: Assignor, group: GroupSpec, *, small: bool) -> dict[str, Assignment]:
-    """`small`: the best cost is looked for, which takes a while."""
-    parts = check_all(assignor, group)
+def check_owners(group: GroupSpec, parts: Mapping[str, Assignment]) -> None:
+    assert parts.keys() == group.members.keys()
+    assert owners(parts).keys() == subscribed_partitions(group), "each partition has one owner, and no others do"
+    for member_id, part in parts.items():
+        assert part.keys() <= group.members[member_id].topics, "a member has what it does not subscribe to"
+        assert all(part.values()), "a set is empty"
+
+
+def check_level(group: GroupSpec, parts: Mapping[str, Assignment]) -> None:
     count = loads(parts)
     for one, other in combinations(sorted(group.members), 2):
         if group.members[one].topics == group.members[other].topics:
             assert abs(count[one] - count[other]) <= 1, "members that subscribe alike have different loads"
+
+
+def check_uniform(assignor: Assignor, group: GroupSpec, *, small: bool) -> dict[str, Assignment]:
+    """`small`: the best cost is looked for, which takes a while."""
+    parts = check_all(assignor, group)
+    check_level(group, parts)
     if small:
         assert cost(group, parts) == best_cost(group)
     plain = assignor.assign(without_racks(group))

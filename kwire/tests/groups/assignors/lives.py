@@ -37,9 +37,9 @@ class Life:
     def __attrs_post_init__(self) -> None:
         self._random = Random(self.seed)
         self._has_racks = self._random.random() < 0.5
-        for _ in range(self._up_to(8 if self.large else 5)):
+        for _ in range(1 + self._up_to(8 if self.large else 5)):
             self._appear()
-        for _ in range(self._up_to(40 if self.large else 7)):
+        for _ in range(1 + self._up_to(40 if self.large else 7)):
             self._join()
 
     def group(self, assigned: Mapping[str, Assignment] | None = None) -> GroupSpec:
@@ -105,9 +105,9 @@ class Life:
     def _appear(self) -> None:
         self._ids += 1
         topic = topic_id(self._ids)
-        self._topics[topic] = self._of_size(TopicSpec(0), self._up_to(40 if self.large else 9))
+        self._topics[topic] = self._of_size(TopicSpec(0), self._up_to(40 if self.large else 6))
         for member_id, spec in self._members.items():
-            if self._random.random() < 0.5:
+            if self._random.random() < 0.4:
                 self._members[member_id] = attrs.evolve(spec, topics=spec.topics | {topic})
 
     def _grow(self) -> None:

@@ -7,7 +7,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from devtools.suite.tiers import examples
-from kwire.groups.assignors import ASSIGNORS
+from kwire.groups.assignors import ASSIGNORS, shares
 from kwire.groups.assignors.assignor import Assignment, GroupSpec, MemberSpec, TopicSpec
 from kwire.tests.groups.assignors import laws
 from kwire.tests.groups.assignors.lives import RACKS, Life, topic_id
@@ -87,6 +87,20 @@ def alike(group: GroupSpec) -> GroupSpec:
         for it, spec in group.members.items()
     }
     return GroupSpec(members, group.topics)
+
+
+def test_a_search_that_ends_early_leaves_every_partition_owned_and_equals_level(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(shares, "STEPS", 1)
+    for seed in range(100):
+        life = Life(seed, alike=False, large=seed % 2 == 0)
+        group = life.group()
+        for _ in range(ROUNDS):
+            parts = UNIFORM.assign(group)
+            laws.check_owners(group, parts)
+            laws.check_level(group, parts)
+            group = life.go_on(parts)
 
 
 @pytest.mark.parametrize("is_alike", [True, False], ids=["alike", "not alike"])
