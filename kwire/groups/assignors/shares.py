@@ -34,7 +34,7 @@ from heapq import heapify, heappop, heappush, heapreplace
 
 import attrs
 
-STEPS = 2_000_000
+STEPS = 500_000
 
 _NOBODY = -1
 

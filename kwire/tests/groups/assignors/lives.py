@@ -27,12 +27,12 @@ class Life:
     seed: int
     alike: bool
     large: bool = False
-    _random: Random = attrs.field(init=False)
-    _has_racks: bool = attrs.field(init=False)
-    _members: dict[str, MemberSpec] = attrs.field(init=False, factory=dict)
-    _topics: dict[Uuid, TopicSpec] = attrs.field(init=False, factory=dict)
-    _names: int = attrs.field(init=False, default=0)
-    _ids: int = attrs.field(init=False, default=0)
+    _random: Random = attrs.field(init=False, repr=False)
+    _has_racks: bool = attrs.field(init=False, repr=False)
+    _members: dict[str, MemberSpec] = attrs.field(init=False, repr=False, factory=dict)
+    _topics: dict[Uuid, TopicSpec] = attrs.field(init=False, repr=False, factory=dict)
+    _names: int = attrs.field(init=False, repr=False, default=0)
+    _ids: int = attrs.field(init=False, repr=False, default=0)
 
     def __attrs_post_init__(self) -> None:
         self._random = Random(self.seed)
