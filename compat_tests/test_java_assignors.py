@@ -1,0 +1,47 @@
+"""Our assignors beside Kafka's own classes, from the same assignments, through all that happens to groups."""
+
+from __future__ import annotations
+
+from devtools.suite.tiers import small_and_full
+from kwire.tests.groups.assignors import laws
+from kwire.tests.groups.assignors.letters import group, member
+
+from .assignor_oracle import asked, kafkas, lives
+from .java_host import JavaHost
+
+SMALL, FULL = 48, 2_000
+
+
+@small_and_full
+def test_uniform_is_as_balanced_as_kafkas_and_moves_no_more(java: JavaHost, *, full: bool) -> None:
+    for question in asked(java, "uniform", lives(range(FULL if full else SMALL))):
+        assert laws.owners(question.kafkas).keys() == laws.subscribed_partitions(question.group)
+        ours, theirs = (sorted(laws.loads(it).values(), reverse=True) for it in (question.ours, question.kafkas))
+        assert ours <= theirs, question.life
+        assert question.our_cost[0] <= question.kafkas_cost[0], question.life
+        if ours == theirs:
+            assert question.our_cost[1] <= question.kafkas_cost[1], question.life
+        else:
+            assert not question.life.alike, question.life
+
+
+@small_and_full
+def test_range_is_kafkas_partition_by_partition(java: JavaHost, *, full: bool) -> None:
+    for question in asked(java, "range", lives(range(FULL if full else SMALL))):
+        assert question.ours == question.kafkas, question.life
+
+
+def test_kafkas_assignors_do_not_look_at_racks(java: JavaHost) -> None:
+    groups = [it.group() for it in lives(range(SMALL))]
+    assert any(spec.racks for group in groups for spec in group.topics.values())
+    for name in ("uniform", "range"):
+        assert kafkas(java, name, groups) == kafkas(java, name, list(map(laws.without_racks, groups)))
+
+
+def test_kafkas_uniform_assignor_looks_at_each_topic_alone(java: JavaHost) -> None:
+    """Two groups for which ours has something better, as kwire/tests/groups/assignors/test_uniform.py shows."""
+    uneven = group({"a": 2, "b": 4}, m1=member("a", "a0"), m2=member("ab", "a1 b0"), m3=member("b", "b1 b2 b3"))
+    in_need = group({"a": 1, "b": 1, "c": 1}, m1=member("bc", "c0"), m2=member("abc"), m3=member("ac"))
+    loads, moves = kafkas(java, "uniform", [uneven, in_need])
+    assert laws.loads(loads) == {"m1": 1, "m2": 2, "m3": 3}
+    assert laws.moved(in_need, moves) == 1
