@@ -4,10 +4,10 @@ The members of a topic stand in a fixed order: static ones first, by `group.inst
 The partitions are cut into as many ranges, whose sizes differ by at most one, the larger ones first. Members that
 subscribe alike so get the same ranges of all topics that have as many partitions, which a join of them needs.
 
-This is Kafka's `RangeAssignor` since 4.0, and gives the same assignment, partition by partition. It keeps nothing of
-what members have: the order alone decides. A static member that comes back under a new member id has its old place, so
-its partitions stay. It also does not look at racks: to take a member out of the order for the sake of its rack
-would move the ranges of all members behind it.
+Kafka's `RangeAssignor` (4.3.1) gives the same assignment, partition by partition. What members have does not matter:
+the order alone decides. A static member that comes back under a new member id has its old place, so its partitions
+stay. Racks do not matter either. To take a member out of the order for the sake of its rack would move the ranges of
+all members behind it.
 """
 
 from __future__ import annotations

@@ -8,19 +8,20 @@ first:
    they can be: the sorted loads of all best answers are the same.
 2. Stickiness: as few partitions as possible leave a member that may keep them.
 
-Both are sums over members, and over pairs of a member and an audience, of costs that only grow steeper. Numbers of
-partitions go from one member to another by way of an audience that both belong to. That is a flow of least convex
-cost, and such a flow is best exactly when no circle of moves makes it cheaper:
+A partition goes from one member to another by way of an audience that both belong to. So shares are a flow, and what
+counts are its costs: of each member's load, and of each member's share of an audience. Each cost is convex, as one more
+never costs less than the one before. Such a flow is best exactly when no circle of moves makes it cheaper:
 
     giver -> audience -> taker -> audience -> ... -> taker     and back to the first giver, whose load falls by one
                                                                as the last taker's rises, or who is the last taker
 
 So the search starts with what everybody has, deals out what nobody has, levels loads within each audience, and then
-makes every circle of moves there is. One audience is level after its own levelling, and needs no search. The costs of a
-circle are one number: a step of load outweighs all partitions that could change hands on the way.
+makes circles of moves until no cheaper one is left. The first steps are there for speed. With a single audience they
+are all it takes. The cost of a circle is one number: a step of load outweighs all partitions that could change hands on
+the way.
 
-Kafka's `UniformHeterogeneousAssignmentBuilder` levels within each topic alone. A partition does not pass through a
-third member there, and loads that rise by one from topic to topic stay as they are.
+Kafka's `UniformHeterogeneousAssignmentBuilder` (4.3.1) levels within each topic alone. A partition does not pass
+through a third member there, and loads that rise by one from topic to topic stay as they are.
 
 The search ends after STEPS steps, which is some tenths of a second: the coordinator answers nobody in the meantime.
 Groups of a thousand members whose subscriptions all differ may come to that. They get a valid assignment, level within
@@ -36,7 +37,7 @@ import attrs
 
 STEPS = 500_000
 
-_NOBODY = -1
+_NOWHERE = -1
 
 
 @attrs.define(eq=False)
@@ -147,7 +148,7 @@ class Shares:
         """
         places = len(self.shares) + len(self.subscribers) + 1
         cost = [0] * places
-        before = [_NOBODY] * places
+        before = [_NOWHERE] * places
         reached = list(range(places))
         while reached and self._steps < STEPS:
             reached = self._reach_on(reached, cost, before)
@@ -155,7 +156,7 @@ class Shares:
                 for circle in circles:
                     for giver, audience, taker in self._moves(circle):
                         self._move(giver, audience, taker)
-                before = [_NOBODY] * places
+                before = [_NOWHERE] * places
                 reached = sorted({*reached, *(it for circle in circles for it in circle)})
 
     def _reach_on(self, reached: Sequence[int], cost: list[int], before: list[int]) -> list[int]:
@@ -209,10 +210,10 @@ def _circles(before: Sequence[int], reached: Sequence[int]) -> Iterator[list[int
     seen_from: dict[int, int] = {}
     for start in reached:
         place = start
-        while place != _NOBODY and place not in seen_from:
+        while place != _NOWHERE and place not in seen_from:
             seen_from[place] = start
             place = before[place]
-        if place != _NOBODY and seen_from[place] == start:
+        if place != _NOWHERE and seen_from[place] == start:
             circle = [place]
             while (previous := before[circle[-1]]) != place:
                 circle.append(previous)

@@ -46,7 +46,7 @@ def groups(draw: st.DrawFn) -> GroupSpec:
 
 
 @given(groups())
-@settings(max_examples=examples(400))
+@settings(max_examples=examples(200))
 def test_a_uniform_assignment_is_as_balanced_and_as_sticky_as_can_be(group: GroupSpec) -> None:
     laws.check_uniform(UNIFORM, group, small=True)
 
@@ -107,7 +107,7 @@ def test_a_search_that_ends_early_leaves_every_partition_owned_and_equals_level(
 @pytest.mark.parametrize("large", [False, True], ids=["small", "large"])
 @pytest.mark.parametrize("name", ASSIGNORS)
 def test_a_group_keeps_the_laws_all_its_life(name: str, *, large: bool, is_alike: bool) -> None:
-    for seed in range(examples(60 if large else 200)):
+    for seed in range(examples(40 if large else 100)):
         life = Life(seed, alike=is_alike, large=large)
         group = life.group()
         for _ in range(ROUNDS):
