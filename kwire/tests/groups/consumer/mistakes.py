@@ -48,16 +48,6 @@ def of_the_last_epoch(begin_epoch: Function) -> Function:
     return mistaken
 
 
-def with_an_epoch_less(apply: Function) -> Function:
-    def mistaken(group: Any, change: Any) -> Any:
-        value = getattr(change, "value", None)
-        if isinstance(value, CurrentAssignment) and value.state is MemberState.UNRELEASED_PARTITIONS:
-            change = attrs.evolve(change, value=attrs.evolve(value, epoch=value.epoch - 1))
-        return apply(group, change)
-
-    return mistaken
-
-
 MISTAKES = [
     Mutant(name, "", change)
     for name, change in (
@@ -86,10 +76,6 @@ MISTAKES = [
         ("sessions do not begin after a restart", instead(f"{MEMBERSHIP}.start_all", always(None))),
         ("a replay forgets what is being revoked", instead(f"{CHANGES}:_read", lambda _: lambda *_args: {})),
         ("an expression is matched once and never again", instead(f"{REGEXES}._is_due", always(False))),
-        (
-            "a static member that comes back has another's epoch",
-            instead(f"{GROUP}.apply", with_an_epoch_less),
-        ),
         (
             "two static members may have one instance id",
             instead(

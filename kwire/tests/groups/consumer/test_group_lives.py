@@ -19,6 +19,7 @@ from kwire.coordinators.internal_topic import LoggedRecord
 from kwire.groups.config import ConsumerGroupSettings, GroupConfig
 from kwire.groups.consumer.group import ConsumerGroup, GroupState
 from kwire.groups.consumer.member import MemberState
+from kwire.groups.consumer.regexes import REFRESH_MIN_INTERVAL_MS
 from kwire.groups.shard import GroupShard
 from kwire.tests.groups.consumer.clients import (
     LEAVING,
@@ -86,7 +87,7 @@ def compacted(log: list[Any]) -> list[Any]:
 
 class GroupLives(RuleBasedStateMachine):
     @initialize(
-        interval_ms=st.sampled_from([0, 0, 1_000]),
+        interval_ms=st.sampled_from([0, 10_000]),
         max_size=st.sampled_from([3, 100]),
         subscriptions=st.lists(st.sampled_from(SUBSCRIPTIONS), min_size=len(NAMES), max_size=len(NAMES)),
     )
@@ -94,6 +95,7 @@ class GroupLives(RuleBasedStateMachine):
         self.topics = FakeTopics(t=3, u=2)
         self.driver = ShardDriver(GroupConfig(consumer_max_size=max_size), self.topics)
         self.driver.settings = ConsumerGroupSettings(SESSION_MS, 5_000, interval_ms)
+        self.driver.wall_ahead_ms = 1_700_000_000_000
         self.driver.restart()
         self.clients = {
             name: Client(self.driver, name, *subscription, instance_id=INSTANCES.get(name))
@@ -118,12 +120,15 @@ class GroupLives(RuleBasedStateMachine):
     def a_client_heartbeats(self, name: str, is_lost: bool) -> None:
         client = self.clients[name]
         error = client.heartbeat(is_lost=is_lost)
-        group = self.group
         if error is ErrorCode.NONE and not is_lost:
-            assert group is not None
-            for topic_id in group.current[client.member_id].assigned:
-                topic = self.topics.name_of(topic_id)
-                assert topic is None or topic in self._subscribed(client), "it has what it does not subscribe to"
+            self._has_only_what_it_subscribes_to(client)
+
+    def _has_only_what_it_subscribes_to(self, client: Client) -> None:
+        group = self.group
+        assert group is not None
+        for topic_id in group.current[client.member_id].assigned:
+            topic = self.topics.name_of(topic_id)
+            assert topic is None or topic in self._subscribed(client)
 
     @rule(name=names)
     def a_client_sends_what_is_no_expression(self, name: str) -> None:
@@ -150,15 +155,18 @@ class GroupLives(RuleBasedStateMachine):
     @rule()
     def everybody_heartbeats(self) -> None:
         for client in self.members():
-            client.heartbeat()
+            if client.heartbeat() is ErrorCode.NONE:
+                self._has_only_what_it_subscribes_to(client)
 
     @rule(name=names)
     def a_client_gives_up_or_takes(self, name: str) -> None:
         self.clients[name].give_up()
 
-    @rule(name=names, subscription=st.sampled_from(SUBSCRIPTIONS))
-    def a_client_subscribes(self, name: str, subscription: tuple[frozenset[str], str | None]) -> None:
+    @rule(name=names, subscription=st.sampled_from(SUBSCRIPTIONS), at_once=st.booleans())
+    def a_client_subscribes(self, name: str, subscription: tuple[frozenset[str], str | None], at_once: bool) -> None:
         self.clients[name].subscribe(*subscription)
+        if at_once:
+            self.a_client_heartbeats(name, is_lost=False)
 
     @rule(name=names, assignor=st.sampled_from([None, "range", "uniform"]))
     def a_client_wants_an_assignor(self, name: str, assignor: str | None) -> None:
@@ -247,7 +255,7 @@ class GroupLives(RuleBasedStateMachine):
         """With time enough for every interval, and no session that ends."""
         clients = [client for client in self.clients.values() if self._may_join(client)]
         for _ in range(3):
-            self.driver.advance(1_000)
+            self.driver.advance(max(self.driver.settings.assignment_interval_ms, REFRESH_MIN_INTERVAL_MS))
             settle(clients, rounds=4)
         group = self.group
         members = self.members()
